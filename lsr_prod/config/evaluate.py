@@ -83,6 +83,12 @@ class HybridSystem(Section):
     min_terms: int = Field(1, ge=1, description=_COUNT)
     qk: int | None = Field(None, ge=1, description=_QK)
 
+    @model_validator(mode="after")
+    def _rrf_has_its_settings(self) -> "HybridSystem":
+        if self.fusion == "sum" and (self.constant != 60.0 or self.depth is not None):
+            raise ValueError("constant and depth are settings of fusion: rrf; leave them out, or set fusion")
+        return self
+
 
 class TwoStepSystem(Section):
     """Search with the heaviest terms, then rank what was found by the whole query and all stored terms."""

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -20,7 +20,7 @@ from lsr_prod.evaluation.matched import Threshold, count_matches
 from lsr_prod.evaluation.weight_threshold import search_above_weight
 from lsr_prod.interchange.runs import Ranking, read_run
 from lsr_prod.search import Hybrid, Options, Searcher, SearchResult
-from lsr_prod.search.query.request import Request
+from lsr_prod.search.query.request import CountOptions, Request
 from lsr_prod.search.query.sparse_query import SparseQuery
 
 __all__ = ["Answer", "EncodedQuery", "System", "check_systems", "chosen_systems", "open_system"]
@@ -200,8 +200,14 @@ class _Search:
         return _answer(result, query.encode_ms + (time.perf_counter() - start) * 1e3)
 
     def count(self, queries: Sequence[EncodedQuery]) -> list[int] | None:
+        counted = CountOptions(
+            overlap_threshold=self.options["overlap_threshold"],
+            min_terms=self.options["min_terms"],
+            qk=self.options["qk"],
+            hybrid=self.options.get("hybrid"),
+        )  # rescoring changes scores, not the matches
         return [
-            self.searcher.count(_mapping(query.vector), text=query.text if self.words else None, **self.options)
+            self.searcher.count(_mapping(query.vector), text=query.text if self.words else None, **counted)
             for query in queries
         ]
 
@@ -238,13 +244,11 @@ def _options(system: SparseSystem | HybridSystem | TwoStepSystem, k: int) -> Opt
     if isinstance(system, TwoStepSystem):
         options["rescore"] = k if system.rescore is None else system.rescore
     if isinstance(system, HybridSystem):
-        options["hybrid"] = Hybrid(
-            fusion=system.fusion,
-            terms=system.terms,
-            words=system.words,
-            constant=system.constant,
-            depth=max(k, 1) if system.depth is None else system.depth,
-        )
+        hybrid = Hybrid(terms=system.terms, words=system.words)
+        if system.fusion == "rrf":
+            depth = max(k, 1) if system.depth is None else system.depth
+            hybrid = replace(hybrid, fusion="rrf", constant=system.constant, depth=depth)
+        options["hybrid"] = hybrid
     return options
 
 

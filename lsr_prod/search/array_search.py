@@ -4,7 +4,8 @@ The terms of all queries follow each other; the GIL is released while a shard is
 """
 
 import time
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,9 +17,13 @@ from lsr_prod.search.query.request import Request
 from lsr_prod.search.query.sparse_query import MAX_SCORE, MAX_TERMS, SparseQuery, required_terms
 from lsr_prod.search.snapshot import Snapshot
 
-__all__ = ["ArrayResult", "search_arrays"]
+__all__ = ["ArrayResult", "check_array_request", "search_arrays"]
 
 _DAMAGED, _INVALID, _PARTIAL = -1, -3, 1  # states of the kernel
+
+
+_READ = frozenset(("overlap_threshold", "min_terms", "qk", "filter", "min_score", "offset", "deadline_ms"))
+_DEFAULTS = Request()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +31,10 @@ class ArrayResult:
     """Hits of n queries, the best first; ties by rising id.
 
     Attributes:
-        scores: float32 [n, k]; 0 after the last hit.
+        scores: float32 [n, k], after ``offset`` hits; 0 after the last hit.
         documents: int64 [n, k], numbers of documents in the version, by shard and ordinal; -1 after the last hit.
         overlaps: uint16 [n, k], shared terms; 0 after the last hit.
-        numbers: int64 [n], hits of each query.
+        numbers: int64 [n], hits of each query after ``offset``.
         version: sha256 of the index version.
         partial: whether the deadline passed; better documents may exist.
         snapshot: the version, which ``doc_ids`` reads.
@@ -50,6 +55,24 @@ class ArrayResult:
         return [_names(self.snapshot, starts, row[:number]) for row, number in rows]
 
 
+def check_array_request(request: Request, options: Iterable[str]) -> None:
+    """Refuse options that arrays of scores and documents cannot answer.
+
+    Args:
+        request: the request.
+        options: names of the options that are given; those with their default change nothing and are accepted.
+
+    Raises:
+        QueryError: an option is not supported.
+    """
+    for name in options:
+        if name not in _READ and getattr(request, name) != getattr(_DEFAULTS, name):
+            raise QueryError(
+                f"search_arrays returns scores and documents only and does not support {name}; use search_vector, "
+                f"or leave {name} out"
+            )
+
+
 def search_arrays(
     snapshot: Snapshot,
     offsets: npt.NDArray[np.int64],
@@ -64,7 +87,7 @@ def search_arrays(
         offsets: int64 [n + 1], where the terms of each query begin.
         ids: int32 [t], terms of the vocabulary, distinct in a query.
         weights: float32 [t], 0 or more; a term of weight 0 is ignored.
-        request: ``k``, thresholds, ``filter``, ``min_score`` and ``deadline_ms`` are read; the clock is one for all.
+        request: of ``check_array_request``; the deadline is one for all queries.
 
     Raises:
         QueryError: arrays or values are outside their range.
@@ -72,7 +95,9 @@ def search_arrays(
     """
     deadline = request.deadline(time.monotonic()) or 0.0
     offsets, ids, weights = _checked(offsets, ids, weights)
-    queries, k = len(offsets) - 1, request.k
+    if request.qk is not None:
+        offsets, ids, weights = _heaviest(snapshot, offsets, ids, weights, request.qk)
+    queries, k = len(offsets) - 1, request.reach
     expression = None if request.filter is None else snapshot.check_filter(request.filter)
     longest = len(ids) if queries == 1 else int(np.diff(offsets).max(initial=0))
     required = _required(longest, request.overlap_threshold, request.min_terms)
@@ -113,6 +138,8 @@ def search_arrays(
             full = best.numbers == k
             floors[full] = np.maximum(floors[full], best.scores[full, k - 1])
     found = _Hits.empty(queries, k) if best is None else best
+    if request.offset:
+        found = found.after(request.offset)
     return ArrayResult(
         found.scores, found.documents, found.overlaps, found.numbers, snapshot.publication.version, partial, snapshot
     )
@@ -138,6 +165,15 @@ class _Hits:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32], npt.NDArray[np.uint16], npt.NDArray[np.int64]]:
         return self.documents.reshape(-1), self.scores.reshape(-1), self.overlaps.reshape(-1), self.numbers
 
+    def after(self, offset: int) -> "_Hits":
+        """Return the hits after the first ``offset`` ones."""
+        return _Hits(
+            np.ascontiguousarray(self.scores[:, offset:]),
+            np.ascontiguousarray(self.documents[:, offset:]),
+            np.ascontiguousarray(self.overlaps[:, offset:]),
+            np.maximum(self.numbers - offset, 0),
+        )
+
     def merge(self, other: "_Hits", snapshot: Snapshot, starts: Mapping[int, int]) -> "_Hits":
         """Return the best hits of both."""
         k = self.scores.shape[1]
@@ -146,8 +182,9 @@ class _Hits:
         order = np.lexsort((-scores, documents < 0), axis=1)
         ranked = np.take_along_axis(scores, order, axis=1)
         # Ties are broken by id, which only the shards know.
-        for row in np.flatnonzero(((ranked[:, 1:] == ranked[:, :-1]) & (ranked[:, 1:] > 0)).any(axis=1)).tolist():
-            held = int((documents[row] >= 0).sum())
+        hit = np.arange(2 * k) < (self.numbers + other.numbers)[:, None]  # scores of hits may be 0, too
+        for row in np.flatnonzero(((ranked[:, 1:] == ranked[:, :-1]) & hit[:, 1:]).any(axis=1)).tolist():
+            held = int(hit[row].sum())
             names = _names(snapshot, starts, documents[row, order[row, :held]])
             keys = [(-float(ranked[row, at]), names[at]) for at in range(held)]
             order[row, :held] = order[row, sorted(range(held), key=keys.__getitem__)]
@@ -182,7 +219,47 @@ def _checked(
 @lru_cache(256)
 def _required(largest: int, overlap_threshold: float, min_terms: int) -> npt.NDArray[np.int64]:
     found = [required_terms(n, overlap_threshold=overlap_threshold, min_terms=min_terms) for n in range(largest + 1)]
-    return np.array(found, np.int64)
+    return np.array([min(number, largest + 1) for number in found], np.int64)  # no query has more than its terms
+
+
+def _heaviest(
+    snapshot: Snapshot,
+    offsets: npt.NDArray[np.int64],
+    ids: npt.NDArray[np.int32],
+    weights: npt.NDArray[np.float32],
+    qk: int,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+    """Return the arrays with the ``qk`` heaviest terms of every query, ties by rising id.
+
+    Raises:
+        QueryError: a query is not valid, the terms that are left out included.
+    """
+    sizes, qk = np.diff(offsets), min(qk, MAX_TERMS)
+    query = np.repeat(np.arange(len(sizes)), sizes)
+    _check_values(snapshot, offsets, ids, weights, query)
+    order = np.lexsort((ids, -weights, query))  # the terms of a query stay together
+    kept = order[np.arange(len(ids)) - np.repeat(offsets[:-1], sizes) < qk]
+    ends = np.cumsum(np.minimum(sizes, qk))
+    return np.concatenate(([0], ends)).astype(np.int64), ids[kept], weights[kept]
+
+
+def _check_values(
+    snapshot: Snapshot,
+    offsets: npt.NDArray[np.int64],
+    ids: npt.NDArray[np.int32],
+    weights: npt.NDArray[np.float32],
+    query: npt.NDArray[np.int64],
+) -> None:
+    """Validate terms as the kernel does, which does not see those that are left out."""
+    wrong = ~np.isfinite(weights) | (weights < 0) | (ids < 0) | (ids >= len(snapshot.vocabulary.names))
+    if not wrong.any():
+        sums = np.bincount(query, weights, len(offsets) - 1) * snapshot.version.impact_step * 255
+        wrong |= (sums > MAX_SCORE)[query]
+        by_id = np.lexsort((weights <= 0, ids, query))
+        same = (query[by_id][1:] == query[by_id][:-1]) & (ids[by_id][1:] == ids[by_id][:-1])
+        wrong[by_id[1:][same & (weights[by_id][1:] > 0)]] = True
+    if wrong.any():
+        raise _error(snapshot, int(query[wrong].min()), offsets, ids, weights)
 
 
 def _starts(snapshot: Snapshot) -> dict[int, int]:
@@ -192,10 +269,11 @@ def _starts(snapshot: Snapshot) -> dict[int, int]:
 
 
 def _names(snapshot: Snapshot, starts: Mapping[int, int], documents: npt.NDArray[np.int64]) -> list[str]:
+    numbers, begins = list(starts), list(starts.values())  # rising; an empty shard begins where the next one does
     found = []
     for document in documents.tolist():
-        number = max((each for each, start in starts.items() if start <= document), key=starts.__getitem__)
-        found.append(snapshot.readers[number].shard.documents.doc_id(document - starts[number]))
+        place = bisect_right(begins, document) - 1
+        found.append(snapshot.readers[numbers[place]].shard.documents.doc_id(document - begins[place]))
     return found
 
 

@@ -62,9 +62,9 @@ def _collect(number: int, reader: ShardReader, query: ShardQuery, plan: CollectP
     if query.deadline is not None and time.monotonic() >= query.deadline:
         return Collected([], [Counts() for _ in plan.facets], 0, True)
     documents, allowed = reader.shard.documents, reader.allowed(query.filter)
-    names = [attribute_column(name) for name in (*plan.facets, *([plan.sort] if plan.sort else []))]
+    names = [attribute_column(name) for name in (*plan.facets, *([] if plan.sort is None else [plan.sort]))]
     documents.verify_columns(names)
-    columns = [pa.chunked_array([batch.column(name) for batch in documents.batches]) for name in names]
+    columns = [documents.column(name) for name in names]
     everything = replace(reader.with_words(query), filter=None, exhaustive=True, k=WINDOW)
     count, ranked = reader.shard.manifest.documents, _Sorted()
     counts, matched = [Counts() for _ in plan.facets], 0

@@ -59,7 +59,9 @@ def execute_query(
     if request.highlight:
         snapshot.check_fields(request.highlight)
     if request.needs_all_matches:
-        snapshot.check_attributes([*request.facets, *([request.sort.removeprefix("-")] if request.sort else [])])
+        snapshot.check_attributes(request.facets)
+        if request.sort is not None:
+            snapshot.check_attributes([request.sort.removeprefix("-")])
     if request.filter is not None:
         request = replace(request, filter=snapshot.check_filter(request.filter))
     start = time.perf_counter()

@@ -3,7 +3,7 @@
 import threading
 import weakref
 from collections.abc import Callable, Collection, Sequence
-from numbers import Real
+from numbers import Integral, Real
 from types import TracebackType
 from typing import Self
 
@@ -14,6 +14,7 @@ from lsr_prod.logs import get_log
 from lsr_prod.search.follower import Follower
 from lsr_prod.search.location import LocalIndex, RemoteIndex
 from lsr_prod.search.metrics import Observer
+from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.snapshot import Snapshot, Verify
 from lsr_prod.storage.signatures import trusted_keys
 
@@ -207,11 +208,13 @@ class OpenIndex:
             The follower: ``problem`` is the failure of the last call, for a health check.
 
         Raises:
-            ConfigError: an interval is not possible.
+            ConfigError: an interval is not possible, or ``on_change`` cannot be called.
             QueryError: this object follows already, or is closed.
         """
         _check_number("seconds", seconds, low=1e-3, high=86_400)
         _check_number("jitter", jitter, low=0, high=1)
+        if on_change is not None and not callable(on_change):
+            raise ConfigError("on_change", f"{shorten(on_change)} cannot be called", "give a function, or None")
         this = weakref.ref(self)
 
         def changed() -> None:
@@ -269,8 +272,13 @@ class OpenIndex:
 
         Args:
             term: a string or an id; a term outside the vocabulary has frequency 0.
+
+        Raises:
+            QueryError: it is neither a string nor an integer.
         """
         snapshot = self._snapshot
+        if not isinstance(term, str | Integral) or isinstance(term, bool):
+            raise QueryError(f"term {shorten(term)} is not possible; give a string or an id")
         term_id = snapshot.vocabulary.ids.get(term, -1) if isinstance(term, str) else int(term)
         frequencies = snapshot.document_frequencies
         return int(frequencies[term_id]) if 0 <= term_id < len(frequencies) else 0
@@ -278,4 +286,4 @@ class OpenIndex:
 
 def _check_number(name: str, value: float, *, low: float, high: float) -> None:
     if not isinstance(value, Real) or isinstance(value, bool) or not low <= value <= high:
-        raise ConfigError(name, f"{value!r} is not possible", f"give a number from {low:g} to {high:g}")
+        raise ConfigError(name, f"{shorten(value)} is not possible", f"give a number from {low:g} to {high:g}")

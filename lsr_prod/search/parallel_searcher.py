@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.search.candidates import Candidates, Collected, CollectPlan, Ranked, Shards
-from lsr_prod.search.searcher import OpenSettings, Searcher
+from lsr_prod.search.open_settings import OpenSettings, check_unknown
+from lsr_prod.search.searcher import Searcher
 from lsr_prod.search.shard.shard_query import ShardQuery
 from lsr_prod.search.snapshot import Snapshot
 
@@ -36,7 +37,9 @@ class ParallelSearcher(Searcher):
     _threads = 2
 
     @classmethod
-    def open(cls, index: str | Path, *, threads: int = 2, **settings: Unpack[OpenSettings]) -> Self:
+    def open(  # type: ignore[override]  # it takes the same settings
+        cls, index: str | Path, *, threads: int = 2, **settings: Unpack[OpenSettings]
+    ) -> Self:
         """Open the current version of an index; see ``Searcher.open``.
 
         Args:
@@ -45,10 +48,11 @@ class ParallelSearcher(Searcher):
             **settings: see ``Searcher.open``.
 
         Raises:
-            ConfigError: ``threads`` is less than 1.
+            ConfigError: ``threads`` is less than 1, a setting is unknown, or its value is not possible.
             PublicationError: nothing is published there.
             ArtifactError: the version is incomplete, damaged or of another format.
         """
+        check_unknown(settings, more=["threads"])
         if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
             raise ConfigError("threads", f"{threads!r} is not a number of threads", "set it to 1 or more")
         searcher = super().open(index, **settings)

@@ -5,13 +5,13 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Never, Self, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import ArtifactError, QueryError
-from lsr_prod.search.array_search import ArrayResult, search_arrays
+from lsr_prod.search.array_search import ArrayResult, check_array_request, search_arrays
 from lsr_prod.search.candidates import Shards
 from lsr_prod.search.executor import execute_bm25, execute_query
 from lsr_prod.search.explain import explain_document
@@ -19,10 +19,19 @@ from lsr_prod.search.hybrid import WeighedWords, check_words, weigh_words
 from lsr_prod.search.location import LocalIndex, RemoteIndex, locate
 from lsr_prod.search.metrics import Observer
 from lsr_prod.search.open_index import OpenIndex, open_current, open_version
+from lsr_prod.search.open_settings import OpenSettings, check_index, check_settings, check_unknown
 from lsr_prod.search.query.filters import shorten
-from lsr_prod.search.query.query_text import MAX_QUERY_BYTES, check_max_bytes, cut_text
-from lsr_prod.search.query.request import Hybrid, Options, Request, make_request
-from lsr_prod.search.query.sparse_query import SparseQuery, check_ids, check_text
+from lsr_prod.search.query.names import check_names, check_options
+from lsr_prod.search.query.query_text import MAX_QUERY_BYTES, cut_text
+from lsr_prod.search.query.request import CountOptions, Hybrid, Options, Request, check_hybrid, make_request
+from lsr_prod.search.query.sparse_query import (
+    SparseQuery,
+    check_ids,
+    check_qk,
+    check_term_ids,
+    check_text,
+    required_terms,
+)
 from lsr_prod.search.query_encoder import QueryEncoder
 from lsr_prod.search.result import Explanation, SearchResult
 from lsr_prod.search.snapshot import Snapshot, Verify
@@ -32,23 +41,9 @@ if TYPE_CHECKING:
     from lsr_prod.inference import BundleEncoder
     from lsr_prod.search.query.filters import Filter
 
-__all__ = ["OpenSettings", "Searcher", "Vector"]
+__all__ = ["ArrayOptions", "Searcher", "Vector"]
 
 Vector = Mapping[str | int, float]
-
-
-class OpenSettings(TypedDict, total=False):
-    """Keywords of ``Searcher.open``."""
-
-    verify: Verify
-    encoder_threads: int
-    bundle: str | Path | None
-    observer: Observer | None
-    cache: str | Path | None
-    cache_bytes: int | None
-    storage_options: Mapping[str, str] | None
-    max_query_bytes: int
-    publication: int | None
 
 
 class ArrayOptions(TypedDict, total=False):
@@ -56,8 +51,10 @@ class ArrayOptions(TypedDict, total=False):
 
     overlap_threshold: float
     min_terms: int
+    qk: int | None
     filter: "Filter | None"
     min_score: float
+    offset: int
     deadline_ms: float | None
 
 
@@ -84,7 +81,16 @@ class Searcher(OpenIndex):
         max_query_bytes: int = MAX_QUERY_BYTES,
     ) -> None:
         """Search an open version; ``Searcher.open`` opens the current one."""
-        self._max_query_bytes = check_max_bytes(max_query_bytes)
+        check_settings(
+            OpenSettings(
+                verify=verify,
+                encoder_threads=encoder_threads,
+                bundle=bundle,
+                observer=observer,
+                max_query_bytes=max_query_bytes,
+            )
+        )
+        self._max_query_bytes = max_query_bytes
         super().__init__(snapshot, location or LocalIndex(snapshot.index), verify=verify, observer=observer)
         self._encoder = QueryEncoder(threads=encoder_threads, verify=verify is not False, bundle=bundle)
 
@@ -102,6 +108,7 @@ class Searcher(OpenIndex):
         storage_options: Mapping[str, str] | None = None,
         max_query_bytes: int = MAX_QUERY_BYTES,
         publication: int | None = None,
+        **unknown: Never,
     ) -> Self:
         """Open the current version of an index; its files are mapped, not read.
 
@@ -119,14 +126,28 @@ class Searcher(OpenIndex):
             storage_options: options of the object store.
             max_query_bytes: longer texts of queries are cut before they are tokenized, 64 to 67,108,864 bytes of UTF-8.
             publication: number of the publication to open; None: the current one. ``refresh`` opens the current one.
+            **unknown: refused; the message names the setting that was probably meant.
 
         Raises:
-            ConfigError: ``max_query_bytes`` is not possible.
+            ConfigError: a setting is unknown, or its value is not possible.
             PublicationError: nothing is published there, or no publication has that number.
             ArtifactError: the version is incomplete, damaged or of another format.
             StorageError: the object store cannot be reached, or the version does not fit into the cache.
         """
-        check_max_bytes(max_query_bytes)
+        check_unknown(unknown)
+        check_index(index)
+        settings = OpenSettings(
+            verify=verify,
+            encoder_threads=encoder_threads,
+            bundle=bundle,
+            observer=observer,
+            cache=cache,
+            cache_bytes=cache_bytes,
+            storage_options=storage_options,
+            max_query_bytes=max_query_bytes,
+            publication=publication,
+        )
+        check_settings(settings)
         location = locate(index, cache, cache_bytes, storage_options)
         if publication is None:
             snapshot = open_current(location, verify)
@@ -166,8 +187,7 @@ class Searcher(OpenIndex):
         batch. ``encode_ms`` is an equal share of the encoding time of the batch. The texts share ``deadline_ms``: those
         that are not encoded by then have no hits, and their results are partial.
         """
-        if isinstance(texts, str) or not isinstance(texts, Sequence):
-            raise QueryError(f"texts={shorten(texts)} is not a list of strings; give a list")
+        _check_texts(texts)
         with self._observed():
             start = time.monotonic()
             request, snapshot = make_request(k, options), self._snapshot
@@ -222,35 +242,38 @@ class Searcher(OpenIndex):
             ids: int32 [t], terms of the vocabulary, distinct in a query.
             weights: float32 [t], 0 or more; a term of weight 0 is ignored.
             k: maximum number of hits per query.
-            **options: see ``Request``; ``deadline_ms`` is for the whole batch.
+            **options: see ``Request``; ``deadline_ms`` is for the whole batch. Other options of a search are refused.
 
         Raises:
             QueryError: an array or a value is outside its range; it names the query.
             ArtifactError: the index is damaged.
         """
         with self._observed():
-            return search_arrays(self._snapshot, offsets, ids, weights, make_request(k, options))
+            request = make_request(k, options)
+            check_array_request(request, options)
+            return search_arrays(self._snapshot, offsets, ids, weights, request)
 
     async def search_async(self, text: str, k: int = 10, **options: Unpack[Options]) -> SearchResult:
         """Run ``search`` in a thread of asyncio's pool, so that the event loop is not blocked."""
         return await asyncio.to_thread(self.search, text, k, **options)
 
-    def count(self, query: str | Vector, *, text: str | None = None, **options: Unpack[Options]) -> int:
-        """Count all documents that match a text or a vector.
+    def count(self, query: str | Vector, *, text: str | None = None, **options: Unpack[CountOptions]) -> int:
+        """Count all documents that match a text or a vector, whatever their score.
 
         Args:
             query: a text, or a vector as in ``search_vector``.
             text: as in ``search_vector``.
-            **options: see ``Request``.
+            **options: see ``Request``. After ``deadline_ms`` the number is that of the documents found so far.
 
         Raises:
-            QueryError: the query or an argument is outside its range.
+            QueryError: the query or an argument is outside its range, or an option does not change the number.
             MissingExtraError: a text is given and ONNX Runtime is not installed.
         """
-        options["count"] = True
-        if isinstance(query, str):
-            return self.search(query, 0, **options).matched
-        return self.search_vector(query, 0, text=text, **options).matched
+        check_options("count", options, CountOptions.__annotations__)
+        if not isinstance(query, str):
+            return self.search_vector(query, 0, text=text, count=True, **options).matched
+        _refuse_text(text)
+        return self.search(query, 0, count=True, **options).matched
 
     def explain(
         self,
@@ -260,6 +283,7 @@ class Searcher(OpenIndex):
         qk: int | None = None,
         hybrid: Hybrid | None = None,
         text: str | None = None,
+        **unknown: Never,
     ) -> Explanation:
         """Explain the score of a document for a query, whether or not the document would pass a threshold.
 
@@ -269,13 +293,19 @@ class Searcher(OpenIndex):
             qk: number of query terms, heaviest first; None: all.
             hybrid: as in the search; only with ``fusion="sum"``, since fused ranks have no parts.
             text: text whose words are matched in addition to a vector; only with ``hybrid``.
+            **unknown: refused; the message names the option that was probably meant.
 
         Raises:
-            QueryError: there is no such document, or the query is outside its range.
+            QueryError: there is no such document, an option is unknown, or the query is outside its range.
             MissingExtraError: a text is given and ONNX Runtime is not installed.
         """
+        check_options("explain", unknown, ("qk", "hybrid", "text"))
+        check_qk(qk)
+        if hybrid is not None:
+            check_hybrid(hybrid)
         snapshot = self._snapshot
         if isinstance(query, str):
+            _refuse_text(text)
             text = self._cut(query)
             sparse = self._encoder.encode(snapshot, [text])[0]
         else:
@@ -287,7 +317,9 @@ class Searcher(OpenIndex):
             words = weigh_words(self._shards(snapshot), snapshot.version, text)
         return self._explain(snapshot, sparse.top(qk), doc_id, hybrid, words)
 
-    def bm25(self, text: str, k: int = 10, *, count: bool = False, fields: Sequence[str] = ()) -> SearchResult:
+    def bm25(
+        self, text: str, k: int = 10, *, count: bool = False, fields: Sequence[str] = (), **unknown: Never
+    ) -> SearchResult:
         """Rank documents by BM25 over the text fields; a document matches if it has any of the words.
 
         An index built with ``index.bm25`` uses its postings and the document frequencies of all shards. Otherwise
@@ -299,11 +331,13 @@ class Searcher(OpenIndex):
             k: hits at most.
             count: count every match; Tantivy always counts.
             fields: stored fields and attributes to return with the hits.
+            **unknown: refused; the message names the option that was probably meant.
 
         Raises:
-            QueryError: ``k`` or a field is outside its range, or the index has no text fields.
+            QueryError: ``k`` or a field is outside its range, an option is unknown, or the index has no text fields.
         """
         with self._observed():
+            check_options("bm25", unknown, ("count", "fields"))
             text = self._cut(text)
             snapshot = self._snapshot
             request = Request(k=k, fields=fields, count=count)
@@ -334,18 +368,24 @@ class Searcher(OpenIndex):
         Args:
             terms: output-vocabulary ids.
             required: 1 or more.
+
+        Raises:
+            QueryError: a term is no id of the vocabulary, or ``required`` is not possible.
         """
         from lsr_prod.search.baseline import match_ids
 
-        return match_ids(self._snapshot, sorted(set(terms)), required)
+        snapshot = self._snapshot
+        needed = required_terms(0, overlap_threshold=0.0, min_terms=required)
+        return match_ids(snapshot, check_term_ids(terms, len(snapshot.vocabulary.names)), needed)
 
     def encode(self, texts: Sequence[str]) -> list[SparseQuery]:
         """Encode queries as ``search`` does: by the model, or by term weights if queries have no model.
 
         Raises:
-            QueryError: a text is not a valid string.
+            QueryError: ``texts`` is not a list, or a text is not a valid string.
             MissingExtraError: queries have a model, and ONNX Runtime is not installed.
         """
+        _check_texts(texts)
         return self._encoder.encode(self._snapshot, [self._cut(text) for text in texts])
 
     def get(self, doc_ids: Sequence[str], fields: Sequence[str] = ()) -> list[Mapping[str, Any] | None]:
@@ -361,6 +401,7 @@ class Searcher(OpenIndex):
         """
         snapshot = self._snapshot
         check_ids(doc_ids)
+        check_names("fields", fields)
         snapshot.check_fields(fields)
         names = list(fields) or [*dict.fromkeys([*snapshot.version.stored_fields, *snapshot.version.attributes])]
         places = [snapshot.place(doc_id) for doc_id in doc_ids]
@@ -449,6 +490,16 @@ class _Observed:
     ) -> None:
         if isinstance(error, Exception):
             self._searcher._failed(error)
+
+
+def _check_texts(texts: Any) -> None:
+    if isinstance(texts, str) or not isinstance(texts, Sequence):
+        raise QueryError(f"texts={shorten(texts)} is not a list of strings; give a list")
+
+
+def _refuse_text(text: str | None) -> None:
+    if text is not None:
+        raise QueryError("text= belongs to a vector, but the query is a text, whose words are matched; leave text= out")
 
 
 def _bundle_folder(bundle: str | Path, options: Mapping[str, str] | None) -> Path:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 from ray.serve.handle import DeploymentHandle
 
@@ -85,7 +85,9 @@ class ScatteringSearcher(Searcher):
         self._groups = groups
         self._watch(snapshot)
 
-    def bm25(self, text: str, k: int = 10, *, count: bool = False, fields: Sequence[str] = ()) -> SearchResult:
+    def bm25(
+        self, text: str, k: int = 10, *, count: bool = False, fields: Sequence[str] = (), **unknown: Never
+    ) -> SearchResult:
         """Rank documents by BM25; see ``Searcher.bm25``.
 
         Raises:
@@ -93,7 +95,7 @@ class ScatteringSearcher(Searcher):
         """
         if self.version.text_fields and self.version.average_length is None:
             raise QueryError("this index has no postings of words for a served BM25; build it with index.bm25: true")
-        return super().bm25(text, k, count=count, fields=fields)
+        return super().bm25(text, k, count=count, fields=fields, **unknown)
 
     def get(self, doc_ids: Sequence[str], fields: Sequence[str] = ()) -> list[Mapping[str, Any] | None]:  # noqa: ARG002
         """Refuse: ``QueryError``."""

@@ -232,7 +232,8 @@ def test_hybrid_search_without_word_index_raises_error_naming_setting(tmp_path):
 def test_selective_filter_matches_words(tmp_path, fusion):
     corpus = {f"d{i:03d}": Doc({1: 9}, "fox" if i % 2 else "dog") for i in range(500)}
     make_index(tmp_path, corpus, vocabulary_size=6, block_size=64, bm25=True)
-    searcher, asked = Searcher.open(tmp_path), {"text": "fox", "hybrid": Hybrid(fusion=fusion, depth=500)}
+    depth = {"depth": 500} if fusion == "rrf" else {}
+    searcher, asked = Searcher.open(tmp_path), {"text": "fox", "hybrid": Hybrid(fusion=fusion, **depth)}
     best = {hit.doc_id: hit.score for hit in searcher.search_vector({1: 1.0}, 500, **asked).hits}
     found = searcher.search_vector({1: 1.0}, filter=field("doc_id").is_in(["d006", "d007"]), **asked).hits
     assert [hit.doc_id for hit in found] == ["d007", "d006"]

@@ -56,8 +56,8 @@ class CandidateValues:
         """Return the value of every query, float64 [Q]."""
         if candidate not in self.measured:
             weight, settings = candidate.hybrid_weight, self._settings
-            depth = max(_RRF_DEPTH, self._depth)
-            hybrid = None if weight is None else Hybrid(fusion=settings.fusion, words=weight, depth=depth)
+            depth = {"depth": max(_RRF_DEPTH, self._depth)} if settings.fusion == "rrf" else {}
+            hybrid = None if weight is None else Hybrid(fusion=settings.fusion, words=weight, **depth)
 
             def search(vector: dict[str | int, float], text: str) -> list[tuple[str, float]]:
                 words = None if hybrid is None else text

@@ -52,6 +52,8 @@ def _read(value: Any, where: str, depth: int) -> Filter:
 
 def _read_condition(value: dict[Any, Any], where: str) -> Filter:
     name, operator = value.get("field"), value.get("op")
+    if operator is not None and not isinstance(operator, str):
+        raise _unknown_operator(operator, where)
     allowed = {"field", "op"} if operator == "is_null" else {"field", "op", "value"}
     if value.keys() != allowed and operator in (None, "between", *OPERATORS):
         raise QueryError(
@@ -71,4 +73,8 @@ def _read_condition(value: dict[Any, Any], where: str) -> Filter:
             return field(name).between(*given)  # type: ignore[misc]
         case "eq" | "gt" | "ge" | "lt" | "le" | "prefix":
             return Condition(name, operator, literal(given, name))
-    raise QueryError(f"{where}.op is {shorten(operator)}; give one of: between, {', '.join(OPERATORS)}")
+    raise _unknown_operator(operator, where)
+
+
+def _unknown_operator(operator: Any, where: str) -> QueryError:
+    return QueryError(f"{where}.op is {shorten(operator)}; give one of: between, {', '.join(OPERATORS)}")

@@ -173,6 +173,8 @@ class Field:
         """Match any of the values; an empty list matches nothing."""
         if isinstance(values, str):
             raise QueryError(f"is_in of {self.name!r} got one string; give a list")
+        if not isinstance(values, Iterable):
+            raise QueryError(f"is_in of {self.name!r} got {shorten(values)}; give a list")
         return Condition(self.name, "in", tuple(literal(value, self.name) for value in values))
 
     def starts_with(self, prefix: str) -> Filter:
@@ -193,7 +195,7 @@ def field(name: str) -> Field:
         QueryError: ``name`` is not a string.
     """
     if not isinstance(name, str):
-        raise QueryError(f"field name {name!r} is not a string; give the name of an attribute")
+        raise QueryError(f"field name {shorten(name)} is not a string; give the name of an attribute")
     return Field(name)
 
 

@@ -1,6 +1,7 @@
 """The text of a query: valid Unicode of a bounded length, so that no text occupies tokenizers for seconds."""
 
 from lsr_prod.errors import ConfigError
+from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.query.sparse_query import check_text
 
 __all__ = ["MAX_QUERY_BYTES", "check_max_bytes", "cut_text"]
@@ -17,7 +18,9 @@ def check_max_bytes(max_bytes: int) -> int:
     """
     if not isinstance(max_bytes, int) or isinstance(max_bytes, bool) or not _SMALLEST <= max_bytes <= _LARGEST:
         raise ConfigError(
-            "max_query_bytes", f"{max_bytes!r} is not possible", f"give an integer from {_SMALLEST} to {_LARGEST}"
+            "max_query_bytes",
+            f"{shorten(max_bytes)} is not possible",
+            f"give an integer from {_SMALLEST} to {_LARGEST}",
         )
     return max_bytes
 

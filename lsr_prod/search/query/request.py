@@ -11,17 +11,19 @@ import numpy as np
 from lsr_prod.errors import QueryError
 from lsr_prod.search.query.cursor import Cursor
 from lsr_prod.search.query.filters import shorten
+from lsr_prod.search.query.names import check_names, check_options
 from lsr_prod.search.query.sparse_query import MAX_K, check_k, check_qk, required_terms
 
 if TYPE_CHECKING:
     from lsr_prod.search.query.filters import Filter
 
-__all__ = ["Hybrid", "Options", "Request", "make_request"]
+__all__ = ["OPTIONS", "CountOptions", "Hybrid", "Options", "Request", "check_hybrid", "make_request"]
 
 _PLAIN = {int, float, str, bool, type(None)}
 _MAX_SCORE = 3.0e38
 _MAX_DEADLINE = 1e9
-_MAX_FACETS, _MAX_FACET_SIZE = 16, 1_000
+_MAX_FACETS, _FACET_SIZE, _MAX_FACET_SIZE = 16, 10, 1_000
+_CONSTANT, _DEPTH = 60.0, 100  # of reciprocal rank fusion
 _MIN_WEIGHT, _MAX_WEIGHT = 1e-6, 1e6
 
 
@@ -47,6 +49,20 @@ class Options(TypedDict, total=False):
     highlight: Sequence[str]
 
 
+class CountOptions(TypedDict, total=False):
+    """Keywords of ``Searcher.count``; see ``Request``."""
+
+    overlap_threshold: float
+    min_terms: int
+    qk: int | None
+    filter: "Filter | None"
+    hybrid: "Hybrid | None"
+    deadline_ms: float | None
+
+
+OPTIONS = frozenset(Options.__annotations__)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hybrid:
     """Rank also by the BM25 score of the words in the query's text.
@@ -70,12 +86,12 @@ class Hybrid:
     fusion: Literal["sum", "rrf"] = "sum"
     terms: float = 1.0
     words: float = 1.0
-    constant: float = 60.0
-    depth: int = 100
+    constant: float = _CONSTANT
+    depth: int = _DEPTH
 
     def __post_init__(self) -> None:
         """Validate all values."""
-        if self.fusion not in ("sum", "rrf"):
+        if not isinstance(self.fusion, str) or self.fusion not in ("sum", "rrf"):
             raise QueryError(f"hybrid.fusion={shorten(self.fusion)} is not possible; give 'sum' or 'rrf'")
         for name in ("terms", "words"):
             weight = _number(f"hybrid.{name}", getattr(self, name), _MAX_WEIGHT)
@@ -86,6 +102,9 @@ class Hybrid:
             object.__setattr__(self, name, weight)
         object.__setattr__(self, "constant", _number("hybrid.constant", self.constant, _MAX_WEIGHT))
         object.__setattr__(self, "depth", check_k(self.depth, "hybrid.depth"))
+        for name, default in (("constant", _CONSTANT), ("depth", _DEPTH)):
+            if self.fusion == "sum" and getattr(self, name) != default:
+                raise QueryError(f"hybrid.{name} is a setting of fusion='rrf' and not used by 'sum'; leave it out")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +157,7 @@ class Request:
     search_after: str | None = None
     sort: str | None = None
     facets: Sequence[str] = ()
-    facet_size: int = 10
+    facet_size: int = _FACET_SIZE
     highlight: Sequence[str] = ()
     cursor: Cursor | None = field(init=False, repr=False, default=None)
 
@@ -161,14 +180,13 @@ class Request:
         self._set("count", bool(self.count))
         if self.hybrid is not None:
             self._check_hybrid(self.hybrid)
-        if not isinstance(self.fields, (list, tuple)) or not all(isinstance(name, str) for name in self.fields):
-            raise QueryError(f"fields={shorten(self.fields)} is not possible; give a list of names")
-        if self.highlight != ():
-            self._check_highlight()
+        check_names("fields", self.fields)
+        if _is_given(self.highlight):
+            check_names("highlight", self.highlight, "stored fields")
         self._check_page()
         if self.sort is not None:
             self._check_sort(self.sort)
-        if self.facets != () or self.facet_size != 10:
+        if _is_given(self.facets) or type(self.facet_size) is not int or self.facet_size != _FACET_SIZE:
             self._check_facets()
 
     def _set(self, name: str, value: Any) -> None:
@@ -197,8 +215,7 @@ class Request:
                 raise QueryError(f"sort orders all matches by an attribute and excludes {name}; give one of them")
 
     def _check_facets(self) -> None:
-        if not isinstance(self.facets, (list, tuple)) or not all(isinstance(name, str) for name in self.facets):
-            raise QueryError(f"facets={shorten(self.facets)} is not possible; give a list of attributes")
+        check_names("facets", self.facets, "attributes")
         if len(self.facets) > _MAX_FACETS:
             raise QueryError(f"{len(self.facets)} facets are too many; give at most {_MAX_FACETS}")
         self._set("facet_size", check_k(self.facet_size, "facet_size"))
@@ -206,14 +223,11 @@ class Request:
             raise QueryError(
                 f"facet_size={self.facet_size} is not possible; give an integer from 1 to {_MAX_FACET_SIZE}"
             )
-
-    def _check_highlight(self) -> None:
-        if not isinstance(self.highlight, (list, tuple)) or not all(isinstance(name, str) for name in self.highlight):
-            raise QueryError(f"highlight={shorten(self.highlight)} is not possible; give a list of stored fields")
+        if not self.facets and self.facet_size != _FACET_SIZE:
+            raise QueryError(f"facet_size={self.facet_size} is not used without facets; give facets, or leave it out")
 
     def _check_hybrid(self, hybrid: Hybrid) -> None:
-        if not isinstance(hybrid, Hybrid):
-            raise QueryError(f"hybrid={shorten(hybrid)} is not possible; give Hybrid(), with weights if you have some")
+        check_hybrid(hybrid)
         if self.rescore is not None:
             raise QueryError(
                 "rescore uses the encoder's terms only and cannot follow a hybrid search; give one of them"
@@ -250,20 +264,37 @@ class Request:
         return required_terms(size, overlap_threshold=self.overlap_threshold, min_terms=self.min_terms)
 
 
+def check_hybrid(hybrid: Any) -> None:
+    """Require the settings of a hybrid search.
+
+    Raises:
+        QueryError: it is something else.
+    """
+    if not isinstance(hybrid, Hybrid):
+        raise QueryError(f"hybrid={shorten(hybrid)} is not possible; give Hybrid(), with weights if you have some")
+
+
 def make_request(k: int, options: Mapping[str, Any]) -> Request:
     """Return ``Request(k=k, **options)``; equal requests of plain values are validated once.
 
     Raises:
-        QueryError: a value is outside its range.
+        QueryError: an option is unknown, or a value is outside its range.
     """
     if type(k) is not int or not all(type(value) in _PLAIN for value in options.values()):
+        check_options("search", options, OPTIONS)
         return Request(k=k, **options)
     return _known_request(k, tuple([(name, value, type(value)) for name, value in options.items()]))
 
 
 @lru_cache(256)
 def _known_request(k: int, options: tuple[tuple[str, Any, type], ...]) -> Request:
+    check_options("search", (name for name, _, _ in options), OPTIONS)
     return Request(k=k, **{name: value for name, value, _ in options})
+
+
+def _is_given(names: Any) -> bool:
+    """Return whether a list of names is not the default; arrays cannot be compared with it."""
+    return type(names) is not tuple or bool(names)
 
 
 def _number(name: str, value: float, largest: float) -> float:

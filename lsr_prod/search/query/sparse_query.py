@@ -1,7 +1,7 @@
 """Query vectors: terms in a fixed order with weights, and the number of terms that a document must share."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -22,6 +22,7 @@ __all__ = [
     "check_ids",
     "check_k",
     "check_qk",
+    "check_term_ids",
     "check_text",
     "required_terms",
 ]
@@ -194,6 +195,26 @@ def check_ids(doc_ids: Sequence[str]) -> None:
         raise QueryError(f"doc_ids={shorten(doc_ids)} is not a list of strings; give a list of ids")
     if len(doc_ids) > MAX_K:
         raise QueryError(f"{len(doc_ids)} ids are too many; give at most {MAX_K} at once")
+
+
+def check_term_ids(terms: Iterable[int], size: int) -> list[int]:
+    """Return distinct ids of terms, sorted.
+
+    Args:
+        terms: the ids.
+        size: V.
+
+    Raises:
+        QueryError: it is not a list of integers from 0 to V - 1.
+    """
+    if not isinstance(terms, Iterable) or isinstance(terms, (str, bytes)):
+        raise QueryError(f"terms={shorten(terms)} is not a list of ids; give a list")
+    found: set[int] = set()
+    for term in terms:
+        if isinstance(term, bool) or not isinstance(term, Integral) or not 0 <= term < size:
+            raise QueryError(f"term {shorten(term)} is not possible; give an id from 0 to {size - 1}")
+        found.add(int(term))
+    return sorted(found)
 
 
 def check_text(text: str) -> None:

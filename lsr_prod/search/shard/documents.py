@@ -36,6 +36,7 @@ class Documents:
         try:
             self._verify_metadata(raw.data)
             reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(raw)))
+            self._schema = reader.schema
             self.batches = tuple(reader.get_batch(i) for i in range(reader.num_record_batches))
         except (pa.ArrowInvalid, OSError, ValueError, struct.error) as error:
             raise ArtifactError(f"{place} cannot be read ({error}); build the shard again") from error
@@ -110,7 +111,11 @@ class Documents:
     @property
     def attributes(self) -> Mapping[str, AttributeType]:
         """Type of every attribute."""
-        return attribute_types(self.batches[0].schema) if self.batches else {}
+        return attribute_types(self._schema)
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """Return a whole column, which is empty in a shard without documents; see ``verify_columns``."""
+        return pa.chunked_array([batch.column(name) for batch in self.batches], self._schema.field(name).type)
 
     def verify_columns(self, names: Sequence[str]) -> None:
         """Verify whole columns, for computations over them."""

@@ -1,0 +1,130 @@
+"""Validation of the settings of ``Searcher.open``, before anything is read."""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypedDict
+
+from lsr_prod.errors import ConfigError
+from lsr_prod.search.metrics import Observer
+from lsr_prod.search.query.filters import shorten
+from lsr_prod.search.query.names import suggest
+from lsr_prod.search.query.query_text import check_max_bytes
+from lsr_prod.search.snapshot import Verify
+
+__all__ = ["OpenSettings", "check_index", "check_settings", "check_unknown"]
+
+_MAX_THREADS = 1024
+_MAX_PUBLICATION = 10**15  # as in INDEX@NUMBER
+
+
+class OpenSettings(TypedDict, total=False):
+    """Keywords of ``Searcher.open``."""
+
+    verify: Verify
+    encoder_threads: int
+    bundle: str | Path | None
+    observer: Observer | None
+    cache: str | Path | None
+    cache_bytes: int | None
+    storage_options: Mapping[str, str] | None
+    max_query_bytes: int
+    publication: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """Range of a setting that is an integer."""
+
+    smallest: int
+    largest: int
+    unit: str
+
+
+_NUMBERS = {
+    "encoder_threads": _Number(1, _MAX_THREADS, "threads"),
+    "cache_bytes": _Number(1, 1 << 62, "bytes"),
+    "publication": _Number(1, _MAX_PUBLICATION, "the number of a publication"),
+}
+_OPTIONAL = ("bundle", "observer", "cache", "cache_bytes", "storage_options", "publication")
+
+
+def check_unknown(given: Iterable[str], *, more: Iterable[str] = ()) -> None:
+    """Refuse settings that ``Searcher.open`` does not have.
+
+    Args:
+        given: names of the settings that are given.
+        more: further settings of a subclass.
+
+    Raises:
+        ConfigError: a setting is unknown; the message names the one that was probably meant.
+    """
+    known = [*OpenSettings.__annotations__, *more]
+    for name in given:
+        if name not in known:
+            raise ConfigError(name, "open has no such setting", suggest(name, known))
+
+
+def check_index(index: Any) -> None:
+    """Require the folder or the URI of an index.
+
+    Raises:
+        ConfigError: it is neither a string nor a path.
+    """
+    _check_path("index", index)
+
+
+def check_settings(settings: OpenSettings) -> None:
+    """Validate the types and ranges of settings.
+
+    Raises:
+        ConfigError: a value is not possible.
+    """
+    values: Mapping[str, Any] = settings
+    for name, value in values.items():
+        if value is None and name in _OPTIONAL:
+            continue
+        if name in _NUMBERS:
+            _check_number(name, value, _NUMBERS[name])
+        elif name in ("bundle", "cache"):
+            _check_path(name, value)
+        elif name == "verify" and not (value is True or value is False or (isinstance(value, str) and value == "lazy")):
+            raise ConfigError(name, f"{shorten(value)} is not possible", "give 'lazy', True or False")
+        elif name == "observer":
+            _check_observer(value)
+        elif name == "storage_options":
+            _check_options(value)
+        elif name == "max_query_bytes":
+            check_max_bytes(value)
+
+
+def _check_number(name: str, value: Any, wanted: _Number) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not wanted.smallest <= value <= wanted.largest:
+        remedy = f"give {wanted.unit} as an integer from {wanted.smallest} to {wanted.largest}"
+        raise ConfigError(name, f"{shorten(value)} is not possible", remedy)
+
+
+def _check_path(name: str, value: Any) -> None:
+    if not isinstance(value, str | Path) or not str(value):
+        raise ConfigError(name, f"{shorten(value)} is not a place", "give a folder or a URI as a string or a Path")
+    try:
+        valid = b"\0" not in os.fsencode(value)
+    except UnicodeEncodeError:
+        valid = False
+    if not valid:
+        problem = f"{shorten(str(value))} has characters that no path has"
+        raise ConfigError(name, problem, "give a path of valid Unicode without a null character")
+
+
+def _check_observer(value: Any) -> None:
+    absent = [name for name in ("answered", "failed", "opened") if not callable(getattr(value, name, None))]
+    if absent:
+        problem = f"{shorten(value)} has no method {', '.join(absent)}"
+        raise ConfigError("observer", problem, "give an object with the methods of Observer, or None")
+
+
+def _check_options(value: Any) -> None:
+    if not isinstance(value, Mapping) or not all(isinstance(text, str) for pair in value.items() for text in pair):
+        # Values may be secrets: they are not repeated.
+        raise ConfigError("storage_options", "they are not strings by name", "give a mapping from strings to strings")
