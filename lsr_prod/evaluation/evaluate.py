@@ -217,7 +217,11 @@ def _report(
     evaluation: EvaluateSettings,
     options: Mapping[str, str],
 ) -> SystemReport:
-    """Answer all queries with one system, and write its run file if asked."""
+    """Answer all queries with one system, and write its run file if asked.
+
+    Raises:
+        SourceError: a measure cannot be computed.
+    """
     for query in queries[:_WARM_UP_QUERIES]:
         system.answer(query)
     answers = [system.answer(query) for query in queries]

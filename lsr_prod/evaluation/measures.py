@@ -7,12 +7,14 @@ import ir_measures
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.errors import ConfigError
+from lsr_prod.errors import ConfigError, SourceError
 from lsr_prod.interchange.runs import Ranking
 
 __all__ = ["measure_by_query", "parse_measures"]
 
 _REMEDY = "use names of ir_measures, e.g. nDCG@10"
+# Numbers as ids: the program of ERR reads no others.
+_EXAMPLE = ([ir_measures.Qrel("1", "1", 1), ir_measures.Qrel("1", "2", 0)], [ir_measures.ScoredDoc("1", "2", 1.0)])
 
 
 def parse_measures(field: str, names: Sequence[str]) -> dict[str, Any]:
@@ -39,6 +41,11 @@ def parse_measures(field: str, names: Sequence[str]) -> dict[str, Any]:
             raise ConfigError(field, f"{name!r} is not possible ({error})", _REMEDY) from error
         if not supported:
             raise ConfigError(field, f"no installed package computes {name!r}", _REMEDY)
+        try:
+            list(pipeline.iter_calc([measure], *_EXAMPLE))
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            raise ConfigError(field, f"the package that computes {name!r} fails here ({why})", _REMEDY) from error
     return measures
 
 
@@ -72,7 +79,13 @@ def measure_by_query(
     names: dict[Any, list[str]] = {}
     for name, measure in measures.items():
         names.setdefault(measure, []).append(name)
-    for metric in ir_measures.iter_calc(list(names), judged, run):
-        for name in names[metric.measure]:
-            values[name][place[metric.query_id]] = metric.value
+    try:
+        for metric in ir_measures.iter_calc(list(names), judged, run):
+            for name in names[metric.measure]:
+                values[name][place[metric.query_id]] = metric.value
+    except Exception as error:  # as in `parse_measures`; some providers write files that cannot name every id
+        why = f"{type(error).__name__}: {error}"
+        raise SourceError(
+            f"{', '.join(measures)} cannot be computed ({why}); leave the measure that fails out"
+        ) from error
     return values

@@ -9,9 +9,12 @@ from typing import Any
 
 from lsr_prod.errors import SourceError
 from lsr_prod.interchange.text_lines import numbered_lines
+from lsr_prod.logs import get_log
 from lsr_prod.storage.folders import store_file
 
 __all__ = ["Ranking", "read_run", "write_run"]
+
+log = get_log(__name__)
 
 Ranking = Sequence[tuple[str, float]]
 _NOT_IN_TAG = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -20,8 +23,11 @@ _Row = tuple[str, str, float]  # query id, document id, score
 
 def write_run(
     place: str | Path, rankings: Mapping[str, Ranking], tag: str, options: Mapping[str, str] | None = None
-) -> None:
+) -> str:
     """Write rankings as ``query Q0 document rank score tag``.
+
+    A TREC run cannot name an id with white space. If there is one, the rankings are written as JSON lines with
+    ``query_id``, ``doc_id`` and ``score``, and the name of the file ends with ``.jsonl``; ``read_run`` reads both.
 
     Args:
         place: path or URI of the file, which is replaced; its folder is created if absent.
@@ -29,18 +35,25 @@ def write_run(
         tag: name of the run; characters that the format does not allow become ``_``.
         options: options of the object store.
 
+    Returns:
+        The path or URI of the file.
+
     Raises:
         StorageError: the store or the disk fails.
-        ValueError: an id contains white space, which the format does not allow.
     """
-    tag = _NOT_IN_TAG.sub("_", tag)
-    lines: list[str] = []
-    for query_id, ranking in rankings.items():
-        for rank, (doc_id, score) in enumerate(ranking, start=1):
-            if len(f"{query_id} {doc_id}".split()) != 2:
-                raise ValueError(f"id {query_id!r} or {doc_id!r} contains white space; a TREC run cannot name it")
-            lines.append(f"{query_id} Q0 {doc_id} {rank} {score:.6f} {tag}\n")
-    store_file(str(place), "".join(lines).encode(), options)
+    tag, place = _NOT_IN_TAG.sub("_", tag), str(place)
+    rows = [(query_id, *row) for query_id, ranking in rankings.items() for row in enumerate(ranking, start=1)]
+    spaced = next((row for row in rows if any(one.split() != [one] for one in (row[0], row[2][0]))), None)
+    if spaced is None:
+        lines = [f"{query} Q0 {doc_id} {rank} {score:.6f} {tag}\n" for query, rank, (doc_id, score) in rows]
+    else:
+        place = f"{place.removesuffix('.trec')}.jsonl"
+        fields = {"file": place, "query_id": spaced[0], "doc_id": spaced[2][0]}
+        log.warning("run written as JSON lines, since a TREC run has no white space in ids", extra={"fields": fields})
+        found = ({"query_id": query, "doc_id": doc_id, "score": score} for query, _, (doc_id, score) in rows)
+        lines = [f"{json.dumps(row)}\n" for row in found]
+    store_file(place, "".join(lines).encode(), options)
+    return place
 
 
 def read_run(place: str, options: Mapping[str, str] | None = None) -> dict[str, list[tuple[str, float]]]:

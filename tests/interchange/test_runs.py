@@ -21,9 +21,19 @@ def test_written_run_is_read_back_by_ir_measures(tmp_path: Path) -> None:
     assert path.read_text().splitlines()[0] == "q1 Q0 d2 1 2.500000 threshold_0.4"
 
 
-def test_id_with_white_space_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="white space"):
-        write_run(tmp_path / "a.trec", {"q": [("a b", 1.0)]}, tag="x")
+@pytest.mark.parametrize(
+    "spaced", [("q", "a b"), ("q 1", "a"), ("q", "a\tb"), ("q", "a\u2003b"), ("q\n", "a"), ("q", "")]
+)
+def test_run_whose_ids_have_white_space_is_written_as_json_lines(
+    tmp_path: Path, spaced: tuple[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    query_id, doc_id = spaced
+    rankings = {query_id: [(doc_id, 2.0), ("c", 0.1)]}
+    place = write_run(tmp_path / "a.trec", rankings, tag="x")
+    assert place == str(tmp_path / "a.jsonl")
+    assert read_run(place) == rankings
+    assert not (tmp_path / "a.trec").exists()
+    assert "run written as JSON lines" in caplog.text
 
 
 @settings(max_examples=60, deadline=None)
