@@ -3,7 +3,6 @@
 Weights are read from safetensors only and no code of the model is run: pickle files are never opened.
 """
 
-import json
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +13,6 @@ from typing import Any
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
-from safetensors import SafetensorError
 from torch import Tensor
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
@@ -29,7 +27,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from lsr_prod.errors import ConfigError
+from lsr_prod.errors import ConfigError, LsrError
 from lsr_prod.formats.bundle import TOKENIZER_FILE
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import digest_json
@@ -44,7 +42,7 @@ from lsr_prod.model.output_layer import (
     output_layer_names,
     read_output_vocabulary,
 )
-from lsr_prod.model.sentence_transformers import SentenceTransformersFolder, read_sentence_transformers
+from lsr_prod.model.sentence_transformers import SentenceTransformersFolder, read_json, read_sentence_transformers
 from lsr_prod.model.start_token import prepend_start_token
 from lsr_prod.model.token_weights import has_sparse_linear, read_backbone
 from lsr_prod.terms.words import lowercases
@@ -54,6 +52,7 @@ __all__ = [
     "output_vocabulary",
     "read_parts",
     "read_tokenizer",
+    "readable",
     "tokenizer_reader",
     "without_load_report",
 ]
@@ -65,6 +64,7 @@ _FETCHED = ["*.json", "*.txt", "*.model", "*.safetensors", "sparse_linear.pt"]
 _GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _QUERY_LENGTH, _DOCUMENT_LENGTH = 64, 256
 _TOKEN_WEIGHTS_LENGTH = 512  # FlagEmbedding's default for queries and passages
+_LONGEST_CAUSE = 300  # characters of the message of another library
 _REMEDY = "give a language model with its vocabulary head"
 
 
@@ -187,7 +187,7 @@ def _read_model(folder: Path) -> PreTrainedModel:
     config.tie_word_embeddings |= own  # the layer is replaced below; tied, it needs no memory until then
     loader: Any = AutoModelForCausalLM if is_causal(name) else AutoModelForMaskedLM
     try:
-        with without_load_report():
+        with without_load_report(), readable(folder, "the weights"):
             model, report = loader.from_pretrained(
                 folder,
                 config=config,
@@ -200,8 +200,6 @@ def _read_model(folder: Path) -> PreTrainedModel:
         raise ConfigError(
             "source", f"{folder} has no model.safetensors", "convert its weights to safetensors"
         ) from error
-    except SafetensorError as error:
-        raise ConfigError("source", f"the weights of {folder} are damaged ({error})", "copy them again") from error
     assert isinstance(model, PreTrainedModel)
     missing = set(report["missing_keys"]) - (output_layer_names(model) if own else set())
     if missing:
@@ -218,10 +216,30 @@ def _read_model(folder: Path) -> PreTrainedModel:
 
 def _read_config(folder: Path) -> PreTrainedConfig:
     try:
-        config: PreTrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    except (OSError, ValueError) as error:
+        with readable(folder, "config.json"):
+            config: PreTrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    except OSError as error:
         raise ConfigError("source", f"{folder} has no config.json that transformers can read", _REMEDY) from error
     return config
+
+
+@contextmanager
+def readable(folder: Path, what: str) -> Iterator[None]:
+    """Turn errors of the libraries that read a model into one sentence; a file that is absent stays an ``OSError``.
+
+    transformers, tokenizers and safetensors raise errors of any type for a file that is damaged or does not fit.
+
+    Raises:
+        ConfigError: the part cannot be read.
+    """
+    try:
+        yield
+    except (OSError, LsrError):
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST_CAUSE]}"
+        problem = f"{what} of {folder} cannot be read ({why})"
+        raise ConfigError("source", problem, "copy the folder of the model again") from error
 
 
 def _repair_padding(config: PreTrainedConfig) -> None:
@@ -254,8 +272,9 @@ def read_tokenizer(folder: Path, reader: Any = None) -> PreTrainedTokenizerFast:
         ConfigError: it has none.
     """
     try:
-        tokenizer = (reader or tokenizer_reader(folder)).from_pretrained(folder, trust_remote_code=False)
-    except (OSError, ValueError) as error:
+        with readable(folder, "the tokenizer"):
+            tokenizer = (reader or tokenizer_reader(folder)).from_pretrained(folder, trust_remote_code=False)
+    except OSError as error:
         raise ConfigError("source", f"{folder} has no tokenizer", "add its tokenizer.json") from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise ConfigError("source", f"the tokenizer of {folder} has no tokenizer.json", "convert it to a fast one")
@@ -268,8 +287,7 @@ def tokenizer_reader(folder: Path) -> Any:
     Model directories always use the generic class: transformers would otherwise build, for example, a Qwen2 model's
     tokenizer by the rules of Qwen2, whatever its files say.
     """
-    path = folder / "tokenizer_config.json"
-    settings = json.loads(path.read_bytes()) if path.is_file() else {}
+    settings = read_json(folder, "tokenizer_config.json")
     is_generic = settings.get("tokenizer_class") in _GENERIC and (folder / TOKENIZER_FILE).is_file()
     return PreTrainedTokenizerFast if is_generic else AutoTokenizer
 

@@ -44,9 +44,10 @@ def read_sentence_transformers(folder: Path) -> SentenceTransformersFolder | Non
     """
     if not (folder / "modules.json").is_file():
         return None
-    modules = [
-        (str(module["type"]).rsplit(".", 1)[-1], str(module["path"])) for module in read_json(folder, "modules.json")
-    ]
+    listed = read_json(folder, "modules.json", list)
+    if not all(isinstance(module, dict) and {"type", "path"} <= module.keys() for module in listed):
+        raise _refuse(folder, "modules.json is not a list of modules with type and path")
+    modules = [(str(module["type"]).rsplit(".", 1)[-1], str(module["path"])) for module in listed]
     if [kind for kind, _ in modules] not in (["MLMTransformer", "SpladePooling"], ["Transformer", "SpladePooling"]):
         raise _refuse(folder, f"its modules are {', '.join(kind for kind, _ in modules)}")
     (_, weights), (_, pooling) = modules
@@ -58,10 +59,14 @@ def read_sentence_transformers(folder: Path) -> SentenceTransformersFolder | Non
         raise _refuse(folder, f"it pools by {head.get('pooling_strategy')} of {head.get('activation_function')}")
     settings = read_json(folder, "config_sentence_transformers.json")
     prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
+    if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
+        raise _refuse(folder, "the prompts of config_sentence_transformers.json are not texts by name")
     length = transformer.get("max_seq_length")
+    if length is not None and (type(length) is not int or length < 1):
+        raise _refuse(folder, f"its max_seq_length is {length!r}")
     return SentenceTransformersFolder(
         weights=weights,
-        max_length=None if length is None else int(length),
+        max_length=length,
         lowercase=bool(transformer.get("do_lower_case", False)),
         query_prompt=pick_prompt(prompts, ("query", default)),
         document_prompt=pick_prompt(prompts, ("document", "passage", "corpus", default)),
@@ -74,10 +79,28 @@ def pick_prompt(prompts: dict[str, str], names: tuple[str | None, ...]) -> str:
     return next((prompts[name] for name in names if name in prompts), "")
 
 
-def read_json(folder: Path, name: str) -> Any:
-    """Return the content of a JSON file of a folder; {} if there is no such file."""
+def read_json(folder: Path, name: str, kind: type = dict) -> Any:
+    """Return the content of a JSON file of a folder; an empty one if there is no such file.
+
+    Args:
+        folder: the folder.
+        name: path of the file in it.
+        kind: type of the content, ``dict`` or ``list``.
+
+    Raises:
+        ConfigError: it is not JSON, or of another type.
+    """
     path = folder / name
-    return json.loads(path.read_bytes()) if path.is_file() else {}
+    if not path.is_file():
+        return kind()
+    try:
+        value = json.loads(path.read_bytes())
+    except (ValueError, RecursionError, OSError) as error:  # bytes that are not Unicode are a ValueError, too
+        raise ConfigError("source", f"{path} is not JSON ({error})", "copy the folder of the model again") from error
+    if not isinstance(value, kind):
+        problem = f"{path} holds no {'list' if kind is list else 'object'}"
+        raise ConfigError("source", problem, "copy the folder of the model again")
+    return value
 
 
 def _refuse(folder: Path, reason: str) -> ConfigError:
