@@ -38,6 +38,10 @@ def location_problem(uri: str, *, pattern: bool = True) -> str | None:
         pattern: a URI may contain ``?`` and ``%``, as globs and names of existing objects do. Not for folders that a
             job creates: delta-rs reads these characters as syntax of a URL.
     """
+    if "\0" in uri:
+        return "it contains a null character, which no path has; leave it out"
+    if any("\ud800" <= character <= "\udfff" for character in uri):
+        return "it is not valid UTF-8, which delta-rs and object stores require; use another name"
     if is_remote(uri):
         return _remote_problem(uri, pattern=pattern)
     match = _URI.match(uri)

@@ -31,6 +31,12 @@ def test_unsupported_uri_is_refused_by_the_store(uri: str, tmp_path: Path, monke
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("place", ["a\0b", "/a/\udcff", "s3://b/a\0b", "s3://b/\ud800"])
+def test_text_that_no_path_can_be_is_refused(place: str) -> None:
+    assert location_problem(place) is not None
+    assert path_problem(place) is not None
+
+
 @pytest.mark.parametrize("uri", ["/data/x", "x", "../x", "a:b/c", "./a:/b", "C:/x", "/data/a=b%20c#1", "s3", "gs/x"])
 def test_local_path_is_accepted(uri: str) -> None:
     assert location_problem(uri, pattern=False) is None
