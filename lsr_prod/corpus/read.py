@@ -3,7 +3,7 @@
 import csv
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from lsr_prod.corpus.rows import BadRow, RowBatch, shorten, validate
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.source_file import DamagedFileError
 
-__all__ = ["Reader", "read_records"]
+__all__ = ["Reader", "read_records", "read_request"]
 
 _BLOCK = 1 << 20
 # Exceptions of the decoders for bytes that they do not understand. Arrow and gzip raise a plain OSError for that too;
@@ -52,13 +52,7 @@ class Reader:
         """
         source = self.source
         batch = RowBatch(source, piece.file, piece.ordinal, self.cells, self.keep)
-        request = ReadRequest(
-            source=source,
-            columns=frozenset(source.column(name) for name in source.fields),
-            limit=16 * source.max_text_bytes + _BLOCK,  # escapes can make JSON six times as long as its text
-            ids=frozenset({source.column(source.id_field)}),
-            wants=batch.wants if self.keep is not None else None,
-        )
+        request = read_request(source, batch.wants if self.keep is not None else None)
         for position, record in read_records(piece, request, self.options):
             if record is not None:
                 row = record if isinstance(record, BadRow) else validate(record.values, source, line=record.line)
@@ -66,6 +60,22 @@ class Reader:
             if batch.full:
                 yield batch.take()
         yield batch.take()
+
+
+def read_request(source: SourceSettings, wants: Callable[[str], bool] | None = None) -> ReadRequest:
+    """Return the values to read for documents.
+
+    Args:
+        source: the section ``source``.
+        wants: returns whether the document with an id is wanted (``ReadRequest.wants``); None: all are.
+    """
+    return ReadRequest(
+        source=source,
+        columns=frozenset(source.column(name) for name in source.fields),
+        limit=16 * source.max_text_bytes + _BLOCK,  # escapes can make JSON six times as long as its text
+        ids=frozenset({source.column(source.id_field)}),
+        wants=wants,
+    )
 
 
 def read_records(piece: Slice, request: ReadRequest, options: dict[str, str]) -> Iterator[Decoded]:

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import ray
 
+from lsr_prod.cluster.shuffle import group_by_size
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.rows import row_schema
 from lsr_prod.corpus.slices import Slice
@@ -100,7 +101,7 @@ class WaveReader:
         plan = self.work.plan
         if plan.base is None or plan.waves == 1:
             limit = plan.slice_bytes
-            return self._read_slices(_groups(plan.wave(wave), limit), blocks)
+            return self._read_slices(group_by_size(plan.wave(wave), _size, limit), blocks)
         return self._read_new(wave, blocks)
 
     def discard(self) -> None:
@@ -132,7 +133,7 @@ class WaveReader:
         """Read every new file once and split its rows by wave."""
         plan = self.work.plan
         limit = max(plan.slice_bytes, len(waves) * _SHARE_BYTES)
-        groups = [*_groups(tuple(plan.slices()), limit)] or [[]]
+        groups = [*group_by_size(tuple(plan.slices()), _size, limit)] or [[]]
         log.info("reading new files", extra={"fields": {"read_tasks": len(groups), "waves": len(waves)}})
         by_wave = {wave: plan.cells_of(wave) for wave in waves}
         cells = frozenset(cell for some in by_wave.values() for cell in some)
@@ -181,15 +182,5 @@ def _split(rows: pa.Table, cells: Sequence[Sequence[int]], all_cells: int) -> It
         yield rows.filter(pa.array(groups == group))
 
 
-def _groups(slices: Sequence[Slice], limit: int) -> Iterator[list[Slice]]:
-    """Group slices into tasks of about ``limit`` bytes: a task per small file would cost more than the file."""
-    group: list[Slice] = []
-    size = 0
-    for piece in slices:
-        if group and size + piece.size > limit:
-            yield group
-            group, size = [], 0
-        group.append(piece)
-        size += piece.size
-    if group:
-        yield group
+def _size(piece: Slice) -> int:
+    return piece.size

@@ -27,6 +27,7 @@ COMMANDS = {
     "estimate": "estimate hours, storage and cost of encoding a corpus from measured runs",
     "vectors": "import or export vectors of other tools",
     "status": "say how far a sparse table is, and who works on it",
+    "verify": "compare the ids of the source with those of the table and of the index",
     "quarantine": "show bad rows and their reasons",
     "maintain": "merge small parts of a sparse table and delete garbage",
     "index": "build an index version and publish it",

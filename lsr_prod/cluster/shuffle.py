@@ -1,0 +1,120 @@
+"""Split what many tasks read into partitions, and give each partition to one task: on Ray, or in this process.
+
+Ray is imported only if it is used: ``ray_session`` sets variables that Ray reads at its import.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+__all__ = ["Splits", "group_by_size", "merge", "split"]
+
+Result = TypeVar("Result")
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """Partitions of the results of some calls.
+
+    Attributes:
+        parts: for each call, its part of each partition: a value, or a reference of Ray's object store, which spills to
+            disk.
+        notes: what each call returned besides.
+    """
+
+    parts: list[Sequence[Any]]
+    notes: list[Any]
+
+
+def split(
+    function: Callable[..., tuple[Sequence[Any], Any]],
+    items: Sequence[tuple[Any, ...]],
+    partitions: int,
+    *,
+    task: str,
+    on_ray: bool,
+) -> Splits:
+    """Call a function with every tuple of arguments.
+
+    Args:
+        function: at module level and stateless; returns its part of each partition, and a small note.
+        items: arguments of each call.
+        partitions: number of partitions.
+        task: what a call does, for messages.
+        on_ray: run the calls as tasks of Ray; needs a connection.
+
+    Raises:
+        LsrError: the error that a call raised deliberately.
+        WorkerError: any other error of a call.
+    """
+    if not on_ray:
+        found = [function(*item) for item in items]
+        return Splits([parts for parts, _ in found], [note for _, note in found])
+    import ray
+
+    from lsr_prod.cluster.errors import worker_errors
+
+    remote: Any = ray.remote(num_cpus=1, max_retries=3, num_returns=partitions + 1)(_flat)
+    calls = [remote.remote(function, *item) for item in items]
+    try:
+        with worker_errors(task):
+            notes = ray.get([note for note, *_ in calls])
+    except BaseException:
+        for note, *_ in calls:
+            ray.cancel(note)
+        raise
+    return Splits([parts for _, *parts in calls], notes)
+
+
+def merge(
+    function: Callable[..., Result],
+    shared: tuple[Any, ...],
+    splits: Splits,
+    partitions: int,
+    *,
+    task: str,
+    on_ray: bool,
+) -> Iterator[Result]:
+    """Call a function with all parts of each partition; yield the results in the order of completion.
+
+    Args:
+        function: at module level and stateless.
+        shared: its first arguments; the parts of one partition follow.
+        splits: of ``split``.
+        partitions: number of partitions.
+        task: what a call does, for messages.
+        on_ray: as given to ``split``.
+    """
+    items = [(*shared, *(parts[number] for parts in splits.parts)) for number in range(partitions)]
+    if not on_ray:
+        yield from (function(*item) for item in items)
+        return
+    from lsr_prod.cluster.tasks import run_tasks
+
+    yield from (result for _, result in run_tasks(function, items, task=task))
+
+
+def group_by_size(items: Sequence[Item], size: Callable[[Item], int], limit: int) -> Iterator[list[Item]]:
+    """Group items into tasks of about ``limit`` bytes: a task per small item would cost more than the item.
+
+    Args:
+        items: in their order.
+        size: returns the bytes of an item.
+        limit: bytes of a group; a larger item is a group of its own.
+    """
+    group: list[Item] = []
+    held = 0
+    for item in items:
+        if group and held + size(item) > limit:
+            yield group
+            group, held = [], 0
+        group.append(item)
+        held += size(item)
+    if group:
+        yield group
+
+
+def _flat(function: Callable[..., tuple[Sequence[Any], Any]], *arguments: Any) -> tuple[Any, ...]:
+    parts, note = function(*arguments)
+    return (note, *parts)

@@ -1,0 +1,186 @@
+"""Compare the records of one partition: the rows of each id in the source with those in the table and in the index."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from lsr_prod.operations.audit.records import (
+    BAD,
+    BASE,
+    INDEX,
+    QUARANTINE,
+    RECORD,
+    SOURCE,
+    TABLE,
+    TAKEDOWN,
+    Records,
+)
+
+__all__ = ["EXAMPLES", "Comparison", "Found", "compare"]
+
+EXAMPLES = 10
+"""Examples of each kind of finding."""
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What is compared.
+
+    Attributes:
+        rule: which row of an id is the document: the first or the last one of the source.
+        has_index: whether there are records of an index.
+        has_base: whether the index was built from another version of the table, whose records are ``BASE``.
+    """
+
+    rule: Literal["first", "last"]
+    has_index: bool
+    has_base: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Findings of one partition.
+
+    Attributes:
+        counts: kind of finding -> number of ids.
+        examples: kind of finding -> places (kind of record, file, position), at most ``EXAMPLES``.
+        missing_files: number of the source file -> missing ids whose document is in it.
+        source_files: keys of the source files of all rows of the table.
+        record_bytes: bytes of the records.
+    """
+
+    counts: Mapping[str, int]
+    examples: Mapping[str, tuple[tuple[int, int, int], ...]]
+    missing_files: Mapping[int, int]
+    source_files: npt.NDArray[np.int64]
+    record_bytes: int
+
+
+def compare(comparison: Comparison, *parts: Records) -> Found:
+    """Compare all records of one partition.
+
+    Args:
+        comparison: what is compared.
+        parts: records of every reading task.
+    """
+    records = np.concatenate([np.empty(0, RECORD), *parts])
+    records = records[np.lexsort((records["low"], records["high"]))]
+    same = (records["high"][1:] == records["high"][:-1]) & (records["low"][1:] == records["low"][:-1])
+    ids = np.concatenate([np.zeros(min(len(records), 1), np.int64), np.cumsum(~same)])
+    groups = _Groups(records, ids, int(ids[-1]) + 1 if len(ids) else 0)
+    chosen = groups.choose(comparison.rule)
+    findings = _of_table(groups, chosen)
+    if comparison.has_index:
+        findings |= _of_index(groups, BASE if comparison.has_base else TABLE)
+    missing = np.unique(records["file"][chosen[findings["missing"][0]]], return_counts=True)
+    return Found(
+        counts={name: int(flags.sum()) for name, (flags, _) in findings.items()},
+        examples={
+            name: tuple(
+                tuple(int(records[column][row]) for column in ("kind", "file", "position"))  # type: ignore[misc]
+                for row in places[flags][:EXAMPLES].tolist()
+            )
+            for name, (flags, places) in findings.items()
+            if flags.any()
+        },
+        missing_files=dict(zip(*(column.tolist() for column in missing), strict=True)),
+        source_files=np.unique(records["source_file"][records["kind"] == TABLE]),
+        record_bytes=records.nbytes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """Records of a partition, grouped by id.
+
+    Attributes:
+        records: sorted by id.
+        ids: number of the id of each record, ascending.
+        count: number of ids.
+    """
+
+    records: Records
+    ids: Ints
+    count: int
+
+    def number_of(self, kind: int) -> Ints:
+        """Return the number of records of a kind, [count]."""
+        return np.bincount(self.ids[self.records["kind"] == kind], minlength=self.count)
+
+    def last_of(self, kind: int) -> Ints:
+        """Return the last record of a kind, [count]; -1: there is none."""
+        rows = np.flatnonzero(self.records["kind"] == kind)
+        found = np.full(self.count, -1, np.int64)
+        found[self.ids[rows]] = rows
+        return found
+
+    def choose(self, rule: Literal["first", "last"]) -> Ints:
+        """Return the row of the source that is the document of each id, [count]; -1: there is none."""
+        rows = np.flatnonzero(self.records["kind"] == SOURCE)
+        rows = rows[np.lexsort((self.records["position"][rows], self.records["file"][rows]))]
+        found = np.full(self.count, -1, np.int64)
+        ordered = rows if rule == "last" else rows[::-1]
+        found[self.ids[ordered]] = ordered  # of several rows of an id, the assignment of the last one counts
+        return found
+
+
+Finding = tuple[Bools, Ints]
+"""Which ids, [count], and the record to show of each, [count]."""
+
+
+def _of_table(groups: _Groups, chosen: Ints) -> dict[str, Finding]:
+    rows, explained, found = groups.number_of(TABLE), _explained(groups, chosen), groups.last_of(TABLE)
+    has_document, has_row = chosen >= 0, rows > 0
+    only_bad = ~has_document & ~has_row & (groups.number_of(BAD) > 0)
+    differs = _differing(groups, chosen) & ~explained
+    return {
+        "documents": (has_document, chosen),
+        "repeated": (groups.number_of(SOURCE) > 1, chosen),
+        "quarantined": ((has_document & ~has_row & explained) | only_bad, np.maximum(chosen, groups.last_of(BAD))),
+        "missing": (has_document & ~has_row & ~explained, chosen),
+        "removed": (has_row & ~has_document, found),
+        "outdated": (has_row & has_document & differs, found),
+        "doubled": (rows > 1, found),
+    }
+
+
+def _explained(groups: _Groups, chosen: Ints) -> Bools:
+    """Return for which ids the quarantine has the very row that has to be the document: the model failed on it."""
+    records = groups.records
+    rows = np.flatnonzero(records["kind"] == QUARANTINE)
+    wanted = chosen[groups.ids[rows]]
+    same = wanted >= 0
+    for column in ("source_file", "position"):
+        same &= records[column][rows] == records[column][wanted]
+    found = np.zeros(groups.count, np.bool_)
+    found[groups.ids[rows[same]]] = True
+    return found
+
+
+def _differing(groups: _Groups, chosen: Ints) -> Bools:
+    """Return for which ids a row of the table has another content than the row that has to be the document."""
+    records = groups.records
+    rows = np.flatnonzero(records["kind"] == TABLE)
+    wanted = chosen[groups.ids[rows]]
+    differs = (records["key"][rows] != records["key"][wanted]) | (records["stored"][rows] != records["stored"][wanted])
+    found = np.zeros(groups.count, np.bool_)
+    found[groups.ids[rows[differs & (wanted >= 0)]]] = True
+    return found
+
+
+def _of_index(groups: _Groups, base: int) -> dict[str, Finding]:
+    live, hidden, rows = groups.number_of(INDEX), groups.number_of(TAKEDOWN) > 0, groups.last_of(base)
+    found = groups.last_of(INDEX)
+    return {
+        "taken_down": (hidden & (rows >= 0) & (live == 0), rows),
+        "index_missing": ((rows >= 0) & ~hidden & (live == 0), rows),
+        "index_stale": ((rows < 0) & (live > 0), found),
+        "index_doubled": (live > 1, found),
+        "exposed": (hidden & (live > 0), found),
+    }

@@ -1,0 +1,258 @@
+"""Tasks of an audit that read the source, the table, the quarantine and the index, and return records by partition.
+
+They read files, parts and shards only: no plan, no marker and no count of the commit protocol.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsr_prod.config import SourceSettings
+from lsr_prod.corpus.formats.interface import ReadRequest, Record
+from lsr_prod.corpus.formats.registry import file_format
+from lsr_prod.corpus.read import read_records, read_request
+from lsr_prod.corpus.rows import BadRow, Document, as_string, validate
+from lsr_prod.corpus.slices import COMPRESSIONS, Slice
+from lsr_prod.formats.index import IndexVersion, ShardManifest, Tombstones
+from lsr_prod.formats.table import content_hash, content_keys
+from lsr_prod.indexing.tombstones import load_takedowns, load_tombstones, read_ids
+from lsr_prod.operations.audit.records import (
+    BAD,
+    INDEX,
+    QUARANTINE,
+    SOURCE,
+    TAKEDOWN,
+    IdRange,
+    Records,
+    stored_hash,
+    to_records,
+)
+from lsr_prod.storage import Store
+from lsr_prod.tables import TableFile
+from lsr_prod.tables.live_rows import live_batches
+from lsr_prod.tables.quarantine import DUPLICATE
+
+__all__ = ["Clipping", "SourceNote", "Unread", "read_index", "read_quarantine", "read_source", "read_table"]
+
+DAMAGED = "damaged_file"
+
+_BATCH_ROWS = 16_384
+_BLOCK = 65_536  # records that are held as Python objects
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """The rest of a slice that cannot be read.
+
+    Attributes:
+        file: number of the source file.
+        position: byte of a text format, row number of other formats, from which on nothing is read.
+        size: bytes that were not read, at most.
+        detail: the error.
+    """
+
+    file: int
+    position: int
+    size: int
+    detail: str
+
+
+@dataclass(slots=True)
+class SourceNote:
+    """What a task found in its slices besides documents.
+
+    Attributes:
+        bad: bad rows without a readable id, by reason.
+        unread: what could not be read.
+    """
+
+    bad: Counter[str] = field(default_factory=Counter)
+    unread: list[Unread] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Clipping:
+    """Weights of some rows of a table.
+
+    Attributes:
+        weights: number of weights.
+        top: weights with the largest impact.
+    """
+
+    weights: int = 0
+    top: int = 0
+
+    def __add__(self, other: "Clipping") -> "Clipping":
+        return Clipping(self.weights + other.weights, self.top + other.top)
+
+
+def read_source(
+    pieces: Sequence[Slice], source: SourceSettings, options: dict[str, str], ids: IdRange, stored: bool
+) -> tuple[list[Records], SourceNote]:
+    """Read the documents of slices.
+
+    Args:
+        pieces: the slices.
+        source: the section ``source``.
+        options: options of the object store.
+        ids: which ids.
+        stored: hash the stored fields too.
+    """
+    note = SourceNote()
+    return ids.split([*_blocks(_source_rows(pieces, source, options, ids, stored, note))]), note
+
+
+def _source_rows(
+    pieces: Sequence[Slice],
+    source: SourceSettings,
+    options: dict[str, str],
+    ids: IdRange,
+    stored: bool,
+    note: SourceNote,
+) -> Iterator[tuple[Any, ...]]:
+    request = read_request(source, wants=ids.wants)
+    for piece in pieces:
+        key = piece.file.key
+        for position, record in read_records(piece, request, options):
+            if record is None or _is_unwanted(record, request, ids):
+                continue
+            row = record if isinstance(record, BadRow) else validate(record.values, source, line=record.line)
+            if isinstance(row, BadRow) and row.reason == DAMAGED:
+                note.unread.append(Unread(piece.ordinal, position, _rest(piece, position), row.detail))
+            elif isinstance(row, BadRow) and not row.doc_id:
+                note.bad[row.reason] += 1
+            elif (hashes := ids.hashes(row.doc_id or "")) is not None:
+                yield *hashes, *_values(row, piece.ordinal, position, stored), key
+
+
+def _values(row: Document | BadRow, file: int, position: int, stored: bool) -> tuple[int, int, int, int, int]:
+    """Return kind, file, position, content key and hash of the stored fields of a row."""
+    if isinstance(row, BadRow):
+        return BAD, file, position, 0, 0
+    (content,) = content_keys([content_hash(row.text)]).tolist()
+    return SOURCE, file, position, content, stored_hash(row.stored) if stored else 0
+
+
+def _is_unwanted(record: Record | BadRow, request: ReadRequest, ids: IdRange) -> bool:
+    """Return whether a record of a text format need not be validated, because its id is not compared."""
+    if isinstance(record, BadRow):
+        return False
+    column = request.source.column(request.source.id_field)
+    doc_id, _ = as_string(column, record.values.get(column))
+    return bool(doc_id) and not ids.wants(doc_id or "")
+
+
+def _rest(piece: Slice, position: int) -> int:
+    """Return the bytes of a slice from a position on; all of it if positions are no bytes of the file."""
+    if piece.file.format.endswith(COMPRESSIONS) or file_format(piece.file.format).footer is not None:
+        return piece.size
+    return max(piece.stop - position, 0)
+
+
+def read_table(
+    store: Store,
+    files: Sequence[tuple[int, TableFile]],
+    kind: int,
+    stored_fields: Sequence[str],
+    top: int | None,
+    ids: IdRange,
+) -> tuple[list[Records], Clipping]:
+    """Read the live rows of parts.
+
+    Args:
+        store: the table's folder.
+        files: number and description of each part.
+        kind: ``TABLE`` or ``BASE``.
+        stored_fields: columns to hash; none: they are not compared.
+        top: the largest impact, to count the weights that have it; None: impacts are not read.
+        ids: which ids.
+    """
+    found: list[Clipping] = [Clipping()]
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        columns = ["doc_id", "content_key", "source_file", *stored_fields, *(["impacts"] if top is not None else [])]
+        for number, file in files:
+            position = 0
+            for batch in live_batches(store, file, columns, _BATCH_ROWS):
+                if top is not None:
+                    found.append(_clipping(batch["impacts"], top))
+                yield from _table_rows(batch, number, position, kind, stored_fields, ids)
+                position += batch.num_rows
+
+    return ids.split([*_blocks(rows())]), sum(found, Clipping())
+
+
+def _table_rows(
+    batch: pa.RecordBatch, number: int, first: int, kind: int, stored_fields: Sequence[str], ids: IdRange
+) -> Iterator[tuple[Any, ...]]:
+    names, keys, sources = (batch[name].to_pylist() for name in ("doc_id", "content_key", "source_file"))
+    stored = list(zip(*(batch[name].to_pylist() for name in stored_fields), strict=True)) if stored_fields else None
+    for row, doc_id in enumerate(names):
+        if (hashes := ids.hashes(doc_id)) is not None:
+            others = stored_hash(stored[row]) if stored else 0
+            yield *hashes, kind, number, first + row, keys[row], others, sources[row]
+
+
+def _clipping(impacts: pa.Array, top: int) -> Clipping:
+    values = impacts.flatten()
+    return Clipping(len(values), pc.sum(pc.equal(values, top), min_count=0).as_py())
+
+
+def read_quarantine(store: Store, files: Sequence[TableFile], ids: IdRange) -> tuple[list[Records], None]:
+    """Read the rows of the quarantine that explain why a document of the source is not in the table.
+
+    A duplicate is no explanation: another row has to be the document.
+    """
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        columns = ("reason", "doc_id", "source_file", "position")
+        for file in files:
+            for batch in live_batches(store, file, columns, _BATCH_ROWS):
+                for reason, doc_id, key, position in zip(*(batch[name].to_pylist() for name in columns), strict=True):
+                    if doc_id and reason not in (DUPLICATE, DAMAGED) and (hashes := ids.hashes(doc_id)) is not None:
+                        yield *hashes, QUARANTINE, -1, position, 0, 0, key
+
+    return ids.split([*_blocks(rows())]), None
+
+
+def read_index(
+    index: Store, shard: ShardManifest, number: int, tombstones: Tombstones | None, ids: IdRange
+) -> tuple[list[Records], None]:
+    """Read the documents of a shard that are not deleted; all ids of the shard are in memory."""
+    found = read_ids(index, shard)
+    alive = np.ones(len(found), np.bool_)
+    if tombstones is not None:
+        alive[load_tombstones(index, shard, tombstones)] = False
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        first = 0
+        for chunk in found.chunks:
+            for row, doc_id in enumerate(chunk.to_pylist(), start=first):
+                if alive[row] and (hashes := ids.hashes(doc_id)) is not None:
+                    yield *hashes, INDEX, number, row, 0, 0, 0
+            first += len(chunk)
+
+    return ids.split([*_blocks(rows())]), None
+
+
+def read_takedowns(index: Store, version: IndexVersion, ids: IdRange) -> tuple[list[Records], int]:
+    """Read the ids that are taken down; the note is their number."""
+    hidden = load_takedowns(index, version)
+    found = (hashes for doc_id in hidden if (hashes := ids.hashes(doc_id)) is not None)
+    return ids.split([*_blocks((*hashes, TAKEDOWN, -1, -1, 0, 0, 0) for hashes in found)]), len(hidden)
+
+
+def _blocks(rows: Iterable[tuple[Any, ...]]) -> Iterator[Records]:
+    held: list[tuple[Any, ...]] = []
+    for row in rows:
+        held.append(row)
+        if len(held) >= _BLOCK:
+            yield to_records(held)
+            held = []
+    if held:
+        yield to_records(held)
