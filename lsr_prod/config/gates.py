@@ -1,5 +1,7 @@
 """Limits of the gates that a version passes before it is published."""
 
+from typing import Literal
+
 from pydantic import Field, model_validator
 
 from lsr_prod.config.location import Location
@@ -42,6 +44,17 @@ class GatesSettings(Section):
         ge=0,
         le=1,
         description="gate clipped_weights: largest share of weights above the largest impact; jobs warn above it",
+    )
+    max_lost: int | None = Field(
+        0,
+        ge=0,
+        description="gate completeness of the job reindex: largest number of ids that are missing, stale or doubled in "
+        "the table or in the version, and of files that cannot be read to their end",
+    )
+    verify: Literal["sample", "all"] = Field(
+        "sample",
+        description="gate completeness: compare the text and the id of a sample of at least 100,000 ids and at most "
+        "one of 64, or of all ids with their stored fields; the source is read whole in any case",
     )
     golden_queries: Location | None = Field(
         None,

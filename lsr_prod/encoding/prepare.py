@@ -2,11 +2,14 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 
+import pyarrow as pa
+
 from lsr_prod.config import Deployment, EncodeSettings, SourceSettings
+from lsr_prod.corpus.filelist import iterate_files, list_files
 from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.encoder import EncoderFactory
@@ -44,6 +47,7 @@ class Work:
         found: properties of the existing table, or None.
         actors: encoders that sizes of a new plan were chosen for.
         max_clipped_share: share of clipped weights above which a wave is reported; None: never.
+        listed: files of the source, as this run found and pinned them.
     """
 
     source: SourceSettings
@@ -56,6 +60,7 @@ class Work:
     found: TableProperties | None
     actors: int = 1
     max_clipped_share: float | None = None
+    listed: pa.Table | None = field(default=None, repr=False, compare=False)
 
 
 def prepare(
@@ -109,12 +114,13 @@ def prepare(
     given = encode.actors or encode.max_actors or max((os.cpu_count() or 1) // encode.threads_per_actor, 1)
     counted = cache(actors or (lambda: given))
     returning = partial(find_returning_files, quarantine=quarantine, rule=encode.on_duplicate, run=run)
-    plan = _plan(source, encode, bundle.digest, table, found, abandon, counted, returning)
+    listed = list_files(resolve_source(source, options))
+    plan = _plan(listed, source, encode, bundle.digest, table, found, abandon, counted, returning)
     pinned = PinnedBundle(absolute(encode.bundle), bundle.digest, options)
     factory = document_factory(pinned, encode, threads=encode.threads_per_actor, provider=encode.provider)
     wanted = replace(wanted, buckets=plan.buckets)
     limit = deployment.gates.max_clipped_share
-    return Work(source, encode, factory, table, quarantine, plan, wanted, found, counted(), limit)
+    return Work(source, encode, factory, table, quarantine, plan, wanted, found, counted(), limit, listed)
 
 
 def open_encoder(encode: EncodeSettings, options: dict[str, str]) -> tuple[Path, Bundle, EncoderCard]:
@@ -131,6 +137,7 @@ def open_encoder(encode: EncodeSettings, options: dict[str, str]) -> tuple[Path,
 
 
 def _plan(
+    listed: pa.Table,
     source: SourceSettings,
     encode: EncodeSettings,
     bundle: str,
@@ -142,7 +149,7 @@ def _plan(
 ) -> Plan:
     snapshot = open_table(table) if found else None
     return prepare_plan(
-        resolve_source(source, table.options),
+        (file for _, file in iterate_files(listed)),
         source,
         encode,
         bundle_digest=bundle,

@@ -111,7 +111,7 @@ def _run(chosen: Deployment, work: Work, gatekeeper: Gatekeeper, first: Store, t
     index, options = _index(chosen), chosen.storage.options
     steps: dict[str, Mapping[str, Any]] = {}
     with ray_session(chosen.ray):
-        steps["encode"] = _timed(lambda: _encode_once(chosen, work).result())
+        steps["encode"] = _timed(lambda: _encode_once(chosen, work, gatekeeper).result())
         try:
             steps["index"] = _timed(lambda: build_index(chosen, gatekeeper).result())
         finally:
@@ -124,9 +124,13 @@ def _run(chosen: Deployment, work: Work, gatekeeper: Gatekeeper, first: Store, t
     return {f"{step}.{name}": value for step, found in steps.items() for name, value in found.items()}
 
 
-def _encode_once(deployment: Deployment, work: Work) -> EncodeSummary:
-    """Encode; if a newer run takes over, wait for its end and check that nothing is left to do."""
+def _encode_once(deployment: Deployment, work: Work, gatekeeper: Gatekeeper) -> EncodeSummary:
+    """Encode; if a newer run takes over, wait for its end and check that nothing is left to do.
+
+    The gatekeeper gets the source as the final attempt has pinned it.
+    """
     while True:
+        gatekeeper.files = work.listed
         try:
             return encode_corpus(deployment, checked=work)
         except FencedError as error:

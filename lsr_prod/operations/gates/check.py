@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import pyarrow as pa
+
 from lsr_prod.config import Deployment
 from lsr_prod.errors import ArtifactError, ConfigError, PublicationError
 from lsr_prod.formats.digest import record_bytes
@@ -31,6 +33,10 @@ class Gatekeeper:
         force: names of gates that may not refuse.
         reason: why, for people.
 
+    Attributes:
+        reports: of the versions that were checked.
+        files: the pinned source that the table was encoded from; None: this job reads no source.
+
     Raises:
         ConfigError: a gate is unknown, or there is no reason.
     """
@@ -39,6 +45,7 @@ class Gatekeeper:
         check_force(force, reason)
         self._deployment, self._force, self._reason = deployment, frozenset(force), reason
         self.reports: list[GateReport] = []
+        self.files: pa.Table | None = None
 
     def __call__(self, candidate: Candidate) -> Approval:
         """Check a version.
@@ -47,7 +54,7 @@ class Gatekeeper:
             PublicationError: a gate refuses it.
             SourceError: queries of a gate cannot be read.
         """
-        versions = Versions(candidate, self._deployment)
+        versions = Versions(candidate, self._deployment, self.files)
         results = tuple(self._overruled(gate(versions)) for gate in GATES.values())
         forced = tuple(
             Forced(result.gate, result.sentence, self._reason) for result in results if result.verdict == "forced"

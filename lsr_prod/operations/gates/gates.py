@@ -15,7 +15,9 @@ import numpy as np
 
 from lsr_prod.evaluation.efficiency import percentile
 from lsr_prod.formats.table import TableProperties
+from lsr_prod.operations.audit.deployment import problems
 from lsr_prod.operations.canary import CanarySettings, run_canary
+from lsr_prod.operations.gates.completeness import audit_candidate
 from lsr_prod.operations.gates.quality import compare_quality
 from lsr_prod.operations.gates.queries import read_canaries, read_golden
 from lsr_prod.operations.gates.report import GateResult
@@ -204,6 +206,24 @@ def latency(versions: Versions) -> GateResult:
     return _at_most("latency", value, limits.max_p95_ms, f"p95 {value:.1f} ms over {len(texts)} queries", "max_p95_ms")
 
 
+def completeness(versions: Versions) -> GateResult:
+    """Refuse a version that lacks documents of the source, or has other ones, by an audit of ids."""
+    limit = versions.limits.max_lost
+    if limit is None:
+        return _off("completeness")
+    if versions.files is None:
+        return GateResult("completeness", "off", None, limit, "this job does not read the source")
+    found = audit_candidate(versions)
+    lost = {name: count for name, count in problems(found).items() if name != "clipped"}
+    sentence = f"{found.documents:,} documents of the source are compared"
+    if found.share > 1:
+        sentence += f", one of {found.share}"
+    for name, count in lost.items():
+        shown = ", ".join(one.doc_id or one.place for one in found.examples.get(name, ())[:_SHOWN])
+        sentence += f"; {count:,} {name.replace('_', ' ')}: {shown}" + (" …" if count > _SHOWN else "")
+    return _at_most("completeness", found.lost, limit, sentence, "max_lost")
+
+
 GATES: Mapping[str, Gate] = MappingProxyType(
     {
         gate.__name__: gate
@@ -218,6 +238,7 @@ GATES: Mapping[str, Gate] = MappingProxyType(
             overlap,
             quality,
             latency,
+            completeness,
         )
     }
 )

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import pyarrow as pa
+
 from lsr_prod.config import Deployment
 from lsr_prod.config.gates import GatesSettings
 from lsr_prod.formats.index import IndexVersion
@@ -27,10 +29,12 @@ class Versions:
     Attributes:
         candidate: what the publisher asks about.
         deployment: its settings.
+        files: the pinned source of the run that built the candidate; None: the run read no source.
     """
 
     candidate: Candidate
     deployment: Deployment
+    files: pa.Table | None = None
     _answers: dict[tuple[str, tuple[str, ...], int], list[Ranking]] = field(default_factory=dict)
     _impacts: dict[int, ImpactCounts] = field(default_factory=dict)
 

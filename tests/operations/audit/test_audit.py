@@ -1,8 +1,9 @@
 """An audit finds each planted fault and names its document, and finds nothing in a healthy table."""
 
 import gzip
+import importlib
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -259,3 +260,17 @@ def test_samples_compare_every_id_once(world: World):
     samples = [audit(replace(scope, ids=IdRange(4, offset)), RaySettings()) for offset in range(4)]
     assert sum(found.documents for found in samples) == 60
     assert all(found.lost == 0 and 0 < found.documents < 60 for found in samples)
+
+
+def test_several_passes_on_ray_find_what_one_pass_finds(world: World, ray_local: None, monkeypatch: pytest.MonkeyPatch):
+    part = first_part(world)
+    world.table.commit([], [part.path], app="hand", version=0, epoch=1)
+    once = world.verify()
+    module = importlib.import_module("lsr_prod.operations.audit.audit")
+    for name, value in (("_SMALL", 0), ("_PARTITION_IDS", 10), ("_object_store_bytes", lambda: 2 * 49 * 60)):
+        monkeypatch.setattr(module, name, value)
+    again = world.verify()
+    assert again.passes > 1
+    kept = {name: value for name, value in asdict(once).items() if name not in ("seconds", "passes", "examples")}
+    assert {name: getattr(again, name) for name in kept} == kept
+    assert shown(again, "missing") <= ids_of(World(world.folder), part)

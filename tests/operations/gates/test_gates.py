@@ -71,7 +71,7 @@ def verdict(indexes: tuple[Path, IndexVersion, IndexVersion], gate: str, **limit
 def test_gates_are_those_that_are_documented():
     assert gate_names() == (
         "documents", "quarantine", "empty", "size", "impact_error", "clipped_weights", "golden", "overlap", "quality",
-        "latency",
+        "latency", "completeness",
     )  # fmt: skip
 
 
