@@ -13,7 +13,7 @@ import pyarrow as pa
 from benchmarks.search.data import Collection
 from lsr_prod.formats.digest import canonical_json, digest_files
 from lsr_prod.formats.index import INDEX_FORMAT, SHARD_FILE, ShardManifest
-from lsr_prod.formats.pages import CHECKSUMS_FILE, page_checksums
+from lsr_prod.formats.pages import PAGE_DIGESTS_FILE, page_digests
 from lsr_prod.formats.shard import (
     BATCH_ROWS,
     DOCUMENTS_FILE,
@@ -177,7 +177,7 @@ def _write_documents(folder: Path, order: npt.NDArray[Any], columns: Mapping[str
             ids = pa.array([str(row) for row in rows.tolist()], pa.large_string())
             taken = [column.take(pa.array(rows)) for column in columns.values()]
             writer.write_batch(pa.record_batch([ids, *taken], schema=schema))
-    (folder / CHECKSUMS_FILE).write_bytes(page_checksums(folder, [DOCUMENTS_FILE, *_arrays(folder)]))
+    (folder / PAGE_DIGESTS_FILE).write_bytes(page_digests(folder, [DOCUMENTS_FILE, *_arrays(folder)]))
 
 
 def _size(path: Path) -> int:

@@ -17,6 +17,7 @@ __all__ = [
     "digest_folder",
     "digest_json",
     "digest_path",
+    "read_file",
     "read_record",
     "record_bytes",
     "verify_files",
@@ -54,6 +55,22 @@ class FileDigest:
                 f"{file} is no file of an artifact; its manifest cannot be trusted: fetch or build the artifact again"
             )
         return file
+
+
+def read_file(root: Path, file: FileDigest) -> bytes:
+    """Return the content of a file under ``root``, read once and compared with its record.
+
+    Raises:
+        ArtifactError: the file is missing.
+        DigestMismatchError: its size or sha256 differs.
+    """
+    path = root / file.path
+    if not path.is_file():
+        raise _missing(path)
+    data = path.read_bytes()
+    if len(data) != file.size or hashlib.sha256(data).hexdigest() != file.sha256:
+        raise _differs(path)
+    return data
 
 
 def read_record(path: Path, parse: Callable[[Any], T], remedy: str) -> T:
@@ -122,8 +139,16 @@ def verify_files(root: Path, files: Iterable[FileDigest]) -> None:
     for file in files:
         path = root / file.path
         if not path.is_file():
-            raise ArtifactError(f"{path} is missing; the artifact is incomplete: fetch or build it again")
+            raise _missing(path)
         if path.stat().st_size != file.size or digest_path(path) != file.sha256:
-            raise DigestMismatchError(
-                f"{path} differs from its recorded sha256; the artifact is damaged: fetch or build it again"
-            )
+            raise _differs(path)
+
+
+def _missing(path: Path) -> ArtifactError:
+    return ArtifactError(f"{path} is missing; the artifact is incomplete: fetch or build it again")
+
+
+def _differs(path: Path) -> DigestMismatchError:
+    return DigestMismatchError(
+        f"{path} differs from its recorded sha256; the artifact is damaged: fetch or build it again"
+    )

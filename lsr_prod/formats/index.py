@@ -8,7 +8,7 @@
                    impacts/*.npy   postings in document blocks, and the document-ordered copy
                    tantivy/        Boolean index of record, text for BM25
                    docs.arrow      ids, stored fields and attributes, in document order
-                   checksums.npy   CRC-32 of every page of the arrays and of docs.arrow
+                   page_digests.bin  sha256 of every page of the arrays and of docs.arrow
       tombstones/<sha256>.npy      ordinals of a shard's documents that are deleted or replaced
       takedowns/<sha256>.json      ids of documents that are hidden on request, even if the table has them
       versions/<sha>.json          IndexVersion; <sha> is the sha256 of its canonical JSON
@@ -28,7 +28,8 @@ from lsr_prod.formats.digest import FileDigest, digest_json
 
 __all__ = ["INDEX_FORMAT", "SHARD_FILE", "IndexVersion", "ShardManifest", "ShardRole", "Tombstones"]
 
-INDEX_FORMAT = 2
+INDEX_FORMAT = 3
+"""Format 2 has a CRC-32 of every page, which whoever can write to an index can keep while he changes the page."""
 SHARD_FILE = "shard.json"
 _SHA = re.compile(r"^[0-9a-f]{64}$")
 

@@ -1,39 +1,130 @@
 """Memory-mapped files that are verified page by page on the first read.
 
-The sha256 of a file can only be checked by reading the whole file. Therefore a shard has a CRC-32 of every page of
-64 KiB of its mapped files, in ``checksums.npy``: uint32, files in the order of their names. That array is verified when
-the shard is opened, and every page when it is read for the first time.
+The sha256 of a file can only be checked by reading the whole file. Therefore a shard has the sha256 of every page of
+16 KiB of its mapped files, in ``page_digests.bin``: 32 bytes per page, files in the order of their names. The manifest
+of the shard has the sha256 of that list, which is verified when the shard is opened; a page is verified when it is read
+for the first time.
 """
 
 import io
-import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError
-from lsr_prod.formats.digest import FileDigest, verify_files
+from lsr_prod.formats.digest import FileDigest, read_file
 
-__all__ = ["CHECKSUMS_FILE", "PAGE", "MappedFiles", "page_checksums"]
+__all__ = ["PAGE", "PAGE_DIGESTS_FILE", "MappedFiles", "PageDigests", "VerifiedFile", "page_digests"]
 
-CHECKSUMS_FILE = "checksums.npy"
-PAGE = 1 << 16
+PAGE_DIGESTS_FILE = "page_digests.bin"
+PAGE = 1 << 14
+_DIGEST = sha256().digest_size
 
 
-def page_checksums(folder: Path, names: Iterable[str]) -> bytes:
-    """Return the content of ``checksums.npy`` for the files ``names`` of ``folder``."""
+def page_digests(folder: Path, names: Iterable[str]) -> bytes:
+    """Return the content of ``page_digests.bin`` for the files ``names`` of ``folder``."""
     found = []
     for name in sorted(names):
         with (folder / name).open("rb") as file:
             while page := file.read(PAGE):
-                found.append(zlib.crc32(page))
-    content = io.BytesIO()
-    np.save(content, np.array(found, dtype="<u4"))
-    return content.getvalue()
+                found.append(sha256(page).digest())
+    return b"".join(found)
+
+
+class PageDigests:
+    """The digests of the pages of some files, from a list that was verified.
+
+    Attributes:
+        first: number of the first page of every file.
+        pages: number of pages.
+    """
+
+    def __init__(self, content: bytes, sizes: Mapping[str, int], place: str) -> None:
+        """Number the pages.
+
+        Args:
+            content: content of ``page_digests.bin``.
+            sizes: size of every file that it covers, by name.
+            place: name of the list, for error messages.
+
+        Raises:
+            ArtifactError: the list does not have one digest per page.
+        """
+        self.first: dict[str, int] = {}
+        self.pages = 0
+        for name in sorted(sizes):
+            self.first[name] = self.pages
+            self.pages += -(-sizes[name] // PAGE)
+        if len(content) != self.pages * _DIGEST:
+            raise ArtifactError(f"{place} does not fit the files; build the shard again")
+        self._content = content
+
+    def fits(self, number: int, page: bytes | memoryview) -> bool:
+        """Return whether the content of a page has its digest."""
+        return sha256(page).digest() == self._content[number * _DIGEST : (number + 1) * _DIGEST]
+
+
+class VerifiedFile(io.RawIOBase):
+    """A file that is read in pieces, without a map: every page is verified whenever it is read."""
+
+    def __init__(self, source: BinaryIO, name: str, size: int, digests: PageDigests, place: str) -> None:
+        """Read a file of a shard.
+
+        Args:
+            source: the file; closed with this one.
+            name: its name in ``digests``.
+            size: its size.
+            digests: digests of its pages.
+            place: where it is, for error messages.
+        """
+        super().__init__()
+        self._source, self._size, self._place = source, size, place
+        self._digests, self._first = digests, digests.first[name]
+        self._at = 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move to a byte of the file."""
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """Read the next bytes, and verify the pages that they lie on.
+
+        Raises:
+            DigestMismatchError: a page is damaged.
+        """
+        stop = min(self._size, self._at + len(buffer))
+        if stop <= self._at:
+            return 0
+        page = self._at // PAGE
+        start, end = page * PAGE, min(self._size, -(-stop // PAGE) * PAGE)
+        self._source.seek(start)
+        data = memoryview(self._source.read(end - start))
+        for at in range(0, end - start, PAGE):
+            if not self._digests.fits(self._first + page + at // PAGE, data[at : at + PAGE]):
+                raise _damaged(self._place, start + at)
+        read = stop - self._at
+        buffer[:read] = data[self._at - start : stop - start]
+        self._at = stop
+        return read
+
+    def close(self) -> None:
+        """Close the file."""
+        self._source.close()
+        super().close()
 
 
 class MappedFiles:
@@ -54,7 +145,7 @@ class MappedFiles:
 
         Raises:
             ArtifactError: a file is missing, or its size differs from the manifest.
-            DigestMismatchError: the checksums are damaged (with ``lazy``).
+            DigestMismatchError: the digests of the pages are damaged (with ``lazy``).
         """
         self.folder = folder
         sizes = {file.path: file.size for file in files}
@@ -65,23 +156,16 @@ class MappedFiles:
                     f"{path} is missing or has another size than its manifest says; build or fetch the index again"
                 )
         names = sorted(mapped)
-        if absent := {*names, *([CHECKSUMS_FILE] if lazy else [])} - sizes.keys():
+        if absent := {*names, *([PAGE_DIGESTS_FILE] if lazy else [])} - sizes.keys():
             raise ArtifactError(f"the manifest of {folder} lacks {sorted(absent)[0]}; build the shard again")
         self._bytes = {name: _map(folder / name) for name in names}
-        self._lazy = lazy
-        self._first_page = {}
-        pages = 0
-        for name in names:
-            self._first_page[name] = pages
-            pages += -(-sizes[name] // PAGE)
-        self._checksums: list[int] = []
+        self._digests: PageDigests | None = None
+        self._verified = bytearray()
         if lazy:
-            verify_files(folder, [file for file in files if file.path == CHECKSUMS_FILE])
-            checksums = np.load(folder / CHECKSUMS_FILE, allow_pickle=False)
-            if checksums.shape != (pages,) or checksums.dtype != np.uint32:
-                raise ArtifactError(f"{folder / CHECKSUMS_FILE} does not fit the files; build the shard again")
-            self._checksums = checksums.tolist()
-        self._verified = bytearray(pages)
+            (listed,) = (file for file in files if file.path == PAGE_DIGESTS_FILE)
+            covered = {name: sizes[name] for name in names}
+            self._digests = PageDigests(read_file(folder, listed), covered, str(folder / PAGE_DIGESTS_FILE))
+            self._verified = bytearray(self._digests.pages)
 
     def __contains__(self, name: str) -> bool:
         """Return whether a file is mapped."""
@@ -115,7 +199,7 @@ class MappedFiles:
 
     def verify_items(self, array: npt.NDArray[Any], name: str, start: int, stop: int) -> None:
         """Verify the pages of ``array[start:stop]``, where ``array`` is from ``array(name)``."""
-        if self._lazy:
+        if self._digests is not None:
             size = array.itemsize
             head = len(self._bytes[name]) - len(array) * size
             self.verify(name, head + start * size, head + stop * size)
@@ -129,7 +213,7 @@ class MappedFiles:
             starts: int64 [n].
             stops: int64 [n].
         """
-        if not self._lazy or not len(starts):
+        if self._digests is None or not len(starts):
             return
         size = array.itemsize
         head = len(self._bytes[name]) - len(array) * size
@@ -141,27 +225,36 @@ class MappedFiles:
             self.verify(name, int(first[row]) * PAGE, (int(last[row]) + 1) * PAGE)
 
     def verify_buffer(self, name: str, address: int, size: int) -> None:
-        """Verify the pages of a memory range inside the map of a file."""
+        """Verify the pages of a memory range inside the map of a file.
+
+        Raises:
+            ArtifactError: the range is outside, so that no digest covers it.
+            DigestMismatchError: a page is damaged.
+        """
         start = address - self._bytes[name].ctypes.data
+        if not 0 <= start <= start + size <= len(self._bytes[name]):
+            raise ArtifactError(f"{self.folder / name} has a column outside the file; build the shard again")
         self.verify(name, start, start + size)
 
     def verify(self, name: str, start: int, stop: int) -> None:
-        """Compare the pages of bytes ``start`` to ``stop`` with their checksums, each page once.
+        """Compare the pages of bytes ``start`` to ``stop`` with their digests, each page once.
 
         Raises:
             DigestMismatchError: a page is damaged.
         """
-        if not self._lazy:
+        if self._digests is None:
             return
-        first, raw = self._first_page[name], self._bytes[name]
+        first, raw = self._digests.first[name], self._bytes[name].data
         for page in range(max(0, start) // PAGE, -(-min(stop, len(raw)) // PAGE)):
             if self._verified[first + page]:
                 continue
-            if zlib.crc32(raw[page * PAGE : (page + 1) * PAGE].data) != self._checksums[first + page]:
-                raise DigestMismatchError(
-                    f"{self.folder / name} is damaged at byte {page * PAGE} or after; fetch or build the index again"
-                )
+            if not self._digests.fits(first + page, raw[page * PAGE : (page + 1) * PAGE]):
+                raise _damaged(str(self.folder / name), page * PAGE)
             self._verified[first + page] = 1
+
+
+def _damaged(place: str, byte: int) -> DigestMismatchError:
+    return DigestMismatchError(f"{place} is damaged at byte {byte} or after; fetch or build the index again")
 
 
 def _map(path: Path) -> npt.NDArray[np.uint8]:

@@ -27,7 +27,7 @@ array is a little-endian ``.npy`` that is mapped, never read whole:
     docs.arrow                   Arrow IPC file: doc_id, stored fields, attributes; record batches of 16,384 rows
     text_terms.npy               uint32 [V + 1]  only with inference-free queries: number of documents that have each
                                                  output term in their text (``formats.idf``); read whole
-    checksums.npy                see ``formats.pages``
+    page_digests.bin             sha256 of every page of the files above that are mapped, see ``formats.pages``
 
 Ids and counts are uint8 if a block has up to 256 documents. Term ids are uint16 if the vocabulary is small enough.
 Compressed shards have fewer bytes in two arrays: the ids of a run of more than 32 documents are a bitmap of 32 bytes
@@ -62,6 +62,7 @@ __all__ = [
     "ImpactArrays",
     "WordArrays",
     "array_name",
+    "is_mapped",
     "local_dtype",
     "term_dtype",
 ]
@@ -94,7 +95,13 @@ def array_name(name: str) -> str:
     return f"{IMPACTS_FOLDER}/{name}.npy"
 
 
+def is_mapped(path: str) -> bool:
+    """Return whether a file of a shard is mapped and verified page by page; all others are verified whole."""
+    return path == DOCUMENTS_FILE or path.startswith(f"{IMPACTS_FOLDER}/")
+
+
 _COMPRESSED_ARRAYS = ("term_ids", "term_impacts")
+_BOUNDS = ("term_runs", "term_postings", *_COMPRESSED_ARRAYS, "forward_offsets")
 NO_RUN = 255  # in run_gaps: skip that many blocks, no run
 BITMAP_ABOVE = 32  # documents of a run; also bytes of the bitmap that replaces their ids above it
 
@@ -134,7 +141,12 @@ class ImpactArrays:
         compressed = array_name("term_ids") in files
         # Uncompressed, every posting has one item in each array.
         names = {} if compressed else dict.fromkeys(_COMPRESSED_ARRAYS, "term_postings")
-        arrays = cls(*(files.array(array_name(names.get(field.name, field.name))) for field in fields(cls)))
+        stored = [array_name(names.get(field.name, field.name)) for field in fields(cls)]
+        arrays = cls(*map(files.array, stored))
+        for field, name in zip(fields(cls), stored, strict=True):
+            array = getattr(arrays, field.name)
+            if field.name in _BOUNDS and len(array):  # the last items decide how all others are read
+                files.verify_items(array, name, len(array) - 1, len(array))
         if not arrays._fits(documents, block_size):
             raise ArtifactError(f"the impact arrays of {files.folder} contradict each other; build the shard again")
         return arrays

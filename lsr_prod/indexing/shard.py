@@ -17,7 +17,7 @@ from lsr_prod.formats.attributes import ATTRIBUTE_TYPES, attribute_column
 from lsr_prod.formats.digest import digest_folder
 from lsr_prod.formats.idf import TermCounts
 from lsr_prod.formats.index import ShardManifest
-from lsr_prod.formats.pages import CHECKSUMS_FILE, page_checksums
+from lsr_prod.formats.pages import PAGE_DIGESTS_FILE, page_digests
 from lsr_prod.formats.shard import (
     BATCH_ROWS,
     DOCUMENTS_FILE,
@@ -28,6 +28,7 @@ from lsr_prod.formats.shard import (
     TEXT_TERMS_FILE,
     WORD_ARRAYS,
     array_name,
+    is_mapped,
     term_dtype,
 )
 from lsr_prod.indexing.attributes import parse_attributes
@@ -222,9 +223,9 @@ def _write_documents(
 
 
 def _write_manifest(draft: Path, plan: ShardPlan, postings: int) -> ShardManifest:
-    """Write the checksums; return the manifest with the digest of every file."""
-    mapped = [DOCUMENTS_FILE, *(f"{IMPACTS_FOLDER}/{path.name}" for path in (draft / IMPACTS_FOLDER).iterdir())]
-    write_file(draft / CHECKSUMS_FILE, page_checksums(draft, mapped))
+    """Write the digests of the pages; return the manifest with the digest of every file."""
+    names = [path.relative_to(draft).as_posix() for path in draft.rglob("*") if path.is_file()]
+    write_file(draft / PAGE_DIGESTS_FILE, page_digests(draft, filter(is_mapped, names)))
     files = digest_folder(draft)
     size = dict.fromkeys(("impacts", "forward", "tantivy", "docs"), 0)
     for file in files:

@@ -1,7 +1,7 @@
 """Mapped files whose pages are verified on the first read."""
 
+import hashlib
 import os
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +9,7 @@ import pytest
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError
 from lsr_prod.formats.digest import digest_files
-from lsr_prod.formats.pages import CHECKSUMS_FILE, PAGE, MappedFiles, page_checksums
+from lsr_prod.formats.pages import PAGE, PAGE_DIGESTS_FILE, MappedFiles, page_digests
 
 NAMES = ["a.npy", "b.bin", "empty.bin"]
 
@@ -19,12 +19,12 @@ def folder(tmp_path: Path) -> Path:
     np.save(tmp_path / "a.npy", np.arange(3 * PAGE // 8, dtype="<i8"))
     (tmp_path / "b.bin").write_bytes(bytes(range(256)) * 300)
     (tmp_path / "empty.bin").write_bytes(b"")
-    (tmp_path / CHECKSUMS_FILE).write_bytes(page_checksums(tmp_path, NAMES))
+    (tmp_path / PAGE_DIGESTS_FILE).write_bytes(page_digests(tmp_path, NAMES))
     return tmp_path
 
 
 def open_files(folder: Path, *, lazy: bool = True) -> MappedFiles:
-    files = digest_files(folder, [*(folder / name for name in NAMES), folder / CHECKSUMS_FILE])
+    files = digest_files(folder, [*(folder / name for name in NAMES), folder / PAGE_DIGESTS_FILE])
     return MappedFiles(folder, files, NAMES, lazy=lazy)
 
 
@@ -36,12 +36,12 @@ def damage(path: Path, byte: int) -> None:
         file.write(bytes([value ^ 16]))
 
 
-def test_checksums_are_per_page_in_the_order_of_names(folder):
-    data = b"".join((folder / name).read_bytes().ljust(0) for name in NAMES[:1])
-    pages = [data[at : at + PAGE] for at in range(0, len(data), PAGE)]
-    other = (folder / "b.bin").read_bytes()
-    pages += [other[:PAGE], other[PAGE:]]
-    assert np.load(folder / CHECKSUMS_FILE).tolist() == [zlib.crc32(page) for page in pages]
+def test_digests_are_per_page_in_the_order_of_names(folder):
+    found = []
+    for name in NAMES:
+        data = (folder / name).read_bytes()
+        found += [hashlib.sha256(data[at : at + PAGE]).digest() for at in range(0, len(data), PAGE)]
+    assert (folder / PAGE_DIGESTS_FILE).read_bytes() == b"".join(found)
 
 
 @pytest.mark.parametrize("lazy", [True, False])
@@ -71,10 +71,10 @@ def test_exactly_the_pages_read_are_verified(folder):
 
 
 def open_files_like(files: MappedFiles, folder: Path) -> MappedFiles:
-    """The same manifest, opened anew: the checksums are those of the whole files."""
-    checksums = digest_files(folder, [folder / CHECKSUMS_FILE])
+    """The same manifest, opened anew: the digests are those of the whole files."""
+    listed = digest_files(folder, [folder / PAGE_DIGESTS_FILE])
     rest = digest_files(folder, [folder / name for name in NAMES])
-    opened = MappedFiles(folder, (*rest, *checksums), NAMES, lazy=True)
+    opened = MappedFiles(folder, (*rest, *listed), NAMES, lazy=True)
     assert opened.folder == files.folder
     return opened
 
@@ -104,9 +104,9 @@ def test_nothing_is_verified_without_lazy(folder):
     files.verify("b.bin", 0, 1 << 20)
 
 
-@pytest.mark.parametrize("cut", ["a.npy", "b.bin", CHECKSUMS_FILE])
+@pytest.mark.parametrize("cut", ["a.npy", "b.bin", PAGE_DIGESTS_FILE])
 def test_missing_or_truncated_file_raises(folder, cut):
-    files = digest_files(folder, [*(folder / name for name in NAMES), folder / CHECKSUMS_FILE])
+    files = digest_files(folder, [*(folder / name for name in NAMES), folder / PAGE_DIGESTS_FILE])
     data = (folder / cut).read_bytes()
     (folder / cut).write_bytes(data[:-1])
     with pytest.raises(ArtifactError, match="another size"):
@@ -116,17 +116,17 @@ def test_missing_or_truncated_file_raises(folder, cut):
         MappedFiles(folder, files, NAMES, lazy=False)
 
 
-def test_damaged_missing_or_foreign_checksums_raise(folder):
-    names = [*(folder / name for name in NAMES), folder / CHECKSUMS_FILE]
+def test_damaged_missing_or_foreign_digests_raise(folder):
+    names = [*(folder / name for name in NAMES), folder / PAGE_DIGESTS_FILE]
     whole = digest_files(folder, names)
-    with pytest.raises(ArtifactError, match=rf"lacks {CHECKSUMS_FILE}"):
+    with pytest.raises(ArtifactError, match=rf"lacks {PAGE_DIGESTS_FILE}"):
         MappedFiles(folder, digest_files(folder, names[:-1]), NAMES, lazy=True)
     with pytest.raises(ArtifactError, match=r"lacks other"):
         MappedFiles(folder, whole, ["other"], lazy=False)
-    damage(folder / CHECKSUMS_FILE, 130)
+    damage(folder / PAGE_DIGESTS_FILE, 130)
     with pytest.raises(DigestMismatchError):
         MappedFiles(folder, whole, NAMES, lazy=True)
-    (folder / CHECKSUMS_FILE).write_bytes(page_checksums(folder, NAMES[1:]))
+    (folder / PAGE_DIGESTS_FILE).write_bytes(page_digests(folder, NAMES[1:]))
     with pytest.raises(ArtifactError, match="does not fit the files"):
         MappedFiles(folder, digest_files(folder, names), NAMES, lazy=True)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from lsr_prod.formats.index import ShardManifest
 from lsr_prod.formats.pages import MappedFiles
-from lsr_prod.formats.shard import DOCUMENTS_FILE, IMPACTS_FOLDER, ImpactArrays, array_name
+from lsr_prod.formats.shard import ImpactArrays, array_name, is_mapped
 from lsr_prod.search.shard.documents import Documents
 from lsr_prod.search.shard.forward_copy import ForwardCopy
 from lsr_prod.search.shard.lexical_terms import LexicalTerms
@@ -42,11 +42,7 @@ class OpenShard:
         """
         self.folder = folder
         self.manifest = manifest
-        mapped = [
-            file.path
-            for file in manifest.files
-            if file.path == DOCUMENTS_FILE or file.path.startswith(f"{IMPACTS_FOLDER}/")
-        ]
+        mapped = [file.path for file in manifest.files if is_mapped(file.path)]
         self.files = files = MappedFiles(folder, manifest.files, mapped, lazy=lazy)
         documents, block_size = manifest.documents, manifest.block_size
         self.arrays = arrays = ImpactArrays.open(files, documents=documents, block_size=block_size)

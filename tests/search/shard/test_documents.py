@@ -9,7 +9,7 @@ import pytest
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.attributes import ATTRIBUTE_TYPES, attribute_column
 from lsr_prod.formats.digest import digest_files
-from lsr_prod.formats.pages import CHECKSUMS_FILE, MappedFiles, page_checksums
+from lsr_prod.formats.pages import PAGE_DIGESTS_FILE, MappedFiles, page_digests
 from lsr_prod.formats.shard import BATCH_ROWS, DOCUMENTS_FILE
 from lsr_prod.search.shard.documents import Documents
 
@@ -34,11 +34,11 @@ def write(folder: Path, count: int = N, batch_rows: int = BATCH_ROWS) -> None:
     with pa.OSFile(str(folder / DOCUMENTS_FILE), "wb") as sink, pa.ipc.new_file(sink, table.schema) as file:
         for start in range(0, count, batch_rows):
             file.write_table(table.slice(start, batch_rows).combine_chunks())
-    (folder / CHECKSUMS_FILE).write_bytes(page_checksums(folder, [DOCUMENTS_FILE]))
+    (folder / PAGE_DIGESTS_FILE).write_bytes(page_digests(folder, [DOCUMENTS_FILE]))
 
 
 def open_documents(folder: Path, count: int = N, *, lazy: bool = True) -> Documents:
-    files = digest_files(folder, [folder / DOCUMENTS_FILE, folder / CHECKSUMS_FILE])
+    files = digest_files(folder, [folder / DOCUMENTS_FILE, folder / PAGE_DIGESTS_FILE])
     return Documents(MappedFiles(folder, files, [DOCUMENTS_FILE], lazy=lazy), count)
 
 
@@ -75,7 +75,7 @@ def test_file_without_documents_has_no_batches(tmp_path):
 @pytest.mark.parametrize("lazy", [True, False])
 def test_invalid_arrow_file_is_rejected(tmp_path, content, lazy):
     (tmp_path / DOCUMENTS_FILE).write_bytes(content)
-    (tmp_path / CHECKSUMS_FILE).write_bytes(page_checksums(tmp_path, [DOCUMENTS_FILE]))
+    (tmp_path / PAGE_DIGESTS_FILE).write_bytes(page_digests(tmp_path, [DOCUMENTS_FILE]))
     with pytest.raises(ArtifactError, match=r"docs\.arrow cannot be read"):
         open_documents(tmp_path, lazy=lazy)
 
@@ -83,13 +83,13 @@ def test_invalid_arrow_file_is_rejected(tmp_path, content, lazy):
 def test_message_before_batch_is_verified_before_use(folder, tmp_path):
     # The message holds the positions of the columns and lies in the middle of the file.
     data = (folder / DOCUMENTS_FILE).read_bytes()
-    checksums = (folder / CHECKSUMS_FILE).read_bytes()
+    digests = (folder / PAGE_DIGESTS_FILE).read_bytes()
     one, other = (batch.column("doc_id").buffers()[1].address for batch in open_documents(folder).batches[:2])
     start = data.find(row(0)["doc_id"].encode())
     found = data.rfind(b"\xff\xff\xff\xff", 0, start + other - one)
     assert (1 << 16) < found < len(data) - (1 << 16)
     for byte in range(found, found + 400, 7):
         (tmp_path / DOCUMENTS_FILE).write_bytes(data[:byte] + bytes([data[byte] ^ 8]) + data[byte + 1 :])
-        (tmp_path / CHECKSUMS_FILE).write_bytes(checksums)
+        (tmp_path / PAGE_DIGESTS_FILE).write_bytes(digests)
         with pytest.raises(ArtifactError, match="is damaged at byte"):
             open_documents(tmp_path)
