@@ -13,7 +13,7 @@ import numpy.typing as npt
 from lsr_prod.errors import LineageError, QueryError
 from lsr_prod.formats.attributes import attribute_column
 from lsr_prod.formats.bundle import Bundle, read_vocabulary
-from lsr_prod.formats.card import EncoderCard
+from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import digest_json, verify_files
 from lsr_prod.formats.index import ShardManifest
 from lsr_prod.formats.publication import Publication
@@ -123,6 +123,7 @@ class Snapshot:
         bundle = Bundle.load(self.bundle, verify=verify)
         if bundle.digest != version.bundle_digest:
             raise LineageError(f"the bundle in {self.index} did not encode the index; build the index again")
+        self._bundle_files = bundle.files
         if verify:
             for shard in version.shards:
                 verify_shard(self.index, shard)
@@ -148,7 +149,13 @@ class Snapshot:
 
     @cached_property
     def card(self) -> EncoderCard:
-        """Encoder card of the bundle; it says whether a model encodes queries."""
+        """Encoder card of the bundle; it says whether a model encodes queries.
+
+        Raises:
+            DigestMismatchError: the card is damaged.
+        """
+        if self._verify is not False:
+            verify_files(self.bundle, [file for file in self._bundle_files if file.path == CARD_FILE])
         return EncoderCard.load(self.bundle)
 
     @cached_property
@@ -160,7 +167,7 @@ class Snapshot:
         """
         verify = self._verify is not False
         if self.card.query_encoder == "learned":
-            return read_learned_weights(self.bundle, self.vocabulary, verify=verify)
+            return read_learned_weights(self.bundle, self._bundle_files, self.vocabulary, verify=verify)
         return read_weights(self.index, self.version.shards, self.vocabulary, verify=verify)
 
     def match(self, query: ShardQuery) -> Candidates:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.formats.bundle import read_vocabulary
+from lsr_prod.formats.bundle import Bundle, read_vocabulary
 from lsr_prod.formats.card import EncoderCard, Kind
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.formats.sparse import SparseBatch
@@ -132,7 +132,7 @@ def encode_with_bundle(folder: Path, texts: Sequence[str], kind: Kind, documents
         return BundleEncoder(folder, kind=kind).encode(texts, kind=kind)
     reader, names = TermReader.open(folder), read_vocabulary(folder)
     if card.query_encoder == "learned":
-        weights = read_learned_weights(folder, Vocabulary(names), verify=False)
+        weights = read_learned_weights(folder, Bundle.load(folder).files, Vocabulary(names), verify=False)
     else:
         weights = TermWeights.of_counts(reader.count(documents), names)
     rows = []

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.formats.bundle import Bundle
-from lsr_prod.formats.digest import verify_files
+from lsr_prod.formats.digest import FileDigest, read_file
 from lsr_prod.formats.idf import TermCounts
 from lsr_prod.formats.index import ShardManifest
 from lsr_prod.formats.query_weights import QUERY_WEIGHTS_FILE, weights_from_bytes
@@ -103,18 +102,20 @@ def read_weights(index: Path, shards: Sequence[ShardManifest], vocabulary: Vocab
             raise ArtifactError(
                 f"{folder} has no {TEXT_TERMS_FILE}, which inference-free queries need; build the index again"
             )
-        if verify:
-            verify_files(folder, files)
         path = folder / TEXT_TERMS_FILE
-        counts += TermCounts.from_bytes(path.read_bytes(), size, str(path))
+        data = read_file(folder, files[0]) if verify else path.read_bytes()
+        counts += TermCounts.from_bytes(data, size, str(path))
     return TermWeights.of_counts(counts, vocabulary.names)
 
 
-def read_learned_weights(bundle: Path, vocabulary: Vocabulary, *, verify: bool) -> TermWeights:
+def read_learned_weights(
+    bundle: Path, files: Iterable[FileDigest], vocabulary: Vocabulary, *, verify: bool
+) -> TermWeights:
     """Read the learned weights of a bundle.
 
     Args:
         bundle: folder of the bundle.
+        files: the files of its manifest.
         vocabulary: the V output terms.
         verify: compare the file with its sha256.
 
@@ -122,12 +123,9 @@ def read_learned_weights(bundle: Path, vocabulary: Vocabulary, *, verify: bool) 
         ArtifactError: the file is missing or damaged.
         DigestMismatchError: the file is damaged.
     """
-    files = [file for file in Bundle.load(bundle).files if file.path == QUERY_WEIGHTS_FILE]
-    if not files:
+    found = [file for file in files if file.path == QUERY_WEIGHTS_FILE]
+    if not found:
         raise ArtifactError(f"{bundle} has no {QUERY_WEIGHTS_FILE}, which its queries need; export the model again")
-    if verify:
-        verify_files(bundle, files)
     path = bundle / QUERY_WEIGHTS_FILE
-    return TermWeights.learned(
-        weights_from_bytes(path.read_bytes(), len(vocabulary.names), str(path)), vocabulary.names
-    )
+    data = read_file(bundle, found[0]) if verify else path.read_bytes()
+    return TermWeights.learned(weights_from_bytes(data, len(vocabulary.names), str(path)), vocabulary.names)
