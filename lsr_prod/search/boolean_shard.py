@@ -26,7 +26,9 @@ class BooleanShard:
     @classmethod
     def open(cls, shard: OpenShard) -> "BooleanShard":
         """Open the Tantivy index in the folder of the shard."""
-        return cls(shard, tantivy.Index.open(str(shard.folder / TANTIVY_FOLDER)))
+        index = tantivy.Index.open(str(shard.folder / TANTIVY_FOLDER))
+        index.config_reader("manual")  # otherwise a thread opens what is in the folder later, unverified
+        return cls(shard, index)
 
     def bm25(self, tokens: Sequence[str], k: int) -> tuple[int, list[tuple[float, int]]]:
         """Rank by BM25 (Tantivy's k1 = 1.2, b = 0.75) with this shard's document frequencies.
