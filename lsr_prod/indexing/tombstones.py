@@ -92,7 +92,7 @@ def _batches_of_ids(index: Store | Path, shard: ShardManifest) -> Iterator[pa.Ar
     source = open_shard_file(index, shard, DOCUMENTS_FILE)
     name, documents = f"{DOCUMENTS_FILE} of shard {shard.sha} in {as_store(index).uri}", 0
     try:
-        with pa.memory_map(str(source)) if isinstance(source, Path) else pa.PythonFile(source, "r") as file:
+        with pa.PythonFile(source, "r") as file:
             # Column 0 holds the ids; the stored fields are not read.
             reader = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=[0]))
             for number in range(reader.num_record_batches):
@@ -102,9 +102,7 @@ def _batches_of_ids(index: Store | Path, shard: ShardManifest) -> Iterator[pa.Ar
     except (pa.ArrowInvalid, KeyError) as error:
         raise ArtifactError(f"{name} cannot be read ({error}); publish another version") from error
     except OSError as error:
-        if isinstance(source, Path):
-            raise ArtifactError(f"{name} cannot be read ({error}); publish another version") from error
-        raise StorageError(f"{name} cannot be read ({error}); check the service, then run again") from error
+        raise StorageError(f"{name} cannot be read ({error}); check the disk or the service, then run again") from error
     if documents != shard.documents:
         raise ArtifactError(f"{name} does not hold {shard.documents} documents; publish another version")
 

@@ -8,6 +8,7 @@ A file that an object store has already may be about to be deleted as garbage, s
 """
 
 import fcntl
+import io
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -23,6 +25,8 @@ from lsr_prod.errors import ArtifactError, DigestMismatchError
 from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
 from lsr_prod.formats.digest import FileDigest, record_bytes
 from lsr_prod.formats.index import SHARD_FILE, ShardManifest
+from lsr_prod.formats.pages import PAGE, PAGE_DIGESTS_FILE, PageDigests, VerifiedFile
+from lsr_prod.formats.shard import is_mapped
 from lsr_prod.logs import get_log
 from lsr_prod.storage.drafts import Draft, copy_files, write_file
 from lsr_prod.storage.index_lists import read_list
@@ -155,24 +159,34 @@ def find_shard(index: Store | Path, sha: str) -> ShardManifest | None:
     return found
 
 
-def open_shard_file(index: Store | Path, shard: ShardManifest, path: str) -> Path | BinaryIO:
-    """Return a file of a shard: its path in a folder, or an object that is read in pieces.
+def open_shard_file(index: Store | Path, shard: ShardManifest, path: str) -> BinaryIO:
+    """Return a mapped file of a shard as a file that is read in pieces; every page is verified when it is read.
+
+    Args:
+        index: folder or store of the index.
+        shard: manifest of the shard, from a version.
+        path: the file.
 
     Raises:
-        ArtifactError: the file is missing.
+        ArtifactError: the file or the list of its digests is missing or damaged.
         StorageError: the object store fails.
     """
     store = as_store(index)
-    if not is_remote(store.uri):
-        return Path(store.uri) / "shards" / shard.sha / path
-    (file,) = (file for file in shard.files if file.path == path)
-    name = object_name(store, file)
+    files = {file.path: replace(file, path=f"shards/{shard.sha}/{file.path}") for file in shard.files}
+    if absent := {path, PAGE_DIGESTS_FILE} - files.keys():
+        raise ArtifactError(f"the manifest of shard {shard.sha} lacks {sorted(absent)[0]}; build the shard again")
+    listed = files[PAGE_DIGESTS_FILE]
+    sizes = {name: file.size for name, file in files.items() if is_mapped(name)}
+    digests = PageDigests(read_list(store, listed), sizes, f"{listed.path} of {store.uri}")
+    name = object_name(store, files[path])
+    place = f"{store.uri}/{name} ({path} of shard {shard.sha})"
     try:
-        return store.open_reader(name)
+        source = store.open_reader(name)
     except FileNotFoundError as error:
-        raise ArtifactError(
-            f"{store.uri}/{name} ({path} of shard {shard.sha}) is missing; publish another version"
-        ) from error
+        raise ArtifactError(f"{place} is missing; publish another version") from error
+    # Arrow reads small pieces: without a buffer, a page would be read and verified for each.
+    raw = VerifiedFile(source, path, files[path].size, digests, place)
+    return io.BufferedReader(raw, PAGE)
 
 
 def add_bundle(index: Store | Path, folder: Path) -> None:
