@@ -33,7 +33,7 @@ def keep_crc(original: bytes, changed: bytes, free: int) -> bytes:
 
 
 def forge_file(path: Path, at: int, new: bytes, free: int) -> None:
-    """Write ``new`` at byte ``at`` of a file, and 4 bytes at ``free``, so that every page of 64 KiB keeps its CRC-32."""
+    """Write ``new`` at byte ``at`` of a file, and 4 bytes at ``free``, so that 64 KiB pages keep their CRC-32."""
     data = bytearray(path.read_bytes())
     start = at // _CRC_PAGE * _CRC_PAGE
     stop = min(len(data), start + _CRC_PAGE)
