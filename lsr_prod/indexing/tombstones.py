@@ -48,8 +48,8 @@ def as_ids(ids: Iterable[str]) -> pa.Array:
 def find_ordinals(index: Store | Path, shard: ShardManifest, ids: pa.Array) -> Ordinals:
     """Return the ordinals of documents in a shard.
 
-    This is one pass over the ids of the shard, and needs memory for one batch of them: about 60 ns per document if they
-    are mapped. Of an object store the ids are fetched and nothing else.
+    This is one pass over the ids of the shard, and needs memory for one batch of them: about 60 ns per document of a
+    folder. Of an object store the ids are fetched and nothing else. What is read is compared with its digests.
 
     Args:
         index: folder or store of the index.

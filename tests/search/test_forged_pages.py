@@ -81,6 +81,18 @@ def test_forged_ranking_of_signed_index_is_refused(signed):
         Searcher.open(signed).search_vector({1: 1.0}, 1)
 
 
+def test_ends_of_offsets_are_verified_when_index_is_opened(tmp_path):
+    # They decide how all postings are decoded, whichever terms a query has.
+    index = tmp_path / "index"
+    make_index(index, DOCUMENTS, vocabulary_size=5_000)
+    path = shard_file(index, array_name("term_postings"))
+    size = path.stat().st_size
+    assert size > 2 * PAGE
+    forge_file(path, size - 16, b"\1", free=size - 32)
+    with pytest.raises(ArtifactError, match=r"term_postings\.npy is damaged at byte"):
+        Searcher.open(index)
+
+
 def test_takedown_reads_no_forged_ids(signed):
     # Otherwise the next signed version would still show the document.
     path = shard_file(signed, DOCUMENTS_FILE)
