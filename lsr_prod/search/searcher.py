@@ -114,8 +114,8 @@ class Searcher(OpenIndex):
 
         Args:
             index: folder of the index, or URI of a remote one (s3://, gs://, az://).
-            verify: "lazy": compare every page with its sha256 when it is read for the first time; True: compare every file
-                with its sha256 now (reads all files), and pages of later versions lazily; False: verify nothing.
+            verify: "lazy": compare every page with its sha256 when it is read for the first time; True: compare every
+                file with its sha256 now (reads all files), and pages of later versions lazily; False: verify nothing.
             encoder_threads: ONNX Runtime threads that encode one query.
             bundle: folder or URI of the encoder, instead of the copy in the index; the first query rejects a bundle
                 that did not encode the index.
