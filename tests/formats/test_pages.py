@@ -9,7 +9,7 @@ import pytest
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError
 from lsr_prod.formats.digest import digest_files
-from lsr_prod.formats.pages import PAGE, PAGE_DIGESTS_FILE, MappedFiles, page_digests
+from lsr_prod.formats.pages import PAGE, PAGE_DIGESTS_FILE, MappedFiles, PageDigests, VerifiedFile, page_digests
 
 NAMES = ["a.npy", "b.bin", "empty.bin"]
 
@@ -96,6 +96,40 @@ def test_verify_rows_finds_damage_in_any_page(folder):
                 files.verify_rows(array, "a.npy", np.array(starts), np.array(stops))
         else:
             files.verify_rows(array, "a.npy", np.array(starts, np.int64), np.array(stops, np.int64))
+
+
+def open_verified(folder: Path, name: str) -> VerifiedFile:
+    sizes = {each: (folder / each).stat().st_size for each in NAMES}
+    digests = PageDigests((folder / PAGE_DIGESTS_FILE).read_bytes(), sizes, PAGE_DIGESTS_FILE)
+    return VerifiedFile((folder / name).open("rb"), name, sizes[name], digests, name)
+
+
+def test_verified_file_reads_the_pieces_of_the_file(folder):
+    data, rng = (folder / "b.bin").read_bytes(), np.random.default_rng(2)
+    with open_verified(folder, "b.bin") as raw:
+        assert raw.seek(0, os.SEEK_END) == len(data)
+        assert raw.read(5) == b""
+        for at, size in zip(
+            rng.integers(0, len(data), 50).tolist(), rng.integers(0, 3 * PAGE, 50).tolist(), strict=True
+        ):
+            raw.seek(at)
+            assert raw.read(size) == data[at : at + size]
+            assert raw.tell() == min(at + size, len(data))
+
+
+@pytest.mark.parametrize("change", ["damaged", "truncated"])
+def test_verified_file_refuses_pages_without_their_digest(folder, change):
+    path = folder / "b.bin"
+    with open_verified(folder, "b.bin") as raw:
+        assert len(raw.read(2 * PAGE)) == 2 * PAGE
+        if change == "truncated":
+            os.truncate(path, PAGE + 5)
+        else:
+            damage(path, PAGE)
+        raw.seek(0)
+        assert len(raw.read(PAGE)) == PAGE
+        with pytest.raises(DigestMismatchError, match=rf"b\.bin is damaged at byte {PAGE}"):
+            raw.read(1)
 
 
 def test_nothing_is_verified_without_lazy(folder):
