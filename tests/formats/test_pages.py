@@ -79,6 +79,14 @@ def open_files_like(files: MappedFiles, folder: Path) -> MappedFiles:
     return opened
 
 
+def test_page_at_the_place_of_another_is_refused(folder):
+    files = open_files(folder)
+    data = (folder / "a.npy").read_bytes()
+    (folder / "a.npy").write_bytes(data[:PAGE] + data[2 * PAGE : 3 * PAGE] + data[PAGE : 2 * PAGE] + data[3 * PAGE :])
+    with pytest.raises(DigestMismatchError, match=rf"a\.npy is damaged at byte {PAGE}"):
+        open_files_like(files, folder).verify("a.npy", PAGE, 3 * PAGE)
+
+
 def test_verify_rows_finds_damage_in_any_page(folder):
     array = open_files(folder).array("a.npy")
     inside = PAGE // 8 + 5
@@ -96,6 +104,16 @@ def test_verify_rows_finds_damage_in_any_page(folder):
                 files.verify_rows(array, "a.npy", np.array(starts), np.array(stops))
         else:
             files.verify_rows(array, "a.npy", np.array(starts, np.int64), np.array(stops, np.int64))
+
+
+def test_buffer_outside_the_map_is_refused(folder):
+    files = open_files(folder)
+    raw = files.bytes_of("b.bin")
+    files.verify_buffer("b.bin", raw.ctypes.data, len(raw))
+    files.verify_buffer("b.bin", 0, 0)
+    for address, size in [(raw.ctypes.data - 1, 1), (raw.ctypes.data + 1, len(raw))]:
+        with pytest.raises(ArtifactError, match="outside the file"):
+            files.verify_buffer("b.bin", address, size)
 
 
 def open_verified(folder: Path, name: str) -> VerifiedFile:
