@@ -3,16 +3,9 @@
 import logging
 import multiprocessing
 import os
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import hypothesis
 import pytest
 
@@ -26,6 +19,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["AWS_ACCESS_KEY_ID"] = os.environ["AWS_SECRET_ACCESS_KEY"] = "testing"
 
 from quickstart.models import model_folder
+from tests.objectstore.endpoint import local_s3
 
 # Processes of tests are forked from one server, which imports once what each of them would: it takes one list only.
 multiprocessing.set_forkserver_preload(
@@ -98,42 +92,11 @@ def shared_data() -> Path:
     return folder
 
 
-@contextmanager
-def s3_endpoint(*arguments: str, buckets: Sequence[str] = ("lsr",)) -> Iterator[dict[str, str]]:
-    """Run ``tests.s3_endpoint`` on loopback, and return the options of its buckets."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    endpoint = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "tests.s3_endpoint", str(port), *arguments]
-    root = Path(__file__).parents[1]
-    server = subprocess.Popen(command, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        _wait_for(endpoint)
-        for bucket in buckets:
-            boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket=bucket)
-        yield {"aws_endpoint": endpoint, "aws_region": "us-east-1", "allow_http": "true"}
-    finally:
-        server.terminate()
-        server.wait(10)
-
-
 @pytest.fixture(scope="session")
 def s3_options() -> Iterator[dict[str, str]]:
-    """Options of an S3 endpoint over HTTP on loopback that has the bucket ``lsr``."""
-    with s3_endpoint() as options:
+    """Options of an S3 endpoint over HTTP that has the bucket ``lsr``: moto, or the server of ``make store-test``."""
+    with local_s3() as options:
         yield options
-
-
-def _wait_for(endpoint: str) -> None:
-    for _ in range(300):
-        try:
-            urllib.request.urlopen(endpoint, timeout=1).close()
-        except OSError:
-            time.sleep(0.1)
-        else:
-            return
-    raise TimeoutError(endpoint)
 
 
 @pytest.fixture(scope="session")

@@ -30,10 +30,10 @@ from lsr_prod.jobs.terminal.run import print_result
 from tests.faults.campaign import plan_worlds, resume_at_half, run_worlds
 from tests.faults.chain import make_chain
 from tests.faults.corpus import make_corpus
-from tests.faults.endpoint import local_s3
 from tests.faults.mutants import MUTANTS
 from tests.faults.mutation import run_mutants, run_scenarios
 from tests.faults.oracle import Findings
+from tests.objectstore.endpoint import local_s3
 
 PARTS = ("scenarios", "mutants", "committers", "resume", "ray", "training", "peer")
 

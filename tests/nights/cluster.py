@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from tests.cluster.ray_machines import RayMachines, ray_machines
 from tests.faults.cluster import LocalCluster, kill, local_cluster
-from tests.faults.endpoint import local_s3
+from tests.objectstore.endpoint import local_s3
 
 __all__ = ["NightCluster", "on_machines", "on_processes"]
 

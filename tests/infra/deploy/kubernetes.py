@@ -16,12 +16,12 @@ import boto3
 
 from quickstart.models import model_folder
 from tests.cluster.namespaces import ROOT
-from tests.conftest import s3_endpoint
 from tests.infra.deploy.api_server import ADMIN, ApiServer
 from tests.infra.deploy.operator import EntryPoint, Operator
 from tests.infra.deploy.page import script
 from tests.infra.image.corpus import DOCUMENTS, QUERY, write_corpus
 from tests.infra.manifests.schemas import KUBERAY, has_kuberay_schemas
+from tests.objectstore.endpoint import s3_endpoint
 
 __all__ = ["KUBERNETES", "follow_page", "kubernetes_missing", "run_kubernetes"]
 

@@ -21,7 +21,7 @@ from lsr_prod.operations.doctor.network import check_cluster, check_ports, check
 from lsr_prod.operations.doctor.packages import check_packages, check_python, installed_version
 from lsr_prod.operations.doctor.stores import check_store
 from lsr_prod.storage import Store
-from tests.conftest import s3_endpoint
+from tests.objectstore.endpoint import s3_endpoint
 
 BUCKETS = ("sound", "ignores-conditions", "racy", "denies-writes", "denies-deletes", "lists-late", "wrong-clock")
 
