@@ -336,9 +336,9 @@ class _FlipsBits(BaseHTTPRequestHandler):
     flip = "nothing"
 
     def do_GET(self) -> None:
-        headers = {name: value for name, value in self.headers.items() if name.lower() != "host"}
+        request = urllib.request.Request(self.endpoint + self.path, headers=dict(self.headers))
         try:
-            with urllib.request.urlopen(urllib.request.Request(self.endpoint + self.path, headers=headers)) as answer:
+            with urllib.request.urlopen(request) as answer:
                 status, found, body = answer.status, answer.headers, bytearray(answer.read())
         except urllib.error.HTTPError as error:
             with error:

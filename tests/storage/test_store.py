@@ -209,7 +209,7 @@ class _WithoutConditions(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        headers = {name: value for name, value in self.headers.items() if name.lower() not in ("if-match", "host")}
+        headers = {name: value for name, value in self.headers.items() if name.lower() != "if-match"}
         request = urllib.request.Request(self.endpoint + self.path, headers=headers, method=self.command)
         with urllib.request.urlopen(request) as answer:
             content = answer.read()
