@@ -3,7 +3,8 @@
     python -m tests.s3_endpoint PORT [--host 127.0.0.1] [--refuse 0.05] [--delay 0.05 --seconds 2] [--broken]
 
 moto looks for the object and stores it in two steps, on one thread a request: of two writers that create the same
-object at once both could win. Here they wait for each other. On request it refuses a share of the requests with 503 and
+object at once both could win. Here they wait for each other. In what no client may rely on it is as strict as Ceph, see
+``_AsCeph``. On request it refuses a share of the requests with 503 and
 delays another share, as a busy store does. With ``--broken`` some buckets behave wrongly, see ``_BrokenBuckets``.
 """
 
@@ -34,6 +35,26 @@ class _OneConditionAtATime:
             with self._lock:
                 return list(self._app(environ, start_response))
         return self._app(environ, start_response)
+
+
+class _AsCeph:
+    """WSGI middleware: does what Ceph's gateway does and moto does not.
+
+    It lists times in milliseconds, although answers about one object have seconds, and refuses content without length.
+    """
+
+    def __init__(self, app: Callable[..., Iterable[bytes]]) -> None:
+        self._app = app
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] == "PUT" and "chunked" in environ.get("HTTP_TRANSFER_ENCODING", "").lower():
+            environ["wsgi.input"].read()
+            start_response("411 Length Required", [("Content-Type", "application/xml")])
+            return [b"<Error><Code>MissingContentLength</Code></Error>"]
+        body = self._app(environ, start_response)
+        if environ["REQUEST_METHOD"] == "GET" and "list-type=" in environ.get("QUERY_STRING", ""):
+            return [b"".join(body).replace(b".000Z</LastModified>", b".250Z</LastModified>")]
+        return body
 
 
 class _Busy:
@@ -119,7 +140,8 @@ def _options() -> argparse.Namespace:
 
 if __name__ == "__main__":
     given = _options()
-    server: Callable[..., Iterable[bytes]] = _OneConditionAtATime(DomainDispatcherApplication(create_backend_app))
+    server: Callable[..., Iterable[bytes]] = DomainDispatcherApplication(create_backend_app)
+    server = _AsCeph(_OneConditionAtATime(server))
     if given.broken:
         server = _BrokenBuckets(server)
     if given.refuse or given.delay:

@@ -19,7 +19,7 @@ class Entry:
     Attributes:
         name: path inside the folder, with forward slashes.
         size: bytes.
-        modified: time of the last write, in seconds since 1970 by the clock of the store.
+        modified: time of the last write, in seconds since 1970 by the clock of the store; of an object, whole seconds.
         etag: tag that an object store changes with the content; None for a local file.
     """
 

@@ -1,6 +1,7 @@
 """Object stores for ``storage.Store``: one client per folder, and objects as Python files."""
 
 import io
+import math
 import re
 from functools import lru_cache
 from pathlib import Path
@@ -9,11 +10,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import MissingExtraError
 from lsr_prod.storage.counts import count
-from lsr_prod.storage.local import checked_chunks
+from lsr_prod.storage.local import Entry, checked_chunks
 from lsr_prod.storage.options import is_client_option
 
 if TYPE_CHECKING:
-    from obstore import GetOptions
+    from obstore import GetOptions, ObjectMeta
     from obstore.store import ObjectStore
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "connect",
     "get_range",
     "is_remote_failure",
+    "object_entry",
     "open_object",
     "put_parts",
     "short_message",
@@ -76,6 +78,15 @@ def short_message(error: BaseException) -> str:
 
 class ObjectChangedError(OSError):
     """An object has another ETag than the version that is read."""
+
+
+def object_entry(name: str, found: "ObjectMeta") -> Entry:
+    """Return the entry of an object, with its time in whole seconds.
+
+    Ceph lists times in milliseconds, but answers requests for one object in seconds, so that an unchanged object would
+    have two times.
+    """
+    return Entry(name, int(found["size"]), float(math.floor(found["last_modified"].timestamp())), found["e_tag"])
 
 
 def open_object(store: "ObjectStore", name: str, etag: str | None) -> BinaryIO:

@@ -27,6 +27,7 @@ from lsr_prod.storage.remote import (
     connect,
     get_range,
     is_remote_failure,
+    object_entry,
     open_object,
     put_parts,
     short_message,
@@ -189,7 +190,7 @@ class Store:
                 found = self._remote().head(_safe(name))
             except (FileNotFoundError, NotADirectoryError):
                 return None
-            return Entry(name, int(found["size"]), found["last_modified"].timestamp(), found["e_tag"])
+            return object_entry(name, found)
 
     def size(self, name: str) -> int | None:
         """Return the bytes of an object, or None if it does not exist."""
@@ -237,11 +238,7 @@ class Store:
             if not is_remote(self.uri):
                 return sorted(walk(Path(self.uri), _safe(prefix)), key=lambda entry: entry.name)
             batches = self._remote().list(prefix=_safe(prefix) or None, chunk_size=1000)
-            found = [
-                Entry(str(one["path"]), int(one["size"]), one["last_modified"].timestamp(), one["e_tag"])
-                for batch in batches
-                for one in batch
-            ]
+            found = [object_entry(str(one["path"]), one) for batch in batches for one in batch]
             return sorted(found, key=lambda entry: entry.name)
 
     def delete(self, name: str) -> None:
