@@ -1,5 +1,6 @@
 """File system of checkpoints: Ray Train writes through pyarrow, while the rest of a job uses obstore."""
 
+import os
 import shutil
 import tempfile
 import time
@@ -59,14 +60,30 @@ def file_system(work: Store) -> pyarrow.fs.FileSystem | None:
         return None
     if not work.uri.startswith("s3://"):
         return pyarrow.fs.FileSystem.from_uri(work.uri)[0]
-    options = options_of(work.uri, work.options)
-    scheme, _, host = options.get("aws_endpoint", "").rpartition("://")
-    return pyarrow.fs.S3FileSystem(
-        region=options.get("aws_region") or options.get("aws_default_region"),
-        endpoint_override=host.rstrip("/") or None,
-        scheme=scheme or "https",
-        anonymous=options.get("aws_skip_signature") == "true",
-    )
+    return _S3Files(options_of(work.uri, work.options))
+
+
+class _S3Files(pyarrow.fs.S3FileSystem):  # type: ignore[misc]  # pyarrow has no types
+    """File system of an S3 service; the copies that Ray sends to its processes are made from the same options.
+
+    By default the library behind pyarrow appends a checksum to the content and sends it without a length, which Ceph
+    16.2 refuses (411). The library takes this setting from the environment only.
+    """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._options = options
+        if "aws_endpoint" in options:
+            os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
+        scheme, _, host = options.get("aws_endpoint", "").rpartition("://")
+        super().__init__(
+            region=options.get("aws_region") or options.get("aws_default_region"),
+            endpoint_override=host.rstrip("/") or None,
+            scheme=scheme or "https",
+            anonymous=options.get("aws_skip_signature") == "true",
+        )
+
+    def __reduce__(self) -> tuple[type["_S3Files"], tuple[dict[str, str]]]:
+        return _S3Files, (self._options,)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Checkpoints go where everything else of a training goes, or the training is refused before any work."""
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,19 @@ def test_file_system_accepts_all_spellings_of_option(
     files = file_system(work)
     assert isinstance(files, pyarrow.fs.S3FileSystem)
     assert files.open_input_stream(f"lsr/{tmp_path.name}/a").readall() == b"of obstore"
+
+
+def test_service_that_refuses_content_without_a_length_gets_checkpoints(
+    tmp_path, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_REQUEST_CHECKSUM_CALCULATION", raising=False)
+    made = pickle.dumps(file_system(Store("s3://lsr", s3_options)))
+    monkeypatch.delenv("AWS_REQUEST_CHECKSUM_CALCULATION", raising=False)  # as in another process of Ray
+    files = pickle.loads(made)
+    for size in (1, 20_000_000):  # one part, several parts
+        with files.open_output_stream(f"lsr/{tmp_path.name}/{size}") as out:
+            out.write(b"x" * size)
+        assert files.get_file_info(f"lsr/{tmp_path.name}/{size}").size == size
 
 
 def test_local_folder_needs_no_file_system(tmp_path) -> None:
