@@ -18,7 +18,7 @@ export TOKENIZERS_PARALLELISM := false
 
 DATA ?= ../shared/data
 
-.PHONY: help kernels quickstart search bench bench-encode bench-search bench-search-quick bench-thresholds bench-filters bench-scale bench-train bench-pruning cluster faults mutants nights soak test test-all lint types models optimum lock image-test infra-test deploy-test audit sbom licenses browser site clean
+.PHONY: help kernels quickstart search bench bench-encode bench-search bench-search-quick bench-thresholds bench-filters bench-scale bench-train bench-pruning cluster faults mutants nights soak store-test test test-all lint types models optimum lock image-test infra-test deploy-test audit sbom licenses browser site clean
 
 help:
 	@echo "make quickstart  the whole way on real text: train, export, encode, index, publish, evaluate; QUICKSTART_ARGS=--pair also trains a query encoder"
@@ -36,6 +36,7 @@ help:
 	@echo "make faults      break the encode job some 400 times, and trainings, and count what they lose; detect wrong protocols; LSR_FAULTS_SEED=N repeats one"
 	@echo "make mutants     change every guard, raise and call of the protocol, one at a time, and list the changes that no test detects"
 	@echo "make soak        30 minutes of searches from four threads while versions are published; SOAK_ARGS='--seconds 60' tries it"
+	@echo "make store-test  the tests of object stores against Ceph's gateway of Debian (root), also races, faults and a cluster; STORE_ARGS='--parts suite'"
 	@echo "make nights      30 nights of the reindex job on machines in namespaces (root), disturbed; each compared with a full rebuild; LSR_NIGHTS_SEED=N"
 	@echo "make cluster     the whole way on machines that share only an object store, also with killed nodes, partitions and a busy store"
 	@echo "make optimum     open an exported bundle with optimum, in an environment of its own"
@@ -130,6 +131,9 @@ faults: $(KERNELS) models
 # Changes of the code of the protocol, each in a fork of one process.
 mutants: $(KERNELS)
 	@OMP_NUM_THREADS=1 nice -n 5 $(BIN)/python -m tests.mutation $(MUTANTS_ARGS)
+
+store-test: $(KERNELS) models
+	@$(BIN)/python -m tests.objectstore $(STORE_ARGS)
 
 soak: $(KERNELS)
 	@$(BIN)/python -m tests.search.soak $(SOAK_ARGS)

@@ -1,6 +1,6 @@
 """The cluster campaign: the whole way on machines that share only an object store equals a run on one machine.
 
-    python -m tests.cluster [--scenario NAME]... [--logs FOLDER]
+    python -m tests.cluster [--scenario NAME]... [--server tests.objectstore.ceph] [--logs FOLDER]
 
 Prints one row per scenario and stage, and one line ``RESULT {json}`` with ``equal``: 1 if every scenario made the
 digests of the single machine. Exit codes: 0 equal, 1 not, 3 this computer cannot make machines.
@@ -22,6 +22,7 @@ def main() -> int:
     """Run the scenarios and compare them with the single machine."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster")
     parser.add_argument("--scenario", action="append", choices=[*SCENARIOS, "autoscaler"], help="default: all")
+    parser.add_argument("--server", default="tests.s3_endpoint", help="module of the object store of the scenarios")
     parser.add_argument("--logs", type=Path, default=None, help="folder for the output of all programs")
     given = parser.parse_args()
     if reason := missing():
@@ -39,7 +40,7 @@ def main() -> int:
     single = run_single_machine(_folder(logs, "single")) if disturbed else Outcome()
     sys.stdout.write(f"single machine: {json.dumps(asdict(single))}\n")
     for name in disturbed:
-        outcome = run_scenario(name, _folder(logs, name))
+        outcome = run_scenario(name, _folder(logs, name), given.server)
         different = {
             key: [value, outcome.made[key]] for key, value in single.made.items() if outcome.made[key] != value
         }

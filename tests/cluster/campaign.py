@@ -50,7 +50,7 @@ Disturb = Callable[[RayMachines, str, Outcome], None]
 
 
 def run_single_machine(logs: Path) -> Outcome:
-    """Run all stages on one machine with a local Ray of two cores, and return what they made."""
+    """Run all stages on one machine with a local Ray of two cores and moto, and return what they made."""
     outcome, results = Outcome(), {}
     with network() as machines:
         endpoint = EndpointMachine(machines, logs)
@@ -69,11 +69,11 @@ def run_single_machine(logs: Path) -> Outcome:
     return outcome
 
 
-def run_scenario(name: str, logs: Path) -> Outcome:
-    """Run all stages on a cluster in one of the ``SCENARIOS``."""
+def run_scenario(name: str, logs: Path, server: str = "tests.s3_endpoint") -> Outcome:
+    """Run all stages on a cluster in one of the ``SCENARIOS``; ``server`` is the module of its endpoint."""
     disturb, options = SCENARIOS[name]
     outcome, results = Outcome(), {}
-    with ray_machines(logs, workers=2, endpoint_options=options) as cluster:
+    with ray_machines(logs, workers=2, endpoint_options=options, server=server) as cluster:
         model = str(model_folder("splade-tiny"))
         upload_inputs(cluster.endpoint, cluster.client, model, documents=_DOCUMENTS, files=_FILES)
         settings = deployment(cluster.endpoint.options)

@@ -25,18 +25,21 @@ class EndpointMachine:
         environment: variables of every program that uses it.
     """
 
-    def __init__(self, network: Network, logs: Path, options: list[str] | None = None) -> None:
+    def __init__(
+        self, network: Network, logs: Path, options: list[str] | None = None, server: str = "tests.s3_endpoint"
+    ) -> None:
         """Start the endpoint.
 
         Args:
             network: where the machine is added.
             logs: folder of this computer for its output.
-            options: further options of ``tests.s3_endpoint``.
+            options: further options of the server.
+            server: the module that runs it, ``tests.s3_endpoint`` or ``tests.objectstore.ceph``.
         """
         self._machine, self._log = network.add("store"), logs / "store.log"
-        endpoint = [sys.executable, "-m", "tests.s3_endpoint", str(_PORT), "--host", self._machine.address]
+        endpoint = [sys.executable, "-m", server, str(_PORT), "--host", self._machine.address]
         # moto takes the first part of a host name for a bucket.
-        environment = {"PYTHONPATH": str(ROOT), "S3_IGNORE_SUBDOMAIN_BUCKETNAME": "true"}
+        environment = {"PYTHONPATH": str(ROOT), "LANG": "C.UTF-8", "S3_IGNORE_SUBDOMAIN_BUCKETNAME": "true"}
         self._machine.start([*endpoint, *(options or [])], environment, log=self._log)
         self.options = {
             "aws_endpoint": f"http://{self._machine.address}:{_PORT}",
@@ -72,7 +75,7 @@ class EndpointMachine:
 
     def create_bucket(self, machine: Machine) -> None:
         """Wait until the endpoint answers, and create the bucket."""
-        for _ in range(60):
+        for _ in range(120):
             try:
                 self.run(machine, f"boto.create_bucket(Bucket='{BUCKET}')")
             except AssertionError:

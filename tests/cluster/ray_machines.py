@@ -44,10 +44,9 @@ class RayMachines:
         dashboard: URL for ``ray job submit``.
     """
 
-    def __init__(self, machines: Network, logs: Path, endpoint_options: list[str], *, installed: bool = True) -> None:
-        self.network, self._logs = machines, logs
+    def __init__(self, machines: Network, endpoint: EndpointMachine, logs: Path, *, installed: bool = True) -> None:
+        self.network, self.endpoint, self._logs = machines, endpoint, logs
         self._token = secrets.token_hex(32)
-        self.endpoint = EndpointMachine(machines, logs, endpoint_options)
         self.client = self._machine("client")
         self._installed = installed
         if not installed:
@@ -160,18 +159,25 @@ def _program() -> list[Path]:
 
 @contextmanager
 def ray_machines(
-    logs: Path, workers: int = 2, endpoint_options: list[str] | None = None, *, installed: bool = True
+    logs: Path,
+    workers: int = 2,
+    endpoint_options: list[str] | None = None,
+    *,
+    server: str = "tests.s3_endpoint",
+    installed: bool = True,
 ) -> Iterator[RayMachines]:
     """Start an endpoint, a head and workers, and remove them at the end.
 
     Args:
         logs: folder of this computer for the output of the programs.
         workers: nodes of one core each.
-        endpoint_options: further options of ``tests.s3_endpoint``.
+        endpoint_options: further options of the endpoint.
+        server: module of the endpoint, see ``EndpointMachine``.
         installed: False: the nodes have what lsr_prod needs, but not lsr_prod itself.
     """
     with network() as machines:
-        cluster = RayMachines(machines, logs, endpoint_options or [], installed=installed)
+        endpoint = EndpointMachine(machines, logs, endpoint_options, server)
+        cluster = RayMachines(machines, endpoint, logs, installed=installed)
         for number in range(workers):
             cluster.add_worker(f"worker{number + 1}")
         cluster.wait_for_nodes(workers + 1)

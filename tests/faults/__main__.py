@@ -2,11 +2,12 @@
 
     make faults
     python -m tests.faults [--seed 7] [--share 10] [--parts scenarios mutants committers resume ray training peer]
-        [--mutants "no fence"] [--world 12] [--ray-kills 10] [--training-kills 12]
+        [--mutants "no fence"] [--places s3] [--world 12] [--ray-kills 10] [--training-kills 12]
 
 All random choices derive from one seed, which is printed (or taken from ``LSR_FAULTS_SEED``). ``--world`` repeats a
-single world of a seed. Ends with one line ``RESULT {json}``. Exit code 1 if anything was lost, duplicated, truncated or
-wrong; and if a mutant of the protocol was missed or the peer lost nothing, because then the harness detects too little.
+single world of a seed. ``LSR_TEST_S3_ENDPOINT`` names a server for the worlds on ``s3``. Ends with one line
+``RESULT {json}``. Exit code 1 if anything was lost, duplicated, truncated or wrong; and if a mutant of the protocol was
+missed or the peer lost nothing, because then the harness detects too little.
 """
 
 import argparse
@@ -27,7 +28,7 @@ os.environ["AWS_ACCESS_KEY_ID"] = os.environ["AWS_SECRET_ACCESS_KEY"] = "testing
 
 
 from lsr_prod.jobs.terminal.run import print_result
-from tests.faults.campaign import plan_worlds, resume_at_half, run_worlds
+from tests.faults.campaign import PLACES, plan_worlds, resume_at_half, run_worlds
 from tests.faults.chain import make_chain
 from tests.faults.corpus import make_corpus
 from tests.faults.mutants import MUTANTS
@@ -91,8 +92,9 @@ def _mutants(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings, C
 
 def _committers(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings, Counter[str]]:
     worlds = plan_worlds(arguments.seed, arguments.share)
+    worlds = [world for world in worlds if world.place in arguments.places]
     if arguments.world is not None:
-        worlds = [worlds[arguments.world]]
+        worlds = [world for world in worlds if world.number == arguments.world]
     with local_s3() as options:
         tally = run_worlds(arguments.seed, worlds, options)
     return (
@@ -167,6 +169,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=int(seed) if seed else secrets.randbelow(1_000_000))
     parser.add_argument("--share", type=int, default=1, help="inject one of this many faults")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--places", nargs="+", choices=PLACES, default=list(PLACES), help="of worlds of the committers")
     parser.add_argument("--world", type=int, help="only this world of the committers")
     parser.add_argument("--mutants", nargs="+", metavar="NAME", help="only these mutants")
     parser.add_argument("--bundle", help="bundle of the jobs on Ray; default: export the smallest model")

@@ -19,7 +19,7 @@ from tests.faults.scene import undisturbed
 from tests.faults.tally import Fault, Tally
 from tests.faults.worlds import PHASES, World
 
-__all__ = ["Resumed", "WorldPlan", "plan_worlds", "resume_at_half", "run_worlds"]
+__all__ = ["PLACES", "Resumed", "WorldPlan", "plan_worlds", "resume_at_half", "run_worlds"]
 
 _FAULTS = [
     *(Fault("kill", phase) for phase in PHASES for _ in range(24)),
@@ -42,6 +42,7 @@ _REMOTE = [
     *(Fault("eio", call) for call in ("put", "get", "list", "entry") for _ in range(2)),
     *(Fault(kind, "log-table") for kind in ("compact", "vacuum")),
 ]
+PLACES = ("local", "full", "s3")
 _IN_A_WORLD = 8
 _AT_ONCE = 2
 
@@ -52,7 +53,7 @@ class WorldPlan:
 
     Attributes:
         number: of the world; ``seed/number`` seeds its random choices.
-        place: ``local``, ``full`` (a small tmpfs) or ``s3``.
+        place: one of ``PLACES``; ``full`` is a small tmpfs.
         sink: of both tables.
         buckets: of the table; with one bucket, large increments have several cells per bucket.
         flaky: documents fail in some attempts and not in others.
@@ -76,7 +77,7 @@ def plan_worlds(seed: int, share: int = 1) -> list[WorldPlan]:
     """
     rng = random.Random(f"worlds {seed}")
     worlds: list[WorldPlan] = []
-    for place, whole in (("local", _FAULTS), ("full", _FULL_DISK), ("s3", _REMOTE)):
+    for place, whole in zip(PLACES, (_FAULTS, _FULL_DISK, _REMOTE), strict=True):
         faults = whole[rng.randrange(share) :: share] if share > 1 else list(whole)
         rng.shuffle(faults)
         for start in range(0, len(faults), _IN_A_WORLD):
