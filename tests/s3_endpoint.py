@@ -81,6 +81,7 @@ class _BrokenBuckets:
     - ``ignores-conditions``: creates an object again that exists.
     - ``racy``: looks for the object and stores it in two steps.
     - ``denies-writes``, ``denies-deletes``: refuses them with 403.
+    - ``refuses-parts``: has no multipart uploads.
     - ``lists-late``: lists an object five seconds after it was written.
     - ``wrong-clock``: its clock is two minutes ahead.
     """
@@ -93,11 +94,15 @@ class _BrokenBuckets:
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
         bucket, _, key = path.lstrip("/").partition("/")
         is_list = method == "GET" and not key
-        denied = {"denies-writes": method == "PUT" and key, "denies-deletes": method in ("DELETE", "POST")}
+        is_deletion = method == "DELETE" or (method == "POST" and "delete" in environ.get("QUERY_STRING", ""))
+        denied = {"denies-writes": method == "PUT" and key, "denies-deletes": is_deletion}
         if denied.get(bucket):
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             start_response("403 Forbidden", [("Content-Type", "application/xml")])
             return [b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"]
+        if bucket == "refuses-parts" and method == "POST" and "uploads" in environ.get("QUERY_STRING", ""):
+            start_response("501 Not Implemented", [("Content-Type", "application/xml")])
+            return [b"<Error><Code>NotImplemented</Code><Message>multipart uploads</Message></Error>"]
         if method == "PUT" and key:
             if bucket == "ignores-conditions" or (bucket == "racy" and path not in self._written):
                 time.sleep(0.1 if bucket == "racy" else 0)

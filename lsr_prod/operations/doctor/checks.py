@@ -17,8 +17,8 @@ from lsr_prod.operations.doctor.machine import (
 )
 from lsr_prod.operations.doctor.network import check_cluster, check_ports, check_token
 from lsr_prod.operations.doctor.packages import check_packages, check_python
-from lsr_prod.operations.doctor.stores import check_store
-from lsr_prod.storage import Store
+from lsr_prod.operations.doctor.stores import check_checkpoints, check_store
+from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.artifacts import user_cache
 from lsr_prod.storage.folders import absolute
 
@@ -41,6 +41,9 @@ def examine(deployment: Deployment, *, nodes: bool = False) -> Iterator[Finding]
     yield check_cluster(address) if address else check_ports()
     for field, place in _written(deployment).items():
         yield from check_store(field, Store(absolute(place), deployment.storage.options))
+    work = deployment.train and deployment.train.work
+    if work and is_remote(work):
+        yield check_checkpoints("train.work", Store(work, deployment.storage.options))
     if nodes:
         yield from _examine_nodes(deployment)
 
@@ -79,6 +82,7 @@ def _written(deployment: Deployment) -> dict[str, str]:
         "index.output": index and index.output,
         "index.publish_to": index and index.publish_to,
         "export.output": export and export.output,
+        "train.work": deployment.train and deployment.train.work,
         "train.output": deployment.train and deployment.train.output,
         "maintain.table": deployment.maintain and deployment.maintain.table,
     }

@@ -1,5 +1,8 @@
-"""What exactly-once protocols need of a store: conditional creation, consistent listings, deletion, and a clock."""
+"""What jobs need of a store: conditional creation, uploads in parts, consistent listings, deletion and a clock."""
 
+import hashlib
+import os
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -7,11 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import LsrError, StorageError
 from lsr_prod.operations.doctor.finding import Finding
 from lsr_prod.storage import Store, is_remote
+from lsr_prod.storage.remote import PART_BYTES
 
-__all__ = ["check_store"]
+__all__ = ["check_checkpoints", "check_store"]
 
 _WRITERS = 8
 _ROUNDS = 3
@@ -27,7 +32,7 @@ def check_store(field: str, store: Store) -> Iterator[Finding]:
         field: the setting that names it.
         store: the folder.
     """
-    folder = f".lsr-prod-doctor-{uuid.uuid4().hex}"
+    folder = _folder()
     steps: tuple[tuple[str, Callable[[Store, str], str], str], ...] = (
         ("rights", _read_and_write, "grant the job read, write, list and delete below this prefix"),
         ("create if absent", _create_once, "use a store with conditional writes (docs/object-stores.md)"),
@@ -36,6 +41,7 @@ def check_store(field: str, store: Store) -> Iterator[Finding]:
             _one_winner,
             "use a store whose conditional writes are atomic (docs/object-stores.md)",
         ),
+        ("parts", _in_parts, "allow multipart uploads, and requests of 8 MiB in proxies"),
         ("listing", _listing, "use a store with consistent listings"),
         ("deletion", _deletion, "grant the job the right to delete; maintain and reindex need it"),
     )
@@ -51,6 +57,36 @@ def check_store(field: str, store: Store) -> Iterator[Finding]:
         yield _clock(field, store, folder)
     finally:
         _clean(store, folder)
+
+
+def check_checkpoints(field: str, work: Store) -> Finding:
+    """Write a file as Ray Train writes checkpoints: with the library of pyarrow, in parts.
+
+    Args:
+        field: the setting that names the folder.
+        work: the folder, of an object store.
+    """
+    from lsr_prod.training.loop.checkpoint_store import check_work, file_system
+
+    name = f"{_folder()}/checkpoint"
+    try:
+        check_work(work)
+        files = file_system(work)
+        assert files is not None
+        with files.open_output_stream(f"{work.uri.partition('://')[2].rstrip('/')}/{name}") as out:
+            out.write(b"checkpoint")
+        if work.get(name) != b"checkpoint":
+            raise StorageError("a checkpoint that was just written is read back differently")
+    except (LsrError, OSError) as error:
+        remedy = "grant the same rights as for the other stores; unset AWS_REQUEST_CHECKSUM_CALCULATION if it is set"
+        return Finding(f"{field}: checkpoints", "fault", without_credentials(str(error)), remedy)
+    finally:
+        _clean(work, name.partition("/")[0])
+    return Finding(f"{field}: checkpoints", "ok", "a checkpoint is read as it was written")
+
+
+def _folder() -> str:
+    return f".lsr-prod-doctor-{uuid.uuid4().hex}"
 
 
 def _read_and_write(store: Store, folder: str) -> str:
@@ -80,6 +116,17 @@ def _one_winner(store: Store, folder: str) -> str:
             if store.get(name) != b"%d" % won.index(True):
                 raise StorageError("the object has the content of a writer that was refused")
     return f"one of {_WRITERS} concurrent writers wins"
+
+
+def _in_parts(store: Store, folder: str) -> str:
+    name, data = f"{folder}/parts", os.urandom(PART_BYTES + 1)
+    with tempfile.NamedTemporaryFile() as source:
+        source.write(data)
+        source.flush()
+        store.put_file(name, Path(source.name), hashlib.sha256(data).hexdigest())
+    if store.size(name) != len(data) or store.read_range(name, PART_BYTES - 1, 2) != data[-2:]:
+        raise StorageError("an object that was sent in parts is read back differently")
+    return f"{len(data)} bytes are sent in parts"
 
 
 def _listing(store: Store, folder: str) -> str:

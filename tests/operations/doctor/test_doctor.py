@@ -19,11 +19,14 @@ from lsr_prod.operations.doctor.machine import (
 )
 from lsr_prod.operations.doctor.network import check_cluster, check_ports, check_token
 from lsr_prod.operations.doctor.packages import check_packages, check_python, installed_version
-from lsr_prod.operations.doctor.stores import check_store
+from lsr_prod.operations.doctor.stores import check_checkpoints, check_store
 from lsr_prod.storage import Store
 from tests.objectstore.endpoint import s3_endpoint
 
-BUCKETS = ("sound", "ignores-conditions", "racy", "denies-writes", "denies-deletes", "lists-late", "wrong-clock")
+BUCKETS = (
+    "sound", "ignores-conditions", "racy", "refuses-parts", "denies-writes", "denies-deletes", "lists-late",
+    "wrong-clock",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +48,7 @@ def faults(findings: Iterator[Finding]) -> list[str]:
         ("sound", []),
         ("ignores-conditions", ["create if absent", "one of several writers"]),
         ("racy", ["one of several writers"]),
+        ("refuses-parts", ["parts"]),
         ("denies-writes", ["rights"]),
         ("denies-deletes", ["deletion", "clock"]),
         ("lists-late", ["listing"]),
@@ -54,6 +58,25 @@ def faults(findings: Iterator[Finding]) -> list[str]:
 )
 def test_faults_of_object_stores_are_found(broken: dict[str, str], bucket: str, expected: list[str]):
     assert faults(check_store("index.output", Store(f"s3://{bucket}/index", broken))) == expected
+
+
+def test_store_that_takes_checkpoints_is_sound_and_left_as_it_was(s3_options: dict[str, str]):
+    assert faults(check_store("train.work", Store("s3://lsr/doctor", s3_options))) == []
+    assert check_checkpoints("train.work", Store("s3://lsr/doctor/", s3_options)).verdict == "ok"
+    assert Store("s3://lsr/doctor", s3_options).names() == []
+
+
+def test_store_that_refuses_checkpoints_is_found(broken: dict[str, str]):
+    for uri in ("s3://refuses-parts/work", "az://container/work"):
+        found = check_checkpoints("train.work", Store(uri, broken))
+        assert (found.verdict, found.check) == ("fault", "train.work: checkpoints")
+
+
+def test_checksums_without_a_length_are_a_fault(s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_supported")
+    found = check_checkpoints("train.work", Store("s3://lsr/doctor", s3_options))
+    assert found.verdict == "fault"
+    assert "unset AWS_REQUEST_CHECKSUM_CALCULATION" in found.remedy
 
 
 def test_local_folder_is_sound_and_left_as_it_was(tmp_path: Path):
