@@ -36,6 +36,7 @@ _SUITE = (
     "tests/storage",
     "tests/objectstore",
     "tests/operations/doctor",
+    "tests/tables",
     "tests/maintenance/test_garbage.py",
     "tests/indexing/test_object_store.py",
     "tests/training/loop/test_checkpoint_store.py",
@@ -58,6 +59,8 @@ def main() -> int:
         create_bucket(endpoint, "lsr")
         for part in given.parts:
             started = time.monotonic()
+            bucket = Store("s3://lsr", endpoint_options(endpoint))
+            bucket.delete_all(bucket.names())
             found = _PARTS[part](given, endpoint, logs)
             found["seconds"] = round(time.monotonic() - started, 1)
             _say(f"{part}: {json.dumps(found)}")

@@ -13,10 +13,12 @@ from pathlib import Path
 import boto3
 from botocore.exceptions import ClientError
 
+from lsr_prod.storage import Store
+
 __all__ = ["GIVEN", "create_bucket", "endpoint_options", "local_s3", "s3_endpoint"]
 
 GIVEN = "LSR_TEST_S3_ENDPOINT"
-"""Environment variable with the URL of a server; the tests run against it instead of moto, with the same keys."""
+"""Environment variable with the URL of a server; the tests run against its bucket ``lsr`` instead of moto."""
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,7 +33,10 @@ def local_s3() -> Iterator[dict[str, str]]:
     else:
         os.environ["AWS_ACCESS_KEY_ID"] = os.environ["AWS_SECRET_ACCESS_KEY"] = "testing"
         create_bucket(given, "lsr")
-        yield endpoint_options(given)
+        options = endpoint_options(given)
+        if Store("s3://lsr", options).names():
+            raise RuntimeError(f"the bucket lsr of {given} is not empty, but the tests need an empty one; empty it")
+        yield options
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from lsr_prod.formats.digest import digest_path
 from lsr_prod.storage import ObjectChangedError, Store, is_remote, require_exists, store_digest
 from lsr_prod.storage.counts import store_counts
 from lsr_prod.storage.remote import PART_BYTES
+from tests.objectstore.endpoint import s3_endpoint
 
 
 @pytest.fixture(params=["local", "s3"])
@@ -227,18 +228,19 @@ class _WithoutConditions(BaseHTTPRequestHandler):
         pass
 
 
-def test_replaced_object_of_a_service_that_ignores_conditions_raises(
-    tmp_path: Path, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = Store(f"s3://lsr/{tmp_path.name}", s3_options)
-    store.put_new("x", b"a" * 3_000_000)
-    monkeypatch.setattr(_WithoutConditions, "endpoint", s3_options["aws_endpoint"])
-    with ThreadingHTTPServer(("127.0.0.1", 0), _WithoutConditions) as server:
+def test_replaced_object_of_a_service_that_ignores_conditions_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        s3_endpoint() as options,  # a service that checks signatures refuses a request without its signed condition
+        ThreadingHTTPServer(("127.0.0.1", 0), _WithoutConditions) as server,
+    ):
+        store = Store("s3://lsr/ignored", options)
+        store.put_new("x", b"a" * 3_000_000)
+        monkeypatch.setattr(_WithoutConditions, "endpoint", options["aws_endpoint"])
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever).start()
         try:
             endpoint = f"http://127.0.0.1:{server.server_address[1]}"
-            with Store(store.uri, s3_options | {"aws_endpoint": endpoint}).open_reader("x") as reader:
+            with Store(store.uri, options | {"aws_endpoint": endpoint}).open_reader("x") as reader:
                 assert reader.read(1_000_000) == b"a" * 1_000_000
                 store.delete("x")
                 store.put_new("x", b"b" * 3_000_000)
