@@ -146,11 +146,11 @@ def run_races(store: Store, rounds: int) -> tuple[dict[str, int], list[str]]:
         store: an empty folder.
         rounds: creations that are raced for; the other races have fewer.
     """
-    fewer = max(rounds // 10, 4)
+    fewer, each = max(rounds // 10, 4), max(rounds // 100, 2)
     races: Sequence[tuple[str, Callable[[Store, int], list[str]], int]] = (
         ("creations", race_creations, rounds),
         ("creations_of_processes", race_processes, rounds),
-        ("publications", race_publications, fewer),
+        ("publications", race_publications, each),
         ("listings", race_listings, fewer),
     )
     found = [sentence for name, race, number in races for sentence in race(store.child(name), number)]
