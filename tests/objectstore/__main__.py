@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -47,6 +48,7 @@ _SUITE = (
 def main() -> int:
     """Start the server and run the selected parts against it."""
     given = _arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the server ends with this process
     began = time.monotonic()
     if reason := install():
         return _end({"server": None, "skipped": reason, "failed": 0})
