@@ -2,8 +2,8 @@
 
     python -m tests.objectstore.ceph PORT [--host 127.0.0.1] [--folder FOLDER]
 
-Needs Debian's packages, see ``tests.objectstore.packages``. The command prints ``ready`` when the gateway answers, and
-runs until it is terminated; its user has the key ``testing`` with the secret ``testing``.
+All daemons listen on the host only. Needs Debian's packages, see ``tests.objectstore.packages``. The command prints
+``ready`` when the gateway answers, and runs until it is terminated; the key of its user is ``testing``, as the secret.
 """
 
 import argparse
@@ -33,7 +33,7 @@ _KEYS = {
 _CONFIGURATION = """\
 [global]
 fsid = {fsid}
-mon host = [v2:{host}:{monitor}/0]
+mon host = {monitor}
 public addr = {host}
 cluster addr = {host}
 keyring = {folder}/keyring
@@ -72,7 +72,8 @@ class _Cluster:
         self._fsid = str(uuid.uuid4())
         for name in ("mon", "osd", "mgr", "rgw"):
             (folder / name).mkdir(parents=True)
-        text = _CONFIGURATION.format(fsid=self._fsid, host=host, port=port, monitor=_free_port(host), folder=folder)
+        self._monitor = f"[v2:{host}:{_free_port(host)}]"
+        text = _CONFIGURATION.format(fsid=self._fsid, host=host, port=port, monitor=self._monitor, folder=folder)
         (folder / "ceph.conf").write_text(text)
 
     def start(self) -> None:
@@ -82,7 +83,7 @@ class _Cluster:
             granted = [word for at in range(0, len(rights), 2) for word in ("--cap", *rights[at : at + 2])]
             create = [] if number else ["--create-keyring"]
             self._run("ceph-authtool", *create, str(keyring), "--gen-key", "-n", name, *granted)
-        self._run("monmaptool", "--create", "--fsid", self._fsid, "--addv", "a", self._monitor(), str(monitors))
+        self._run("monmaptool", "--create", "--fsid", self._fsid, "--addv", "a", self._monitor, str(monitors))
         self._run("ceph-mon", "--mkfs", "-i", "a", "--monmap", str(monitors), "--keyring", str(keyring))
         self._daemon("ceph-mon", "-i", "a")
         self._run("ceph", "osd", "new", identity)  # waits for the monitor
@@ -105,16 +106,11 @@ class _Cluster:
                 daemon.wait(10)
 
     def check(self) -> None:
-        """Refuse to go on without a daemon that has ended."""
+        """Raise an error with the logs if a daemon has ended."""
         for name, daemon in self._running:
             if daemon.poll() is not None:
                 log = "\n".join(path.read_text(errors="replace")[-1500:] for path in self._folder.glob("*.log"))
                 raise RuntimeError(f"{name} ended with exit code {daemon.returncode}: {log}")
-
-    def _monitor(self) -> str:
-        lines = (self._folder / "ceph.conf").read_text().splitlines()
-        found = next(line for line in lines if line.startswith("mon host = "))
-        return found.removeprefix("mon host = ").replace("/0]", "]")
 
     def _wait(self) -> None:
         end = time.monotonic() + _STARTED_S
