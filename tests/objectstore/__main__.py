@@ -1,10 +1,11 @@
 """Run the tests of object stores against a server that people operate: Ceph's RADOS gateway of Debian.
 
     make store-test
-    python -m tests.objectstore [--parts suite races faults cluster] [--rounds 1000] [--logs FOLDER]
+    python -m tests.objectstore [--parts suite races restarts faults cluster] [--rounds 1000] [--logs FOLDER]
 
 - ``suite``: the tests of the stores, and those of other packages that use an object store;
 - ``races``: writers that create the same objects, publish, and list what others write;
+- ``restarts``: writers that create the same objects while the gateway is killed again and again;
 - ``faults``: the worlds of ``make faults`` whose tables are in an object store;
 - ``cluster``: one scenario of ``make cluster``, compared with a run on one machine.
 
@@ -28,10 +29,10 @@ from typing import Any
 
 from lsr_prod.storage import Store
 from tests.cluster.namespaces import missing as no_machines
-from tests.objectstore.ceph import ceph_gateway, ceph_version
+from tests.objectstore.ceph import Ceph, ceph_gateway, ceph_version
 from tests.objectstore.endpoint import GIVEN, ROOT, create_bucket, endpoint_options
 from tests.objectstore.packages import install
-from tests.objectstore.races import run_races
+from tests.objectstore.races import race_restarts, run_races
 
 _SUITE = (
     "tests/storage",
@@ -52,18 +53,18 @@ def main() -> int:
     began = time.monotonic()
     if reason := install():
         return _end({"server": None, "skipped": reason, "failed": 0})
-    server, logs = ceph_version(), given.logs or Path(tempfile.mkdtemp(prefix="lsr-store-"))
+    name, logs = ceph_version(), given.logs or Path(tempfile.mkdtemp(prefix="lsr-store-"))
     logs.mkdir(parents=True, exist_ok=True)
     os.environ["AWS_ACCESS_KEY_ID"] = os.environ["AWS_SECRET_ACCESS_KEY"] = "testing"
-    result: dict[str, Any] = {"server": server, "failed": 0}
-    _say(f"{server}; the output of all programs is in {logs}")
-    with ceph_gateway(logs / "ceph") as endpoint:
-        create_bucket(endpoint, "lsr")
+    result: dict[str, Any] = {"server": name, "failed": 0}
+    _say(f"{name}; the output of all programs is in {logs}")
+    with ceph_gateway(logs / "ceph") as server:
+        create_bucket(server.endpoint, "lsr")
         for part in given.parts:
             started = time.monotonic()
-            bucket = Store("s3://lsr", endpoint_options(endpoint))
+            bucket = Store("s3://lsr", endpoint_options(server.endpoint))
             bucket.delete_all(bucket.names())
-            found = _PARTS[part](given, endpoint, logs)
+            found = _PARTS[part](given, server, logs)
             found["seconds"] = round(time.monotonic() - started, 1)
             _say(f"{part}: {json.dumps(found)}")
             result["failed"] += found["failed"]
@@ -74,25 +75,33 @@ def main() -> int:
     return _end(result)
 
 
-def _suite(_: argparse.Namespace, endpoint: str, logs: Path) -> dict[str, Any]:
+def _suite(_: argparse.Namespace, server: Ceph, logs: Path) -> dict[str, Any]:
     report = logs / "suite.xml"
     command = ["pytest", "-q", "-m", "not slow", f"--junitxml={report}", *_SUITE]
-    code = _run(["-m", *command], endpoint, logs / "suite.log")
+    code = _run(["-m", *command], server.endpoint, logs / "suite.log")
     totals = next(ET.parse(report).getroot().iter("testsuite")).attrib
     failed = int(totals["failures"]) + int(totals["errors"])
     return {"failed": max(failed, int(code != 0)), "tests": int(totals["tests"]), "skipped": int(totals["skipped"])}
 
 
-def _races(given: argparse.Namespace, endpoint: str, _: Path) -> dict[str, Any]:
-    rounds, found = run_races(Store("s3://lsr/races", endpoint_options(endpoint)), given.rounds)
+def _races(given: argparse.Namespace, server: Ceph, _: Path) -> dict[str, Any]:
+    rounds, found = run_races(Store("s3://lsr/races", endpoint_options(server.endpoint)), given.rounds)
     for sentence in found[:20]:
         _say(f"FOUND {sentence}")
     return {"failed": len(found), **rounds}
 
 
-def _faults(_: argparse.Namespace, endpoint: str, logs: Path) -> dict[str, Any]:
+def _restarts(given: argparse.Namespace, server: Ceph, _: Path) -> dict[str, Any]:
+    bucket = Store("s3://lsr/restarts", endpoint_options(server.endpoint))
+    restarts, failures, found = race_restarts(bucket, given.rounds, server.restart_gateway)
+    for sentence in found[:20]:
+        _say(f"FOUND {sentence}")
+    return {"failed": len(found), "objects": given.rounds, "restarts": restarts, "failed_creations": failures}
+
+
+def _faults(_: argparse.Namespace, server: Ceph, logs: Path) -> dict[str, Any]:
     command = ["-m", "tests.faults", "--parts", "committers", "--places", "s3"]
-    code = _run(command, endpoint, logs / "faults.log")
+    code = _run(command, server.endpoint, logs / "faults.log")
     found = _result(logs / "faults.log")
     counts = {
         name: found.get(name) for name in ("seed", "faults", "worlds", "lost", "doubled", "torn_visible", "wrong")
@@ -100,17 +109,18 @@ def _faults(_: argparse.Namespace, endpoint: str, logs: Path) -> dict[str, Any]:
     return {"failed": int(code != 0), **counts}
 
 
-def _cluster(_: argparse.Namespace, endpoint: str, logs: Path) -> dict[str, Any]:
+def _cluster(_: argparse.Namespace, server: Ceph, logs: Path) -> dict[str, Any]:
     if reason := no_machines():
         return {"failed": 0, "skipped": reason}
     scenario = ["--scenario", "undisturbed", "--server", "tests.objectstore.ceph", "--logs", str(logs / "cluster")]
-    code = _run(["-m", "tests.cluster", *scenario], endpoint, logs / "cluster.log")
+    code = _run(["-m", "tests.cluster", *scenario], server.endpoint, logs / "cluster.log")
     return {"failed": int(code != 0), "equal": _result(logs / "cluster.log").get("equal")}
 
 
-_PARTS: dict[str, Callable[[argparse.Namespace, str, Path], dict[str, Any]]] = {
+_PARTS: dict[str, Callable[[argparse.Namespace, Ceph, Path], dict[str, Any]]] = {
     "suite": _suite,
     "races": _races,
+    "restarts": _restarts,
     "faults": _faults,
     "cluster": _cluster,
 }

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["ceph_gateway", "ceph_version"]
+__all__ = ["Ceph", "ceph_gateway", "ceph_version"]
 
 _STARTED_S = 120
 _KEYS = {
@@ -63,11 +63,15 @@ rgw frontends = beast endpoint={host}:{port}
 """
 
 
-class _Cluster:
-    """The daemons and their folder."""
+class Ceph:
+    """The daemons and their folder.
+
+    Attributes:
+        endpoint: URL of the gateway.
+    """
 
     def __init__(self, folder: Path, host: str, port: int) -> None:
-        self._folder, self._endpoint = folder, f"http://{host}:{port}"
+        self._folder, self.endpoint = folder, f"http://{host}:{port}"
         self._running: list[tuple[str, subprocess.Popen[bytes]]] = []
         self._fsid = str(uuid.uuid4())
         for name in ("mon", "osd", "mgr", "rgw"):
@@ -105,6 +109,14 @@ class _Cluster:
                 daemon.kill()
                 daemon.wait(10)
 
+    def restart_gateway(self) -> None:
+        """Kill the gateway as a crash does, start it again, and wait until it answers."""
+        _, gateway = self._running.pop()
+        gateway.kill()
+        gateway.wait(10)
+        self._daemon("radosgw", "-n", "client.rgw")
+        self._wait()
+
     def check(self) -> None:
         """Raise an error with the logs if a daemon has ended."""
         for name, daemon in self._running:
@@ -117,12 +129,12 @@ class _Cluster:
         while time.monotonic() < end:
             self.check()
             try:
-                urllib.request.urlopen(self._endpoint, timeout=2).close()
+                urllib.request.urlopen(self.endpoint, timeout=2).close()
             except OSError:
                 time.sleep(0.2)
             else:
                 return
-        raise TimeoutError(f"{self._endpoint} does not answer after {_STARTED_S} s")
+        raise TimeoutError(f"{self.endpoint} does not answer after {_STARTED_S} s")
 
     def _run(self, *command: str) -> None:
         done = subprocess.run(
@@ -141,8 +153,8 @@ class _Cluster:
 
 
 @contextmanager
-def ceph_gateway(folder: Path, port: int | None = None, host: str = "127.0.0.1") -> Iterator[str]:
-    """Start the gateway, yield its URL, and stop what was started.
+def ceph_gateway(folder: Path, port: int | None = None, host: str = "127.0.0.1") -> Iterator[Ceph]:
+    """Start the gateway, yield its cluster, and stop what was started.
 
     Args:
         folder: of its configuration, keys and logs; it must not exist.
@@ -150,10 +162,10 @@ def ceph_gateway(folder: Path, port: int | None = None, host: str = "127.0.0.1")
         host: the address of all daemons.
     """
     port = port or _free_port(host)
-    cluster = _Cluster(folder, host, port)
+    cluster = Ceph(folder, host, port)
     try:
         cluster.start()
-        yield f"http://{host}:{port}"
+        yield cluster
         cluster.check()
     finally:
         cluster.stop()

@@ -4,13 +4,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
+from lsr_prod.errors import StorageError
 from lsr_prod.formats.publication import Publication
 from lsr_prod.storage import Store
 from lsr_prod.storage.publications import create_publication, find_current_publication, read_publication
 
-__all__ = ["run_races"]
+__all__ = ["race_restarts", "run_races"]
 
 _WRITERS = 8
 _PROCESS = """
@@ -131,6 +132,47 @@ def race_listings(store: Store, rounds: int) -> list[str]:
     if set(other.names()) != left:
         found.append(f"{store.uri} lists {len(other.names())} objects instead of {len(left)}")
     return found
+
+
+def race_restarts(store: Store, rounds: int, restart: Callable[[], None]) -> tuple[int, int, list[str]]:
+    """Let writers create the same objects while the server crashes and starts again until they are done.
+
+    A creation that fails may have happened, and so may one that is refused: its answer was lost, and it was repeated.
+
+    Args:
+        store: an empty folder.
+        rounds: number of objects.
+        restart: kills the server and starts it again.
+
+    Returns:
+        Number of restarts, number of failed creations, a sentence per object that is not as its writers were told.
+    """
+
+    def create(writer: int) -> list[bool | None]:
+        made: list[bool | None] = []
+        for number in range(rounds):
+            try:
+                made.append(store.put_new(f"{number:06d}", b"%d" % writer))
+            except StorageError:
+                made.append(None)
+        return made
+
+    restarts, found = 0, []
+    with ThreadPoolExecutor(_WRITERS) as threads:
+        running = [threads.submit(create, writer) for writer in range(_WRITERS)]
+        while not all(one.done() for one in running):
+            restart()
+            restarts += 1
+            wait(running, timeout=2)
+        made = [one.result() for one in running]
+    for number in range(rounds):
+        told = [some[number] for some in made]
+        content = store.get(f"{number:06d}")
+        if told.count(True) > 1 or (True in told and content != b"%d" % told.index(True)):
+            found.append(f"{store.uri}/{number:06d} contains {content!r}, its writers were told {told}")
+        elif content is None and set(told) != {None}:
+            found.append(f"{store.uri}/{number:06d} is absent, its writers were told {told}")
+    return restarts, sum(some.count(None) for some in made), found
 
 
 def _wrong(store: Store, folder: str, name: str, *, listed: bool) -> list[str]:
