@@ -7,6 +7,7 @@ create an object only if it is absent. Readers of artifacts get a local folder a
 import hashlib
 import io
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["Entry", "Store", "as_store", "is_remote", "require_exists", "store_digest"]
 
 _DELETED_AT_ONCE = 1000  # the limit of S3
+_CONFLICTS = 8  # creations of one object that a service refuses although it does not exist, in some 13 s
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +95,7 @@ class Store:
             count("put", written=len(data))
             if not is_remote(self.uri):
                 return create_file(Path(self.uri) / _safe(name), (data,))
-            from obstore.exceptions import AlreadyExistsError, PreconditionError
-
-            try:
-                self._remote().put(_safe(name), data, mode="create")
-            except (AlreadyExistsError, PreconditionError):
-                return False
-            return True
+            return self._create_object(name, data)
 
     def put_file_new(self, name: str, source: Path, sha256: str) -> bool:
         """Create an object durably with the content of a file, unless its name is taken; memory is bounded.
@@ -296,6 +292,28 @@ class Store:
         if entry is None:
             raise StorageError(f"{self.uri} does not keep what is written to it; check the store")
         return entry.modified
+
+    def _create_object(self, name: str, data: bytes) -> bool:
+        """Create an object of an object store, unless it exists.
+
+        S3 also refuses a creation (409) if a deletion or another creation of the name is under way, and nothing may
+        exist afterwards: then the creation is repeated.
+        """
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        for attempt in range(_CONFLICTS):
+            try:
+                self._remote().put(_safe(name), data, mode="create")
+            except (AlreadyExistsError, PreconditionError):
+                if self.entry(name) is not None:
+                    return False
+                time.sleep(0.05 * 2**attempt)
+            else:
+                return True
+        raise StorageError(
+            f"{self.uri}/{name} could not be written: the service refused it {_CONFLICTS} times, but it is absent; "
+            "check the service, then run again"
+        )
 
     def _remote(self) -> "ObjectStore":
         return connect(self.uri, tuple(options_of(self.uri, self.options).items()))

@@ -181,6 +181,17 @@ def test_put_file_creates_the_object_once_and_checks_the_sha256(store: Store, tm
     assert store.names() == ["a/x"]
 
 
+def test_creation_that_is_refused_without_an_object_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    with s3_endpoint("--broken", buckets=["conflicts"]) as options:
+        store = Store("s3://conflicts", options)
+        assert store.put_new("x", b"first")
+        assert store.get("x") == b"first"
+        assert not store.put_new("x", b"second")
+        monkeypatch.setattr("lsr_prod.storage.store._CONFLICTS", 2)
+        with pytest.raises(StorageError, match="always/x could not be written: the service refused it 2 times"):
+            store.put_new("always/x", b"first")
+
+
 def test_read_range_of_an_object(store: Store) -> None:
     store.put_new("x", b"0123456789")
     assert store.read_range("x", 3, 4) == b"3456"
