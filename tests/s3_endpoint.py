@@ -81,8 +81,6 @@ class _BrokenBuckets:
     - ``ignores-conditions``: creates an object again that exists.
     - ``racy``: looks for the object and stores it in two steps.
     - ``denies-writes``, ``denies-deletes``: refuses them with 403.
-    - ``conflicts``: refuses the first creation of an object with 409, as S3 does if a deletion of it is under way;
-      objects of the folder ``always`` cannot be created at all.
     - ``refuses-parts``: has no multipart uploads.
     - ``lists-late``: lists an object five seconds after it was written.
     - ``wrong-clock``: its clock is two minutes ahead.
@@ -102,12 +100,6 @@ class _BrokenBuckets:
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             start_response("403 Forbidden", [("Content-Type", "application/xml")])
             return [b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"]
-        creates = method == "PUT" and environ.get("HTTP_IF_NONE_MATCH") == "*"
-        if bucket == "conflicts" and creates and (path not in self._written or key.startswith("always/")):
-            self._written[path] = time.time()
-            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-            start_response("409 Conflict", [("Content-Type", "application/xml")])
-            return [b"<Error><Code>ConditionalRequestConflict</Code><Message>conflict</Message></Error>"]
         if bucket == "refuses-parts" and method == "POST" and "uploads" in environ.get("QUERY_STRING", ""):
             start_response("501 Not Implemented", [("Content-Type", "application/xml")])
             return [b"<Error><Code>NotImplemented</Code><Message>multipart uploads</Message></Error>"]

@@ -18,7 +18,7 @@ from lsr_prod.formats.digest import digest_path
 from lsr_prod.storage import ObjectChangedError, Store, is_remote, require_exists, store_digest
 from lsr_prod.storage.counts import store_counts
 from lsr_prod.storage.remote import PART_BYTES
-from tests.objectstore.endpoint import s3_endpoint
+from tests.objectstore.endpoint import GIVEN
 
 
 @pytest.fixture(params=["local", "s3"])
@@ -181,15 +181,52 @@ def test_put_file_creates_the_object_once_and_checks_the_sha256(store: Store, tm
     assert store.names() == ["a/x"]
 
 
+class _Conflicts(BaseHTTPRequestHandler):
+    """A service that refuses the first creations with 409, as S3 does if a deletion of the object is under way."""
+
+    refusals = 0
+    exists = False
+    protocol_version = "HTTP/1.1"
+
+    def do_PUT(self) -> None:
+        kind = type(self)
+        self.rfile.read(int(self.headers["Content-Length"]))
+        status = 409 if kind.refusals else 412 if kind.exists else 200
+        kind.exists |= status == 200
+        kind.refusals = max(kind.refusals - 1, 0)
+        self._answer(status)
+
+    def do_HEAD(self) -> None:
+        self._answer(200 if self.exists else 404)
+
+    def _answer(self, status: int) -> None:
+        self.send_response(status)
+        headers = {"ETag": '"1"', "Last-Modified": "Wed, 25 Nov 2026 12:00:00 GMT", "Content-Length": "0"}
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
 def test_creation_that_is_refused_without_an_object_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    with s3_endpoint("--broken", buckets=["conflicts"]) as options:
-        store = Store("s3://conflicts", options)
-        assert store.put_new("x", b"first")
-        assert store.get("x") == b"first"
-        assert not store.put_new("x", b"second")
-        monkeypatch.setattr("lsr_prod.storage.store._CONFLICTS", 2)
-        with pytest.raises(StorageError, match="always/x could not be written: the service refused it 2 times"):
-            store.put_new("always/x", b"first")
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Conflicts) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            endpoint = f"http://127.0.0.1:{server.server_address[1]}"
+            store = Store("s3://lsr/conflicts", {"aws_endpoint": endpoint, "allow_http": "true"})
+            monkeypatch.setattr(_Conflicts, "refusals", 2)
+            assert store.put_new("x", b"")
+            assert not store.put_new("x", b"")
+            monkeypatch.setattr(_Conflicts, "exists", False)
+            monkeypatch.setattr(_Conflicts, "refusals", 1000)
+            monkeypatch.setattr("lsr_prod.storage.store._CONFLICTS", 2)
+            with pytest.raises(StorageError, match="conflicts/x could not be written: the service refused it 2 times"):
+                store.put_new("x", b"")
+        finally:
+            server.shutdown()
 
 
 def test_read_range_of_an_object(store: Store) -> None:
@@ -239,19 +276,19 @@ class _WithoutConditions(BaseHTTPRequestHandler):
         pass
 
 
-def test_replaced_object_of_a_service_that_ignores_conditions_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    with (
-        s3_endpoint() as options,  # a service that checks signatures refuses a request without its signed condition
-        ThreadingHTTPServer(("127.0.0.1", 0), _WithoutConditions) as server,
-    ):
-        store = Store("s3://lsr/ignored", options)
-        store.put_new("x", b"a" * 3_000_000)
-        monkeypatch.setattr(_WithoutConditions, "endpoint", options["aws_endpoint"])
+@pytest.mark.skipif(GIVEN in os.environ, reason="a server that checks signatures refuses such a request")
+def test_replaced_object_of_a_service_that_ignores_conditions_raises(
+    tmp_path: Path, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(f"s3://lsr/{tmp_path.name}", s3_options)
+    store.put_new("x", b"a" * 3_000_000)
+    monkeypatch.setattr(_WithoutConditions, "endpoint", s3_options["aws_endpoint"])
+    with ThreadingHTTPServer(("127.0.0.1", 0), _WithoutConditions) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever).start()
         try:
             endpoint = f"http://127.0.0.1:{server.server_address[1]}"
-            with Store(store.uri, options | {"aws_endpoint": endpoint}).open_reader("x") as reader:
+            with Store(store.uri, s3_options | {"aws_endpoint": endpoint}).open_reader("x") as reader:
                 assert reader.read(1_000_000) == b"a" * 1_000_000
                 store.delete("x")
                 store.put_new("x", b"b" * 3_000_000)
