@@ -13,11 +13,12 @@ from tests.faults.corpus import Corpus
 from tests.faults.protocol import Job
 from tests.faults.snapshots import deleted_rows, delta_rows, snapshot
 
-__all__ = ["Findings", "Vectors", "inspect", "vectors"]
+__all__ = ["FINDINGS", "Findings", "Vectors", "inspect", "read_rows", "vectors"]
 
 Vectors = Mapping[str, frozenset[tuple[Any, ...]]]
 """doc_id -> accepted contents (terms, impacts, content_hash, source_file)."""
 
+FINDINGS = ("lost", "stale", "doubled", "torn_visible", "wrong")
 _CONTENT = ("terms", "impacts", "content_hash", "source_file")
 
 
@@ -27,6 +28,7 @@ class Findings:
 
     Attributes:
         lost: rows of the corpus that are in neither table.
+        stale: rows of an earlier state of the source, instead of the row of this one, or of none.
         doubled: rows that are twice in a table, in both tables, or not in the corpus.
         torn_visible: files of a snapshot that are missing, truncated, or have another number of rows than recorded.
         wrong: rows with an unexpected content or reason.
@@ -34,6 +36,7 @@ class Findings:
     """
 
     lost: int = 0
+    stale: int = 0
     doubled: int = 0
     torn_visible: int = 0
     wrong: int = 0
@@ -47,7 +50,7 @@ class Findings:
 
     def add(self, other: "Findings") -> None:
         """Add other findings."""
-        for kind in ("lost", "doubled", "torn_visible", "wrong"):
+        for kind in FINDINGS:
             setattr(self, kind, getattr(self, kind) + getattr(other, kind))
         self.sentences += other.sentences
 
@@ -82,10 +85,10 @@ def inspect(
     """
     findings = Findings()
     table, quarantine = job.stores
-    documents = _read(table, ["doc_id", *_CONTENT], findings, version)
+    documents = read_rows(table, ["doc_id", *_CONTENT], findings, version)
     bad = Counter(
         (row["source"].rpartition("/")[2], row["position"], row["doc_id"], row["reason"])
-        for row in _read(quarantine, ["source", "position", "doc_id", "reason"], findings)
+        for row in read_rows(quarantine, ["source", "position", "doc_id", "reason"], findings)
     )
     ids = Counter(row["doc_id"] for row in documents)
     accepted = corpus.documents | (before.documents if before and not finished else frozenset())
@@ -130,7 +133,7 @@ def _account(
 
 def vectors(job: Job) -> Vectors:
     """Return the contents of the sparse table."""
-    rows = _read(job.stores[0], ["doc_id", *_CONTENT], Findings())
+    rows = read_rows(job.stores[0], ["doc_id", *_CONTENT], Findings())
     return {row["doc_id"]: frozenset({_content(row)}) for row in rows}
 
 
@@ -138,7 +141,7 @@ def _content(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(tuple(row[name]) if isinstance(row[name], list) else row[name] for name in _CONTENT)
 
 
-def _read(store: Store, columns: list[str], findings: Findings, version: int | None = None) -> list[dict[str, Any]]:
+def read_rows(store: Store, columns: list[str], findings: Findings, version: int | None = None) -> list[dict[str, Any]]:
     """Return the live rows of a snapshot; every file is read and checked."""
     rows: list[dict[str, Any]] = []
     files = snapshot(store, version)

@@ -45,7 +45,6 @@ __all__ = ["MANIFEST", "Job", "run_attempt"]
 MANIFEST = re.compile(r"_(manifest|delta_log)/0*[1-9]\d*\.json$")
 """Name of an object whose creation commits a Parquet table, or deletions to a Delta table."""
 
-_STEP = 0.01
 _STALE_TRIES = 5
 _AHEAD = 1  # waves that are encoded before the one before them is committed
 
@@ -71,6 +70,12 @@ class Job:
     options: dict[str, str]
     buckets: int = 4
     on_duplicate: Rule = "first"
+    stored_fields: tuple[str, ...] = ()
+    bundle: str = "b" * 64
+    vocabulary: str = "v" * 64
+    vocabulary_size: int = 30_522
+    impact_step: float = 0.01
+    megabytes: int | None = 1
 
     @property
     def stores(self) -> tuple[Store, Store]:
@@ -90,7 +95,7 @@ def run_attempt(job: Job, phase: Phase, encoder: TextEncoder, *, abandon: bool =
     Returns:
         Number of waves that this attempt committed.
     """
-    source = SourceSettings(paths=list(job.paths), text_fields=["text"], stored_fields=[])
+    source = SourceSettings(paths=list(job.paths), text_fields=["text"], stored_fields=list(job.stored_fields))
     table = job.stores[0]
     with phase("plan"):
         plan, properties, committer = _begin(job, source, abandon)
@@ -124,15 +129,24 @@ def _begin(job: Job, source: SourceSettings, abandon: bool) -> tuple[Plan, Table
     settings = EncodeSettings(
         bundle="none",
         table=job.table,
-        wave_megabytes=1,
-        slice_megabytes=1,
-        cell_megabytes=1,
+        wave_megabytes=job.megabytes,
+        slice_megabytes=job.megabytes,
+        cell_megabytes=job.megabytes,
         buckets=job.buckets,
         sink=job.sink,
         on_duplicate=job.on_duplicate,
         max_bad_fraction=1,
     )
-    wanted = TableProperties("b" * 64, "v" * 64, _STEP, 8, settings.store_k, job.buckets, (), vocabulary_size=30_522)
+    wanted = TableProperties(
+        bundle_digest=job.bundle,
+        vocabulary_sha256=job.vocabulary,
+        impact_step=job.impact_step,
+        impact_bits=8,
+        store_k=settings.store_k,
+        buckets=job.buckets,
+        stored_fields=tuple(job.stored_fields),
+        vocabulary_size=job.vocabulary_size,
+    )
     found = check_table(table, wanted, settings.sink)
     snapshot = _open(table) if found else None
     root = None if snapshot is None else snapshot.properties[PLAN_PROPERTY]
