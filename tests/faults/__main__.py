@@ -1,13 +1,15 @@
 """Inject faults into encode jobs and trainings and count lost, duplicated and wrong documents.
 
     make faults
-    python -m tests.faults [--seed 7] [--share 10] [--parts scenarios mutants committers resume ray training peer]
+    python -m tests.faults [--seed 7] [--share 10] [--parts scenarios mutants lives committers resume ray training peer]
         [--mutants "no fence"] [--places s3] [--world 12] [--ray-kills 10] [--training-kills 12]
+        [--lives 2000] [--life SEED]
 
 All random choices derive from one seed, which is printed (or taken from ``LSR_FAULTS_SEED``). ``--world`` repeats a
-single world of a seed. ``LSR_TEST_S3_ENDPOINT`` names a server for the worlds on ``s3``. Ends with one line
-``RESULT {json}``. Exit code 1 if anything was lost, duplicated, truncated or wrong; and if a mutant of the protocol was
-missed or the peer lost nothing, because then the harness detects too little.
+single world of a seed, ``--life`` the life of a seed, or a script that a failed life printed. ``LSR_TEST_S3_ENDPOINT``
+names a server for the worlds on ``s3``. Ends with one line ``RESULT {json}``. Exit code 1 if anything was lost, stale,
+duplicated, truncated or wrong; and if a mutant of the protocol was missed or the peer lost nothing, because then the
+harness detects too little.
 """
 
 import argparse
@@ -31,12 +33,13 @@ from lsr_prod.jobs.terminal.run import print_result
 from tests.faults.campaign import PLACES, plan_worlds, resume_at_half, run_worlds
 from tests.faults.chain import make_chain
 from tests.faults.corpus import make_corpus
+from tests.faults.lives.campaign import LIVES_OF_A_SEED, run_lives, run_script
 from tests.faults.mutants import MUTANTS
 from tests.faults.mutation import run_mutants, run_scenarios
-from tests.faults.oracle import Findings
+from tests.faults.oracle import FINDINGS, Findings
 from tests.objectstore.endpoint import local_s3
 
-PARTS = ("scenarios", "mutants", "committers", "resume", "ray", "training", "peer")
+PARTS = ("scenarios", "mutants", "lives", "committers", "resume", "ray", "training", "peer")
 
 
 def main() -> int:
@@ -58,7 +61,7 @@ def main() -> int:
         result |= values
     for sentence in findings.sentences[:50]:
         print(f"FOUND {sentence}", flush=True)
-    counts = {kind: getattr(findings, kind) for kind in ("lost", "doubled", "torn_visible", "wrong")}
+    counts = {kind: getattr(findings, kind) for kind in FINDINGS}
     print_result(
         {
             "faults": kinds.total(),
@@ -88,6 +91,21 @@ def _mutants(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings, C
             print(f"mutant {mutant.name}: {outcome} {where}", flush=True)
             missed += not verdict.caught
     return {"mutants": len(chosen), "mutants_missed": missed, "failed": missed > 0}, Findings(), Counter()
+
+
+def _lives(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings, Counter[str]]:
+    if arguments.life is not None and not arguments.life.isdigit():
+        tally = run_script(arguments.life)
+    else:
+        first = arguments.seed % LIVES_OF_A_SEED * LIVES_OF_A_SEED
+        seeds = range(first, first + max(arguments.lives // arguments.share, 1))
+        tally = run_lives(seeds if arguments.life is None else [int(arguments.life)])
+    for script in tally.shortened:
+        print(f"SHORTENED --parts lives --life '{script}'", flush=True)
+    landed = {name: tally.counts[name] for name in ("killed", "killed.build", "overtaken")}
+    values = {"lives": tally.lives, "nights_refused_share": tally.refused_share, "failed_lives": tally.failed[:20]}
+    counts = dict(sorted(tally.counts.items()))
+    return {**values, "life_events": counts}, tally.findings, Counter({f"life.{k}": n for k, n in landed.items()})
 
 
 def _committers(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings, Counter[str]]:
@@ -155,6 +173,7 @@ def _peer(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings, Coun
 _RUN = {
     "scenarios": _scenarios,
     "mutants": _mutants,
+    "lives": _lives,
     "committers": _committers,
     "resume": _resume,
     "ray": _ray,
@@ -172,6 +191,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--places", nargs="+", choices=PLACES, default=list(PLACES), help="of worlds of the committers")
     parser.add_argument("--world", type=int, help="only this world of the committers")
     parser.add_argument("--mutants", nargs="+", metavar="NAME", help="only these mutants")
+    parser.add_argument("--lives", type=int, default=2000, help="number of random lives")
+    parser.add_argument("--life", metavar="SEED", help="only the life of this seed, or this script")
     parser.add_argument("--bundle", help="bundle of the jobs on Ray; default: export the smallest model")
     parser.add_argument(
         "--ray-kills", type=int, default=10, help="number of kills of each of actor, worker, raylet, driver"

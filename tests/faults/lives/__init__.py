@@ -1,0 +1,1 @@
+"""Random lives of a table and its index, compared after every step with a dictionary."""
