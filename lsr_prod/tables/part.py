@@ -23,6 +23,7 @@ _PIECE_BYTES = 1 << 30  # of text in a column of a row group
 _ENCODINGS = {"doc_id": "DELTA_BYTE_ARRAY", "content_key": "PLAIN"}
 # Columns whose smallest and largest values let a reader skip a file.
 _BOUNDED = ("doc_id", "content_hash", "source_file")
+_BOUND_CHARACTERS = 256  # every reader of a table loads the bounds of all of its files
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +171,26 @@ def _statistics(table: pa.Table) -> dict[str, object]:
     plain = [name for name in table.column_names if not pa.types.is_nested(table.schema.field(name).type)]
     bounds = {name: pc.min_max(table[name]).as_py() for name in _BOUNDED if name in plain}
     bounds = {name: bound for name, bound in bounds.items() if bound["min"] is not None}
+    largest = {name: _upper_bound(bound["max"]) for name, bound in bounds.items()}
     return {
         "numRecords": table.num_rows,
-        "minValues": {name: bound["min"] for name, bound in bounds.items()},
-        "maxValues": {name: bound["max"] for name, bound in bounds.items()},
+        "minValues": {name: _lower_bound(bound["min"]) for name, bound in bounds.items()},
+        "maxValues": {name: value for name, value in largest.items() if value is not None},
         "nullCount": {name: table[name].null_count for name in plain},
     }
+
+
+def _lower_bound(value: object) -> object:
+    """Return a short value that is not above ``value``: texts are ordered by code points, and so is their UTF-8."""
+    return value[:_BOUND_CHARACTERS] if isinstance(value, str) else value
+
+
+def _upper_bound(value: object) -> object:
+    """Return a short value that is not below ``value``; None: there is none."""
+    if not isinstance(value, str) or len(value) <= _BOUND_CHARACTERS:
+        return value
+    start = value[:_BOUND_CHARACTERS].rstrip("\U0010ffff")
+    if not start:
+        return None
+    after = ord(start[-1]) + 1
+    return start[:-1] + chr(0xE000 if 0xD800 <= after < 0xE000 else after)  # surrogates are no characters

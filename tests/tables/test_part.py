@@ -6,10 +6,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lsr_prod.errors import CommitError
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, check_part, write_part
+from lsr_prod.tables.part import _statistics
 from lsr_prod.tables.schema import large_strings
 
 TABLE = pa.table({"doc_id": ["b", "a"], "terms": [[1], []], "title": ["x", None]})
@@ -83,6 +86,29 @@ def test_write_part_touches_a_part_that_it_reuses(store: Store, tmp_path: Path):
     assert check_part(store, part).modified == 1
     assert write_part(store, "f", TABLE, "plan/0") == part
     assert check_part(store, part).modified > time.time() - 60
+
+
+@settings(deadline=None)
+@given(
+    ids=st.lists(
+        st.integers(250, 260).flatmap(lambda size: st.text("ab\ud7ff\ue000\U0010ffff", min_size=size, max_size=size)),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_statistics_of_long_ids_are_short_bounds(ids: list[str]):
+    found = _statistics(pa.table({"doc_id": ids}))
+    smallest, largest = found["minValues"]["doc_id"], found["maxValues"].get("doc_id")
+    assert smallest <= min(ids)
+    assert largest is None or largest >= max(ids)
+    assert max(len(smallest), len(largest or "")) <= 256
+    assert (largest or "").encode().decode() == (largest or "")
+    assert max(map(len, ids)) > 256 or (smallest, largest) == (min(ids), max(ids))
+
+
+def test_statistics_of_ids_of_a_megabyte_are_short(store: Store):
+    part = write_part(store, "f", pa.table({"doc_id": [f"{i}" + "x" * 1_000_000 for i in range(3)]}))
+    assert len(part.stats) < 2000
 
 
 @pytest.mark.parametrize("left", [0, 100])
