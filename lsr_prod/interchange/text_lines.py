@@ -1,11 +1,14 @@
 """Lines of small text files by path or URI, numbered for error messages."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from lsr_prod.errors import SourceError
 from lsr_prod.storage.folders import open_text
 
 __all__ = ["numbered_lines"]
+
+_LONGEST = 1 << 24
 
 
 def numbered_lines(place: str, options: Mapping[str, str] | None = None) -> Iterator[tuple[int, str]]:
@@ -16,12 +19,14 @@ def numbered_lines(place: str, options: Mapping[str, str] | None = None) -> Iter
         options: options of the object store.
 
     Raises:
-        SourceError: the file is not UTF-8.
+        SourceError: the file is not UTF-8, or a line has more than 16,777,216 characters.
         StorageError: the file does not exist or cannot be read.
     """
     try:
         with open_text(place, options) as file:
-            for number, line in enumerate(file, start=1):
+            for number, line in enumerate(iter(partial(file.readline, _LONGEST + 1), ""), start=1):
+                if len(line) > _LONGEST:
+                    raise SourceError(f"line {number} of {place} has more than {_LONGEST} characters; shorten it")
                 text = line.removeprefix("\ufeff") if number == 1 else line
                 if text.strip():
                     yield number, text.rstrip("\r\n")
