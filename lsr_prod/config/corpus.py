@@ -66,6 +66,13 @@ class SourceSettings(Section):
         1_000_000, ge=1, description="maximum bytes of the text of a document; longer texts are quarantined"
     )
 
+    on_damage: Literal["fail", "skip"] = Field(
+        "fail",
+        description="bytes that do not decode (a cut or corrupt file, a quote that is not closed): fail: the job ends "
+        "before it commits their wave; skip: quarantine them, and count them in the bad share of "
+        "encode.max_bad_fraction",
+    )
+
     @field_validator("header")
     @classmethod
     def _header_without_repeats(cls, header: list[str] | None) -> list[str] | None:
@@ -230,13 +237,17 @@ class EncodeSettings(Section):
         "source's files: first or last (the others are quarantined), or error: the job fails",
     )
     max_bad_fraction: float = Field(
-        0.05, ge=0, le=1, description="maximum share of quarantined rows; the job fails above it"
+        0.05,
+        ge=0,
+        le=1,
+        description="maximum bad share u + (1 - u) * r: u is the share of source bytes that were not read, r the share "
+        "of quarantined rows among those that were; the job fails above it",
     )
     bad_fraction_min_rows: int = Field(
         100,
         ge=0,
-        description="rows from which on max_bad_fraction applies to an increment, so that one bad row in a night of "
-        "ten does not stop the chain",
+        description="rows from which on max_bad_fraction applies to an increment without unread bytes, so that one bad "
+        "row in a night of ten does not stop the chain",
     )
 
     @field_validator("max_actors")

@@ -1,17 +1,11 @@
-"""Lines of a text file: from any range of bytes, through gzip or zstd, in bounded memory."""
+"""Lines of a text file: from any range of bytes, in bounded memory."""
 
-import gzip
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
-import pyarrow as pa
-
-__all__ = ["Readable", "decompressed", "lines"]
+__all__ = ["Readable", "lines"]
 
 _BLOCK = 1 << 20
-# A damaged block is lost with everything that was decompressed in the same read: small reads keep more good rows.
-_COMPRESSED_BLOCK = 1 << 16
 
 
 class Readable(Protocol):
@@ -24,37 +18,6 @@ class Readable(Protocol):
     def seek(self, offset: int, /) -> int:
         """Set the position to a byte."""
         ...
-
-
-@contextmanager
-def decompressed(handle: BinaryIO, file_format: str) -> Iterator[Readable]:
-    """Open the plain bytes of a file.
-
-    Args:
-        handle: the file.
-        file_format: ``.gz`` and ``.zst`` at its end mean a compressed file.
-    """
-    if file_format.endswith(".gz"):
-        with gzip.open(handle) as plain:
-            yield plain
-    elif file_format.endswith(".zst"):
-        with pa.CompressedInputStream(pa.PythonFile(handle, "r"), "zstd") as stream:
-            yield _SmallReads(stream)
-    else:
-        yield handle  # type: ignore[misc]  # every binary file of Python's own has read1
-
-
-class _SmallReads:
-    """Limits the size of reads: Arrow returns the whole block or raises."""
-
-    def __init__(self, stream: pa.NativeFile) -> None:
-        self._stream = stream
-
-    def read1(self, size: int, /) -> bytes:
-        return bytes(self._stream.read(min(size, _COMPRESSED_BLOCK)))
-
-    def seek(self, offset: int, /) -> int:
-        raise OSError(f"cannot seek to byte {offset} of a compressed file")
 
 
 def lines(file: Readable, start: int, stop: int | None, limit: int) -> Iterator[tuple[int, bytes, bool]]:

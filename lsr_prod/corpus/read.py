@@ -1,28 +1,35 @@
 """Slices become records, and records of a corpus become validated rows: streaming, in bounded memory, without loss."""
 
-import csv
 import io
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from lsr_prod.config import SourceSettings
+from lsr_prod.corpus.compression import Decompressor, decompressed
 from lsr_prod.corpus.formats.interface import Decoded, ReadRequest
 from lsr_prod.corpus.formats.registry import file_format
-from lsr_prod.corpus.lines import decompressed
+from lsr_prod.corpus.lines import Readable
 from lsr_prod.corpus.pinned_file import WatchedFile, open_pinned
-from lsr_prod.corpus.rows import BadRow, RowBatch, shorten, validate
-from lsr_prod.corpus.slices import Slice
+from lsr_prod.corpus.rows import DAMAGED_FILE, BadRow, RowBatch, shorten, validate
+from lsr_prod.corpus.slices import WHOLE, Slice
 from lsr_prod.corpus.source_file import DamagedFileError
+from lsr_prod.errors import SourceError
 
 __all__ = ["Reader", "read_records", "read_request"]
 
 _BLOCK = 1 << 20
 # Exceptions of the decoders for bytes that they do not understand. Arrow and gzip raise a plain OSError for that too;
 # failures of the disk or the network are recognized by their origin (``WatchedFile``).
-_DAMAGE = (pa.ArrowException, EOFError, zlib.error, csv.Error, UnicodeDecodeError, DamagedFileError, OSError)
+_DAMAGE = (pa.ArrowException, EOFError, zlib.error, UnicodeDecodeError, DamagedFileError, OSError)
+
+
+_REMEDY = (
+    "nothing of its wave was committed; repair the file and run again (with --abandon if waves of this plan are "
+    "committed), or set source.on_damage: skip, which quarantines what cannot be read and counts it as bad"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +51,9 @@ class Reader:
     def read(self, piece: Slice) -> Iterator[pa.Table]:
         """Yield tables of ``rows.row_schema``, a few MB each, in source order.
 
-        Bytes that do not decode end the slice: rows before them are kept, and one row with the reason ``damaged_file``
-        has the error and its place.
-
         Raises:
-            SourceError: the file is missing or has changed since it was pinned, or cannot be read for now.
+            SourceError: the file is missing or has changed since it was pinned, or cannot be read for now; or it is
+                damaged, and ``source.on_damage`` is fail.
         """
         source = self.source
         batch = RowBatch(source, piece.file, piece.ordinal, self.cells, self.keep)
@@ -75,37 +80,77 @@ def read_request(source: SourceSettings, wants: Callable[[str], bool] | None = N
         limit=16 * source.max_text_bytes + _BLOCK,  # escapes can make JSON six times as long as its text
         ids=frozenset({source.column(source.id_field)}),
         wants=wants,
+        remedy=_REMEDY,
     )
 
 
 def read_records(piece: Slice, request: ReadRequest, options: dict[str, str]) -> Iterator[Decoded]:
-    """Yield (position, record) of a slice, and one row ``damaged_file`` if its bytes do not decode further.
+    """Yield (position, record) of a slice.
+
+    Damage is a row whose end cannot be found (``damaged_row``), or bytes that do not decode, which end the slice: rows
+    before them are kept, and one row ``damaged_file`` has the error, its place, and the number of unread bytes.
 
     Args:
         piece: the slice; its file has to be as it was pinned.
-        request: columns and form of their values.
+        request: columns and form of their values; ``source.on_damage: fail`` makes damage an error.
         options: options of the object store.
 
     Raises:
-        SourceError: the file is missing or has changed since it was pinned, or cannot be read for now.
+        SourceError: the file is missing or has changed since it was pinned, or cannot be read for now; or it is
+            damaged, and ``source.on_damage`` is fail.
     """
     with open_pinned(piece.file, options) as watched:
         if piece.file.size:
-            yield from _undamaged(piece, request, watched)
+            for rows, (position, record) in enumerate(_undamaged(piece, request, watched)):
+                if isinstance(record, BadRow) and record.is_damage and request.source.on_damage == "fail":
+                    raise SourceError(_refusal(piece, record, rows, request.remedy))
+                yield position, record
+
+
+def _refusal(piece: Slice, damage: BadRow, rows: int, remedy: str) -> str:
+    unread = f", and {damage.unread} of {piece.size} bytes cannot be read" if damage.unread else ""
+    return f"{piece.file.location} is damaged: {damage.detail}; {rows} rows before it were read{unread}; {remedy}"
 
 
 def _undamaged(piece: Slice, request: ReadRequest, watched: WatchedFile) -> Iterator[Decoded]:
+    """Yield (position, record) of a slice; damage that ends it is a row ``damaged_file``."""
     decoder = file_format(piece.file.format)
     position, rows = piece.start if decoder.footer is None else piece.first_row, 0
+    with io.BufferedReader(watched, _BLOCK) as handle:
+        plain: Readable | Decompressor = handle
+        try:
+            with decompressed(handle, piece.file.format) as plain:
+                for at, record in decoder.records(plain, piece, request):
+                    if isinstance(record, BadRow) and record.unread and isinstance(plain, Decompressor):
+                        record = replace(record, unread=plain.packed(record.unread))
+                    yield at, record
+                    position, rows = at + 1, rows + 1
+        except _DAMAGE as error:
+            if isinstance(error, MemoryError):  # Arrow's MemoryError is an ArrowException too
+                raise
+            if watched.failure is not None:
+                raise  # no damage: ``open_pinned`` reports the failure
+            problem = " ".join(str(error).split()) or type(error).__name__
+            unread = _unread_bytes(piece, error, rows, handle, plain)
+            place = f"byte {piece.size - unread}" if decoder.footer is None else f"row {position}"
+            detail = f"{shorten(problem)}, at {place}, after {rows} rows"
+            yield position, BadRow(DAMAGED_FILE, detail, None, "", unread=unread)
+
+
+def _unread_bytes(
+    piece: Slice, error: Exception, rows: int, handle: io.BufferedReader, plain: Readable | Decompressor
+) -> int:
+    """Return the bytes of a slice that were not decoded when an error ended it; rather too many than too few."""
+    if isinstance(plain, Decompressor):
+        return piece.size - plain.decoded
+    if isinstance(error, DamagedFileError) and error.decoded is not None:
+        return piece.size - error.decoded
+    footer = file_format(piece.file.format).footer
+    if footer is None:
+        return piece.size
     try:
-        with io.BufferedReader(watched, _BLOCK) as handle, decompressed(handle, piece.file.format) as plain:
-            for at, record in decoder.records(plain, piece, request):
-                yield at, record
-                position, rows = at + 1, rows + 1
-    except _DAMAGE as error:
-        if isinstance(error, MemoryError):  # Arrow's MemoryError is an ArrowException too
-            raise
-        if watched.failure is not None:
-            raise  # no damage: ``open_pinned`` reports the failure
-        problem = " ".join(str(error).split()) or type(error).__name__
-        yield position, BadRow("damaged_file", shorten(f"{problem}, after {rows} rows"), None, "")
+        groups = footer(handle).groups[piece.start : None if piece.stop == WHOLE else piece.stop]
+    except (pa.ArrowException, OSError):
+        return piece.size
+    expected = sum(count for count, _ in groups)
+    return piece.size - piece.size * rows // expected if expected else piece.size

@@ -15,6 +15,8 @@ from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.formats.table import cell_of
 
 __all__ = [
+    "DAMAGED_FILE",
+    "DAMAGED_ROW",
     "RAW_LIMIT",
     "BadRow",
     "Document",
@@ -31,6 +33,12 @@ __all__ = [
 RAW_LIMIT = 4096
 """Bytes of a bad row that are kept; bytes that are not UTF-8 become U+FFFD."""
 
+DAMAGED_FILE = "damaged_file"
+"""Reason of the row that stands for the unread rest of a slice."""
+
+DAMAGED_ROW = "damaged_row"
+"""Reason of a row whose end cannot be found; the bytes up to the next row that is found are not read."""
+
 
 @dataclass(frozen=True, slots=True)
 class TypedValue:
@@ -46,12 +54,14 @@ class BadRow:
 
     Attributes:
         reason: one of ``broken_json``, ``not_an_object``, ``row_too_long``, ``wrong_field_count``, ``invalid_utf8``,
-            ``missing_id``, ``wrong_type``, ``control_characters``, ``empty_text``, ``text_too_long``, ``damaged_file``
-            (and from the encoder ``duplicate_id`` and the reasons of documents that it cannot encode).
+            ``missing_id``, ``wrong_type``, ``control_characters``, ``empty_text``, ``text_too_long``,
+            ``damaged_row``, ``damaged_file`` (and from the encoder ``duplicate_id`` and the reasons of documents that
+            it cannot encode).
         detail: a sentence for people.
         doc_id: the id if it could be read.
         raw: the first ``RAW_LIMIT`` bytes of the row.
         field: column with the problem, for counts; empty: not counted by column.
+        unread: bytes of the source that were not read because of the row.
     """
 
     reason: str
@@ -59,6 +69,12 @@ class BadRow:
     doc_id: str | None
     raw: str
     field: str = ""
+    unread: int = 0
+
+    @property
+    def is_damage(self) -> bool:
+        """True if rows may be lost with this one."""
+        return self.reason in (DAMAGED_FILE, DAMAGED_ROW)
 
     @property
     def counted_as(self) -> str:
@@ -93,6 +109,7 @@ def row_schema(stored_fields: Sequence[str]) -> pa.Schema:
             ("reason", pa.large_string()),
             ("detail", pa.large_string()),
             ("raw", pa.large_string()),
+            ("unread_bytes", pa.int64()),
             *((f"stored.{name}", pa.large_string()) for name in stored_fields),
         ]
     )
@@ -130,9 +147,9 @@ def _id_problem(source: SourceSettings, doc_id: str | None) -> tuple[str, str] |
         return "missing_id", f"field {source.column(source.id_field)} is absent or empty"
     # Run files, logs and paths hold ids in lines and columns: a line end or a NUL in an id would break them.
     control = next((character for character in doc_id if character < " " or character == "\x7f"), None)
-    if control is None:
-        return None
-    return "control_characters", f"field {source.column(source.id_field)} holds U+{ord(control):04X}"
+    if control is not None:
+        return "control_characters", f"field {source.column(source.id_field)} holds U+{ord(control):04X}"
+    return None
 
 
 def _join(source: SourceSettings, fields: Mapping[str, str | None]) -> str:
@@ -242,15 +259,19 @@ class RowBatch:
 
     def add(self, position: int, row: Document | BadRow) -> None:
         """Append the row at ``position`` of the file (byte of a text format, row number of other formats)."""
-        # The position assigns rows without an id evenly and deterministically.
-        cell = cell_of(row.doc_id, self._cells) if row.doc_id else (self._place[0] + position) % self._cells
+        if isinstance(row, BadRow) and row.is_damage:
+            cell = 0  # of the first wave, which is not committed if too much is unread
+        else:
+            # The position assigns rows without an id evenly and deterministically.
+            cell = cell_of(row.doc_id, self._cells) if row.doc_id else (self._place[0] + position) % self._cells
         if self._keep is not None and cell not in self._keep:
             return
         if isinstance(row, Document):
-            self._rows.append((cell, position, row.doc_id, row.text, None, None, None, *row.stored))
+            self._rows.append((cell, position, row.doc_id, row.text, None, None, None, None, *row.stored))
             self._bytes += len(row.text) + sum(len(value) for value in row.stored if value)
         else:
-            self._rows.append((cell, position, row.doc_id, None, row.reason, row.detail, row.raw, *self._nothing))
+            values = (row.reason, row.detail, row.raw, row.unread or None)
+            self._rows.append((cell, position, row.doc_id, None, *values, *self._nothing))
             self._bytes += len(row.raw)
 
     def take(self) -> pa.Table:

@@ -10,7 +10,16 @@ __all__ = ["DamagedFileError", "SourceFile"]
 
 
 class DamagedFileError(Exception):
-    """The rest of a file does not have the format that was expected; the reader quarantines it as one row."""
+    """The rest of a file does not have the format that was expected.
+
+    Args:
+        problem: what was found.
+        decoded: bytes from the beginning of the file that were decoded; None: the reader finds out.
+    """
+
+    def __init__(self, problem: str, decoded: int | None = None) -> None:
+        super().__init__(problem)
+        self.decoded = decoded
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,8 @@ def encode_corpus(deployment: Deployment, *, abandon: str | None = None, checked
     Raises:
         ConfigError: a setting is wrong; nothing was written.
         LineageError: another bundle made the table; nothing was written.
-        QuarantineOverflowError: the share of bad rows is above ``encode.max_bad_fraction``.
+        QuarantineOverflowError: the bad share is above ``encode.max_bad_fraction``.
+        SourceError: a file of the source is damaged, and ``source.on_damage`` is fail; or it has changed.
         FencedError: a newer attempt at the same plan has taken over.
         EncoderLostError: every attempt at a block or wave lost its actors or nodes.
         StorageError: the store failed.
@@ -165,6 +166,8 @@ def _encode(work: Work) -> EncodeSummary:
         rows_out=totals.rows_out,
         quarantined=totals.quarantined,
         quarantined_by_reason=dict(sorted(totals.reasons.items())),
+        unread_bytes=totals.unread_bytes,
+        unread_share=totals.unread_bytes / max(work.plan.source_bytes, 1),
         encoded=totals.encoded,
         unchanged=totals.unchanged,
         deleted=totals.deleted,

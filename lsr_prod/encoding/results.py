@@ -72,6 +72,7 @@ class CellResult:
         follows: outputs of this cell in earlier waves of the plan that were not committed when the ids were looked
             up.
         weights: weights of the encoded documents.
+        unread_bytes: bytes of the source that do not decode; the rows in them are not counted.
     """
 
     cell: int
@@ -89,6 +90,7 @@ class CellResult:
     reused: bool = False
     follows: tuple[CellOutput, ...] = ()
     weights: int = 0
+    unread_bytes: int = 0
 
     def output(self, wave: int) -> CellOutput:
         """Return the parts of this result, which is one of ``wave``."""
@@ -163,6 +165,11 @@ class WaveResult:
     def clipped_share(self) -> float:
         """Share of the weights that are above the largest impact."""
         return self.clipped / max(self.weights, 1)
+
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes of the source that do not decode."""
+        return sum(cell.unread_bytes for cell in self.cells)
 
     @property
     def deleted(self) -> int:

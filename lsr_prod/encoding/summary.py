@@ -34,6 +34,8 @@ class EncodeSummary:
         rows_out: rows of the source that are documents of the table.
         quarantined: bad rows.
         quarantined_by_reason: bad rows by reason.
+        unread_bytes: bytes of the source that do not decode, by all runs of the plan; the rows in them are not counted.
+        unread_share: their share of the source bytes that the plan reads.
         encoded: documents that went through the model in this run.
         unchanged: documents that kept their vector.
         deleted: documents that were deleted from the table.
@@ -74,6 +76,8 @@ class EncodeSummary:
     rows_out: int
     quarantined: int
     quarantined_by_reason: Mapping[str, int]
+    unread_bytes: int
+    unread_share: float
     encoded: int
     unchanged: int
     deleted: int
@@ -119,6 +123,7 @@ class Totals:
     Attributes:
         rows_out: rows of the source that are documents of the table.
         reasons: quarantined rows by reason.
+        unread_bytes: bytes of the source that do not decode.
         encoded: documents that went through the model in this run.
         unchanged: documents that kept their vector.
         deleted: documents that were deleted from the table.
@@ -132,6 +137,7 @@ class Totals:
 
     rows_out: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
+    unread_bytes: int = 0
     encoded: int = 0
     unchanged: int = 0
     deleted: int = 0
@@ -152,17 +158,23 @@ class Totals:
             waves: waves of the plan that are committed.
         """
         plan = work.plan
-        if plan.base is not None:
-            return cls()
         saved = work.table.get(_saved_totals(plan.digest)) if waves >= plan.waves else None
         if saved is not None:
-            return cls(document_count(table), Counter(json.loads(saved)["reasons"]))
-        return cls(document_count(table), quarantined_by_reason(work.quarantine, plan.digest, waves))
+            values = json.loads(saved)
+            # Earlier releases saved no unread bytes.
+            reasons, unread = Counter(values["reasons"]), values.get("unread_bytes", 0)
+        else:
+            # Cell 0, which is in wave 0 of an increment, has all rows with unread bytes.
+            counted = waves if plan.base is None else min(waves, 1)
+            reasons, unread = quarantined_by_reason(work.quarantine, plan.digest, counted)
+        if plan.base is not None:
+            return cls(unread_bytes=unread)
+        return cls(document_count(table), reasons, unread)
 
     def save(self, work: Work) -> None:
-        """Write the quarantined rows of a finished first plan next to its table: a later run need not count them."""
-        if work.plan.base is None:
-            work.table.put_new(_saved_totals(work.plan.digest), record_bytes({"reasons": dict(self.reasons)}))
+        """Write the quarantined rows of a finished plan next to its table: a later run need not count them."""
+        values = {"reasons": dict(self.reasons), "unread_bytes": self.unread_bytes}
+        work.table.put_new(_saved_totals(work.plan.digest), record_bytes(values))
 
     @property
     def quarantined(self) -> int:
@@ -182,27 +194,34 @@ class Totals:
         written = result.rows_out
         self.rows_out += written - result.displaced
         self.reasons.update(result.reasons)
+        self.unread_bytes += result.unread_bytes
         self.clipped += result.clipped
         self.weights += result.weights
         self.deleted += result.deleted
         self.unchanged += written - result.encoded
 
     def check_overflow(self, work: Work, result: WaveResult) -> None:
-        """Refuse a wave that brings the share of bad rows above the limit, before it is committed.
+        """Refuse a wave that brings the bad share above the limit, before it is committed.
+
+        The bad share is u + (1 - u) * r: u is the share of source bytes that were not read, r the share of bad rows
+        among the rows that were.
 
         Raises:
-            QuarantineOverflowError: the share of bad rows would be above ``encode.max_bad_fraction``.
+            QuarantineOverflowError: the bad share would be above ``encode.max_bad_fraction``.
         """
         reasons = self.reasons + result.reasons
         bad, rows = reasons.total(), reasons.total() + self.rows_out + result.rows_out
-        few = work.plan.base is not None and rows < work.encode.bad_fraction_min_rows
-        if few or bad <= work.encode.max_bad_fraction * rows:
+        unread, source_bytes = self.unread_bytes + result.unread_bytes, work.plan.bytes_through(result.wave)
+        few = work.plan.base is not None and rows < work.encode.bad_fraction_min_rows and not unread
+        unread_share = unread / max(source_bytes, 1)
+        if few or unread_share + (1 - unread_share) * bad / max(rows, 1) <= work.encode.max_bad_fraction:
             return
         source = work.source
         named = {"missing_id": f"missing_id: {source.column(source.id_field)}"}
         top = ", ".join(f"{named.get(reason, reason)} {count}" for reason, count in reasons.most_common(3))
+        lost = f", and {unread} of {source_bytes} bytes were not read" if unread else ""
         raise QuarantineOverflowError(
-            f"{bad} of {rows} rows are bad ({top}), more than encode.max_bad_fraction = "
+            f"{bad} of {rows} rows are bad ({top}){lost}, more than encode.max_bad_fraction = "
             f"{work.encode.max_bad_fraction}; wave {result.wave} was not committed; see the rows with: "
             f"lsr-prod quarantine {shlex.quote(work.quarantine.uri)} --plan {work.plan.digest[:12]} --wave "
             f"{result.wave}; then raise the fraction, or fix the source and run again (with "

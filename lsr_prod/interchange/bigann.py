@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from lsr_prod.corpus.lines import decompressed
+from lsr_prod.corpus.compression import decompressed
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.errors import LineageError, SourceError
 from lsr_prod.interchange.npz import Column, rows_of_columns

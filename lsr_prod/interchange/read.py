@@ -5,11 +5,10 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from gzip import BadGzipFile
 from pathlib import Path
 from typing import Literal
 
-from lsr_prod.corpus.lines import decompressed
+from lsr_prod.corpus.compression import decompressed
 from lsr_prod.corpus.listing import find_files
 from lsr_prod.corpus.rows import BadRow, shorten
 from lsr_prod.corpus.source_file import DamagedFileError
@@ -35,7 +34,7 @@ _ENDINGS: dict[VectorFormat, tuple[str, ...]] = {
     "csr": (".csr", ".csr.gz"),
 }
 _ID_ENDINGS = (".ids.jsonl", ".ids.txt")
-_DAMAGE = (BadGzipFile, EOFError, zlib.error, zipfile.BadZipFile, DamagedFileError)
+_DAMAGE = (EOFError, zlib.error, zipfile.BadZipFile, DamagedFileError)
 
 
 @dataclass(frozen=True, slots=True)

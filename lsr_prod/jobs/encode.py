@@ -54,7 +54,8 @@ def _options() -> CommandParser:
 JOB = Job("encode", __doc__, needs=("source", "encode"), optional=("gates",), options=_options(), pages=encode_pages)
 
 _COUNTS = (
-    "documents", "rows_in", "rows_out", "encoded", "unchanged", "deleted", "quarantined", "cut_documents", "clipped",
+    "documents", "rows_in", "rows_out", "encoded", "unchanged", "deleted", "quarantined", "unread_bytes",
+    "unread_share", "cut_documents", "clipped",
     "waves", "waves_skipped", "reused_cells",
 )  # fmt: skip
 

@@ -46,6 +46,7 @@ PART_SCHEMA = pa.schema(
         pa.field("doc_id", pa.string()),
         pa.field("source_file", pa.int64(), nullable=False),
         pa.field("raw", pa.string()),
+        pa.field("unread_bytes", pa.int64()),
     ]
 )
 """Columns of a stored part; the partition columns are in the path."""
@@ -124,6 +125,7 @@ class BadRowWriter:
         self.reasons[row.counted_as] += 1
         place = {"file": ordinal, "source_key": key, "source": source, "position": position}
         values = {"reason": row.reason, "detail": row.detail, "doc_id": row.doc_id, "raw": row.raw}
+        values["unread_bytes"] = row.unread or None
         self._rows.append(place | values)
         self._bytes += len(row.raw) + len(row.detail) + len(source) + _ROW_OVERHEAD
         if self._bytes >= _HELD_BYTES:
@@ -147,13 +149,21 @@ def committed_files(table: Table, plan: str, wave: int | None = None) -> list[st
     return _paths(_files_of_plan(table, plan, None if wave is None else [wave]))
 
 
-def quarantined_by_reason(store: Store, plan: str, waves: int) -> Counter[str]:
-    """Count the rows of the first ``waves`` waves of a plan by reason; one part is in memory at a time."""
+def quarantined_by_reason(store: Store, plan: str, waves: int) -> tuple[Counter[str], int]:
+    """Count the rows of the first ``waves`` waves of a plan by reason, and their unread bytes of the source.
+
+    One part is in memory at a time.
+    """
     counts: Counter[str] = Counter()
+    unread = 0
     table = open_table(store)
     for path in _paths(_files_of_plan(table, plan, range(waves))) if table else []:
-        counts.update(read_part(store, path, ["reason"])["reason"].to_pylist())
-    return counts
+        with store.open_reader(path) as data:
+            rows = pq.ParquetFile(data).read(["reason", "unread_bytes"])  # earlier releases wrote no unread_bytes
+        counts.update(rows["reason"].to_pylist())
+        if "unread_bytes" in rows.column_names:
+            unread += pc.sum(rows["unread_bytes"]).as_py() or 0
+    return counts, unread
 
 
 def _files_of_plan(table: Table, plan: str, waves: Sequence[int] | None) -> pa.Table:

@@ -1,6 +1,6 @@
 """Validation of one record of training data: the result is a row to train on, or a bad row with its reason.
 
-Reasons, in addition to those of reading (``broken_json``, ``not_an_object``, ``row_too_long``, ``damaged_file``):
+Reasons, in addition to those of reading (``broken_json``, ``not_an_object``, ``row_too_long``):
 ``missing_field``, ``wrong_type``, ``invalid_utf8``, ``empty_query``, ``empty_text``, ``text_too_long``,
 ``no_negative``, ``positive_equals_negative``, ``wrong_score_count`` and ``nan_score``.
 """

@@ -14,9 +14,10 @@ from typing import Any
 
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.read import Reader
+from lsr_prod.corpus.rows import DAMAGED_FILE, DAMAGED_ROW
 from lsr_prod.corpus.sources import resolve_source
-from lsr_prod.encoding.plans.plan import make_plan
-from lsr_prod.errors import ConfigError
+from lsr_prod.encoding.plans.plan import Plan, make_plan
+from lsr_prod.errors import ConfigError, SourceError
 from tests.encoding.bad_files import (
     ROWS,
     corrupt_page,
@@ -72,7 +73,7 @@ class Kind:
 
     def settings(self, folder: Path) -> SourceSettings:
         """Return the section ``source`` for the corpus in a folder."""
-        return SourceSettings(paths=[str(folder / self.path)], **self.source)
+        return SourceSettings(paths=[str(folder / self.path)], on_damage="skip", **self.source)
 
 
 ENCODE = EncodeSettings(bundle="b", table="t", slice_megabytes=1)
@@ -95,8 +96,22 @@ def outcome_of(kind: Kind, folder: Path) -> str:
     ids = Counter(row["doc_id"] for row in rows if row["reason"] is None)
     reasons["duplicate_id"] += ids.total() - len(ids)  # found by the encode job, which keeps the first row of an id
     found = [f"{count} `{reason}`" for reason, count in sorted(reasons.items()) if count]
+    _check_refusal(plan, source, damaged=bool(reasons.keys() & {DAMAGED_FILE, DAMAGED_ROW}))
     count = f"{len(ids)} document{'s' if len(ids) != 1 else ''}"
     return ", ".join(["the documents before it" if 0 < len(ids) < kind.rows else count, *found])
+
+
+def _check_refusal(plan: Plan, source: SourceSettings, *, damaged: bool) -> None:
+    """Check that a damaged file, and no other one, is refused by default."""
+    reader = Reader(source.model_copy(update={"on_damage": "fail"}), 7, {})
+    refusals = []
+    for piece in plan.slices():
+        try:
+            list(reader.read(piece))
+        except SourceError as error:
+            refusals.append(str(error).startswith(f"{piece.file.location} is damaged: "))
+    assert bool(refusals) == damaged
+    assert all(refusals)
 
 
 def table_of(outcomes: Iterable[tuple[str, str]]) -> str:
@@ -224,8 +239,18 @@ KINDS = (
     Kind("an ending that we do not know", file("a.doc", lambda _: b"x"), "exit 2, `source.format`"),
     Kind("a link that leads nowhere", dangling_link, "exit 2, `source.paths`", "a.jsonl"),
     Kind("CSV: a row with too many fields", file("a.csv", csv(b"ID-x,a,b,c")), "2 documents, 1 `wrong_field_count`"),
-    Kind("CSV: a quote that is never closed", file("a.csv", csv(b'ID-x,t,"open')), "1 document, 1 `damaged_file`"),
-    Kind("CSV: text behind a closed quote", file("a.csv", csv(b'ID-x,"t"t,x')), "1 document, 1 `damaged_file`"),
+    Kind("CSV: a quote that is never closed", file("a.csv", csv(b'ID-x,t,"open')), "2 documents, 1 `damaged_row`"),
+    Kind("CSV: text behind a closed quote", file("a.csv", csv(b'ID-x,"t"t,x')), "2 documents, 1 `damaged_row`"),
+    Kind(
+        "CSV: a quote that the next row closes",
+        file("a.csv", csv(b'ID-x,t,"open', b'ID-y,"t",x')),
+        "3 documents, 1 `damaged_row`",
+    ),
+    Kind(
+        "CSV: line ends that are carriage returns",
+        file("a.csv", lambda _: b"_id,text\ra,x\rb,x\r"),
+        "0 documents, 1 `damaged_file`",
+    ),
     Kind("CSV: line ends and commas in quotes", file("a.csv", csv(b'ID-x,"t, t","x\n\ny ""z"""')), "3 documents"),
     Kind("CSV: Latin-1", file("a.csv", csv(b"ID-x,t,caf\xe9")), "2 documents, 1 `invalid_utf8`"),
     Kind(

@@ -88,4 +88,4 @@ def ids_of(store: Store) -> list[str]:
 
 def bad_rows(quarantine: Store, plan: str = "p") -> int:
     """Return the number of rows of a plan in the quarantine table."""
-    return quarantined_by_reason(quarantine, plan, 1000).total()
+    return quarantined_by_reason(quarantine, plan, 1000)[0].total()

@@ -35,7 +35,10 @@ def test_encode_job_handles_all_kinds_of_broken_input_at_once(tmp_path: Path, ti
             expected["document" if what.startswith("document") else what.strip("`")] += int(count)
     deployment = Deployment.model_validate(
         {
-            "source": {"paths": [str(folder / kind.path) for kind, folder in zip(kinds, folders, strict=True)]},
+            "source": {
+                "paths": [str(folder / kind.path) for kind, folder in zip(kinds, folders, strict=True)],
+                "on_damage": "skip",
+            },
             "encode": {
                 "bundle": str(tiny_bundle),
                 "table": str(tmp_path / "table"),
@@ -50,6 +53,9 @@ def test_encode_job_handles_all_kinds_of_broken_input_at_once(tmp_path: Path, ti
     assert summary.quarantined_by_reason == expected
     assert summary.rows_in == summary.rows_out + summary.quarantined
     quarantined = DeltaTable(tmp_path / "table_quarantine").to_pyarrow_table()
-    damaged = [row for row in quarantined.to_pylist() if row["reason"] == "damaged_file"]
+    rows = quarantined.to_pylist()
+    assert summary.unread_bytes == sum(row["unread_bytes"] or 0 for row in rows) > 0
+    assert summary.unread_share == summary.unread_bytes / summary.source_bytes
+    damaged = [row for row in rows if row["reason"] == "damaged_file"]
     assert len({row["source"] for row in damaged}) == expected["damaged_file"]
     assert all("after" in row["detail"] for row in damaged)

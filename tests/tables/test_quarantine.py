@@ -61,15 +61,15 @@ def test_only_committed_rows_are_counted_by_plan_and_wave(tmp_path: Path, sink: 
     assert [len(committed_files(found, "p", wave)) for wave in range(4)] == [1, 0, 1, 0]
     assert len(committed_files(found, "p")) == 2
     assert committed_files(found, "q") == []
-    assert [quarantined_by_reason(bad_rows, "p", waves).total() for waves in range(5)] == [0, 2, 2, 3, 3]
-    assert quarantined_by_reason(bad_rows, "q", 9).total() == 0
+    assert [quarantined_by_reason(bad_rows, "p", waves)[0].total() for waves in range(5)] == [0, 2, 2, 3, 3]
+    assert quarantined_by_reason(bad_rows, "q", 9)[0].total() == 0
     assert sorted(row["detail"] for row in read(bad_rows)) == ["x", "y", "z"]
     assert [file.partition for file in found.files()] == [{"plan": "p", "wave": "0"}, {"plan": "p", "wave": "2"}]
 
 
 def test_absent_quarantine_counts_no_rows(tmp_path: Path):
     store = Store(str(tmp_path / "q"))
-    assert quarantined_by_reason(store, "p", 9).total() == 0
+    assert quarantined_by_reason(store, "p", 9) == ({}, 0)
     assert create_quarantine(store, "parquet").partition_by == PARTITION
 
 

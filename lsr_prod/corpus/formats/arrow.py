@@ -78,18 +78,32 @@ def stream_batches(handle: BinaryIO, columns: frozenset[str]) -> Iterator[pa.Rec
     """Yield an Arrow IPC stream as small batches of the given columns.
 
     Raises:
-        DamagedFileError: after the last batch, if the end mark is missing: the stream was cut between two batches. Or
-            two columns have the same name.
+        DamagedFileError: a batch does not decode; or after the last batch, if the end mark is missing: the stream was
+            cut between two batches. Or two columns have the same name.
     """
-    with pa.ipc.open_stream(handle) as stream:
-        names = select_columns(stream.schema.names, columns)
-        for batch in stream:
-            selected = batch.select(names)
-            _check_offsets(selected)
-            yield from _small(selected)
-    handle.seek(-len(_END_OF_STREAM), io.SEEK_END)
+    decoded = 0
+    try:
+        with pa.ipc.open_stream(handle) as stream:
+            names = select_columns(stream.schema.names, columns)
+            decoded = handle.tell()
+            while True:
+                try:
+                    batch = stream.read_next_batch()
+                except StopIteration:
+                    break
+                selected = batch.select(names)
+                _check_offsets(selected)
+                yield from _small(selected)
+                decoded = handle.tell()
+    except pa.ArrowMemoryError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise DamagedFileError(str(error), decoded) from error
+    end = handle.seek(-len(_END_OF_STREAM), io.SEEK_END)
     if handle.read() != _END_OF_STREAM:
-        raise DamagedFileError("the stream ends without its end mark")
+        raise DamagedFileError("the stream ends without its end mark", decoded)
+    if decoded < end:
+        raise DamagedFileError("something follows the end mark of the stream", decoded)
 
 
 def _small(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

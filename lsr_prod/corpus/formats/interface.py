@@ -43,6 +43,7 @@ class ReadRequest:
         lists: lists in typed columns become Python lists; False: a list is a ``TypedValue``.
         wants: returns whether the document with an id is wanted. Formats of typed columns return None in place of
             other documents and do not read their texts; text formats ignore it.
+        remedy: what to do if the file is damaged and ``source.on_damage`` is fail.
     """
 
     source: SourceSettings
@@ -51,6 +52,7 @@ class ReadRequest:
     ids: frozenset[str] = frozenset()
     lists: bool = False
     wants: Callable[[str], bool] | None = None
+    remedy: str = "repair the file, or leave it out"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 import csv
 import io
 import itertools
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -75,14 +76,14 @@ def test_byte_ranges_without_quotes_yield_every_row_once(rows: list[bytes], cuts
 
 
 def test_bad_row_does_not_end_the_file():
-    found = dict(read(b'_id,text\na,x,"y\n"\nb,"caf\xe9"\n,x\nc,x\n'))
+    found = dict(read(b'_id,text\na,x,"y"\nb,"caf\xe9"\n,x\nc,x\n'))
     assert [(row.reason, row.doc_id) if isinstance(row, BadRow) else row.doc_id for row in found.values()] == [
         ("wrong_field_count", None),
         ("invalid_utf8", "b"),
         ("missing_id", None),
         "c",
     ]
-    assert found[9].raw == 'a,x,"y\n"\n'
+    assert found[9].raw == 'a,x,"y"'
     assert found[9].detail == "3 fields for 2 columns"
 
 
@@ -95,16 +96,73 @@ def test_too_long_row_is_skipped_as_bad_row(source: SourceSettings):
 
 
 @pytest.mark.parametrize(
-    ("data", "problem"),
+    ("rows", "problem", "unread", "after"),
     [
-        (b'_id,text\na,x\nb,"never\nclosed', "the row at byte 13 does not parse"),
-        (b'_id,text\na,x\nb,"x"y\n', "source.quotes: false"),
-        (b'_id,text\na,x\nb,"' + b"y\n" * 200, "is longer than any accepted text"),
-        (b'_id,text\na,x\nb,"' + b"y" * 2000 + b'"', "is longer than any accepted text"),
+        (b'b,"never\nclosed', "does not parse (unexpected end of data)", 6, []),
+        (b'b,"x"y\nc,x\n', "source.quotes: false", 0, ["c"]),
+        (b'b,"' + b"y\n" * 200 + b"c,x\n", "is longer than any accepted text", 398, ["c"]),
+        (b'b,"' + b"y" * 2000 + b'"\nc,x\n', "is longer than any accepted text", 0, ["c"]),
+        (b'b,"x\nc,"y"\nd,x\n', "',' expected after '\"'", 0, ["c", "d"]),
+        (b'b,t,"x\nx"\nc,x\n', "3 fields for 2 columns, over several lines", 3, ["c"]),
+        (b'b" t,"x\nx"\nc,x\n', "a line of it has a quote inside a field", 3, ["c"]),
+        (b'b,"x\nx",y" y\nc,x\n', "over several lines", 8, ["c"]),
+        (b'b,"x"y\nc,"x\n\ny"\n', "source.quotes: false", 0, ["c"]),
     ],
 )
-def test_unclear_row_end_is_damage(data: bytes, problem: str):
-    rows = csv_rows(data, 0, None, ",", SOURCE, 100)
-    assert next(rows)[1] == Document("a", "x", ("x",))
+def test_row_with_unclear_end_is_one_bad_row_and_reading_resumes_at_the_next_good_row(
+    rows: bytes, problem: str, unread: int, after: list[str]
+):
+    (_, first), (at, bad), *rest = read(b"_id,text\na,x\n" + rows, limit=100)
+    assert first == Document("a", "x", ("x",))
+    assert isinstance(bad, BadRow)
+    assert (at, bad.reason, bad.unread) == (13, "damaged_row", unread)
+    assert problem in bad.detail
+    assert "at byte 13" in bad.detail
+    assert [row.doc_id for _, row in rest] == after
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b'_id,"te"xt\na,x\n', "the header does not parse"),
+        (b"_id,text,text\n", "the header has 'text' twice"),
+        (b"_id,text\ra,x\rb,y\r", "end lines with a line feed"),
+    ],
+)
+def test_unclear_header_is_damage_of_the_whole_file(data: bytes, problem: str):
     with pytest.raises(DamagedFileError, match=problem):
-        next(rows)
+        read(data)
+
+
+def test_carriage_return_inside_a_field_is_kept():
+    assert read(b'_id,text\r\na,x\ry\r\nb,"x\ry"\r\n') == [
+        (10, Document("a", "x\ry", ("x\ry",))),
+        (17, Document("b", "x\ry", ("x\ry",))),
+    ]
+
+
+def test_search_for_good_rows_is_linear_in_the_size_of_the_file():
+    """Every other line opens a quote that nothing closes: a search from each of them would read megabytes."""
+    data = b"_id,text\n" + b'a",b,"c\nb,x\n' * 20_000
+    began = time.process_time()
+    found = read(data, limit=1 << 20)
+    assert time.process_time() - began < 5
+    assert sum(isinstance(row, Document) for _, row in found) == 20_000
+    assert sum(isinstance(row, BadRow) for _, row in found) == 20_000
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.text('ab",\n\r', max_size=60).map(str.encode), limit=st.integers(5, 60))
+def test_rows_and_unread_bytes_account_for_every_line(data: bytes, limit: int):
+    header = b"_id,text\n"
+    found = read(header + data, limit=8 + limit)
+    text = header + data
+    places = [at for at, _ in found]
+    assert places == sorted(set(places))
+    assert not text[len(header) : places[0] if places else None].strip(b"\r\n")
+    for (at, row), end in zip(found, [*places[1:], len(text)], strict=False):
+        first, _, rest = text[at:end].partition(b"\n")
+        if isinstance(row, BadRow) and row.reason == "damaged_row":
+            assert row.unread >= len(rest.strip(b"\r\n"))
+        elif rest.strip(b"\r\n"):
+            assert first.count(b'"') % 2, "a row that spans lines has an open quote"

@@ -1,0 +1,155 @@
+"""Plain bytes of gzip and zstd files, in bounded memory, with the place up to which a damaged file is decoded."""
+
+import io
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from lsr_prod.corpus.lines import Readable
+
+__all__ = ["Decompressor", "decompressed"]
+
+_PULL = 1 << 14  # a damaged file is decoded up to the beginning of such a piece, or further
+_LARGEST_READ = 1 << 16  # Arrow returns the whole block or raises: small reads keep more good rows
+_GZIP = 31  # window bits of zlib: a gzip header and its checksum
+_CHECKSUMS = ("incorrect data check", "incorrect length check", "doesn't match checksum")
+
+
+@contextmanager
+def decompressed(handle: BinaryIO, file_format: str) -> Iterator["Readable | Decompressor"]:
+    """Open the plain bytes of a file.
+
+    Args:
+        handle: the file.
+        file_format: ``.gz`` and ``.zst`` at its end mean a compressed file.
+    """
+    if file_format.endswith(".gz"):
+        yield _Gzip(handle)
+    elif file_format.endswith(".zst"):
+        pulled = _Pulled(handle)
+        with pa.CompressedInputStream(pa.PythonFile(pulled, "r"), "zstd") as stream:
+            yield _Zstd(stream, pulled)
+    else:
+        yield handle  # type: ignore[misc]  # every binary file of Python's own has read1
+
+
+class Decompressor:
+    """Readable plain bytes of a compressed file.
+
+    Attributes:
+        decoded: compressed bytes, from the beginning of the file, whose plain bytes were returned. After a checksum
+            that does not match, it is the beginning of the bytes that the checksum covers, since any of them may be
+            wrong.
+        plain: number of plain bytes that were returned.
+    """
+
+    decoded = 0
+    plain = 0
+
+    def read1(self, size: int, /) -> bytes:
+        """Return up to ``size`` bytes, none at the end."""
+        raise NotImplementedError
+
+    def packed(self, plain: int) -> int:
+        """Return about how many compressed bytes hold this many plain bytes, at the mean ratio so far."""
+        return -(-plain * self.decoded // max(self.plain, 1))
+
+    def seek(self, offset: int, /) -> int:
+        """Refuse to set a position."""
+        raise OSError(f"cannot seek to byte {offset} of a compressed file")
+
+
+class _Gzip(Decompressor):
+    """Members of a gzip file, one after the other; zeros between and after them are padding."""
+
+    def __init__(self, handle: BinaryIO) -> None:
+        self._handle = handle
+        self._inflate: Any = None
+        self._held, self._pulled, self._member = b"", 0, 0
+
+    def read1(self, size: int, /) -> bytes:
+        """Return up to ``size`` bytes, none at the end.
+
+        Raises:
+            EOFError: the file ends inside a member.
+            zlib.error: the bytes are not gzip, or have another checksum.
+        """
+        while self._inflate is not None or self._begin_member():
+            data = self._held or self._pull()
+            try:
+                plain: bytes = self._inflate.decompress(data, size)
+            except zlib.error as error:
+                if any(checksum in str(error) for checksum in _CHECKSUMS):
+                    self.decoded = self._member
+                raise
+            self._held = self._inflate.unconsumed_tail
+            if self._inflate.eof:
+                self._held, self._inflate = self._inflate.unused_data, None
+            elif not data and not plain:
+                raise EOFError("the file ends inside a gzip member")
+            if plain or self._inflate is None:
+                self.decoded = self._pulled - len(self._held)
+            if plain:
+                self.plain += len(plain)
+                return plain
+        return b""
+
+    def _begin_member(self) -> bool:
+        if self._pulled:
+            self._held = self._held.lstrip(b"\0")
+        while not self._held:
+            if not (data := self._pull()):
+                return False
+            self._held = data.lstrip(b"\0") if self._pulled > len(data) else data
+        self._member = self._pulled - len(self._held)
+        self._inflate = zlib.decompressobj(_GZIP)
+        return True
+
+    def _pull(self) -> bytes:
+        data = self._handle.read(_PULL)
+        self._pulled += len(data)
+        return data
+
+
+class _Pulled(io.RawIOBase):
+    """Compressed bytes in small pieces; ``began`` is the place of the newest piece."""
+
+    def __init__(self, handle: BinaryIO) -> None:
+        self._handle = handle
+        self.began = self._end = 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return up to ``size`` bytes."""
+        data = self._handle.read(_PULL if size < 0 else min(size, _PULL))
+        if data:
+            self.began = self._end
+            self._end += len(data)
+        return data
+
+
+class _Zstd(Decompressor):
+    def __init__(self, stream: pa.NativeFile, pulled: _Pulled) -> None:
+        self._stream, self._pulled = stream, pulled
+
+    def read1(self, size: int, /) -> bytes:
+        """Return up to ``size`` bytes, none at the end.
+
+        Raises:
+            OSError: the bytes are not zstd, end inside a frame, or have another checksum.
+        """
+        try:
+            plain = bytes(self._stream.read(min(size, _LARGEST_READ)))
+        except OSError as error:
+            if any(checksum in str(error) for checksum in _CHECKSUMS):
+                self.decoded = 0  # the beginning of the frame is not known
+            raise
+        self.decoded = self._pulled.began
+        self.plain += len(plain)
+        return plain
