@@ -66,6 +66,9 @@ class SourceSettings(Section):
         1_000_000, ge=1, description="maximum bytes of the text of a document; longer texts are quarantined"
     )
 
+    max_id_bytes: int = Field(
+        1024, ge=1, le=65_536, description="maximum bytes of the id of a document; rows with longer ids are quarantined"
+    )
     on_damage: Literal["fail", "skip"] = Field(
         "fail",
         description="bytes that do not decode (a cut or corrupt file, a quote that is not closed): fail: the job ends "

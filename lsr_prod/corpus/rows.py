@@ -54,7 +54,7 @@ class BadRow:
 
     Attributes:
         reason: one of ``broken_json``, ``not_an_object``, ``row_too_long``, ``wrong_field_count``, ``invalid_utf8``,
-            ``missing_id``, ``wrong_type``, ``control_characters``, ``empty_text``, ``text_too_long``,
+            ``missing_id``, ``id_too_long``, ``wrong_type``, ``control_characters``, ``empty_text``, ``text_too_long``,
             ``damaged_row``, ``damaged_file`` (and from the encoder ``duplicate_id`` and the reasons of documents that
             it cannot encode).
         detail: a sentence for people.
@@ -139,7 +139,8 @@ def validate(record: Mapping[str, Any], source: SourceSettings, *, line: bytes |
         assert doc_id
         return Document(doc_id, text, tuple(fields.get(name) for name in source.stored_fields))
     shown = {name: record.get(source.column(name)) for name in sorted(source.fields)}
-    return BadRow(*problem, doc_id or None, show(shown) if line is None else shorten(line))
+    known = None if problem[0] == "id_too_long" else doc_id or None  # the rows of the quarantine are bounded
+    return BadRow(*problem, known, show(shown) if line is None else shorten(line))
 
 
 def _id_problem(source: SourceSettings, doc_id: str | None) -> tuple[str, str] | None:
@@ -149,6 +150,8 @@ def _id_problem(source: SourceSettings, doc_id: str | None) -> tuple[str, str] |
     control = next((character for character in doc_id if character < " " or character == "\x7f"), None)
     if control is not None:
         return "control_characters", f"field {source.column(source.id_field)} holds U+{ord(control):04X}"
+    if len(doc_id) > source.max_id_bytes or len(doc_id.encode()) > source.max_id_bytes:
+        return "id_too_long", f"{len(doc_id.encode())} bytes, source.max_id_bytes is {source.max_id_bytes}"
     return None
 
 

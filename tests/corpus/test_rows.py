@@ -53,6 +53,7 @@ def test_control_characters_are_kept_in_texts_and_rejected_in_ids():
     [
         ({}, "missing_id", "field _id is absent"),
         ({"_id": None, "text": "x"}, "missing_id", "absent or empty"),
+        ({"_id": "\xe9" * 513, "text": "x"}, "id_too_long", "1026 bytes, source.max_id_bytes is 1024"),
         ({"_id": float("nan"), "text": "x"}, "wrong_type", "field _id is float"),
         ({"_id": "a", "text": ["x"]}, "wrong_type", "field text is list"),
         ({"_id": "a", "text": "x", "url": 1}, "wrong_type", "field url is int"),

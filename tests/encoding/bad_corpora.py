@@ -149,6 +149,11 @@ KINDS = (
     Kind("JSON: NUL in a text", line(b'{"_id": "ID-x", "text": "a\\u0000b"}'), "3 documents"),
     Kind("JSON: a text of NULs", line(b'{"_id": "ID-x", "text": "\\u0000\\u0000"}'), "2 documents, 1 `empty_text`"),
     Kind("JSON: NUL in an id", line(b'{"_id": "ID-\\u0000", "text": "x"}'), "2 documents, 1 `control_characters`"),
+    Kind(
+        "JSON: an id of 2,000 bytes",
+        line(b'{"_id": "' + b"x" * 2000 + b'", "text": "x"}'),
+        "2 documents, 1 `id_too_long`",
+    ),
     Kind("JSON: a line end in an id", line(b'{"_id": "ID-\\n", "text": "x"}'), "2 documents, 1 `control_characters`"),
     Kind("JSON: zeros where a crash left a hole", line(b"\0" * 4096), "2 documents, 1 `broken_json`"),
     Kind("JSON: no id", line(b'{"text": "x"}'), "2 documents, 1 `missing_id`"),
