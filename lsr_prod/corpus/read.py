@@ -4,6 +4,7 @@ import io
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import BinaryIO
 
 import pyarrow as pa
 
@@ -137,9 +138,7 @@ def _undamaged(piece: Slice, request: ReadRequest, watched: WatchedFile) -> Iter
             yield position, BadRow(DAMAGED_FILE, detail, None, "", unread=unread)
 
 
-def _unread_bytes(
-    piece: Slice, error: Exception, rows: int, handle: io.BufferedReader, plain: Readable | Decompressor
-) -> int:
+def _unread_bytes(piece: Slice, error: Exception, rows: int, handle: BinaryIO, plain: Readable | Decompressor) -> int:
     """Return the bytes of a slice that were not decoded when an error ended it; rather too many than too few."""
     if isinstance(plain, Decompressor):
         return piece.size - plain.decoded

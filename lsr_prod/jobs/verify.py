@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.jobs.terminal.shell import CommandParser, exit_code, location
-from lsr_prod.jobs.terminal.visible import json_line, visible
+from lsr_prod.visible import json_line, visible
 
 if TYPE_CHECKING:
     from lsr_prod.operations.audit import Audit

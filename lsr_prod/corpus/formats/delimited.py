@@ -38,7 +38,7 @@ def delimited_records(
         file.seek(0)
         header = _names(next(_plain_records(file, 0, None, delimiter, limit), None))
     records = (
-        quoted_rows(file, delimiter, limit, header and len(header))
+        quoted_rows(file, delimiter, limit, len(header) if header else None)
         if source.quotes
         else _plain_records(file, start, stop, delimiter, limit)
     )

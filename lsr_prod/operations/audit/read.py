@@ -14,10 +14,9 @@ import pyarrow.compute as pc
 
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.formats.interface import ReadRequest, Record
-from lsr_prod.corpus.formats.registry import file_format
 from lsr_prod.corpus.read import read_records, read_request
-from lsr_prod.corpus.rows import BadRow, Document, as_string, validate
-from lsr_prod.corpus.slices import COMPRESSIONS, Slice
+from lsr_prod.corpus.rows import DAMAGED_FILE, DAMAGED_ROW, BadRow, Document, as_string, validate
+from lsr_prod.corpus.slices import Slice
 from lsr_prod.formats.index import IndexVersion, ShardManifest, Tombstones
 from lsr_prod.formats.table import content_hash, content_keys
 from lsr_prod.indexing.tombstones import load_takedowns, load_tombstones, read_ids
@@ -39,7 +38,6 @@ from lsr_prod.tables.quarantine import DUPLICATE
 
 __all__ = ["Clipping", "SourceNote", "Unread", "read_index", "read_quarantine", "read_source", "read_table"]
 
-DAMAGED = "damaged_file"
 
 _BATCH_ROWS = 16_384
 _BLOCK = 65_536  # records that are held as Python objects
@@ -47,12 +45,12 @@ _BLOCK = 65_536  # records that are held as Python objects
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """The rest of a slice that cannot be read.
+    """A row, or the rest of a slice, that cannot be read.
 
     Attributes:
         file: number of the source file.
         position: byte of a text format, row number of other formats, from which on nothing is read.
-        size: bytes that were not read, at most.
+        size: bytes that were not read, at most; 0: one row that does not parse.
         detail: the error.
     """
 
@@ -115,15 +113,15 @@ def _source_rows(
     stored: bool,
     note: SourceNote,
 ) -> Iterator[tuple[Any, ...]]:
-    request = read_request(source, wants=ids.wants)
+    request = read_request(source.model_copy(update={"on_damage": "skip"}), wants=ids.wants)
     for piece in pieces:
         key = piece.file.key
         for position, record in read_records(piece, request, options):
             if record is None or _is_unwanted(record, request, ids):
                 continue
             row = record if isinstance(record, BadRow) else validate(record.values, source, line=record.line)
-            if isinstance(row, BadRow) and row.reason == DAMAGED:
-                note.unread.append(Unread(piece.ordinal, position, _rest(piece, position), row.detail))
+            if isinstance(row, BadRow) and row.is_damage:
+                note.unread.append(Unread(piece.ordinal, position, row.unread, row.detail))
             elif isinstance(row, BadRow) and not row.doc_id:
                 note.bad[row.reason] += 1
             elif (hashes := ids.hashes(row.doc_id or "")) is not None:
@@ -145,13 +143,6 @@ def _is_unwanted(record: Record | BadRow, request: ReadRequest, ids: IdRange) ->
     column = request.source.column(request.source.id_field)
     doc_id, _ = as_string(column, record.values.get(column))
     return bool(doc_id) and not ids.wants(doc_id or "")
-
-
-def _rest(piece: Slice, position: int) -> int:
-    """Return the bytes of a slice from a position on; all of it if positions are no bytes of the file."""
-    if piece.file.format.endswith(COMPRESSIONS) or file_format(piece.file.format).footer is not None:
-        return piece.size
-    return max(piece.stop - position, 0)
 
 
 def read_table(
@@ -214,7 +205,11 @@ def read_quarantine(store: Store, files: Sequence[TableFile], ids: IdRange) -> t
         for file in files:
             for batch in live_batches(store, file, columns, _BATCH_ROWS):
                 for reason, doc_id, key, position in zip(*(batch[name].to_pylist() for name in columns), strict=True):
-                    if doc_id and reason not in (DUPLICATE, DAMAGED) and (hashes := ids.hashes(doc_id)) is not None:
+                    if (
+                        doc_id
+                        and reason not in (DUPLICATE, DAMAGED_FILE, DAMAGED_ROW)
+                        and (hashes := ids.hashes(doc_id)) is not None
+                    ):
                         yield *hashes, QUARANTINE, -1, position, 0, 0, key
 
     return ids.split([*_blocks(rows())]), None
