@@ -104,6 +104,8 @@ SOURCE_CHANGES: dict[str, tuple[Any, bool]] = {
     "header": (["_id", "text"], True),
     "quotes": (False, True),
     "max_text_bytes": (5, True),
+    "max_id_bytes": (5, True),
+    "on_damage": ("skip", False),  # a plan that damage has stopped is continued with it
 }
 ENCODE_CHANGES: dict[str, tuple[Any, bool]] = {
     "bundle": ("elsewhere", False),  # its digest is in the digest
