@@ -193,6 +193,15 @@ def test_scale_of_enough_documents_is_never_chosen_again(tmp_path: Path, sink: S
     assert (few.probes, few.clipped) == ([8], 1)
 
 
+def test_table_of_many_documents_keeps_a_scale_of_few(tmp_path: Path, sink: Sink):
+    life = make(tmp_path, sink, {"a": [5] * 9})
+    few = replace(life.properties, probe_documents=0).to_delta()  # of an earlier release, after an empty first night
+    newest(life.table).commit([], [], app="q", version=0, epoch=1, properties=few)
+    life.write("b", [900])
+    life.run()
+    assert (life.probes, life.clipped) == ([8], 1)
+
+
 def test_configured_step_is_never_replaced(tmp_path: Path, sink: Sink):
     life = Nights(tmp_path, sink)
     life.encode = life.encode.model_copy(update={"impact_step": 0.25})
