@@ -63,6 +63,18 @@ def test_second_delivery_in_the_first_night_is_encoded():
     assert run_life(life).findings.sentences == []
 
 
+def test_increment_abandoned_between_its_waves_is_encoded():
+    life = LifeScript.from_json(
+        '{"rule": "first", "sink": "delta", "buckets": 8, "overlap": 0.0, "sizes": [1, 8, 1], "operations": ['
+        '["add", 839786, 103681, 786589], ["add", 472975, 112006, 56592], ["night", 501114, 642936, 610573], '
+        '["add", 603998, 858054, 982390], ["add", 452095, 378044, 583077], ["crash", 183146, 877022, 767983], '
+        '["truncate", 19201, 383678, 25538], ["night", 1, 122372, 677149]]}'
+    )
+    outcome = run_life(life)
+    assert outcome.findings.sentences == []
+    assert outcome.counts["refused.abandon"] == 1
+
+
 def test_forgotten_removal_and_wrong_order_of_duplicates_are_found(monkeypatch: pytest.MonkeyPatch):
     life = script("add", "add", "add", "night", "empty", "night")
     assert run_life(life).findings.clean

@@ -84,7 +84,7 @@ def draw(seed: int) -> LifeScript:
     return LifeScript(
         rule=rng.choice(["first", "last"]),
         sink=rng.choice(["delta", "delta", "delta", "parquet"]),
-        buckets=rng.choice([1, 2, 3, 4]),
+        buckets=rng.choice([1, 2, 8, 8]),
         overlap=rng.choice([0.0, 0.05, 0.2]),
         sizes=SmallSizes(rng.choice([1, 1, 2, 8]), rng.choice([1, 2, 8]), rng.choice([1, 2])),
         operations=tuple(operations),
