@@ -10,7 +10,7 @@ from lsr_prod.errors import ArtifactError, MissingExtraError, StorageError
 from lsr_prod.storage import Store
 from lsr_prod.tables import create_table, open_table
 from lsr_prod.tables.delta_log import commit_name, is_commit, read_actions
-from lsr_prod.tables.schema import schema_from_json, schema_to_json
+from lsr_prod.tables.schema import large_strings, schema_from_json, schema_to_json, stored_strings
 
 SCHEMA = pa.schema([pa.field("doc_id", pa.string()), pa.field("bucket", pa.string())])
 
@@ -64,3 +64,10 @@ def test_types_of_columns_that_tables_do_not_have_are_errors() -> None:
     for name in ("date32[day]", "list<date32[day]>", "list<list<int32>>"):
         with pytest.raises(ArtifactError, match="which this release does not know; use a newer release"):
             schema_from_json([{"name": "day", "type": name, "nullable": True}])
+
+
+def test_both_types_of_strings_become_the_one_of_memory_or_of_files() -> None:
+    kinds = [pa.string(), pa.large_string(), pa.int32()]
+    schema = pa.schema([pa.field(f"c{place}", kind) for place, kind in enumerate(kinds)])
+    assert large_strings(schema).types == [pa.large_string(), pa.large_string(), pa.int32()]
+    assert stored_strings(schema).types == [pa.string(), pa.string(), pa.int32()]
