@@ -79,6 +79,8 @@ def _suite(_: argparse.Namespace, server: Ceph, logs: Path) -> dict[str, Any]:
     report = logs / "suite.xml"
     command = ["pytest", "-q", "-m", "not slow", f"--junitxml={report}", *_SUITE]
     code = _run(["-m", *command], server.endpoint, logs / "suite.log")
+    if not report.exists():
+        return {"failed": 1, "ended": f"exit code {code} without a report"}
     totals = next(ET.parse(report).getroot().iter("testsuite")).attrib
     failed = int(totals["failures"]) + int(totals["errors"])
     return {"failed": max(failed, int(code != 0)), "tests": int(totals["tests"]), "skipped": int(totals["skipped"])}
