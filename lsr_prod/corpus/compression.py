@@ -15,7 +15,7 @@ __all__ = ["Decompressor", "decompressed"]
 _PULL = 1 << 14  # a damaged file is decoded up to the beginning of such a piece, or further
 _LARGEST_READ = 1 << 16  # Arrow returns the whole block or raises: small reads keep more good rows
 _GZIP = 31  # window bits of zlib: a gzip header and its checksum
-_CHECKSUMS = ("incorrect data check", "incorrect length check", "doesn't match checksum")
+_CHECKSUMS = ("incorrect data check", "incorrect length check", "doesn't match checksum", "Truncated compressed stream")
 
 
 @contextmanager
@@ -41,8 +41,8 @@ class Decompressor:
 
     Attributes:
         decoded: compressed bytes, from the beginning of the file, whose plain bytes were returned. After a checksum
-            that does not match, it is the beginning of the bytes that the checksum covers, since any of them may be
-            wrong.
+            that does not match, or that is missing because the file was cut, it is the beginning of the bytes that the
+            checksum covers: any of them may be wrong, and the number of missing ones is unknown.
         plain: number of plain bytes that were returned.
     """
 
@@ -89,6 +89,7 @@ class _Gzip(Decompressor):
             if self._inflate.eof:
                 self._held, self._inflate = self._inflate.unused_data, None
             elif not data and not plain:
+                self.decoded = self._member
                 raise EOFError("the file ends inside a gzip member")
             if plain or self._inflate is None:
                 self.decoded = self._pulled - len(self._held)

@@ -59,15 +59,16 @@ def _verify(argv: Sequence[str]) -> int:
         job="lsr-prod verify",
         description="",
         needs=("source", "encode"),
-        optional=("index",),
+        optional=("index", "gates"),
     )
     found = verify_deployment(deployment, given.table, given.sample)
-    _print(found, as_json=given.json)
+    limit = deployment.gates.max_clipped_share
+    _print(found, limit, as_json=given.json)
     print_result(figures(found))
-    return 1 if problems(found) else 0
+    return 1 if problems(found, limit) else 0
 
 
-def _print(found: "Audit", *, as_json: bool) -> None:
+def _print(found: "Audit", max_clipped_share: float | None, *, as_json: bool) -> None:
     from lsr_prod.jobs.terminal.tables import print_columns, print_table
     from lsr_prod.operations.audit.deployment import figures, problems, remarks
 
@@ -77,10 +78,10 @@ def _print(found: "Audit", *, as_json: bool) -> None:
             sys.stdout.write(f"{json_line({'finding': name, 'id': doc_id, 'place': place})}\n")
         return
     print_table("lsr-prod verify", figures(found))
-    shown = [row for row in rows if row[0] in problems(found)]
+    shown = [row for row in rows if row[0] in problems(found, max_clipped_share)]
     if shown:
         print_columns("examples", ("finding", "id", "place"), [tuple(map(visible, row)) for row in shown])
-    for sentence in remarks(found):
+    for sentence in remarks(found, max_clipped_share):
         sys.stdout.write(f"{sentence}\n")
 
 

@@ -22,9 +22,6 @@ from lsr_prod.tables import Table, open_table
 
 __all__ = ["deployment_scope", "figures", "problems", "remarks", "verify_deployment"]
 
-MAX_CLIPPED_SHARE = 0.001
-"""Largest share of weights with the largest impact; a scale with headroom has next to none."""
-
 
 def verify_deployment(deployment: Deployment, table: str | None, sample: int = 1) -> Audit:
     """Compare the source of a deployment, as it is now, with its table and the published version of its index.
@@ -75,11 +72,16 @@ def deployment_scope(deployment: Deployment, files: pa.Table, table: Table) -> S
     return open_scope(source, rule, files, table, quarantine)  # type: ignore[arg-type]
 
 
-def problems(found: Audit) -> dict[str, int]:
-    """Return the findings that must not be, by name."""
+def problems(found: Audit, max_clipped_share: float | None) -> dict[str, int]:
+    """Return the findings that must not be, by name.
+
+    Args:
+        found: the findings.
+        max_clipped_share: largest share of weights with the largest impact; None: any.
+    """
     names = ("missing", "removed", "outdated", "doubled", "unread", "index_missing", "index_stale", "index_doubled")
     counts = {name: getattr(found, name) or 0 for name in (*names, "exposed")}
-    counts["clipped"] = int((found.clipped_share or 0.0) > MAX_CLIPPED_SHARE)
+    counts["clipped"] = int(_is_clipped(found, max_clipped_share))
     return {name: count for name, count in counts.items() if count}
 
 
@@ -89,8 +91,8 @@ def figures(found: Audit) -> Mapping[str, Any]:
     return {"documents": values.pop("documents"), "missing": values.pop("missing"), "stale": found.stale, **values}
 
 
-def remarks(found: Audit) -> list[str]:
-    """Return what explains the figures, in sentences."""
+def remarks(found: Audit, max_clipped_share: float | None) -> list[str]:
+    """Return what explains the figures, in sentences; see ``problems``."""
     said = []
     if found.share > 1:
         said.append(f"one of {found.share} ids was compared")
@@ -113,9 +115,13 @@ def remarks(found: Audit) -> list[str]:
         said.append(
             f"{found.unread:,} files cannot be read to their end; up to {found.unread_bytes:,} bytes count as lost"
         )
-    if found.clipped_share is not None and found.clipped_share > MAX_CLIPPED_SHARE:
+    if _is_clipped(found, max_clipped_share):
         said.append(
-            f"{found.clipped_share:.2%} of the weights have the largest impact, more than {MAX_CLIPPED_SHARE:.2%}: the "
+            f"{found.clipped_share:.2%} of the weights have the largest impact, more than {max_clipped_share:.2%}: the "
             "impact scale is too small for these documents; encode them into a new table"
         )
     return said
+
+
+def _is_clipped(found: Audit, max_clipped_share: float | None) -> bool:
+    return max_clipped_share is not None and (found.clipped_share or 0.0) > max_clipped_share

@@ -109,7 +109,7 @@ def _call(function: Callable[..., Example], arguments: tuple[Any, ...]) -> Examp
 
 def _of_source(piece: Slice, position: int, source: SourceSettings, options: dict[str, str]) -> Example:
     column = source.column(source.id_field)
-    for at, record in read_records(piece, read_request(source.model_copy(update={"on_damage": "skip"})), options):
+    for at, record in read_records(piece, read_request(source), options):
         if at == position:
             doc_id = as_string(column, record.values.get(column))[0] if isinstance(record, Record) else None
             return Example(doc_id or "", f"{piece.file.location} at {position}")

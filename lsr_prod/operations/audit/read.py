@@ -113,7 +113,7 @@ def _source_rows(
     stored: bool,
     note: SourceNote,
 ) -> Iterator[tuple[Any, ...]]:
-    request = read_request(source.model_copy(update={"on_damage": "skip"}), wants=ids.wants)
+    request = read_request(source, wants=ids.wants)
     for piece in pieces:
         key = piece.file.key
         for position, record in read_records(piece, request, options):

@@ -214,14 +214,16 @@ def completeness(versions: Versions) -> GateResult:
     if versions.files is None:
         return GateResult("completeness", "off", None, limit, "this job does not read the source")
     found = audit_candidate(versions)
-    lost = {name: count for name, count in problems(found).items() if name != "clipped"}
+    source = versions.deployment.source
+    accepted = {"unread": found.unread} if source is not None and source.on_damage == "skip" else {}
+    lost = {name: count for name, count in problems(found, None).items() if name not in accepted}
     sentence = f"{found.documents:,} documents of the source are compared"
     if found.share > 1:
         sentence += f", one of {found.share}"
     for name, count in lost.items():
         shown = ", ".join(one.doc_id or one.place for one in found.examples.get(name, ())[:_SHOWN])
         sentence += f"; {count:,} {name.replace('_', ' ')}: {shown}" + (" …" if count > _SHOWN else "")
-    return _at_most("completeness", found.lost, limit, sentence, "max_lost")
+    return _at_most("completeness", found.lost - sum(accepted.values()), limit, sentence, "max_lost")
 
 
 GATES: Mapping[str, Gate] = MappingProxyType(

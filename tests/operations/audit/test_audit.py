@@ -51,7 +51,7 @@ def shown(found, name: str) -> set[str]:
 
 def test_healthy_table_has_no_finding(world: World):
     found = world.verify()
-    assert (found.documents, found.lost, problems(found), remarks(found)) == (60, 0, {}, [])
+    assert (found.documents, found.lost, problems(found, 0.001), remarks(found, 0.001)) == (60, 0, {}, [])
     assert (found.files, found.new_files, found.index_missing, found.index_table_version) == (3, 0, 0, 1)
 
 
@@ -60,11 +60,11 @@ def test_part_that_a_commit_removed_is_missing_in_table_but_index_agrees_with_it
     lost = ids_of(world, part)
     world.table.commit([], [part.path], app="hand", version=0, epoch=1)
     found = world.verify()
-    assert problems(found) == {"missing": len(lost)}
+    assert problems(found, 0.001) == {"missing": len(lost)}
     assert shown(found, "missing") <= lost
     assert len(shown(found, "missing")) == min(len(lost), 10)
     assert (found.index_table_version, found.table_version, found.index_compared) == (1, 2, 1)
-    assert "the index is of table version 1, the table is at 2" in remarks(found)[0]
+    assert "the index is of table version 1, the table is at 2" in remarks(found, 0.001)[0]
 
 
 def test_example_of_missing_document_names_its_place(world: World):
@@ -81,7 +81,7 @@ def test_rows_under_deletion_vector_are_missing(world: World):
     vectors = save_vectors(table.store, {part.path: np.array([1], np.uint32)})
     table.commit([], [], app="hand", version=0, epoch=1, deletions=vectors)
     found = world.verify()
-    assert problems(found) == {"missing": 1}
+    assert problems(found, 0.001) == {"missing": 1}
     assert shown(found, "missing") == {doc_id}
 
 
@@ -96,7 +96,7 @@ def test_part_that_was_added_under_another_path_is_doubled(world: World):
     }  # fmt: skip
     (log / f"{table.version + 1:020}.json").write_text(json.dumps({"add": add}) + "\n")
     found = world.verify()
-    assert problems(found) == {"doubled": part.rows}
+    assert problems(found, 0.001) == {"doubled": part.rows}
     assert shown(found, "doubled") <= ids_of(world, part)
 
 
@@ -105,22 +105,22 @@ def test_changed_source_row_is_outdated(world: World, changed: dict[str, str]):
     rows = [{**row, **changed} if row["_id"] == "d45" else row for row in FILES["c.jsonl"]]
     world.write_source({**FILES, "c.jsonl": rows})
     found = world.verify()
-    assert problems(found) == {"outdated": 1}
+    assert problems(found, 0.001) == {"outdated": 1}
     assert (found.stale, shown(found, "outdated")) == (1, {"d45"})
 
 
 def test_id_that_left_the_source_is_stale(world: World):
     world.write_source({**FILES, "b.jsonl": FILES["b.jsonl"][1:]})
     found = world.verify()
-    assert problems(found) == {"removed": 1}
+    assert problems(found, 0.001) == {"removed": 1}
     assert shown(found, "removed") == {"d20"}
 
 
 def test_file_that_came_after_the_encode_job_is_said_to_be_new(world: World):
     world.write_source({**FILES, "d.jsonl": [{"_id": "new", "text": "a new text"}]})
     found = world.verify()
-    assert (problems(found), found.new_files, found.missing_in_new_files) == ({"missing": 1}, 1, 1)
-    assert "1 of 1 missing documents are in 1 files of which the table has no row" in remarks(found)[0]
+    assert (problems(found, 0.001), found.new_files, found.missing_in_new_files) == ({"missing": 1}, 1, 1)
+    assert "1 of 1 missing documents are in 1 files of which the table has no row" in remarks(found, 0.001)[0]
 
 
 @pytest.mark.parametrize(("rule", "other"), [("first", "last"), ("last", "first")])
@@ -143,7 +143,7 @@ def test_row_that_the_rule_does_not_choose_is_outdated(tmp_path: Path, rule: str
     wrong.write_source(files)
     wrong.make_table(documents(files, other))
     found = wrong.verify()
-    assert problems(found) == {"outdated": 2}
+    assert problems(found, 0.001) == {"outdated": 2}
     assert shown(found, "outdated") == {"d3", "d4"}
 
 
@@ -152,21 +152,21 @@ def test_document_that_the_model_failed_on_is_quarantined_and_not_missing(world:
     part = next(file for file in world.table.files() if "d1" in ids_of(world, file))
     kept = [one for one in documents(FILES) if one["_id"] in ids_of(world, part) - {"d1"}]
     world.add(world.table, kept, 1, [part.path])
-    assert problems(world.verify())["missing"] == 1
+    assert problems(world.verify(), 0.001)["missing"] == 1
     world.quarantine("d1", "encode_failed", "a.jsonl", position + 1)
-    assert problems(world.verify())["missing"] == 1  # another row with this id
+    assert problems(world.verify(), 0.001)["missing"] == 1  # another row with this id
     world.quarantine("d1", "duplicate_id", "a.jsonl", position)
-    assert problems(world.verify())["missing"] == 1  # no reason: another row would be the document
+    assert problems(world.verify(), 0.001)["missing"] == 1  # no reason: another row would be the document
     world.quarantine("d1", "encode_failed", "a.jsonl", position)
     found = world.verify()
-    assert (problems(found), found.quarantined) == ({}, 1)
+    assert (problems(found, 0.001), found.quarantined) == ({}, 1)
 
 
 def test_bad_rows_are_quarantined_and_not_missing(world: World):
     bad = [{"_id": "empty", "text": " "}, {"_id": "d3", "text": 7}, {"text": "no id"}, ["no object"]]
     world.write_source({**FILES, "d.jsonl": bad})  # type: ignore[dict-item]
     found = world.verify()
-    assert (problems(found), found.documents, found.quarantined, found.bad_rows) == ({}, 60, 1, 2)
+    assert (problems(found, 0.001), found.documents, found.quarantined, found.bad_rows) == ({}, 60, 1, 2)
 
 
 def test_cut_file_counts_as_unread_with_its_bytes(world: World, tmp_path: Path):
@@ -181,14 +181,14 @@ def test_cut_file_counts_as_unread_with_its_bytes(world: World, tmp_path: Path):
 def test_index_without_a_document_is_found(world: World):
     world.make_index(IDS[1:])
     found = world.verify()
-    assert problems(found) == {"index_missing": 1}
+    assert problems(found, 0.001) == {"index_missing": 1}
     assert shown(found, "index_missing") == {"d0"}
 
 
 def test_document_of_index_that_the_table_lacks_is_found(world: World):
     world.make_index([*IDS, "ghost"])
     found = world.verify()
-    assert problems(found) == {"index_stale": 1}
+    assert problems(found, 0.001) == {"index_stale": 1}
     assert shown(found, "index_stale") == {"ghost"}
 
 
@@ -198,26 +198,26 @@ def test_document_in_two_shards_is_doubled(world: World):
     count = again.shards[0].documents
     write_version(world.folder / "index", version)
     publish(world.folder / "index", version.sha)
-    assert problems(world.verify()) == {"index_doubled": count}
+    assert problems(world.verify(), 0.001) == {"index_doubled": count}
 
 
 def test_document_that_was_taken_down_is_not_missing(world: World):
     delete_documents(world.folder / "index", ["d7", "unknown"])
     found = world.verify()
-    assert (problems(found), found.taken_down) == ({}, 1)
+    assert (problems(found, 0.001), found.taken_down) == ({}, 1)
 
 
 def test_document_that_was_taken_down_but_is_visible_is_found(world: World):
     world.make_index(IDS, takedowns=save_takedowns(Store(str(world.folder / "index")), ["d7"]))
     found = world.verify()
-    assert (problems(found), found.taken_down) == ({"exposed": 1}, 0)
+    assert (problems(found, 0.001), found.taken_down) == ({"exposed": 1}, 0)
     assert shown(found, "exposed") == {"d7"}
 
 
 def test_empty_source_makes_every_row_stale(world: World):
     world.write_source({"a.jsonl": []})
     found = world.verify()
-    assert (found.documents, problems(found)) == (0, {"removed": 60})
+    assert (found.documents, problems(found, 0.001)) == (0, {"removed": 60})
 
 
 def test_empty_source_with_empty_table_has_no_finding(tmp_path: Path):
@@ -233,8 +233,8 @@ def test_clipped_weights_are_found(tmp_path: Path):
     world.write_source(FILES)
     world.make_table([{**one, "impact": "255"} for one in documents(FILES)])
     found = world.verify()
-    assert (found.clipped_share, found.lost, problems(found)) == (0.5, 0, {"clipped": 1})
-    assert "50.00% of the weights have the largest impact" in remarks(found)[0]
+    assert (found.clipped_share, found.lost, problems(found, 0.001)) == (0.5, 0, {"clipped": 1})
+    assert "50.00% of the weights have the largest impact" in remarks(found, 0.001)[0]
 
 
 def test_index_of_deleted_table_version_is_compared_with_the_newest(world: World):
@@ -248,7 +248,7 @@ def test_index_of_deleted_table_version_is_compared_with_the_newest(world: World
     (Path(world.table.store.uri) / old.path).unlink()
     found = world.verify()
     assert (found.lost, found.index_table_version, found.index_compared) == (0, 1, 2)
-    assert "files of table version 1 were deleted" in remarks(found)[1]
+    assert "files of table version 1 were deleted" in remarks(found, 0.001)[1]
 
 
 def test_samples_compare_every_id_once(world: World):

@@ -104,7 +104,9 @@ class World:
                 for one in mine
             ]
             schema = table.schema.remove(table.schema.get_field_index("bucket"))
-            part = write_part(table.store, f"bucket={bucket}", pa.Table.from_pylist(rows, schema=schema))
+            part = write_part(
+                table.store, f"bucket={bucket}", pa.Table.from_pylist(rows, schema=schema), f"world/{version}"
+            )
             adds += [(part, {"bucket": str(bucket)})] if rows else []
         table.commit(adds, removes, app="world", version=version, epoch=1)
 

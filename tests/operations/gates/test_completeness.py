@@ -1,5 +1,6 @@
 """The gate completeness refuses a version that lacks documents of the source, and is off where no source is read."""
 
+import gzip
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,6 +50,17 @@ def test_version_of_table_that_lost_a_part_is_refused(world: World):
     world.table.commit([], [part.path], app="hand", version=0, epoch=1)
     found = result(world, world.make_index(IDS))
     assert (found.verdict, found.measured) == ("refused", 2 * (part.rows or 0))  # not in the table, only in the index
+
+
+@pytest.mark.parametrize(("on_damage", "verdict"), [("fail", "refused"), ("skip", "passed")])
+def test_damage_of_the_source_is_refused_unless_the_source_accepts_it(world: World, on_damage: str, verdict: str):
+    lines = b"".join(b'{"_id": "z%d", "text": "x"}\n' % i for i in range(9))
+    (world.folder / "source" / "z.jsonl.gz").write_bytes(gzip.compress(lines, mtime=0)[:20])
+    version, given = world.make_index(IDS), world.deployment()
+    assert given.source is not None
+    given = given.model_copy(update={"source": given.source.model_copy(update={"on_damage": on_damage})})
+    candidate = Candidate(world.folder / "index", version, None, False)
+    assert GATES["completeness"](Versions(candidate, given, world.files())).verdict == verdict
 
 
 def test_stored_fields_are_compared_where_all_is_verified(world: World):
