@@ -77,11 +77,12 @@ def test_clipped_weights_are_reported_and_refused_until_a_table_with_another_sca
     assert code == 0
     assert 0 < wave.clipped == found["clipped"] < wave.weights
     assert found["clipped_share"] == wave.clipped / wave.weights > found["max_clipped_share"] == 0.001
-    assert f"weights clipped: wave=0, clipped={wave.clipped}, weights={wave.weights}, share=" in printed
+    (warning,) = [line for line in printed.splitlines() if '"event": "weights clipped"' in line]
+    assert f'"clipped": {wave.clipped}, "weights": {wave.weights}' in warning
     assert f"{found['clipped_share']:.5f}, above" in " ".join(printed.split())
     code, _, printed = job.run(capsys, "reindex", "--encode.impact_step", "0.001")
     assert code == 1
-    assert "is refused by 1 of 10 gates (clipped_weights: " in printed
+    assert "is refused by 1 of 11 gates (clipped_weights: " in printed
     new = str(tmp_path / "table-2")
     code, _, printed = job.run(capsys, "reindex", "--encode.table", new, "--index.table", new)
     assert code == 0, printed

@@ -28,7 +28,7 @@ def config(tmp_path_factory: pytest.TempPathFactory, tiny_bundle: Path) -> Path:
     write_collection(folder / "collection", collect(DOCUMENTS), QUERIES)
     deployment = {
         "source": {"paths": [f"{folder}/collection"], "text_fields": ["text"], "stored_fields": ["text"]},
-        "encode": {"bundle": str(tiny_bundle), "table": f"{folder}/table", "buckets": 4},
+        "encode": {"bundle": str(tiny_bundle), "table": f"{folder}/table", "buckets": 4, "probe_documents": 64},
         "index": {
             "table": f"{folder}/table",
             "bundle": str(tiny_bundle),
