@@ -59,8 +59,8 @@ MUTANTS = (
         "tables/parquet.py",
         (
             (
-                'if other["app"] == app or changed or other["removes"] or _deletions(other):',
-                'if changed or other["removes"] or _deletions(other):',
+                'if other["app"] == app or alone:',
+                "if alone:",
             ),
         ),
         "older_stalls_until_newer_is_done",
@@ -77,7 +77,7 @@ MUTANTS = (
         "tables/parquet.py",
         (
             (
-                'if other["app"] == app or changed or other["removes"] or _deletions(other):',
+                'if other["app"] == app or alone:',
                 'if other["app"] == app:',
             ),
         ),
