@@ -19,6 +19,7 @@ from lsr_prod.encoding.commit.give_up import give_up_base
 from lsr_prod.encoding.commit.markers import delete_markers
 from lsr_prod.encoding.isolation.isolated import IsolatedEncoder
 from lsr_prod.encoding.on_nodes import require_on_nodes
+from lsr_prod.encoding.plans.increment import has_order_of
 from lsr_prod.encoding.plans.saved import save_plan
 from lsr_prod.encoding.plans.successors import link_successor
 from lsr_prod.encoding.prepare import Work, prepare
@@ -51,7 +52,8 @@ def encode_corpus(deployment: Deployment, *, abandon: str | None = None, checked
     """Encode the corpus of ``source`` into the sparse table of ``encode``.
 
     A run resumes an interrupted one. It does nothing if the table is complete, and if the corpus has changed since, it
-    makes an increment that encodes only new documents.
+    makes an increment that encodes only new documents. If files were renamed into another order since an interrupted
+    run began, an increment follows the resumed plan.
 
     Args:
         deployment: sections ``source``, ``encode``, ``gates`` (the share of clipped weights), ``ray`` and ``storage``.
@@ -73,7 +75,12 @@ def encode_corpus(deployment: Deployment, *, abandon: str | None = None, checked
     with ExitStack() as session:
         work = checked or _prepare(deployment, abandon, session)
         session.enter_context(ray_session(deployment.ray))
-        return _encode(work)
+        summary = _encode(work)
+        resumed = 0 < summary.waves_skipped < summary.waves
+        if not resumed or work.listed is None or has_order_of(work.plan, work.listed):
+            return summary
+        log.info("files were renamed since the plan began", extra={"fields": {"plan": work.plan.digest}})
+        return _encode(_prepare(deployment, None, session))
 
 
 def check_encode(deployment: Deployment) -> Work:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.config import EncodeSettings, SourceSettings
+from lsr_prod.corpus.filelist import list_files
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.rows import row_schema
 from lsr_prod.corpus.sources import resolve_source
@@ -26,7 +27,7 @@ from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.commit.give_up import give_up_base
 from lsr_prod.encoding.commit.markers import mark_finished
 from lsr_prod.encoding.encoder import TextEncoder
-from lsr_prod.encoding.plans.increment import newest_plan, prepare_plan
+from lsr_prod.encoding.plans.increment import has_order_of, newest_plan, prepare_plan
 from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.encoding.plans.saved import save_plan
 from lsr_prod.encoding.plans.successors import link_successor
@@ -103,6 +104,7 @@ def run_attempt(job: Job, phase: Phase, encoder: TextEncoder, *, abandon: bool =
     ahead = plan.base is not None or job.on_duplicate != "last"
     results: dict[int, WaveResult] = {}
     wave, tries = waves_done(_open(table), plan.digest), 0
+    resumed = 0 < wave < plan.waves
     while wave < plan.waves:
         for later in range(wave, min(wave + (_AHEAD if ahead else 0) + 1, plan.waves)):
             if later not in results:
@@ -120,6 +122,8 @@ def run_attempt(job: Job, phase: Phase, encoder: TextEncoder, *, abandon: bool =
         with phase("after-commit"):
             _open(table)
         wave, tries = wave + 1, 0
+    if resumed and not has_order_of(plan, list_files(resolve_source(source, {}))):
+        committed += run_attempt(job, phase, encoder)
     return committed
 
 

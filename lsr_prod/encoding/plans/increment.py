@@ -31,7 +31,7 @@ from lsr_prod.encoding.plans.successors import successor_of
 from lsr_prod.errors import ConfigError, FormatVersionError, LineageError
 from lsr_prod.storage import Store
 
-__all__ = ["FileChanges", "FindReturning", "newest_plan", "plan_increment", "prepare_plan"]
+__all__ = ["FileChanges", "FindReturning", "has_order_of", "newest_plan", "plan_increment", "prepare_plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +130,18 @@ def newest_plan(table: Store, root: str, waves_done: Callable[[str], int]) -> st
     return digest
 
 
+def has_order_of(plan: Plan, listed: pa.Table) -> bool:
+    """Return whether a plan has the files of the corpus in their current order.
+
+    A plan with committed waves is resumed with the order that it began with; the next plan follows a new order.
+
+    Args:
+        plan: with the files of the corpus.
+        listed: files of the corpus, as they are listed now.
+    """
+    return np.array_equal(plan.present().to_numpy(), file_keys(listed))
+
+
 def plan_increment(
     base: Plan,
     files: Iterable[SourceFile],
@@ -170,9 +182,10 @@ def plan_increment(
     new = file_keys(today)
     added, gone = _beyond(new, planned), _beyond(planned, new) & ~np.isin(planned, new)
     unchanged = not added.any() and not gone.any() and not abandon
-    if unchanged and finished and np.array_equal(planned, new):
+    same_order = np.array_equal(planned, new)
+    if unchanged and finished and same_order:
         return base
-    if unchanged and not finished and (done or (len(planned) == len(new) and _same_waves(base, encode))):
+    if unchanged and not finished and (done or (same_order and _same_waves(base, encode))):
         return _relocated(base, planned, new, today)
     if 0 < done < base.waves and not abandon:
         raise ConfigError(
