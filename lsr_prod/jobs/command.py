@@ -71,6 +71,7 @@ _MODULES = {
     "watch": "monitoring.watch",
     "page": "page.command",
     "diagnose": "diagnosis.diagnose",
+    "verify": "diagnosis.verify",
 }
 
 

@@ -18,8 +18,8 @@ from lsr_prod.search.explain import explain_document
 from lsr_prod.search.hybrid import WeighedWords, check_words, weigh_words
 from lsr_prod.search.location import LocalIndex, RemoteIndex, locate
 from lsr_prod.search.metrics import Observer
-from lsr_prod.search.open_index import OpenIndex, open_current, open_version
-from lsr_prod.search.open_settings import OpenSettings, check_index, check_settings, check_unknown
+from lsr_prod.search.opening.index import OpenIndex, open_current, open_version
+from lsr_prod.search.opening.settings import OpenSettings, check_index, check_settings, check_unknown
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.query.names import check_names, check_options
 from lsr_prod.search.query.query_text import MAX_QUERY_BYTES, cut_text

@@ -17,7 +17,7 @@ from lsr_prod.search.follower import Follower
 from lsr_prod.search.hybrid import WeighedWords
 from lsr_prod.search.location import locate
 from lsr_prod.search.metrics import Observer
-from lsr_prod.search.open_index import open_current
+from lsr_prod.search.opening.index import open_current
 from lsr_prod.search.query.query_text import MAX_QUERY_BYTES
 from lsr_prod.search.query.request import Hybrid
 from lsr_prod.search.query.sparse_query import SparseQuery

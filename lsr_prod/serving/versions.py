@@ -9,7 +9,7 @@ from pathlib import Path
 from lsr_prod.errors import ArtifactError, PublicationError
 from lsr_prod.formats.publication import Publication
 from lsr_prod.search.location import locate
-from lsr_prod.search.open_index import open_version
+from lsr_prod.search.opening.index import open_version
 from lsr_prod.search.snapshot import Snapshot
 
 __all__ = ["Pin", "Versions", "shards_of_group"]

@@ -129,7 +129,7 @@ def test_ids_that_cannot_be_read_are_an_error_of_the_index_or_of_the_service(mad
     (file,) = index.rglob(DOCUMENTS_FILE)
     whole = file.read_bytes()
     file.write_bytes(b"damaged")
-    with pytest.raises(ArtifactError, match=r"docs\.arrow of shard .* cannot be read"):
+    with pytest.raises(ArtifactError, match=r"docs\.arrow of shard .* is damaged"):
         read_ids(index, shard)
     file.unlink()
     with pytest.raises(ArtifactError, match=r"docs\.arrow"):
@@ -141,7 +141,7 @@ def test_ids_that_cannot_be_read_are_an_error_of_the_index_or_of_the_service(mad
             raise OSError("the connection was lost")
 
     monkeypatch.setattr("lsr_prod.indexing.tombstones.open_shard_file", lambda *_: Broken(whole))
-    with pytest.raises(StorageError, match=r"cannot be read .*; check the service, then run again"):
+    with pytest.raises(StorageError, match=r"cannot be read .*; check the disk or the service, then run again"):
         read_ids(index, shard)
     monkeypatch.setattr("lsr_prod.indexing.tombstones.open_shard_file", lambda *_: index)  # a folder
     with pytest.raises(ArtifactError, match=r"cannot be read .*; publish another version"):

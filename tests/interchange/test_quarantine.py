@@ -19,7 +19,7 @@ def test_quarantine_counts_every_bad_row_and_logs_the_first(tmp_path, caplog):
     rows = pq.read_table(tmp_path / "plan=p" / "wave=0", partitioning=None).to_pylist()
     assert rows[3] == {
         "source": "a.jsonl", "position": 3, "reason": "broken_json", "detail": "détail", "doc_id": None, "raw": "{",
-        "source_file": 7,
+        "source_file": 7, "unread_bytes": None,
     }  # fmt: skip
     assert (len(rows), quarantine.reasons) == (20, {"broken_json": 20})
     assert len(caplog.records) == 5

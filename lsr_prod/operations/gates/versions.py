@@ -15,7 +15,7 @@ from lsr_prod.interchange.runs import Ranking
 from lsr_prod.operations.gates.impacts import ImpactCounts, count_impacts
 from lsr_prod.search import Searcher
 from lsr_prod.search.location import locate
-from lsr_prod.search.open_index import open_version
+from lsr_prod.search.opening.index import open_version
 from lsr_prod.storage import as_store
 from lsr_prod.tables import Table
 

@@ -14,7 +14,7 @@ DIGEST = "0123456789ab" + "c" * 52
 ENCODED: dict[str, Any] = {
     "documents": 1_000_000, "rows_in": 1_000_010, "rows_out": 1_000_000, "quarantined": 10,
     "quarantined_by_reason": {"empty_text": 7, "text_too_long": 3}, "encoded": 1_000_000, "unchanged": 0, "deleted": 0,
-    "clipped": 12, "clipped_share": 1e-7, "max_clipped_share": 0.001,
+    "clipped": 12, "clipped_share": 1e-7, "max_clipped_share": 0.001, "unread_bytes": 0, "unread_share": 0.0,
     "reused_cells": 0, "tokens": 120_000_000, "padding_share": 0.125, "cut_documents": 3, "waves": 4,
     "waves_skipped": 0, "actors": 8, "threads_per_actor": 2, "seconds": 1000.0, "docs_per_s": 1000.0,
     "encode_seconds": 950.0, "busy_share": 0.96, "source_bytes": 10**9, "table_bytes": 6 * 10**8,

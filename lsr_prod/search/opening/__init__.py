@@ -1,0 +1,1 @@
+"""Open an index: its settings, and the version that answers."""
