@@ -52,8 +52,8 @@ def encode_corpus(deployment: Deployment, *, abandon: str | None = None, checked
     """Encode the corpus of ``source`` into the sparse table of ``encode``.
 
     A run resumes an interrupted one. It does nothing if the table is complete, and if the corpus has changed since, it
-    makes an increment that encodes only new documents. If files were renamed into another order since an interrupted
-    run began, an increment follows the resumed plan.
+    makes an increment that encodes only new documents. If files are listed in another order than when an
+    interrupted run began, an increment follows the resumed plan.
 
     Args:
         deployment: sections ``source``, ``encode``, ``gates`` (the share of clipped weights), ``ray`` and ``storage``.
@@ -79,7 +79,7 @@ def encode_corpus(deployment: Deployment, *, abandon: str | None = None, checked
         resumed = 0 < summary.waves_skipped < summary.waves
         if not resumed or work.listed is None or has_order_of(work.plan, work.listed):
             return summary
-        log.info("files were renamed since the plan began", extra={"fields": {"plan": work.plan.digest}})
+        log.info("files have another order than in the plan", extra={"fields": {"plan": work.plan.digest}})
         return _encode(_prepare(deployment, None, session))
 
 

@@ -1,7 +1,7 @@
 """Find files that an increment reads again, because a quarantined duplicate of theirs becomes the document of its id.
 
-That happens when the file of the document was removed or changed, and when files that were renamed are listed in
-another order. Files without such a row are not read again.
+That happens when the file of the document was removed or changed, and when the files are listed in another order. Files
+without such a row are not read again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -16,13 +16,11 @@ or some is, 2 bad usage or bad configuration.
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.jobs.terminal.shell import CommandParser, exit_code, location
-from lsr_prod.visible import json_line, visible
 
 if TYPE_CHECKING:
     from lsr_prod.operations.audit import Audit
@@ -50,7 +48,8 @@ def _verify(argv: Sequence[str]) -> int:
     if not given.config:
         raise ConfigError("--config", "no deployment is given", "give the YAML file that encodes the table")
     from lsr_prod.config import load_deployment
-    from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
+    from lsr_prod.jobs.terminal.log import log_to_stderr
+    from lsr_prod.jobs.terminal.output import print_result
     from lsr_prod.operations.audit.deployment import figures, problems, verify_deployment
 
     log_to_stderr()
@@ -69,20 +68,21 @@ def _verify(argv: Sequence[str]) -> int:
 
 
 def _print(found: "Audit", max_clipped_share: float | None, *, as_json: bool) -> None:
+    from lsr_prod.jobs.terminal.output import print_json, say
     from lsr_prod.jobs.terminal.tables import print_columns, print_table
     from lsr_prod.operations.audit.deployment import figures, problems, remarks
 
     rows = [(name, one.doc_id, one.place) for name, examples in found.examples.items() for one in examples]
     if as_json:
         for name, doc_id, place in rows:
-            sys.stdout.write(f"{json_line({'finding': name, 'id': doc_id, 'place': place})}\n")
+            print_json({"finding": name, "id": doc_id, "place": place})
         return
     print_table("lsr-prod verify", figures(found))
     shown = [row for row in rows if row[0] in problems(found, max_clipped_share)]
     if shown:
-        print_columns("examples", ("finding", "id", "place"), [tuple(map(visible, row)) for row in shown])
+        print_columns("examples", ("finding", "id", "place"), shown)
     for sentence in remarks(found, max_clipped_share):
-        sys.stdout.write(f"{sentence}\n")
+        say(sentence)
 
 
 def _count(text: str) -> int:

@@ -88,12 +88,11 @@ def test_duplicate_of_a_row_that_the_model_failed_on_returns(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("rule", ["first", "last"])
-def test_renamed_file_changes_the_document_of_an_id(tmp_path: Path, rule: Rule) -> None:
-    source = write(tmp_path / "corpus", {"01": "ab", "02": "bc", "03": "d"})
-    encode(source, tmp_path / "table", rule)
-    (source / "01.jsonl").rename(source / "04.jsonl")
-    encode(source, tmp_path / "table", rule)
-    encode(source, tmp_path / "full", rule)
+def test_new_order_of_folders_changes_the_document_of_an_id(tmp_path: Path, rule: Rule) -> None:
+    one, two = write(tmp_path / "1", {"a": "ab"}), write(tmp_path / "2", {"b": "bc"})
+    for table, folders in (("table", (one, two)), ("table", (two, one)), ("full", (two, one))):
+        job = Job(tuple(map(str, folders)), str(tmp_path / table), "parquet", {}, 2, on_duplicate=rule)
+        run_attempt(job, lambda _phase: nullcontext(), PoisonEncoder())
     assert documents(tmp_path / "table") == documents(tmp_path / "full")
 
 
