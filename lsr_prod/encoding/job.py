@@ -76,8 +76,8 @@ def encode_corpus(deployment: Deployment, *, abandon: str | None = None, checked
         work = checked or _prepare(deployment, abandon, session)
         session.enter_context(ray_session(deployment.ray))
         summary = _encode(work)
-        resumed = 0 < summary.waves_skipped < summary.waves
-        if not resumed or work.listed is None or has_order_of(work.plan, work.listed):
+        was_finished = summary.waves_skipped == summary.waves
+        if was_finished or work.listed is None or has_order_of(work.plan, work.listed):
             return summary
         log.info("files have another order than in the plan", extra={"fields": {"plan": work.plan.digest}})
         return _encode(_prepare(deployment, None, session))

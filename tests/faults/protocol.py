@@ -104,7 +104,7 @@ def run_attempt(job: Job, phase: Phase, encoder: TextEncoder, *, abandon: bool =
     ahead = plan.base is not None or job.on_duplicate != "last"
     results: dict[int, WaveResult] = {}
     wave, tries = waves_done(_open(table), plan.digest), 0
-    resumed = 0 < wave < plan.waves
+    was_finished = wave == plan.waves
     while wave < plan.waves:
         for later in range(wave, min(wave + (_AHEAD if ahead else 0) + 1, plan.waves)):
             if later not in results:
@@ -122,7 +122,7 @@ def run_attempt(job: Job, phase: Phase, encoder: TextEncoder, *, abandon: bool =
         with phase("after-commit"):
             _open(table)
         wave, tries = wave + 1, 0
-    if resumed and not has_order_of(plan, list_files(resolve_source(source, {}))):
+    if not was_finished and not has_order_of(plan, list_files(resolve_source(source, {}))):
         committed += run_attempt(job, phase, encoder)
     return committed
 

@@ -133,7 +133,7 @@ def newest_plan(table: Store, root: str, waves_done: Callable[[str], int]) -> st
 def has_order_of(plan: Plan, listed: pa.Table) -> bool:
     """Return whether a plan has the files of the corpus in their current order.
 
-    A plan with committed waves is resumed with the order that it began with; the next plan follows a new order.
+    An unfinished plan is resumed with the order that it began with; the next plan follows a new order.
 
     Args:
         plan: with the files of the corpus.
@@ -182,10 +182,9 @@ def plan_increment(
     new = file_keys(today)
     added, gone = _beyond(new, planned), _beyond(planned, new) & ~np.isin(planned, new)
     unchanged = not added.any() and not gone.any() and not abandon
-    same_order = np.array_equal(planned, new)
-    if unchanged and finished and same_order:
+    if unchanged and finished and np.array_equal(planned, new):
         return base
-    if unchanged and not finished and (done or (same_order and _same_waves(base, encode))):
+    if unchanged and not finished and (done or (len(planned) == len(new) and _same_waves(base, encode))):
         return _relocated(base, planned, new, today)
     if 0 < done < base.waves and not abandon:
         raise ConfigError(

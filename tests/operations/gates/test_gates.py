@@ -237,13 +237,13 @@ def test_refused_version_is_kept_with_its_report_and_can_be_forced(indexes):
     folder, good, bad = indexes
     assert current_publication(folder).version == good.sha
     deployment = settings(folder, max_empty_share=0.05)
-    with pytest.raises(PublicationError, match=r"is refused by 2 of 10 gates \(documents: 9 documents in place of 20"):
+    with pytest.raises(PublicationError, match=r"is refused by 2 of 11 gates \(documents: 9 documents in place of 20"):
         publish(folder, bad.sha, inspect=Gatekeeper(deployment))
     assert current_publication(folder).version == good.sha
     assert read_version(folder, bad.sha) == bad
     (report,) = [read_report(Store(str(folder)), path.stem) for path in (folder / "reports").iterdir()]
     assert [result.gate for result in report.refused] == ["documents", "empty"]
-    with pytest.raises(PublicationError, match=r"is refused by 1 of 10 gates \(empty"):
+    with pytest.raises(PublicationError, match=r"is refused by 1 of 11 gates \(empty"):
         publish(folder, bad.sha, inspect=Gatekeeper(deployment, ["documents"], "the source was divided"))
     publication = publish(folder, bad.sha, inspect=Gatekeeper(deployment, ["documents", "empty"], "as planned"))
     assert [(one.gate, one.reason) for one in publication.forced] == [
