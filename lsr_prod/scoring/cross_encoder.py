@@ -110,7 +110,7 @@ def _label(outputs: int, label: int | None, folder: Path, field: str) -> int:
 
 def _check_folder(folder: Path, field: str) -> dict[str, Any]:
     """Refuse a sentence-transformers folder of another kind; return the settings of its transformer, {} without any."""
-    modules = [str(module["type"]).rsplit(".", 1)[-1] for module in read_json(folder, "modules.json")]
+    modules = [str(module["type"]).rsplit(".", 1)[-1] for module in read_json(folder, "modules.json", list)]
     transformer: dict[str, Any] = read_json(folder, "sentence_bert_config.json")
     task = transformer.get("transformer_task", "sequence-classification")
     if modules not in ([], ["Transformer"]) or (modules and task != "sequence-classification"):

@@ -143,7 +143,7 @@ def read_form(folder: Path, settings: TeacherModelSettings, *, field: str) -> De
 
 
 def _stored_form(folder: Path, field: str) -> DenseForm:
-    modules = read_json(folder, "modules.json")
+    modules = read_json(folder, "modules.json", list)
     kinds = [str(module["type"]).rsplit(".", 1)[-1] for module in modules]
     paths = [str(module["path"]) for module in modules]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
