@@ -143,7 +143,7 @@ def test_ids_that_cannot_be_read_are_an_error_of_the_index_or_of_the_service(mad
     monkeypatch.setattr("lsr_prod.indexing.tombstones.open_shard_file", lambda *_: Broken(whole))
     with pytest.raises(StorageError, match=r"cannot be read .*; check the disk or the service, then run again"):
         read_ids(index, shard)
-    monkeypatch.setattr("lsr_prod.indexing.tombstones.open_shard_file", lambda *_: index)  # a folder
+    monkeypatch.setattr("lsr_prod.indexing.tombstones.open_shard_file", lambda *_: io.BytesIO(b"no Arrow file"))
     with pytest.raises(ArtifactError, match=r"cannot be read .*; publish another version"):
         read_ids(index, shard)
 
