@@ -8,19 +8,14 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.encoding import encode_corpus
-from lsr_prod.encoding.commit.committer import Committer
-from lsr_prod.encoding.results import WaveResult
 from lsr_prod.encoding.summary import EncodeSummary, document_count
 from lsr_prod.errors import QuarantineOverflowError, SourceError
 from lsr_prod.storage import Store
 from lsr_prod.tables import open_table
+from tests.encoding.test_given_up_plans import power_failure_after_one_wave
 from tests.encoding.test_incremental_encode import deployment
 
 pytestmark = pytest.mark.usefixtures("ray_local")
-
-
-class PowerFailureError(Exception):
-    """Ends a run between two waves."""
 
 
 def run(bundle: Path, tmp_path: Path, **settings: object) -> EncodeSummary:
@@ -115,17 +110,8 @@ def test_resumed_plans_count_the_unread_bytes_of_committed_waves(
     run(tiny_bundle, tmp_path, **settings)
     (corpus / "b.jsonl").write_bytes(lines(range(300, 600), 1600))
     (corpus / "c.jsonl.gz").write_bytes(gzip.compress(lines(range(600, 800), 1600))[:200_000])
-    commit = Committer.commit
-
-    def limited(self: Committer, result: WaveResult) -> bool:
-        if result.wave == 1:
-            raise PowerFailureError
-        return commit(self, result)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Committer, "commit", limited)
-        with pytest.raises(PowerFailureError):
-            run(tiny_bundle, tmp_path, **settings)
+    with power_failure_after_one_wave(monkeypatch):
+        run(tiny_bundle, tmp_path, **settings)
     summary = run(tiny_bundle, tmp_path, **settings)
     assert summary.waves_skipped == 1
     assert summary.unread_bytes > 0

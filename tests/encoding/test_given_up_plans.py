@@ -2,6 +2,8 @@
 
 import json
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -42,10 +44,9 @@ def run(bundle: Path, table: Path, corpus: Path, abandon: str | None = None, fra
     return encode_corpus(given, abandon=abandon)
 
 
-def interrupted_run(
-    monkeypatch: pytest.MonkeyPatch, bundle: Path, table: Path, corpus: Path, abandon: str | None = None
-) -> None:
-    """Run until one wave is committed."""
+@contextmanager
+def power_failure_after_one_wave(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """End the run in this context before it commits its second wave."""
     commit = Committer.commit
 
     def limited(self: Committer, result: WaveResult) -> bool:
@@ -56,7 +57,15 @@ def interrupted_run(
     with monkeypatch.context() as patch:
         patch.setattr(Committer, "commit", limited)
         with pytest.raises(PowerFailureError):
-            run(bundle, table, corpus, abandon)
+            yield
+
+
+def interrupted_run(
+    monkeypatch: pytest.MonkeyPatch, bundle: Path, table: Path, corpus: Path, abandon: str | None = None
+) -> None:
+    """Run until one wave is committed."""
+    with power_failure_after_one_wave(monkeypatch):
+        run(bundle, table, corpus, abandon)
 
 
 def test_abandoned_plans_end_equal_to_full_encode(

@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.encoding import encode_corpus
-from lsr_prod.encoding.commit.committer import Committer, waves_done
+from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.plans.increment import newest_plan
-from lsr_prod.encoding.results import WaveResult
 from lsr_prod.encoding.summary import EncodeSummary
 from lsr_prod.encoding.table import PLAN_PROPERTY
 from lsr_prod.storage import Store
 from lsr_prod.tables import open_table
-from tests.encoding.test_given_up_plans import PowerFailureError, interrupted_run, run, write
+from tests.encoding.test_given_up_plans import interrupted_run, power_failure_after_one_wave, run, write
 from tests.encoding.test_incremental_encode import deployment, rows_of
 
 pytestmark = pytest.mark.usefixtures("ray_local")
@@ -91,17 +90,8 @@ def test_new_order_of_folders_after_an_interrupted_run_decides_which_rows_are_do
         paths = {"paths": [str(folder) for folder in folders]}
         return encode_corpus(deployment(tiny_bundle, tmp_path / table, source=paths, **sizes))
 
-    commit = Committer.commit
-
-    def limited(self: Committer, result: WaveResult) -> bool:
-        if result.wave == 1:
-            raise PowerFailureError
-        return commit(self, result)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Committer, "commit", limited)
-        with pytest.raises(PowerFailureError):
-            encode_folders("table", one, two)
+    with power_failure_after_one_wave(monkeypatch):
+        encode_folders("table", one, two)
     assert encode_folders("table", two, one).base_plan is not None
     encode_folders("full", two, one)
     assert rows_of(tmp_path / "table") == rows_of(tmp_path / "full")
