@@ -1,4 +1,4 @@
-"""What a job writes to stdout and stderr: the only functions of the jobs that do, with every character escaped.
+"""Output of a job on stdout and stderr: the only functions of the jobs that do, with every character escaped.
 
 Tables have their own module; the log has its own, too. Both escape with the same function.
 """

@@ -1,4 +1,4 @@
-"""What an audit compares: the source as it is listed now, a version of the table, and a version of the index."""
+"""Scope of an audit: the source as it is listed now, a version of the table, and a version of the index."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -40,7 +40,7 @@ class IndexScope:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What an audit compares.
+    """Source, table and index version of an audit.
 
     Attributes:
         source: the section ``source``.
