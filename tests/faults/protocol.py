@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.config import EncodeSettings, SourceSettings
-from lsr_prod.corpus.filelist import list_files
+from lsr_prod.corpus.filelist import iterate_files, list_files
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.rows import row_schema
 from lsr_prod.corpus.sources import resolve_source
@@ -99,7 +99,8 @@ def run_attempt(job: Job, phase: Phase, encoder: TextEncoder, *, abandon: bool =
     source = SourceSettings(paths=list(job.paths), text_fields=["text"], stored_fields=list(job.stored_fields))
     table = job.stores[0]
     with phase("plan"):
-        plan, properties, committer = _begin(job, source, abandon)
+        listed = list_files(resolve_source(source, {}))
+        plan, properties, committer = _begin(job, source, listed, abandon)
     committed, rows = 0, _Rows(plan, source)
     ahead = plan.base is not None or job.on_duplicate != "last"
     results: dict[int, WaveResult] = {}
@@ -122,12 +123,14 @@ def run_attempt(job: Job, phase: Phase, encoder: TextEncoder, *, abandon: bool =
         with phase("after-commit"):
             _open(table)
         wave, tries = wave + 1, 0
-    if not was_finished and not has_order_of(plan, list_files(resolve_source(source, {}))):
+    if not was_finished and not has_order_of(plan, listed):
         committed += run_attempt(job, phase, encoder)
     return committed
 
 
-def _begin(job: Job, source: SourceSettings, abandon: bool) -> tuple[Plan, TableProperties, Committer]:
+def _begin(
+    job: Job, source: SourceSettings, listed: pa.Table, abandon: bool
+) -> tuple[Plan, TableProperties, Committer]:
     """Run the steps of the driver before the first wave."""
     table, quarantine = job.stores
     settings = EncodeSettings(
@@ -159,7 +162,7 @@ def _begin(job: Job, source: SourceSettings, abandon: bool) -> tuple[Plan, Table
         return 0 if snapshot is None else waves_done(snapshot, digest)
 
     plan = prepare_plan(
-        resolve_source(source, {}),
+        (file for _, file in iterate_files(listed)),
         source,
         settings,
         bundle_digest=wanted.bundle_digest,
