@@ -1,4 +1,4 @@
-"""Connection to Ray, shared settings of Ray Data, tasks, and errors of workers."""
+"""Connection to Ray, tasks, partitions, and errors of workers."""
 
 from lsr_prod.cluster.session import ray_session
 

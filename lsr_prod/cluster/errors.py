@@ -51,11 +51,9 @@ def describe(error: BaseException) -> str:
 
 
 def our_error(error: BaseException | None) -> LsrError | None:
-    """Return the ``LsrError`` that a worker raised, below the wrappers of Ray, Ray Data and Ray Train, or None."""
+    """Return the ``LsrError`` that a worker raised, below the wrappers of Ray and Ray Train, or None."""
     while error is not None:
         if isinstance(error, LsrError) and not isinstance(error, RayError):
-            if error.args and isinstance(error.args[0], str):
-                error.args = (_without_advice(error.args[0]), *error.args[1:])
             return error
         failures = getattr(error, "worker_failures", None)  # of Ray Train: rank -> error
         if isinstance(failures, Mapping):
@@ -78,13 +76,8 @@ def _cause(error: BaseException) -> str:
     inner = error
     while (below := _held(inner)) is not None:
         inner = below
-    text = _COLOR.sub("", f"{type(inner).__name__}: {_without_advice(str(inner))}")
+    text = _COLOR.sub("", f"{type(inner).__name__}: {inner}")
     return without_credentials(" ".join(text.split()))[:_LINE]
-
-
-def _without_advice(message: str) -> str:
-    """Return a message without what Ray Data appends to that of every error, which is about settings of Ray."""
-    return message.partition("\nFailed to ")[0]
 
 
 def _node(error: BaseException) -> str | None:

@@ -1,4 +1,4 @@
-"""Training data is read, validated and tokenized once, by tasks of Ray Data, into a training set named by its digest.
+"""Training data is read, validated and tokenized once, by tasks of Ray, into a training set named by its digest.
 
 Sources are pinned, cut into slices and grouped into parts; the grouping depends on the pins alone. One task writes a
 part and then its receipt, so that an interrupted preparation resumes with the missing parts. The record that names all
@@ -13,18 +13,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import ray
-from ray.exceptions import RayError
 
-from lsr_prod.cluster.data import data_settings
-from lsr_prod.cluster.errors import describe, our_error
 from lsr_prod.cluster.tasks import run_tasks
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.on_nodes import require_source_on_nodes
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.source_file import SourceFile
-from lsr_prod.errors import ConfigError, QuarantineOverflowError, WorkersLostError
+from lsr_prod.errors import ConfigError, QuarantineOverflowError
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, is_remote
@@ -42,7 +38,6 @@ __all__ = ["TrainingSetSummary", "prepare_training_set"]
 
 log = get_log(__name__)
 
-_ATTEMPTS = 4
 _PART_BYTES = 16_000_000  # source bytes of a part, about
 _MOST_PARTS = 256  # about; every part of a set is an open file in every training worker
 
@@ -98,7 +93,7 @@ def prepare_training_set(
         QuarantineOverflowError: more bad rows than ``data.max_bad_fraction`` allows; no set is written.
         SourceError: a file changed while it was read.
         StorageError: the work store fails.
-        WorkersLostError: read tasks, or their machines, failed repeatedly.
+        WorkerError: a task failed, or its machine failed repeatedly; another run resumes with the missing parts.
     """
     if needs_negative and data.kind in ("pairs", "texts"):
         raise ConfigError("data.kind", f"rows of kind {data.kind} have no negatives", "give rows with negatives")
@@ -177,52 +172,15 @@ def _groups(files: list[SourceFile], data: TrainingDataSettings, options: dict[s
 
 def _make_parts(maker: PartMaker, groups: Sequence[Sequence[Slice]]) -> tuple[TrainingPart, ...]:
     """Return every part of the set; parts with a receipt are not made again."""
-    for attempt in range(1, _ATTEMPTS + 1):
-        done = _receipts(maker.store, maker.digest)
-        todo = [number for number in range(len(groups)) if number not in done]
-        fields = {"digest": maker.digest, "parts": len(groups), "missing": len(todo), "attempt": attempt}
-        log.info("preparing training set", extra={"fields": fields})
-        try:
-            done |= _run(maker, {number: groups[number] for number in todo})
-        except RayError as error:
-            if (ours := our_error(error)) is not None:
-                raise ours from error
-            lost = error
-            log.warning("read tasks failed", extra={"fields": {**fields, "error": str(error).strip().split("\n")[-1]}})
-        else:
-            return tuple(done[number] for number in range(len(groups)))
-    raise WorkersLostError(
-        f"tasks that read training data failed {_ATTEMPTS} times, the last time by {describe(lost)}; look into "
-        "Ray's logs, then run the job again: it resumes with the missing parts"
-    ) from lost
-
-
-def _run(maker: PartMaker, groups: dict[int, Sequence[Slice]]) -> dict[int, TrainingPart]:
-    if not groups:
-        return {}
-    items = [
-        {"number": number, "slices": json.dumps([piece.to_json() for piece in pieces])}
-        for number, pieces in groups.items()
-    ]
-    with data_settings():
-        tasks = ray.data.from_items(items, override_num_blocks=len(items))
-        made = tasks.map_batches(_MakeParts(maker), batch_size=1, batch_format="pyarrow")
-        return {int(row["number"]): TrainingPart.from_json(json.loads(row["part"])) for row in made.iter_rows()}
-
-
-@dataclass(frozen=True, slots=True)
-class _MakeParts:
-    """Function of the read tasks: slices of a part -> part."""
-
-    maker: PartMaker
-
-    def __call__(self, tasks: pa.Table) -> pa.Table:
-        numbers: list[int] = tasks["number"].to_pylist()
-        parts = []
-        for number, slices in zip(numbers, tasks["slices"].to_pylist(), strict=True):
-            part = self.maker.make(number, [Slice.from_json(fields) for fields in json.loads(slices)])
-            parts.append(json.dumps(part.to_json()))
-        return pa.table({"number": pa.array(numbers, pa.int64()), "part": pa.array(parts, pa.string())})
+    done = _receipts(maker.store, maker.digest)
+    todo = [number for number in range(len(groups)) if number not in done]
+    fields = {"digest": maker.digest, "parts": len(groups), "missing": len(todo)}
+    log.info("preparing training set", extra={"fields": fields})
+    held = ray.put(maker)
+    calls = [(held, number, groups[number]) for number in todo]
+    made = run_tasks(PartMaker.make, calls, task="reading training data")
+    done |= {todo[call]: part for call, part in made}
+    return tuple(done[number] for number in range(len(groups)))
 
 
 def _key_ranges(store: Store, digest: str, parts: Sequence[TrainingPart]) -> tuple[KeyRange, ...]:

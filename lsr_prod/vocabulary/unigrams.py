@@ -1,27 +1,22 @@
-"""Counting of the most frequent words of a corpus with Ray Data (esplade-pretraining, B.1)."""
+"""Counting of the most frequent words of a corpus by tasks of Ray (esplade-pretraining, B.1)."""
 
-import heapq
-import json
+import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import ray
-from ray.data.context import ShuffleStrategy
-from ray.exceptions import RayError
 from transformers import PreTrainedTokenizerFast
 
-from lsr_prod.cluster.data import data_settings
-from lsr_prod.cluster.errors import describe, our_error
+from lsr_prod.cluster.shuffle import group_by_size, merge, split
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.on_nodes import require_source_on_nodes
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.errors import ConfigError, WorkersLostError
+from lsr_prod.errors import ConfigError
 from lsr_prod.logs import get_log
 from lsr_prod.terms.words import split_normalized, word_normalizer, word_pieces
 from lsr_prod.training_data.records import read_rows
@@ -31,9 +26,8 @@ __all__ = ["WordCount", "count_words"]
 
 log = get_log(__name__)
 
-_GOOD, _BAD = "\x00good", "\x00bad"  # row counts are sent along with word counts; the names cannot be words
-_SUM = "sum(count)"  # name given by Ray Data
 _PARTITIONS = 8  # partitions of the words in the final sum
+_TASK_BYTES = 16_000_000  # of the texts of a task, about
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,103 +61,68 @@ def count_words(
         ConfigError: no word occurs ``min_count`` times, or a node lacks a local file.
         QuarantineOverflowError: more bad rows than ``data.max_bad_fraction`` allows.
         SourceError: a file cannot be read.
-        WorkersLostError: tasks or machines failed repeatedly.
+        WorkerError: a task failed, or its machine failed repeatedly.
     """
     pieces = cut_slices(data, options)
     require_source_on_nodes(dict.fromkeys(piece.file for piece in pieces), field="data.paths")
-    slices = [{"slice": json.dumps(piece.to_json())} for piece in pieces]
-    heap: list[tuple[int, _Reversed]] = []
-    rows = {_GOOD: 0, _BAD: 0}
-    try:
-        # Sums by sorting need no separate processes, whose start takes longer than counting a small corpus.
-        with data_settings(shuffle_strategy=ShuffleStrategy.SORT_SHUFFLE_PULL_BASED):
-            tasks = ray.data.from_items(slices, override_num_blocks=len(slices))
-            parts = tasks.map_batches(_Count(data, tokenizer, options), batch_size=1, batch_format="pyarrow")
-            totals = parts.groupby("word", num_partitions=min(_PARTITIONS, len(slices))).sum("count")
-            spellable = totals.map_batches(_Spellable(tokenizer, min_count), batch_format="pyarrow", batch_size=None)
-            for entry in spellable.iter_rows():
-                word, count = str(entry["word"]), int(entry["count"])
-                if word in rows:
-                    rows[word] = count
-                else:
-                    _keep(heap, word, count, size)
-    except RayError as error:
-        if (ours := our_error(error)) is not None:
-            raise ours from error
-        raise WorkersLostError(
-            f"the tasks that count words failed by {describe(error)}; read Ray's logs, then run the job again"
-        ) from error
-    check_bad_rows(rows[_GOOD], rows[_BAD], data)
-    if not heap:
+    groups = [*group_by_size(pieces, lambda piece: piece.size, _TASK_BYTES)]
+    partitions = min(_PARTITIONS, len(groups))
+    reader = ray.put(_Reader(data, tokenizer, options, partitions))
+    counted = split(_count, [(reader, group) for group in groups], partitions, task="counting words", on_ray=True)
+    good, bad = (sum(rows) for rows in zip(*counted.notes, strict=True))
+    check_bad_rows(good, bad, data)
+    shared = (tokenizer, min_count, size)
+    parts = [*merge(_most_frequent, shared, counted, partitions, task="adding counts of words", on_ray=True)]
+    found = sorted((entry for part in parts for entry in part), key=_rank)[:size]
+    if not found:
         raise ConfigError("min_count", f"no word of the corpus occurs {min_count} times", "give more text, or lower it")
-    found = [WordCount(entry.word, count) for count, entry in sorted(heap, reverse=True)]
-    log.info("words counted", extra={"fields": {"texts": rows[_GOOD], "words": len(found), "least": found[-1].count}})
+    fields = {"texts": good, "words": len(found), "least": found[-1].count}
+    log.info("words counted", extra={"fields": fields})
     return found
 
 
-class _Reversed:
-    """A word with reversed alphabetical order, for a heap that drops the smallest entry."""
-
-    __slots__ = ("word",)
-
-    def __init__(self, word: str) -> None:
-        self.word = word
-
-    def __lt__(self, other: "_Reversed") -> bool:
-        return self.word > other.word
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Reversed) and self.word == other.word
-
-    def __hash__(self) -> int:
-        return hash(self.word)
-
-
-def _keep(heap: list[tuple[int, _Reversed]], word: str, count: int, size: int) -> None:
-    entry = (count, _Reversed(word))
-    if len(heap) < size:
-        heapq.heappush(heap, entry)
-    elif heap[0] < entry:
-        heapq.heapreplace(heap, entry)
+def _rank(entry: WordCount) -> tuple[int, str]:
+    return -entry.count, entry.word
 
 
 @dataclass(frozen=True, slots=True)
-class _Count:
-    """Function of the read tasks: counts the words of slices."""
+class _Reader:
+    """What every task needs that reads texts."""
 
     data: TrainingDataSettings
     tokenizer: PreTrainedTokenizerFast
     options: dict[str, str]
-
-    def __call__(self, tasks: pa.Table) -> pa.Table:
-        counts: Counter[str] = Counter()
-        normalizer = word_normalizer(self.tokenizer.backend_tokenizer)
-        for fields in tasks["slice"].to_pylist():
-            for text in self._texts(Slice.from_json(json.loads(fields)), counts):
-                counts.update(split_normalized(text, normalizer))
-        return pa.table({"word": pa.array(counts, pa.string()), "count": pa.array(counts.values(), pa.int64())})
-
-    def _texts(self, piece: Slice, counts: Counter[str]) -> Iterator[str]:
-        for _, row in read_rows(piece, self.data, self.options, needs_negative=False):
-            counts[_BAD if isinstance(row, BadRow) else _GOOD] += 1
-            if not isinstance(row, BadRow):
-                yield row.documents[0]
+    partitions: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Spellable:
-    """Function of the tasks after the sums: keeps words that are frequent enough and have no unknown sub-token."""
+def _count(reader: _Reader, pieces: Sequence[Slice]) -> tuple[list[pa.Table], tuple[int, int]]:
+    """Return the counts of words (word, count) by partition, and the numbers of good and bad rows."""
+    counts: Counter[str] = Counter()
+    rows = Counter[bool]()
+    normalizer = word_normalizer(reader.tokenizer.backend_tokenizer)
+    for text in (text for piece in pieces for text in _texts(reader, piece, rows)):
+        counts.update(split_normalized(text, normalizer))
+    table = pa.table({"word": pa.array(counts, pa.string()), "count": pa.array(counts.values(), pa.int64())})
+    partition = pa.array(
+        (zlib.crc32(word.encode()) % reader.partitions for word in counts), pa.int32(), size=len(counts)
+    )
+    parts = [table.filter(pc.equal(partition, number)) for number in range(reader.partitions)]
+    return parts, (rows[True], rows[False])
 
-    tokenizer: PreTrainedTokenizerFast
-    min_count: int
 
-    def __call__(self, totals: pa.Table) -> pa.Table:
-        words: list[Any] = totals["word"].to_pylist()
-        known = np.array([word in (_GOOD, _BAD) for word in words], dtype=bool)
-        frequent = known | (totals[_SUM].to_numpy() >= self.min_count)
-        totals, known = totals.filter(pa.array(frequent)), known[frequent]
-        unknown = self.tokenizer.unk_token_id
-        pieces = word_pieces(totals["word"].to_pylist(), self.tokenizer)
-        spellable = np.array([bool(ids) and unknown not in ids for ids in pieces], dtype=bool)
-        kept = totals.filter(pa.array(known | spellable))
-        return pa.table({"word": kept["word"], "count": pc.cast(kept[_SUM], pa.int64())})
+def _texts(reader: _Reader, piece: Slice, rows: Counter[bool]) -> Iterator[str]:
+    for _, row in read_rows(piece, reader.data, reader.options, needs_negative=False):
+        rows[not isinstance(row, BadRow)] += 1
+        if not isinstance(row, BadRow):
+            yield row.documents[0]
+
+
+def _most_frequent(tokenizer: PreTrainedTokenizerFast, min_count: int, size: int, *parts: pa.Table) -> list[WordCount]:
+    """Return the most frequent words of a partition that occur often enough and have no unknown sub-token."""
+    totals = pa.concat_tables(parts).group_by("word").aggregate([("count", "sum")])
+    totals = totals.filter(pc.greater_equal(totals["count_sum"], min_count))
+    pieces = word_pieces(totals["word"].to_pylist(), tokenizer)
+    spellable = np.array([bool(ids) and tokenizer.unk_token_id not in ids for ids in pieces], dtype=bool)
+    kept = totals.filter(pa.array(spellable))
+    words = map(WordCount, kept["word"].to_pylist(), kept["count_sum"].to_pylist())
+    return sorted(words, key=_rank)[:size]

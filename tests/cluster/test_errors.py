@@ -7,14 +7,11 @@ import threading
 import time
 from typing import Any
 
-import pyarrow as pa
 import pytest
 import ray
-from ray.data import ActorPoolStrategy
 from ray.exceptions import RayTaskError
 from ray.train import ControllerError, WorkerGroupError
 
-from lsr_prod.cluster.data import data_settings
 from lsr_prod.cluster.errors import describe, our_error, worker_errors
 from lsr_prod.cluster.tasks import run_tasks
 from lsr_prod.errors import (
@@ -135,27 +132,6 @@ def test_timeout_of_ray_is_a_worker_error(ray_local: None) -> None:
     sleep: Any = ray.remote(num_cpus=0)(_fail_or_sleep)
     with pytest.raises(WorkerError, match="a test failed: GetTimeoutError"), worker_errors("a test"):
         ray.get(sleep.remote(5), timeout=0.01)
-
-
-class _BrokenReader:
-    def __init__(self, when: str) -> None:
-        self._when = when
-        if when == "constructor":
-            raise SourceError("the file is gone")
-
-    def __call__(self, _: pa.Table) -> pa.Table:
-        raise SourceError("the file is gone")
-
-
-@pytest.mark.parametrize("when", ["call", "constructor"])
-def test_error_of_a_dataset_is_found_below_its_wrappers(ray_local: None, when: str) -> None:
-    with pytest.raises(SourceError, match=r"^the file is gone$"), worker_errors("reading"), data_settings():
-        ray.data.range(1).map_batches(
-            _BrokenReader if when == "constructor" else _BrokenReader(when),
-            fn_constructor_args=(when,) if when == "constructor" else None,
-            compute=ActorPoolStrategy(size=1) if when == "constructor" else None,
-            batch_format="pyarrow",
-        ).materialize()
 
 
 def test_deliberate_error_is_found_below_other_errors() -> None:

@@ -6,7 +6,6 @@ from collections import defaultdict
 from pathlib import Path
 
 import ray
-from ray.data import DataContext, Dataset
 
 PACKAGE = Path(__file__).parents[2] / "lsr_prod"
 
@@ -113,11 +112,3 @@ def test_environment_variables_that_we_set_are_read_by_ray():
     assert train_constants.COLLECTIVE_TIMEOUT_S_ENV_VAR == "RAY_TRAIN_COLLECTIVE_TIMEOUT_S"
     assert train_constants.HEALTH_CHECK_INTERVAL_S_ENV_VAR == "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"
     assert serve_constants.RAY_SERVE_USE_GRPC_BY_DEFAULT is False
-
-
-def test_settings_of_ray_data_that_we_change_exist():
-    context = DataContext.get_current()
-    names = ("enable_progress_bars", "print_on_execution_start", "max_errored_blocks", "target_max_block_size")
-    assert all(hasattr(context, name) for name in names)
-    assert list(inspect.signature(Dataset.to_arrow_refs).parameters) == ["self"]
-    assert "keys" in inspect.signature(Dataset.repartition).parameters
