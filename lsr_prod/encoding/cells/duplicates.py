@@ -50,7 +50,7 @@ class SourceOrder:
             new: int32, numbers of the files of the new rows.
             committed: int64, keys of the files of the committed rows.
         """
-        if self.rule == "error" or not len(committed):
+        if self.rule == "error":
             return pa.array(np.zeros(len(committed), np.bool_))
         if self.files is None:
             return pa.array(np.full(len(committed), self.rule == "last"))

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -20,8 +21,9 @@ from lsr_prod.encoding.cells.lookup import WaveTask, look_up_cells
 from lsr_prod.encoding.cells.row_counts import ROW_COUNT
 from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
-from lsr_prod.encoding.results import CellResult, WaveResult
+from lsr_prod.encoding.results import CellOutput, CellResult, WaveResult
 from lsr_prod.encoding.table import committed_files
+from lsr_prod.errors import CommitError
 from lsr_prod.formats.table import bucket_of, cell_of, content_hash, content_keys
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, read_all_rows
@@ -110,6 +112,52 @@ def test_committed_ids_are_duplicates(tmp_path: Path):
     result = encode_only(second, rows(("a", "other", 2), ("c", "three", 2)))
     assert list(documents(second.table, result)) == ["c"]
     assert (result.reasons, result.deletions) == ({"duplicate_id": 1}, ())
+
+
+def test_text_that_did_not_change_keeps_its_vector(tmp_path: Path):
+    first = task(tmp_path)
+    before = encode_only(first, rows(("a", "one", 1), ("b", "two", 1)))
+    second = task(tmp_path, before.parts, frozenset({1}))
+    result = encode_only(second, rows(("a", "one", 2), ("b", "other", 2)))
+    found = documents(second.table, result)
+    assert {name: (row["terms"], row["source_file"]) for name, row in found.items()} == {
+        "a": ([term_of("one")], 2),
+        "b": ([term_of("other")], 2),
+    }
+    assert (result.encoded, result.superseded, result.deleted) == (1, 2, 0)
+
+
+def test_outputs_that_are_not_committed_yet_are_known(tmp_path: Path):
+    wave = task(tmp_path)
+    before = encode_only(wave, rows(("a", "one", 1)))
+    follows = {0: (CellOutput(0, tuple(part.path for part in before.parts), None),)}
+    (found,) = look_up_cells(wave, rows(("a", "other", 2), ("b", "two", 2)), follows)
+    assert prepare_cell(wave, found).duplicates["doc_id"].to_pylist() == ["a"]
+
+
+def test_part_that_vanished_before_its_commit_asks_for_another_run(tmp_path: Path):
+    wave = task(tmp_path)
+    before = encode_only(wave, rows(("a", "one", 1)))
+    (part,) = before.parts
+    (Path(wave.table.uri) / part.path).unlink()
+    with pytest.raises(CommitError, match=r"was deleted or is damaged \(FileNotFoundError\); run the job again"):
+        look_up_cells(
+            wave, rows(("a", "other", 2)), {0: (CellOutput(0, tuple(part.path for part in before.parts), None),)}
+        )
+
+
+def test_clipped_weights_and_unread_bytes_are_counted(tmp_path: Path):
+    wave = task(tmp_path)
+    table = rows(("a", "one", 1), ("b", "two", 1), bad=2)
+    unread = [None, None, 5, 7, None]
+    at = table.schema.get_field_index("unread_bytes")
+    table = table.set_column(at, table.schema.field(at), pa.array(unread, table.schema.field(at).type))
+    (found,) = look_up_cells(wave, table)
+    cell = prepare_cell(wave, found)
+    vectors, failures = encode(cell.texts())
+    result = write_cell(wave, cell, replace(vectors, weights=np.array([9.0, 0.5], np.float32)), failures)
+    assert (result.unread_bytes, result.clipped, result.weights) == (12, 1, 2)
+    assert encode_only(wave, rows(("c", "three", 1))).unread_bytes == 0
 
 
 def test_cell_without_rows_writes_nothing(tmp_path: Path):
