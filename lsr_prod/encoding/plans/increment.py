@@ -182,8 +182,6 @@ def plan_increment(
     new = file_keys(today)
     added, gone = _beyond(new, planned), _beyond(planned, new) & ~np.isin(planned, new)
     unchanged = not added.any() and not gone.any() and not abandon
-    if unchanged and finished and np.array_equal(planned, new):
-        return base
     if unchanged and not finished and (done or (len(planned) == len(new) and _same_waves(base, encode))):
         return _relocated(base, planned, new, today)
     if 0 < done < base.waves and not abandon:
@@ -195,7 +193,7 @@ def plan_increment(
             f"lsr-prod encode --abandon {base.digest[:12]}",
         )
     listed = _with_states(base, done, today, new, returning)
-    if unchanged and finished and (listed["state"].to_numpy() == KEPT).all():
+    if finished and (listed["state"].to_numpy() == KEPT).all():
         return base
     waves = None if finished else done
     sizes = choose_sizes(bytes_to_read(listed), actors(), encode, buckets=int(base.header.encode["buckets"]))

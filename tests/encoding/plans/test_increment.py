@@ -208,6 +208,9 @@ def test_source_that_changed_before_the_newest_plan_is_finished_is_refused(tmp_p
     root = first_saved(table, "ab", size=MEGABYTE)
     with pytest.raises(ConfigError, match=r"1 files are new and 1 are gone .* run with the former source") as refused:
         prepare(table, files_of("bc", size=MEGABYTE), root, done={root.digest: 1})
+    for names, changes in (("abc", "1 files are new and 0 are gone"), ("a", "0 files are new and 1 are gone")):
+        with pytest.raises(ConfigError, match=changes):
+            prepare(table, files_of(names, size=MEGABYTE), root, done={root.digest: 1})
     assert refused.value.field == "source.paths"
     assert f"--abandon {root.digest[:12]}" in str(refused.value)
     twice = first_saved(table, "aab", size=MEGABYTE)
