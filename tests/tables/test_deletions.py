@@ -109,6 +109,30 @@ def test_checkpoint_follows_a_commit_with_deletions(tmp_path: Path, monkeypatch:
     assert deleted(reopen(store)) == {path: [0, 1, 2]}
 
 
+def test_older_version_than_the_checkpoint_is_read_from_its_commits(tmp_path: Path):
+    store = Store(str(tmp_path))
+    path = add(make(store, "delta"), "abcd")
+    delete(reopen(store), path, [0])
+    delete(reopen(store), path, [0, 1], version=1)
+    DeltaTable(store.location).create_checkpoint()
+    (tmp_path / "_delta_log" / "stray.checkpoint.parquet").touch()
+    assert deleted(reopen(store, 2)) == {path: [0]}
+    assert deleted(reopen(store)) == {path: [0, 1]}
+
+
+def test_checkpoint_without_vectors_has_none_and_a_damaged_one_is_an_error(tmp_path: Path):
+    store = Store(str(tmp_path))
+    path = add(make(store, "delta"), "abcd")
+    delete(reopen(store), path, [3])
+    saved = tmp_path / "_delta_log" / f"{1:020d}.checkpoint.parquet"
+    pq.write_table(pa.table({"add": [{"path": path, "size": 1}]}), saved)
+    assert delta_deletions.deletion_vectors(store, 1) == {}
+    assert [*delta_deletions.deletion_vectors(store, 2)] == [path]
+    saved.write_bytes(b"PAR1 and no more")
+    with pytest.raises(ArtifactError, match=r"checkpoint\.parquet is damaged \(.*\); delete it"):
+        delta_deletions.deletion_vectors(store, 2)
+
+
 def test_vector_of_a_file_that_delta_rs_does_not_list_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     store = Store(str(tmp_path))
     path = add(make(store, "delta"), "abcd")
@@ -141,6 +165,23 @@ def test_table_without_deletions_keeps_its_format(tmp_path: Path, monkeypatch: p
     assert DeltaTable(other.location).protocol().min_reader_version == 1
     delete(reopen(other), path, [1])
     assert DeltaTable(other.location).protocol().reader_features == ["deletionVectors"]
+
+
+def test_named_features_of_a_table_are_kept(tmp_path: Path):
+    store = Store(str(tmp_path))
+    make(store, "delta")
+    log = tmp_path / "_delta_log" / f"{0:020d}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    for action in actions:
+        if "protocol" in action:
+            action["protocol"] = {"minReaderVersion": 3, "minWriterVersion": 7}
+            action["protocol"] |= {"readerFeatures": ["timestampNtz"], "writerFeatures": ["timestampNtz", "appendOnly"]}
+    log.write_text("".join(json.dumps(action) + "\n" for action in actions))
+    path = add(reopen(store), "abcd")
+    delete(reopen(store), path, [1])
+    protocol = DeltaTable(store.location).protocol()
+    assert {*protocol.reader_features} == {"timestampNtz", "deletionVectors"}
+    assert {*protocol.writer_features} == {"timestampNtz", "appendOnly", "deletionVectors"}
 
 
 def test_checkpoint_of_a_later_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

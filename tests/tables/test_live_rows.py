@@ -11,7 +11,7 @@ import pytest
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
 from lsr_prod.tables import Sink, TableFile, live_batches, read_all_rows, read_part
-from lsr_prod.tables.deletion_vector import deleted_rows, save_vectors
+from lsr_prod.tables.deletion_vector import DeletionVector, deleted_rows, save_vectors
 from lsr_prod.tables.file_table import total, total_live_rows, vector_files
 from lsr_prod.tables.live_rows import deleted_batches
 from tests.tables.deletions import delete_ids
@@ -81,7 +81,10 @@ def test_file_of_vectors_is_listed_once(folder: Store, sink: Sink):
 
 
 def test_file_without_a_row_count_has_no_number_of_live_rows():
+    vector = DeletionVector("u", "x", 1, 1, 3)
     assert TableFile("a", 1, None, {}).live_rows is None
+    assert TableFile("a", 1, None, {}, vector).live_rows is None
+    assert (TableFile("a", 1, 4, {}).live_rows, TableFile("a", 1, 4, {}, vector).live_rows) == (4, 1)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Contract of both sinks."""
 
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -7,10 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset
 import pytest
+from deltalake import DeltaTable
 
 from lsr_prod.errors import ArtifactError, CommitError, StorageError, TableConflictError
 from lsr_prod.storage import Store
-from lsr_prod.tables import Part, Sink, Table, create_table, open_table, write_part
+from lsr_prod.tables import Part, Sink, Table, create_table, delta, open_table, write_part
 from lsr_prod.tables.delta import create_delta
 from lsr_prod.tables.parquet import create_parquet
 
@@ -59,6 +61,13 @@ def test_create_table_stores_sink_partitions_properties_and_schema(store: Store,
     assert made.schema.equals(SCHEMA)
     other = create_table(store, sink, SCHEMA, ["bucket"], {"lsr_prod.a": "2"})
     assert (other.version, other.properties["lsr_prod.a"]) == (0, "1")
+
+
+def test_existing_table_keeps_its_own_sink(tmp_path: Path, sink: Sink):
+    store = Store(str(tmp_path))
+    make(store, sink)
+    other = "delta" if sink == "parquet" else "parquet"
+    assert create_table(store, other, SCHEMA, ["bucket"], {}).sink == sink
 
 
 def test_concurrent_creators_get_one_table(store: Store, sink: Sink):
@@ -182,6 +191,36 @@ def test_open_table_reports_an_unreadable_delta_log(tmp_path: Path):
     (tmp_path / "_delta_log" / f"{0:020d}.json").write_text("no json")
     with pytest.raises(StorageError, match="cannot be opened as a Delta table"):
         open_table(Store(str(tmp_path)))
+
+
+def test_commit_to_a_log_that_became_a_file_is_a_storage_error(tmp_path: Path):
+    store = Store(str(tmp_path))
+    table = make(store, "delta")
+    added = part(store, "a")
+    shutil.rmtree(tmp_path / "_delta_log")
+    (tmp_path / "_delta_log").write_text("")
+    with pytest.raises(StorageError, match="cannot be committed to"):
+        table.commit([added], [], app="p", version=0, epoch=1)
+
+
+@pytest.mark.parametrize("kind", ["remote", "other"])
+def test_only_errors_of_stores_become_storage_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str):
+    raised = type("PanicException", (BaseException,), {})() if kind == "remote" else KeyError("name")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise raised
+
+    make(Store(str(tmp_path)), "delta")
+    monkeypatch.setattr(delta, "DeltaTable", refuse)
+    with pytest.raises(StorageError if kind == "remote" else KeyError):
+        open_table(Store(str(tmp_path)))
+
+
+def test_log_lists_commits_without_checkpoints(tmp_path: Path):
+    store = Store(str(tmp_path))
+    make(store, "delta").commit([part(store, "a")], [], app="p", version=0, epoch=1)
+    DeltaTable(store.location).create_checkpoint()
+    assert [entry.version for entry in reopen(store).log()] == [0, 1]
 
 
 def test_commit_changes_properties_for_later_versions_only(store: Store, sink: Sink):
