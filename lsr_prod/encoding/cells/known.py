@@ -72,8 +72,6 @@ class Known:
 
     def has_vector(self, doc_ids: pa.ChunkedArray, hashes: pa.Array) -> pa.Array:
         """Return whether the table has the vector of the same text under the same id; bool [n]."""
-        if not self.superseded.num_rows:
-            return pa.array([False] * len(doc_ids), pa.bool_())
         places = pc.index_in(doc_ids, value_set=self.superseded["doc_id"].combine_chunks())
         before = self.superseded["content_hash"].take(places)
         return pc.fill_null(pc.equal(before, hashes), False)
