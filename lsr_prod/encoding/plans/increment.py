@@ -299,16 +299,13 @@ def _occurrence(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def _relocated(base: Plan, old: npt.NDArray[np.int64], new: npt.NDArray[np.int64], today: pa.Table) -> Plan:
-    """Return ``base`` with the current locations; equal keys are matched in their order."""
-    if len(old) != len(new):
-        raise ConfigError(
-            "source.paths",
-            f"a file that is listed several times is listed another number of times than in plan {base.digest[:12]}, "
-            "of which only some waves are committed",
-            "run with the former source first",
-        )
-    source_row = np.empty(len(old), np.int64)
-    source_row[np.argsort(old, kind="stable")] = np.argsort(new, kind="stable")
+    """Return ``base`` with the current locations.
+
+    Equal keys are matched in their order. If copies of a file are gone, the last one that is left stands for them.
+    """
+    order = np.argsort(new, kind="stable")
+    first, end = (np.searchsorted(new[order], old, side=side) for side in ("left", "right"))
+    source_row = order[np.minimum(first + _occurrence(old), end - 1)]
     # The removed files come last and are never read.
     return replace(base, files=relocate(base.files, today.take(pa.array(source_row))))
 
