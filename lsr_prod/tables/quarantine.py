@@ -162,7 +162,7 @@ def quarantined_by_reason(store: Store, plan: str, waves: int) -> tuple[Counter[
             rows = pq.ParquetFile(data).read(["reason", "unread_bytes"])  # earlier releases wrote no unread_bytes
         counts.update(rows["reason"].to_pylist())
         if "unread_bytes" in rows.column_names:
-            unread += pc.sum(rows["unread_bytes"]).as_py() or 0
+            unread += pc.sum(rows["unread_bytes"], min_count=0).as_py()
     return counts, unread
 
 

@@ -1,3 +1,4 @@
+import json
 import sys
 
 import pyarrow as pa
@@ -7,6 +8,7 @@ from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, Table, TableFile, create_table, open_table
 from lsr_prod.tables import parquet as parquet_sink
+from lsr_prod.tables.deletion_vector import DeletionVector
 from lsr_prod.tables.file_table import (
     bucket_numbers,
     file_schema,
@@ -86,11 +88,16 @@ def test_checkpoint_keeps_row_counts_and_partitions(tmp_path, monkeypatch):
     ]
 
 
-def test_manifest_that_removes_an_unknown_file_is_an_error(tmp_path):
+def test_manifest_that_changes_an_unknown_file_is_an_error(tmp_path):
     store = Store(str(tmp_path))
     table_of(store, "parquet", 2)
     name = "_manifest/00000000000000000001.json"
     data = store.get(name)
     store.put_new("_manifest/00000000000000000002.json", data.replace(b'"removes":[]', b'"removes":["x"]'))
     with pytest.raises(ArtifactError, match="removes files that the table does not have"):
+        open_table(store)
+    store.delete("_manifest/00000000000000000002.json")
+    commit = json.loads(data) | {"deletions": {"x": DeletionVector("u", "v", 1, 1, 1).to_delta()}}
+    store.put_new("_manifest/00000000000000000002.json", json.dumps(commit).encode())
+    with pytest.raises(ArtifactError, match="deletes rows of files that the table does not have"):
         open_table(store)

@@ -79,7 +79,14 @@ def test_commit_succeeds_when_the_checkpoint_cannot_be_written(store: Store, mon
 
 
 def test_drafts_and_foreign_files_in_the_log_are_ignored(store: Store, tmp_path: Path):
-    for name in (f".{1:020d}.json.{'a' * 32}.tmp", "1.json", "notes.json", f"{1:021d}.json", f"{1:020d}"):
+    for name in (
+        f".{1:020d}.json.{'a' * 32}.tmp",
+        "1.json",
+        "notes.json",
+        f"{1:021d}.json",
+        f"{1:020d}",
+        f"{'x' * 20}.json",
+    ):
         (tmp_path / "_manifest" / name).write_text("half")
     assert open_table(store).version == 0
     commit(store, 1)

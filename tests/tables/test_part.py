@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.errors import CommitError
+from lsr_prod.errors import ArtifactError, CommitError
 from lsr_prod.storage import Store
-from lsr_prod.tables import Part, check_part, write_part
+from lsr_prod.tables import Part, check_part, read_all_rows, write_part
 from lsr_prod.tables.part import _statistics
 from lsr_prod.tables.schema import large_strings
 
@@ -104,6 +104,53 @@ def test_statistics_of_long_ids_are_short_bounds(ids: list[str]):
     assert max(len(smallest), len(largest or "")) <= 256
     assert (largest or "").encode().decode() == (largest or "")
     assert max(map(len, ids)) > 256 or (smallest, largest) == (min(ids), max(ids))
+
+
+def test_text_without_a_larger_short_one_has_no_upper_bound():
+    found = _statistics(pa.table({"doc_id": ["\U0010ffff" * 300]}))
+    assert (len(found["minValues"]["doc_id"]), found["maxValues"]) == (256, {})
+
+
+def test_new_part_that_cannot_be_read_back_is_not_written_again(store: Store, monkeypatch: pytest.MonkeyPatch):
+    checks = []
+
+    def refuse_once(*arguments: object) -> None:
+        checks.append(arguments)
+        if len(checks) == 1:
+            raise CommitError("truncated")
+
+    monkeypatch.setattr("lsr_prod.tables.part.check_part", refuse_once)
+    with pytest.raises(CommitError, match="truncated"):
+        write_part(store, "f", TABLE, "plan/0")
+
+
+def test_missing_or_damaged_part_cannot_be_read(store: Store, tmp_path: Path):
+    with pytest.raises(ArtifactError, match=r"f/x\.parquet cannot be read \(.*\); encode the table again"):
+        read_all_rows(store, "f/x.parquet")
+    part = write_part(store, "f", TABLE, "plan/0")
+    (tmp_path / part.path).write_bytes(b"PAR1")
+    with pytest.raises(ArtifactError, match="cannot be read"):
+        read_all_rows(store, part.path)
+
+
+def test_ids_and_keys_have_their_own_encodings_and_lists_a_dictionary(store: Store, tmp_path: Path):
+    table = pa.table({"doc_id": ["a", "b"], "content_key": [1, 2], "terms": [[1], [1, 2]], "title": ["x", "x"]})
+    part = write_part(store, "f", table, "plan/0")
+    metadata = pq.read_metadata(tmp_path / part.path)
+    assert metadata.num_row_groups == 1
+    columns = [metadata.row_group(0).column(number) for number in range(4)]
+    encodings = {column.path_in_schema: {*column.encodings} for column in columns}
+    assert "DELTA_BYTE_ARRAY" in encodings["doc_id"]
+    assert "RLE_DICTIONARY" not in encodings["content_key"]
+    assert "RLE_DICTIONARY" in encodings["terms.list.element"] & encodings["title"]
+
+
+def test_only_columns_of_text_are_cut_into_row_groups(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("lsr_prod.tables.part._PIECE_BYTES", 1000)
+    lists = pa.table({"doc_id": pa.array(["a", "b"], pa.large_string()), "terms": [[1] * 500] * 2})
+    assert pq.read_metadata(tmp_path / write_part(store, "f", lists, "plan/0").path).num_row_groups == 1
+    texts = pa.table({"title": pa.array(["x" * 900] * 2, pa.large_string())})
+    assert pq.read_metadata(tmp_path / write_part(store, "f", texts, "plan/0").path).num_row_groups == 2
 
 
 def test_statistics_of_ids_of_a_megabyte_are_short(store: Store):

@@ -8,7 +8,7 @@ from lsr_prod.corpus.rows import BadRow, row_schema
 from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.storage import Store
-from lsr_prod.tables import Sink, quarantine
+from lsr_prod.tables import Sink, quarantine, write_part
 from lsr_prod.tables.quarantine import (
     PART_SCHEMA,
     PARTITION,
@@ -73,6 +73,21 @@ def test_absent_quarantine_counts_no_rows(tmp_path: Path):
     assert create_quarantine(store, "parquet").partition_by == PARTITION
 
 
+def test_unread_bytes_are_added_up_also_beside_parts_of_earlier_releases(tmp_path: Path):
+    _, bad_rows = make_tables(tmp_path)
+    writer = BadRowWriter(bad_rows, "p", 0)
+    for unread in (7, 0, 5):
+        row = BadRow("damaged_file", "no end", None, "", unread=unread)
+        writer.add(row, ordinal=0, key=1, source="s", position=unread)
+    writer.flush()
+    (part,) = writer.parts
+    assert read_part(bad_rows, part.path)["unread_bytes"].to_pylist() == [None, 5, 7]
+    old = write_part(bad_rows, "plan=p/wave=0", read_part(bad_rows, part.path).drop_columns(["unread_bytes"]), "old")
+    values = {"plan": "p", "wave": "0"}
+    newest(bad_rows).commit([(part, values), (old, values)], [], app="p", version=0, epoch=1)
+    assert quarantined_by_reason(bad_rows, "p", 1) == ({"damaged_file": 6}, 12)
+
+
 def test_bad_row_writer_keeps_every_row_whatever_the_size_of_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     rows = [(BadRow("empty_text", f"{i}", None, "r" * (i % 7)), i % 3, 10 * i) for i in range(40)]
     found = []
@@ -84,6 +99,7 @@ def test_bad_row_writer_keeps_every_row_whatever_the_size_of_parts(tmp_path: Pat
         writer.flush()
         writer.flush()
         assert writer.reasons == {"empty_text": 40}
+        assert (len(writer.parts) > 1) == (held < 10**6)
         parts = [read_part(Store(str(tmp_path / str(held))), part.path) for part in writer.parts]
         assert all(part.schema.equals(PART_SCHEMA) for part in parts)
         found.append(sorted(pa.concat_tables(parts).to_pylist(), key=lambda row: row["position"]))

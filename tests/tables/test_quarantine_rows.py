@@ -19,12 +19,14 @@ def test_parts_are_committed_or_not_and_replaced_ones_are_left_out(tmp_path: Pat
     make_wave(table, quarantine, 0, "", "a")  # of an attempt that died: another one commits the wave
     committer = Committer(take_epoch(table, "p", []), table, quarantine)
     assert committer.commit(make_wave(table, quarantine, 0, "x", "bc"))
-    make_wave(table, quarantine, 1, "", "d")
-    make_wave(table, quarantine, 1, "", "d")
+    assert committer.commit(make_wave(table, quarantine, 1, "y", "e"))
+    make_wave(table, quarantine, 2, "", "d")
+    make_wave(table, quarantine, 2, "", "d")
     parts = quarantine_parts(quarantine)
     found = [(part.plan, part.wave, part.state) for part in parts]
-    assert found == [("p", 0, "committed"), ("p", 1, "not committed")]
-    assert [[row["detail"] for row in quarantined_rows(quarantine, part)] for part in parts] == [["b", "c"], ["d"]]
+    assert found == [("p", 0, "committed"), ("p", 1, "committed"), ("p", 2, "not committed")]
+    details = [[row["detail"] for row in quarantined_rows(quarantine, part)] for part in parts]
+    assert details == [["b", "c"], ["e"], ["d"]]
 
 
 def test_parts_of_a_plan_without_a_commit_are_not_committed(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def write_cell(
         encoded=encoded.num_rows,
         follows=tuple(follows),
         weights=len(vectors.weights),
-        unread_bytes=pc.sum(bad["unread_bytes"]).as_py() or 0,
+        unread_bytes=pc.sum(bad["unread_bytes"], min_count=0).as_py(),
     )
 
 
