@@ -79,8 +79,9 @@ def derive_version(
     takedowns = load_takedowns(index, base) if base else []
     changes, reason = TableChanges(), _reason_not_to_compare(plan, base) or _reason_not_to_keep(index, base)
     if base is not None and not reason:
-        compared = known is not None and known.base_parts == base.table_parts
-        changes = known if compared and known else compare_table(plan, base, settings.max_delta, workers)
+        if known is None or known.base_parts != base.table_parts:
+            known = compare_table(plan, base, settings.max_delta, workers)
+        changes = known
         reason = reason_to_rebuild(base, changes, plan.documents, settings.max_delta)
     mode: Mode
     if base is None or reason:

@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from lsr_prod.indexing import build_index, delete_documents
+from lsr_prod.indexing import build_index, delete_documents, derive
+from lsr_prod.indexing.gates import Approval
 from lsr_prod.maintenance import compact, vacuum
 from lsr_prod.storage import Store
 from lsr_prod.storage.publications import current_publication
@@ -106,6 +107,51 @@ def test_delta_shards_are_merged_when_there_are_too_many(world, corpus):
     assert fewer.mode in ("merge", "unchanged")
     assert fewer.shards == 3
     check(world, corpus)
+
+
+def test_lower_limit_of_delta_shards_merges_those_of_an_unchanged_table(world, corpus):
+    for name in ("one", "two"):
+        increment = Increment({name: Doc({3: 7}, name)})
+        change_table(world, increment)
+        corpus = increment.after(corpus)
+        assert build_index(deployment(world, max_delta_shards=2)).mode == "delta"
+    assert build_index(deployment(world, max_delta_shards=2)).mode == "unchanged"
+    fewer = build_index(deployment(world, max_delta_shards=1))
+    assert (fewer.mode, fewer.shards) == ("merge", 3)
+    check(world, corpus)
+
+
+@pytest.mark.parametrize("meets", ["takedown", "build"])
+def test_changes_are_looked_up_again_only_if_another_build_came_first(world, corpus, monkeypatch, meets):
+    looks, compare = [], derive.compare_table
+    monkeypatch.setattr(derive, "compare_table", lambda *given: looks.append(given) or compare(*given))
+    increment = Increment({"new": Doc({3: 7}, "new")}, ["doc002"])
+    change_table(world, increment)
+
+    def inspect(candidate):
+        if len(looks) == 1:
+            if meets == "build":
+                assert build_index(deployment(world, max_delta=0)).mode == "full"
+            else:
+                delete_documents(world / "index", ["doc005"])
+                looks.append("takedown")
+        return Approval()
+
+    summary = build_index(deployment(world), inspect)
+    assert (summary.mode, len(looks)) == (("unchanged", 3) if meets == "build" else ("delta", 2))
+    assert (summary.documents, summary.shards) == ((400, 2) if meets == "build" else (399, 3))
+
+
+def test_version_whose_files_an_object_store_has_lost_is_built_again(world, corpus, monkeypatch):
+    version = current(world / "index")
+    change_table(world, Increment({"new": Doc({3: 7}, "new")}))
+    monkeypatch.setattr(derive, "is_remote", lambda _: True)
+    assert build_index(deployment(world)).mode == "delta"
+    lost = next(path for path in (world / "index").rglob("*") if version.shards[0].sha in str(path) and path.is_file())
+    lost.unlink()
+    change_table(world, Increment({"more": Doc({3: 7}, "more")}))
+    summary = build_index(deployment(world))
+    assert (summary.mode, summary.reason) == ("full", "files of the current version are missing")
 
 
 def test_all_shards_are_built_beyond_max_delta(world, corpus):
