@@ -152,6 +152,7 @@ def test_version_whose_files_an_object_store_has_lost_is_built_again(world, corp
     change_table(world, Increment({"more": Doc({3: 7}, "more")}))
     summary = build_index(deployment(world))
     assert (summary.mode, summary.reason) == ("full", "files of the current version are missing")
+    assert build_index(deployment(world, "first")).mode == "full"  # no version to look at
 
 
 def test_all_shards_are_built_beyond_max_delta(world, corpus):
