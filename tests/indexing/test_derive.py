@@ -1,9 +1,11 @@
 """Index versions built from increments are compared with an index that is built in full from the same table."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
+from lsr_prod.errors import PublicationError
 from lsr_prod.indexing import build_index, delete_documents, derive
 from lsr_prod.indexing.gates import Approval
 from lsr_prod.maintenance import compact, vacuum
@@ -153,6 +155,21 @@ def test_version_whose_files_an_object_store_has_lost_is_built_again(world, corp
     summary = build_index(deployment(world))
     assert (summary.mode, summary.reason) == ("full", "files of the current version are missing")
     assert build_index(deployment(world, "first")).mode == "full"  # no version to look at
+
+
+def test_version_that_lacks_a_document_of_its_delta_shard_is_refused(world, monkeypatch):
+    build = derive._build_delta
+
+    def lossy(*given):
+        version, built = build(*given)
+        return replace(version, shards=version.shards[:-1], tombstones=version.tombstones[:-1]), built
+
+    monkeypatch.setattr(derive, "_build_delta", lossy)
+    change_table(world, Increment({"new": Doc({3: 7}, "new")}, ["doc002", "doc003"]))
+    with pytest.raises(
+        PublicationError, match="the shards hold 398 documents, but the table 399; build the index again"
+    ):
+        build_index(deployment(world))
 
 
 def test_all_shards_are_built_beyond_max_delta(world, corpus):
