@@ -56,11 +56,12 @@ def _parse(name: str) -> Any:
     ``parse_measure`` of ir_measures (0.4.3) reads the same names, but with classes of ``ast`` that Python 3.14 has no
     longer.
     """
-    node = ast.parse(name, mode="eval").body
+    node: ast.expr = ast.parse(name, mode="eval").body
     arguments: dict[str, Any] = {}
     cutoff = None
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-        node, cutoff = node.left, ast.literal_eval(node.right)
+        cutoff = ast.literal_eval(node.right)
+        node = node.left
     if isinstance(node, ast.Call) and not node.args:
         arguments = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
         node = node.func

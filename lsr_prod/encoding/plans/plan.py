@@ -116,6 +116,12 @@ class Plan:
         """Source bytes of all slices."""
         return int(self.slice_table["size"].to_numpy().sum())
 
+    def bytes_through(self, wave: int) -> int:
+        """Return the source bytes that are read up to the end of a wave; every wave of an increment reads them all."""
+        if self.base is not None:
+            return self.source_bytes
+        return int(self.slice_table["size"].to_numpy()[: self._bounds[wave + 1]].sum())
+
     def wave_shares(self) -> npt.NDArray[np.float64]:
         """Return the share of the source bytes that each wave encodes, [waves]; an increment spreads them evenly."""
         sizes = self.slice_table["size"].to_numpy()

@@ -224,10 +224,12 @@ def test_shares_of_waves_follow_their_bytes_and_are_equal_in_increments_and_with
     plan = plan_of(file_of(3 * MEGABYTE), encode=encode)
     assert (plan.waves, plan.largest_wave_bytes) == (2, 2 * MEGABYTE)
     assert plan.wave_shares().tolist() == pytest.approx([2 / 3, 1 / 3])
+    assert [plan.bytes_through(wave) for wave in range(2)] == [2 * MEGABYTE, 3 * MEGABYTE]
     following = plan_increment(plan, [file_of(5 * MEGABYTE, tag="u")], SOURCE, encode, options={}, done=2)
     assert following.waves == 3
     assert following.wave_shares().tolist() == pytest.approx([1 / 3] * 3)
     assert following.largest_wave_bytes == 1_666_667
+    assert [following.bytes_through(wave) for wave in range(3)] == [5 * MEGABYTE] * 3
     empty = plan_of(file_of(0), encode=encode)
     assert empty.wave_shares().tolist() == [1 / max(empty.waves, 1)] * empty.waves
 
