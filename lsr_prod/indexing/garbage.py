@@ -67,9 +67,8 @@ def _collect_folder(index: Path, keep: int, age_s: float) -> GarbageSummary:
     named = _named(index, kept)  # a kept version that cannot be read ends the run before anything else is deleted
     named |= {f"reports/{one['report']}.json" for one in _publications(index) if one.get("report")}
     objects, size = _delete_versions(index, kept, horizon)
-    named |= _named(
-        index, {path.stem for path in (index / "versions").glob("*.json")} - kept, missing=True
-    )  # read ones
+    read = {path.stem for path in _versions(index)} - kept
+    named |= _named(index, read, missing=True)
     for path in candidates:
         if path.relative_to(index).as_posix() in named or not 0 < _modified(path) < horizon:
             continue
@@ -106,7 +105,11 @@ def _candidates(index: Path) -> Iterator[Path]:
 def _kept_versions(index: Path, horizon: float) -> set[str]:
     """Return the versions that kept publications and pins name, and young ones."""
     shas = {one["version"] for one in _publications(index)} | {pin.version for pin in read_pins(index)}
-    return shas | {path.stem for path in (index / "versions").glob("*.json") if _modified(path) >= horizon}
+    return shas | {path.stem for path in _versions(index) if _modified(path) >= horizon}
+
+
+def _versions(index: Path) -> list[Path]:
+    return [path for path in (index / "versions").glob("*.json") if _VERSION.match(path.name)]
 
 
 def _publications(index: Path) -> list[Any]:
@@ -117,8 +120,8 @@ def _publications(index: Path) -> list[Any]:
 def _delete_versions(index: Path, kept: Container[str], horizon: float) -> tuple[int, int]:
     """Delete the files of versions that are neither kept nor read; return their number and bytes."""
     objects = size = 0
-    for path in (index / "versions").glob("*.json"):
-        if not _VERSION.match(path.name) or path.stem in kept:
+    for path in _versions(index):
+        if path.stem in kept:
             continue
         try:
             length = path.stat().st_size

@@ -17,7 +17,11 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "indexing/derive.py": ("tests/indexing/test_derive.py", "tests/indexing/test_takedown.py"),
     "indexing/publish.py": ("tests/indexing/test_publish.py",),
     "indexing/tombstones.py": ("tests/indexing/test_tombstones.py",),
-    "indexing/garbage.py": ("tests/indexing/test_garbage.py", "tests/indexing/test_retention.py"),
+    "indexing/garbage.py": (
+        "tests/indexing/test_garbage_files.py",
+        "tests/indexing/test_garbage.py",
+        "tests/indexing/test_retention.py",
+    ),
     "storage/publications.py": ("tests/storage/test_publications.py", "tests/storage/test_signatures.py"),
     "storage/pins.py": ("tests/storage/test_pins.py",),
     "storage/version_locks.py": ("tests/storage/test_version_locks.py",),
