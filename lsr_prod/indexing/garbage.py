@@ -21,7 +21,7 @@ from lsr_prod.indexing.summaries import GarbageSummary
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, as_store, is_remote
 from lsr_prod.storage.drafts import is_draft, remove
-from lsr_prod.storage.pins import delete_publication, pinned_numbers, read_pins
+from lsr_prod.storage.pins import delete_publication, read_pins
 from lsr_prod.storage.version_locks import delete_unless_read
 
 __all__ = ["collect_garbage"]
@@ -62,10 +62,10 @@ def _collect_folder(index: Path, keep: int, age_s: float) -> GarbageSummary:
     publications = sum(delete_publication(store, int(path.stem)) for path in old)
     # List the files before reading the kept versions: a version published in between names no file of this list, or
     # has touched it.
-    candidates = [path for path in _candidates(index) if _modified(path) < horizon]
+    candidates = [*_candidates(index)]
     kept = _kept_versions(index, horizon)
     named = _named(index, kept)  # a kept version that cannot be read ends the run before anything else is deleted
-    named |= {f"reports/{one['report']}.json" for one in _publications(index) if one.get("report")}
+    named |= {f"reports/{one.get('report')}.json" for one in _publications(index)}
     objects, size = _delete_versions(index, kept, horizon)
     read = {path.stem for path in _versions(index)} - kept
     named |= _named(index, read, missing=True)
@@ -83,13 +83,12 @@ def _collect_folder(index: Path, keep: int, age_s: float) -> GarbageSummary:
 
 
 def _old_publications(index: Path, keep: int, horizon: float) -> list[Path]:
-    """Return the publications to delete, oldest first: not pinned, not the newest, superseded before the horizon."""
+    """Return the publications to delete unless they are pinned, oldest first: superseded before the horizon."""
     found = sorted(
         (path for path in (index / "publications").glob("*.json") if _NUMBER.match(path.name)),
         key=lambda path: int(path.stem),
     )
-    pinned, pairs = set(pinned_numbers(index)), list(pairwise(found))[: max(0, len(found) - keep)]
-    return [path for path, after in pairs if _modified(after) < horizon and int(path.stem) not in pinned]
+    return [path for path, after in list(pairwise(found))[: max(0, len(found) - keep)] if _modified(after) < horizon]
 
 
 def _candidates(index: Path) -> Iterator[Path]:
@@ -174,4 +173,8 @@ def _remove(path: Path, horizon: float) -> int:
     if not path.is_dir() or is_draft(path.name):
         return remove(path)
     manifest = _FOLDERS[path.parent.name]
-    return remove(path, unless=lambda draft: (draft / manifest).stat().st_mtime >= horizon)
+
+    def touched(draft: Path) -> bool:
+        return (draft / manifest).is_file() and (draft / manifest).stat().st_mtime >= horizon
+
+    return remove(path, unless=touched)

@@ -87,19 +87,65 @@ def test_file_that_is_used_after_the_listing_is_kept(index: Path, monkeypatch: p
     assert left(index)["tombstones"] == {"a", "c"}
 
 
+def test_object_store_is_collected_by_its_own_function(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(garbage, "is_remote", lambda uri: uri == str(index))
+    monkeypatch.setattr(garbage, "collect_objects", lambda store, **limits: seen.append((store.uri, limits)))
+    collect_garbage(index, keep=1, age_s=3600)
+    assert seen == [(str(index), {"keep": 1, "age_s": 3600})]
+
+
+def test_times_of_folders_are_those_of_their_manifests(index: Path) -> None:
+    write(index / "shards" / A / "impacts" / "ids.npy")  # younger than the manifest, which every use touches
+    incomplete, plain = index / "shards" / ("d" * 64), index / "shards" / ("e" * 64)
+    write(incomplete / "impacts" / "ids.npy")
+    write(plain)
+    for path in (*incomplete.rglob("*"), incomplete, plain):
+        os.utime(path, (OLD, OLD))
+    collect_garbage(index, keep=1, age_s=3600)
+    assert left(index)["shards"] == {"c", "e"}
+
+
+def test_version_that_another_collection_deletes_meanwhile_is_skipped(
+    index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = garbage._versions(index)
+    monkeypatch.setattr(garbage, "_versions", lambda _: listed)
+    (index / "versions" / f"{A}.json").unlink()
+    collect_garbage(index, keep=1, age_s=3600)
+    assert left(index)["shards"] == {"c"}
+
+
+def test_damaged_version_that_a_process_reads_ends_the_collection(index: Path) -> None:
+    descriptor = lock_version(index, B)
+    assert descriptor is not None
+    (index / "versions" / f"{B}.json").write_text("{")
+    os.utime(index / "versions" / f"{B}.json", (OLD, OLD))
+    with pytest.raises(ArtifactError, match="cannot be read"):
+        collect_garbage(index, keep=1, age_s=3600)
+    os.close(descriptor)
+    assert left(index)["shards"] == {"a", "b", "c"}
+
+
 def test_young_files_and_drafts_stay_and_old_drafts_go(index: Path) -> None:
     shard = index / "shards" / A / "shard.json"
     draft = index / "shards" / f".{A}.{'0' * 32}.tmp"
     write(draft / "impacts" / "ids.npy")
     young = index / "versions" / f".{A}.json.{'1' * 32}.tmp"
     write(young)
+    old, mine = index / "pins" / f".000009.json.{'2' * 32}.tmp", index / "versions" / ".notes"
+    for path in (old, mine):
+        write(path)
     make_old(draft)
-    os.utime(draft, (OLD, OLD))
+    for path in (draft, old, mine):
+        os.utime(path, (OLD, OLD))
     os.utime(shard)
     collect_garbage(index, keep=1, age_s=3600)
     assert shard.is_file()
     assert young.is_file()
+    assert mine.is_file()
     assert not draft.exists()
+    assert not old.exists()
 
 
 def test_version_that_a_process_reads_keeps_its_files(index: Path) -> None:
