@@ -170,7 +170,7 @@ def _modified(path: Path) -> float:
 
 def _remove(path: Path, horizon: float) -> int:
     """Delete a file or a folder and return its bytes; keep a folder that was touched after the horizon."""
-    if not path.is_dir() or is_draft(path.name):
+    if not path.is_dir():
         return remove(path)
     manifest = _FOLDERS[path.parent.name]
 

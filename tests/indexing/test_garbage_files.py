@@ -134,16 +134,19 @@ def test_young_files_and_drafts_stay_and_old_drafts_go(index: Path) -> None:
     young = index / "versions" / f".{A}.json.{'1' * 32}.tmp"
     write(young)
     old, mine = index / "pins" / f".000009.json.{'2' * 32}.tmp", index / "versions" / ".notes"
-    for path in (old, mine):
+    copied = index / "shards" / f".{B}.{'3' * 32}.tmp"
+    for path in (old, mine, copied / "shard.json"):
         write(path)
     make_old(draft)
-    for path in (draft, old, mine):
+    for path in (draft, old, mine, copied / "shard.json"):
         os.utime(path, (OLD, OLD))
+    write(copied / "impacts" / "ids.npy")  # a build still writes the draft, its manifest is a copy
     os.utime(shard)
     collect_garbage(index, keep=1, age_s=3600)
     assert shard.is_file()
     assert young.is_file()
     assert mine.is_file()
+    assert copied.is_dir()
     assert not draft.exists()
     assert not old.exists()
 
