@@ -23,7 +23,7 @@ def test_values_equal_definitions_by_hand() -> None:
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="ir_measures 0.4.3 parses no name with an option there")
-@pytest.mark.filterwarnings("ignore:ast")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize(
     "name", ["nDCG", "nDCG@10", "nDCG(dcg='exp-log2')@10", "P(rel=2)@5", "AP(rel=2, judged_only=True)"]
 )

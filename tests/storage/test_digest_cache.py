@@ -2,6 +2,7 @@ import logging
 import os
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -101,7 +102,7 @@ def test_damaged_row_is_not_used(tmp_path: Path, hashed: list[str]):
     path, cache = write(tmp_path / "a", b"content"), tmp_path / "cache"
     digest(path, cache)
     for damage in ("UPDATE digests SET sha256 = ?", "UPDATE digests SET proof = ?"):
-        with sqlite3.connect(cache / "digests.sqlite") as database:
+        with closing(sqlite3.connect(cache / "digests.sqlite")) as database, database:
             database.execute(damage, ("0" * 64,))
         assert digest(path, cache) == digest_path(path)
     assert len(hashed) == 3
@@ -142,7 +143,7 @@ def test_digests_of_files_that_no_run_named_for_long_are_removed(tmp_path: Path,
     digest(new, cache)
     monkeypatch.setattr(digest_cache, "_today", lambda: today + 95)
     digest(write(tmp_path / "newest", b"3"), cache)
-    with sqlite3.connect(cache / "digests.sqlite") as database:
+    with closing(sqlite3.connect(cache / "digests.sqlite")) as database:
         assert [Path(path).name for (path,) in database.execute("SELECT path FROM digests ORDER BY path")] == [
             "new",
             "newest",
