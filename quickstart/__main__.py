@@ -16,6 +16,7 @@ from pathlib import Path
 
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, load_deployment
+from lsr_prod.jobs.terminal.output import protect_output
 from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
 from lsr_prod.jobs.terminal.shell import exit_code
 from quickstart.pages import print_pages, write_pages
@@ -31,7 +32,8 @@ VARIANTS = {
 
 def main(argv: Sequence[str]) -> int:
     """Run all steps and print the tables and ``RESULT {json}``; returns the exit code."""
-    return exit_code("quickstart", lambda: _run(argv))
+    protect_output()
+    return exit_code("quickstart", lambda: _run(argv), output_required=False)
 
 
 def _run(argv: Sequence[str]) -> None:
