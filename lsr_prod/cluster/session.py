@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from lsr_prod.cluster.address import check_address
 from lsr_prod.cluster.temp_folder import check_temp_folder, cluster_address
 from lsr_prod.cluster.token import prepare_token, resolve_mode
+from lsr_prod.cluster.usage_reports import without_reporter
 from lsr_prod.config import RaySettings
 from lsr_prod.errors import ConfigError, MissingExtraError, WorkerError
 from lsr_prod.logs import get_log
@@ -90,7 +91,8 @@ def _start_local(num_cpus: int | None) -> None:
 
     for attempt in range(1, _STARTS + 1):
         try:
-            ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, log_to_driver=False)
+            with without_reporter():
+                ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, log_to_driver=False)
         except Exception as error:  # Ray raises no class of its own
             if _TOO_SLOW not in str(error):
                 raise
