@@ -51,6 +51,7 @@ ENV PATH=/opt/lsr-prod/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sb
     PYTHONUNBUFFERED=1 \
     HF_HUB_OFFLINE=1 \
     RAY_USAGE_STATS_ENABLED=0 \
+    RAY_USAGE_STATS_REPORT_URL=http://127.0.0.1:9/ \
     TOKENIZERS_PARALLELISM=false
 LABEL org.opencontainers.image.title="lsr_prod" \
       org.opencontainers.image.description="Learned sparse retrieval in production" \

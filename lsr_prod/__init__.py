@@ -7,6 +7,8 @@ only ``SparseEncoder`` needs torch. ``Index`` needs the extra ``jobs``; without 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from lsr_prod.telemetry import turn_off
+
 if TYPE_CHECKING:
     from lsr_prod.errors import ConfigError, LsrError, QueryError
     from lsr_prod.indexing.text_index import Index
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ConfigError", "Hit", "Index", "LsrError", "QueryError", "SearchResult", "Searcher", "SparseEncoder"]
 __version__ = "0.1.0"
+
+turn_off()  # before any module of the package imports a package that reports
 
 _HOMES = {
     "ConfigError": "lsr_prod.errors",

@@ -15,7 +15,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lsr_prod.cluster import ray_session
+from lsr_prod.cluster.temp_folder import check_temp_folder
 from lsr_prod.config import Deployment, load_deployment
+from lsr_prod.jobs.terminal.output import protect_output
 from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
 from lsr_prod.jobs.terminal.shell import exit_code
 from quickstart.pages import print_pages, write_pages
@@ -31,13 +33,15 @@ VARIANTS = {
 
 def main(argv: Sequence[str]) -> int:
     """Run all steps and print the tables and ``RESULT {json}``; returns the exit code."""
-    return exit_code("quickstart", lambda: _run(argv))
+    protect_output()
+    return exit_code("quickstart", lambda: _run(argv), output_required=False)
 
 
 def _run(argv: Sequence[str]) -> None:
     log_to_stderr()
     start = time.perf_counter()
     deployments = load_deployments(argv)
+    check_temp_folder(deployments[""].ray)
     shutil.rmtree(FOLDER, ignore_errors=True)
     stages = run(deployments)
     stages.append(run_stage("pages", lambda: write_pages(deployments[""], stages)))

@@ -34,6 +34,7 @@ ln -sfnT "$release" /opt/lsr-prod
 
 {
     echo "RAY_USAGE_STATS_ENABLED=0"
+    echo "RAY_USAGE_STATS_REPORT_URL=http://127.0.0.1:9/"  # a head also reports that reports are off
     echo "HF_HUB_OFFLINE=1"
     echo "TOKENIZERS_PARALLELISM=false"
     echo "XDG_CACHE_HOME=/var/cache/lsr-prod"

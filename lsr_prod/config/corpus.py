@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from lsr_prod.config.location import Location, SourceLocation
+from lsr_prod.config.location import Location, SourceLocation, TableLocation
 from lsr_prod.config.section import Section
 
 __all__ = ["EncodeSettings", "MaintainSettings", "SourceSettings"]
@@ -120,13 +120,13 @@ class EncodeSettings(Section):
     bundle: Location = Field(
         min_length=1, description="folder or URI of the ONNX bundle; a folder has to be visible to every node"
     )
-    table: Location = Field(min_length=1, description="folder or URI of the sparse table; created if absent")
+    table: TableLocation = Field(min_length=1, description="folder or URI of the sparse table; created if absent")
     sink: Literal["delta", "parquet"] = Field(
         "delta",
         description="format of a new table and its quarantine table: delta, or plain Parquet files with our own "
         "transaction log",
     )
-    quarantine: Location | None = Field(
+    quarantine: TableLocation | None = Field(
         None, description="folder or URI of the quarantine table; default: <table>_quarantine"
     )
     wave_megabytes: int | None = Field(
@@ -292,8 +292,8 @@ class EncodeSettings(Section):
 class MaintainSettings(Section):
     """Maintenance of a sparse table and its quarantine: merge small parts, and delete files that nothing needs."""
 
-    table: Location = Field(min_length=1, description="folder or URI of the sparse table")
-    quarantine: Location | None = Field(
+    table: TableLocation = Field(min_length=1, description="folder or URI of the sparse table")
+    quarantine: TableLocation | None = Field(
         None, description="folder or URI of the quarantine table; default: <table>_quarantine"
     )
     compact: bool = Field(True, description="merge small parts")

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from lsr_prod.config.location import Location
+from lsr_prod.config.location import Location, TableLocation
 from lsr_prod.config.section import Section
 from lsr_prod.formats.attributes import AttributeType
 from lsr_prod.storage.location import is_remote
@@ -17,7 +17,7 @@ DocumentOrder = Literal["content", "id"]
 class IndexSettings(Section):
     """Index version of a sparse table, and its publication."""
 
-    table: Location = Field(min_length=1, description="folder or URI of the sparse table")
+    table: TableLocation = Field(min_length=1, description="folder or URI of the sparse table")
     bundle: Location = Field(
         min_length=1, description="folder or URI of the bundle that the table was encoded with; copied into the index"
     )

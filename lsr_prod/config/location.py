@@ -1,34 +1,30 @@
 """Types of settings that hold a path or a URI; ``storage.location`` decides what they accept."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated
 
 from pydantic import AfterValidator
 
-from lsr_prod.storage.location import location_problem, path_problem
+from lsr_prod.storage.location import location_problem, path_problem, table_problem
 
-__all__ = ["LocalPath", "Location", "SourceLocation"]
+__all__ = ["LocalPath", "Location", "SourceLocation", "TableLocation"]
 
 
-def _location(value: str, *, pattern: bool) -> str:
-    problem = location_problem(value, pattern=pattern)
-    if problem is not None:
+def _checked(value: str, *, problem_of: Callable[[str], str | None]) -> str:
+    if (problem := problem_of(value)) is not None:
         raise ValueError(problem)
     return value
 
 
-def _path(value: str) -> str:
-    problem = path_problem(value)
-    if problem is not None:
-        raise ValueError(problem)
-    return value
-
-
-Location = Annotated[str, AfterValidator(partial(_location, pattern=False))]
+Location = Annotated[str, AfterValidator(partial(_checked, problem_of=partial(location_problem, pattern=False)))]
 """A local path, or the URI of a folder."""
 
-SourceLocation = Annotated[str, AfterValidator(partial(_location, pattern=True))]
+SourceLocation = Annotated[str, AfterValidator(partial(_checked, problem_of=location_problem))]
 """A file, folder or glob to read: a local one, or a URI."""
 
-LocalPath = Annotated[str, AfterValidator(_path)]
+LocalPath = Annotated[str, AfterValidator(partial(_checked, problem_of=path_problem))]
 """A path of this machine."""
+
+TableLocation = Annotated[str, AfterValidator(partial(_checked, problem_of=table_problem))]
+"""The folder of a table, as ``Location``."""

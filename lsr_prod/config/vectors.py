@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from lsr_prod.config.location import Location, SourceLocation
+from lsr_prod.config.location import Location, SourceLocation, TableLocation
 from lsr_prod.config.section import Section
 
 __all__ = ["VectorsSettings"]
@@ -14,7 +14,7 @@ class VectorsSettings(Section):
     """Import of vectors into a sparse table, or export of a sparse table."""
 
     action: Literal["import", "export"] = Field(description="import: paths -> table; export: table -> output")
-    table: Location = Field(min_length=1, description="folder or URI of the sparse table; an import creates it")
+    table: TableLocation = Field(min_length=1, description="folder or URI of the sparse table; an import creates it")
     bundle: Location = Field(
         min_length=1, description="folder or URI of the bundle whose output vocabulary the terms belong to"
     )

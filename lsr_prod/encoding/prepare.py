@@ -19,10 +19,11 @@ from lsr_prod.encoding.plans.increment import FileChanges, prepare_plan
 from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.encoding.returning import Run, find_returning_files, run_here
 from lsr_prod.encoding.table import PLAN_PROPERTY, check_table
-from lsr_prod.errors import ArtifactError, ConfigError, MissingExtraError
+from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.bundle import Bundle, read_vocabulary
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.table import CORE_COLUMNS, TableProperties
+from lsr_prod.inference.session import load_onnxruntime
 from lsr_prod.storage import Store
 from lsr_prod.storage.drafts import is_draft
 from lsr_prod.storage.folders import absolute, open_bundle
@@ -89,7 +90,7 @@ def prepare(
     assert encode is not None
     _check_fields(source)
     folder, bundle, card = open_encoder(encode, options)
-    _require_onnxruntime()
+    load_onnxruntime()
     if encode.store_k > bundle.top_k:
         raise ConfigError(
             "encode.store_k",
@@ -184,10 +185,3 @@ def _check_quarantine(store: Store, sink: str) -> None:
         raise ConfigError(
             "encode.quarantine", f"{store.uri} is not a quarantine table of this sink", "give a new folder"
         )
-
-
-def _require_onnxruntime() -> None:
-    try:
-        import onnxruntime  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError("onnxruntime", "cpu") from error

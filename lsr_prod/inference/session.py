@@ -12,7 +12,7 @@ import numpy.typing as npt
 from lsr_prod.errors import ArtifactError, ConfigError, EncoderRaisedError, MissingExtraError
 from lsr_prod.logs import get_log
 
-__all__ = ["GraphSession", "Provider", "choose_provider"]
+__all__ = ["GraphSession", "Provider", "choose_provider", "load_onnxruntime"]
 
 log = get_log(__name__)
 
@@ -20,6 +20,19 @@ Provider = Literal["auto", "cpu", "cuda", "tensorrt"]
 
 # In the order of `auto`: CUDA first, because TensorRT compiles an engine for every new shape.
 _NAMES = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider", "cpu": "CPUExecutionProvider"}
+
+
+def load_onnxruntime() -> Any:
+    """Import ONNX Runtime; its telemetry is off (``lsr_prod.telemetry``).
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingExtraError("onnxruntime", "cpu") from error
+    return onnxruntime
 
 
 def choose_provider(wanted: Provider, available: Sequence[str]) -> str:
@@ -63,10 +76,7 @@ class GraphSession:
             ConfigError: the provider is not available, or does not start.
             ArtifactError: ONNX Runtime does not open the graph.
         """
-        try:
-            import onnxruntime as ort
-        except ImportError as error:
-            raise MissingExtraError("onnxruntime", "cpu") from error
+        ort = load_onnxruntime()
         self.provider = choose_provider(provider, ort.get_available_providers())
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads

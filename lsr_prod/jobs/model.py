@@ -46,7 +46,7 @@ def parser() -> CommandParser:
 
 def main(argv: Sequence[str]) -> int:
     """Make the model directory; returns the exit code."""
-    return exit_code("model", lambda: _make(argv))
+    return exit_code("model", lambda: _make(argv), output_required=False)
 
 
 def _make(argv: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from lsr_prod.errors import QueryError
-from lsr_prod.jobs.terminal.output import say
+from lsr_prod.jobs.terminal.output import lost_output, say
 from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, exit_code, location, store_options
 from lsr_prod.search.query.request import Hybrid
 from lsr_prod.search.result import Contribution, Hit, QueryTerm, SearchResult
@@ -78,7 +78,7 @@ def _prompt(argv: Sequence[str]) -> None:
     _check(searcher, settings)
     say(_title(searcher))
     for line in _lines():
-        if line in (":quit", ":q"):
+        if line in (":quit", ":q") or lost_output() is not None:
             break
         settings = _answer(searcher, settings, line)
 

@@ -25,7 +25,7 @@ def parser() -> CommandParser:
 
 def main(argv: Sequence[str]) -> int:
     """Measure; returns the exit code."""
-    return exit_code("warm", lambda: _warm(argv))
+    return exit_code("warm", lambda: _warm(argv), output_required=False)
 
 
 def _warm(argv: Sequence[str]) -> None:

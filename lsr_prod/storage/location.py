@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lsr_prod.credentials import has_signature
 
-__all__ = ["SCHEMES", "is_remote", "location_problem", "path_problem", "same_location"]
+__all__ = ["SCHEMES", "is_remote", "location_problem", "path_problem", "same_location", "table_problem"]
 
 SCHEMES = ("s3", "gs", "az", "abfss")
 _REMOTE = tuple(f"{scheme}://" for scheme in SCHEMES)
@@ -19,6 +19,8 @@ _SUPPORTED = f"use a local path or {', '.join(_REMOTE[:-1])} or {_REMOTE[-1]}"
 
 # `Path` makes s3:/b of s3://b, hence one slash. A local folder of this form is written ./folder:/name.
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+# What delta-rs reads as another path, or stops at, in the path of a local table.
+_NOT_OF_TABLES = re.compile(r"%[0-9A-Fa-f]{2}|[\\\[\]^|\x00-\x1f]")
 # Folders that a URI leaves which was made absolute like a path.
 _SWALLOWED = re.compile(
     r"/(?:s3[an]?|gc?s|az|abfss?|wasbs?|adl|hdfs|viewfs|dbfs|https?|ftp|file|oss|hf):/", re.IGNORECASE
@@ -53,6 +55,16 @@ def location_problem(uri: str, *, pattern: bool = True) -> str | None:
         return f"{match[1]}:// is not supported; {_SUPPORTED}"
     if "://" in uri or _SWALLOWED.search(uri):
         return f"it is a path that contains a URI; {_SUPPORTED}"
+    return None
+
+
+def table_problem(uri: str) -> str | None:
+    """Return why there can be no table at a location, and what to do; None if there can be one."""
+    if (problem := location_problem(uri, pattern=False)) is not None or is_remote(uri):
+        return problem
+    path = str(Path(uri).absolute())
+    if (found := _NOT_OF_TABLES.search(path)) is not None:
+        return f"delta-rs does not open a table at {path}, because of {found[0]!r}; use a folder of another name"
     return None
 
 

@@ -19,6 +19,7 @@ from deltalake.transaction import AddAction, RemoveAction, Transaction
 
 from lsr_prod.errors import ArtifactError, StorageError, TableConflictError
 from lsr_prod.storage import Store
+from lsr_prod.storage.location import table_problem
 from lsr_prod.storage.remote import is_remote_failure, short_message
 from lsr_prod.storage.threads import in_threads
 from lsr_prod.tables.deletion_vector import VECTOR_TYPE, DeletionVector, file_of
@@ -162,8 +163,10 @@ def open_delta(store: Store, version: int | None) -> DeltaSink | None:
     """Open a snapshot; None if there is no Delta table.
 
     Raises:
-        StorageError: the store failed, or the log cannot be read.
+        StorageError: the store failed, the log cannot be read, or delta-rs opens no table in a folder of this name.
     """
+    if (problem := table_problem(store.uri)) is not None:
+        raise StorageError(f"{store.uri} cannot be opened as a table: {problem}")
     try:
         return DeltaSink(store, DeltaTable(store.location, version=version, storage_options=store.delta_options))
     except TableNotFoundError:

@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "lsr_prod"
 PRIVATE_IMPORTS = {
     "ray._private.state.state",
     "ray._common.tls_utils.add_port_to_grpc_server",
+    "ray._private.node.Node",
     "ray._raylet.Config",
     "ray._raylet.PlacementGroupID",
     "ray.serve._private.replica",
@@ -112,3 +113,16 @@ def test_environment_variables_that_we_set_are_read_by_ray():
     assert train_constants.COLLECTIVE_TIMEOUT_S_ENV_VAR == "RAY_TRAIN_COLLECTIVE_TIMEOUT_S"
     assert train_constants.HEALTH_CHECK_INTERVAL_S_ENV_VAR == "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"
     assert serve_constants.RAY_SERVE_USE_GRPC_BY_DEFAULT is False
+
+
+def test_api_server_of_a_local_cluster_only_reports_usage():
+    from ray._private import services
+    from ray._private.node import Node
+
+    assert list(inspect.signature(Node.start_api_server).parameters) == [
+        "self",
+        "include_dashboard",
+        "raise_on_failure",
+    ]
+    assert "self.start_api_server(" in inspect.getsource(Node.start_head_processes)
+    assert 'command.append("--modules-to-load=UsageStatsHead")' in inspect.getsource(services.start_api_server)

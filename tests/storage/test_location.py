@@ -8,12 +8,12 @@ import pytest
 from pydantic import BaseModel
 
 from lsr_prod.config import Deployment, load_deployment
-from lsr_prod.config.location import LocalPath, Location, SourceLocation
+from lsr_prod.config.location import LocalPath, Location, SourceLocation, TableLocation
 from lsr_prod.errors import ConfigError, LsrError, StorageError
 from lsr_prod.jobs import command
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
-from lsr_prod.storage.location import location_problem, path_problem, same_location
+from lsr_prod.storage.location import location_problem, path_problem, same_location, table_problem
 
 UNKNOWN = ["s3a://b/x", "s3n://b/x", "hdfs://nn:8020/x", "http://h/x", "https://h/x", "wasb://c@a/x", "S3://b/x"]
 UNKNOWN += ["file:///data/x", "file:/data/x", "s3:/b/x", "gcs://b/x", "abfs://c@a/x", "./s3://b/x", "/cwd/s3:/b/x"]
@@ -55,6 +55,21 @@ def test_glob_is_accepted_where_patterns_are_but_not_as_folder_of_an_artifact() 
     assert "'%'" in str(location_problem("s3://b/t%20", pattern=False))
 
 
+def test_name_that_delta_rs_reads_as_another_one_is_refused_for_tables_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("50%25", "back\\slash", "[x]", "a^b", "a|b", "a\tb"):
+        assert "use a folder of another name" in str(table_problem(f"/data/{name}/table"))
+        assert path_problem(f"/data/{name}/corpus.jsonl") is None
+    for name in ("50%", "5%x", "a b", "é#?{y}:'\"*~`<>"):
+        assert table_problem(f"/data/{name}/table") is None
+    (tmp_path / "50%25").mkdir()
+    monkeypatch.chdir(tmp_path / "50%25")
+    assert "50%25/table, because of '%25'" in str(table_problem("table"))
+    assert "'%'" in str(table_problem("s3://b/t%20"))
+    assert table_problem("s3://b/[x]") is None
+
+
 def _settings(model: type[BaseModel], above: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any, str]]:
     """(path, annotation, description) of every setting below a section."""
     found: list[tuple[tuple[str, ...], Any, str]] = []
@@ -73,7 +88,7 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
 
 
 def _typed(annotation: Any) -> bool:
-    kinds = {get_args(kind)[1] for kind in (Location, LocalPath, SourceLocation)}
+    kinds = {get_args(kind)[1] for kind in (Location, LocalPath, SourceLocation, TableLocation)}
     found = set(annotation.__metadata__) if get_origin(annotation) is Annotated else set()
     return not kinds.isdisjoint(found) or any(_typed(one) for one in get_args(annotation) if one not in kinds)
 

@@ -12,6 +12,7 @@ from lsr_prod.corpus.formats.interface import FolderFormat
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Store, is_remote
+from lsr_prod.storage.location import table_problem
 from lsr_prod.storage.remote import short_message
 
 __all__ = ["DELTA"]
@@ -63,6 +64,9 @@ def _open(store: Store, version: int | None) -> Any:
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
+    if (problem := table_problem(store.uri)) is not None:
+        what, _, remedy = problem.rpartition("; ")
+        raise ConfigError("source.paths", what, remedy)
     try:
         table = DeltaTable(store.location, version=version, storage_options=store.delta_options)
         protocol, configuration = table.protocol(), table.metadata().configuration

@@ -8,8 +8,8 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-from lsr_prod.errors import ConfigError, MissingExtraError
-from lsr_prod.inference.session import Provider
+from lsr_prod.errors import ConfigError
+from lsr_prod.inference.session import Provider, load_onnxruntime
 
 __all__ = ["check_gpu_nodes", "require_gpu_runtime"]
 
@@ -65,11 +65,7 @@ def require_gpu_runtime(provider: Provider, available: Sequence[str] | None = No
 
 
 def _installed() -> Sequence[str]:
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise MissingExtraError("onnxruntime", "cpu") from error
-    providers: Sequence[str] = onnxruntime.get_available_providers()
+    providers: Sequence[str] = load_onnxruntime().get_available_providers()
     return providers
 
 

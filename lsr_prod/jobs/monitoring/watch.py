@@ -53,7 +53,7 @@ def _seconds(text: str) -> float:
 
 def main(argv: Sequence[str]) -> int:
     """Serve until interrupted; returns the exit code."""
-    return exit_code("watch", lambda: _watch(argv))
+    return exit_code("watch", lambda: _watch(argv), output_required=False)
 
 
 def _watch(argv: Sequence[str]) -> int:

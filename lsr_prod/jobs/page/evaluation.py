@@ -27,7 +27,7 @@ def parser() -> CommandParser:
 
 def main(argv: Sequence[str]) -> int:
     """Write the page; returns the exit code."""
-    return exit_code("page evaluation", lambda: _write(argv))
+    return exit_code("page evaluation", lambda: _write(argv), output_required=False)
 
 
 def _write(argv: Sequence[str]) -> None:

@@ -33,7 +33,7 @@ def parser() -> CommandParser:
 
 def main(argv: Sequence[str]) -> int:
     """Pin the publication; returns the exit code."""
-    return exit_code("pin", lambda: _pin(argv))
+    return exit_code("pin", lambda: _pin(argv), output_required=False)
 
 
 def print_pin(title: str, facts: Mapping[str, Any], *, as_json: bool) -> None:

@@ -27,7 +27,7 @@ def parser() -> CommandParser:
 
 def main(argv: Sequence[str]) -> int:
     """Unpin the publication; returns the exit code."""
-    return exit_code("unpin", lambda: _unpin(argv))
+    return exit_code("unpin", lambda: _unpin(argv), output_required=False)
 
 
 def _unpin(argv: Sequence[str]) -> None:

@@ -1,15 +1,71 @@
 """Output of a job on stdout and stderr: the only functions of the jobs that do, with every character escaped.
 
-Tables have their own module; the log has its own, too. Both escape with the same function.
+Tables have their own module; the log has its own, too. Both escape with the same function. ``protect_output`` makes
+sure that no output, also of libraries, fails the command that it describes.
 """
 
+import io
+import os
+import select
 import sys
 from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import Any
 
 from lsr_prod.visible import json_line, visible
 
-__all__ = ["complain", "encodable", "print_json", "print_result", "say"]
+__all__ = ["complain", "lost_output", "print_json", "print_result", "protect_output", "say"]
+
+
+class _Descriptor(io.FileIO):
+    """Descriptor of an output stream that no write fails: after the first error, everything is dropped.
+
+    Attributes:
+        error: the first error.
+    """
+
+    error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        while self.error is None:
+            try:
+                written: int | None = super().write(data)
+            except OSError as error:
+                self.error = error
+            else:
+                if written is not None:
+                    return written
+                select.select([], [self], [])  # another process has made the pipe non-blocking
+        return memoryview(data).nbytes
+
+
+def protect_output() -> None:
+    """Let no write to stdout or stderr fail, whoever writes: characters without an encoding are escaped, and what a
+    closed pipe or a full disk refuses is dropped.
+
+    Streams that the caller of a command has replaced stay as they are.
+    """
+    for name, original in (("stdout", sys.__stdout__), ("stderr", sys.__stderr__)):
+        stream = getattr(sys, name)
+        if stream is not original:
+            continue
+        if stream is None:  # the descriptor was closed before the start
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
+            continue
+        stream.flush()
+        protected = io.TextIOWrapper(
+            io.BufferedWriter(_Descriptor(stream.fileno(), "w", closefd=False)),
+            encoding=stream.encoding,
+            errors="backslashreplace",
+            line_buffering=stream.line_buffering or stream.write_through,
+        )
+        setattr(sys, name, protected)
+
+
+def lost_output() -> OSError | None:
+    """Return why a part of stdout was dropped; None: all of it was written."""
+    sys.stdout.flush()
+    descriptor = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    return descriptor.error if isinstance(descriptor, _Descriptor) else None
 
 
 def say(text: str, *, lines: bool = False) -> None:
@@ -19,32 +75,22 @@ def say(text: str, *, lines: bool = False) -> None:
         text: the line; line breaks in it are escaped.
         lines: print several lines, such as a manual, which has no text from data.
     """
-    _write(sys.stdout, f"{visible(text, lines=lines)}\n")
+    sys.stdout.write(f"{visible(text, lines=lines)}\n")
     sys.stdout.flush()
 
 
 def complain(text: str) -> None:
     """Print one line on stderr; line breaks in it are escaped."""
-    _write(sys.stderr, f"{visible(text)}\n")
+    sys.stderr.write(f"{visible(text)}\n")
     sys.stderr.flush()
 
 
 def print_json(value: Any) -> None:
     """Print a value as one line of JSON on stdout."""
-    _write(sys.stdout, f"{json_line(value)}\n")
+    sys.stdout.write(f"{json_line(value)}\n")
 
 
 def print_result(values: Mapping[str, Any]) -> None:
     """Print the line for machines, ``RESULT {json}``, on stdout."""
-    _write(sys.stdout, f"RESULT {json_line(values)}\n")
+    sys.stdout.write(f"RESULT {json_line(values)}\n")
     sys.stdout.flush()
-
-
-def encodable(text: str, stream: TextIO) -> str:
-    """Return a text with escapes for the characters that a stream cannot encode, as in a terminal without UTF-8."""
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    return text.encode(encoding, "backslashreplace").decode(encoding)
-
-
-def _write(stream: TextIO, text: str) -> None:
-    stream.write(encodable(text, stream))

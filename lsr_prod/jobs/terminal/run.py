@@ -96,7 +96,7 @@ def run_job(
         finally:  # the work is done, even if a page cannot be written
             print_result({**brief, "pages": pages})
 
-    return exit_code(job.name, run)
+    return exit_code(job.name, run, output_required=False)
 
 
 def scalars(summary: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Shared by all subcommands: parsing of the command line, and exit codes. Needs the standard library only."""
 
 import argparse
+import errno
 import logging
-import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,7 +13,7 @@ from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError, LsrError, MissingExtraError
 from lsr_prod.extras import missing_extra
 from lsr_prod.jobs.terminal.log import log_to_stderr
-from lsr_prod.jobs.terminal.output import complain
+from lsr_prod.jobs.terminal.output import complain, lost_output
 from lsr_prod.storage.location import location_problem, path_problem
 from lsr_prod.storage.options import is_credential, normalize_options
 from lsr_prod.storage.signatures import check_keys
@@ -55,7 +55,7 @@ class CommandParser(argparse.ArgumentParser):
         raise ConfigError("command line", message, f"see {self.prog} --help")
 
 
-def exit_code(name: str, work: Callable[[], int | None]) -> int:
+def exit_code(name: str, work: Callable[[], int | None], *, output_required: bool = True) -> int:
     """Run a subcommand and turn an error into one line on stderr.
 
     The traceback of an error that is not one of ``lsr_prod`` goes to the log, for a report.
@@ -63,11 +63,24 @@ def exit_code(name: str, work: Callable[[], int | None]) -> int:
     Args:
         name: the subcommand.
         work: does everything; it checks its inputs before it writes anything.
+        output_required: False: what it prints describes work that is done, which succeeds without a reader.
 
     Returns:
         0 or the value of ``work``; 1: it failed; 2: bad usage, bad configuration or a missing extra; 130: interrupted;
-        141: the reader of stdout has closed it.
+        141: the reader of stdout has closed it, and the output is required.
     """
+    code = _run(name, work)
+    error = lost_output()
+    if error is None:
+        return code
+    if error.errno != errno.EPIPE:
+        complain(f"lsr-prod {name}: stdout cannot be written ({error}); redirect it to a place with room")
+    if not output_required:
+        return code
+    return code or (141 if error.errno == errno.EPIPE else 1)
+
+
+def _run(name: str, work: Callable[[], int | None]) -> int:
     try:
         check_keys()
         return work() or 0
@@ -76,9 +89,6 @@ def exit_code(name: str, work: Callable[[], int | None]) -> int:
     except KeyboardInterrupt:
         complain(f"lsr-prod {name} was interrupted")
         return 130
-    except BrokenPipeError:  # as of `lsr-prod search ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit must not fail, too
-        return 141
     except Exception as raised:  # noqa: BLE001 - the end of every command: the error and its traceback are reported
         error = _with_extra(_below_ray(name, raised))
         if isinstance(error, ConfigError | MissingExtraError):

@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lsr_prod.jobs.terminal.output import encodable
 from lsr_prod.visible import visible
 
 __all__ = ["print_columns", "print_table"]
@@ -90,7 +89,8 @@ def _shown(value: Any) -> str:
 
 def _safe(text: str) -> str:
     """Return a text on one line that a terminal can only draw, so that a cell cannot break its table."""
-    return encodable(visible(text), sys.stdout)
+    encoding = sys.stdout.encoding or "utf-8"
+    return visible(text).encode(encoding, "backslashreplace").decode(encoding)  # its width is that of what is drawn
 
 
 def _title(text: str) -> Text:

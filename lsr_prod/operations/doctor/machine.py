@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from lsr_prod.errors import MissingExtraError
+from lsr_prod.inference.session import load_onnxruntime
 from lsr_prod.operations.doctor.finding import Finding
 
 __all__ = ["check_disk", "check_file_limit", "check_gpus", "check_kernels", "check_shared_memory"]
@@ -118,10 +120,8 @@ def check_gpus(devices: Sequence[str] | None = None, providers: Sequence[str] | 
         return Finding("gpu", "ok", "none on this machine")
     if providers is None:
         try:
-            import onnxruntime
-
-            providers = onnxruntime.get_available_providers()
-        except ImportError:
+            providers = load_onnxruntime().get_available_providers()
+        except MissingExtraError:
             providers = []
     if "CUDAExecutionProvider" in providers:
         return Finding("gpu", "ok", f"{len(found)} GPUs, {', '.join(providers)}")

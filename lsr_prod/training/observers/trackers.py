@@ -20,7 +20,6 @@ log = get_log(__name__)
 
 _REMEDY = "set one that is reachable, or leave it unset"
 _MLFLOW_DEFAULTS = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
 }
@@ -188,7 +187,7 @@ def _import_tensorboard() -> Any:
 
 
 def _import_mlflow() -> Any:
-    # No telemetry; and an unreachable server delays the training for seconds, not minutes.
+    # An unreachable server delays the training for seconds, not minutes.
     for name, value in _MLFLOW_DEFAULTS.items():
         os.environ.setdefault(name, value)
     return _import("mlflow", "mlflow", "mlflow-skinny")

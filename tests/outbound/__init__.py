@@ -1,0 +1,1 @@
+"""What leaves the machine, and which files are left on it."""
