@@ -12,10 +12,11 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from tests.rights import why_not_root
 
 __all__ = ["ROOT", "Machine", "Network", "missing", "network"]
 
@@ -37,8 +38,8 @@ exec sleep 1000000
 
 def missing() -> str:
     """Return why machines cannot be made on this computer, or ""."""
-    if sys.platform != "linux" or os.geteuid() != 0:
-        return "network and mount namespaces need root on Linux"
+    if reason := why_not_root():
+        return reason
     absent = [tool for tool in ("ip", "unshare", "nsenter") if shutil.which(tool) is None]
     if absent:
         return f"{', '.join(absent)} is not installed"
