@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lsr_prod.cluster import ray_session
+from lsr_prod.cluster.temp_folder import check_temp_folder
 from lsr_prod.config import Deployment, load_deployment
 from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
 from lsr_prod.jobs.terminal.shell import exit_code
@@ -38,6 +39,7 @@ def _run(argv: Sequence[str]) -> None:
     log_to_stderr()
     start = time.perf_counter()
     deployments = load_deployments(argv)
+    check_temp_folder(deployments[""].ray)
     shutil.rmtree(FOLDER, ignore_errors=True)
     stages = run(deployments)
     stages.append(run_stage("pages", lambda: write_pages(deployments[""], stages)))

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lsr_prod.cluster.address import check_address
+from lsr_prod.cluster.temp_folder import check_temp_folder, cluster_address
 from lsr_prod.cluster.token import prepare_token, resolve_mode
 from lsr_prod.config import RaySettings
 from lsr_prod.errors import ConfigError, MissingExtraError, WorkerError
@@ -28,7 +29,7 @@ def ray_session(settings: RaySettings) -> Iterator[None]:
 
     Raises:
         ConfigError: the address does not answer, the cluster demands no token or refuses that of this process, or the
-            token of a local cluster cannot be created.
+            token of a local cluster cannot be created, or the name of its temporary folder is too long.
         MissingExtraError: Ray is not installed.
         WorkerError: the machine is too busy to start a local cluster.
     """
@@ -43,8 +44,9 @@ def ray_session(settings: RaySettings) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    address = settings.address or os.environ.get("RAY_ADDRESS")
-    _connect(None if address == "local" else address, settings.num_cpus)
+    check_temp_folder(settings)
+    address = cluster_address(settings)
+    _connect(address, settings.num_cpus)
     log.info("connected to Ray", extra={"fields": {"address": address or "local"}})
     try:
         yield

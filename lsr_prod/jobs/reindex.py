@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lsr_prod.cluster import ray_session
+from lsr_prod.cluster.temp_folder import check_temp_folder
 from lsr_prod.config import Deployment, EncodeSettings, IndexSettings
 from lsr_prod.encoding import EncodeSummary, check_encode, encode_corpus
 from lsr_prod.encoding.prepare import Work, open_encoder
@@ -202,6 +203,7 @@ def _row(step: str, figures: Mapping[str, Any]) -> str:
 
 
 def _check(deployment: Deployment) -> None:
+    check_temp_folder(deployment.ray)
     encode, index, evaluate = deployment.encode, deployment.index, deployment.evaluate
     assert encode is not None
     assert index is not None
