@@ -18,9 +18,12 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 # Credentials of the S3 endpoint that tests start on loopback; Ray's workers inherit them.
 os.environ["AWS_ACCESS_KEY_ID"] = os.environ["AWS_SECRET_ACCESS_KEY"] = "testing"
 
+from lsr_prod.cluster.own_folder import own_folder
 from quickstart.models import model_folder
 from tests.objectstore.endpoint import local_s3
 from tests.rights import as_ordinary_user, why_not_root
+
+os.environ.setdefault("RAY_TMPDIR", str(own_folder()))  # also for the programs of Ray that tests start
 
 # Processes of tests are forked from one server, which imports once what each of them would: it takes one list only.
 multiprocessing.set_forkserver_preload(
