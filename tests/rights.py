@@ -15,6 +15,9 @@ __all__ = ["as_ordinary_user", "why_not_root"]
 _VERSION_3 = 0x20080522
 _GET_SECUREBITS, _SET_SECUREBITS = 27, 28
 _NO_ROOT = 1  # a program that user 0 starts gets no rights for that
+_SYS_ADMIN = 21
+_AMBIENT, _RAISE, _LOWER = 47, 2, 3
+_SETFCAP = 31  # user 0 needs this right, and others none, to make a user namespace in which it may mount
 
 
 class _Header(ctypes.Structure):
@@ -29,7 +32,7 @@ def why_not_root() -> str:
     """Return why a test with the marker ``root`` cannot run in this process, or ""."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return "needs root on Linux; run pytest -m root as root"
-    if not any(one.effective for one in _read()):
+    if not _read()[0].effective & 1 << _SYS_ADMIN:
         return "needs the rights of root, which this process dropped; run pytest -m root as root"
     return ""
 
@@ -43,10 +46,15 @@ def as_ordinary_user() -> Iterator[None]:
     libc, before = _libc(), _read()
     bits = libc.prctl(_GET_SECUREBITS, 0, 0, 0, 0)
     _check(libc.prctl(_SET_SECUREBITS, bits | _NO_ROOT, 0, 0, 0))
-    _write((_Sets * 2)(*(_Sets(0, one.permitted, one.inheritable) for one in before)))
+    low, high = before
+    kept = low.permitted & 1 << _SETFCAP
+    _write((_Sets * 2)(_Sets(kept, low.permitted, kept), _Sets(0, high.permitted, 0)))
+    if kept:
+        _check(libc.prctl(_AMBIENT, _RAISE, _SETFCAP, 0, 0))  # programs that are started keep it
     try:
         yield
     finally:
+        _check(libc.prctl(_AMBIENT, _LOWER, _SETFCAP, 0, 0))
         _write(before)
         _check(libc.prctl(_SET_SECUREBITS, bits, 0, 0, 0))
 
