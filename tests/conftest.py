@@ -3,7 +3,7 @@
 import logging
 import multiprocessing
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -18,8 +18,12 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 # Credentials of the S3 endpoint that tests start on loopback; Ray's workers inherit them.
 os.environ["AWS_ACCESS_KEY_ID"] = os.environ["AWS_SECRET_ACCESS_KEY"] = "testing"
 
+from lsr_prod.cluster.own_folder import own_folder
 from quickstart.models import model_folder
 from tests.objectstore.endpoint import local_s3
+from tests.rights import as_ordinary_user, why_not_root
+
+os.environ.setdefault("RAY_TMPDIR", str(own_folder()))  # also for the programs of Ray that tests start
 
 # Processes of tests are forked from one server, which imports once what each of them would: it takes one list only.
 multiprocessing.set_forkserver_preload(
@@ -41,6 +45,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.timeout(4 * 3600))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A test has the rights of an ordinary user, and so have the fixtures that it starts."""
+    if item.get_closest_marker("root"):
+        return (yield)
+    with as_ordinary_user():
+        return (yield)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test that needs root says so with a marker, and skips for others."""
+    if item.get_closest_marker("root") and (reason := why_not_root()):
+        pytest.skip(reason)
 
 
 @pytest.fixture(autouse=True)

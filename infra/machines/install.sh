@@ -38,6 +38,7 @@ ln -sfnT "$release" /opt/lsr-prod
     echo "HF_HUB_OFFLINE=1"
     echo "TOKENIZERS_PARALLELISM=false"
     echo "XDG_CACHE_HOME=/var/cache/lsr-prod"
+    echo "RAY_TMPDIR=/var/lib/lsr-prod"
     if [ -n "$head" ]; then
         at=$(getent ahostsv4 "$head" | awk 'NR == 1 { print $1 }')
         [ -n "$at" ] || { echo "$head has no IPv4 address" >&2; exit 1; }

@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from lsr_prod.cluster.address import check_address
+from lsr_prod.cluster.own_folder import in_own_folder
 from lsr_prod.cluster.temp_folder import check_temp_folder, cluster_address
 from lsr_prod.cluster.token import prepare_token, resolve_mode
 from lsr_prod.cluster.usage_reports import without_reporter
@@ -25,12 +26,13 @@ def ray_session(settings: RaySettings) -> Iterator[None]:
     """Connect to Ray, and disconnect at the end; a local cluster ends with the session.
 
     The address is that of the settings, else ``RAY_ADDRESS`` (set by ``ray job submit``), else a local cluster is
-    started. An existing connection of the process is used and left open. ``RAY_AUTH_MODE`` is set to ``token`` unless
-    it is set, and a cluster that demands no token is refused.
+    started, with its files in a folder of this user. An existing connection of the process is used and left open.
+    ``RAY_AUTH_MODE`` is set to ``token`` unless it is set, and a cluster that demands no token is refused.
 
     Raises:
-        ConfigError: the address does not answer, the cluster demands no token or refuses that of this process, or the
-            token of a local cluster cannot be created, or the name of its temporary folder is too long.
+        ConfigError: the address does not answer, or the cluster demands no token or refuses that of this process. Of a
+            local cluster, the token cannot be created, or the name of the temporary folder is too long or the folder
+            belongs to another user.
         MissingExtraError: Ray is not installed.
         WorkerError: the machine is too busy to start a local cluster.
     """
@@ -45,14 +47,15 @@ def ray_session(settings: RaySettings) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    check_temp_folder(settings)
     address = cluster_address(settings)
-    _connect(address, settings.num_cpus)
-    log.info("connected to Ray", extra={"fields": {"address": address or "local"}})
-    try:
-        yield
-    finally:
-        ray.shutdown()
+    with in_own_folder() if address is None else nullcontext():
+        check_temp_folder(settings)
+        _connect(address, settings.num_cpus)
+        log.info("connected to Ray", extra={"fields": {"address": address or "local"}})
+        try:
+            yield
+        finally:
+            ray.shutdown()
 
 
 def _connect(address: str | None, num_cpus: int | None) -> None:

@@ -33,5 +33,5 @@ def check_temp_folder(settings: RaySettings, environment: Mapping[str, str] = os
             name,
             f"its value has {length} bytes, and the sockets of Ray below it would have longer names than the "
             f"{_LONGEST} bytes that the system allows",
-            f"set RAY_TMPDIR to a folder whose name has at most {most} bytes, such as /tmp",
+            f"set RAY_TMPDIR to a folder of your own whose name has at most {most} bytes",
         )

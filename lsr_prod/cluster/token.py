@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.logs import get_log
+from lsr_prod.storage.local import home_folder
 
 __all__ = ["prepare_token", "read_token", "resolve_mode"]
 
@@ -90,7 +91,7 @@ def prepare_token(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def _own_path() -> Path:
-    return Path.home() / ".ray" / "auth_token"
+    return home_folder("RAY_AUTH_TOKEN_PATH") / ".ray" / "auth_token"
 
 
 def _create(path: Path) -> None:

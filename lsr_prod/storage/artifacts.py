@@ -12,6 +12,7 @@ Artifacts of an object store are fetched into the node cache of the user, once f
 import hashlib
 import json
 import os
+import stat
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -23,6 +24,7 @@ from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError, For
 from lsr_prod.formats.digest import FileDigest, digest_folder, digest_json, record_bytes, verify_files
 from lsr_prod.logs import get_log
 from lsr_prod.storage.drafts import Draft, copy_files
+from lsr_prod.storage.local import home_folder
 from lsr_prod.storage.node_cache import Contents, NodeCache
 from lsr_prod.storage.store import Store, is_remote
 from lsr_prod.storage.transfer import object_name, send_files
@@ -46,10 +48,14 @@ _SOURCE = "artifacts"  # group in the node cache: manifests name artifacts of al
 
 
 def user_cache() -> Path:
-    """Return the folder of the node cache: ``$LSR_PROD_CACHE``, else ``$XDG_CACHE_HOME/lsr_prod``."""
+    """Return the folder of the node cache: ``$LSR_PROD_CACHE``, else ``$XDG_CACHE_HOME/lsr_prod``.
+
+    Raises:
+        ConfigError: none of them is set, and the user has no home folder.
+    """
     if given := os.environ.get("LSR_PROD_CACHE"):
         return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lsr_prod"
+    return Path(os.environ.get("XDG_CACHE_HOME") or home_folder("LSR_PROD_CACHE") / ".cache") / "lsr_prod"
 
 
 def user_quota() -> int | None:
@@ -178,14 +184,24 @@ def _node_cache(folder: Path, max_bytes: int | None) -> NodeCache:
 def make_private(cache: Path) -> None:
     """Create the folder of a cache for this user only: its content is trusted later.
 
+    The mode of a folder of root, such as a volume of a container, is left as it is: only its owner may change it.
+
     Raises:
-        StorageError: the disk fails.
+        StorageError: the folder belongs to another user or is shared by all, as /tmp, or the disk fails.
     """
     try:
-        cache.mkdir(parents=True, exist_ok=True)
-        cache.chmod(0o700)
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found, user = cache.stat(), os.geteuid()
+        private = found.st_uid in (0, user) and not found.st_mode & stat.S_ISVTX
+        if private and found.st_uid == user:
+            cache.chmod(0o700)
     except OSError as error:
         raise StorageError(f"the cache {cache} cannot be used ({error}); fix the disk or free space on it") from error
+    if not private:
+        raise StorageError(
+            f"the cache {cache} belongs to another user, or every user may write into it, so that its content cannot "
+            "be trusted; set LSR_PROD_CACHE to a folder of your own"
+        )
 
 
 def _copy(folder: Path, files: tuple[FileDigest, ...], place: Path) -> None:

@@ -224,14 +224,25 @@ def copy_files(source: Path, target: Path, files: Iterable[FileDigest]) -> None:
 
 
 def copy_tree(source: Path, target: Path, *, link: bool = False) -> None:
-    """Copy every file below ``source`` into a draft folder.
+    """Copy every file below ``source`` into a draft folder; symbolic links are followed.
+
+    Folders have the modes of new folders: that of a read-only folder could neither be completed nor removed.
 
     Args:
         source: a folder.
         target: an existing folder.
         link: make hard links where both are on one disk.
     """
-    shutil.copytree(source, target, copy_function=_link_or_copy if link else shutil.copyfile, dirs_exist_ok=True)
+    copy = _link_or_copy if link else shutil.copyfile
+    for folder, _, names in os.walk(source, followlinks=True, onerror=_raise):
+        place = target / Path(folder).relative_to(source)
+        place.mkdir(exist_ok=True)
+        for name in names:
+            copy(f"{folder}/{name}", str(place / name))
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def _link_or_copy(source: str, target: str) -> None:

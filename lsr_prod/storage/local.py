@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lsr_prod.errors import DigestMismatchError
+from lsr_prod.errors import ConfigError, DigestMismatchError
 
-__all__ = ["Entry", "checked_chunks", "local_entry", "walk"]
+__all__ = ["Entry", "checked_chunks", "home_folder", "local_entry", "walk"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,21 @@ class Entry:
     size: int
     modified: float
     etag: str | None
+
+
+def home_folder(setting: str) -> Path:
+    """Return the home folder of the user.
+
+    Args:
+        setting: environment variable that a user without one can set instead.
+
+    Raises:
+        ConfigError: neither ``HOME`` nor the user database of this machine names one.
+    """
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        raise ConfigError(setting, f"user {os.getuid()} has no home folder", "set it, or HOME, to a folder") from error
 
 
 def walk(root: Path, prefix: str) -> Iterator[Entry]:

@@ -110,6 +110,8 @@ def fetch_file(store: Store, file: FileDigest, folder: Path, *, remedy: str) -> 
     """
     partial = folder / f"{file.sha256}{PARTIAL}"
     resumed = partial.exists()
+    if resumed:
+        partial.chmod(0o644)  # an attempt that was killed before the rename left it read-only
     fetched = _resume(store, file, partial, remedy)
     if fetched is None and resumed:  # the kept bytes may be damaged: the machine may have lost power
         fetched = _resume(store, file, partial, remedy)

@@ -1,7 +1,8 @@
 """Machines on one computer: each has its own network, mounts and host name, and shares no writable folder.
 
 The root file system is read-only on a machine, so that it has the installed program as from an image; ``/tmp`` with the
-home folder, ``/var/tmp`` and ``/dev/shm`` are empty and its own. Every machine has one address on a private network.
+home folder, ``/var/tmp`` and ``/dev/shm`` are its own, and empty but for a checkout or an environment of Python there.
+Every machine has one address on a private network.
 Needs root; ``missing`` says why the computer cannot do this.
 """
 
@@ -17,6 +18,8 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from tests.rights import why_not_root
+
 __all__ = ["ROOT", "Machine", "Network", "missing", "network"]
 
 ROOT = Path(__file__).parents[2]
@@ -25,10 +28,19 @@ _SETUP = """
 set -e
 hostname {name}
 mount -o remount,bind,ro /
-for folder in /tmp /var/tmp /dev/shm; do mount -t tmpfs -o mode=1777 tmpfs $folder; done
-mkdir /tmp/home /tmp/empty
+for folder in /tmp /var/tmp /dev/shm; do
+    mount -t tmpfs -o mode=1777 tmpfs /mnt
+    for kept in {kept}; do
+        case $kept in $folder/*) ;; *) continue ;; esac
+        mkdir -p "/mnt${{kept#$folder}}"
+        mount --bind "$kept" "/mnt${{kept#$folder}}"
+        mount -o remount,bind,ro "/mnt${{kept#$folder}}"
+    done
+    mount -n --move /mnt $folder
+done
+mkdir -p /tmp/home /tmp/empty
 for hidden in {hidden}; do
-    if [ -d $hidden ]; then mount --bind /tmp/empty $hidden; else mount --bind /dev/null $hidden; fi
+    if [ -d "$hidden" ]; then mount --bind /tmp/empty "$hidden"; else mount --bind /dev/null "$hidden"; fi
 done
 echo ready
 exec sleep 1000000
@@ -37,8 +49,8 @@ exec sleep 1000000
 
 def missing() -> str:
     """Return why machines cannot be made on this computer, or ""."""
-    if sys.platform != "linux" or os.geteuid() != 0:
-        return "network and mount namespaces need root on Linux"
+    if reason := why_not_root():
+        return reason
     absent = [tool for tool in ("ip", "unshare", "nsenter") if shutil.which(tool) is None]
     if absent:
         return f"{', '.join(absent)} is not installed"
@@ -61,21 +73,38 @@ class Machine:
         self._space, self._network = f"{network.name}-{name}", network
         self._port = f"p{number}"
         self._started: list[subprocess.Popen[bytes]] = []
-        _ip("netns", "add", self._space)
-        _ip(*f"link add {self._port} netns {network.switch} type veth peer name eth0 netns {self._space}".split())
-        _ip("-n", network.switch, "link", "set", self._port, "master", "switch", "up")
+        with contextlib.ExitStack() as made:
+            _ip("netns", "add", self._space)
+            made.callback(_ip, "netns", "delete", self._space)
+            self._connect()
+            self._holder = self._hold([*map(str, network.hidden)])
+            made.callback(self._end_holder)
+            assert self._holder.stdout is not None
+            assert self._holder.stderr is not None
+            if self._holder.stdout.readline() != "ready\n":
+                raise AssertionError(f"the namespaces could not be set up: {self._holder.stderr.read()}")
+            self._made = made.pop_all()
+
+    def _connect(self) -> None:
+        switch = self._network.switch
+        _ip(*f"link add {self._port} netns {switch} type veth peer name eth0 netns {self._space}".split())
+        _ip("-n", switch, "link", "set", self._port, "master", "switch", "up")
         _ip("-n", self._space, "address", "add", f"{self.address}/24", "dev", "eth0")
         for device in ("lo", "eth0"):
             _ip("-n", self._space, "link", "set", device, "up")
-        self._holder = subprocess.Popen(
+
+    def _hold(self, hidden: list[str]) -> "subprocess.Popen[str]":
+        """Start the process that holds the namespaces, and sets them up."""
+        kept = {os.path.realpath(place) for place in (ROOT, sys.prefix, sys.base_prefix)}
+        setup = _SETUP.format(name=self.name, hidden=shlex.join(hidden), kept=shlex.join(sorted(kept)))
+        return subprocess.Popen(
             ["ip", "netns", "exec", self._space, "unshare", "--mount", "--uts", "--propagation", "private",
-             "sh", "-c", _SETUP.format(name=name, hidden=" ".join(map(str, network.hidden)))],
+             "sh", "-c", setup],
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )  # fmt: skip
-        assert self._holder.stdout is not None
-        assert self._holder.stdout.readline() == "ready\n", "the namespaces could not be set up"
 
     def start(self, command: list[str], environment: Mapping[str, str] | None = None, *, log: Path) -> None:
         """Start a program, which ends with the machine; its output goes to a file of this computer."""
@@ -175,11 +204,13 @@ class Machine:
 
     def remove(self) -> None:
         """Kill the programs of the machine, and delete it with its files."""
-        self.kill()
+        with self._made:
+            self.kill()
+
+    def _end_holder(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._holder.pid, signal.SIGKILL)
         self._holder.communicate(timeout=10)
-        _ip("netns", "delete", self._space)
 
     def _pids(self) -> list[int]:
         found = subprocess.run(["ip", "netns", "pids", self._space], check=True, capture_output=True, text=True).stdout
@@ -206,10 +237,12 @@ class Network:
         self.switch = f"{self.name}-switch"
         self.machines: dict[str, Machine] = {}
         self._added = 0
-        self._host = ""
-        _ip("netns", "add", self.switch)
-        _ip("-n", self.switch, "link", "add", "switch", "type", "bridge")
-        _ip("-n", self.switch, "link", "set", "switch", "up")
+        with contextlib.ExitStack() as made:
+            _ip("netns", "add", self.switch)
+            made.callback(_ip, "netns", "delete", self.switch)
+            _ip("-n", self.switch, "link", "add", "switch", "type", "bridge")
+            _ip("-n", self.switch, "link", "set", "switch", "up")
+            self._made = made.pop_all()
 
     def add(self, name: str) -> Machine:
         """Add a machine."""
@@ -219,23 +252,22 @@ class Network:
 
     def attach_host(self) -> None:
         """Give this computer an address on the network; only one network can have it at a time."""
-        self._host = f"{self.name}-h"
-        _ip(*f"link add {self._host} type veth peer name host netns {self.switch}".split())
+        host = f"{self.name}-h"
+        _ip(*f"link add {host} type veth peer name host netns {self.switch}".split())
+        self._made.callback(_ip, "link", "delete", host)
         _ip("-n", self.switch, "link", "set", "host", "master", "switch", "up")
-        _ip("address", "add", _HOST, "dev", self._host)
-        _ip("link", "set", self._host, "up")
+        _ip("address", "add", _HOST, "dev", host)
+        _ip("link", "set", host, "up")
 
     def remove(self, name: str) -> None:
         """Remove a machine."""
         self.machines.pop(name).remove()
 
     def close(self) -> None:
-        """Remove all machines, then the network."""
-        for machine in self.machines.values():
-            machine.remove()
-        if self._host:
-            _ip("link", "delete", self._host)
-        _ip("netns", "delete", self.switch)
+        """Remove all machines, then the network; one that cannot be removed does not keep the others."""
+        with self._made:
+            for machine in self.machines.values():
+                self._made.callback(machine.remove)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ Token authentication is on. The client has the command line of Ray and the token
 import json
 import re
 import secrets
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -116,7 +117,8 @@ class RayMachines:
 
     def _copy_checkout(self, folder: str) -> None:
         """Copy the files that git tracks."""
-        script = f"mkdir -p {folder} && cd {ROOT} && git ls-files -z | xargs -0 tar -c | tar -x -C {folder}"
+        list_files = f"cd {shlex.quote(str(ROOT))} && git ls-files -z"
+        script = f"mkdir -p {folder} && {list_files} | xargs -0 tar -c | tar -x -C {folder}"
         done = self.client.run(["sh", "-c", script])
         assert done.returncode == 0, done.stderr
 

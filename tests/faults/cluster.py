@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from lsr_prod.cluster.own_folder import own_folder
 from lsr_prod.cluster.token import prepare_token
 
 __all__ = ["LocalCluster", "kill", "local_cluster"]
@@ -86,6 +87,7 @@ class LocalCluster:
 def local_cluster(workers: int) -> Iterator[LocalCluster]:
     """Start the cluster, and end all of its processes with the context."""
     os.environ.update({"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"})
+    os.environ.setdefault("RAY_TMPDIR", str(own_folder()))
     prepare_token()
     from ray._raylet import Config
     from ray.cluster_utils import Cluster

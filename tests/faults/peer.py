@@ -5,6 +5,7 @@ known errors of the peer.
 """
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from lsr_prod.cluster.own_folder import own_folder
 from tests.faults.attempts import ROOT
 from tests.faults.corpus import Corpus
 from tests.faults.oracle import Findings
@@ -86,6 +88,7 @@ def _write(source: str, folder: Path, checkpoint: bool) -> None:
     from ray.data import DataContext
     from ray.data.checkpoint import CheckpointConfig
 
+    os.environ.setdefault("RAY_TMPDIR", str(own_folder()))
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     context = DataContext.get_current()
     context.enable_progress_bars = False

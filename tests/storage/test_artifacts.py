@@ -1,6 +1,7 @@
 """Artifacts in a work store: visible whole or not at all, with every byte as it was put."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError, FormatVersionError, StorageError
 from lsr_prod.formats.digest import FileDigest
 from lsr_prod.storage import Store, transfer
-from lsr_prod.storage.artifacts import fetch_artifact, has_artifact, put_artifact, user_cache
+from lsr_prod.storage.artifacts import fetch_artifact, has_artifact, make_private, put_artifact, user_cache
 from lsr_prod.storage.cache_folder import make_room
 from lsr_prod.storage.node_cache import NodeCache
 from tests.indexing.remote import overwrite
@@ -130,6 +131,42 @@ def test_user_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "h"))
     assert user_cache() == tmp_path / "h" / ".cache" / "lsr_prod"
+
+
+def test_user_without_a_home_folder_is_told_which_setting_names_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("LSR_PROD_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", unknown)
+    with pytest.raises(ConfigError, match=r"LSR_PROD_CACHE: user \d+ has no home folder; set it, or HOME, to a folder"):
+        user_cache()
+
+
+@pytest.mark.root
+def test_cache_in_a_volume_of_root_is_used_and_one_of_another_user_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o755)
+    monkeypatch.chdir(tmp_path)  # the folders above are closed to others
+    volume, other, shared, own = map(Path, ("volume", "other", "shared", "own"))
+    for folder, owner, mode in ((volume, 0, 0o2777), (other, 10002, 0o777), (shared, 0, 0o1777), (own, 10001, 0o755)):
+        folder.mkdir()
+        os.chown(folder, owner, 10001)
+        folder.chmod(mode)
+    os.seteuid(10001)
+    try:
+        make_private(volume)
+        make_private(own)
+        for folder in (other, shared):
+            with pytest.raises(StorageError, match=f"{folder.name} belongs to another user, or every user may write"):
+                make_private(folder)
+    finally:
+        os.seteuid(0)
+    with pytest.raises(StorageError, match="shared belongs to another user"):
+        make_private(shared)
+    assert [path.stat().st_mode & 0o7777 for path in (volume, other, shared, own)] == [0o2777, 0o777, 0o1777, 0o700]
 
 
 def test_put_of_other_content_under_a_used_name_raises(store: Store, folder: Path) -> None:

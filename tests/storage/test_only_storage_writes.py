@@ -8,6 +8,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "lsr_prod"
 SCRATCH = "scratch in a temporary folder or a draft"
 ALLOWED = {
+    "cluster/own_folder.py": "the folder in which a local Ray keeps its files",
     "cluster/token.py": "the token of a local Ray, in the folder from which Ray reads it",
     "export/bundle.py": "transformers writes to a folder, in a draft",
     "export/graph.py": "onnx and the quantizer write to a path, in a draft",

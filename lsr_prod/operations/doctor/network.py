@@ -9,6 +9,7 @@ from pathlib import Path
 from lsr_prod.cluster.address import check_address
 from lsr_prod.errors import ConfigError
 from lsr_prod.operations.doctor.finding import Finding
+from lsr_prod.storage.local import home_folder
 
 __all__ = ["check_cluster", "check_ports", "check_token"]
 
@@ -32,7 +33,7 @@ def check_token(environment: Mapping[str, str] = os.environ, home: Path | None =
             )
         return Finding("token", "ok", "in RAY_AUTH_TOKEN")
     given = environment.get("RAY_AUTH_TOKEN_PATH")
-    path = Path(given) if given else (home or Path.home()) / ".ray" / "auth_token"
+    path = Path(given) if given else (home or home_folder("RAY_AUTH_TOKEN_PATH")) / ".ray" / "auth_token"
     try:
         mode = path.stat().st_mode
     except OSError:

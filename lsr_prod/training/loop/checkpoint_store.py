@@ -22,6 +22,7 @@ __all__ = ["check_work", "file_system", "open_checkpoint"]
 log = get_log(__name__)
 
 _TRIES = 6
+_CHUNK = 64 << 20  # bytes of one read, as of Ray
 
 _KNOWN = {
     "s3": {"aws_endpoint", "aws_region", "aws_default_region", "aws_skip_signature", "allow_http"},
@@ -92,7 +93,7 @@ def open_checkpoint(checkpoint: Any) -> Iterator[Path]:
 
     pyarrow gives up the whole fetch if a busy store interrupts or refuses one of its answers. Every fetch has a folder
     of its own: the folder of ``Checkpoint.as_directory`` keeps the files of a failed fetch, and other processes of the
-    node read it.
+    node read it. Nothing is locked: the locks of ``Checkpoint`` are in a folder that may belong to another user.
 
     Raises:
         StorageError: every fetch failed, or the checkpoint does not exist.
@@ -107,8 +108,13 @@ def open_checkpoint(checkpoint: Any) -> Iterator[Path]:
 def _fetch(checkpoint: Any, scratch: Path) -> Path:
     attempt = 1
     while True:
+        target = scratch / str(attempt)
+        target.mkdir()
         try:
-            return Path(checkpoint.to_directory(scratch / str(attempt)))
+            pyarrow.fs.copy_files(
+                checkpoint.path, str(target), source_filesystem=checkpoint.filesystem, chunk_size=_CHUNK
+            )
+            return target
         except OSError as error:
             message = without_credentials(str(error))
             if attempt == _TRIES or isinstance(error, FileNotFoundError):
@@ -119,5 +125,5 @@ def _fetch(checkpoint: Any, scratch: Path) -> Path:
             fields = {"checkpoint": checkpoint.path, "attempt": attempt, "error": message}
             log.warning("checkpoint not fetched", extra={"fields": fields})
             time.sleep(0.5 * 2**attempt)
-            shutil.rmtree(scratch / str(attempt), ignore_errors=True)
+            shutil.rmtree(target, ignore_errors=True)
             attempt += 1

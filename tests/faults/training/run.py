@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from lsr_prod.cluster.own_folder import own_folder
 from tests.faults.attempts import ROOT
 
 __all__ = ["MOMENTS", "VICTIMS", "Training"]
@@ -44,7 +45,7 @@ class Training:
         """Start the job, or start it again."""
         command = [sys.executable, "-m", "tests.faults.training.driver", str(self._settings)]
         # Ray's own files stay out of the scratch folder: paths of sockets have to be short.
-        places = {"TMPDIR": str(self._scratch), "RAY_TMPDIR": "/tmp"}
+        places = {"TMPDIR": str(self._scratch), "RAY_TMPDIR": str(own_folder())}
         environment = {**os.environ, **places, "OMP_NUM_THREADS": "1"}
         with (self._folder / "log").open("a") as log:
             self._driver = subprocess.Popen(

@@ -34,8 +34,9 @@ cat > /etc/pip.conf <<END
 no-index = true
 find-links = {packages}
 END
+cp {stand_in} /usr/local/bin/stand_in.py
 for tool in systemctl journalctl; do
-    printf '#!/bin/sh\\nexec {python}/bin/python3 {stand_in} %s "$@"\\n' $tool > /usr/local/bin/$tool
+    printf '#!/bin/sh\\nexec {python}/bin/python3 /usr/local/bin/stand_in.py %s "$@"\\n' $tool > /usr/local/bin/$tool
 done
 chmod 755 /usr/local/bin/*
 """
@@ -84,7 +85,7 @@ class Hosts:
             packages=packages,
             python=python,
             closed=closed[-1] if closed else "/mnt",
-            stand_in=Path(__file__).with_name("systemctl.py"),
+            stand_in=shlex.quote(str(Path(__file__).with_name("systemctl.py"))),
         )
         _check(machine.run(["sh", "-c", script]))
 
@@ -103,14 +104,14 @@ class Hosts:
         script = f"""
         set -e
         mkdir -p {_CHECKOUT} {SEARCH}
-        cd {ROOT}
+        cd {shlex.quote(str(ROOT))}
         git -c safe.directory='*' ls-files -z --cached --others --exclude-standard > /tmp/files
         tar -c --null --files-from /tmp/files | tar -x -C {_CHECKOUT}
         cd {_CHECKOUT}
         git init -q
         git add --all
         {git} commit -q -m "A release"
-        ln -s {sys.prefix} .venv
+        ln -s {shlex.quote(sys.prefix)} .venv
         """
         _check(self.computer.run(["sh", "-c", script]))
 

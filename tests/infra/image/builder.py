@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.rights import why_not_root
+
 __all__ = ["ROOT", "Builder", "missing"]
 
 ROOT = Path(__file__).parents[3]
@@ -27,8 +29,8 @@ _TIMESTAMP = "315532800"
 
 def missing() -> str:
     """Return why images cannot be built on this computer, or ""."""
-    if sys.platform != "linux" or os.geteuid() != 0:
-        return "a build without a daemon needs root on Linux"
+    if reason := why_not_root():
+        return reason
     absent = [tool for tool in ("buildah", "debootstrap", "unshare", "chroot") if shutil.which(tool) is None]
     if absent:
         return f"{', '.join(absent)} is not installed (packages buildah and debootstrap of Debian)"

@@ -1,6 +1,7 @@
 """Checkpoints go where everything else of a training goes, or the training is refused before any work."""
 
 import pickle
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -63,39 +64,57 @@ def test_check_work_rejects_unsupported_option() -> None:
             check_work(Store(uri, {"timeout": "30s"}))
 
 
-class _Flaky(Checkpoint):
-    """Checkpoint whose first fetches fail halfway, as pyarrow's do if a busy store interrupts an answer."""
-
-    failures = 2
-
-    def to_directory(self, path: Any = None) -> str:
-        found = super().to_directory(path)
-        if self.failures:
-            self.failures -= 1
-            (Path(found) / "partial").touch()
-            raise OSError("Failed to flush response stream")
-        return found
-
-
-def checkpoint_of(folder: Path) -> _Flaky:
+def checkpoint_of(folder: Path) -> Checkpoint:
     """A checkpoint that pyarrow does not know to be local."""
     (folder / "kept").mkdir()
     (folder / "kept" / "state").write_text("x")
-    return _Flaky("kept", pyarrow.fs.SubTreeFileSystem(str(folder), pyarrow.fs.LocalFileSystem()))
+    return Checkpoint("kept", pyarrow.fs.SubTreeFileSystem(str(folder), pyarrow.fs.LocalFileSystem()))
 
 
-def test_checkpoint_is_fetched_again_without_files_of_failed_fetches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def fetches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Numbers of the fetches that fail halfway, as pyarrow's do if a busy store interrupts an answer."""
+    failing: list[int] = []
+    copy, number = pyarrow.fs.copy_files, count(1)
+
+    def flaky(source: str, target: str, **settings: Any) -> None:
+        copy(source, target, **settings)
+        if next(number) in failing:
+            (Path(target) / "partial").touch()
+            raise OSError("Failed to flush response stream")
+
+    monkeypatch.setattr(pyarrow.fs, "copy_files", flaky)
     monkeypatch.setattr("lsr_prod.training.loop.checkpoint_store.time.sleep", lambda _seconds: None)
+    return failing
+
+
+def test_checkpoint_is_fetched_again_without_files_of_failed_fetches(tmp_path: Path, fetches: list[int]) -> None:
     checkpoint = checkpoint_of(tmp_path)
+    fetches += [1, 2]
     with open_checkpoint(checkpoint) as folder:
         assert [file.name for file in folder.iterdir()] == ["state"]
         assert (folder / "state").read_text() == "x"
     assert not folder.exists()
-    checkpoint.failures = 1_000
+    fetches += range(4, 10)
     with pytest.raises(StorageError, match="could not be fetched in 6 attempts"), open_checkpoint(checkpoint):
         pass
+
+
+def test_checkpoint_that_does_not_exist_is_fetched_once(tmp_path: Path, fetches: list[int]) -> None:
+    checkpoint = checkpoint_of(tmp_path)
+    (tmp_path / "kept" / "state").unlink()
+    (tmp_path / "kept").rmdir()
+    with pytest.raises(StorageError, match="could not be fetched in 1 attempts"), open_checkpoint(checkpoint):
+        pass
+
+
+def test_checkpoint_is_fetched_if_another_user_has_the_folder_of_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "_ray_lockfiles").mkdir(mode=0o555)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    with open_checkpoint(checkpoint_of(tmp_path)) as folder:
+        assert (folder / "state").read_text() == "x"
 
 
 def test_local_checkpoint_is_not_copied(tmp_path: Path) -> None:
