@@ -63,9 +63,10 @@ def quarantine_parts(store: Store) -> list[QuarantinePart]:
         QuarantinePart(file.path, file.partition["plan"] or "", int(file.partition["wave"] or 0), COMMITTED)
         for file in table.files()
     ]
+    committed = {part.path for part in parts}
     for path, match in listed.items():
         done = table.transaction_version(match[1])
-        if done is None or done < int(match[2]):
+        if path not in committed and (done is None or done < int(match[2])):
             parts.append(QuarantinePart(path, match[1], int(match[2]), NOT_COMMITTED))
     return sorted(parts, key=lambda part: (part.plan, part.wave, part.path))
 

@@ -11,7 +11,7 @@ from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
 from lsr_prod.tables.quarantine_rows import QuarantinePart, quarantine_parts, quarantined_rows
-from tests.encoding.tables import make_tables, make_wave
+from tests.encoding.tables import make_cell, make_tables, make_wave, newest
 
 
 def test_parts_are_committed_or_not_and_replaced_ones_are_left_out(tmp_path: Path) -> None:
@@ -27,6 +27,14 @@ def test_parts_are_committed_or_not_and_replaced_ones_are_left_out(tmp_path: Pat
     assert found == [("p", 0, "committed"), ("p", 1, "committed"), ("p", 2, "not committed")]
     details = [[row["detail"] for row in quarantined_rows(quarantine, part)] for part in parts]
     assert details == [["b", "c"], ["e"], ["d"]]
+
+
+def test_committed_part_is_listed_once_whatever_the_version_of_its_commit(tmp_path: Path) -> None:
+    table, quarantine = make_tables(tmp_path)
+    part = make_cell(table, quarantine, 7, "", "a").quarantine
+    assert part is not None
+    newest(quarantine).commit([(part, {"plan": "p", "wave": "7"})], [], app="p", version=0, epoch=1)
+    assert [(one.wave, one.state) for one in quarantine_parts(quarantine)] == [(7, "committed")]
 
 
 def test_parts_of_a_plan_without_a_commit_are_not_committed(tmp_path: Path) -> None:
