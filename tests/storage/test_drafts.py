@@ -334,3 +334,9 @@ def test_no_descriptor_stays_open(tmp_path: Path) -> None:
         draft.seal()
     open_files = [os.path.realpath(descriptor) for descriptor in Path("/proc/self/fd").iterdir()]
     assert [path for path in open_files if path.startswith(str(tmp_path))] == []
+
+
+def test_folder_that_cannot_be_listed_is_not_copied_in_part(tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    with pytest.raises(FileNotFoundError):
+        copy_tree(tmp_path / "missing", tmp_path / "target")
