@@ -15,7 +15,7 @@ import yaml
 from tests.cluster.namespaces import ROOT, Machine, missing, network
 from tests.outbound.gateway import Gateway, gateway
 
-pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
+pytestmark = [pytest.mark.root, pytest.mark.skipif(bool(missing()), reason=missing())]
 
 _DATA = "/tmp/data"  # everything that the settings name
 _NOTE = "not in the table of docs/security.md: turn it off by default (lsr_prod/telemetry.py), or list it there"

@@ -116,9 +116,12 @@ def test_copy_files_copies_listed_files_and_checks_them(tmp_path: Path) -> None:
 def test_copy_tree_copies_or_links(tmp_path: Path, link: bool) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "a").write_bytes(b"a")
+    (tmp_path / "source" / "b").mkdir()
+    (tmp_path / "source" / "b" / "c").write_bytes(b"c")
     (tmp_path / "copy").mkdir()
     copy_tree(tmp_path / "source", tmp_path / "copy", link=link)
     assert (tmp_path / "copy" / "a").stat().st_nlink == 1 + link
+    assert names(tmp_path / "copy") == ["a", "b", "b/c"]
 
 
 def test_remove_returns_bytes_and_gives_a_folder_its_name_back(tmp_path: Path) -> None:
