@@ -65,7 +65,7 @@ def locations(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[tu
         for section in (info.annotation, *get_args(info.annotation)):
             if isinstance(section, type) and issubclass(section, BaseModel):
                 yield from locations(section, (*path, name))
-        if re.search(r"function _(location|path) ", repr((info.annotation, info.metadata))):
+        if re.search(r"function _checked ", repr((info.annotation, info.metadata))):
             yield (*path, name)
 
 

@@ -155,15 +155,19 @@ def test_cache_in_a_volume_of_root_is_used_and_one_of_another_user_is_not(
         folder.mkdir()
         os.chown(folder, owner, 10001)
         folder.chmod(mode)
-    os.seteuid(10001)
-    try:
-        make_private(volume)
-        make_private(own)
-        for folder in (other, shared):
-            with pytest.raises(StorageError, match=f"{folder.name} belongs to another user, or every user may write"):
-                make_private(folder)
-    finally:
-        os.seteuid(0)
+    child = os.fork()  # threads of this process may lack the right to become another user
+    if child == 0:
+        try:
+            os.seteuid(10001)
+            make_private(volume)
+            make_private(own)
+            for folder in (other, shared):
+                with pytest.raises(StorageError, match=f"{folder.name} belongs to another user, or every user may"):
+                    make_private(folder)
+            os._exit(0)
+        except BaseException:  # noqa: BLE001 (the child must not run the rest of the tests)
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     with pytest.raises(StorageError, match="shared belongs to another user"):
         make_private(shared)
     assert [path.stat().st_mode & 0o7777 for path in (volume, other, shared, own)] == [0o2777, 0o777, 0o1777, 0o700]
