@@ -17,7 +17,6 @@ FORBIDDEN = [*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0)), *BIDI, "\u202
 FORBIDDEN += ["\ufeff", "\xad", "\ud800", "\udfff", "\U000e0041", "\ufff9", "\u3164", "\u115f"]
 # Modules that may write to the streams of the process.
 WRITERS = {f"lsr_prod/jobs/terminal/{name}.py" for name in ("output", "tables", "log")}
-WRITERS |= {"lsr_prod/jobs/terminal/shell.py"}  # it redirects a closed stdout
 BARS = {"lsr_prod/encoding/progress.py", "lsr_prod/training/observers/progress.py"}  # they show no text from data
 
 
