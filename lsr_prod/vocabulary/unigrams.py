@@ -69,7 +69,7 @@ def count_words(
     partitions = min(_PARTITIONS, len(groups))
     reader = ray.put(_Reader(data, tokenizer, options, partitions))
     counted = split(_count, [(reader, group) for group in groups], partitions, task="counting words", on_ray=True)
-    good, bad = (sum(rows) for rows in zip(*counted.notes, strict=True))
+    good, bad = (sum(rows[place] for rows in counted.notes) for place in range(2))
     check_bad_rows(good, bad, data)
     shared = (tokenizer, min_count, size)
     parts = [*merge(_most_frequent, shared, counted, partitions, task="adding counts of words", on_ray=True)]
@@ -87,7 +87,7 @@ def _rank(entry: WordCount) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """What every task needs that reads texts."""
+    """Arguments of the tasks that count words."""
 
     data: TrainingDataSettings
     tokenizer: PreTrainedTokenizerFast

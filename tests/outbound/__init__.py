@@ -1,1 +1,1 @@
-"""What leaves the machine, and which files are left on it."""
+"""Network requests of jobs, and the files that they leave."""

@@ -53,6 +53,13 @@ def test_words_with_unknown_tokens_are_left_out(tmp_path: Path):
     assert count_words(data, tokenizer, size=9, min_count=1, options={}) == [WordCount("cats", 2), WordCount("mats", 1)]
 
 
+def test_empty_corpus_is_refused_in_one_sentence(tmp_path: Path):
+    tokenizer = train_tokenizer(["cats and mats"] * 9, model="bpe", size=300, min_count=1)
+    data = write_texts(tmp_path, [])
+    with pytest.raises(ConfigError):
+        count_words(data, tokenizer, size=9, min_count=1, options={})
+
+
 def test_corpus_without_frequent_words_and_with_bad_rows_is_refused(tmp_path: Path):
     tokenizer = train_tokenizer(["cats and mats"] * 9, model="bpe", size=300, min_count=1)
     data = write_texts(tmp_path, ["cats and mats"])
