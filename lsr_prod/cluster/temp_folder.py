@@ -1,7 +1,8 @@
-"""Folder of a local Ray: the names of the sockets in it have a bounded length."""
+"""Folder of a local Ray: it can be written, and the names of the sockets in it have a bounded length."""
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 from lsr_prod.config import RaySettings
 from lsr_prod.errors import ConfigError
@@ -22,7 +23,7 @@ def check_temp_folder(settings: RaySettings, environment: Mapping[str, str] = os
     """Check that a local Ray, if the settings ask for one, can have its sockets in the folder of the environment.
 
     Raises:
-        ConfigError: the name of the folder is too long.
+        ConfigError: the name of the folder is too long, or this user cannot write there.
     """
     name = next((name for name in ("RAY_TMPDIR", "TMPDIR") if name in environment), None)
     if name is None or cluster_address(settings, environment) is not None:
@@ -35,3 +36,8 @@ def check_temp_folder(settings: RaySettings, environment: Mapping[str, str] = os
             f"{_LONGEST} bytes that the system allows",
             f"set RAY_TMPDIR to a folder of your own whose name has at most {most} bytes",
         )
+    if name == "RAY_TMPDIR":  # Python passes over a TMPDIR that cannot be used
+        folder = Path(environment[name]).absolute()
+        existing = next(place for place in (folder, *folder.parents) if place.exists())
+        if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK, effective_ids=True):
+            raise ConfigError(name, f"files cannot be created in {existing}", "set it to a folder that you can write")

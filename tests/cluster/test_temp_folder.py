@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,16 @@ with ray_session(RaySettings(num_cpus=1)):
 def test_name_that_is_too_long_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name}: its value has 130 bytes.*set RAY_TMPDIR to"):
         check_temp_folder(RaySettings(), {name: "/tmp/" + "x" * 125})
+
+
+@pytest.mark.parametrize("kind", ["closed", "file"])
+def test_folder_that_cannot_be_written_is_refused(kind: str) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        place = Path(short) / kind
+        place.mkdir(mode=0o500) if kind == "closed" else place.touch()
+        with pytest.raises(ConfigError, match=f"RAY_TMPDIR: files cannot be created in .*{kind}; set it to a folder"):
+            check_temp_folder(RaySettings(), {"RAY_TMPDIR": str(place / "below" / "it")})
+        check_temp_folder(RaySettings(), {"TMPDIR": str(place)})
 
 
 @pytest.mark.parametrize("environment", [{}, {"RAY_TMPDIR": "/tmp", "TMPDIR": "/" + "x" * 200}])
