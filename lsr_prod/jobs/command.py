@@ -12,7 +12,7 @@ from types import ModuleType
 from lsr_prod import __version__
 from lsr_prod.errors import MissingExtraError
 from lsr_prod.extras import missing_extra
-from lsr_prod.jobs.terminal.output import complain, protect_output, say
+from lsr_prod.jobs.terminal.output import accept_utf8, complain, protect_output, say
 
 __all__ = ["COMMANDS", "load", "lsr_search", "main", "run_alias"]
 
@@ -78,6 +78,7 @@ _MODULES = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a subcommand; returns its exit code."""
     protect_output()
+    accept_utf8()
     given = list(sys.argv[1:] if argv is None else argv)
     name, rest = (given[0], given[1:]) if given else ("", [])
     if name in ("-h", "--help"):

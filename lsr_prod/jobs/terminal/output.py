@@ -1,9 +1,10 @@
-"""Output of a job on stdout and stderr: the only functions of the jobs that do, with every character escaped.
+"""Output of a job on stdout and stderr: the only functions of the jobs that print, with every character escaped.
 
 Tables have their own module; the log has its own, too. Both escape with the same function. ``protect_output`` makes
-sure that no output, also of libraries, fails the command that it describes.
+sure that no output, also of libraries, fails the command that it describes, ``accept_utf8`` that input is understood.
 """
 
+import codecs
 import io
 import os
 import select
@@ -13,7 +14,7 @@ from typing import Any
 
 from lsr_prod.visible import json_line, visible
 
-__all__ = ["complain", "lost_output", "print_json", "print_result", "protect_output", "say"]
+__all__ = ["accept_utf8", "complain", "lost_output", "print_json", "print_result", "protect_output", "say"]
 
 
 class _Descriptor(io.FileIO):
@@ -59,6 +60,12 @@ def protect_output() -> None:
             line_buffering=stream.line_buffering or stream.write_through,
         )
         setattr(sys, name, protected)
+
+
+def accept_utf8() -> None:
+    """Read stdin as UTF-8 if the locale only knows ASCII: then it says nothing about other characters."""
+    if isinstance(sys.stdin, io.TextIOWrapper) and codecs.lookup(sys.stdin.encoding).name == "ascii":
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
 
 
 def lost_output() -> OSError | None:

@@ -86,10 +86,10 @@ def test_job_in_a_locale_without_utf8_prints_its_tables_in_ascii(job: str, tmp_p
     assert json.loads(out.splitlines()[-1].removeprefix("RESULT "))["publication"] == 1
 
 
-def test_search_in_a_locale_without_utf8_escapes_what_it_cannot_print(text_index: Path) -> None:
+def test_search_in_a_locale_without_utf8_reads_utf8_and_escapes_what_it_cannot_print(text_index: Path) -> None:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     ran = command("search", str(text_index), **pipes, env={**os.environ, **ASCII})
-    out, err = ran.communicate("wait for a lock\n", timeout=120)
+    out, err = ran.communicate("wait for a lock, für später\n", timeout=120)
     assert (ran.returncode, err) == (0, "")
     assert " documents \\xb7 publication 1 " in out
     assert "threading.Lock" in out
