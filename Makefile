@@ -18,7 +18,7 @@ export TOKENIZERS_PARALLELISM := false
 
 DATA ?= ../shared/data
 
-.PHONY: help kernels quickstart search bench bench-encode bench-search bench-search-quick bench-thresholds bench-filters bench-scale bench-train bench-pruning cluster faults mutants nights soak store-test test test-all lint types models optimum lock image-test infra-test deploy-test audit sbom licenses browser site clean
+.PHONY: help kernels quickstart search bench bench-encode bench-search bench-search-quick bench-thresholds bench-filters bench-scale bench-train bench-pruning cluster faults mutants nights soak store-test test test-root test-all test-core matrix lint types models optimum lock image-test infra-test deploy-test audit sbom licenses browser site clean
 
 help:
 	@echo "make quickstart  the whole way on real text: train, export, encode, index, publish, evaluate; QUICKSTART_ARGS=--pair also trains a query encoder"
@@ -32,7 +32,9 @@ help:
 	@echo "make bench-train  memory and speed of a training step against SpladeLoss; make bench-pruning: what pruning-aware training gains"
 	@echo "make bench-filters  what filters cost; make bench-scale: 1, 4 and 16 million documents"
 	@echo "make test        ruff-clean, typed and tested: what CI runs, without the quickstart"
+	@echo "make test-root   the tests that need root, and only those; make test as root runs them too"
 	@echo "make test-all    the slow tests too"
+	@echo "make matrix      make test on each Python from 3.11 to 3.14 that is installed, and the core at its lowest and newest dependencies; MATRIX=3.12"
 	@echo "make faults      live 2,000 random lives of a table and its index, break encode jobs some 400 times, and trainings, and count what is lost; detect wrong protocols; LSR_FAULTS_SEED=N repeats one"
 	@echo "make mutants     change every guard, raise and call of the protocol, one at a time, and list the changes that no test detects"
 	@echo "make soak        30 minutes of searches from four threads while versions are published; SOAK_ARGS='--seconds 60' tries it"
@@ -118,8 +120,23 @@ types: $(KERNELS)
 test: $(KERNELS) models
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "not slow" -n 2 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder --durations=12
 
+# Only tests that others skip; those leave the rights of root alone.
+test-root: $(KERNELS) models
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "root and not slow"
+
 test-all: $(KERNELS) models
 	$(BIN)/pytest -q --durations=12
+
+# Each Python in an environment of its own, and what searches with the lowest and the newest versions of its dependencies.
+MATRIX ?= 3.11 3.12 3.13 3.14
+matrix:
+	@set -e; tested=; missing=; for version in $(MATRIX); do \
+	  if ! python$$version -c "import venv" 2> /dev/null; then missing="$$missing $$version"; continue; fi; \
+	  $(MAKE) test test-core VENV=.venv-$$version PYTHON=python$$version; tested="$$tested $$version"; \
+	done; echo "tested on$${tested:- none}; not installed here, so untested:$${missing:- none}"
+
+test-core: $(KERNELS) models
+	$(BIN)/pytest -q tests/e2e/test_core_wheel.py
 
 # Needs root on Linux: each machine is a network and mount namespace.
 cluster: $(KERNELS) models
@@ -209,4 +226,4 @@ site: $(READY)
 	@$(BIN)/python infra/site/check_links.py build/site
 
 clean:
-	rm -rf $(VENV) $(OPTIMUM) $(PEERS) $(AUDIT) .quickstart build dist *.egg-info
+	rm -rf $(VENV) .venv-3.* $(OPTIMUM) $(PEERS) $(AUDIT) .quickstart build dist *.egg-info
