@@ -1,8 +1,12 @@
-"""The core wheel with ``[cpu]`` in an empty environment searches without the dependencies of other extras."""
+"""The core wheel with ``[cpu]`` in an empty environment searches without the dependencies of other extras.
+
+Its dependencies have the locked versions, the lowest that the project states, or the newest of the package index.
+"""
 
 import json
 import subprocess
 import sys
+import tomllib
 import venv
 from pathlib import Path
 
@@ -45,17 +49,33 @@ def index(tiny_bundle, tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def python(tmp_path_factory):
-    """Interpreter of an environment with the locked core, ``[cpu]`` and the wheel."""
+def lowest() -> list[str]:
+    """Requirements of the core and ``[cpu]`` at the lowest versions that the project states."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    stated = [*project["dependencies"], *project["optional-dependencies"]["cpu"]]
+    assert all(requirement.count(">=") == 1 for requirement in stated)
+    return [requirement.replace(">=", "==") for requirement in stated]
+
+
+VERSIONS = ["locked", *(pytest.param(name, marks=pytest.mark.slow) for name in ("lowest", "newest"))]
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def python(request, tmp_path_factory):
+    """Interpreter of an environment with the core, ``[cpu]`` and the wheel."""
+    if request.param == "lowest" and sys.version_info >= (3, 13):
+        pytest.skip("the lowest versions have no wheels for this Python; pip installs newer ones")
     folder = tmp_path_factory.mktemp("core")
     run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, ROOT, cwd=folder)
     (wheel,) = folder.glob("lsr_prod-*.whl")
     venv.create(folder / "venv", with_pip=True)
     python = folder / "venv" / "bin" / "python"
-    install = (python, "-m", "pip", "install", "-q", "--no-deps", "--no-compile", "--disable-pip-version-check")
-    run(*install, "--require-hashes", "-r", ROOT / "requirements" / "core.txt", cwd=folder)
-    run(*install, wheel, cwd=folder)
+    install = (python, "-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check")
+    if request.param == "locked":
+        run(*install, "--no-deps", "--require-hashes", "-r", ROOT / "requirements" / "core.txt", cwd=folder)
+        run(*install, "--no-deps", wheel, cwd=folder)
+    else:
+        run(*install, f"{wheel}[cpu]", *(lowest() if request.param == "lowest" else ()), cwd=folder)
     return python
 
 
