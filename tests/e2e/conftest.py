@@ -18,8 +18,6 @@ from typing import NamedTuple
 import psutil
 import pytest
 
-BIN = Path(sys.executable).parent
-
 
 def free_ports(count: int) -> list[int]:
     held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
@@ -57,8 +55,11 @@ def head(tmp_path: Path, environment: dict[str, str]) -> Iterator[Head]:
     # A submitted job connects to the address that the newest cluster wrote into Ray's folder: each has its own. Its
     # path is short because it starts the paths of sockets, which have at most 107 characters.
     folder = tempfile.mkdtemp(prefix="ray-")
+    # Ray starts its client server and the workers of submitted jobs by a line of a shell that does not quote Python.
+    (Path(folder) / "env").symlink_to(sys.prefix)
     command = [
-        str(BIN / "ray"), "start", "--head", "--block", "--node-ip-address=127.0.0.1", f"--port={gcs}",
+        f"{folder}/env/bin/python", "-m", "ray.scripts.scripts", "start", "--head", "--block",
+        "--node-ip-address=127.0.0.1", f"--port={gcs}",
         "--include-dashboard=true", "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}",
         f"--ray-client-server-port={client}", f"--dashboard-agent-listen-port={agent}", "--num-cpus=2",
         "--disable-usage-stats", f"--temp-dir={folder}",
