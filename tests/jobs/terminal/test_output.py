@@ -16,6 +16,8 @@ from lsr_prod.storage.publications import find_current_publication
 from tests.indexing.corpus import Doc
 from tests.indexing.increments import deployment, make_world
 
+# Python cannot import compiled modules from a path that the encoding of the locale lacks.
+needs_ascii_path = pytest.mark.skipif(not sys.prefix.isascii(), reason="the path of Python has characters beyond ASCII")
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 CORPUS = {f"doc{i:03d}": Doc({1 + i % 7: 1 + i, 20: 3}, f"text {i}") for i in range(40)}
 BAR = """
@@ -77,6 +79,7 @@ def test_job_finishes_although_its_output_is_lost(job: str, tmp_path: Path, plac
     assert published(tmp_path)
 
 
+@needs_ascii_path
 def test_job_in_a_locale_without_utf8_prints_its_tables_in_ascii(job: str, tmp_path: Path) -> None:
     ran = command("index", "--config", job, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **ASCII})
     out, err = ran.communicate(timeout=120)
@@ -86,6 +89,7 @@ def test_job_in_a_locale_without_utf8_prints_its_tables_in_ascii(job: str, tmp_p
     assert json.loads(out.splitlines()[-1].removeprefix("RESULT "))["publication"] == 1
 
 
+@needs_ascii_path
 def test_search_in_a_locale_without_utf8_reads_utf8_and_escapes_what_it_cannot_print(text_index: Path) -> None:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     ran = command("search", str(text_index), **pipes, env={**os.environ, **ASCII})
