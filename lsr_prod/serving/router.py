@@ -4,7 +4,8 @@ import asyncio
 import os
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never
 
@@ -26,11 +27,13 @@ from lsr_prod.search.searcher import Searcher
 from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.serving.admission import Admission
 from lsr_prod.serving.calls import OverloadedError, UnavailableError
+from lsr_prod.serving.collector import Collector
 from lsr_prod.serving.groups import Groups
-from lsr_prod.serving.http import error_response, json_response, parse_body, read_body
-from lsr_prod.serving.loopback import keep_internal_port_on_loopback
+from lsr_prod.serving.http import Reply, error_reply, json_reply, parse_body, read_body, send_reply
+from lsr_prod.serving.loopback import answer_http_directly, keep_internal_port_on_loopback
 from lsr_prod.serving.metrics import RayObserver
 from lsr_prod.serving.operations import OPERATIONS, run_operation
+from lsr_prod.serving.running_calls import HUNG, RunningCalls
 from lsr_prod.serving.scatter import ScatteredShards
 from lsr_prod.serving.versions import Pin
 from lsr_prod.serving.wire import error_to_json
@@ -40,9 +43,21 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-__all__ = ["Router", "ScatteringSearcher"]
+__all__ = ["Asked", "Router", "ScatteringSearcher"]
 
 _HEALTH_S = 1.0  # for a group to answer a health check
+_PAUSE_S = 0.2  # before a refusal
+_PATHS = frozenset({"/health", *(f"/{name}" for name in OPERATIONS)})
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request: its value, or with ``http`` its body, and when it arrived."""
+
+    operation: str
+    value: Any
+    arrived: float
+    http: bool = False
 
 
 class ScatteringSearcher(Searcher):
@@ -124,7 +139,7 @@ class ScatteringSearcher(Searcher):
 
 
 class Router:
-    """Entry point of the application: ``answer`` for handles, and ``__call__`` for HTTP."""
+    """Entry point of the application: ``answer`` for handles, and ``__call__`` and ``asgi`` for HTTP."""
 
     def __init__(
         self,
@@ -135,7 +150,8 @@ class Router:
         poll_seconds: float,
         attempts: int,
         timeout_s: float,
-        queue: int = 64,
+        queue: int = 512,
+        queue_s: float = 0.5,
         max_body_bytes: int = 1 << 20,
         max_query_bytes: int = MAX_QUERY_BYTES,
         partial: bool = True,
@@ -145,7 +161,7 @@ class Router:
         """Open the current version; the first text opens the encoder.
 
         Args:
-            *groups: the shard groups, in order.
+            *groups: the shard groups, in order; none: this process opens all shards, and searches them itself.
             index: folder or URI of the index.
             concurrency: queries that run at the same time.
             encoder_threads: ONNX Runtime threads that encode one query.
@@ -153,6 +169,7 @@ class Router:
             attempts: maximum number of times a call is sent when replicas die.
             timeout_s: seconds for a call, for the body of a request, and for a request in the queue.
             queue: requests that wait at most; further ones are refused.
+            queue_s: expected seconds in the queue at most; further requests are refused.
             max_body_bytes: maximum size of an HTTP request.
             max_query_bytes: as in ``Searcher.open``.
             partial: answer without shard groups that do not answer; otherwise such a query fails.
@@ -160,20 +177,25 @@ class Router:
             trusted_keys: keys that publications must be signed by (``storage.signatures.trust``).
         """
         keep_internal_port_on_loopback()
+        answer_http_directly(self.asgi, _PATHS)
         trust(trusted_keys)
         self._groups = Groups(groups, attempts=attempts, timeout_s=timeout_s, partial=partial)
-        self._searcher = ScatteringSearcher(
-            index,
-            self._groups,
-            encoder_threads=encoder_threads,
-            options=options,
-            observer=RayObserver(),
-            max_query_bytes=max_query_bytes,
+        opened: dict[str, Any] = {
+            "encoder_threads": encoder_threads,
+            "observer": RayObserver(),
+            "max_query_bytes": max_query_bytes,
+        }
+        self._searcher = (
+            ScatteringSearcher(index, self._groups, options=options, **opened)
+            if groups
+            else Searcher.open(index, storage_options=options, **opened)
         )
-        self._admission = Admission(concurrency + queue)
+        self._calls = RunningCalls(HUNG * timeout_s)
+        self._collector = Collector(self._answer_all, concurrency, "lsr-route")
+        self._admission = Admission(concurrency + queue, self._collector.wait_s, queue_s)
+        self._paused = 0
         self._max_body_bytes = max_body_bytes
         self._timeout_s = timeout_s
-        self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="lsr-route")
         self._follower = Follower(self._searcher.refresh, poll_seconds)
 
     async def answer(self, request: Any, operation: str = "search") -> dict[str, Any]:
@@ -185,14 +207,10 @@ class Router:
         """
         try:
             with self._admission.admit():
-                return await self._run(request, operation)
+                answered: dict[str, Any] = await self._collector.run(Asked(operation, request, time.monotonic()))
+                return answered
         except OverloadedError as error:
             return error_to_json(error)
-
-    async def _run(self, request: Any, operation: str) -> dict[str, Any]:
-        """Answer an admitted request in a thread of the pool, as soon as one is free."""
-        arrived = time.monotonic()
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._answer, request, arrived, operation)
 
     async def state(self) -> dict[str, Any]:
         """Return process id, current version and the last failure to open a publication, for operators."""
@@ -224,41 +242,81 @@ class Router:
     def check_health(self) -> None:
         """Fail if this process has to be replaced; called by Ray Serve."""
         self._follower.check_alive()
+        self._calls.check_progress()
 
     async def __call__(self, request: "Request") -> "Response":
-        """Serve HTTP.
+        """Serve HTTP that comes from a proxy of Ray Serve; see ``asgi``."""
+        from starlette.responses import Response
+
+        reply = await self._reply(request.scope, request.receive)
+        response = Response(reply.body, reply.status)
+        response.raw_headers = reply.headers
+        return response
+
+    async def asgi(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve HTTP, as an application of ASGI.
 
         POST /search, /bm25, /explain, /encode: 200 with the response (a search with ``texts`` has ``results``, others
         are the result itself), 400 with the error of a bad request, 408 or 413 for a body that is too slow or too
-        large, 503 without an answer; with ``Retry-After`` if the queue is full.
+        large, 503 without an answer; with ``Retry-After``, and before the body is read, if the queue is full.
         GET /health: 200 if queries are answered, else 503; it does not wait in the queue.
         """
-        operation = request.url.path.removeprefix("/")
-        if request.method == "POST" and operation in OPERATIONS:
-            return await self._respond(request, operation)
-        if (request.method, operation) == ("GET", "health"):
-            health = await self.health()
-            return json_response(health, 503 if health["status"] == "unavailable" else 200)
-        known = ", ".join(f"/{name}" for name in OPERATIONS)
-        return json_response({"error": "NotFound", "message": f"send POST to {known}, or GET to /health"}, 404)
+        try:
+            reply = await self._reply(scope, receive)
+        except ConnectionError:
+            return  # nobody waits for a response
+        await send_reply(send, reply)
 
-    async def _respond(self, request: "Request", operation: str) -> "Response":
+    async def _reply(self, scope: Any, receive: Any) -> Reply:
+        method, operation = scope["method"], scope["path"].removeprefix("/")
+        if method == "POST" and operation in OPERATIONS:
+            return await self._respond(operation, scope, receive)
+        if (method, operation) == ("GET", "health"):
+            health = await self.health()
+            return json_reply(health, 503 if health["status"] == "unavailable" else 200)
+        known = ", ".join(f"/{name}" for name in OPERATIONS)
+        return json_reply({"error": "NotFound", "message": f"send POST to {known}, or GET to /health"}, 404)
+
+    async def _respond(self, operation: str, scope: Any, receive: Any) -> Reply:
+        limit, timeout_s = self._max_body_bytes, self._timeout_s
         try:
             with self._admission.admit():
-                body = await read_body(request, limit=self._max_body_bytes, timeout_s=self._timeout_s)
-                value = parse_body(body)
-                response = await self._run(value, operation)
+                body = await read_body(receive, dict(scope["headers"]), limit=limit, timeout_s=timeout_s)
+                reply: Reply = await self._collector.run(Asked(operation, body, time.monotonic(), http=True))
+                return reply
+        except OverloadedError as error:
+            await self._pause()
+            return error_reply(error)
         except LsrError as error:
-            return error_response(error)
-        if "results" in response and "texts" not in value:
-            response = response["results"][0]
-        return json_response(response)
+            return error_reply(error)
 
-    def _answer(self, value: Any, arrived: float, operation: str = "search") -> dict[str, Any]:
-        waited_s = time.monotonic() - arrived
+    async def _pause(self) -> None:
+        """Hold the refusal of a request for a moment: a client that asks again at once would take time from answers."""
+        if self._paused < self._admission.limit:
+            self._paused += 1
+            try:
+                await asyncio.sleep(_PAUSE_S)
+            finally:
+                self._paused -= 1
+
+    def _answer_all(self, asked: Sequence[Asked]) -> list[Any]:
+        return [self._calls.run(partial(self._reply_to if one.http else self._answer, one)) for one in asked]
+
+    def _answer(self, asked: Asked) -> dict[str, Any]:
+        waited_s = time.monotonic() - asked.arrived
         try:
             if waited_s > self._timeout_s:
                 raise OverloadedError(f"the request waited for {waited_s:.1f} s and was not run; try again later")
-            return run_operation(self._searcher, operation, value, waited_s * 1e3)
+            return run_operation(self._searcher, asked.operation, asked.value, waited_s * 1e3)
         except LsrError as error:
             return error_to_json(error)
+
+    def _reply_to(self, asked: Asked) -> Reply:
+        try:
+            value = parse_body(asked.value)
+        except LsrError as error:
+            return error_reply(error)
+        response = self._answer(replace(asked, value=value))
+        if "results" in response and "texts" not in value:
+            response = response["results"][0]
+        return json_reply(response)

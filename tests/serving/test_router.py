@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from lsr_prod.search import Searcher
 from lsr_prod.search.query.request import Options
-from lsr_prod.serving.router import Router
+from lsr_prod.serving.router import Asked, Router
 from lsr_prod.serving.wire import result_from_json
 from lsr_prod.serving.wire_operations import explanation_from_json
 from tests.indexing.corpus import Doc, make_index
@@ -168,10 +168,10 @@ def test_a_full_queue_is_answered_with_503_and_retry_after(index):
 
 def test_time_in_the_queue_counts_for_the_deadline_and_the_timeout(index):
     one, arrived, asked = router(index), time.monotonic() - 5, {"vector": {"t0": 1.0}}
-    assert one._answer(asked, arrived)["results"][0]["hits"]
-    late = one._answer({**asked, "deadline_ms": 5_000}, arrived)["results"][0]
+    assert one._answer(Asked("search", asked, arrived))["results"][0]["hits"]
+    late = one._answer(Asked("search", {**asked, "deadline_ms": 5_000}, arrived))["results"][0]
     assert (late["partial"], late["hits"]) == (True, [])
-    assert one._answer(asked, arrived - 5)["error"] == "OverloadedError"
+    assert one._answer(Asked("search", asked, arrived - 5))["error"] == "OverloadedError"
 
 
 def test_health_names_groups_that_do_not_answer(index):

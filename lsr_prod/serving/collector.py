@@ -1,0 +1,99 @@
+"""Requests that wait for a thread: a free thread takes several of them at once."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+__all__ = ["Collector"]
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+_MOST = 64  # requests that a thread takes at once
+_BATCH_S = 0.02  # for all requests of a batch: those of slow searches are not worth collecting
+_SLOWER, _FASTER = 0.05, 0.3  # weight of the newest batch in the average: one slow search says little
+
+
+class Collector(Generic[_T, _R]):
+    """Runs requests in threads. Use it from one event loop.
+
+    Each handover between the event loop and a thread costs as much as a small search. While no thread is free,
+    requests are collected, and the next free thread takes its share of them; a request never waits for others while a
+    thread is free.
+    """
+
+    def __init__(self, run: Callable[[Sequence[_T]], Sequence[_R]], threads: int, name: str) -> None:
+        """Create the threads.
+
+        Args:
+            run: returns the results of requests, in order, in a thread; it raises nothing.
+            threads: batches that run at the same time.
+            name: of the threads.
+        """
+        self._run = run
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._threads = self._free = threads
+        self._waiting: deque[tuple[_T, asyncio.Future[_R]]] = deque()
+        self._scheduled = False
+        self._running = 0
+        self._each_s = 0.0
+        self._last_end = 0.0
+
+    async def run(self, request: _T) -> _R:
+        """Return the result of a request."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[_R] = loop.create_future()
+        self._waiting.append((request, future))
+        if self._free and not self._scheduled:
+            self._scheduled = True
+            loop.call_soon(self._start, loop)  # with the requests that arrive at the same time
+        return await future
+
+    def wait_s(self) -> float:
+        """Return the seconds after which a request that arrives now would be answered, from recent batches."""
+        return (len(self._waiting) + self._running) * self._each_s
+
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._scheduled = False
+        while self._waiting and self._free:
+            share = -(-len(self._waiting) // self._free)
+            soon = int(_BATCH_S / self._each_s) if self._each_s else 1
+            batch = [self._waiting.popleft() for _ in range(max(1, min(share, soon, _MOST)))]
+            self._free -= 1
+            self._running += len(batch)
+            self._pool.submit(self._work, loop, batch, time.monotonic())
+
+    def _work(
+        self, loop: asyncio.AbstractEventLoop, batch: list[tuple[_T, asyncio.Future[_R]]], started: float
+    ) -> None:
+        results: Sequence[_R] | BaseException
+        try:
+            results = self._run([request for request, _ in batch])
+        except BaseException as error:  # noqa: BLE001 - it belongs to those who wait
+            results = error
+        loop.call_soon_threadsafe(self._end, loop, batch, results, started)
+
+    def _end(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        batch: list[tuple[_T, asyncio.Future[_R]]],
+        results: Sequence[_R] | BaseException,
+        started: float,
+    ) -> None:
+        now = time.monotonic()
+        each_s = (now - max(started, self._last_end)) / len(batch)  # of all threads together, while all are busy
+        weight = (_SLOWER if each_s > self._each_s else _FASTER) if self._each_s else 1.0
+        self._each_s += weight * (each_s - self._each_s)
+        self._last_end = now
+        self._free += 1
+        self._running -= len(batch)
+        self._start(loop)
+        for place, (_, future) in enumerate(batch):
+            if future.done():  # the client left
+                continue
+            if isinstance(results, BaseException):
+                future.set_exception(results)
+            else:
+                future.set_result(results[place])
