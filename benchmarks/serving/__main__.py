@@ -1,20 +1,21 @@
 """How many searches does a server answer, compared with a server that answers a constant, and what is lost by a kill?
 
-    python -m benchmarks.serving [--index FOLDER] [--queries FILE] [--seconds 12] [--only bare,backend,serve,kill]
+    python -m benchmarks.serving [--index FOLDER] [--queries FILE] [--seconds 12] [--only bare,serve]
 
 Loads three servers in turn with autocannon (https://github.com/mcollina/autocannon), a generator of the npm registry,
 with 1, 8, 64 and 256 connections that ask again at once: a bare FastAPI application (``bare``), ``examples/backend``
-with one worker and hybrid queries (``backend``), and ``lsr-prod serve --local`` (``serve``). Generator and servers share
-the cores of this machine. Without ``--index`` and without an index of the quickstart, runs the quickstart first.
+with one worker and hybrid queries (``backend``), and ``lsr-prod serve --local`` (``serve``). Generator and servers
+share the cores of this machine. Without ``--index`` and without an index of the quickstart, runs the quickstart first.
 
 Then ``kill``: two shard groups of two replicas, and two routers; a replica and a router are killed while eight
 connections ask.
 
 RESULT, for each server and number of connections, such as ``serve.64``: ``answers_per_s``, ``p50``, ``p99``,
-``longest`` (ms), ``refused`` (status 503 per second), ``failed`` (other responses and broken connections) and
-``of_bare``, the ratio of its answers. ``answers_per_s``: of ``serve`` with 64 connections; ``of_backend``: its ratio;
-``p50_ms``: of ``serve`` with one. ``goodput.serve`` and ``goodput.backend``: answers with 256 connections, as a share of
-the best. ``killed_replica.errors``, ``killed_router.refused``, ``killed_router.failed``, ``killed_router.gap_s``.
+``longest`` (ms), ``refused`` (status 503 per second), ``failed`` (other responses and broken connections), ``cpu_ms``
+of an answer, and ``of_bare``, the ratio of its answers. ``answers_per_s``: of ``serve`` with 64 connections;
+``of_backend``: its ratio; ``p50_ms``: of ``serve`` with one. ``goodput.serve`` and ``goodput.backend``: answers with
+256 connections, as a share of the best. ``killed_replica.errors``, ``killed_router.refused``,
+``killed_router.failed``, ``killed_router.gap_s``.
 """
 
 import argparse
@@ -23,14 +24,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 from benchmarks.serving.generator import Load, install, start_load
-from benchmarks.serving.servers import backend, bare, kill, served
+from benchmarks.serving.servers import Server, backend, bare, kill, served
 from lsr_prod.jobs.terminal.run import print_result, print_table
 
 CONNECTIONS = (1, 8, 64, 256)
@@ -50,8 +52,8 @@ def main(argv: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         for name in SERVERS:
             if name in given.only:
-                with _server(name, index, Path(folder)) as url:
-                    measured |= _measure(name, url, _requests(name, texts), given.seconds)
+                with _server(name, index, Path(folder)) as server:
+                    measured |= _measure(name, server, _requests(name, texts), given.seconds)
         values = _values(measured)
         if "kill" in given.only:
             values |= _kills(index, Path(folder), _requests("serve", texts))
@@ -92,21 +94,24 @@ def _requests(server: str, texts: Sequence[str]) -> list[dict[str, Any]]:
     return [{"method": "GET", "path": "/search?" + urlencode({"q": text, **words})} for text in texts]
 
 
-@contextmanager
-def _server(name: str, index: Path, folder: Path) -> Iterator[str]:
-    if name == "serve":
-        with served(index, folder) as (url, _):
-            yield url
-    else:
-        with bare() if name == "bare" else backend(index) as url:
-            yield url
+def _server(name: str, index: Path, folder: Path) -> AbstractContextManager[Server]:
+    match name:
+        case "bare":
+            return bare()
+        case "backend":
+            return backend(index)
+        case _:
+            return served(index, folder)
 
 
-def _measure(name: str, url: str, requests: list[dict[str, Any]], seconds: float) -> dict[str, Load]:
-    start_load(url, requests, connections=8, seconds=WARM_S).result()
+def _measure(name: str, server: Server, requests: list[dict[str, Any]], seconds: float) -> dict[str, Load]:
+    start_load(server.url, requests, connections=8, seconds=WARM_S).result()
     found = {}
     for connections in CONNECTIONS:
-        load = start_load(url, requests, connections=connections, seconds=seconds).result()
+        before = server.cpu_s()
+        load = start_load(server.url, requests, connections=connections, seconds=seconds).result()
+        answered = max(1.0, load.answers_per_s * seconds)
+        load = replace(load, cpu_ms=round((server.cpu_s() - before) * 1e3 / answered, 3))
         found[f"{name}.{connections}"] = load
         print_table(f"{name}, {connections} connections", vars(load))
     return found
@@ -132,12 +137,12 @@ def _values(measured: dict[str, Load]) -> dict[str, Any]:
 
 def _kills(index: Path, folder: Path, requests: list[dict[str, Any]]) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    with served(index, folder, shard_groups=2, replicas=2, routers=2, cpus=0.1) as (url, job):
-        start_load(url, requests, connections=KILL_CONNECTIONS, seconds=WARM_S).result()
+    with served(index, folder, shard_groups=2, replicas=2, routers=2, cpus=0.1) as server:
+        start_load(server.url, requests, connections=KILL_CONNECTIONS, seconds=WARM_S).result()
         for kind, deployment in (("replica", "shards-0"), ("router", "router")):
-            load = start_load(url, requests, connections=KILL_CONNECTIONS, seconds=KILL_S)
+            load = start_load(server.url, requests, connections=KILL_CONNECTIONS, seconds=KILL_S)
             time.sleep(KILL_S / 3)
-            kill(job, deployment)
+            kill(server, deployment)
             found = load.result()
             print_table(f"a killed {kind}", vars(found))
             refused = round(found.refused * KILL_S)

@@ -25,6 +25,7 @@ class Load:
         refused: responses with status 503 per second.
         failed: responses with another status, and connections that broke.
         gap_s: longest time without an answer, seconds.
+        cpu_ms: milliseconds of CPU that the server took for an answer, refusals included.
     """
 
     answers_per_s: float
@@ -34,6 +35,7 @@ class Load:
     refused: float
     failed: int
     gap_s: float
+    cpu_ms: float = 0.0
 
 
 def install() -> None:

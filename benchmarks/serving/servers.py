@@ -7,19 +7,39 @@ import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import yaml
 
-__all__ = ["backend", "bare", "kill", "served"]
+__all__ = ["Server", "backend", "bare", "kill", "served"]
 
 _ROOT = Path(__file__).parents[2]
 _UVICORN = ("--workers", "1", "--log-level", "warning", "--no-access-log")
 _START_S = 180.0
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that runs.
+
+    Attributes:
+        url: where it answers.
+        process: its first process.
+    """
+
+    url: str
+    process: psutil.Process
+
+    def cpu_s(self) -> float:
+        """Return the CPU seconds that its processes took so far."""
+        times = [one.cpu_times() for one in (self.process, *self.process.children(recursive=True))]
+        return sum(each.user + each.system for each in times)
 
 
 def free_port() -> int:
@@ -30,27 +50,27 @@ def free_port() -> int:
 
 
 @contextmanager
-def bare() -> Iterator[str]:
-    """Run the baseline; yields its URL."""
+def bare() -> Iterator[Server]:
+    """Run the baseline."""
     port = free_port()
     command = ["uvicorn", "benchmarks.serving.bare:app", "--port", str(port), *_UVICORN]
-    with _running(command, f"http://127.0.0.1:{port}/search?q=ready", _ROOT):
-        yield f"http://127.0.0.1:{port}"
+    with _running(command, f"http://127.0.0.1:{port}/search?q=ready", _ROOT) as server:
+        yield server
 
 
 @contextmanager
-def backend(index: Path) -> Iterator[str]:
-    """Run ``examples/backend`` with one worker; yields its URL."""
+def backend(index: Path) -> Iterator[Server]:
+    """Run ``examples/backend`` with one worker."""
     port = free_port()
     command = ["uvicorn", "app:app", "--port", str(port), *_UVICORN]
     folder = _ROOT / "examples/backend"
-    with _running(command, f"http://127.0.0.1:{port}/health", folder, LSR_INDEX=str(index.resolve())):
-        yield f"http://127.0.0.1:{port}"
+    with _running(command, f"http://127.0.0.1:{port}/health", folder, LSR_INDEX=str(index.resolve())) as server:
+        yield server
 
 
 @contextmanager
-def served(index: Path, folder: Path, **settings: float) -> Iterator[tuple[str, psutil.Process]]:
-    """Run ``lsr-prod serve --local``; yields its URL and its process.
+def served(index: Path, folder: Path, **settings: float) -> Iterator[Server]:
+    """Run ``lsr-prod serve --local``.
 
     Args:
         index: the index.
@@ -61,13 +81,13 @@ def served(index: Path, folder: Path, **settings: float) -> Iterator[tuple[str, 
     config = folder / f"deployment-{port}.yaml"
     config.write_text(yaml.safe_dump({"serve": {"index": str(index.resolve()), "http_port": port, **settings}}))
     command = ["lsr_prod", "serve", "--local", "--config", str(config)]
-    with _running(command, f"http://127.0.0.1:{port}/health", _ROOT) as process:
-        yield f"http://127.0.0.1:{port}", psutil.Process(process.pid)
+    with _running(command, f"http://127.0.0.1:{port}/health", _ROOT) as server:
+        yield server
 
 
-def kill(job: psutil.Process, deployment: str) -> None:
+def kill(server: Server, deployment: str) -> None:
     """SIGKILL to one replica of a deployment."""
-    for process in job.children(recursive=True):
+    for process in server.process.children(recursive=True):
         if f"ServeReplica:lsr_prod:{deployment}" in " ".join(process.cmdline()):
             process.send_signal(signal.SIGKILL)
             return
@@ -75,9 +95,7 @@ def kill(job: psutil.Process, deployment: str) -> None:
 
 
 @contextmanager
-def _running(
-    command: Sequence[str], ready: str, folder: Path, **environment: str
-) -> Iterator["subprocess.Popen[bytes]"]:
+def _running(command: Sequence[str], ready: str, folder: Path, **environment: str) -> Iterator[Server]:
     variables = {**os.environ, "PYTHONPATH": str(_ROOT), **environment}
     with subprocess.Popen(
         [sys.executable, "-m", *command],
@@ -89,7 +107,8 @@ def _running(
     ) as process:
         try:
             _wait(ready, process)
-            yield process
+            address = urllib.parse.urlsplit(ready)
+            yield Server(f"{address.scheme}://{address.netloc}", psutil.Process(process.pid))
         finally:
             process.send_signal(signal.SIGINT)
 

@@ -9,7 +9,7 @@ from ray.serve import Application
 
 from lsr_prod.config import ServeSettings, load_deployment
 from lsr_prod.errors import ConfigError
-from lsr_prod.serving.admission import RETRY_AFTER_S
+from lsr_prod.search.admission import RETRY_AFTER_S
 from lsr_prod.serving.calls import UnavailableError
 from lsr_prod.serving.client import ServedSearcher
 from lsr_prod.serving.replica import ShardReplica

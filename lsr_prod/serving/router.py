@@ -3,7 +3,8 @@
 import asyncio
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Never
 from ray.serve.handle import DeploymentHandle
 
 from lsr_prod.errors import LsrError, QueryError
+from lsr_prod.search.admission import RETRY_AFTER_S, Admission
 from lsr_prod.search.array_search import ArrayResult
+from lsr_prod.search.collector import Collector
 from lsr_prod.search.explain import rank_explanation
 from lsr_prod.search.follower import Follower
 from lsr_prod.search.hybrid import WeighedWords
@@ -25,9 +28,7 @@ from lsr_prod.search.query.sparse_query import SparseQuery
 from lsr_prod.search.result import Explanation, SearchResult
 from lsr_prod.search.searcher import Searcher
 from lsr_prod.search.snapshot import Snapshot
-from lsr_prod.serving.admission import Admission
 from lsr_prod.serving.calls import OverloadedError, UnavailableError
-from lsr_prod.serving.collector import Collector
 from lsr_prod.serving.groups import Groups
 from lsr_prod.serving.http import Reply, error_reply, json_reply, parse_body, read_body, send_reply
 from lsr_prod.serving.loopback import answer_http_directly, keep_internal_port_on_loopback
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 __all__ = ["Asked", "Router", "ScatteringSearcher"]
 
 _HEALTH_S = 1.0  # for a group to answer a health check
-_PAUSE_S = 0.2  # before a refusal
 _PATHS = frozenset({"/health", *(f"/{name}" for name in OPERATIONS)})
 
 
@@ -192,8 +192,7 @@ class Router:
         )
         self._calls = RunningCalls(HUNG * timeout_s)
         self._collector = Collector(self._answer_all, concurrency, "lsr-route")
-        self._admission = Admission(concurrency + queue, self._collector.wait_s, queue_s)
-        self._paused = 0
+        self._admission = Admission(concurrency + queue, queue_s)
         self._max_body_bytes = max_body_bytes
         self._timeout_s = timeout_s
         self._follower = Follower(self._searcher.refresh, poll_seconds)
@@ -206,7 +205,7 @@ class Router:
             operation: search, bm25, explain or encode.
         """
         try:
-            with self._admission.admit():
+            with self._admitted():
                 answered: dict[str, Any] = await self._collector.run(Asked(operation, request, time.monotonic()))
                 return answered
         except OverloadedError as error:
@@ -280,24 +279,29 @@ class Router:
     async def _respond(self, operation: str, scope: Any, receive: Any) -> Reply:
         limit, timeout_s = self._max_body_bytes, self._timeout_s
         try:
-            with self._admission.admit():
+            with self._admitted():
                 body = await read_body(receive, dict(scope["headers"]), limit=limit, timeout_s=timeout_s)
                 reply: Reply = await self._collector.run(Asked(operation, body, time.monotonic(), http=True))
                 return reply
         except OverloadedError as error:
-            await self._pause()
+            await self._admission.pause()
             return error_reply(error)
         except LsrError as error:
             return error_reply(error)
 
-    async def _pause(self) -> None:
-        """Hold the refusal of a request for a moment: a client that asks again at once would take time from answers."""
-        if self._paused < self._admission.limit:
-            self._paused += 1
-            try:
-                await asyncio.sleep(_PAUSE_S)
-            finally:
-                self._paused -= 1
+    @contextmanager
+    def _admitted(self) -> Iterator[None]:
+        """Count a request until the end of the block.
+
+        Raises:
+            OverloadedError: too many wait.
+        """
+        if (refusal := self._admission.refusal()) is not None:
+            raise OverloadedError(
+                f"{refusal} (serve.queue, serve.queue_s); try again after {RETRY_AFTER_S} s, or add routers"
+            )
+        with self._admission.admit():
+            yield
 
     def _answer_all(self, asked: Sequence[Asked]) -> list[Any]:
         return [self._calls.run(partial(self._reply_to if one.http else self._answer, one)) for one in asked]

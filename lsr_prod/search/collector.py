@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 _MOST = 64  # requests that a thread takes at once
 _BATCH_S = 0.02  # for all requests of a batch: those of slow searches are not worth collecting
-_SLOWER, _FASTER = 0.05, 0.3  # weight of the newest batch in the average: one slow search says little
+_WEIGHT = 0.2  # of the newest batch in the average
 
 
 class Collector(Generic[_T, _R]):
@@ -37,9 +37,7 @@ class Collector(Generic[_T, _R]):
         self._threads = self._free = threads
         self._waiting: deque[tuple[_T, asyncio.Future[_R]]] = deque()
         self._scheduled = False
-        self._running = 0
         self._each_s = 0.0
-        self._last_end = 0.0
 
     async def run(self, request: _T) -> _R:
         """Return the result of a request."""
@@ -51,9 +49,9 @@ class Collector(Generic[_T, _R]):
             loop.call_soon(self._start, loop)  # with the requests that arrive at the same time
         return await future
 
-    def wait_s(self) -> float:
-        """Return the seconds after which a request that arrives now would be answered, from recent batches."""
-        return (len(self._waiting) + self._running) * self._each_s
+    def close(self) -> None:
+        """Wait for the threads; nothing may be run later."""
+        self._pool.shutdown()
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._scheduled = False
@@ -62,7 +60,6 @@ class Collector(Generic[_T, _R]):
             soon = int(_BATCH_S / self._each_s) if self._each_s else 1
             batch = [self._waiting.popleft() for _ in range(max(1, min(share, soon, _MOST)))]
             self._free -= 1
-            self._running += len(batch)
             self._pool.submit(self._work, loop, batch, time.monotonic())
 
     def _work(
@@ -82,13 +79,9 @@ class Collector(Generic[_T, _R]):
         results: Sequence[_R] | BaseException,
         started: float,
     ) -> None:
-        now = time.monotonic()
-        each_s = (now - max(started, self._last_end)) / len(batch)  # of all threads together, while all are busy
-        weight = (_SLOWER if each_s > self._each_s else _FASTER) if self._each_s else 1.0
-        self._each_s += weight * (each_s - self._each_s)
-        self._last_end = now
+        each_s = (time.monotonic() - started) / len(batch)
+        self._each_s += _WEIGHT * (each_s - self._each_s) if self._each_s else each_s
         self._free += 1
-        self._running -= len(batch)
         self._start(loop)
         for place, (_, future) in enumerate(batch):
             if future.done():  # the client left
