@@ -13,7 +13,7 @@ __all__ = ["HAPROXY", "check_serve_variables", "serve_variables", "set_serve_var
 HAPROXY = "RAY_SERVE_ENABLE_HA_PROXY"
 _CALLBACK = "RAY_SERVE_CONTROLLER_CALLBACK_IMPORT_PATH"
 _GRPC = "RAY_SERVE_USE_GRPC_BY_DEFAULT"
-_CLOSED = "lsr_prod.serving.haproxy.use_closed_haproxy"
+_CLOSED = "lsr_prod.serving.closed_haproxy.use_closed_haproxy"
 _DEFAULTS = {
     HAPROXY: "1",
     "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",

@@ -7,11 +7,13 @@ from typing import Any
 from ray import serve
 from ray.serve import Application
 
+from lsr_prod.cluster.serve_variables import HAPROXY, check_serve_variables
 from lsr_prod.config import ServeSettings, load_deployment
 from lsr_prod.errors import ConfigError
 from lsr_prod.search.admission import RETRY_AFTER_S
 from lsr_prod.serving.calls import UnavailableError
 from lsr_prod.serving.client import ServedSearcher
+from lsr_prod.serving.haproxy import check_haproxy
 from lsr_prod.serving.replica import ShardReplica
 from lsr_prod.serving.router import Router
 from lsr_prod.serving.running_calls import HUNG
@@ -120,9 +122,13 @@ def start(settings: ServeSettings, options: Mapping[str, str] | None = None) -> 
         options: options of the object store.
 
     Raises:
+        ConfigError: a variable of Ray Serve would open a port, or this version of Ray opens one in an unknown way.
         UnavailableError: a deployment does not start; the message has the reason.
     """
+    check_serve_variables()
     http = settings.http_port is not None
+    if http and os.environ.get(HAPROXY) == "1":
+        check_haproxy()
     serve.start(
         proxy_location="HeadOnly" if http else "Disabled",
         http_options={"host": settings.http_host, "port": settings.http_port} if http else {"host": "127.0.0.1"},

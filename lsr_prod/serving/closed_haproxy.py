@@ -2,11 +2,13 @@
 
 from typing import Any
 
-from ray.serve._private import haproxy
+import ray
+from ray.serve._private import controller, haproxy
+from ray.serve._private.proxy_state import ProxyStateManager
 
-from lsr_prod.serving.haproxy import closed_template, most_connections, place_files, write_lost_answer
+from lsr_prod.serving.haproxy import check_haproxy, closed_template, most_connections, place_files, write_lost_answer
 
-__all__ = ["ClosedHAProxy"]
+__all__ = ["ClosedHAProxy", "use_closed_haproxy"]
 
 _Manager: Any = haproxy.HAProxyManager.__ray_metadata__.modified_class
 
@@ -22,3 +24,14 @@ class ClosedHAProxy(_Manager):  # type: ignore[misc]
         settings = self._haproxy.cfg
         settings.maxconn = min(settings.maxconn, most_connections())
         write_lost_answer(settings.error_file_path)
+
+
+def use_closed_haproxy() -> None:
+    """Let the controller of Serve start ``ClosedHAProxy``; Serve calls this in the controller.
+
+    No fallback proxy is started: it is a proxy in Python that waits for a router while there is none, and HAProxy
+    answers at once instead.
+    """
+    check_haproxy()
+    controller.HAProxyManager = ray.remote(num_cpus=0)(ClosedHAProxy)
+    ProxyStateManager._start_fallback_proxy_if_needed = lambda *_, **__: None  # type: ignore[method-assign]

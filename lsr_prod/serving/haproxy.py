@@ -10,7 +10,14 @@ from lsr_prod.cluster.serve_variables import HAPROXY
 from lsr_prod.errors import ConfigError
 from lsr_prod.search.admission import RETRY_AFTER_S
 
-__all__ = ["closed_template", "haproxy_folder", "use_closed_haproxy"]
+__all__ = [
+    "check_haproxy",
+    "closed_template",
+    "haproxy_folder",
+    "most_connections",
+    "place_files",
+    "write_lost_answer",
+]
 
 _LONGEST = 97  # bytes in the name of a socket of HAProxy
 _BELOW = f"/{'0' * 56}/admin.sock"  # the id of the node, and the socket
@@ -67,21 +74,15 @@ def closed_template(template: str) -> str:
     return template
 
 
-def use_closed_haproxy() -> None:
-    """Let the controller of Serve start ``ClosedHAProxy``; Serve calls this in the controller.
+def check_haproxy() -> None:
+    """Check that HAProxy can be closed, before Serve is started with it.
 
-    No fallback proxy is started: it is a proxy in Python that waits for a router while there is none, and HAProxy
-    answers at once instead.
+    Raises:
+        ConfigError: this version of Ray configures it in an unknown way.
     """
-    import ray
-    from ray.serve._private import controller, haproxy
-    from ray.serve._private.proxy_state import ProxyStateManager
-
-    from lsr_prod.serving.closed_haproxy import ClosedHAProxy
+    from ray.serve._private import haproxy
 
     closed_template(haproxy.HAPROXY_CONFIG_TEMPLATE)
-    controller.HAProxyManager = ray.remote(num_cpus=0)(ClosedHAProxy)
-    ProxyStateManager._start_fallback_proxy_if_needed = lambda *_, **__: None
 
 
 def place_files(haproxy: Any) -> None:
