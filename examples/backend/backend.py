@@ -9,10 +9,10 @@ from prometheus_client import CollectorRegistry
 
 from lsr_prod.errors import QueryError
 from lsr_prod.search import Explanation, PrometheusObserver, Searcher, SearchResult
-from lsr_prod.search.admission import Admission
-from lsr_prod.search.collector import Collector
 from lsr_prod.search.follower import Follower
 from lsr_prod.search.location import split_publication
+from lsr_prod.search.server.admission import Admission
+from lsr_prod.search.server.collector import Collector
 
 Side = Literal["a", "b"]
 

@@ -23,6 +23,7 @@ _DEFAULTS = {
     _CALLBACK: _CLOSED,
     "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",  # a log line per request, which Python parses; routers count requests
     "RAY_SERVE_HAPROXY_NBTHREAD": "1",
+    "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2",  # HAProxy learns in a moment that a router ends
     # A search only reads: a request that a lost router took along is sent to another one.
     "RAY_SERVE_HAPROXY_RETRY_ON": "conn-failure empty-response",
 }

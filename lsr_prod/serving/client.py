@@ -9,12 +9,12 @@ from ray.exceptions import RayTaskError
 from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle
 
-from lsr_prod.search.admission import RETRY_AFTER_S
 from lsr_prod.search.hybrid import check_words
 from lsr_prod.search.query.request import Hybrid, Options
 from lsr_prod.search.query.sparse_query import SparseQuery
 from lsr_prod.search.result import Explanation, SearchResult
 from lsr_prod.search.searcher import Vector
+from lsr_prod.search.server.admission import RETRY_AFTER_S
 from lsr_prod.serving.calls import LOST, OverloadedError, UnavailableError, own_error, pause, send
 from lsr_prod.serving.wire import (
     error_from_json,

@@ -1,5 +1,6 @@
 """The actor that runs HAProxy on a node: that of Ray Serve, with a closed configuration."""
 
+from dataclasses import replace
 from typing import Any
 
 import ray
@@ -24,6 +25,10 @@ class ClosedHAProxy(_Manager):  # type: ignore[misc]
         settings = self._haproxy.cfg
         settings.maxconn = min(settings.maxconn, most_connections())
         write_lost_answer(settings.error_file_path)
+
+    def _target_to_server(self, target: Any) -> Any:
+        """Return where a router answers: on the address of its node, also on the node of HAProxy."""
+        return replace(super()._target_to_server(target), host=target.ip)
 
 
 def use_closed_haproxy() -> None:

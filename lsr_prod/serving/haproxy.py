@@ -8,7 +8,7 @@ from typing import Any
 from lsr_prod.cluster.own_folder import own_folder
 from lsr_prod.cluster.serve_variables import HAPROXY
 from lsr_prod.errors import ConfigError
-from lsr_prod.search.admission import RETRY_AFTER_S
+from lsr_prod.search.server.admission import RETRY_AFTER_S
 
 __all__ = [
     "check_haproxy",

@@ -1,4 +1,4 @@
-"""Bind the ports that Ray Serve opens in replicas to loopback, or to the address of the node if HAProxy needs it."""
+"""Bind the ports that Ray Serve opens in replicas: that for pickles to loopback, that of HTTP to the address of Ray."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from lsr_prod.cluster.serve_variables import HAPROXY, check_serve_variables
 from lsr_prod.errors import ConfigError
 
-__all__ = ["answer_http_directly", "keep_internal_port_on_loopback"]
+__all__ = ["answer_http_directly", "keep_internal_port_on_loopback", "node_address"]
 
 _GRPC, _HTTP = "add_port_to_grpc_server", "start_asgi_http_server"
 _Asgi = Callable[[Any, Any, Any], Awaitable[None]]
@@ -33,7 +33,7 @@ def answer_http_directly(application: _Asgi, paths: frozenset[str]) -> None:
     """Let the HTTP server of this replica, which HAProxy sends requests to, call ``application`` for ``paths``.
 
     Ray answers the rest, such as health checks. Its own way to a deployment costs more than a search. The server is
-    bound to loopback on the node of HAProxy, which is the head, and to the address of the node elsewhere.
+    bound to the address that Ray knows the node by, where HAProxy of every node finds it: loopback in a local cluster.
 
     Raises:
         ConfigError: this version of Ray starts the server in another way.
@@ -47,18 +47,15 @@ def answer_http_directly(application: _Asgi, paths: frozenset[str]) -> None:
         async def divide(scope: Any, receive: Any, send: Any) -> None:
             await (application if scope.get("path") in paths else rest)(scope, receive, send)
 
-        return await start(divide, options.model_copy(update={"host": _http_host()}), **named)
+        return await start(divide, options.model_copy(update={"host": node_address()}), **named)
 
     setattr(replica, _HTTP, start_closed)
 
 
-def _http_host() -> str:
+def node_address() -> str:
+    """Return the address that Ray knows this node by."""
     import ray
-    from ray._common.network_utils import get_localhost_ip
-    from ray.serve._private.utils import get_head_node_id
 
-    if ray.get_runtime_context().get_node_id() == get_head_node_id():
-        return str(get_localhost_ip())
     return str(ray.util.get_node_ip_address())
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from ray.serve.handle import DeploymentHandle
 
 from lsr_prod.errors import LsrError
-from lsr_prod.search.admission import RETRY_AFTER_S, Admission
-from lsr_prod.search.collector import Collector
 from lsr_prod.search.follower import Follower
 from lsr_prod.search.query.query_text import MAX_QUERY_BYTES
 from lsr_prod.search.searcher import Searcher
+from lsr_prod.search.server.admission import RETRY_AFTER_S, Admission
+from lsr_prod.search.server.collector import Collector
 from lsr_prod.serving.calls import OverloadedError
 from lsr_prod.serving.groups import Groups
 from lsr_prod.serving.http import Reply, error_reply, json_reply, parse_body, read_body, send_reply
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-__all__ = ["Asked", "Router"]
+__all__ = ["QueuedRequest", "Router"]
 
 _HEALTH_S = 1.0  # for a group to answer a health check
 _PATHS = frozenset({"/health", *(f"/{name}" for name in OPERATIONS)})
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QueuedRequest:
     """A request: its value, or with ``http`` its body, and when it arrived."""
 
     operation: str
@@ -116,7 +116,9 @@ class Router:
         """
         try:
             with self._admitted():
-                answered: dict[str, Any] = await self._collector.run(Asked(operation, request, time.monotonic()))
+                answered: dict[str, Any] = await self._collector.run(
+                    QueuedRequest(operation, request, time.monotonic())
+                )
                 return answered
         except OverloadedError as error:
             return error_to_json(error)
@@ -191,7 +193,7 @@ class Router:
         try:
             with self._admitted():
                 body = await read_body(receive, dict(scope["headers"]), limit=limit, timeout_s=timeout_s)
-                reply: Reply = await self._collector.run(Asked(operation, body, time.monotonic(), http=True))
+                reply: Reply = await self._collector.run(QueuedRequest(operation, body, time.monotonic(), http=True))
                 return reply
         except OverloadedError as error:
             await self._admission.pause()
@@ -213,10 +215,10 @@ class Router:
         with self._admission.admit():
             yield
 
-    def _answer_all(self, asked: Sequence[Asked]) -> list[Any]:
+    def _answer_all(self, asked: Sequence[QueuedRequest]) -> list[Any]:
         return [self._calls.run(partial(self._reply_to if one.http else self._answer, one)) for one in asked]
 
-    def _answer(self, asked: Asked) -> dict[str, Any]:
+    def _answer(self, asked: QueuedRequest) -> dict[str, Any]:
         waited_s = time.monotonic() - asked.arrived
         try:
             if waited_s > self._timeout_s:
@@ -225,7 +227,7 @@ class Router:
         except LsrError as error:
             return error_to_json(error)
 
-    def _reply_to(self, asked: Asked) -> Reply:
+    def _reply_to(self, asked: QueuedRequest) -> Reply:
         try:
             value = parse_body(asked.value)
         except LsrError as error:

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from lsr_prod.errors import QueryError
 from lsr_prod.search import Searcher
 from lsr_prod.search.query.request import Options
-from lsr_prod.serving.router import Asked, Router
+from lsr_prod.serving.router import QueuedRequest, Router
 from lsr_prod.serving.wire import result_from_json
 from lsr_prod.serving.wire_operations import explanation_from_json
 from tests.indexing.corpus import Doc, make_index
@@ -246,7 +246,7 @@ def test_a_router_whose_search_hangs_is_unhealthy(index, monkeypatch):
         raise QueryError("too late")
 
     monkeypatch.setattr(one._searcher, "search_vector", hang)
-    asked = Asked("search", {"vector": {"t0": 1.0}}, time.monotonic())
+    asked = QueuedRequest("search", {"vector": {"t0": 1.0}}, time.monotonic())
     thread = threading.Thread(target=lambda: one._answer_all([asked]))
     thread.start()
     time.sleep(0.2)
@@ -258,10 +258,10 @@ def test_a_router_whose_search_hangs_is_unhealthy(index, monkeypatch):
 
 def test_time_in_the_queue_counts_for_the_deadline_and_the_timeout(index):
     one, arrived, asked = router(index), time.monotonic() - 5, {"vector": {"t0": 1.0}}
-    assert one._answer(Asked("search", asked, arrived))["results"][0]["hits"]
-    late = one._answer(Asked("search", {**asked, "deadline_ms": 5_000}, arrived))["results"][0]
+    assert one._answer(QueuedRequest("search", asked, arrived))["results"][0]["hits"]
+    late = one._answer(QueuedRequest("search", {**asked, "deadline_ms": 5_000}, arrived))["results"][0]
     assert (late["partial"], late["hits"]) == (True, [])
-    assert one._answer(Asked("search", asked, arrived - 5))["error"] == "OverloadedError"
+    assert one._answer(QueuedRequest("search", asked, arrived - 5))["error"] == "OverloadedError"
 
 
 def test_health_names_groups_that_do_not_answer(index):
