@@ -11,7 +11,10 @@ from lsr_prod.serving.haproxy import check_haproxy, closed_template, most_connec
 
 __all__ = ["ClosedHAProxy", "use_closed_haproxy"]
 
-_Manager: Any = haproxy.HAProxyManager.__ray_metadata__.modified_class
+_HEADERS_S = 30  # for the headers of a request: a client that sends nothing holds no connection
+_haproxy: Any = haproxy
+_controller: Any = controller
+_Manager: Any = _haproxy.HAProxyManager.__ray_metadata__.modified_class
 
 
 class ClosedHAProxy(_Manager):  # type: ignore[misc]
@@ -20,10 +23,11 @@ class ClosedHAProxy(_Manager):  # type: ignore[misc]
     def __init__(self, *arguments: Any, **named: Any) -> None:
         """Write the configuration; the arguments are Ray's."""
         place_files(haproxy)
-        haproxy.HAPROXY_CONFIG_TEMPLATE = closed_template(haproxy.HAPROXY_CONFIG_TEMPLATE)
+        _haproxy.HAPROXY_CONFIG_TEMPLATE = closed_template(_haproxy.HAPROXY_CONFIG_TEMPLATE)
         super().__init__(*arguments, **named)
         settings = self._haproxy.cfg
         settings.maxconn = min(settings.maxconn, most_connections())
+        settings.timeout_http_request_s = _HEADERS_S
         write_lost_answer(settings.error_file_path)
 
     def _target_to_server(self, target: Any) -> Any:
@@ -38,5 +42,5 @@ def use_closed_haproxy() -> None:
     answers at once instead.
     """
     check_haproxy()
-    controller.HAProxyManager = ray.remote(num_cpus=0)(ClosedHAProxy)
+    _controller.HAProxyManager = ray.remote(num_cpus=0)(ClosedHAProxy)
     ProxyStateManager._start_fallback_proxy_if_needed = lambda *_, **__: None  # type: ignore[method-assign]

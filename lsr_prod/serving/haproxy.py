@@ -80,9 +80,9 @@ def check_haproxy() -> None:
     Raises:
         ConfigError: this version of Ray configures it in an unknown way.
     """
-    from ray.serve._private import haproxy
+    from ray.serve._private.haproxy_templates import HAPROXY_CONFIG_TEMPLATE
 
-    closed_template(haproxy.HAPROXY_CONFIG_TEMPLATE)
+    closed_template(HAPROXY_CONFIG_TEMPLATE)
 
 
 def place_files(haproxy: Any) -> None:

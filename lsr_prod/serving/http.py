@@ -88,7 +88,7 @@ async def _read(receive: _Receive, limit: int) -> bytes:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ConnectionError("the client left before its request was complete")
-        body = body + message.get("body", b"") if body else message.get("body", b"")
+        body += message.get("body", b"")
         if len(body) > limit:
             raise _too_large(f"more than {limit}", limit)
         if not message.get("more_body", False):

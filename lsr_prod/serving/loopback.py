@@ -56,7 +56,7 @@ def node_address() -> str:
     """Return the address that Ray knows this node by."""
     import ray
 
-    return str(ray.util.get_node_ip_address())
+    return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
 
 
 def _check_known(replica: Any, name: str) -> None:

@@ -32,14 +32,26 @@ def test_requests_wait_if_they_are_answered_in_time(monkeypatch: pytest.MonkeyPa
     assert one.admitted == 0
 
 
-def test_one_slow_search_refuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_slow_search_refuses_others_for_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
     one = Admission(50, most_s=0.5)
-    answers(one, monkeypatch, 0.001, 30)
-    answers(one, monkeypatch, 0.1, 1)
+    answers(one, monkeypatch, 0.001, 500)
+    answers(one, monkeypatch, 0.4, 1)
+    answers(one, monkeypatch, 0.001, 300)
     with ExitStack() as stack:
         for _ in range(50):
             assert one.refusal() is None
             stack.enter_context(one.admit())
+
+
+def test_answers_in_bursts_count_as_often_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Admission(50, most_s=0.5)
+    for _ in range(100):
+        answers(one, monkeypatch, 0.2, 1)
+        answers(one, monkeypatch, 0.0, 9)  # 20 ms for each
+    with ExitStack() as stack:
+        while one.refusal() is None:
+            stack.enter_context(one.admit())
+        assert 23 <= one.admitted <= 28
 
 
 def test_refusals_are_held_for_a_moment_as_long_as_there_are_few() -> None:

@@ -9,7 +9,7 @@ __all__ = ["RETRY_AFTER_S", "Admission"]
 
 RETRY_AFTER_S = 1  # a full queue of searches is worked off within a second
 _PAUSE_S = 0.2  # before a refusal
-_SLOWER, _FASTER = 0.05, 0.3  # weight of the newest answer in the average: one slow search says little
+_WINDOW_S, _WINDOW = 0.25, 8  # busy seconds and answers at least that an estimate is made of
 
 
 class Admission:
@@ -28,7 +28,8 @@ class Admission:
         self.admitted = 0
         self.limit = limit
         self._most_s = most_s
-        self._each_s = 0.0
+        self._each_s = 0.0  # busy time per answer
+        self._busy_s, self._answers = 0.0, 0  # since the last estimate
         self._last_end = 0.0
         self._paused = 0
 
@@ -49,11 +50,16 @@ class Admission:
             yield
         finally:
             self.admitted -= 1
-            now = time.monotonic()
-            each_s = now - max(began, self._last_end)
-            weight = (_SLOWER if each_s > self._each_s else _FASTER) if self._last_end else 1.0
-            self._each_s += weight * (each_s - self._each_s)
-            self._last_end = now
+            self._count(began)
+
+    def _count(self, began: float) -> None:
+        now = time.monotonic()
+        self._busy_s += now - max(began, self._last_end)
+        self._answers += 1
+        self._last_end = now
+        if self._busy_s >= _WINDOW_S and self._answers >= _WINDOW:
+            self._each_s = self._busy_s / self._answers
+            self._busy_s, self._answers = 0.0, 0
 
     async def pause(self) -> None:
         """Hold a refusal for a moment: a client that asks again at once would take time from answers."""
