@@ -37,7 +37,7 @@ from lsr_prod.jobs.terminal.run import print_result, print_table
 
 CONNECTIONS = (1, 8, 64, 256)
 SERVERS = ("bare", "backend", "serve")
-QUERIES = 500
+QUERIES = 40  # autocannon prepares them for each connection before it reads an answer
 WARM_S, KILL_S, KILL_CONNECTIONS = 2.0, 10.0, 8
 QUICKSTART = Path(".quickstart")
 

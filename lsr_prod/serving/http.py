@@ -83,7 +83,7 @@ async def read_body(receive: _Receive, headers: Mapping[bytes, bytes], *, limit:
 
 
 async def _read(receive: _Receive, limit: int) -> bytes:
-    body = b""
+    body = bytearray()
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
@@ -92,7 +92,7 @@ async def _read(receive: _Receive, limit: int) -> bytes:
         if len(body) > limit:
             raise _too_large(f"more than {limit}", limit)
         if not message.get("more_body", False):
-            return body
+            return bytes(body)
 
 
 def _too_large(size: str, limit: int) -> BodyTooLargeError:

@@ -101,7 +101,7 @@ class Router:
             else Searcher.open(index, storage_options=options, **opened)
         )
         self._calls = RunningCalls(HUNG * timeout_s)
-        self._collector = Collector(self._answer_all, concurrency, "lsr-route")
+        self._collector = Collector(self._answer_all, concurrency, "lsr-route", **({"small_s": 0.0} if groups else {}))
         self._admission = Admission(concurrency + queue, queue_s)
         self._max_body_bytes = max_body_bytes
         self._timeout_s = timeout_s

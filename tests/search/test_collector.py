@@ -41,6 +41,29 @@ def test_requests_that_wait_are_collected() -> None:
     assert len(batches) < 30
 
 
+@pytest.mark.parametrize(("small_s", "together"), [(10.0, 1), (0.0, 3)])
+def test_small_requests_run_in_one_thread(small_s: float, together: int) -> None:
+    running, most, lock = 0, 0, threading.Lock()
+
+    def run(numbers: Sequence[int]) -> Sequence[int]:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.001 * len(numbers))
+        with lock:
+            running -= 1
+        return numbers
+
+    async def ask() -> None:
+        one = Collector(run, 3, "test", small_s=small_s)
+        for _ in range(20):
+            assert await asyncio.gather(*(one.run(number) for number in range(6))) == list(range(6))
+
+    asyncio.run(ask())
+    assert most == together
+
+
 def test_slow_requests_are_not_collected() -> None:
     batches: list[int] = []
 
