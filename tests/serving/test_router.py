@@ -300,6 +300,13 @@ def test_a_partial_result_names_the_missing_groups_over_http(index):
     assert result_from_json(value).missing_groups == (1,)
 
 
+def test_a_group_that_misses_the_deadline_is_answered_with_503(index):
+    one = router(index, partial=False, before=lambda *_: asyncio.sleep(5))
+    status, value = post(one, b'{"vector": {"t0": 1.0}, "deadline_ms": 50}')
+    assert (status, value["error"]) == (503, "UnavailableError")
+    assert "before the deadline" in value["message"]
+
+
 def test_a_request_is_bounded_in_texts_and_hits(index):
     one = router(index)
     status, value = post(one, json.dumps({"texts": ["a"] * 1001}).encode())
