@@ -1,13 +1,22 @@
 """The actor that runs HAProxy on a node: that of Ray Serve, with a closed configuration."""
 
+import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import ray
 from ray.serve._private import controller, haproxy
 from ray.serve._private.proxy_state import ProxyStateManager
 
-from lsr_prod.serving.haproxy import check_haproxy, closed_template, most_connections, place_files, write_lost_answer
+from lsr_prod.serving.haproxy import (
+    check_haproxy,
+    closed_template,
+    haproxy_folder,
+    most_connections,
+    place_files,
+    write_lost_answer,
+)
 
 __all__ = ["ClosedHAProxy", "use_closed_haproxy"]
 
@@ -29,6 +38,13 @@ class ClosedHAProxy(_Manager):  # type: ignore[misc]
         settings.maxconn = min(settings.maxconn, most_connections())
         settings.timeout_http_request_s = _HEADERS_S
         write_lost_answer(settings.error_file_path)
+
+    async def shutdown(self) -> None:
+        """Stop HAProxy and remove its files."""
+        await super().shutdown()
+        folder = Path(self._haproxy.cfg.socket_path).parent
+        if folder.parent == haproxy_folder():  # not if a variable names another one
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _target_to_server(self, target: Any) -> Any:
         """Return where a router answers: on the address of its node, also on the node of HAProxy."""

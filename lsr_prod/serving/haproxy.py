@@ -2,6 +2,8 @@
 
 import os
 import resource
+import shutil
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ __all__ = [
     "haproxy_folder",
     "most_connections",
     "place_files",
+    "remove_leftovers",
     "write_lost_answer",
 ]
 
@@ -89,9 +92,22 @@ def place_files(haproxy: Any) -> None:
     """Let Ray place the files of HAProxy in ``haproxy_folder``, except where a variable says otherwise."""
     folder = haproxy_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    remove_leftovers(folder)
     for name, file in _FILES.items():
         if name not in os.environ:
             setattr(haproxy, name, str(folder / file))
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the folders of nodes whose HAProxy was killed: nobody answers at its socket."""
+    for file in folder.glob("*/admin.sock"):
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(str(file))
+            except ConnectionRefusedError:
+                shutil.rmtree(file.parent, ignore_errors=True)
+            except OSError:
+                continue  # it was removed in the meantime
 
 
 def most_connections() -> int:

@@ -1,6 +1,7 @@
 """The configuration of HAProxy, and where its files are; test_serving.py runs it."""
 
 import resource
+import socket
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from lsr_prod.serving.haproxy import (
     haproxy_folder,
     most_connections,
     place_files,
+    remove_leftovers,
     write_lost_answer,
 )
 
@@ -54,6 +56,21 @@ def test_files_are_in_a_folder_of_this_user(tmp_path: Path, monkeypatch: pytest.
     placed = {name: getattr(of_ray, name) for name in names if name != "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC"}
     assert [name for name, value in placed.items() if "/tmp/haproxy-serve" in str(value)] == []
     assert (tmp_path / "haproxy").stat().st_mode & 0o777 == 0o700
+
+
+def test_folders_of_a_killed_haproxy_are_removed(tmp_path: Path) -> None:
+    kept = [tmp_path / "running", tmp_path / "starting"]
+    killed = tmp_path / "killed"
+    for folder in (*kept, killed):
+        folder.mkdir()
+    with socket.socket(socket.AF_UNIX) as running:
+        running.bind(str(kept[0] / "admin.sock"))
+        running.listen()
+        with socket.socket(socket.AF_UNIX) as ended:
+            ended.bind(str(killed / "admin.sock"))
+            ended.listen()
+        remove_leftovers(tmp_path)
+        assert sorted(tmp_path.iterdir()) == sorted(kept)
 
 
 def test_a_lost_router_is_answered_with_503(tmp_path: Path) -> None:
