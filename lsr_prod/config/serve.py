@@ -22,23 +22,35 @@ class ServeSettings(Section):
         ge=1,
         le=1000,
         description="number of deployments that the shards are distributed over; shard n belongs to group n % "
-        "shard_groups",
+        "shard_groups; with 1 there are no such deployments: each router opens all shards and searches them itself",
     )
     replicas: int = Field(
         2, ge=1, description="replicas per shard group; with 2 or more, the loss of one causes no failed query"
     )
-    routers: int = Field(
-        1,
+    routers: int | None = Field(
+        None,
         ge=1,
-        description="replicas of the router, which encodes queries, sends them to all shard groups and merges the hits",
+        description="replicas of the router, which encodes queries, asks all shard groups and merges the hits; "
+        "default: as many as replicas, with --local no more than there are cores for",
     )
-    threads: int = Field(1, ge=1, description="queries that a replica matches concurrently")
-    concurrency: int = Field(16, ge=1, le=1000, description="queries that a router processes concurrently")
+    threads: int = Field(
+        1, ge=1, description="queries that a replica, or a router that searches itself, matches concurrently"
+    )
+    concurrency: int = Field(
+        16, ge=1, le=1000, description="queries that a router sends to several shard groups concurrently"
+    )
     queue: int = Field(
-        64,
+        512,
         ge=0,
         le=10_000,
         description="queries that wait in a router at most; further ones are answered with 503 and Retry-After",
+    )
+    queue_s: float = Field(
+        0.5,
+        gt=0,
+        le=3600,
+        description="seconds that a query may have to wait in a router, estimated from the last ones; otherwise it is "
+        "answered with 503 and Retry-After",
     )
     max_body_bytes: int = Field(
         1 << 20,
@@ -66,3 +78,14 @@ class ServeSettings(Section):
     http_port: int | None = Field(
         None, ge=1, le=65535, description="port of the HTTP endpoint (POST /search); default: no HTTP endpoint"
     )
+
+    @property
+    def router_count(self) -> int:
+        """Number of routers."""
+        return self.replicas if self.routers is None else self.routers
+
+    @property
+    def reserved_cpus(self) -> float:
+        """Cores that the application reserves."""
+        replicas = 0 if self.shard_groups == 1 else self.shard_groups * self.replicas
+        return self.cpus * (replicas + self.router_count)

@@ -1,4 +1,4 @@
-"""The Ray Serve application: a router, and one deployment for each shard group."""
+"""The Ray Serve application: a router, and one deployment for each shard group if there are several."""
 
 import os
 from collections.abc import Mapping
@@ -7,18 +7,20 @@ from typing import Any
 from ray import serve
 from ray.serve import Application
 
+from lsr_prod.cluster.serve_variables import HAPROXY, check_serve_variables
 from lsr_prod.config import ServeSettings, load_deployment
 from lsr_prod.errors import ConfigError
-from lsr_prod.serving.admission import RETRY_AFTER_S
+from lsr_prod.search.server.admission import RETRY_AFTER_S
 from lsr_prod.serving.calls import UnavailableError
 from lsr_prod.serving.client import ServedSearcher
+from lsr_prod.serving.haproxy import check_haproxy
 from lsr_prod.serving.replica import ShardReplica
 from lsr_prod.serving.router import Router
+from lsr_prod.serving.running_calls import HUNG
 from lsr_prod.storage.signatures import TRUSTED_KEYS, trusted_keys
 
 __all__ = ["application_of_file", "build_application", "deployments", "group_name", "start"]
 
-_HUNG = 4  # a call that runs for as many timeouts hangs
 _SPARE = 16  # requests that reach a full router, to be refused, and health checks
 
 
@@ -40,28 +42,34 @@ def build_application(settings: ServeSettings, options: Mapping[str, str] | None
     """
     trusted = os.environ[TRUSTED_KEYS] if trusted_keys() else None  # public keys
     actor = {"num_cpus": settings.cpus}
-    groups = [
-        serve.deployment(
-            name=group_name(group),
-            num_replicas=settings.replicas,
-            ray_actor_options=actor,
-            max_ongoing_requests=settings.concurrency * settings.routers,
-        )(ShardReplica).bind(
-            settings.index,
-            group,
-            settings.shard_groups,
-            threads=settings.threads,
-            poll_seconds=settings.poll_seconds,
-            hung_s=_HUNG * settings.timeout_s,
-            options=options,
-            trusted_keys=trusted,
-        )
-        for group in range(settings.shard_groups)
-    ]
+    routers = settings.router_count
+    # One group needs no second process: its routers search themselves.
+    groups = (
+        []
+        if settings.shard_groups == 1
+        else [
+            serve.deployment(
+                name=group_name(group),
+                num_replicas=settings.replicas,
+                ray_actor_options=actor,
+                max_ongoing_requests=settings.concurrency * routers,
+            )(ShardReplica).bind(
+                settings.index,
+                group,
+                settings.shard_groups,
+                threads=settings.threads,
+                poll_seconds=settings.poll_seconds,
+                hung_s=HUNG * settings.timeout_s,
+                options=options,
+                trusted_keys=trusted,
+            )
+            for group in range(settings.shard_groups)
+        ]
+    )
     admitted = settings.concurrency + settings.queue
     router = serve.deployment(
         name="router",
-        num_replicas=settings.routers,
+        num_replicas=routers,
         ray_actor_options=actor,
         # The router refuses requests above its own limit; Ray Serve refuses what does not even reach it.
         max_ongoing_requests=admitted + _SPARE,
@@ -71,12 +79,13 @@ def build_application(settings: ServeSettings, options: Mapping[str, str] | None
     return router(Router).bind(
         *groups,
         index=settings.index,
-        concurrency=settings.concurrency,
+        concurrency=settings.concurrency if groups else settings.threads,
         encoder_threads=settings.encoder_threads,
         poll_seconds=settings.poll_seconds,
         attempts=settings.attempts,
         timeout_s=settings.timeout_s,
         queue=settings.queue,
+        queue_s=settings.queue_s,
         max_body_bytes=settings.max_body_bytes,
         max_query_bytes=settings.max_query_bytes,
         partial=settings.missing_groups == "partial",
@@ -113,9 +122,13 @@ def start(settings: ServeSettings, options: Mapping[str, str] | None = None) -> 
         options: options of the object store.
 
     Raises:
+        ConfigError: a variable of Ray Serve would open a port, or this version of Ray opens one in an unknown way.
         UnavailableError: a deployment does not start; the message has the reason.
     """
+    check_serve_variables()
     http = settings.http_port is not None
+    if http and os.environ.get(HAPROXY) == "1":
+        check_haproxy()
     serve.start(
         proxy_location="HeadOnly" if http else "Disabled",
         http_options={"host": settings.http_host, "port": settings.http_port} if http else {"host": "127.0.0.1"},

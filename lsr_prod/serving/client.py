@@ -14,7 +14,7 @@ from lsr_prod.search.query.request import Hybrid, Options
 from lsr_prod.search.query.sparse_query import SparseQuery
 from lsr_prod.search.result import Explanation, SearchResult
 from lsr_prod.search.searcher import Vector
-from lsr_prod.serving.admission import RETRY_AFTER_S
+from lsr_prod.search.server.admission import RETRY_AFTER_S
 from lsr_prod.serving.calls import LOST, OverloadedError, UnavailableError, own_error, pause, send
 from lsr_prod.serving.wire import (
     error_from_json,

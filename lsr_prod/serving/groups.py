@@ -14,6 +14,7 @@ from lsr_prod.logs import get_log
 from lsr_prod.search.candidates import Candidates
 from lsr_prod.search.shard.shard_query import ShardQuery
 from lsr_prod.serving.calls import UnavailableError, send
+from lsr_prod.serving.group_calls import GroupCalls
 from lsr_prod.serving.versions import Pin
 
 __all__ = ["DeadlinePassedError", "Groups"]
@@ -49,6 +50,7 @@ class Groups:
         """
         self.handles = tuple(handles)
         self.partial = partial
+        self._calls = [GroupCalls(handle) for handle in handles]
         self._attempts = attempts
         self._timeout_s = timeout_s
         self._down: dict[int, asyncio.Task[None]] = {}
@@ -74,11 +76,12 @@ class Groups:
             LsrError: the replica refused the call.
         """
         self._check_up(group)
-        remote = getattr(self.handles[group], method).remote
-        what = {"group": group, "method": method}
+        what, calls = {"group": group, "method": method}, self._calls[group]
         within = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
         try:
-            return await send(lambda: remote(*arguments), attempts=self._attempts, timeout_s=within, what=what)
+            return await send(
+                lambda: calls.call(method, *arguments), attempts=self._attempts, timeout_s=within, what=what
+            )
         except TimeoutError as error:
             if timeout_s is not None:
                 raise _too_late(group) from error
@@ -101,12 +104,12 @@ class Groups:
             found: Candidates = await self.call(group, "match", pin, query)
             return found
         self._check_up(group)
-        remote, deadline, timeless = self.handles[group].match.remote, query.deadline, replace(query, deadline=None)
+        calls, deadline, timeless = self._calls[group], query.deadline, replace(query, deadline=None)
         left = deadline - time.monotonic()
         if left > 0:
             try:
                 return await send(
-                    lambda: remote(pin, timeless, deadline - time.monotonic()),
+                    lambda: calls.call("match", pin, timeless, deadline - time.monotonic()),
                     attempts=self._attempts,
                     timeout_s=min(self._timeout_s, left + _GRACE_S),
                     what={"group": group, "method": "match"},

@@ -2,21 +2,31 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from lsr_prod.errors import LsrError, QueryError
-from lsr_prod.serving.admission import RETRY_AFTER_S
+from lsr_prod.search.server.admission import RETRY_AFTER_S
 from lsr_prod.serving.calls import OverloadedError
 from lsr_prod.serving.wire import error_to_json
 
-if TYPE_CHECKING:
-    from starlette.requests import Request
-    from starlette.responses import Response
-
-__all__ = ["BodyTooLargeError", "SlowBodyError", "error_response", "json_response", "parse_body", "read_body"]
+__all__ = [
+    "BodyTooLargeError",
+    "Reply",
+    "SlowBodyError",
+    "error_reply",
+    "json_reply",
+    "parse_body",
+    "read_body",
+    "send_reply",
+]
 
 _STATUS = {"QueryError": 400, "SlowBodyError": 408, "BodyTooLargeError": 413, "UnavailableError": 503}
+_JSON = (b"content-type", b"application/json")
+_RETRY = (b"retry-after", b"%d" % RETRY_AFTER_S)
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_Receive = Callable[[], Awaitable[Any]]
 
 
 class BodyTooLargeError(QueryError):
@@ -27,34 +37,62 @@ class SlowBodyError(QueryError):
     """The body of a request did not arrive within ``serve.timeout_s``."""
 
 
-async def read_body(request: "Request", *, limit: int, timeout_s: float) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An HTTP response with a JSON value.
+
+    Attributes:
+        status: the status code.
+        body: the value.
+        overloaded: tell the client to try again later.
+    """
+
+    status: int
+    body: bytes
+    overloaded: bool = False
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Its headers."""
+        length = (b"content-length", b"%d" % len(self.body))
+        return [_JSON, length, _RETRY] if self.overloaded else [_JSON, length]
+
+
+async def read_body(receive: _Receive, headers: Mapping[bytes, bytes], *, limit: int, timeout_s: float) -> bytes:
     """Return the body of a request; never hold more than ``limit`` bytes and one chunk.
 
     Args:
-        request: from a client.
+        receive: returns the next message of ASGI.
+        headers: of the request.
         limit: maximum number of bytes.
         timeout_s: seconds for the whole body.
 
     Raises:
         BodyTooLargeError: the declared or the received size exceeds ``limit``; the rest is not read.
         SlowBodyError: the body did not arrive in time.
+        ConnectionError: the client left.
     """
-    declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared[:20]) > limit:
-        raise _too_large(f"{declared[:20]}", limit)
+    declared = headers.get(b"content-length", b"")
+    if declared.isdigit() and int(declared[:20]) > limit:
+        raise _too_large(declared[:20].decode("ascii"), limit)
     try:
-        return await asyncio.wait_for(_read(request, limit), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            return await _read(receive, limit)
     except TimeoutError:
         raise SlowBodyError(f"the request did not arrive within {timeout_s} s; send it faster") from None
 
 
-async def _read(request: "Request", limit: int) -> bytes:
+async def _read(receive: _Receive, limit: int) -> bytes:
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ConnectionError("the client left before its request was complete")
+        body += message.get("body", b"")
         if len(body) > limit:
             raise _too_large(f"more than {limit}", limit)
-    return bytes(body)
+        if not message.get("more_body", False):
+            return bytes(body)
 
 
 def _too_large(size: str, limit: int) -> BodyTooLargeError:
@@ -68,30 +106,37 @@ def parse_body(body: bytes) -> Any:
         QueryError: the body is not JSON.
     """
     try:
-        value = json.loads(body)
-        json.dumps(value, ensure_ascii=False).encode()  # the response repeats terms: no lone surrogates
+        text = body.decode("utf-8-sig")
+        value = json.loads(text)
+        if "\\u" in text:  # the response repeats terms: no lone surrogates
+            json.dumps(value, ensure_ascii=False).encode()
         return value
     except (ValueError, RecursionError) as error:
         raise QueryError(f"the request is not JSON ({error}); send an object with text or vector") from error
 
 
-def error_response(error: LsrError) -> "Response":
+def error_reply(error: LsrError) -> Reply:
     """Return the HTTP response to an error."""
-    return json_response(error_to_json(error))
+    return json_reply(error_to_json(error))
 
 
-def json_response(value: Mapping[str, Any], status: int | None = None) -> "Response":
+def json_reply(value: Mapping[str, Any], status: int | None = None) -> Reply:
     """Return a JSON response.
 
     Args:
         value: the value.
         status: the status code; None: 200, or that of the error that the value names.
     """
-    from starlette.responses import JSONResponse
-
     error = value.get("error")
-    if error == OverloadedError.__name__:
-        return JSONResponse(value, 503, headers={"Retry-After": str(RETRY_AFTER_S)})
-    if status is None:
+    overloaded = error == OverloadedError.__name__
+    if overloaded:
+        status = 503
+    elif status is None:
         status = 200 if error is None else _STATUS.get(error, 500)
-    return JSONResponse(value, status)
+    return Reply(status, _encode(value).encode(), overloaded)
+
+
+async def send_reply(send: Callable[[Any], Awaitable[None]], reply: Reply) -> None:
+    """Send a response by ASGI."""
+    await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
+    await send({"type": "http.response.body", "body": reply.body})

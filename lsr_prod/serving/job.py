@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 from lsr_prod.cluster import ray_session
+from lsr_prod.cluster.serve_variables import check_serve_variables, serve_variables
 from lsr_prod.config import Deployment, RaySettings, ServeSettings
 from lsr_prod.errors import ConfigError, MissingExtraError, PublicationError
 from lsr_prod.formats.publication import Publication
@@ -41,8 +42,9 @@ def serve_index(
     settings = deployment.serve.model_copy(update={"index": absolute(deployment.serve.index)})
     options = deployment.storage.options
     publication = _published(settings, options)
-    _check_cluster(deployment.ray, settings, local=local)
-    with ray_session(deployment.ray):
+    check_serve_variables()
+    settings = _fit_cluster(deployment.ray, settings, local=local)
+    with ray_session(deployment.ray, variables=serve_variables()):
         try:
             from ray import serve
 
@@ -72,7 +74,8 @@ def _published(settings: ServeSettings, options: dict[str, str]) -> Publication:
         raise ConfigError("serve.index", str(error), remedy) from error
 
 
-def _check_cluster(ray: RaySettings, settings: ServeSettings, *, local: bool) -> None:
+def _fit_cluster(ray: RaySettings, settings: ServeSettings, *, local: bool) -> ServeSettings:
+    """Return the settings; with ``local``, without routers that nobody asked for and that have no cores."""
     address = ray.address or os.environ.get("RAY_ADDRESS")
     if not local and not address:
         raise ConfigError("ray.address", "no cluster is set", "set its address, or serve on this machine with --local")
@@ -81,13 +84,16 @@ def _check_cluster(ray: RaySettings, settings: ServeSettings, *, local: bool) ->
             "ray.address", f"{address} is set, but --local starts its own cluster", "unset it (or RAY_ADDRESS)"
         )
     cores = ray.num_cpus or os.cpu_count() or 1
-    reserved = settings.cpus * (settings.shard_groups * settings.replicas + settings.routers)
+    if local and settings.routers is None and settings.reserved_cpus > cores:
+        settings = settings.model_copy(update={"routers": 1})
+    reserved = settings.reserved_cpus
     if local and reserved > cores:  # Serve would wait forever
         raise ConfigError(
             "serve.cpus",
             f"{settings.cpus} for each replica and router is {reserved:g} in total, but there are {cores} cores",
             f"give {cores / reserved * settings.cpus * 0.99:.2f} or less",
         )
+    return settings
 
 
 def _wait_for_signal() -> None:

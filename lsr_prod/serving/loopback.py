@@ -1,13 +1,15 @@
-"""Bind the internal port of Ray Serve replicas to loopback."""
+"""Bind the ports that Ray Serve opens in replicas: that for pickles to loopback, that of HTTP to the address of Ray."""
 
-import os
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+from lsr_prod.cluster.serve_variables import HAPROXY, check_serve_variables
 from lsr_prod.errors import ConfigError
 
-__all__ = ["keep_internal_port_on_loopback"]
+__all__ = ["answer_http_directly", "keep_internal_port_on_loopback", "node_address"]
 
-_NAME = "add_port_to_grpc_server"
+_GRPC, _HTTP = "add_port_to_grpc_server", "start_asgi_http_server"
+_Asgi = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 def keep_internal_port_on_loopback() -> None:
@@ -20,18 +22,52 @@ def keep_internal_port_on_loopback() -> None:
     Raises:
         ConfigError: this version of Ray opens the port in another way, or its calls use that port.
     """
-    import ray
     from ray.serve._private import replica
 
-    if os.environ.get("RAY_SERVE_USE_GRPC_BY_DEFAULT", "0") != "0":
-        raise ConfigError("RAY_SERVE_USE_GRPC_BY_DEFAULT", "calls would go through an open port", "unset it")
-    if not hasattr(replica, _NAME):
+    check_serve_variables()
+    _check_known(replica, _GRPC)
+    setattr(replica, _GRPC, _add_port_on_loopback)
+
+
+def answer_http_directly(application: _Asgi, paths: frozenset[str]) -> None:
+    """Let the HTTP server of this replica, which HAProxy sends requests to, call ``application`` for ``paths``.
+
+    Ray answers the rest, such as health checks. Its own way to a deployment costs more than a search. The server is
+    bound to the address that Ray knows the node by, where HAProxy of every node finds it: loopback in a local cluster.
+
+    Raises:
+        ConfigError: this version of Ray starts the server in another way.
+    """
+    from ray.serve._private import replica
+
+    _check_known(replica, _HTTP)
+    start = getattr(replica, _HTTP)
+
+    async def start_closed(rest: _Asgi, options: Any, **named: Any) -> Any:
+        async def divide(scope: Any, receive: Any, send: Any) -> None:
+            await (application if scope.get("path") in paths else rest)(scope, receive, send)
+
+        return await start(divide, options.model_copy(update={"host": node_address()}), **named)
+
+    setattr(replica, _HTTP, start_closed)
+
+
+def node_address() -> str:
+    """Return the address that Ray knows this node by."""
+    import ray
+
+    return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+
+
+def _check_known(replica: Any, name: str) -> None:
+    import ray
+
+    if not hasattr(replica, name):
         raise ConfigError(
             "serve",
             f"Ray {ray.__version__} opens a port on all interfaces in a way that lsr_prod cannot close",
-            "install the Ray that requirements/dev.txt names",
+            f"install the Ray that requirements/dev.txt names; for the port of HTTP, {HAPROXY}=0 helps, too",
         )
-    setattr(replica, _NAME, _add_port_on_loopback)
 
 
 def _add_port_on_loopback(server: Any, address: str) -> int:

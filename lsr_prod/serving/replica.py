@@ -103,6 +103,12 @@ class ShardReplica:
         """Explain the score of a document without its ranks; None if another group has the document, or none."""
         return await self._run(lambda: explain_parts(query, self._versions.get(pin), doc_id, hybrid, words))
 
+    async def run_calls(self, calls: Sequence[tuple[str, tuple[Any, ...]]]) -> list[Any]:
+        """Return the results of calls that a router sends together; that of a failed one is its error."""
+        return await asyncio.gather(
+            *(getattr(self, method)(*arguments) for method, arguments in calls), return_exceptions=True
+        )
+
     async def state(self) -> dict[str, Any]:
         """Return process id, open versions and the last failure to open a publication, for operators."""
         return {"pid": os.getpid(), "versions": self._versions.held, "problem": self._follower.problem}

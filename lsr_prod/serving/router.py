@@ -3,36 +3,28 @@
 import asyncio
 import os
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Never
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ray.serve.handle import DeploymentHandle
 
-from lsr_prod.errors import LsrError, QueryError
-from lsr_prod.search.array_search import ArrayResult
-from lsr_prod.search.explain import rank_explanation
+from lsr_prod.errors import LsrError
 from lsr_prod.search.follower import Follower
-from lsr_prod.search.hybrid import WeighedWords
-from lsr_prod.search.location import locate
-from lsr_prod.search.metrics import Observer
-from lsr_prod.search.opening.index import open_current
 from lsr_prod.search.query.query_text import MAX_QUERY_BYTES
-from lsr_prod.search.query.request import Hybrid
-from lsr_prod.search.query.sparse_query import SparseQuery
-from lsr_prod.search.result import Explanation, SearchResult
 from lsr_prod.search.searcher import Searcher
-from lsr_prod.search.snapshot import Snapshot
-from lsr_prod.serving.admission import Admission
-from lsr_prod.serving.calls import OverloadedError, UnavailableError
+from lsr_prod.search.server.admission import RETRY_AFTER_S, Admission
+from lsr_prod.search.server.collector import Collector
+from lsr_prod.serving.calls import OverloadedError
 from lsr_prod.serving.groups import Groups
-from lsr_prod.serving.http import error_response, json_response, parse_body, read_body
-from lsr_prod.serving.loopback import keep_internal_port_on_loopback
+from lsr_prod.serving.http import Reply, error_reply, json_reply, parse_body, read_body, send_reply
+from lsr_prod.serving.loopback import answer_http_directly, keep_internal_port_on_loopback
 from lsr_prod.serving.metrics import RayObserver
 from lsr_prod.serving.operations import OPERATIONS, run_operation
-from lsr_prod.serving.scatter import ScatteredShards
-from lsr_prod.serving.versions import Pin
+from lsr_prod.serving.running_calls import HUNG, RunningCalls
+from lsr_prod.serving.scattering_searcher import ScatteringSearcher
 from lsr_prod.serving.wire import error_to_json
 from lsr_prod.storage.signatures import trust
 
@@ -40,91 +32,24 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-__all__ = ["Router", "ScatteringSearcher"]
+__all__ = ["QueuedRequest", "Router"]
 
 _HEALTH_S = 1.0  # for a group to answer a health check
+_PATHS = frozenset({"/health", *(f"/{name}" for name in OPERATIONS)})
 
 
-class ScatteringSearcher(Searcher):
-    """A ``Searcher`` without open shards: it sends queries to the shard groups, with the version to read.
+@dataclass(frozen=True, slots=True)
+class QueuedRequest:
+    """A request: its value, or with ``http`` its body, and when it arrived."""
 
-    ``match_boolean``, ``match_tantivy``, ``get`` and ``search_arrays`` need open shards and are not supported.
-    """
-
-    _shards_opened = ()
-
-    def __init__(
-        self,
-        index: str | Path,
-        groups: Groups,
-        *,
-        encoder_threads: int,
-        options: Mapping[str, str] | None = None,
-        observer: Observer | None = None,
-        max_query_bytes: int = MAX_QUERY_BYTES,
-    ) -> None:
-        """Open the current version.
-
-        Args:
-            index: folder or URI of the index.
-            groups: shard groups that serve the index.
-            encoder_threads: ONNX Runtime threads that encode one query.
-            options: options of the object store.
-            observer: receives metrics.
-            max_query_bytes: as in ``Searcher.open``.
-        """
-        location = locate(index, None, None, options)
-        snapshot = open_current(location, "lazy", shards=self._shards_opened)
-        super().__init__(
-            snapshot,
-            location=location,
-            encoder_threads=encoder_threads,
-            observer=observer,
-            max_query_bytes=max_query_bytes,
-        )
-        self._groups = groups
-        self._watch(snapshot)
-
-    def bm25(
-        self, text: str, k: int = 10, *, count: bool = False, fields: Sequence[str] = (), **unknown: Never
-    ) -> SearchResult:
-        """Rank documents by BM25; see ``Searcher.bm25``.
-
-        Raises:
-            QueryError: as ``Searcher.bm25``, or the index has no postings of words.
-        """
-        if self.version.text_fields and self.version.average_length is None:
-            raise QueryError("this index has no postings of words for a served BM25; build it with index.bm25: true")
-        return super().bm25(text, k, count=count, fields=fields, **unknown)
-
-    def get(self, doc_ids: Sequence[str], fields: Sequence[str] = ()) -> list[Mapping[str, Any] | None]:  # noqa: ARG002
-        """Refuse: ``QueryError``."""
-        raise QueryError("get needs open shards; open the index with Searcher")
-
-    def search_arrays(self, *_: Any, **__: Any) -> ArrayResult:
-        """Refuse: ``QueryError``."""
-        raise QueryError("search_arrays needs open shards; open the index with Searcher")
-
-    def _explain(
-        self, snapshot: Snapshot, query: SparseQuery, doc_id: str, hybrid: Hybrid | None, words: WeighedWords | None
-    ) -> Explanation:
-        shards = self._shards(snapshot)
-        step = snapshot.version.impact_step
-        explained = rank_explanation(shards.explain(query, doc_id, hybrid, words), query, shards, step, hybrid, words)
-        if shards.missing_groups:
-            raise UnavailableError(
-                f"shard groups {sorted(shards.missing_groups)} do not answer, so ranks are unknown; try again later"
-            )
-        return explained
-
-    def _shards(self, snapshot: Snapshot) -> ScatteredShards:
-        publication = snapshot.publication
-        pin = Pin(publication.number, publication.version)
-        return ScatteredShards(self._groups, pin, len(snapshot.version.shards))
+    operation: str
+    value: Any
+    arrived: float
+    http: bool = False
 
 
 class Router:
-    """Entry point of the application: ``answer`` for handles, and ``__call__`` for HTTP."""
+    """Entry point of the application: ``answer`` for handles, and ``__call__`` and ``asgi`` for HTTP."""
 
     def __init__(
         self,
@@ -135,7 +60,8 @@ class Router:
         poll_seconds: float,
         attempts: int,
         timeout_s: float,
-        queue: int = 64,
+        queue: int = 512,
+        queue_s: float = 0.5,
         max_body_bytes: int = 1 << 20,
         max_query_bytes: int = MAX_QUERY_BYTES,
         partial: bool = True,
@@ -145,7 +71,7 @@ class Router:
         """Open the current version; the first text opens the encoder.
 
         Args:
-            *groups: the shard groups, in order.
+            *groups: the shard groups, in order; none: this process opens all shards, and searches them itself.
             index: folder or URI of the index.
             concurrency: queries that run at the same time.
             encoder_threads: ONNX Runtime threads that encode one query.
@@ -153,6 +79,7 @@ class Router:
             attempts: maximum number of times a call is sent when replicas die.
             timeout_s: seconds for a call, for the body of a request, and for a request in the queue.
             queue: requests that wait at most; further ones are refused.
+            queue_s: expected seconds in the queue at most; further requests are refused.
             max_body_bytes: maximum size of an HTTP request.
             max_query_bytes: as in ``Searcher.open``.
             partial: answer without shard groups that do not answer; otherwise such a query fails.
@@ -160,20 +87,24 @@ class Router:
             trusted_keys: keys that publications must be signed by (``storage.signatures.trust``).
         """
         keep_internal_port_on_loopback()
+        answer_http_directly(self.asgi, _PATHS)
         trust(trusted_keys)
         self._groups = Groups(groups, attempts=attempts, timeout_s=timeout_s, partial=partial)
-        self._searcher = ScatteringSearcher(
-            index,
-            self._groups,
-            encoder_threads=encoder_threads,
-            options=options,
-            observer=RayObserver(),
-            max_query_bytes=max_query_bytes,
+        opened: dict[str, Any] = {
+            "encoder_threads": encoder_threads,
+            "observer": RayObserver(),
+            "max_query_bytes": max_query_bytes,
+        }
+        self._searcher = (
+            ScatteringSearcher(index, self._groups, options=options, **opened)
+            if groups
+            else Searcher.open(index, storage_options=options, **opened)
         )
-        self._admission = Admission(concurrency + queue)
+        self._calls = RunningCalls(HUNG * timeout_s)
+        self._collector = Collector(self._answer_all, concurrency, "lsr-route", **({"small_s": 0.0} if groups else {}))
+        self._admission = Admission(concurrency + queue, queue_s)
         self._max_body_bytes = max_body_bytes
         self._timeout_s = timeout_s
-        self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="lsr-route")
         self._follower = Follower(self._searcher.refresh, poll_seconds)
 
     async def answer(self, request: Any, operation: str = "search") -> dict[str, Any]:
@@ -184,15 +115,13 @@ class Router:
             operation: search, bm25, explain or encode.
         """
         try:
-            with self._admission.admit():
-                return await self._run(request, operation)
+            with self._admitted():
+                answered: dict[str, Any] = await self._collector.run(
+                    QueuedRequest(operation, request, time.monotonic())
+                )
+                return answered
         except OverloadedError as error:
             return error_to_json(error)
-
-    async def _run(self, request: Any, operation: str) -> dict[str, Any]:
-        """Answer an admitted request in a thread of the pool, as soon as one is free."""
-        arrived = time.monotonic()
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._answer, request, arrived, operation)
 
     async def state(self) -> dict[str, Any]:
         """Return process id, current version and the last failure to open a publication, for operators."""
@@ -224,41 +153,86 @@ class Router:
     def check_health(self) -> None:
         """Fail if this process has to be replaced; called by Ray Serve."""
         self._follower.check_alive()
+        self._calls.check_progress()
 
     async def __call__(self, request: "Request") -> "Response":
-        """Serve HTTP.
+        """Serve HTTP that comes from a proxy of Ray Serve; see ``asgi``."""
+        from starlette.responses import Response
+
+        reply = await self._reply(request.scope, request.receive)
+        response = Response(reply.body, reply.status)
+        response.raw_headers = reply.headers
+        return response
+
+    async def asgi(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve HTTP, as an application of ASGI.
 
         POST /search, /bm25, /explain, /encode: 200 with the response (a search with ``texts`` has ``results``, others
         are the result itself), 400 with the error of a bad request, 408 or 413 for a body that is too slow or too
-        large, 503 without an answer; with ``Retry-After`` if the queue is full.
+        large, 503 without an answer; with ``Retry-After``, and before the body is read, if the queue is full.
         GET /health: 200 if queries are answered, else 503; it does not wait in the queue.
         """
-        operation = request.url.path.removeprefix("/")
-        if request.method == "POST" and operation in OPERATIONS:
-            return await self._respond(request, operation)
-        if (request.method, operation) == ("GET", "health"):
-            health = await self.health()
-            return json_response(health, 503 if health["status"] == "unavailable" else 200)
-        known = ", ".join(f"/{name}" for name in OPERATIONS)
-        return json_response({"error": "NotFound", "message": f"send POST to {known}, or GET to /health"}, 404)
-
-    async def _respond(self, request: "Request", operation: str) -> "Response":
         try:
-            with self._admission.admit():
-                body = await read_body(request, limit=self._max_body_bytes, timeout_s=self._timeout_s)
-                value = parse_body(body)
-                response = await self._run(value, operation)
-        except LsrError as error:
-            return error_response(error)
-        if "results" in response and "texts" not in value:
-            response = response["results"][0]
-        return json_response(response)
+            reply = await self._reply(scope, receive)
+        except ConnectionError:
+            return  # nobody waits for a response
+        await send_reply(send, reply)
 
-    def _answer(self, value: Any, arrived: float, operation: str = "search") -> dict[str, Any]:
-        waited_s = time.monotonic() - arrived
+    async def _reply(self, scope: Any, receive: Any) -> Reply:
+        method, operation = scope["method"], scope["path"].removeprefix("/")
+        if method == "POST" and operation in OPERATIONS:
+            return await self._respond(operation, scope, receive)
+        if (method, operation) == ("GET", "health"):
+            health = await self.health()
+            return json_reply(health, 503 if health["status"] == "unavailable" else 200)
+        known = ", ".join(f"/{name}" for name in OPERATIONS)
+        return json_reply({"error": "NotFound", "message": f"send POST to {known}, or GET to /health"}, 404)
+
+    async def _respond(self, operation: str, scope: Any, receive: Any) -> Reply:
+        limit, timeout_s = self._max_body_bytes, self._timeout_s
+        try:
+            with self._admitted():
+                body = await read_body(receive, dict(scope["headers"]), limit=limit, timeout_s=timeout_s)
+                reply: Reply = await self._collector.run(QueuedRequest(operation, body, time.monotonic(), http=True))
+                return reply
+        except OverloadedError as error:
+            await self._admission.pause()
+            return error_reply(error)
+        except LsrError as error:
+            return error_reply(error)
+
+    @contextmanager
+    def _admitted(self) -> Iterator[None]:
+        """Count a request until the end of the block.
+
+        Raises:
+            OverloadedError: too many wait.
+        """
+        if (refusal := self._admission.refusal()) is not None:
+            raise OverloadedError(
+                f"{refusal} (serve.queue, serve.queue_s); try again after {RETRY_AFTER_S} s, or add routers"
+            )
+        with self._admission.admit():
+            yield
+
+    def _answer_all(self, asked: Sequence[QueuedRequest]) -> list[Any]:
+        return [self._calls.run(partial(self._reply_to if one.http else self._answer, one)) for one in asked]
+
+    def _answer(self, asked: QueuedRequest) -> dict[str, Any]:
+        waited_s = time.monotonic() - asked.arrived
         try:
             if waited_s > self._timeout_s:
                 raise OverloadedError(f"the request waited for {waited_s:.1f} s and was not run; try again later")
-            return run_operation(self._searcher, operation, value, waited_s * 1e3)
+            return run_operation(self._searcher, asked.operation, asked.value, waited_s * 1e3)
         except LsrError as error:
             return error_to_json(error)
+
+    def _reply_to(self, asked: QueuedRequest) -> Reply:
+        try:
+            value = parse_body(asked.value)
+        except LsrError as error:
+            return error_reply(error)
+        response = self._answer(replace(asked, value=value))
+        if "results" in response and "texts" not in value:
+            response = response["results"][0]
+        return json_reply(response)

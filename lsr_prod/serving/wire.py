@@ -220,8 +220,10 @@ def result_from_json(value: Mapping[str, Any]) -> SearchResult:
 
 
 def error_to_json(error: LsrError) -> dict[str, Any]:
-    """Return an error as a response."""
-    return {"error": type(error).__name__, "message": str(error)}
+    """Return an error as a response; clients do not know all kinds of ``UnavailableError``."""
+    unknown = isinstance(error, UnavailableError) and type(error).__name__ not in _ERRORS
+    kind = UnavailableError if unknown else type(error)
+    return {"error": kind.__name__, "message": str(error)}
 
 
 def error_from_json(value: Mapping[str, Any]) -> LsrError:

@@ -20,7 +20,9 @@ pytestmark = [pytest.mark.root, pytest.mark.skipif(bool(missing()), reason=missi
 _DATA = "/tmp/data"  # everything that the settings name
 _NOTE = "not in the table of docs/security.md: turn it off by default (lsr_prod/telemetry.py), or list it there"
 # Files that are left: settings, the cache, the token of Ray, the sessions of Ray in the temporary folder; and our own.
-_EXPECTED = re.compile(r"/tmp/(data/|home/\.cache/lsr_prod/|home/\.ray/auth_token$|(lsr-\d+/)?ray/|resolv\.conf$)")
+_EXPECTED = re.compile(
+    r"/tmp/(data/|home/\.cache/lsr_prod/|home/\.ray/auth_token$|(lsr-\d+/)?ray/|lsr-\d+/haproxy/|resolv\.conf$)"
+)
 _WORDS = ["lock", "thread", "json", "string", "square", "root", "number", "socket", "path", "file", "array", "term"]
 _PATIENCE_S = 40.0
 _ORT = "name mobile.events.data.microsoft.com"

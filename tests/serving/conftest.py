@@ -28,4 +28,5 @@ def _followers_end_with_their_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[
 @pytest.fixture
 def unpatched_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray as it was, after deployments were constructed in this process."""
-    monkeypatch.setattr(replica, "add_port_to_grpc_server", replica.add_port_to_grpc_server)
+    for name in ("add_port_to_grpc_server", "start_asgi_http_server"):
+        monkeypatch.setattr(replica, name, getattr(replica, name))

@@ -33,6 +33,14 @@ class LocalReplicas:
         for method in ("match", "collect", "word_frequencies", "rescore", "fields", "explain", "state"):
             setattr(self, method, SimpleNamespace(remote=self._remote(method)))
 
+        self.together: list[int] = []
+        self.run_calls = SimpleNamespace(remote=self._run_calls)
+
+    async def _run_calls(self, calls: list[tuple[str, tuple[Any, ...]]]) -> list[Any]:
+        self.together.append(len(calls))
+        sent = [getattr(self, method).remote(*arguments) for method, arguments in calls]
+        return await asyncio.gather(*sent, return_exceptions=True)
+
     def _remote(self, method: str) -> Callable[..., Any]:
         async def call(pin: Any = None, *arguments: Any) -> Any:
             number, self.calls = self.calls, self.calls + (method != "state")  # probes do not count

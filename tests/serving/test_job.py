@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,30 @@ def test_serving_needs_a_cluster_or_local(index: Path, monkeypatch: pytest.Monke
 def test_serving_on_too_few_cores_is_refused(index: Path) -> None:
     with pytest.raises(ConfigError, match=r"serve\.cpus: .*7 in total, but there are 2 cores; give 0\.28 or less"):
         serve_index(deployment(index, shard_groups=3, replicas=2), local=True)
+
+
+@pytest.mark.parametrize(("cpus", "given", "routers"), [(1, None, 2), (1.5, None, 1), (0.5, 3, 3)])
+def test_locally_there_are_no_more_routers_than_cores(
+    index: Path, monkeypatch: pytest.MonkeyPatch, cpus: float, given: int | None, routers: int
+) -> None:
+    started: list[ServeSettings] = []
+
+    def start(settings: ServeSettings, _: object) -> None:
+        started.append(settings)
+        raise InterruptedError
+
+    monkeypatch.setattr("lsr_prod.serving.job.ray_session", lambda *_, **__: nullcontext())
+    monkeypatch.setattr("lsr_prod.serving.application.start", start)
+    monkeypatch.setattr("ray.serve.shutdown", lambda: None)
+    with pytest.raises(InterruptedError):
+        serve_index(deployment(index, cpus=cpus, routers=given, ray=RaySettings(num_cpus=2)), local=True)
+    assert started[0].router_count == routers
+
+
+def test_open_ports_of_ray_serve_are_refused(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_SERVE_USE_GRPC_BY_DEFAULT", "1")
+    with pytest.raises(ConfigError, match="RAY_SERVE_USE_GRPC_BY_DEFAULT"):
+        serve_index(deployment(index), local=True)
 
 
 @pytest.mark.slow

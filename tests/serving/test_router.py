@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 import time
+from contextlib import ExitStack
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -12,9 +13,10 @@ from ray.exceptions import ActorDiedError
 from ray.serve._private import replica
 from starlette.requests import Request
 
+from lsr_prod.errors import QueryError
 from lsr_prod.search import Searcher
 from lsr_prod.search.query.request import Options
-from lsr_prod.serving.router import Router
+from lsr_prod.serving.router import QueuedRequest, Router
 from lsr_prod.serving.wire import result_from_json
 from lsr_prod.serving.wire_operations import explanation_from_json
 from tests.indexing.corpus import Doc, make_index
@@ -166,12 +168,100 @@ def test_a_full_queue_is_answered_with_503_and_retry_after(index):
     assert later[0] == 200
 
 
+def ask(one, body, *, headers=(), method="POST", path="/search"):
+    """Send a request as HAProxy does; return status, headers, value and the number of messages read."""
+    sent, received = [], [0]
+
+    async def receive():
+        received[0] += 1
+        return {"type": "http.request", "body": body}
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "method": method, "path": path, "headers": list(headers)}
+    asyncio.run(one.asgi(scope, receive, send))
+    return sent[0]["status"], dict(sent[0]["headers"]), json.loads(sent[1]["body"]), received[0]
+
+
+def alone(index, **settings):
+    """A router that searches all shards itself."""
+    rest = {"concurrency": 2, "encoder_threads": 1, "poll_seconds": 60.0, "attempts": 2, "timeout_s": 10}
+    return Router(index=str(index), **{**rest, **settings})
+
+
+def test_a_router_without_groups_searches_itself(index):
+    one, embedded = alone(index), Searcher.open(index)
+    asked = {"vector": {"t0": 1.0, "t3": 2.0}, "k": 5, "fields": ["text"]}
+    status, headers, value, _ = ask(one, json.dumps(asked).encode())
+    expected = embedded.search_vector(asked["vector"], 5, fields=["text"])
+    assert (status, result_from_json(value).hits, value["version"]) == (200, expected.hits, expected.version)
+    assert headers[b"content-type"] == b"application/json"
+    assert ask(one, b"", method="GET", path="/health")[2]["status"] == "ok"
+    missing = {"vector": {"t0": 1.0}, "fields": ["absent"]}
+    assert ask(one, json.dumps(missing).encode())[0] == 400
+    assert ask(one, b"\xff{}")[2]["message"].startswith("the request is not JSON")
+    assert ask(one, b'{"vector": {"\\ud800": 1}}')[0] == 400
+
+
+def test_a_router_without_groups_opens_new_publications(index):
+    one = alone(index, poll_seconds=0.05)
+    make_index(index, {"new": Doc({0: 9})}, vocabulary_size=V, shards=3)
+    end = time.monotonic() + 20
+    while [hit["doc_id"] for hit in ask(one, b'{"vector": {"t0": 1.0}}')[2]["hits"]] != ["new"]:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_request_is_refused_before_its_body_is_read(index):
+    one = alone(index, queue=0)
+    with ExitStack() as stack:
+        while one._admission.refusal() is None:
+            stack.enter_context(one._admission.admit())
+        status, headers, value, received = ask(one, b'{"vector": {"t0": 1.0}}')
+    assert (status, headers[b"retry-after"], value["error"], received) == (503, b"1", "OverloadedError", 0)
+    assert ask(one, b'{"vector": {"t0": 1.0}}')[0] == 200
+
+
+def test_a_client_that_leaves_gets_no_response(index):
+    one, sent = alone(index), []
+
+    async def receive():
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(one.asgi({"type": "http", "method": "POST", "path": "/search", "headers": []}, receive, send))
+    assert (sent, one._admission.admitted) == ([], 0)
+
+
+def test_a_router_whose_search_hangs_is_unhealthy(index, monkeypatch):
+    one = alone(index, timeout_s=0.01)
+    one.check_health()
+    opened = threading.Event()
+
+    def hang(*_, **__):
+        opened.wait(10)
+        raise QueryError("too late")
+
+    monkeypatch.setattr(one._searcher, "search_vector", hang)
+    asked = QueuedRequest("search", {"vector": {"t0": 1.0}}, time.monotonic())
+    thread = threading.Thread(target=lambda: one._answer_all([asked]))
+    thread.start()
+    time.sleep(0.2)
+    with pytest.raises(RuntimeError, match="a call has been running"):
+        one.check_health()
+    opened.set()
+    thread.join()
+
+
 def test_time_in_the_queue_counts_for_the_deadline_and_the_timeout(index):
     one, arrived, asked = router(index), time.monotonic() - 5, {"vector": {"t0": 1.0}}
-    assert one._answer(asked, arrived)["results"][0]["hits"]
-    late = one._answer({**asked, "deadline_ms": 5_000}, arrived)["results"][0]
+    assert one._answer(QueuedRequest("search", asked, arrived))["results"][0]["hits"]
+    late = one._answer(QueuedRequest("search", {**asked, "deadline_ms": 5_000}, arrived))["results"][0]
     assert (late["partial"], late["hits"]) == (True, [])
-    assert one._answer(asked, arrived - 5)["error"] == "OverloadedError"
+    assert one._answer(QueuedRequest("search", asked, arrived - 5))["error"] == "OverloadedError"
 
 
 def test_health_names_groups_that_do_not_answer(index):
@@ -208,6 +298,13 @@ def test_a_partial_result_names_the_missing_groups_over_http(index):
     status, value = post(one, b'{"vector": {"t0": 1.0}}')
     assert (status, value["partial"], value["missing_groups"]) == (200, True, [1])
     assert result_from_json(value).missing_groups == (1,)
+
+
+def test_a_group_that_misses_the_deadline_is_answered_with_503(index):
+    one = router(index, partial=False, before=lambda *_: asyncio.sleep(5))
+    status, value = post(one, b'{"vector": {"t0": 1.0}, "deadline_ms": 50}')
+    assert (status, value["error"]) == (503, "UnavailableError")
+    assert "before the deadline" in value["message"]
 
 
 def test_a_request_is_bounded_in_texts_and_hits(index):

@@ -14,7 +14,7 @@ from lsr_prod.errors import ArtifactError, QueryError
 from lsr_prod.search import Hybrid, Searcher
 from lsr_prod.serving.calls import UnavailableError
 from lsr_prod.serving.groups import Groups
-from lsr_prod.serving.router import ScatteringSearcher
+from lsr_prod.serving.scattering_searcher import ScatteringSearcher
 from lsr_prod.storage import Store
 from lsr_prod.storage.index_upload import upload_current
 from tests.indexing.corpus import Doc, make_index

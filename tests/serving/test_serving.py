@@ -87,6 +87,7 @@ def served(tiny_bundle: Path, ray_local: None, tmp_path_factory: pytest.TempPath
         name=APPLICATION,
         shard_groups=SHARDS,
         replicas=REPLICAS,
+        routers=1,
         cpus=0.05,
         poll_seconds=0.1,
         http_port=port,
@@ -377,7 +378,8 @@ def status_of(served: Served, body: bytes) -> tuple[int, str | None]:
 
 def test_every_listener_is_on_loopback(served: Served) -> None:
     found = listeners(os.getpid())
-    assert kinds(found) >= {"control store", "scheduler", "agents", "Ray Serve"}
+    assert kinds(found) >= {"control store", "scheduler", "agents", "Ray Serve", "HAProxy"}
+    assert sum("haproxy" in one.process for one in found) == 1  # neither metrics nor statistics
     assert sum("ServeReplica" in one.process for one in found) > SHARDS * REPLICAS
 
 

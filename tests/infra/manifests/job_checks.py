@@ -106,7 +106,7 @@ def service(manifests: list[Manifest]) -> Iterator[str]:
         ports = {one["name"]: one["containerPort"] for one in _group(service)["ports"]}
         if not settings.http_port == config.http_options.port == ports.get("serve"):
             yield f"RayService: serve.http_port {settings.http_port} is not the port that is opened"
-        reserved = settings.cpus * (settings.shard_groups * settings.replicas + settings.routers)
+        reserved = settings.reserved_cpus
         cores = sum(_cores(group) for group in service["spec"]["rayClusterConfig"]["workerGroupSpecs"])
         if reserved > cores:
             yield f"RayService: the replicas reserve {reserved} cores, the pods have {cores}"

@@ -1,0 +1,1 @@
+"""Served search under load from a generator that is not ours."""

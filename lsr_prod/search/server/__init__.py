@@ -1,0 +1,1 @@
+"""Parts of a server that answers searches: admission of requests, and their way to threads."""

@@ -1,0 +1,141 @@
+"""HAProxy of Ray Serve with the listener of the application only, in the folder of this user."""
+
+import os
+import resource
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+from lsr_prod.cluster.own_folder import own_folder
+from lsr_prod.cluster.serve_variables import HAPROXY
+from lsr_prod.errors import ConfigError
+from lsr_prod.search.server.admission import RETRY_AFTER_S
+
+__all__ = [
+    "check_haproxy",
+    "closed_template",
+    "haproxy_folder",
+    "most_connections",
+    "place_files",
+    "remove_leftovers",
+    "write_lost_answer",
+]
+
+_LONGEST = 97  # bytes in the name of a socket of HAProxy
+_BELOW = f"/{'0' * 56}/admin.sock"  # the id of the node, and the socket
+_FILES = {
+    "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": "haproxy.cfg",
+    "RAY_SERVE_HAPROXY_SOCKET_PATH": "admin.sock",
+    "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": "",
+    "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": "server-state",
+    "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": "metrics.sock",
+}
+_LOST = (
+    '{"error": "UnavailableError", "message": "no router answered; try again after '
+    f'{RETRY_AFTER_S} s, and look at the logs of the routers"}}'
+)
+_FILES_PER_CONNECTION, _OTHER_FILES, _MOST = 2, 56, 4096
+
+
+def haproxy_folder() -> Path:
+    """Return the folder for the configuration and the sockets of HAProxy, which only this user reads.
+
+    Raises:
+        ConfigError: the folder belongs to another user, or its name is too long for a socket.
+    """
+    folder = Path(os.environ.get("RAY_TMPDIR") or own_folder()) / "haproxy"
+    most = _LONGEST - len(_BELOW) - len("/haproxy")
+    if len(os.fsencode(folder)) + len(_BELOW) > _LONGEST:
+        raise ConfigError(
+            "RAY_TMPDIR",
+            f"the sockets of HAProxy below {folder.parent} would have names that are too long",
+            f"set it to a folder of your own whose name has at most {most} bytes, or set {HAPROXY}=0",
+        )
+    return folder
+
+
+def closed_template(template: str) -> str:
+    """Return Ray's template of HAProxy's configuration without the listeners and rights that nobody needs.
+
+    Raises:
+        ConfigError: the template is not that of a known Ray.
+    """
+    for start, end, instead in (
+        ("frontend prometheus", "frontend http_frontend", ""),  # on all interfaces, like the next one
+        ("\nlisten stats", "", "\n"),
+        ("mode 666 level admin", " ", "mode 600 level admin"),
+        ("    log {{ config.log_target }}", "    stats socket", ""),  # a datagram for syslog per request
+    ):
+        before, found, rest = template.partition(start)
+        kept = rest[rest.index(end) :] if end else ""
+        if not found:
+            raise _unknown_ray()
+        template = before + instead + kept
+    if "bind :" in template or "bind *" in template:
+        raise _unknown_ray()
+    return template
+
+
+def check_haproxy() -> None:
+    """Check that HAProxy can be closed, before Serve is started with it.
+
+    Raises:
+        ConfigError: this version of Ray configures it in an unknown way.
+    """
+    from ray.serve._private.haproxy_templates import HAPROXY_CONFIG_TEMPLATE
+
+    closed_template(HAPROXY_CONFIG_TEMPLATE)
+
+
+def place_files(haproxy: Any) -> None:
+    """Let Ray place the files of HAProxy in ``haproxy_folder``, except where a variable says otherwise."""
+    folder = haproxy_folder()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    remove_leftovers(folder)
+    for name, file in _FILES.items():
+        if name not in os.environ:
+            setattr(haproxy, name, str(folder / file))
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the folders of nodes whose HAProxy was killed: nobody answers at its socket."""
+    for file in folder.glob("*/admin.sock"):
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(str(file))
+            except ConnectionRefusedError:
+                shutil.rmtree(file.parent, ignore_errors=True)
+            except OSError:
+                continue  # it was removed in the meantime
+
+
+def most_connections() -> int:
+    """Return the number of connections that HAProxy can hold with the open files that it may have."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return (
+        _MOST
+        if files == resource.RLIM_INFINITY
+        else max(8, min(_MOST, (files - _OTHER_FILES) // _FILES_PER_CONNECTION))
+    )
+
+
+def write_lost_answer(file: str) -> None:
+    """Write the response to a request whose router was lost; Ray's has status 500."""
+    head = (
+        "HTTP/1.1 503 Service Unavailable",
+        "Content-Type: application/json",
+        f"Content-Length: {len(_LOST)}",
+        f"Retry-After: {RETRY_AFTER_S}",
+    )
+    Path(file).write_text("\r\n".join([*head, "", _LOST]), encoding="ascii", newline="")
+
+
+def _unknown_ray() -> ConfigError:
+    import ray
+
+    return ConfigError(
+        "serve",
+        f"Ray {ray.__version__} configures HAProxy in a way that lsr_prod cannot close",
+        f"install the Ray that requirements/dev.txt names, or set {HAPROXY}=0",
+    )
