@@ -74,7 +74,7 @@ class ShardDraft:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Delete what was not sealed, and scratch."""
-        self._stack.close()
+        self._stack.__exit__(kind, error, trace)
 
     def seal(self, manifest: ShardManifest) -> ShardManifest:
         """Add the shard to the index, unless another builder was first.
