@@ -1,15 +1,15 @@
 """Inject faults into encode jobs and trainings and count lost, duplicated and wrong documents.
 
     make faults
-    python -m tests.faults [--seed 7] [--share 10] [--parts scenarios mutants lives committers resume ray training disk peer]
-        [--mutants "no fence"] [--places s3] [--world 12] [--ray-kills 10] [--training-kills 12]
+    python -m tests.faults [--seed 7] [--share 10] [--parts scenarios mutants lives committers resume ray training disk
+        peer] [--mutants "no fence"] [--places s3] [--world 12] [--ray-kills 10] [--training-kills 12]
         [--lives 2000] [--life SEED]
 
 All random choices derive from one seed, which is printed (or taken from ``LSR_FAULTS_SEED``). ``--world`` repeats a
 single world of a seed, ``--life`` the life of a seed, or a script that a failed life printed. ``LSR_TEST_S3_ENDPOINT``
 names a server for the worlds on ``s3``. Ends with one line ``RESULT {json}``. Exit code 1 if anything was lost, stale,
-duplicated, truncated or wrong, or if a job met a full disk otherwise than it should; and if a mutant of the protocol was
-missed or the peer lost nothing, because then the harness detects too little.
+duplicated, truncated or wrong, or if a job met a full disk otherwise than it should; and if a mutant of the protocol
+was missed or the peer lost nothing, because then the harness detects too little.
 """
 
 import argparse

@@ -63,8 +63,6 @@ def _run(given: argparse.Namespace, folder: Path) -> int:
                 campaign.follow(options)
     finally:
         disk.close()
-    for sentence in campaign.found.sentences[:50]:
-        print(f"FOUND {sentence}", flush=True)
     counts = {name: campaign.found.counts[name] for name in COUNTS}
     print_result({**counts, "full_disk_jobs": dict(campaign.found.points)})
     return int(any(counts[name] for name in COUNTS[1:]))

@@ -29,16 +29,15 @@ _REMEDY = re.compile(r"\b(free|fix|raise|mount|room)\b")
 
 @dataclass(slots=True)
 class Found:
-    """Counts and sentences of what a campaign found."""
+    """Counts of what a campaign found."""
 
     counts: Counter[str] = field(default_factory=Counter)
     points: Counter[str] = field(default_factory=Counter)
-    sentences: list[str] = field(default_factory=list)
 
     def note(self, kind: str, sentence: str) -> None:
-        """Count a finding."""
+        """Count and print a finding."""
         self.counts[kind] += 1
-        self.sentences.append(f"{kind}: {sentence}")
+        print(f"FOUND {kind}: {sentence}", flush=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +109,7 @@ class Campaign:
             before = self._disk.used()
             ended = self._run(job, None)
             if ended.code:
-                raise RuntimeError(f"{job.name} fails on a disk with room: {ended}")
+                raise RuntimeError(f"{job.name} fails on a disk with room: {ended.code}, {ended.errors[-5:]}")
             after = self._disk.used()
             calls, used = ended.calls, (after[0] - before[0], after[1] - before[1])
             results.append(self._files(job))

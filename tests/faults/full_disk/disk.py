@@ -38,9 +38,9 @@ class SmallDisk:
         return (now.f_blocks - now.f_bfree) * now.f_frsize // _PAGE, now.f_files - now.f_ffree
 
     def limit(self, *, pages: int | None = None, inodes: int | None = None) -> None:
-        """Leave that many pages or inodes free."""
+        """Leave that many pages or inodes free; a disk has at least one page, since 0 means no limit."""
         used = self.used()
-        size = f"size={(used[0] + pages) * _PAGE}" if pages is not None else "size=1g"
+        size = f"size={max(used[0] + pages, 1) * _PAGE}" if pages is not None else "size=1g"
         number = f"nr_inodes={used[1] + inodes}" if inodes is not None else "nr_inodes=100k"
         self._mount(_REMOUNT, f"{size},{number}")
 

@@ -30,7 +30,7 @@ class Job:
 
     name: str
     arguments: Callable[[Path, Path], list[str]]
-    begin: Callable[[Path, Path], None] = lambda _, at: None
+    begin: Callable[[Path, Path], None] = lambda *_: None
     whole: tuple[str, ...] = ()
     last: str = ""
     ignored: tuple[str, ...] = ()
@@ -75,7 +75,8 @@ def prepare(given: Path, at: Path, s3: Mapping[str, str]) -> None:
     training = small_training(given, checkpoint, steps=6)
     training["train"] |= {"work": f"{at}/work", "output": f"{at}/out"}
     index = {"bundle": f"{given}/bundle", "output": f"{at}/index", "shards": 2, **_INDEX}
-    encode = {"bundle": f"{given}/bundle", "table": f"{at}/table", "text_fields": ["text"], "actors": 1}
+    source = {"paths": [f"{given}/corpus.jsonl"], "text_fields": ["text"]}
+    encode = {"bundle": f"{given}/bundle", "table": f"{at}/table", "actors": 1}
     judged = {name: f"{given}/{file}" for name, file in {"queries": "queries.jsonl", "qrels": "qrels.tsv"}.items()}
     mined = {"paths": [f"{given}/pairs.jsonl"], "kind": "pairs"}
     settings: dict[str, Any] = {
@@ -85,9 +86,11 @@ def prepare(given: Path, at: Path, s3: Mapping[str, str]) -> None:
         "evaluate": {
             "evaluate": {"index": f"{given}/index", **judged, "runs": f"{at}/runs", "output": f"{at}/evaluation"}
         },
-        "encode": {"source": {"paths": [f"{given}/corpus.jsonl"]}, "encode": encode},
+        "encode": {"source": source, "encode": encode},
         "reindex": {
-            "source": {"paths": [f"{given}/corpus.jsonl"]}, "encode": encode, "index": {**index, "table": f"{at}/table"},
+            "source": source,
+            "encode": encode,
+            "index": {**index, "table": f"{at}/table"},
         },
         "mine": {
             "mine": {
@@ -119,7 +122,7 @@ def _write_collection(given: Path, texts: Mapping[str, str]) -> None:
 def _settings(name: str, *more: str) -> Callable[[Path, Path], list[str]]:
     command = {"increment": "index"}.get(name, name)
     file = {"takedown": "index"}.get(name, name)
-    return lambda given, at: [command, "--config", f"{given}/{file}.yaml", *more]
+    return lambda given, _: [command, "--config", f"{given}/{file}.yaml", *more]
 
 
 def _copy(*names: str) -> Callable[[Path, Path], None]:
@@ -153,7 +156,7 @@ JOBS = (
     Job("evaluate", _settings("evaluate")),
     Job("page", lambda given, at: ["page", "index", f"{given}/index", "--output", f"{at}/pages"]),
     Job(
-        "search", lambda given, at: ["search", "s3://lsr/index", *_store(given)], stdin="w1 w3\n",
+        "search", lambda given, _: ["search", "s3://lsr/index", *_store(given)], stdin="w1 w3\n",
         whole=("cache/artifacts/*/*",),
     ),
     Job("encode", _settings("encode"), on_ray=True, results=("world/table/bucket=*",)),
