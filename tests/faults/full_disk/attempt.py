@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from tests.faults.full_disk.preload import NoSpace
 __all__ = ["Ended", "Fault", "forked", "run_forked", "run_process", "set_places"]
 
 _HANGS_S = 300
+_RAY = re.compile(r"\[?\d{4}-\d\d-\d\d |\(.*\bpid=\d+")  # its log, and that of its processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,7 @@ def run_process(job: Job, given: Path, disk: Path, notes: Path) -> Ended:
             [sys.executable, "-m", "lsr_prod", *job.arguments(given, disk / "world")],
             env=environment, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=file, timeout=600,
         )  # fmt: skip
-    return Ended(done.returncode, _errors(output))
+    return Ended(done.returncode, [line for line in _errors(output) if not _RAY.match(line)])
 
 
 def _errors(output: Path) -> list[str]:

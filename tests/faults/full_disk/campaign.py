@@ -21,7 +21,7 @@ __all__ = ["COUNTS", "Campaign", "Found"]
 
 COUNTS = ("full_disk_points", "raw", "signals", "half_published", "unequal_after_resume")
 
-_CALLS, _LIMITS = 60, 8  # most failing calls per job, and sizes of the disk, in pages and in inodes
+_CALLS, _LIMITS = 40, 8  # most failing calls per job, and sizes of the disk, in pages and in inodes
 _ON_RAY = 2  # sizes of the disk for a job that starts Ray
 _ERRORS = (errno.ENOSPC, errno.ENOSPC, errno.EDQUOT, errno.ENOSPC, errno.EIO)
 _REMEDY = re.compile(r"\b(free|fix|raise|mount|room)\b")

@@ -76,7 +76,7 @@ def prepare(given: Path, at: Path, s3: Mapping[str, str]) -> None:
     training["train"] |= {"work": f"{at}/work", "output": f"{at}/out"}
     index = {"bundle": f"{given}/bundle", "output": f"{at}/index", "shards": 2, **_INDEX}
     source = {"paths": [f"{given}/corpus.jsonl"], "text_fields": ["text"]}
-    encode = {"bundle": f"{given}/bundle", "table": f"{at}/table", "actors": 1}
+    encode = {"bundle": f"{given}/bundle", "table": f"{at}/table", "actors": 1, "store_k": 64}
     judged = {name: f"{given}/{file}" for name, file in {"queries": "queries.jsonl", "qrels": "qrels.tsv"}.items()}
     mined = {"paths": [f"{given}/pairs.jsonl"], "kind": "pairs"}
     settings: dict[str, Any] = {
