@@ -57,15 +57,15 @@ def our_error(error: BaseException | None) -> LsrError | None:
     An error of a library about a full or broken disk becomes one.
     """
     while error is not None:
-        if not isinstance(error, RayError):
-            if isinstance(error, LsrError):
-                return error
-            if (failure := disk_error(error, "a file of a worker")) is not None:
-                return failure
+        if isinstance(error, LsrError) and not isinstance(error, RayError):
+            return error
         failures = getattr(error, "worker_failures", None)  # of Ray Train: rank -> error
         if isinstance(failures, Mapping):
             return next(filter(None, map(our_error, failures.values())), None)
-        error = _held(error) or error.__cause__
+        inner = _held(error) or error.__cause__
+        if inner is None and not isinstance(error, RayError):
+            return disk_error(error, "a file of a worker")
+        error = inner
     return None
 
 
