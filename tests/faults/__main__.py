@@ -163,12 +163,16 @@ def _training(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings, 
 def _disk(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings, Counter[str]]:
     options = ["--seed", str(arguments.seed), "--share", str(arguments.share)]
     command = [sys.executable, "-m", "tests.faults.full_disk", *options]
-    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
-    printed, _, result = done.stdout.rpartition("RESULT ")
-    print(printed, end="", flush=True)
-    found: dict[str, Any] = json.loads(result) if result else {}
+    found: dict[str, Any] = {}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as campaign:
+        assert campaign.stdout is not None
+        for line in campaign.stdout:
+            if line.startswith("RESULT "):
+                found = json.loads(line.removeprefix("RESULT "))
+            else:
+                print(line, end="", flush=True)
     landed = Counter({f"disk.{job}": points for job, points in found.pop("full_disk_jobs", {}).items()})
-    return {**found, "failed": done.returncode != 0}, Findings(), landed
+    return {**found, "failed": campaign.returncode != 0}, Findings(), landed
 
 
 def _peer(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings, Counter[str]]:

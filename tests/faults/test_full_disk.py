@@ -30,8 +30,8 @@ def may_mount() -> None:
 
 @pytest.mark.usefixtures("library", "may_mount")
 def test_job_on_a_full_disk_says_so_and_completes_when_there_is_room() -> None:
-    result = faults("--share", "10", "--parts", "disk")
-    assert result["full_disk_points"] >= 30
+    result = faults("--share", "20", "--parts", "disk")
+    assert result["full_disk_points"] >= 20
     assert {name: result[name] for name in FINDINGS} == dict.fromkeys(FINDINGS, 0)
     assert {"disk.model", "disk.index", "disk.evaluate", "disk.page", "disk.search"} <= result["landed"].keys()
 
@@ -79,5 +79,6 @@ def test_preloaded_library_fails_the_calls_that_need_space(library: Path, tmp_pa
         check=True, capture_output=True, text=True,
     )  # fmt: skip
     undisturbed, *failing = json.loads(done.stdout)
-    assert undisturbed == [None, 6, 0]
-    assert failing == [[28, call + 1, 1] for call in range(6)] + [[None, 6, 0]]
+    kinds = "mowafr"
+    assert undisturbed == [None, kinds, 0]
+    assert failing == [[28, kinds[: call + 1], 1] for call in range(6)] + [[None, kinds, 0]]

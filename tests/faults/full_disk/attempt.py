@@ -49,13 +49,13 @@ class Ended:
     Attributes:
         code: exit code; below 0 the negative number of a signal.
         errors: what it wrote to stderr, without the log.
-        calls: calls that need space.
+        calls: kind of each call that needs space, one letter each.
         failed: those that failed.
     """
 
     code: int
     errors: list[str]
-    calls: int = 0
+    calls: str = ""
     failed: int = 0
 
 
@@ -120,7 +120,7 @@ def run_forked(job: Job, given: Path, disk: Path, notes: Path, fault: Fault | No
     code = forked(work, output)
     if fault is None:
         _import(modules.read_text().splitlines())
-    calls, failed = json.loads(counts.read_text()) if counts.exists() else (0, 0)
+    calls, failed = json.loads(counts.read_text()) if counts.exists() else ("", 0)
     return Ended(code, _errors(output), calls, failed)
 
 

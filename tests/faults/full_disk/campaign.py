@@ -21,7 +21,8 @@ __all__ = ["COUNTS", "Campaign", "Found"]
 
 COUNTS = ("full_disk_points", "raw", "signals", "half_published", "unequal_after_resume")
 
-_CALLS, _LIMITS = 40, 8  # most failing calls per job, and sizes of the disk, in pages and in inodes
+_CALLS, _OF_A_KIND = 40, 4  # failing calls per job, about, and the fewest of each kind
+_LIMITS = 8  # sizes of the disk, in pages and in inodes
 _ON_RAY = 2  # sizes of the disk for a job that starts Ray
 _ERRORS = (errno.ENOSPC, errno.ENOSPC, errno.EDQUOT, errno.ENOSPC, errno.EIO)
 _REMEDY = re.compile(r"\b(free|fix|raise|mount|room)\b")
@@ -47,13 +48,13 @@ class Undisturbed:
     Attributes:
         stable: digest of every file that is equal in two runs.
         names: every file.
-        calls: calls that need space.
+        calls: kind of each call that needs space, one letter each.
         used: pages and inodes that the run takes.
     """
 
     stable: Mapping[str, str]
     names: frozenset[str]
-    calls: int
+    calls: str
     used: tuple[int, int]
 
 
@@ -80,7 +81,7 @@ class Campaign:
         for fault in self._plan(job, undisturbed):
             self._point(job, undisturbed, fault)
         seconds, points = time.monotonic() - began, self.found.points[job.name]
-        print(f"{job.name}: {points} points of {undisturbed.calls} calls, {seconds:.0f} s", flush=True)
+        print(f"{job.name}: {points} points of {len(undisturbed.calls)} calls, {seconds:.0f} s", flush=True)
 
     def follow(self, s3: Mapping[str, str]) -> None:
         """Fill the node cache of searchers and replicas that follow an index."""
@@ -103,7 +104,7 @@ class Campaign:
                 self.found.note(kind, f"searchers that follow, {limit}: {output.read_text().splitlines()[-3:]}")
 
     def _undisturbed(self, job: Job) -> Undisturbed:
-        results, calls, used = [], 0, (0, 0)
+        results, calls, used = [], "", (0, 0)
         for _ in range(1 if job.on_ray else 2):
             self._begin(job)
             before = self._disk.used()
@@ -124,14 +125,24 @@ class Campaign:
         if job.on_ray:  # a run takes half a minute
             most = (("pages", undisturbed.used[0]), ("inodes", undisturbed.used[1]))
             return [Fault(kind, at) for kind, count in most for at in self._some(count, _ON_RAY // 2)]
-        calls = self._some(undisturbed.calls, _CALLS)
         faults = [
             Fault("once" if number % 3 == 2 else "call", call, _ERRORS[number % len(_ERRORS)])
-            for number, call in enumerate(calls)
+            for number, call in enumerate(self._calls(undisturbed.calls, job.share))
         ]
         for kind, most in (("pages", undisturbed.used[0]), ("inodes", undisturbed.used[1])):
-            faults += [Fault(kind, at) for at in self._some(most, _LIMITS)]
+            faults += [Fault(kind, at) for at in self._some(most, _LIMITS // job.share)]
         return faults
+
+    def _calls(self, kinds: str, share: int) -> list[int]:
+        """Return numbers of calls: of rare kinds, such as creations of folders, more than of frequent ones."""
+        if self._share > 1 or share > 1:
+            return self._some(len(kinds), _CALLS // share)
+        chosen: list[int] = []
+        for kind in sorted(set(kinds)):
+            calls = [call for call, other in enumerate(kinds) if other == kind]
+            most = max(_CALLS * len(calls) // len(kinds), _OF_A_KIND)
+            chosen += [calls[number] for number in self._some(len(calls), most)]
+        return chosen
 
     def _some(self, count: int, most: int) -> list[int]:
         """Return numbers below ``count``, evenly spread from a random start; all if they are not more than ``most``."""

@@ -26,6 +26,7 @@ class Job:
         on_ray: the job starts Ray, so that it runs in a process of its own and meets full disks only.
         results: patterns of the files that are equal in every run of a job on Ray; of others two runs find them.
         stdin: its input.
+        share: one of this many points is taken, since a run takes seconds.
     """
 
     name: str
@@ -37,8 +38,10 @@ class Job:
     on_ray: bool = False
     results: tuple[str, ...] = ()
     stdin: str = ""
+    share: int = 1
 
 
+_WIDE = 1500  # documents of an index whose mapped arrays have more than one page
 _QUERIES = {f"q{i}": f"w{i} w3" for i in range(1, 41, 4)}
 
 
@@ -66,7 +69,10 @@ def prepare(given: Path, at: Path, s3: Mapping[str, str]) -> None:
     export_bundle(ExportSettings(model=str(given / "model"), output=str(given / "bundle")))
     texts = {f"d{i}": f"w{i} W{i + 1} w{i + 2}" for i in range(1, 81, 2)}
     _write_collection(given, texts)
-    make_table(given / "table", encode_corpus(given / "bundle", texts), given / "bundle")
+    corpus = encode_corpus(given / "bundle", texts)
+    make_table(given / "table", corpus, given / "bundle")
+    docs = list(corpus.values())
+    make_table(given / "wide", {f"d{i}": docs[i % len(docs)] for i in range(_WIDE)}, given / "bundle")
     build_index(deployment(given, **_INDEX))
     upload_current(given / "index", Store("s3://lsr/index", dict(s3)))
     shutil.copytree(given / "table", given / "grown" / "table")
@@ -81,7 +87,8 @@ def prepare(given: Path, at: Path, s3: Mapping[str, str]) -> None:
     mined = {"paths": [f"{given}/pairs.jsonl"], "kind": "pairs"}
     settings: dict[str, Any] = {
         "export": {"export": {"model": f"{given}/model", "output": f"{at}/bundle"}},
-        "index": {"index": {**index, "table": f"{given}/table"}},
+        "index": {"index": {**index, "table": f"{given}/wide", "shards": 1}},
+        "takedown": {"index": {**index, "table": f"{given}/table"}},
         "increment": {"index": {**index, "table": f"{given}/grown/table", "max_delta": 0.5, "max_delta_shards": 2}},
         "evaluate": {
             "evaluate": {"index": f"{given}/index", **judged, "runs": f"{at}/runs", "output": f"{at}/evaluation"}
@@ -121,8 +128,7 @@ def _write_collection(given: Path, texts: Mapping[str, str]) -> None:
 
 def _settings(name: str, *more: str) -> Callable[[Path, Path], list[str]]:
     command = {"increment": "index"}.get(name, name)
-    file = {"takedown": "index"}.get(name, name)
-    return lambda given, _: [command, "--config", f"{given}/{file}.yaml", *more]
+    return lambda given, _: [command, "--config", f"{given}/{name}.yaml", *more]
 
 
 def _copy(*names: str) -> Callable[[Path, Path], None]:
@@ -143,7 +149,7 @@ _BUILDS = ("world/index/builds/",)
 
 JOBS = (
     Job("model", lambda given, at: ["model", f"{given}/checkpoint", f"{at}/model"], whole=("world/model",)),
-    Job("export", _settings("export"), whole=("world/bundle",)),
+    Job("export", _settings("export"), whole=("world/bundle",), share=4),
     Job("index", _settings("index"), whole=_SHARDS, last="world/index/publications/*", ignored=_BUILDS),
     Job(
         "increment", _settings("increment"), begin=_copy("index"), whole=_SHARDS,

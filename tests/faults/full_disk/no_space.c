@@ -1,17 +1,21 @@
 /* Preloaded library that fails calls which need space on a disk, counted from the moment it is armed.
 
    Only calls on files below one folder are counted. A call is failed with the given error number, and so are all
-   later ones unless only one is to fail, as on a disk on which another process frees space meanwhile. */
+   later ones unless only one is to fail, as on a disk on which another process frees space meanwhile. A sparse file that
+   is mapped for writing needs space, too: as the system does at the first write to a page without room, its failure
+   ends the process with SIGBUS. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -22,6 +26,7 @@
 static char root[PATH_MAX];
 static atomic_long fail_at = -1, seen, failed;
 static int once, number;
+static char kinds[1 << 16]; /* first letter of the name of each counted call, or 'S' for a sparse map */
 
 void no_space_arm(const char *folder, long at, int only_one, int error) {
     strncpy(root, folder, sizeof root - 1);
@@ -35,6 +40,7 @@ void no_space_arm(const char *folder, long at, int only_one, int error) {
 void no_space_disarm(void) { atomic_store(&fail_at, -1); }
 long no_space_seen(void) { return atomic_load(&seen); }
 long no_space_failed(void) { return atomic_load(&failed); }
+const char *no_space_kinds(void) { return kinds; }
 
 static int inside(const char *path) {
     size_t length = strlen(root);
@@ -54,8 +60,9 @@ static int path_inside(int folder, const char *path) {
     return path[0] == '/' || folder == AT_FDCWD ? inside(path) : descriptor_inside(folder);
 }
 
-static int counted(void) {
+static int counted(const char *name) {
     long call = atomic_fetch_add(&seen, 1);
+    if (call < (long)sizeof kinds) kinds[call] = *name;
     if (call < fail_at || (once && call > fail_at)) return 0;
     atomic_fetch_add(&failed, 1);
     errno = number;
@@ -63,8 +70,10 @@ static int counted(void) {
 }
 
 static int armed(void) { return atomic_load(&fail_at) >= 0; }
-static int fails(int descriptor) { return armed() && descriptor_inside(descriptor) && counted(); }
-static int fails_at(int folder, const char *path) { return armed() && path_inside(folder, path) && counted(); }
+static int fails(const char *name, int file) { return armed() && descriptor_inside(file) && counted(name); }
+static int fails_at(const char *name, int folder, const char *path) {
+    return armed() && path_inside(folder, path) && counted(name);
+}
 
 static int grows(int descriptor, off_t size) {
     struct stat now;
@@ -75,7 +84,7 @@ static int creates(int folder, const char *path, int flags) {
     if (!armed() || !(flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE)) return 0;
     int before = errno, exists = !(flags & O_CREAT) ? 0 : faccessat(folder, path, F_OK, 0) == 0;
     errno = before;
-    return !exists && path_inside(folder, path) && counted();
+    return !exists && path_inside(folder, path) && counted("open");
 }
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
@@ -98,7 +107,7 @@ static int creates(int folder, const char *path, int flags) {
 OPEN(open) OPEN(open64) OPENAT(openat) OPENAT(openat64)
 
 #define ON_FILE(kind, name, parameters, arguments) \
-    kind name parameters { return fails(file) ? -1 : REAL(name) arguments; }
+    kind name parameters { return fails(#name, file) ? -1 : REAL(name) arguments; }
 ON_FILE(ssize_t, write, (int file, const void *data, size_t size), (file, data, size))
 ON_FILE(ssize_t, writev, (int file, const struct iovec *data, int count), (file, data, count))
 ON_FILE(ssize_t, pwrite, (int file, const void *data, size_t size, off_t at), (file, data, size, at))
@@ -111,23 +120,37 @@ ON_FILE(ssize_t, sendfile, (int file, int from, off_t *at, size_t size), (file, 
 ON_FILE(ssize_t, sendfile64, (int file, int from, off64_t *at, size_t size), (file, from, at, size))
 
 ssize_t copy_file_range(int from, off64_t *at, int file, off64_t *to, size_t size, unsigned flags) {
-    return fails(file) ? -1 : REAL(copy_file_range)(from, at, file, to, size, flags);
+    return fails("copy", file) ? -1 : REAL(copy_file_range)(from, at, file, to, size, flags);
 }
 int posix_fallocate(int file, off_t at, off_t size) {
-    return fails(file) ? number : REAL(posix_fallocate)(file, at, size);
+    return fails("allocate", file) ? number : REAL(posix_fallocate)(file, at, size);
 }
 int posix_fallocate64(int file, off64_t at, off64_t size) {
-    return fails(file) ? number : REAL(posix_fallocate64)(file, at, size);
+    return fails("allocate", file) ? number : REAL(posix_fallocate64)(file, at, size);
 }
 int ftruncate(int file, off_t size) {
-    return armed() && grows(file, size) && fails(file) ? -1 : REAL(ftruncate)(file, size);
+    return armed() && grows(file, size) && fails("truncate", file) ? -1 : REAL(ftruncate)(file, size);
 }
 int ftruncate64(int file, off64_t size) {
-    return armed() && grows(file, size) && fails(file) ? -1 : REAL(ftruncate64)(file, size);
+    return armed() && grows(file, size) && fails("truncate", file) ? -1 : REAL(ftruncate64)(file, size);
+}
+
+static void map(int protection, int flags, int file, size_t size, off64_t at) {
+    struct stat now;
+    if (!armed() || file < 0 || !(protection & PROT_WRITE) || !(flags & MAP_SHARED) || fstat(file, &now)) return;
+    if (now.st_blocks * 512 < at + (off64_t)size && fails("Sparse", file)) raise(SIGBUS);
+}
+void *mmap(void *place, size_t size, int protection, int flags, int file, off_t at) {
+    map(protection, flags, file, size, at);
+    return REAL(mmap)(place, size, protection, flags, file, at);
+}
+void *mmap64(void *place, size_t size, int protection, int flags, int file, off64_t at) {
+    map(protection, flags, file, size, at);
+    return REAL(mmap64)(place, size, protection, flags, file, at);
 }
 
 #define ON_NAME(name, parameters, folder, path, arguments) \
-    int name parameters { return fails_at(folder, path) ? -1 : REAL(name) arguments; }
+    int name parameters { return fails_at(#name, folder, path) ? -1 : REAL(name) arguments; }
 ON_NAME(mkdir, (const char *path, mode_t mode), AT_FDCWD, path, (path, mode))
 ON_NAME(mkdirat, (int folder, const char *path, mode_t mode), folder, path, (folder, path, mode))
 ON_NAME(link, (const char *from, const char *to), AT_FDCWD, to, (from, to))

@@ -10,6 +10,7 @@ __all__ = ["NoSpace", "compile_library"]
 
 _SOURCE = Path(__file__).with_name("no_space.c")
 _NAME = "no_space.so"
+_RECORDED = 1 << 16
 
 
 def compile_library(folder: Path) -> Path:
@@ -32,13 +33,17 @@ class NoSpace:
         assert preloaded.endswith(_NAME), "start this process with LD_PRELOAD"
         self._library = ctypes.CDLL(preloaded)
         self._folder = str(folder).encode()
+        self._kinds = self._library.no_space_kinds
+        self._kinds.restype = ctypes.c_void_p
 
     def arm(self, call: int | None, *, once: bool = False, error: int = errno.ENOSPC) -> None:
         """Fail the call with this number, and all later ones unless ``once``; None: count only."""
         at = 1 << 60 if call is None else call
         self._library.no_space_arm(self._folder, ctypes.c_long(at), int(once), error)
 
-    def disarm(self) -> tuple[int, int]:
-        """End; returns how many calls were counted, and how many failed."""
+    def disarm(self) -> tuple[str, int]:
+        """End; returns the kind of each call that was counted, one letter each, and how many failed."""
         self._library.no_space_disarm()
-        return self._library.no_space_seen(), self._library.no_space_failed()
+        seen: int = self._library.no_space_seen()
+        kinds = ctypes.string_at(self._kinds(), min(seen, _RECORDED)).decode()
+        return kinds, self._library.no_space_failed()
