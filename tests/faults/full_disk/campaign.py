@@ -105,7 +105,7 @@ class Campaign:
 
     def _undisturbed(self, job: Job) -> Undisturbed:
         results, calls, used = [], "", (0, 0)
-        for _ in range(1 if job.on_ray else 2):
+        for _ in range(1 if job.results else 2):
             self._begin(job)
             before = self._disk.used()
             ended = self._run(job, None)
@@ -171,7 +171,7 @@ class Campaign:
             return
         after = self._files(job)
         wrong = sorted(name for name, digest in undisturbed.stable.items() if after.get(name) != digest)
-        if wrong or (not job.results and len(after) != len(undisturbed.names)):
+        if wrong or (not job.on_ray and len(after) != len(undisturbed.names)):
             more = sorted(after.keys() - undisturbed.names)
             self.found.note("unequal_after_resume", f"{where}{wrong[:3]} differ, {more[:3]} are more")
 

@@ -104,6 +104,7 @@ def prepare(given: Path, at: Path, s3: Mapping[str, str]) -> None:
                 "data": mined, "positive_id": "pid", "index": f"{given}/index", "output": f"{at}/mined", "negatives": 2,
             }
         },
+        "maintain": {"maintain": {"table": f"{at}/grown/table", "purge": True}},
         "train": training,
     }  # fmt: skip
     for name, sections in settings.items():
@@ -145,19 +146,19 @@ def _store(given: Path) -> list[str]:
 
 
 _SHARDS = ("world/index/shards/*", "world/index/bundles/*")
-_BUILDS = ("world/index/builds/",)
+_RECORDS = ("world/index/builds/", "world/index/reports/")  # of every attempt, with its times
 
 JOBS = (
     Job("model", lambda given, at: ["model", f"{given}/checkpoint", f"{at}/model"], whole=("world/model",)),
-    Job("export", _settings("export"), whole=("world/bundle",), share=4),
-    Job("index", _settings("index"), whole=_SHARDS, last="world/index/publications/*", ignored=_BUILDS),
+    Job("export", _settings("export"), whole=("world/bundle",), share=8),
+    Job("index", _settings("index"), whole=_SHARDS, last="world/index/publications/*", ignored=_RECORDS),
     Job(
         "increment", _settings("increment"), begin=_copy("index"), whole=_SHARDS,
-        last="world/index/publications/*2.json", ignored=_BUILDS,
+        last="world/index/publications/*2.json", ignored=_RECORDS,
     ),
     Job(
         "takedown", _settings("takedown", "--id", "d5"), begin=_copy("index"),
-        last="world/index/publications/*2.json",
+        last="world/index/publications/*2.json", ignored=_RECORDS,
     ),
     Job("evaluate", _settings("evaluate")),
     Job("page", lambda given, at: ["page", "index", f"{given}/index", "--output", f"{at}/pages"]),
@@ -168,5 +169,6 @@ JOBS = (
     Job("encode", _settings("encode"), on_ray=True, results=("world/table/bucket=*",)),
     Job("mine", _settings("mine"), on_ray=True, results=("world/mined/*",)),
     Job("reindex", _settings("reindex"), whole=_SHARDS, on_ray=True, results=("world/index/shards/*",)),
+    Job("maintain", _settings("maintain"), begin=_copy("grown/table"), on_ray=True),
     Job("train", _settings("train"), whole=("world/out",), on_ray=True, results=("world/out/*",)),
 )  # fmt: skip
