@@ -6,6 +6,7 @@
     ├── ConfigError              a setting is unknown, missing or invalid, or names nothing that exists (exit code 2)
     ├── MissingExtraError        an optional dependency is not installed (exit code 2)
     ├── StorageError             a disk or an object store fails; also an OSError
+    │   └── DiskFullError        a disk has no space or inodes left, or is read-only
     ├── SourceError              a file of a corpus, queries or judgments cannot be read at all
     ├── QuarantineOverflowError  more bad rows than a setting such as `encode.max_bad_fraction` allows
     ├── ArtifactError            an artifact is incomplete or contradicts its manifest
@@ -41,6 +42,7 @@ __all__ = [
     "CommitError",
     "ConfigError",
     "DigestMismatchError",
+    "DiskFullError",
     "EncoderBrokenError",
     "EncoderCrashedError",
     "EncoderError",
@@ -111,6 +113,10 @@ class MissingExtraError(LsrError):
 
 class StorageError(LsrError, OSError):
     """A disk or an object store fails; earlier commits are not affected."""
+
+
+class DiskFullError(StorageError):
+    """A disk has no space or inodes left, or is read-only; the same command completes when there is room."""
 
 
 class SourceError(LsrError):

@@ -9,6 +9,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import LsrError, WorkerError
 from lsr_prod.logs import get_log
+from lsr_prod.storage.disk import disk_error
 
 __all__ = ["describe", "our_error", "worker_error", "worker_errors"]
 
@@ -51,14 +52,20 @@ def describe(error: BaseException) -> str:
 
 
 def our_error(error: BaseException | None) -> LsrError | None:
-    """Return the ``LsrError`` that a worker raised, below the wrappers of Ray and Ray Train, or None."""
+    """Return the ``LsrError`` that a worker raised, below the wrappers of Ray and Ray Train, or None.
+
+    An error of a library about a full or broken disk becomes one.
+    """
     while error is not None:
         if isinstance(error, LsrError) and not isinstance(error, RayError):
             return error
         failures = getattr(error, "worker_failures", None)  # of Ray Train: rank -> error
         if isinstance(failures, Mapping):
             return next(filter(None, map(our_error, failures.values())), None)
-        error = _held(error) or error.__cause__
+        inner = _held(error) or error.__cause__
+        if inner is None and not isinstance(error, RayError):
+            return disk_error(error, "a file of a worker")
+        error = inner
     return None
 
 

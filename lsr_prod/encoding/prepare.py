@@ -25,7 +25,7 @@ from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.table import CORE_COLUMNS, TableProperties
 from lsr_prod.inference.session import load_onnxruntime
 from lsr_prod.storage import Store
-from lsr_prod.storage.drafts import is_draft
+from lsr_prod.storage.draft_names import is_draft
 from lsr_prod.storage.folders import absolute, open_bundle
 from lsr_prod.tables import Table, open_table
 from lsr_prod.tables.quarantine import PARTITION

@@ -6,7 +6,7 @@ import pyarrow as pa
 from lsr_prod.errors import ArtifactError, ConfigError, LineageError
 from lsr_prod.formats.table import TableProperties, sparse_schema
 from lsr_prod.storage import Store
-from lsr_prod.storage.drafts import is_draft
+from lsr_prod.storage.draft_names import is_draft
 from lsr_prod.tables import Sink, Table, TableFile, create_table, open_table
 from lsr_prod.tables.file_table import bucket_numbers, partition_column, to_files
 from lsr_prod.tables.part_digest import part_digest

@@ -1,6 +1,5 @@
 """Quality and cost of vectors at levels of pruning, thresholds and hybrid weights, with in-memory indexes."""
 
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from lsr_prod.indexing.in_memory import InMemoryIndex, build_in_memory
 from lsr_prod.interchange.runs import Ranking
 from lsr_prod.search.hybrid import WeighedWords
 from lsr_prod.search.query.request import Hybrid
+from lsr_prod.storage.disk import scratch_folder
 
 __all__ = ["Encoded", "Level", "LevelReport", "evaluate", "measure_levels"]
 
@@ -154,10 +154,8 @@ def measure_levels(
         groups.setdefault((level.dk, level.hybrid_weight is not None), []).append(level)
     for (dk, with_words), group in groups.items():
         texts = documents.texts if with_words else None
-        with tempfile.TemporaryDirectory(prefix="lsr-scratch-", dir=scratch) as folder:
-            index = build_in_memory(
-                Path(folder), documents.ids, documents.vectors, vocabulary_size=terms, dk=dk, texts=texts
-            )
+        with scratch_folder(prefix="lsr-scratch-", parent=scratch) as folder:
+            index = build_in_memory(folder, documents.ids, documents.vectors, vocabulary_size=terms, dk=dk, texts=texts)
             words = [index.weigh_words(text) for text in queries.texts or ()] if with_words else None
             for level in group:
                 pruned = Encoded(queries.ids, queries.vectors.top(level.qk) if level.qk else queries.vectors)

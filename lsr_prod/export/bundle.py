@@ -1,6 +1,5 @@
 """``export_bundle``: export a model as an ONNX bundle, which is compared with torch before it is published."""
 
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -26,6 +25,7 @@ from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.model.backbone import is_causal
 from lsr_prod.model.directory import folder_to_save, write_tokenizer
 from lsr_prod.storage import is_remote
+from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.drafts import write_file
 from lsr_prod.storage.folders import folder_exists, open_bundle, open_source
 
@@ -212,8 +212,8 @@ def _model_digest(source: str, encoder: SparseEncoder) -> str:
     """Return the digest of the model directory; another kind of folder is saved as one first."""
     if (Path(source) / CARD_FILE).is_file():
         return model_digest(Path(source))
-    with tempfile.TemporaryDirectory() as scratch:
-        return encoder.save(Path(scratch) / "model")
+    with scratch_folder() as scratch:
+        return encoder.save(scratch / "model")
 
 
 def _open_same(

@@ -20,7 +20,8 @@ from lsr_prod.indexing.object_garbage import collect_objects
 from lsr_prod.indexing.summaries import GarbageSummary
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, as_store, is_remote
-from lsr_prod.storage.drafts import is_draft, remove
+from lsr_prod.storage.draft_names import is_draft
+from lsr_prod.storage.drafts import remove
 from lsr_prod.storage.pins import delete_publication, read_pins
 from lsr_prod.storage.version_locks import delete_unless_read
 

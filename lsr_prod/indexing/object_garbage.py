@@ -20,7 +20,7 @@ from lsr_prod.formats.index import SHARD_FILE
 from lsr_prod.indexing.summaries import GarbageSummary
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Entry, Store
-from lsr_prod.storage.drafts import is_draft
+from lsr_prod.storage.draft_names import is_draft
 from lsr_prod.storage.pins import delete_publication, read_pins
 from lsr_prod.storage.threads import in_threads
 

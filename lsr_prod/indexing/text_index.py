@@ -4,9 +4,9 @@ The rows, the shard and the version are those of the jobs, so an ``Index`` answe
 """
 
 import datetime as dt
-import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,6 +34,7 @@ from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.searcher import Searcher
 from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.storage import Store
+from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.folders import open_bundle
 from lsr_prod.storage.index_shards import add_bundle
 from lsr_prod.tables.impact_scale import impact_scale
@@ -85,16 +86,12 @@ class Index(Searcher):
         """
         stored = _checked_columns(texts, fields or {}, attributes or {})
         source, bundle = open_bundle(str(encoder), None if storage_options is None else dict(storage_options))
-        scratch = tempfile.TemporaryDirectory(prefix="lsr_prod-index-", ignore_cleanup_errors=True)
-        try:
-            folder = Path(scratch.name)
+        with ExitStack() as scratch:
+            folder = scratch.enter_context(scratch_folder(prefix="lsr_prod-index-"))
             version = _build(folder, source, bundle, stored, dict(sorted((attributes or {}).items())), bm25)
             publication = publish(folder, version.sha)
             index = cls(Snapshot(folder, publication, verify=False), location=LocalIndex(folder), verify=False)
-        except BaseException:
-            scratch.cleanup()
-            raise
-        index._folder = weakref.finalize(index, scratch.cleanup)
+            index._folder = weakref.finalize(index, scratch.pop_all().close)
         return index
 
     _folder: "weakref.finalize[..., Index] | None" = None

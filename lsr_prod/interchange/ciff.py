@@ -6,10 +6,8 @@ Vectors need the postings of a document together, so lists are written to disk b
 range by range: memory is bounded by a postings list and a range.
 """
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +18,7 @@ from lsr_prod.corpus.source_file import DamagedFileError
 from lsr_prod.interchange.inversion import Inversion
 from lsr_prod.interchange.vectors import Rules, ValidatedVector, VectorRow, id_problem, row_of_ids
 from lsr_prod.interchange.wire import DelimitedReader, decode_varints, fields, signed32, varint_lengths
+from lsr_prod.storage.disk import scratch_folder
 
 __all__ = ["CIFF_VERSION", "Header", "PostingsList", "ciff_vectors", "parse_header", "parse_list", "parse_record"]
 
@@ -77,8 +76,8 @@ def ciff_vectors(file: Readable, size: int, rules: Rules) -> Iterator[tuple[int,
     reader = DelimitedReader(file)
     header = parse_header(_expect(reader, "the header"))
     parts = min(_MOST_PARTS, 1 + size // _PART_BYTES)
-    with tempfile.TemporaryDirectory(prefix="lsr-ciff-") as scratch:
-        inversion = Inversion(Path(scratch), header.documents, parts)
+    with scratch_folder(prefix="lsr-ciff-") as scratch:
+        inversion = Inversion(scratch, header.documents, parts)
         unknown: list[str] = []
         for number in range(header.lists):
             found = parse_list(_expect(reader, f"postings list {number}"))

@@ -16,6 +16,7 @@ from lsr_prod.interchange.files import new_file
 from lsr_prod.interchange.inversion import Inversion
 from lsr_prod.interchange.npz import CsrBlock
 from lsr_prod.interchange.wire import encode_varints, varint, varint_lengths
+from lsr_prod.storage.disk import scratch_folder
 
 __all__ = ["postings_message", "write_ciff"]
 
@@ -44,8 +45,8 @@ def write_ciff(path: Path, blocks: Iterable[CsrBlock], terms: Sequence[str], des
     rank = np.empty(len(terms), np.int64)
     rank[order] = np.arange(len(terms))
     frequency, total, documents = np.zeros(len(terms), np.int64), 0, 0
-    with tempfile.TemporaryDirectory(prefix="lsr-ciff-") as scratch:
-        inversion = Inversion(Path(scratch), len(terms), _PARTS)
+    with scratch_folder(prefix="lsr-ciff-") as scratch:
+        inversion = Inversion(scratch, len(terms), _PARTS)
         with tempfile.TemporaryFile() as records:
             for block in blocks:
                 numbers = np.arange(documents, documents + len(block.ids))

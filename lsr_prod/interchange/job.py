@@ -18,7 +18,7 @@ from lsr_prod.interchange.table_export import TableVectors, export_ciff, export_
 from lsr_prod.interchange.table_import import Source, TableLayout, import_vectors
 from lsr_prod.interchange.vectors import Rules, Vocabulary
 from lsr_prod.storage import Store, is_remote, require_exists, store_digest
-from lsr_prod.storage.drafts import is_draft
+from lsr_prod.storage.draft_names import is_draft
 from lsr_prod.storage.folders import absolute, open_bundle
 from lsr_prod.tables import Table, open_table
 from lsr_prod.tables.file_table import total_live_rows

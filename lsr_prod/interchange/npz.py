@@ -6,7 +6,6 @@ loaded, and lengths and bounds are checked. Ids are in a file next to it, one pe
 """
 
 import json
-import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from lsr_prod.corpus.source_file import DamagedFileError
 from lsr_prod.errors import LineageError, SourceError
 from lsr_prod.interchange.files import new_file
 from lsr_prod.interchange.vectors import Rules, ValidatedVector, VectorRow, id_problem, row_of_ids
+from lsr_prod.storage.disk import scratch_folder
 
 __all__ = ["Column", "CsrBlock", "csr_vectors", "read_ids", "rows_of_columns", "write_csr"]
 
@@ -239,8 +239,8 @@ def write_csr(path: Path, ids: Path, blocks: Iterable[CsrBlock], columns: int, d
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = values = 0
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".csr-") as scratch:
-        folder = Path(scratch)
+    with scratch_folder(parent=path.parent, prefix=".csr-") as scratch:
+        folder = scratch
         names = ("lengths", "indices", "data")
         with new_file(ids) as id_file:
             files = {name: (folder / name).open("wb") for name in names}

@@ -4,10 +4,8 @@ The largest weight, which fixes the scale, and repeated ids are known only after
 written to disk by bucket; memory is bounded by a batch and the ids of one bucket.
 """
 
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +19,7 @@ from lsr_prod.interchange.quarantine import ImportQuarantine
 from lsr_prod.interchange.spill import Spill, SpillTotals
 from lsr_prod.interchange.vectors import ValidatedVector, Vocabulary
 from lsr_prod.storage import Store
+from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.tables import Part, Sink, Table, write_part
 from lsr_prod.tables.impact_scale import ImpactScale, impact_scale
 from lsr_prod.tables.quarantine import DUPLICATE
@@ -119,8 +118,8 @@ def import_vectors(
         TableConflictError: another commit was faster.
         StorageError: the store failed.
     """
-    with tempfile.TemporaryDirectory(prefix="lsr-import-") as scratch:
-        with Spill(Path(scratch), layout.buckets, layout.store_k) as spill:
+    with scratch_folder(prefix="lsr-import-") as scratch:
+        with Spill(scratch, layout.buckets, layout.store_k) as spill:
             for number, source in enumerate(sources):
                 for position, row in source.rows:
                     if isinstance(row, BadRow):

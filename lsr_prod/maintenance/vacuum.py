@@ -17,7 +17,7 @@ from lsr_prod.maintenance.garbage import Garbage, delete_garbage
 from lsr_prod.maintenance.plans import find_old_plans
 from lsr_prod.maintenance.table_log import find_old_log, oldest_kept_version
 from lsr_prod.storage import Store
-from lsr_prod.storage.drafts import is_draft
+from lsr_prod.storage.draft_names import is_draft
 from lsr_prod.storage.threads import in_threads
 from lsr_prod.tables import Table, open_table
 from lsr_prod.tables.file_table import vector_files

@@ -17,7 +17,6 @@ The directory is written as a draft in the same parent folder and renamed, so it
 """
 
 import json
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +40,7 @@ from lsr_prod.model.output_layer import (
 )
 from lsr_prod.model.token_weights import save_sparse_linear, weights_of_backbone
 from lsr_prod.storage import is_remote
+from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.drafts import Draft, write_file
 from lsr_prod.storage.folders import save_folder
 
@@ -146,10 +146,10 @@ def folder_to_save(place: str, options: Mapping[str, str] | None = None, *, fiel
             yield draft.folder
             seal_directory(draft, field=field)
         return
-    with tempfile.TemporaryDirectory() as scratch:
-        yield Path(scratch)
+    with scratch_folder() as scratch:
+        yield scratch
         try:
-            save_folder(Path(scratch), place, options)
+            save_folder(scratch, place, options)
         except ArtifactError as error:
             raise ConfigError(field, str(error), "name a folder that does not exist") from error
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from lsr_prod.errors import StorageError
 from lsr_prod.formats.digest import FileDigest
 from lsr_prod.logs import get_log
-from lsr_prod.storage.drafts import is_draft, remove
+from lsr_prod.storage.draft_names import is_draft
+from lsr_prod.storage.drafts import remove
 from lsr_prod.storage.transfer import PARTIAL
 
 __all__ = ["Room", "artifacts_in", "files_in", "locked", "make_room", "mark_used"]

@@ -4,17 +4,17 @@ A process that is killed leaves a draft. Readers ignore drafts (``is_draft``), g
 """
 
 import os
-import re
 import shutil
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from lsr_prod.errors import StorageError
+from lsr_prod.errors import LsrError, StorageError
 from lsr_prod.formats.digest import FileDigest
+from lsr_prod.storage.disk import disk_error, disk_failure, writing
+from lsr_prod.storage.draft_names import draft_name, is_draft
 from lsr_prod.storage.local import checked_chunks
 
 __all__ = [
@@ -23,8 +23,6 @@ __all__ = [
     "copy_files",
     "copy_tree",
     "create_file",
-    "draft_name",
-    "is_draft",
     "link_file",
     "new_file",
     "remove",
@@ -33,18 +31,6 @@ __all__ = [
     "sync_tree",
     "write_file",
 ]
-
-_DRAFT = re.compile(r"(^|/)\.[^/]+\.[0-9a-f]{32}\.tmp$")
-
-
-def draft_name(name: str) -> str:
-    """Return a new private name for an unfinished file or folder that will be called ``name``."""
-    return f".{name}.{uuid.uuid4().hex}.tmp"
-
-
-def is_draft(name: str) -> bool:
-    """Return whether a name, with or without its folder, is that of a draft."""
-    return _DRAFT.search(name) is not None
 
 
 class Draft:
@@ -64,15 +50,24 @@ class Draft:
 
     def __enter__(self) -> Self:
         """Create the draft folder, and its parent if it is missing."""
-        _make_folder(self.target.parent)
-        self.folder.mkdir()
+        with writing(self.target):
+            _make_folder(self.target.parent)
+            self.folder.mkdir()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Remove what was not sealed."""
+        """Remove what was not sealed.
+
+        Raises:
+            StorageError: the block raised an error of the disk, of any library.
+        """
         shutil.rmtree(self.folder, ignore_errors=True)
+        if error is not None and not isinstance(error, LsrError):
+            failure = disk_error(error, self.target)
+            if failure is not None:
+                raise failure from error
 
     def seal(self) -> bool:
         """Flush the draft to the disk and rename it to its target, which may be an empty folder.
@@ -119,7 +114,7 @@ def new_file(path: Path, *, replace: bool = False) -> Iterator[IO[bytes]]:
     except FileExistsError as error:
         raise StorageError(f"{path} exists already; give a new path, or delete it") from error
     except OSError as error:
-        raise StorageError(f"{path} cannot be written ({error}); fix the disk, then run again") from error
+        raise disk_failure(error, path) from error
     finally:
         with suppress(FileNotFoundError, NotADirectoryError):
             draft.unlink()
@@ -145,7 +140,7 @@ def append_file(path: Path) -> IO[str]:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path.open("a", encoding="utf-8")
     except OSError as error:
-        raise StorageError(f"{path} cannot be written ({error}); fix the disk, then run again") from error
+        raise disk_failure(error, path) from error
 
 
 def create_file(target: Path, chunks: Iterable[bytes]) -> bool:
@@ -153,24 +148,28 @@ def create_file(target: Path, chunks: Iterable[bytes]) -> bool:
 
     Returns:
         True if this call created the file; False if the name is taken.
+
+    Raises:
+        DiskFullError: the disk is full or read-only.
     """
     if target.exists():
         return False
-    _make_folder(target.parent)
     draft = target.with_name(draft_name(target.name))
-    try:
-        with draft.open("xb") as file:
-            for chunk in chunks:
-                file.write(chunk)
-            file.flush()
-            os.fsync(file.fileno())
-        # link, unlike rename, never replaces: a finished object is never overwritten and never seen half written.
-        os.link(draft, target)
-    except FileExistsError:
-        return False
-    finally:
-        draft.unlink(missing_ok=True)
-    sync_folder(target.parent)
+    with writing(target):
+        _make_folder(target.parent)
+        try:
+            with draft.open("xb") as file:
+                for chunk in chunks:
+                    file.write(chunk)
+                file.flush()
+                os.fsync(file.fileno())
+            # link, unlike rename, never replaces: a finished object is never overwritten and never seen half written.
+            os.link(draft, target)
+        except FileExistsError:
+            return False
+        finally:
+            draft.unlink(missing_ok=True)
+        sync_folder(target.parent)
     return True
 
 
@@ -187,7 +186,7 @@ def sentinel(folder: Path) -> Iterator[Path]:
         try:
             create_file(path, ())
         except OSError as error:
-            raise StorageError(f"{folder} cannot be written ({error}); fix the disk, then run again") from error
+            raise disk_failure(error, folder) from error
         yield path
     finally:
         with suppress(OSError):  # it could not be created, or another process uses a folder
@@ -203,14 +202,15 @@ def link_file(source: Path, target: Path) -> None:
         source: a file on the same disk.
         target: the name. Its folder is created if it is missing.
     """
-    _make_folder(target.parent)
     draft = target.with_name(draft_name(target.name))
-    try:
-        os.link(source, draft)
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)
-    sync_folder(target.parent)
+    with writing(target):
+        _make_folder(target.parent)
+        try:
+            os.link(source, draft)
+            draft.replace(target)
+        finally:
+            draft.unlink(missing_ok=True)
+        sync_folder(target.parent)
 
 
 def copy_files(source: Path, target: Path, files: Iterable[FileDigest]) -> None:

@@ -28,6 +28,7 @@ from lsr_prod.formats.index import SHARD_FILE, ShardManifest
 from lsr_prod.formats.pages import PAGE, PAGE_DIGESTS_FILE, PageDigests, VerifiedFile
 from lsr_prod.formats.shard import is_mapped
 from lsr_prod.logs import get_log
+from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.drafts import Draft, copy_files, write_file
 from lsr_prod.storage.index_lists import read_list
 from lsr_prod.storage.index_versions import read_bundle, read_shard
@@ -73,7 +74,7 @@ class ShardDraft:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Delete what was not sealed, and scratch."""
-        self._stack.close()
+        self._stack.__exit__(kind, error, trace)
 
     def seal(self, manifest: ShardManifest) -> ShardManifest:
         """Add the shard to the index, unless another builder was first.
@@ -105,11 +106,11 @@ def _scratch() -> Iterator[Path]:
     """Create a temporary folder that is locked while it is used, and delete those of dead processes."""
     for left in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
         _delete_unused(left)
-    with tempfile.TemporaryDirectory(prefix=_SCRATCH) as folder:
+    with scratch_folder(prefix=_SCRATCH) as folder:
         lock = os.open(folder, os.O_RDONLY)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)  # ends with the process, however it ends
-            yield Path(folder)
+            yield folder
         finally:
             os.close(lock)
 

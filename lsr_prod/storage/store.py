@@ -18,7 +18,9 @@ from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError, LsrError, StorageError
 from lsr_prod.formats.digest import digest_path
 from lsr_prod.storage.counts import CountedFile, count
-from lsr_prod.storage.drafts import create_file, draft_name, new_file
+from lsr_prod.storage.disk import disk_failure
+from lsr_prod.storage.draft_names import draft_name
+from lsr_prod.storage.drafts import create_file, new_file
 from lsr_prod.storage.local import Entry, checked_chunks, local_entry, walk
 from lsr_prod.storage.location import is_remote, location_problem
 from lsr_prod.storage.options import normalize_options, options_of
@@ -333,6 +335,8 @@ def _failures(place: str, verb: str) -> Iterator[None]:
             f"{place} could not be {verb} ({short_message(error)}); create the bucket or the folder"
         ) from error
     except OSError as error:
+        if verb == "written":
+            raise disk_failure(error, place) from error
         raise StorageError(f"{place} could not be {verb} ({error}); fix the disk, then run again") from error
     except BaseException as error:
         if not is_remote_failure(error):

@@ -6,11 +6,9 @@ also accepts the removal of a file that was already removed. So every removal is
 commit with removals is tried at exactly one version number.
 """
 
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
@@ -19,6 +17,7 @@ from deltalake.transaction import AddAction, RemoveAction, Transaction
 
 from lsr_prod.errors import ArtifactError, StorageError, TableConflictError
 from lsr_prod.storage import Store
+from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.location import table_problem
 from lsr_prod.storage.remote import is_remote_failure, short_message
 from lsr_prod.storage.threads import in_threads
@@ -186,7 +185,7 @@ def create_delta(store: Store, schema: pa.Schema, partition_by: Sequence[str], p
     Raises:
         StorageError: the store failed.
     """
-    with tempfile.TemporaryDirectory() as scratch:
+    with scratch_folder() as scratch:
         DeltaTable.create(
             scratch,
             schema,
@@ -194,5 +193,5 @@ def create_delta(store: Store, schema: pa.Schema, partition_by: Sequence[str], p
             configuration={**_KEEP_LOG, **properties},
             raise_if_key_not_exists=False,
         )
-        first = (Path(scratch) / commit_name(0)).read_bytes()
+        first = (scratch / commit_name(0)).read_bytes()
     store.put_new(commit_name(0), first)

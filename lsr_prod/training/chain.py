@@ -12,7 +12,6 @@ record is skipped; a stage that was changed runs again, and so do the stages aft
 """
 
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -32,6 +31,7 @@ from lsr_prod.logs import get_log
 from lsr_prod.model.directory import seal_directory
 from lsr_prod.storage import is_remote
 from lsr_prod.storage.artifacts import fetch_artifact, has_artifact, put_artifact
+from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.drafts import Draft, copy_tree, write_file
 from lsr_prod.storage.folders import save_folder
 from lsr_prod.training.chain_plan import ChainPlan, check_unchanged, finished_model, plan_chain
@@ -72,8 +72,8 @@ def run_chain(deployment: Deployment) -> ChainSummary:
         StorageError: the work store failed.
     """
     started = time.monotonic()
-    with tempfile.TemporaryDirectory() as scratch:
-        plan = plan_chain(deployment, Path(scratch))
+    with scratch_folder() as scratch:
+        plan = plan_chain(deployment, scratch)
         done = finished_model(plan) is not None
         with nullcontext(plan.train) if done else ray_for(plan.train, deployment.ray) as train:
             put_artifact(plan.store, f"models/{plan.digest}", plan.start)
@@ -174,8 +174,8 @@ def run_stage(stage: StageSettings, job: StageRun) -> Mapping[str, Any]:
 def _scratch(output: str) -> Iterator[Path]:
     """Yield an empty folder: on the disk of a local output, else in the folder of temporary files."""
     if is_remote(output):
-        with tempfile.TemporaryDirectory() as folder:
-            yield Path(folder)
+        with scratch_folder() as folder:
+            yield folder
         return
     with Draft(Path(output)) as draft:
         yield draft.folder

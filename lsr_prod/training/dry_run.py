@@ -1,11 +1,9 @@
 """Dry run of a training chain: rows, quarantine, steps, hours and memory of every stage; nothing is written."""
 
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +16,7 @@ from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.storage.artifacts import fetch_artifact, has_artifact
+from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.training.chain_plan import ChainPlan, plan_chain
 from lsr_prod.training.language.steps import language_steps
 from lsr_prod.training.loop.job import load_start
@@ -71,8 +70,8 @@ def describe_chain(deployment: Deployment) -> dict[str, Any]:
         ConfigError: a setting is wrong.
         SourceError: a file cannot be read.
     """
-    with tempfile.TemporaryDirectory() as scratch:
-        plan = plan_chain(deployment, Path(scratch))
+    with scratch_folder() as scratch:
+        plan = plan_chain(deployment, scratch)
         cores, use_gpu = _this_machine(deployment)
         rows = [_describe(plan, cores, use_gpu, *one) for one in _walk(plan)]
     hours = [row["hours"] for row in rows if row["done"] == "to do"]
@@ -183,10 +182,10 @@ def _time(
             folder = fetch_artifact(plan.store, f"models/{start}")
     encoder = load_start(folder, stage)
     layout = QueryTermLayout(encoder.card, tuple(encoder.vocabulary)) if encoder.card.inference_free else None
-    with tempfile.TemporaryDirectory() as scratch:
-        encoder.save(Path(scratch) / "model")  # of a Hugging Face folder, the tokenizer as encoders use it
+    with scratch_folder() as scratch:
+        encoder.save(scratch / "model")  # of a Hugging Face folder, the tokenizer as encoders use it
         tokens = TokenSettings.of_model(
-            Path(scratch) / "model",
+            scratch / "model",
             query_max_length=encoder.card.query_max_length,
             document_max_length=encoder.card.document_max_length,
             plain=False,

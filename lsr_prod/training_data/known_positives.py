@@ -4,7 +4,6 @@ Tasks of Ray write the table, each for one range of keys: a task reads two colum
 depends on the size of a range and not on the rows of the set. A file is sorted by query and positive.
 """
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -17,6 +16,7 @@ import pyarrow as pa
 
 from lsr_prod.formats.digest import FileDigest, digest_path
 from lsr_prod.storage import Store
+from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.transfer import object_name
 
 __all__ = ["KEY_COLUMNS", "MOST_POSITIVES", "KeyRange", "KnownTable", "key_ranges", "write_key_range"]
@@ -145,8 +145,8 @@ def _different_pairs(queries: Keys, positives: Keys) -> tuple[Keys, Keys]:
 
 
 def _put(store: Store, pairs: tuple[Keys, Keys], first: int) -> FileDigest:
-    with tempfile.TemporaryDirectory(prefix="lsr_prod-keys-") as folder:
-        path = Path(folder) / "keys.arrow"
+    with scratch_folder(prefix="lsr_prod-keys-") as folder:
+        path = folder / "keys.arrow"
         with pa.ipc.new_file(str(path), _SCHEMA) as writer:
             writer.write_batch(pa.record_batch([pa.array(keys) for keys in pairs], schema=_SCHEMA))
         sha256 = digest_path(path)

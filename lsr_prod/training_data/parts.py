@@ -2,7 +2,6 @@
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -18,6 +17,7 @@ from lsr_prod.corpus.rows import BadRow, show
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_path
 from lsr_prod.storage import Store
+from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.transfer import object_name
 from lsr_prod.tables.quarantine import BadRowWriter
 from lsr_prod.training_data.layouts import Layout, PackedLayout, pack
@@ -74,8 +74,8 @@ class PartMaker:
         # As many tasks run as there are cores: more threads per task would only compete with the other tasks.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         bad = BadRowWriter(self.store.child(quarantine_name(self.digest)), self.digest, number)
-        with tempfile.TemporaryDirectory(prefix="lsr_prod-part-") as folder:
-            path = Path(folder) / "rows.arrow"
+        with scratch_folder(prefix="lsr_prod-part-") as folder:
+            path = folder / "rows.arrow"
             batches = _write_rows(self._rows(pieces, bad), path, scores=self.data.kind == "scores")
             bad.flush()
             file = self._put(path, f"part-{number:06d}") if batches else None

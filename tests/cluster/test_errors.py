@@ -1,5 +1,6 @@
 """Errors of real Ray tasks and actors reach the caller as one line of lsr_prod, and the command as an exit code."""
 
+import errno
 import logging
 import os
 import pickle
@@ -17,6 +18,7 @@ from lsr_prod.cluster.tasks import run_tasks
 from lsr_prod.errors import (
     ArtifactError,
     ConfigError,
+    DiskFullError,
     LsrError,
     MissingExtraError,
     SourceError,
@@ -30,6 +32,7 @@ OURS = [
     MissingExtraError("onnxruntime", "cpu"),
     ArtifactError("/bundle: bundle.json is missing"),
     StorageError("s3://b/x could not be read"),
+    DiskFullError("/x cannot be written; free space"),
 ]
 
 
@@ -140,6 +143,15 @@ def test_deliberate_error_is_found_below_other_errors() -> None:
     assert our_error(outer) is ours
     outer.__cause__ = ValueError("theirs")
     assert our_error(outer) is None
+
+
+def test_full_disk_of_a_worker_is_a_deliberate_error() -> None:
+    theirs = RayTaskError("task", "traceback", OSError(errno.ENOSPC, "full", "/out/x")).as_instanceof_cause()
+    found = our_error(theirs)
+    assert type(found) is DiskFullError
+    assert str(found).startswith("/out/x cannot be written ([Errno 28] No space left on device); free space")
+    named = DiskFullError("/runs cannot be written ([Errno 28] No space left on device); free space")
+    assert our_error(WorkerGroupError(f"failed: {named}", {0: named})) is named
 
 
 def test_error_of_a_training_worker_is_found() -> None:

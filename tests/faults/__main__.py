@@ -1,22 +1,24 @@
 """Inject faults into encode jobs and trainings and count lost, duplicated and wrong documents.
 
     make faults
-    python -m tests.faults [--seed 7] [--share 10] [--parts scenarios mutants lives committers resume ray training peer]
-        [--mutants "no fence"] [--places s3] [--world 12] [--ray-kills 10] [--training-kills 12]
+    python -m tests.faults [--seed 7] [--share 10] [--parts scenarios mutants lives committers resume ray training disk
+        peer] [--mutants "no fence"] [--places s3] [--world 12] [--ray-kills 10] [--training-kills 12]
         [--lives 2000] [--life SEED]
 
 All random choices derive from one seed, which is printed (or taken from ``LSR_FAULTS_SEED``). ``--world`` repeats a
 single world of a seed, ``--life`` the life of a seed, or a script that a failed life printed. ``LSR_TEST_S3_ENDPOINT``
 names a server for the worlds on ``s3``. Ends with one line ``RESULT {json}``. Exit code 1 if anything was lost, stale,
-duplicated, truncated or wrong; and if a mutant of the protocol was missed or the peer lost nothing, because then the
-harness detects too little.
+duplicated, truncated or wrong, or if a job met a full disk otherwise than it should; and if a mutant of the protocol
+was missed or the peer lost nothing, because then the harness detects too little.
 """
 
 import argparse
 import ctypes
+import json
 import os
 import random
 import secrets
+import subprocess
 import sys
 import tempfile
 import time
@@ -39,7 +41,7 @@ from tests.faults.mutation import run_mutants, run_scenarios
 from tests.faults.oracle import FINDINGS, Findings
 from tests.objectstore.endpoint import local_s3
 
-PARTS = ("scenarios", "mutants", "lives", "committers", "resume", "ray", "training", "peer")
+PARTS = ("scenarios", "mutants", "lives", "committers", "resume", "ray", "training", "disk", "peer")
 
 
 def main() -> int:
@@ -158,6 +160,21 @@ def _training(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings, 
     return {"trainings": found.trainings, "training_restarts": found.restarts}, findings, landed
 
 
+def _disk(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings, Counter[str]]:
+    options = ["--seed", str(arguments.seed), "--share", str(arguments.share)]
+    command = [sys.executable, "-m", "tests.faults.full_disk", *options]
+    found: dict[str, Any] = {}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as campaign:
+        assert campaign.stdout is not None
+        for line in campaign.stdout:
+            if line.startswith("RESULT "):
+                found = json.loads(line.removeprefix("RESULT "))
+            else:
+                print(line, end="", flush=True)
+    landed = Counter({f"disk.{job}": points for job, points in found.pop("full_disk_jobs", {}).items()})
+    return {**found, "failed": campaign.returncode != 0}, Findings(), landed
+
+
 def _peer(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings, Counter[str]]:
     from tests.faults.peer import run_peer
 
@@ -178,6 +195,7 @@ _RUN = {
     "resume": _resume,
     "ray": _ray,
     "training": _training,
+    "disk": _disk,
     "peer": _peer,
 }
 

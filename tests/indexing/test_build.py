@@ -17,7 +17,7 @@ from lsr_prod.jobs.index import main
 from lsr_prod.operations.gates import Gatekeeper
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
-from lsr_prod.storage.drafts import is_draft
+from lsr_prod.storage.draft_names import is_draft
 from lsr_prod.storage.publications import current_publication
 from tests.indexing.corpus import Doc, make_bundle, make_table, rows
 

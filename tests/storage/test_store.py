@@ -151,7 +151,9 @@ def test_failing_disk_or_service_raises_with_the_place(
     full = OSError(errno.ENOSPC, "No space left on device")
     monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(full))
     local = Store(str(tmp_path))
-    with pytest.raises(StorageError, match=rf"{tmp_path}/x could not be written .*No space left on device.*run again"):
+    with pytest.raises(
+        StorageError, match=rf"{tmp_path}/x cannot be written .*No space left on device.*free space.*run again"
+    ):
         local.put_new("x", b"1")
     monkeypatch.undo()
     assert local.names() == []  # no draft is left

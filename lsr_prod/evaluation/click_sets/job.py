@@ -1,6 +1,5 @@
 """The click-set job: read the log, build the sets, check them for leaks, and write them with a manifest."""
 
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from lsr_prod.formats.digest import canonical_json, digest_folder, digest_json
 from lsr_prod.interchange.quarantine import quarantine_store
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
+from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.folders import absolute
 from lsr_prod.tables.quarantine import BadRowWriter
 from lsr_prod.training_data.row_jobs.output import MANIFEST, RowOutput
@@ -65,11 +65,11 @@ def make_click_set(deployment: Deployment) -> Mapping[str, Any]:
     bad = BadRowWriter(quarantine, output.digest, 0)
     builder, rows = read_log(files.slices, files.request, settings, bad, options)
     log.info("click log read", extra={"fields": {"rows": rows.rows, "used": rows.used, "seconds": _since(started)}})
-    with tempfile.TemporaryDirectory(prefix="lsr-click-set-") as scratch:
-        manifest = _write(Path(scratch), builder, rows, settings)
+    with scratch_folder(prefix="lsr-click-set-") as scratch:
+        manifest = _write(scratch, builder, rows, settings)
         output.reserve(plan)
         for file in manifest["files"]:
-            store.put_file(file["path"], Path(scratch) / file["path"], file["sha256"])
+            store.put_file(file["path"], scratch / file["path"], file["sha256"])
     store.put_new(MANIFEST, canonical_json(manifest))
     return _summary(manifest, store, quarantine, time.monotonic() - started, reused=False)
 

@@ -14,6 +14,7 @@ from lsr_prod.errors import ConfigError, LsrError, MissingExtraError
 from lsr_prod.extras import missing_extra
 from lsr_prod.jobs.terminal.log import log_to_stderr
 from lsr_prod.jobs.terminal.output import complain, lost_output
+from lsr_prod.storage.disk import disk_error
 from lsr_prod.storage.location import location_problem, path_problem
 from lsr_prod.storage.options import is_credential, normalize_options
 from lsr_prod.storage.signatures import check_keys
@@ -91,6 +92,7 @@ def _run(name: str, work: Callable[[], int | None]) -> int:
         return 130
     except Exception as raised:  # noqa: BLE001 - the end of every command: the error and its traceback are reported
         error = _with_extra(_below_ray(name, raised))
+        error = disk_error(error, f"a file of lsr-prod {name}") or error
         if isinstance(error, ConfigError | MissingExtraError):
             complain(f"lsr-prod {name}: {error}")
             return 2

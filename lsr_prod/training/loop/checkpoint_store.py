@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError, StorageError
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, is_remote
+from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.options import options_of
 
 __all__ = ["check_work", "file_system", "open_checkpoint"]
@@ -101,8 +101,8 @@ def open_checkpoint(checkpoint: Any) -> Iterator[Path]:
     if isinstance(checkpoint.filesystem, pyarrow.fs.LocalFileSystem):
         yield Path(checkpoint.path)
         return
-    with tempfile.TemporaryDirectory(prefix="checkpoint-") as scratch:
-        yield _fetch(checkpoint, Path(scratch))
+    with scratch_folder(prefix="checkpoint-") as scratch:
+        yield _fetch(checkpoint, scratch)
 
 
 def _fetch(checkpoint: Any, scratch: Path) -> Path:

@@ -16,7 +16,7 @@ from ray.train import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, Sc
 
 from lsr_prod.cluster.errors import describe, our_error
 from lsr_prod.config.train import TrainSettings
-from lsr_prod.errors import TrainingCollapsedError, WorkersLostError
+from lsr_prod.errors import LsrError, WorkersLostError
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.artifacts import fetch_artifact
@@ -63,6 +63,7 @@ def run_loop(
 
     Raises:
         TrainingCollapsedError: vectors became empty or full, or the loss is not finite.
+        DiskFullError: a disk is full; the training is not repeated.
         WorkersLostError: workers died more often than ``train.max_failures``.
     """
     checkpoint = _train(stage, train, make_job(stage, train, inputs, work, start, name))
@@ -98,7 +99,7 @@ def _train(stage: LoopSettings, train: TrainSettings, job: WorkerJob) -> Checkpo
                 log.warning("Ray Train's controller died", extra={"fields": {"times": lost, "error": describe(error)}})
                 continue
             if result.return_value is not None:
-                raise TrainingCollapsedError(result.return_value)
+                raise cast("LsrError", result.return_value)
             remove_strays(_files(job.work), _run_folder(job))
             assert result.checkpoint is not None
             return result.checkpoint

@@ -6,10 +6,10 @@ workers.
 
 import contextlib
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import ray
 import ray.train
 import ray.util
 import torch
@@ -17,11 +17,12 @@ from ray.train.collective import broadcast_from_rank_zero
 from torch import Tensor
 
 from lsr_prod.config.train import FinetuneSettings
-from lsr_prod.errors import TrainingCollapsedError
+from lsr_prod.errors import DiskFullError, LsrError, TrainingCollapsedError
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.storage.artifacts import fetch_artifact
+from lsr_prod.storage.disk import scratch_folder, writing
 from lsr_prod.storage.drafts import write_file
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
 from lsr_prod.training.encoder_setup.sides import trained_module
@@ -47,12 +48,27 @@ log = get_log(__name__)
 Validate = Callable[[SparseEncoder], ValidationResult]
 
 
-def train_worker(job: WorkerJob) -> str | None:
+def train_worker(job: WorkerJob) -> LsrError | None:
     """Train from the last checkpoint, or from the start, to the end; Ray Train calls it on each worker.
 
+    After an error that is raised, Ray Train starts all workers again. A full disk is met by one worker, while the
+    others wait for it: it is raised, and the workers that are started next return it.
+
     Returns:
-        The description of a collapse, equal on every worker; after an error Ray Train would retry. None: completed.
+        An error that ends the training, equal on every worker: a collapse, or a full disk. None: completed.
     """
+    if job.progress is not None and (ended := ray.get(job.progress.ended.remote())) is not None:
+        error: LsrError = ended
+        return error
+    try:
+        return _train(job)
+    except DiskFullError as error:
+        if job.progress is not None:
+            ray.get(job.progress.end.remote(error))
+        raise
+
+
+def _train(job: WorkerJob) -> TrainingCollapsedError | None:
     torch.set_num_threads(job.threads)
     context = ray.train.get_context()
     with (
@@ -63,12 +79,12 @@ def train_worker(job: WorkerJob) -> str | None:
             address=ray.util.get_node_ip_address(),  # type: ignore[no-untyped-call]
             share=broadcast_from_rank_zero,
         ) as group,
-        tempfile.TemporaryDirectory() as scratch,
+        scratch_folder() as scratch,
     ):
         try:
-            _Run(job, group, Path(scratch)).train()
+            _Run(job, group, scratch).train()
         except TrainingCollapsedError as collapse:
-            return str(collapse)
+            return collapse
     return None
 
 
@@ -202,7 +218,8 @@ class _Run:
         write_file(folder / REPORTS_FILE, (self._reports / REPORTS_FILE).read_bytes())
         state = {"guard": self._guard.state(), "best": self._best.state(), "resources": self._resources()}
         write_checkpoint(folder, Checkpoint(step, tensors, state), name=self._job.name)
-        ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(str(folder)))
+        with writing(f"{self._job.work.uri}/runs/{self._job.name}"):
+            ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(str(folder)))
         shutil.rmtree(folder)
 
     def _restore(self) -> None:

@@ -10,6 +10,7 @@ import ray
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from lsr_prod.errors import LsrError
 from lsr_prod.logs import get_log
 
 __all__ = ["shown_progress"]
@@ -21,10 +22,11 @@ _LOGGED_PARTS = 20
 
 
 class _Progress:
-    """Actor that keeps the last progress of the first worker."""
+    """Actor that keeps the last progress of the first worker, and the error that must end the stage."""
 
     def __init__(self) -> None:
         self._last: tuple[int, int, float] | None = None
+        self._ended: LsrError | None = None
 
     def show(self, step: int, steps: int, loss: float) -> None:
         """Store the progress; called by the first worker."""
@@ -33,6 +35,14 @@ class _Progress:
     def last(self) -> tuple[int, int, float] | None:
         """Return step, steps and loss of the last call of ``show``."""
         return self._last
+
+    def end(self, error: LsrError) -> None:
+        """Store an error that would only be repeated; called by the worker that met it."""
+        self._ended = self._ended or error
+
+    def ended(self) -> LsrError | None:
+        """Return the error of the first call of ``end``; None: the stage has to be trained."""
+        return self._ended
 
 
 @contextmanager

@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from lsr_prod.config.train import WatchSettings
-from lsr_prod.errors import ConfigError, StorageError
+from lsr_prod.errors import ConfigError
+from lsr_prod.storage.disk import disk_failure
 from lsr_prod.storage.drafts import append_file, write_file
 from lsr_prod.training.observers.trackers import check_watch, open_trackers
 
@@ -73,7 +74,7 @@ class Reporter:
             self._file.write(json.dumps(line, allow_nan=False) + "\n")
             self._file.flush()
         except OSError as error:
-            raise StorageError(f"{self._path} cannot be written ({error}); fix the disk, then run again") from error
+            raise disk_failure(error, self._path) from error
         known = {name: float(value) for name, value in values.items() if value is not None}
         for tracker in self._trackers:
             tracker.report(step, known, now)

@@ -4,7 +4,6 @@ The pair is one model directory, with the query encoder in a folder of its own, 
 it as one model.
 """
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from lsr_prod.formats.card import EncoderCard
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import fetch_artifact, put_artifact
+from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.training.stages.facts import ModelFacts
 
 __all__ = ["check_query_model", "with_query_model"]
@@ -94,8 +94,8 @@ def with_query_model(stage: FinetuneSettings, work: Store, start: str) -> str:
     documents = SparseEncoder.load(fetch_artifact(work, f"models/{start}"))
     if (documents.model.config.pad_token_id or 0) != (queries.model.config.pad_token_id or 0):
         raise ConfigError("query_model", "its padding token is another one", "give a model with the same padding token")
-    with tempfile.TemporaryDirectory() as scratch:
-        pair = Path(scratch) / "model"
+    with scratch_folder() as scratch:
+        pair = scratch / "model"
         digest = documents.with_queries(queries).save(pair)
         put_artifact(work, f"models/{digest}", pair)
     return digest

@@ -1,6 +1,5 @@
 """Types that all stages share, and the runner of stages that train nothing."""
 
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from lsr_prod.config import TrainSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import fetch_artifact
+from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.drafts import write_file
 from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts
 
@@ -78,10 +78,10 @@ def transformation(
 
     def run_once(settings: Any, job: StageRun) -> dict[str, Any]:
         encoder = SparseEncoder.load(fetch_artifact(job.work, f"models/{job.start}"))
-        with tempfile.TemporaryDirectory() as scratch:
-            changed, summary = run(encoder, settings, options=job.options, scratch=Path(scratch))
+        with scratch_folder() as scratch:
+            changed, summary = run(encoder, settings, options=job.options, scratch=scratch)
             changed.save(job.output)
-            if (record := Path(scratch) / TRANSFER_FILE).is_file():
+            if (record := scratch / TRANSFER_FILE).is_file():
                 write_file(job.output / TRANSFER_FILE, record.read_bytes())
         return summary
 

@@ -1,5 +1,8 @@
 """Array files: appended to, and filled in any order."""
 
+import errno
+import os
+
 import numpy as np
 import pytest
 
@@ -44,3 +47,15 @@ def test_writes_to_a_created_array_reach_its_file(tmp_path, length):
     assert array.tolist() == [0] * length
     array[::2] = 7
     assert np.load(tmp_path / "a.npy", allow_pickle=False).tolist() == [7 * (i % 2 == 0) for i in range(length)]
+
+
+def test_created_array_has_room_before_it_is_mapped(tmp_path, monkeypatch):
+    def full(descriptor, start, size):
+        assert (start, size) == (128, 4000)
+        raise OSError(errno.ENOSPC, "full")
+
+    create_array(tmp_path / "a.npy", np.dtype("<u4"), 1000)
+    assert (tmp_path / "a.npy").stat().st_blocks * 512 >= 4128  # a sparse file has fewer
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="full"):  # and not SIGBUS at the first write
+        create_array(tmp_path / "b.npy", np.dtype("<u4"), 1000)

@@ -1,5 +1,6 @@
 """Exit codes, messages and closing tables that all jobs share."""
 
+import errno
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -61,6 +62,20 @@ def test_unexpected_error_is_one_line_with_its_traceback_in_the_log(
     logged, line = capsys.readouterr().err.splitlines()
     assert "in work" in json.loads(logged)["exception"]
     assert line.startswith("lsr-prod x failed: ZeroDivisionError: no \\x1b[2J documents; lsr_prod does not expect")
+
+
+def test_full_disk_that_no_part_of_the_job_expects_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work(deployment: Deployment) -> Mapping[str, Any]:
+        raise OSError(errno.ENOSPC, "No space left on device", "/out/file")
+
+    assert _run(work, tmp_path) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        "lsr-prod x failed: DiskFullError: /out/file cannot be written ([Errno 28] No space left on device); "
+        "free space or inodes on its disk, then run again"
+    )
 
 
 def test_interrupted_job_ends_with_130(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

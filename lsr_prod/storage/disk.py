@@ -1,0 +1,113 @@
+"""Errors of local disks as one sentence that names the file and the remedy, whichever library reports them."""
+
+import errno
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lsr_prod.errors import DiskFullError, LsrError, StorageError
+from lsr_prod.storage.draft_names import final_name
+
+__all__ = ["disk_error", "disk_failure", "scratch_folder", "writing"]
+
+_REMEDIES = {
+    errno.ENOSPC: "free space or inodes on its disk",
+    errno.EDQUOT: "free space on its disk, or raise the quota",
+    errno.EROFS: "mount its disk for writing",
+    errno.EIO: "fix its disk",
+}
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # repeating the work at once would fail again
+# Libraries in Rust and Arrow report the number of the operating system in their text only. "os error" is of Rust's
+# standard library, which Tantivy prints in its form for developers.
+_NUMBER = re.compile(r"\(os error (\d+)\)|\bOs \{ code: (\d+), kind: |\[errno (\d+)\]", re.IGNORECASE)
+_WRITER_KILLED = "An index writer was killed"  # Tantivy's text after its thread failed to write; it has no number
+
+
+def disk_failure(error: OSError, path: Path | str) -> StorageError:
+    """Return the error to raise for a file that cannot be written."""
+    number = _number(error)
+    kind = DiskFullError if number in _FULL else StorageError
+    remedy = _REMEDIES.get(number or 0, "fix the disk")
+    return kind(f"{final_name(str(path))} cannot be written ({_short(error)}); {remedy}, then run again")
+
+
+def disk_error(error: BaseException, place: Path | str) -> StorageError | None:
+    """Return the error to raise for one of any library by which a disk is full, read-only or broken; None for others.
+
+    Args:
+        error: an error of the standard library or of another one, or an error raised while such an error was handled.
+        place: file or folder that was being written; it is named unless the error names a file.
+    """
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, LsrError):
+            return found if isinstance(found, DiskFullError) else None
+        if (number := _number(found)) in _REMEDIES:
+            named = found.filename if isinstance(found, OSError) else None
+            path = named if isinstance(named, str) else place
+            return disk_failure(OSError(number, os.strerror(number or 0)), path)
+        found = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
+    return None
+
+
+@contextmanager
+def writing(place: Path | str) -> Iterator[None]:
+    """Turn errors of the disk inside the block, also those of libraries, into ``StorageError``; others pass.
+
+    Args:
+        place: file or folder that the block writes; it is named unless the error names a file.
+
+    Raises:
+        DiskFullError: the disk is full or read-only.
+        StorageError: the disk is broken.
+    """
+    try:
+        yield
+    except LsrError:
+        raise
+    except Exception as error:
+        failure = disk_error(error, place)
+        if failure is None:
+            raise
+        raise failure from error
+
+
+@contextmanager
+def scratch_folder(*, prefix: str = "lsr_prod-", parent: Path | None = None) -> Iterator[Path]:
+    """Create a temporary folder, and delete it at the end of the block.
+
+    Args:
+        prefix: of its name.
+        parent: where it is created; None: in the folder that ``TMPDIR`` names.
+
+    Raises:
+        DiskFullError: the disk is full or read-only.
+        StorageError: the disk is broken.
+    """
+    try:
+        place = parent or tempfile.gettempdir()
+    except FileNotFoundError as error:  # it tries to write a file to each candidate
+        raise DiskFullError(f"{error.strerror}; free space there, or set TMPDIR to a folder with room") from error
+    with (
+        writing(f"scratch in {place}"),
+        tempfile.TemporaryDirectory(prefix=prefix, dir=place, ignore_cleanup_errors=True) as folder,
+    ):
+        yield Path(folder)
+
+
+def _number(error: BaseException) -> int | None:
+    """Return the number of the operating system for an error; None: it has none."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno
+    text = str(error)
+    if _WRITER_KILLED in text:
+        return errno.ENOSPC
+    match = _NUMBER.search(text)
+    return next(int(number) for number in match.groups() if number) if match else None
+
+
+def _short(error: OSError) -> str:
+    return f"[Errno {error.errno}] {error.strerror}" if error.strerror else str(error)
