@@ -38,7 +38,7 @@ def disk_error(error: BaseException, place: Path | str) -> StorageError | None:
     """Return the error to raise for one of any library by which a disk is full, read-only or broken; None for others.
 
     Args:
-        error: an error of the standard library or of another one, or an error raised while such an error was handled.
+        error: an error of the standard library or of another one, or an error raised from such an error.
         place: file or folder that was being written; it is named unless the error names a file.
     """
     found: BaseException | None = error
@@ -49,7 +49,7 @@ def disk_error(error: BaseException, place: Path | str) -> StorageError | None:
             named = found.filename if isinstance(found, OSError) else None
             path = named if isinstance(named, str) else place
             return disk_failure(OSError(number, os.strerror(number or 0)), path)
-        found = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
+        found = found.__cause__
     return None
 
 

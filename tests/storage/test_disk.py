@@ -67,12 +67,11 @@ def test_other_errors_pass(error: Exception) -> None:
     assert raised.value is error
 
 
-def test_error_raised_while_a_full_disk_was_handled_is_that_of_the_disk() -> None:
-    later, other = ValueError("cannot close"), ValueError("told apart")
-    later.__context__ = other.__context__ = OSError(errno.ENOSPC, "full")
-    other.__suppress_context__ = True  # raised "from None"
-    assert isinstance(disk_error(later, "/out"), DiskFullError)
-    assert disk_error(other, "/out") is None
+def test_error_raised_from_one_of_the_disk_is_that_of_the_disk() -> None:
+    wrapper, mistake = ValueError("cannot close"), NameError("log")
+    wrapper.__cause__ = mistake.__context__ = OSError(errno.ENOSPC, "full")
+    assert isinstance(disk_error(wrapper, "/out"), DiskFullError)
+    assert disk_error(mistake, "/out") is None  # a mistake in the handling of the error
 
 
 def test_draft_is_removed_and_named_by_its_target(tmp_path: Path) -> None:
