@@ -17,7 +17,6 @@ TEXTS = [
     "Error while serializing: I/O error: No space left on device (os error 28)",  # safetensors
     'An IO error occurred: IoError { io_error: Os { code: 28, kind: StorageFull, message: "full" } }',  # Tantivy
     "Error writing bytes to file. Detail: [errno 28] No space left on device",  # Arrow
-    "An index writer was killed. A worker thread encountered an error (io::Error most likely) or panicked.",
 ]
 
 
@@ -27,6 +26,12 @@ def test_text_of_a_library_about_a_full_disk_names_place_and_remedy(text: str) -
         raise RuntimeError(text)
     said = "/out/model cannot be written ([Errno 28] No space left on device); free space or inodes on its disk, then"
     assert str(raised.value).startswith(said)
+
+
+def test_thread_of_tantivy_that_does_not_say_why_it_failed_is_a_storage_error() -> None:
+    said = "An index writer was killed.. A worker thread encountered an error (io::Error most likely) or panicked."
+    with pytest.raises(StorageError, match=r"/out/index cannot .* most likely .*; free space"), writing("/out/index"):
+        raise ValueError(f"An error occurred in a thread: '{said}'")
 
 
 @pytest.mark.parametrize(
