@@ -47,6 +47,8 @@ def ray_session(settings: RaySettings, *, variables: Mapping[str, str] | None = 
     os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     set_serve_variables()
+    # A job that one task ends reports its error. Ray would print tracebacks of the other tasks that failed meanwhile.
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     try:
         import ray
     except ImportError as error:

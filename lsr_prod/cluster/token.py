@@ -1,5 +1,6 @@
 """Token of Ray: the mode of this process, the token that it sends, and the token file of a local cluster."""
 
+import errno
 import os
 import stat
 import tempfile
@@ -7,8 +8,9 @@ from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from pathlib import Path
 
-from lsr_prod.errors import ConfigError
+from lsr_prod.errors import ConfigError, DiskFullError
 from lsr_prod.logs import get_log
+from lsr_prod.storage.disk import disk_error
 from lsr_prod.storage.local import home_folder
 
 __all__ = ["prepare_token", "read_token", "resolve_mode"]
@@ -73,6 +75,7 @@ def prepare_token(environment: Mapping[str, str] = os.environ) -> None:
 
     Raises:
         ConfigError: the home folder cannot be written.
+        DiskFullError: its disk is full.
     """
     if environment.get("RAY_AUTH_TOKEN") or environment.get("RAY_AUTH_TOKEN_PATH"):
         return
@@ -83,6 +86,9 @@ def prepare_token(environment: Mapping[str, str] = os.environ) -> None:
         elif stat.S_IMODE(path.stat().st_mode) & 0o077:
             path.chmod(0o600)
     except OSError as error:
+        full = disk_error(error, path)
+        if isinstance(full, DiskFullError) and error.errno != errno.EROFS:  # a read-only HOME is a setting
+            raise full from error
         raise ConfigError(
             "RAY_AUTH_TOKEN_PATH",
             f"the token of a local Ray cannot be created at {path}: {error.strerror}",

@@ -11,11 +11,14 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
-from lsr_prod.errors import ArtifactError, LsrError
+from lsr_prod.errors import ArtifactError, LsrError, StorageError
 from lsr_prod.formats.digest import record_bytes
+from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 
 __all__ = ["GOOD", "Night", "NightOutcome", "delete_old_nights", "last_nights", "recorded_night"]
+
+log = get_log(__name__)
 
 NightOutcome = Literal["published", "unchanged", "refused", "failed"]
 GOOD: tuple[NightOutcome, ...] = ("published", "unchanged")
@@ -75,7 +78,10 @@ def recorded_night(
     except Exception as error:
         gates = refused()
         outcome: NightOutcome = "refused" if gates and isinstance(error, LsrError) else "failed"
-        _write(index, started, outcome=outcome, refused=gates, error=type(error).__name__)
+        try:
+            _write(index, started, outcome=outcome, refused=gates, error=type(error).__name__)
+        except StorageError as unwritten:  # such as the full disk that ended the night: that error has to be seen
+            log.warning("record of the night not written", extra={"fields": {"error": str(unwritten)}})
         raise
     rows = figures.get("encode.rows_in") or 0
     _write(

@@ -23,7 +23,8 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # repeating the work at once 
 # Libraries in Rust and Arrow report the number of the operating system in their text only. "os error" is of Rust's
 # standard library, which Tantivy prints in its form for developers.
 _NUMBER = re.compile(r"\(os error (\d+)\)|\bOs \{ code: (\d+), kind: |\[errno (\d+)\]", re.IGNORECASE)
-_WRITER_KILLED = "An index writer was killed"  # Tantivy's text after its thread failed to write; it has no number
+# Tantivy's text where a thread failed to write earlier: neither the number nor the text of that error is kept.
+_THREAD_FAILED = "A worker thread encountered an error (io::Error most likely)"
 
 
 def disk_failure(error: OSError, path: Path | str) -> StorageError:
@@ -38,7 +39,7 @@ def disk_error(error: BaseException, place: Path | str) -> StorageError | None:
     """Return the error to raise for one of any library by which a disk is full, read-only or broken; None for others.
 
     Args:
-        error: an error of the standard library or of another one, or an error raised while such an error was handled.
+        error: an error of the standard library or of another one, or an error raised from such an error.
         place: file or folder that was being written; it is named unless the error names a file.
     """
     found: BaseException | None = error
@@ -49,7 +50,12 @@ def disk_error(error: BaseException, place: Path | str) -> StorageError | None:
             named = found.filename if isinstance(found, OSError) else None
             path = named if isinstance(named, str) else place
             return disk_failure(OSError(number, os.strerror(number or 0)), path)
-        found = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
+        if _THREAD_FAILED in str(found):
+            return StorageError(
+                f"{place} cannot be written (a thread of Tantivy failed, most likely because its disk is full); free "
+                "space on its disk or fix it, then run again"
+            )
+        found = found.__cause__
     return None
 
 
@@ -102,10 +108,7 @@ def _number(error: BaseException) -> int | None:
     """Return the number of the operating system for an error; None: it has none."""
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno
-    text = str(error)
-    if _WRITER_KILLED in text:
-        return errno.ENOSPC
-    match = _NUMBER.search(text)
+    match = _NUMBER.search(str(error))
     return next(int(number) for number in match.groups() if number) if match else None
 
 

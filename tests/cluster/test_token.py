@@ -1,10 +1,12 @@
+import errno
+import os
 import stat
 from pathlib import Path
 
 import pytest
 
 from lsr_prod.cluster.token import prepare_token, read_token, resolve_mode
-from lsr_prod.errors import ConfigError
+from lsr_prod.errors import ConfigError, DiskFullError
 
 
 def test_token_is_created_once_and_only_its_user_can_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,6 +34,20 @@ def test_home_that_cannot_be_written_is_one_config_error(tmp_path: Path, monkeyp
     with pytest.raises(ConfigError, match="cannot be created") as raised:
         prepare_token({})
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, DiskFullError), (errno.EROFS, ConfigError)])
+def test_full_disk_is_no_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[Exception]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(os, "link", full)
+    with pytest.raises(kind, match="auth_token"):
+        prepare_token({})
+    assert not list((tmp_path / ".ray").iterdir())
 
 
 def test_token_file_that_others_can_read_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

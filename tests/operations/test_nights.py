@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.errors import ArtifactError, PublicationError, SourceError
+from lsr_prod.errors import ArtifactError, DiskFullError, PublicationError, SourceError
 from lsr_prod.operations.nights import delete_old_nights, last_nights, recorded_night
 from lsr_prod.operations.watch import DeploymentMetrics
 from lsr_prod.storage import Store
@@ -56,6 +56,19 @@ def test_each_end_of_a_night_has_its_outcome(tmp_path: Path) -> None:
     assert last_nights(index)[0].outcome == "failed"
     assert last_nights(index)[1] == still_good > good
     assert not [path for path in tmp_path.rglob("*.json") if "secret" in path.read_text()]
+
+
+def test_error_of_a_night_is_seen_if_its_record_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise DiskFullError("the index cannot be written")
+
+    monkeypatch.setattr(Store, "put_new", full)
+    with pytest.raises(SourceError, match="gone"):
+        night(Store(str(tmp_path)), fail=SourceError("gone"))
+    with pytest.raises(DiskFullError):  # a good night without a record would look like a missing one
+        night(Store(str(tmp_path)))
 
 
 def test_old_records_are_deleted_but_the_last_good_one(tmp_path: Path) -> None:

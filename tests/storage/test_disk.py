@@ -17,7 +17,6 @@ TEXTS = [
     "Error while serializing: I/O error: No space left on device (os error 28)",  # safetensors
     'An IO error occurred: IoError { io_error: Os { code: 28, kind: StorageFull, message: "full" } }',  # Tantivy
     "Error writing bytes to file. Detail: [errno 28] No space left on device",  # Arrow
-    "An index writer was killed. A worker thread encountered an error (io::Error most likely) or panicked.",
 ]
 
 
@@ -27,6 +26,12 @@ def test_text_of_a_library_about_a_full_disk_names_place_and_remedy(text: str) -
         raise RuntimeError(text)
     said = "/out/model cannot be written ([Errno 28] No space left on device); free space or inodes on its disk, then"
     assert str(raised.value).startswith(said)
+
+
+def test_thread_of_tantivy_that_does_not_say_why_it_failed_is_a_storage_error() -> None:
+    said = "An index writer was killed.. A worker thread encountered an error (io::Error most likely) or panicked."
+    with pytest.raises(StorageError, match=r"/out/index cannot .* most likely .*; free space"), writing("/out/index"):
+        raise ValueError(f"An error occurred in a thread: '{said}'")
 
 
 @pytest.mark.parametrize(
@@ -67,12 +72,11 @@ def test_other_errors_pass(error: Exception) -> None:
     assert raised.value is error
 
 
-def test_error_raised_while_a_full_disk_was_handled_is_that_of_the_disk() -> None:
-    later, other = ValueError("cannot close"), ValueError("told apart")
-    later.__context__ = other.__context__ = OSError(errno.ENOSPC, "full")
-    other.__suppress_context__ = True  # raised "from None"
-    assert isinstance(disk_error(later, "/out"), DiskFullError)
-    assert disk_error(other, "/out") is None
+def test_error_raised_from_one_of_the_disk_is_that_of_the_disk() -> None:
+    wrapper, mistake = ValueError("cannot close"), NameError("log")
+    wrapper.__cause__ = mistake.__context__ = OSError(errno.ENOSPC, "full")
+    assert isinstance(disk_error(wrapper, "/out"), DiskFullError)
+    assert disk_error(mistake, "/out") is None  # a mistake in the handling of the error
 
 
 def test_draft_is_removed_and_named_by_its_target(tmp_path: Path) -> None:

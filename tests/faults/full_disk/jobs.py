@@ -164,7 +164,7 @@ JOBS = (
     Job("page", lambda given, at: ["page", "index", f"{given}/index", "--output", f"{at}/pages"]),
     Job(
         "search", lambda given, _: ["search", "s3://lsr/index", *_store(given)], stdin="w1 w3\n",
-        whole=("cache/artifacts/*/*",),
+        whole=tuple(f"cache/artifacts/*/*/{name}" for name in ("bundles", "shards", "versions")),
     ),
     Job("encode", _settings("encode"), on_ray=True, results=("world/table/bucket=*",)),
     Job("mine", _settings("mine"), on_ray=True, results=("world/mined/*",)),
