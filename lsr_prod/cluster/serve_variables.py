@@ -24,6 +24,8 @@ _DEFAULTS = {
     "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",  # a log line per request, which Python parses; routers count requests
     "RAY_SERVE_HAPROXY_NBTHREAD": "1",
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2",  # HAProxy learns in a moment that a router ends
+    # With "leastconn" a lost router has the fewest connections, and HAProxy waits a second before each further attempt.
+    "RAY_SERVE_HAPROXY_BALANCE_ALGORITHM": "roundrobin",
     # A search only reads: a request that a lost router took along is sent to another one.
     "RAY_SERVE_HAPROXY_RETRY_ON": "conn-failure empty-response",
 }
