@@ -51,20 +51,24 @@ def describe(error: BaseException) -> str:
     return f"{_cause(error)} (node {node})" if node else _cause(error)
 
 
-def our_error(error: BaseException | None) -> LsrError | None:
+def our_error(error: BaseException | None, place: str = "a file of a worker") -> LsrError | None:
     """Return the ``LsrError`` that a worker raised, below the wrappers of Ray and Ray Train, or None.
 
     An error of a library about a full or broken disk becomes one.
+
+    Args:
+        error: an error of Ray or Ray Train.
+        place: file or folder that the worker was writing, to be named if the disk is full.
     """
     while error is not None:
         if isinstance(error, LsrError) and not isinstance(error, RayError):
             return error
         failures = getattr(error, "worker_failures", None)  # of Ray Train: rank -> error
         if isinstance(failures, Mapping):
-            return next(filter(None, map(our_error, failures.values())), None)
+            return next(filter(None, (our_error(one, place) for one in failures.values())), None)
         inner = _held(error) or error.__cause__
         if inner is None and not isinstance(error, RayError):
-            return disk_error(error, "a file of a worker")
+            return disk_error(error, place)
         error = inner
     return None
 

@@ -150,6 +150,8 @@ def test_full_disk_of_a_worker_is_a_deliberate_error() -> None:
     found = our_error(theirs)
     assert type(found) is DiskFullError
     assert str(found).startswith("/out/x cannot be written ([Errno 28] No space left on device); free space")
+    unnamed = ControllerError(OSError(errno.ENOSPC, "Error writing bytes to file"))
+    assert str(our_error(unnamed, "/work/runs/x")).startswith("/work/runs/x cannot be written ([Errno 28]")
     named = DiskFullError("/runs cannot be written ([Errno 28] No space left on device); free space")
     assert our_error(WorkerGroupError(f"failed: {named}", {0: named})) is named
 

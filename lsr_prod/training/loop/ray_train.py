@@ -87,7 +87,7 @@ def _train(stage: LoopSettings, train: TrainSettings, job: WorkerJob) -> Checkpo
             try:
                 result = cast("Result", trainer.fit())
             except TrainingFailedError as error:
-                raise our_error(error) or WorkersLostError(
+                raise our_error(error, _run_folder(job)) or WorkersLostError(
                     f"training processes failed more than train.max_failures ({train.max_failures}) times; the last "
                     f"error: {describe(error)}"
                 ) from error
