@@ -81,7 +81,7 @@ def test_ties_are_ordered_by_falling_id_as_in_trec_eval(tmp_path: Path) -> None:
         ('{"query_id": "1", "doc_id": "a"}\n', "run:1 is not a line"),
         ('{"1": ["a", "b"]}\n', "run:1 is not a line"),
         ('{"1": {"a": 1}}\n{"2":\n', "run:2 is not a line"),
-        ('{\n"1": {"a": 1},\n}\n', "run:3 is not JSON"),
+        ('{\n"1": {"a": 1},\n"2"}\n', "run:3 is not JSON"),
     ],
 )
 def test_invalid_run_is_reported_with_its_line(tmp_path: Path, text: str, message: str) -> None:
