@@ -7,6 +7,8 @@ from pathlib import Path
 
 import ray
 
+from lsr_prod.cluster.serve_variables import serve_variables
+
 PACKAGE = Path(__file__).parents[2] / "lsr_prod"
 
 PRIVATE_IMPORTS = {
@@ -15,6 +17,10 @@ PRIVATE_IMPORTS = {
     "ray._private.node.Node",
     "ray._raylet.Config",
     "ray._raylet.PlacementGroupID",
+    "ray.serve._private.controller",
+    "ray.serve._private.haproxy",
+    "ray.serve._private.haproxy_templates.HAPROXY_CONFIG_TEMPLATE",
+    "ray.serve._private.proxy_state.ProxyStateManager",
     "ray.serve._private.replica",
     "ray.train.v2._internal.callbacks.placement_group_callback.PlacementGroupCleanerCallback",
 }
@@ -102,6 +108,26 @@ def test_serve_replica_opens_its_grpc_port_with_the_function_that_we_replace():
     assert inspect.getsource(replica).count("add_port_to_grpc_server(") == 1
 
 
+def test_controller_of_serve_starts_the_haproxy_that_we_replace():
+    from ray.serve._private import controller, haproxy
+    from ray.serve._private.proxy_state import ProxyStateManager
+
+    assert inspect.getsource(controller).count("HAProxyManager") > 1  # imported and used by this name
+    assert inspect.getsource(ProxyStateManager).count("self._start_fallback_proxy_if_needed(") > 0
+    manager = haproxy.HAProxyManager.__ray_metadata__.modified_class
+    assert list(inspect.signature(manager._target_to_server).parameters)[:2] == ["self", "target"]
+    assert inspect.iscoroutinefunction(manager.shutdown)
+    fields = inspect.signature(haproxy.HAProxyConfig).parameters
+    assert fields.keys() >= {"maxconn", "timeout_http_request_s", "error_file_path", "socket_path", "balance_algorithm"}
+    assert "HAPROXY_CONFIG_TEMPLATE" in inspect.getsource(haproxy.HAProxyApi)
+
+
+def test_serve_replica_starts_its_http_server_with_the_function_that_we_replace():
+    from ray.serve._private import replica
+
+    assert inspect.getsource(replica).count("await start_asgi_http_server(") > 0
+
+
 def test_environment_variables_that_we_set_are_read_by_ray():
     from ray._private import ray_constants
     from ray._private.accelerators import RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO_ENV_VAR
@@ -112,7 +138,8 @@ def test_environment_variables_that_we_set_are_read_by_ray():
     assert RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO_ENV_VAR == "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"
     assert train_constants.COLLECTIVE_TIMEOUT_S_ENV_VAR == "RAY_TRAIN_COLLECTIVE_TIMEOUT_S"
     assert train_constants.HEALTH_CHECK_INTERVAL_S_ENV_VAR == "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"
-    assert serve_constants.RAY_SERVE_USE_GRPC_BY_DEFAULT is False
+    source = inspect.getsource(serve_constants)
+    assert [name for name in serve_variables({}) if f'"{name}"' not in source] == []
 
 
 def test_api_server_of_a_local_cluster_only_reports_usage():
