@@ -1,4 +1,4 @@
-"""A tenth of the full disks of ``make faults``, without the jobs on Ray; and what the preloaded library counts."""
+"""A tenth of the full disks of ``make faults``, without export and the jobs on Ray; and the calls that are counted."""
 
 import json
 import os

@@ -21,7 +21,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument(
-        "--share", type=int, default=1, help="take one of this many points; above 1, without jobs on Ray"
+        "--share", type=int, default=1, help="take one of this many points; above 1, without export and jobs on Ray"
     )
     parser.add_argument("--jobs", nargs="+", metavar="NAME", help="only these jobs")
     given = parser.parse_args()
@@ -57,7 +57,7 @@ def _run(given: argparse.Namespace, folder: Path) -> int:
             if forked(partial(prepare, folder / "given", disk.folder / "world", options), output):
                 raise RuntimeError(output.read_text())
             for job in JOBS:
-                if job.name in given.jobs if given.jobs else given.share == 1 or not job.on_ray:
+                if job.name in given.jobs if given.jobs else given.share == 1 or not (job.on_ray or job.share > 1):
                     campaign.run(job)
             if not given.jobs or "follow" in given.jobs:
                 campaign.follow(options)
