@@ -28,6 +28,8 @@ ALLOWED = {
     "model/token_weights.py": "safetensors writes to a path, in a draft",
     "operations/doctor/machine.py": "tries whether a folder of the user can be written",
     "operations/doctor/stores.py": "removes the folder in which it tried a store",
+    "serving/closed_haproxy.py": "removes the folder of HAProxy",
+    "serving/haproxy.py": "the folder in which Ray's HAProxy keeps its configuration and its sockets",
     "training/loop/checkpoint.py": "safetensors writes to a path, in a temporary folder from which Ray uploads",
     "training/loop/checkpoint_store.py": SCRATCH,
     "training/loop/worker.py": SCRATCH,
