@@ -99,6 +99,9 @@ def _rows(place: str, options: Mapping[str, str] | None) -> Iterator[tuple[str, 
         try:
             value = json.loads(line)
         except json.JSONDecodeError:
+            if len(columns := line.split()) == 6 and columns[1] == "Q0":  # the id of a query may start so, too
+                yield where, _trec_row(where, line)
+                continue
             if number != 1:
                 raise _invalid(where) from None
             # The first line is not a value of its own, so the file is one value on several lines.

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import ir_measures
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.errors import SourceError
@@ -92,6 +92,7 @@ def test_invalid_run_is_reported_with_its_line(tmp_path: Path, text: str, messag
 
 @settings(max_examples=30, deadline=None)
 @given(run=RUNS)
+@example(run={"{": {"a": 1.0}, "{}": {"a": 2.0}})
 def test_written_run_is_read_back(tmp_path_factory, run):
     path = tmp_path_factory.mktemp("runs") / "a.trec"
     write_run(path, {query_id: list(scores.items()) for query_id, scores in run.items()}, tag="x")
