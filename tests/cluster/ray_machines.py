@@ -117,7 +117,8 @@ class RayMachines:
 
     def _copy_checkout(self, folder: str) -> None:
         """Copy the files that git tracks."""
-        list_files = f"cd {shlex.quote(str(ROOT))} && git ls-files -z"
+        root = shlex.quote(str(ROOT))  # another user may own it
+        list_files = f"cd {root} && git -c safe.directory={root} ls-files -z"
         script = f"mkdir -p {folder} && {list_files} | xargs -0 tar -c | tar -x -C {folder}"
         done = self.client.run(["sh", "-c", script])
         assert done.returncode == 0, done.stderr
