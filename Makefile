@@ -36,7 +36,7 @@ help:
 	@echo "make test-root   the tests that need root, and only those; make test as root runs them too"
 	@echo "make test-all    the slow tests too"
 	@echo "make matrix      make test on each Python from 3.11 to 3.14 that is installed, and the core at its lowest and newest dependencies; MATRIX=3.12"
-	@echo "make faults      live 2,000 random lives of a table and its index, break encode jobs some 400 times, and trainings, let every write of every job find a full disk, and count what is lost; detect wrong protocols; LSR_FAULTS_SEED=N repeats one"
+	@echo "make faults      live 2,000 random lives of a table and its index, break encode jobs some 400 times, and trainings, let writes of the jobs find a full disk, and count what is lost; detect wrong protocols; LSR_FAULTS_SEED=N repeats one"
 	@echo "make mutants     change every guard, raise and call of the protocol, one at a time, and list the changes that no test detects"
 	@echo "make soak        30 minutes of searches from four threads while versions are published; SOAK_ARGS='--seconds 60' tries it"
 	@echo "make store-test  the tests of object stores against Ceph's gateway of Debian (root), also races, faults and a cluster; STORE_ARGS='--parts suite'"

@@ -15,7 +15,7 @@ _SCRIPT = Path(__file__).with_name("load.cjs")
 
 @dataclass(frozen=True)
 class Load:
-    """What clients saw.
+    """Answers that the clients of one load received.
 
     Attributes:
         answers_per_s: answers with status 2xx.

@@ -50,7 +50,7 @@ class GroupCalls:
             self._flush()
 
     def _flush(self) -> None:
-        """Send all calls that wait and that somebody waits for."""
+        """Send the calls that wait, except those whose caller gave up."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

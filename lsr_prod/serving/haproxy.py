@@ -56,7 +56,7 @@ def haproxy_folder() -> Path:
 
 
 def closed_template(template: str) -> str:
-    """Return Ray's template of HAProxy's configuration without the listeners and rights that nobody needs.
+    """Return Ray's template of HAProxy's configuration with one listener and a private socket.
 
     Raises:
         ConfigError: the template is not that of a known Ray.
@@ -99,7 +99,7 @@ def place_files(haproxy: Any) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove the folders of nodes whose HAProxy was killed: nobody answers at its socket."""
+    """Remove the folders of nodes whose HAProxy was killed: its socket refuses connections."""
     for file in folder.glob("*/admin.sock"):
         with socket.socket(socket.AF_UNIX) as probe:
             try:

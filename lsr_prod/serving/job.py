@@ -75,7 +75,7 @@ def _published(settings: ServeSettings, options: dict[str, str]) -> Publication:
 
 
 def _fit_cluster(ray: RaySettings, settings: ServeSettings, *, local: bool) -> ServeSettings:
-    """Return the settings; with ``local``, without routers that nobody asked for and that have no cores."""
+    """Return the settings; with ``local``, with one router if there are no cores for the default number."""
     address = ray.address or os.environ.get("RAY_ADDRESS")
     if not local and not address:
         raise ConfigError("ray.address", "no cluster is set", "set its address, or serve on this machine with --local")

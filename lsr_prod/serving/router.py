@@ -175,7 +175,7 @@ class Router:
         try:
             reply = await self._reply(scope, receive)
         except ConnectionError:
-            return  # nobody waits for a response
+            return  # the client left
         await send_reply(send, reply)
 
     async def _reply(self, scope: Any, receive: Any) -> Reply:

@@ -155,5 +155,5 @@ def test_api_server_of_a_local_cluster_only_reports_usage():
     assert 'command.append("--modules-to-load=UsageStatsHead")' in inspect.getsource(services.start_api_server)
 
 
-def test_errors_that_nobody_gets_are_not_printed_if_a_variable_is_set() -> None:
+def test_ray_does_not_print_unhandled_errors_of_tasks_if_a_variable_is_set() -> None:
     assert '"RAY_IGNORE_UNHANDLED_ERRORS" in os.environ' in inspect.getsource(ray._private.worker.Worker.raise_errors)
