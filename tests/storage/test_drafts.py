@@ -1,12 +1,13 @@
 """Drafts: a file or folder has its name only when it is complete."""
 
+import errno
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from lsr_prod.errors import DigestMismatchError, StorageError
+from lsr_prod.errors import DigestMismatchError, DiskFullError, StorageError
 from lsr_prod.formats.digest import digest_folder
 from lsr_prod.storage.drafts import (
     Draft,
@@ -237,6 +238,19 @@ def test_failed_write_is_a_storage_error_and_leaves_no_draft(tmp_path: Path, mon
     with pytest.raises(OSError, match="no space"):
         link_file(tmp_path / "file", tmp_path / "new")
     assert names(tmp_path) == ["file", "logs", "logs/log"]
+
+
+def test_draft_of_a_full_disk_raises_the_error_that_says_so_once(tmp_path: Path) -> None:
+    with (
+        pytest.raises(DiskFullError, match=r"model cannot be written .*; free space") as full,
+        Draft(tmp_path / "model"),
+    ):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert isinstance(full.value.__cause__, OSError)
+    with pytest.raises(DiskFullError, match=r"^said$") as said, Draft(tmp_path / "model"):
+        raise DiskFullError("said")
+    assert said.value.__cause__ is None
+    assert names(tmp_path) == []
 
 
 def test_two_writers_of_one_name_never_replace_each_other(tmp_path: Path) -> None:
