@@ -21,6 +21,12 @@ from lsr_prod.storage.signatures import TRUSTED_KEYS, trusted_keys
 
 __all__ = ["application_of_file", "build_application", "deployments", "group_name", "start"]
 
+# A replica that reports a result to a killed router handles no other call until Ray knows that the router is dead: two
+# to three seconds by default.
+_ROUTER_LOSS = {
+    "RAY_grpc_client_check_connection_status_interval_milliseconds": "100",
+    "RAY_core_worker_rpc_server_reconnect_timeout_base_s": "0",
+}
 _SPARE = 16  # requests that reach a full router, to be refused, and health checks
 
 
@@ -51,7 +57,7 @@ def build_application(settings: ServeSettings, options: Mapping[str, str] | None
             serve.deployment(
                 name=group_name(group),
                 num_replicas=settings.replicas,
-                ray_actor_options=actor,
+                ray_actor_options={**actor, "runtime_env": {"env_vars": _ROUTER_LOSS}},
                 max_ongoing_requests=settings.concurrency * routers,
             )(ShardReplica).bind(
                 settings.index,

@@ -35,6 +35,9 @@ _LOST = (
     '{"error": "UnavailableError", "message": "no router answered; try again after '
     f'{RETRY_AFTER_S} s, and look at the logs of the routers"}}'
 )
+# Only a request that HAProxy has whole is sent to another router. After a refused connection HAProxy waits for as long
+# as it would wait for a connection, at most a second.
+_LOST_ROUTER = "    option http-buffer-request\n    timeout connect 300ms\n    option redispatch"
 _FILES_PER_CONNECTION, _OTHER_FILES, _MOST = 2, 56, 4096
 
 
@@ -56,7 +59,7 @@ def haproxy_folder() -> Path:
 
 
 def closed_template(template: str) -> str:
-    """Return Ray's template of HAProxy's configuration with one listener and a private socket.
+    """Return Ray's template of HAProxy's configuration with one listener, a private socket and fast retries.
 
     Raises:
         ConfigError: the template is not that of a known Ray.
@@ -66,12 +69,13 @@ def closed_template(template: str) -> str:
         ("\nlisten stats", "", "\n"),
         ("mode 666 level admin", " ", "mode 600 level admin"),
         ("    log {{ config.log_target }}", "    stats socket", ""),  # a datagram for syslog per request
+        ("    option redispatch", " 1\n", _LOST_ROUTER),
     ):
         before, found, rest = template.partition(start)
-        kept = rest[rest.index(end) :] if end else ""
-        if not found:
+        place = rest.find(end) if found else -1
+        if place < 0:
             raise _unknown_ray()
-        template = before + instead + kept
+        template = before + instead + rest[place if end else len(rest) :]
     if "bind :" in template or "bind *" in template:
         raise _unknown_ray()
     return template

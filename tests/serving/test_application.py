@@ -1,5 +1,9 @@
 """The application's deployments; test_serving.py starts them."""
 
+from pathlib import Path
+
+from ray import _raylet
+
 from lsr_prod.config import ServeSettings
 from lsr_prod.serving.application import build_application
 
@@ -15,6 +19,10 @@ def test_the_application_has_a_deployment_per_group_and_a_router() -> None:
     groups = [group._bound_deployment for group in router.init_args]
     assert [(group.name, group.num_replicas) for group in groups] == [("shards-0", 3), ("shards-1", 3)]
     assert [group.init_args for group in groups] == [("/index", 0, 2), ("/index", 1, 2)]
+    known = Path(_raylet.__file__).read_bytes()
+    for group in groups:
+        variables = group.ray_actor_options["runtime_env"]["env_vars"]
+        assert [name for name in variables if name.removeprefix("RAY_").encode() not in known] == []
 
 
 def test_one_shard_group_needs_routers_only() -> None:

@@ -33,7 +33,19 @@ def test_ray_listens_on_all_interfaces_and_we_do_not() -> None:
     assert closed_template(HAPROXY_CONFIG_TEMPLATE).count("backend default_backend") == 2
 
 
-@pytest.mark.parametrize("changed", [("listen stats", "listen numbers"), ("bind {{ config.frontend_host", "bind *")])
+def test_a_request_is_buffered_so_that_another_router_can_answer_it() -> None:
+    template = closed_template(HAPROXY_CONFIG_TEMPLATE)
+    defaults = template[template.index("\ndefaults\n") : template.index("\nfrontend ")]
+    options = [line.strip() for line in defaults.splitlines()]
+    assert {"option http-buffer-request", "timeout connect 300ms", "option redispatch 1"} <= set(options)
+    ray_timeout = next(place for place, line in enumerate(options) if "{{ config.timeout_connect_s }}" in line)
+    assert ray_timeout < options.index("timeout connect 300ms")  # the last one counts
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [("listen stats", "listen numbers"), ("bind {{ config.frontend_host", "bind *"), ("option redispatch", "")],
+)
 def test_an_unknown_configuration_is_refused(changed: tuple[str, str]) -> None:
     with pytest.raises(ConfigError, match="in a way that lsr_prod cannot close"):
         closed_template(HAPROXY_CONFIG_TEMPLATE.replace(*changed))
