@@ -108,7 +108,12 @@ def new_file(path: Path, *, replace: bool = False) -> Iterator[IO[bytes]]:
             draft.replace(path)
         else:
             os.link(draft, path)  # unlike a rename, never replaces
-        sync_folder(path.parent)
+        try:
+            sync_folder(path.parent)
+        except OSError:
+            if not replace:  # the next attempt would find the name taken
+                path.unlink()
+            raise
     except StorageError:
         raise
     except FileExistsError as error:

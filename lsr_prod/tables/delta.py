@@ -17,7 +17,7 @@ from deltalake.transaction import AddAction, RemoveAction, Transaction
 
 from lsr_prod.errors import ArtifactError, StorageError, TableConflictError
 from lsr_prod.storage import Store
-from lsr_prod.storage.disk import scratch_folder
+from lsr_prod.storage.disk import disk_error, scratch_folder
 from lsr_prod.storage.location import table_problem
 from lsr_prod.storage.remote import is_remote_failure, short_message
 from lsr_prod.storage.threads import in_threads
@@ -138,9 +138,10 @@ class DeltaSink:
                 f"{self.store.uri}: another commit came first ({short_message(error)}); load the table and decide again"
             ) from error
         except (DeltaError, OSError) as error:
-            raise StorageError(
+            failure = disk_error(error, self.store.uri) or StorageError(
                 f"{self.store.uri} cannot be committed to ({short_message(error)}); run the job again"
-            ) from error
+            )
+            raise failure from error
 
     def log(self) -> list[LogEntry]:
         """Return the commits of the table, oldest first."""

@@ -240,6 +240,26 @@ def test_failed_write_is_a_storage_error_and_leaves_no_draft(tmp_path: Path, mon
     assert names(tmp_path) == ["file", "logs", "logs/log"]
 
 
+def test_new_file_whose_folder_cannot_be_flushed_does_not_refuse_the_next_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("lsr_prod.storage.drafts.sync_folder", full)
+    with pytest.raises(DiskFullError, match="new cannot be written"), new_file(tmp_path / "new") as file:
+        file.write(b"first")
+    assert names(tmp_path) == []
+    with pytest.raises(DiskFullError, match="new cannot be written"):
+        write_file(tmp_path / "new", b"kept")
+    assert names(tmp_path) == ["new"]  # the file of that name is gone in any case
+    monkeypatch.undo()
+    (tmp_path / "new").unlink()
+    with new_file(tmp_path / "new") as file:
+        file.write(b"second")
+    assert (tmp_path / "new").read_bytes() == b"second"
+
+
 def test_draft_of_a_full_disk_raises_the_error_that_says_so_once(tmp_path: Path) -> None:
     with (
         pytest.raises(DiskFullError, match=r"model cannot be written .*; free space") as full,

@@ -10,7 +10,7 @@ import pyarrow.dataset
 import pytest
 from deltalake import DeltaTable
 
-from lsr_prod.errors import ArtifactError, CommitError, StorageError, TableConflictError
+from lsr_prod.errors import ArtifactError, CommitError, DiskFullError, StorageError, TableConflictError
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, Sink, Table, create_table, delta, open_table, write_part
 from lsr_prod.tables.delta import create_delta
@@ -200,6 +200,18 @@ def test_commit_to_a_log_that_became_a_file_is_a_storage_error(tmp_path: Path):
     shutil.rmtree(tmp_path / "_delta_log")
     (tmp_path / "_delta_log").write_text("")
     with pytest.raises(StorageError, match="cannot be committed to"):
+        table.commit([added], [], app="p", version=0, epoch=1)
+
+
+def test_commit_to_a_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    table = make(Store(str(tmp_path)), "delta")
+    added = part(table.store, "a")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("Generic LocalFileSystem error: Unable to rename file\n↳ Disk quota exceeded (os error 122)")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", refuse)
+    with pytest.raises(DiskFullError, match="free space on its disk, or raise the quota"):
         table.commit([added], [], app="p", version=0, epoch=1)
 
 

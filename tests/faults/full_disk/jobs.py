@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,9 +56,11 @@ def prepare(given: Path, at: Path, s3: Mapping[str, str]) -> None:
     from lsr_prod.config import ExportSettings
     from lsr_prod.export import export_bundle
     from lsr_prod.indexing import build_index
+    from lsr_prod.jobs.command import main
     from lsr_prod.model import SparseEncoder
     from lsr_prod.storage import Store
     from lsr_prod.storage.index_upload import upload_current
+    from tests.evaluation.click_sets.logs import random_rows
     from tests.indexing.corpus import encode_corpus, make_table
     from tests.indexing.increments import Increment, change_table, deployment
     from tests.model.tiny import tiny_checkpoint
@@ -69,11 +71,15 @@ def prepare(given: Path, at: Path, s3: Mapping[str, str]) -> None:
     export_bundle(ExportSettings(model=str(given / "model"), output=str(given / "bundle")))
     texts = {f"d{i}": f"w{i} W{i + 1} w{i + 2}" for i in range(1, 81, 2)}
     _write_collection(given, texts)
+    clicks = ({"query": row.query, "doc_id": row.document, "title": row.title} for row in random_rows(11, 120, 1500))
+    _write_lines(given / "clicks.jsonl", clicks)
     corpus = encode_corpus(given / "bundle", texts)
     make_table(given / "table", corpus, given / "bundle")
     docs = list(corpus.values())
     make_table(given / "wide", {f"d{i}": docs[i % len(docs)] for i in range(_WIDE)}, given / "bundle")
     build_index(deployment(given, **_INDEX))
+    if main(_export(given, given, "wide")):
+        raise RuntimeError("the vectors of a table were not exported")
     upload_current(given / "index", Store("s3://lsr/index", dict(s3)))
     shutil.copytree(given / "table", given / "grown" / "table")
     more = encode_corpus(given / "bundle", {"d1": "w9 w7", "new": "w5 w3"})
@@ -84,6 +90,8 @@ def prepare(given: Path, at: Path, s3: Mapping[str, str]) -> None:
     source = {"paths": [f"{given}/corpus.jsonl"], "text_fields": ["text"]}
     encode = {"bundle": f"{given}/bundle", "table": f"{at}/table", "actors": 1, "store_k": 64}
     judged = {name: f"{given}/{file}" for name, file in {"queries": "queries.jsonl", "qrels": "qrels.tsv"}.items()}
+    few = {"queries": 1, "distractors": 1}
+    vectors = {"bundle": f"{given}/bundle", "table": f"{at}/table"}
     mined = {"paths": [f"{given}/pairs.jsonl"], "kind": "pairs"}
     settings: dict[str, Any] = {
         "export": {"export": {"model": f"{given}/model", "output": f"{at}/bundle"}},
@@ -104,6 +112,27 @@ def prepare(given: Path, at: Path, s3: Mapping[str, str]) -> None:
                 "data": mined, "positive_id": "pid", "index": f"{given}/index", "output": f"{at}/mined", "negatives": 2,
             }
         },
+        "tune": {"tune": {"index": f"{given}/index", **judged, "folds": 2, "output": f"{at}/tuning"}},
+        "sweep": {
+            "sweep": {
+                "models": [{"name": "tiny", "bundle": f"{given}/bundle"}],
+                "collections": [{"name": "small", "corpus": f"{given}/corpus.jsonl", **judged}],
+                "output": f"{at}/sweep",
+            }
+        },
+        "click-set": {
+            "click_set": {
+                "paths": [f"{given}/clicks.jsonl"], "output": f"{at}/clicks", "min_clicks": 1,
+                "test": few, "validation": few,
+            }
+        },
+        "import": {"vectors": {**vectors, "action": "import", "paths": [f"{given}/wide.jsonl"], "buckets": 2}},
+        "score": {
+            "score": {
+                "data": {"paths": [f"{given}/texts.jsonl"], "kind": "pairs"},
+                "teacher": {"kind": "sparse", "model": f"{given}/bundle"}, "output": f"{at}/scores",
+            }
+        },
         "maintain": {"maintain": {"table": f"{at}/grown/table", "purge": True}},
         "train": training,
     }  # fmt: skip
@@ -116,19 +145,27 @@ _INDEX: dict[str, Any] = {"text_fields": ["text"], "bm25": True, "compress": Tru
 
 
 def _write_collection(given: Path, texts: Mapping[str, str]) -> None:
-    lines = [json.dumps({"_id": name, "text": text}) for name, text in texts.items()]
-    (given / "corpus.jsonl").write_text("\n".join(lines) + "\n")
-    (given / "queries.jsonl").write_text(
-        "".join(json.dumps({"_id": name, "text": text}) + "\n" for name, text in _QUERIES.items())
-    )
+    for file, rows in (("corpus.jsonl", texts), ("queries.jsonl", _QUERIES)):
+        _write_lines(given / file, ({"_id": name, "text": text} for name, text in rows.items()))
     rows = [f"{name}\td{name[1:]}\t1" for name in _QUERIES]
     (given / "qrels.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows]) + "\n")
-    pairs = [json.dumps({"query": text, "pid": f"d{name[1:]}"}) + "\n" for name, text in _QUERIES.items()]
-    (given / "pairs.jsonl").write_text("".join(pairs))
+    pairs = [(text, f"d{name[1:]}") for name, text in _QUERIES.items()]
+    _write_lines(given / "pairs.jsonl", ({"query": text, "pid": positive} for text, positive in pairs))
+    _write_lines(given / "texts.jsonl", ({"query": text, "positive": texts[positive]} for text, positive in pairs))
+
+
+def _write_lines(path: Path, rows: Iterable[Mapping[str, str]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _export(given: Path, at: Path, name: str) -> list[str]:
+    """Return the arguments that export the vectors of a table as JSONL."""
+    options = {"action": "export", "table": given / name, "bundle": given / "bundle", "output": at / f"{name}.jsonl"}
+    return ["vectors", *(text for option, value in options.items() for text in (f"--vectors.{option}", str(value)))]
 
 
 def _settings(name: str, *more: str) -> Callable[[Path, Path], list[str]]:
-    command = {"increment": "index"}.get(name, name)
+    command = {"increment": "index", "import": "vectors"}.get(name, name)
     return lambda given, _: [command, "--config", f"{given}/{name}.yaml", *more]
 
 
@@ -166,7 +203,17 @@ JOBS = (
         "search", lambda given, _: ["search", "s3://lsr/index", *_store(given)], stdin="w1 w3\n",
         whole=tuple(f"cache/artifacts/*/*/{name}" for name in ("bundles", "shards", "versions")),
     ),
+    Job(
+        "pin", lambda _, at: ["pin", f"{at}/index", "--reason", "audit", "--by", "test"], begin=_copy("index"),
+        last="world/index/pins/*",
+    ),
+    Job("tune", _settings("tune"), share=4),
+    Job("click-set", _settings("click-set"), last="world/clicks/_manifest.json"),
+    Job("import", _settings("import")),
+    Job("vectors", lambda given, at: _export(given, at, "wide")),
     Job("encode", _settings("encode"), on_ray=True, results=("world/table/bucket=*",)),
+    Job("score", _settings("score"), on_ray=True, results=("world/scores/*",)),
+    Job("sweep", _settings("sweep"), on_ray=True),
     Job("mine", _settings("mine"), on_ray=True, results=("world/mined/*",)),
     Job("reindex", _settings("reindex"), whole=_SHARDS, on_ray=True, results=("world/index/shards/*",)),
     Job("maintain", _settings("maintain"), begin=_copy("grown/table"), on_ray=True),
