@@ -23,6 +23,7 @@ log = get_log(__name__)
 
 _T = TypeVar("_T")
 _GRACE_S = 0.1  # for a response sent at the deadline to arrive
+_ASKED = 4  # calls to a group that ask what its replicas have opened
 _PROBE_S = 0.5  # seconds between two probes of a group that is down
 
 
@@ -133,6 +134,27 @@ class Groups:
 
         found = await asyncio.gather(*map(is_missing, range(len(self.handles))))
         return tuple(group for group, absent in enumerate(found) if absent)
+
+    async def lagging(self, version: str, within_s: float) -> dict[int, str]:
+        """Return the groups with a replica that has not opened a version, with its problem, or "" if it has none.
+
+        Args:
+            version: its sha256.
+            within_s: seconds for an answer. Replicas that do not answer cannot be waited for, and are left out.
+        """
+
+        async def state(group: int) -> dict[str, Any] | None:
+            try:
+                answer: dict[str, Any] = await asyncio.wait_for(self.handles[group].state.remote(), within_s)
+            except Exception:  # noqa: BLE001 - queries will find that the group is down
+                return None
+            return answer
+
+        # Calls that run at the same time go to different replicas, as far as there are some.
+        asked = [group for group in range(len(self.handles)) for _ in range(_ASKED)]
+        states = zip(asked, await asyncio.gather(*map(state, asked)), strict=True)
+        found = [(group, one["problem"] or "") for group, one in states if one and version not in one["versions"]]
+        return dict(sorted(found))  # of the replicas of a group, one with a problem
 
     def _check_up(self, group: int) -> None:
         if group in self._down:

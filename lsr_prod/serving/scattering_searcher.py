@@ -24,6 +24,8 @@ from lsr_prod.serving.versions import Pin
 
 __all__ = ["ScatteringSearcher"]
 
+_STATE_S = 1.0  # for a replica to say what it has opened
+
 
 class ScatteringSearcher(Searcher):
     """A ``Searcher`` without open shards: it sends queries to the shard groups, with the version to read.
@@ -64,6 +66,24 @@ class ScatteringSearcher(Searcher):
         )
         self._groups = groups
         self._watch(snapshot)
+
+    def refresh(self) -> bool:
+        """Open the current version when the shard groups have opened it: queries do not wait for their downloads.
+
+        Raises:
+            UnavailableError: a replica cannot open it; the open version stays in use.
+            ArtifactError: as ``Searcher.refresh``.
+            QueryError: as ``Searcher.refresh``.
+        """
+        version = self._location.current_publication().version
+        if version != self.publication.version:
+            lagging = self._groups.submit(self._groups.lagging(version, _STATE_S)).result()
+            for group, problem in lagging.items():
+                if problem:
+                    raise UnavailableError(f"shard group {group} has not opened version {version[:12]}: {problem}")
+            if lagging:
+                return False
+        return super().refresh()
 
     def bm25(
         self, text: str, k: int = 10, *, count: bool = False, fields: Sequence[str] = (), **unknown: Never

@@ -15,6 +15,11 @@ from lsr_prod.serving.versions import Versions
 _POOL = ThreadPoolExecutor(8)
 
 
+def _follow(versions: Versions) -> None:
+    """Open the current version, as a replica does every few seconds."""
+    versions.follow()
+
+
 class LocalReplicas:
     """Replicas of a group that take calls in turn; ``before`` may raise, or wait, in place of any of them."""
 
@@ -30,6 +35,7 @@ class LocalReplicas:
         self.replicas = [Versions(index, group, groups, options) for _ in range(count)]
         self.calls = 0
         self.before = before
+        self.follows: Callable[[Versions], str | None] = _follow
         for method in ("match", "collect", "word_frequencies", "rescore", "fields", "explain", "state"):
             setattr(self, method, SimpleNamespace(remote=self._remote(method)))
 
@@ -49,7 +55,8 @@ class LocalReplicas:
                 await waited
             versions = self.replicas[number % len(self.replicas)]
             if method == "state":
-                return {"versions": versions.held}
+                problem = self.follows(versions)
+                return {"versions": versions.held, "problem": problem}
             if method == "match":
                 query, left = (*arguments, None)[:2]
                 arguments = (query if left is None else replace(query, deadline=monotonic() + left),)

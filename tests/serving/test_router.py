@@ -30,8 +30,9 @@ def index(tmp_path, unpatched_ray):
     return tmp_path
 
 
-def router(index, *, poll_seconds=60.0, before=lambda *_: None, timeout_s=10, **settings):
+def router(index, *, poll_seconds=60.0, before=lambda *_: None, timeout_s=10, follows=None, **settings):
     groups = [LocalReplicas(index, group, 2, before) for group in range(2)]
+    groups[1].follows = follows or groups[1].follows
     return Router(
         *groups,
         index=str(index),
@@ -343,17 +344,46 @@ def test_a_router_opens_new_publications(index):
     one = router(index, poll_seconds=0.05)
     before = asyncio.run(one.state())
     make_index(index, {"new": Doc({0: 9})}, vocabulary_size=V)
-
-    async def changed():
-        for _ in range(200):
-            state = await one.state()
-            if state["publication"] == 2:
-                return state
-            await asyncio.sleep(0.05)
-        raise TimeoutError
-
-    after = asyncio.run(changed())
+    after = until(one, lambda state: state["publication"] == 2)
     assert (before["documents"], after["documents"], after["problem"]) == (len(CORPUS), 1, None)
     answer = asyncio.run(one.answer({"vector": {"t0": 1.0}}))
     assert [hit["doc_id"] for hit in answer["results"][0]["hits"]] == ["new"]
     assert answer["results"][0]["version"] == after["version"]
+
+
+def test_a_router_keeps_its_version_while_a_replica_cannot_open_the_next_one(index):
+    full = "DiskFullError: /cache/objects cannot be written (No space left on device); free space"
+    problems = [full]
+
+    def follow(versions):
+        if problems[-1] is None:
+            versions.follow()
+        return problems[-1]
+
+    one = router(index, poll_seconds=0.05, follows=follow)
+    before = asyncio.run(one.answer({"vector": {"t0": 1.0}}))
+    make_index(index, {"new": Doc({0: 9})}, vocabulary_size=V)
+    state = until(one, lambda state: state["problem"] is not None)
+    assert "shard group 1 has not opened version" in state["problem"]
+    assert full in state["problem"]
+    assert state["publication"] == 1
+    problems.append("")  # it only has not looked yet
+    state = until(one, lambda state: state["problem"] is None)
+    assert state["publication"] == 1
+    hits = [answer["results"][0]["hits"] for answer in (before, asyncio.run(one.answer({"vector": {"t0": 1.0}})))]
+    assert hits[0] == hits[1]
+    problems.append(None)
+    until(one, lambda state: state["publication"] == 2)
+    answer = asyncio.run(one.answer({"vector": {"t0": 1.0}}))
+    assert [hit["doc_id"] for hit in answer["results"][0]["hits"]] == ["new"]
+
+
+def until(one, reached):
+    async def poll():
+        for _ in range(400):
+            if reached(state := await one.state()):
+                return state
+            await asyncio.sleep(0.05)
+        raise TimeoutError(state)
+
+    return asyncio.run(poll())
