@@ -2,8 +2,6 @@
 
 import re
 
-__all__ = ["has_signature", "without_credentials"]
-
 _IN_A_URI = re.compile(r"//[^/@\s'\"]*@")
 # Parameters of shared access signatures (Azure) and of signed URLs (S3, Google Cloud Storage).
 _SIGNATURE = re.compile(

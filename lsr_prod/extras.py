@@ -2,8 +2,6 @@
 
 from lsr_prod.errors import MissingExtraError
 
-__all__ = ["missing_extra"]
-
 _EXTRAS = {
     "cpu": {"onnxruntime"},
     "jobs": {"deltalake", "ir_measures", "obstore", "pydantic", "pydantic_settings", "ray", "rich", "yaml"},

@@ -10,8 +10,6 @@ from typing import Any
 
 from lsr_prod.visible import visible
 
-__all__ = ["FactLog", "get_log"]
-
 _LONGEST = 200  # characters of a value in the message; the field has all of it
 
 

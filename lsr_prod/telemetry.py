@@ -9,8 +9,6 @@ import os
 import sys
 from collections.abc import MutableMapping
 
-__all__ = ["turn_off"]
-
 _ORT = "ORT_DISABLE_TELEMETRY"
 _OFF = {
     _ORT: "1",  # ONNX Runtime reads it when it is imported

@@ -10,8 +10,6 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["json_line", "visible"]
-
 _JOINERS = "\u200c\u200d"  # non-joiner and joiner: letters of Persian and Indic words, parts of emoji
 _FIRST_JOINED = "\u0590"  # scripts before it are never joined
 # Arabic, Syriac and Kaithi signs of the category "format" that are drawn.

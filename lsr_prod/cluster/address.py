@@ -8,8 +8,6 @@ from lsr_prod.cluster.token import read_token
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError
 
-__all__ = ["check_address"]
-
 _HOST_PORT = re.compile(r"^(ray://)?([^:/\[\]]+|\[[^\]/]+\]):(\d+)$")
 _SECONDS = 30.0
 # The cheapest call of the control store, and of the server for Ray clients.

@@ -4,8 +4,6 @@ import ray
 from ray._private.state import state
 from ray.util.client import ray as client
 
-__all__ = ["draining_nodes"]
-
 
 def draining_nodes() -> frozenset[str]:
     """Return the ids of nodes that will end soon; none through a Ray client, which cannot ask for them."""

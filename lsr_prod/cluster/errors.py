@@ -11,8 +11,6 @@ from lsr_prod.errors import LsrError, WorkerError
 from lsr_prod.logs import get_log
 from lsr_prod.storage.disk import disk_error
 
-__all__ = ["describe", "our_error", "worker_error", "worker_errors"]
-
 log = get_log(__name__)
 
 _LINE = 400  # characters of the cause in the message; the log has all of it

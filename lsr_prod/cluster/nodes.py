@@ -15,8 +15,6 @@ from lsr_prod.logs import get_log
 from lsr_prod.storage import is_remote
 from lsr_prod.storage.drafts import sentinel
 
-__all__ = ["has_several_nodes", "on_every_node", "require_files", "require_shared_folders", "spread", "summarize_nodes"]
-
 log = get_log(__name__)
 
 Result = TypeVar("Result")

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from lsr_prod.errors import ConfigError
 
-__all__ = ["in_own_folder", "own_folder"]
-
 _VARIABLE = "RAY_TMPDIR"
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 

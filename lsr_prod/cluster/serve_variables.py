@@ -10,8 +10,6 @@ from collections.abc import Mapping, MutableMapping
 
 from lsr_prod.errors import ConfigError
 
-__all__ = ["HAPROXY", "check_serve_variables", "serve_variables", "set_serve_variables"]
-
 HAPROXY = "RAY_SERVE_ENABLE_HA_PROXY"
 _CALLBACK = "RAY_SERVE_CONTROLLER_CALLBACK_IMPORT_PATH"
 _GRPC = "RAY_SERVE_USE_GRPC_BY_DEFAULT"

@@ -14,8 +14,6 @@ from lsr_prod.config import RaySettings
 from lsr_prod.errors import ConfigError, MissingExtraError, WorkerError
 from lsr_prod.logs import get_log
 
-__all__ = ["ray_session"]
-
 log = get_log(__name__)
 
 _STARTS = 3

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-__all__ = ["Splits", "group_by_size", "merge", "split"]
-
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 

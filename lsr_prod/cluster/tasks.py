@@ -7,8 +7,6 @@ import ray
 
 from lsr_prod.cluster.errors import worker_errors
 
-__all__ = ["run_tasks"]
-
 Result = TypeVar("Result")
 
 

@@ -7,8 +7,6 @@ from pathlib import Path
 from lsr_prod.config import RaySettings
 from lsr_prod.errors import ConfigError
 
-__all__ = ["check_temp_folder", "cluster_address"]
-
 _LONGEST = 107  # bytes in the name of a Unix socket on Linux
 _BELOW = "/ray/session_2026-01-31_23-59-59_123456_{pid}/sockets/plasma_store"
 

@@ -13,8 +13,6 @@ from lsr_prod.logs import get_log
 from lsr_prod.storage.disk import disk_error
 from lsr_prod.storage.local import home_folder
 
-__all__ = ["prepare_token", "read_token", "resolve_mode"]
-
 log = get_log(__name__)
 _BYTES = 32
 _MODES = ("token", "disabled")

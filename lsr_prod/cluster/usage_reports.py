@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["without_reporter"]
-
 
 @contextmanager
 def without_reporter() -> Iterator[None]:

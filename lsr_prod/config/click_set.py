@@ -7,8 +7,6 @@ from pydantic import Field, ValidationInfo, field_validator
 from lsr_prod.config.location import Location, SourceLocation
 from lsr_prod.config.section import Section
 
-__all__ = ["ClickColumns", "ClickSetSettings", "ClickTestSettings", "ClickValidationSettings"]
-
 
 class ClickColumns(Section):
     """Columns of a click log."""

@@ -8,9 +8,6 @@ from pydantic import Field, ValidationInfo, field_validator
 from lsr_prod.config.location import Location, SourceLocation, TableLocation
 from lsr_prod.config.section import Section
 
-__all__ = ["EncodeSettings", "MaintainSettings", "SourceSettings"]
-
-
 _WORD = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 _LABEL = re.compile(rf"(?:[A-Za-z0-9.-]{{1,253}}/)?{_WORD}")
 _CONDITION = re.compile(rf"!?(?:{_WORD}|in\({_WORD}(?:, ?{_WORD})*\))")

@@ -21,8 +21,6 @@ from lsr_prod.config.vectors import VectorsSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage.options import is_credential, normalize_options
 
-__all__ = ["Deployment", "RaySettings", "StorageSettings"]
-
 
 class RaySettings(Section):
     """Ray cluster that runs the jobs."""

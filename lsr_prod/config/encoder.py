@@ -6,8 +6,6 @@ from pydantic import Field, model_validator
 
 from lsr_prod.config.section import Section
 
-__all__ = ["AdaptEncoderSettings"]
-
 
 class AdaptEncoderSettings(Section):
     """Fields of the encoder card to change; other fields keep their values."""

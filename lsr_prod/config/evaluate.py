@@ -8,18 +8,6 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from lsr_prod.config.location import Location
 from lsr_prod.config.section import Section
 
-__all__ = [
-    "SYSTEMS",
-    "Bm25System",
-    "Correction",
-    "EvaluateSettings",
-    "HybridSystem",
-    "RunSystem",
-    "SparseSystem",
-    "SystemSettings",
-    "TwoStepSystem",
-]
-
 Correction = Literal["holm", "bonferroni", "none"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}")

@@ -8,8 +8,6 @@ from lsr_prod.config.location import Location
 from lsr_prod.config.section import Section
 from lsr_prod.errors import ConfigError
 
-__all__ = ["GatesSettings"]
-
 
 class GatesSettings(Section):
     """Limits of the gates before a publication; a gate without a limit is off."""

@@ -9,8 +9,6 @@ from lsr_prod.config.section import Section
 from lsr_prod.formats.attributes import AttributeType
 from lsr_prod.storage.location import is_remote
 
-__all__ = ["AttributeType", "DocumentOrder", "IndexSettings"]
-
 DocumentOrder = Literal["content", "id"]
 
 

@@ -9,16 +9,6 @@ from lsr_prod.config.optimization import OptimizerSettings, ScaleSettings, Watch
 from lsr_prod.config.section import Section
 from lsr_prod.config.training_data import TrainingDataSettings
 
-__all__ = [
-    "AdaptCausalSettings",
-    "AdaptMlmSettings",
-    "DistilHeadSettings",
-    "LanguageSettings",
-    "PretrainEmlmSettings",
-    "TextBatchSettings",
-    "TextValidationSettings",
-]
-
 
 class TextBatchSettings(Section):
     """Batch of one step. All numbers are of the global batch, for any number of workers."""

@@ -25,8 +25,6 @@ from lsr_prod.config.yaml_file import read_yaml
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError
 
-__all__ = ["load_deployment", "settings_parser"]
-
 _KINDS = {**STAGES, **SYSTEMS}
 
 

@@ -8,8 +8,6 @@ from pydantic import AfterValidator
 
 from lsr_prod.storage.location import location_problem, path_problem, table_problem
 
-__all__ = ["LocalPath", "Location", "SourceLocation", "TableLocation"]
-
 
 def _checked(value: str, *, problem_of: Callable[[str], str | None]) -> str:
     if (problem := problem_of(value)) is not None:

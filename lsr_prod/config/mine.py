@@ -9,8 +9,6 @@ from lsr_prod.config.score import TeacherModelSettings
 from lsr_prod.config.section import Section
 from lsr_prod.config.training_data import TrainingDataSettings
 
-__all__ = ["MineSettings", "TeacherScoresSettings"]
-
 
 class TeacherScoresSettings(Section):
     """Scores of a stronger ranker, used to detect false negatives: read from files, or given by a model."""

@@ -6,17 +6,6 @@ from pydantic import Field, field_validator, model_validator
 
 from lsr_prod.config.section import Section
 
-__all__ = [
-    "LossSettings",
-    "ObjectiveSettings",
-    "OverlapSettings",
-    "PruningSettings",
-    "QueueSettings",
-    "RegularizerSettings",
-    "SparsitySettings",
-]
-
-
 _RAMP_SHARE = 0.33
 
 

@@ -9,9 +9,6 @@ from lsr_prod.config.location import LocalPath
 from lsr_prod.config.section import Section
 from lsr_prod.errors import ConfigError
 
-__all__ = ["LoraSettings", "OptimizerSettings", "ScaleSettings", "WatchSettings"]
-
-
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 

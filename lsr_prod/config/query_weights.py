@@ -6,8 +6,6 @@ from pydantic import Field
 
 from lsr_prod.config.section import Section
 
-__all__ = ["QueryWeightsSettings"]
-
 
 class QueryWeightsSettings(Section):
     """Training of the weights of query terms, for models with query_encoder learned."""

@@ -5,8 +5,6 @@ from pydantic import Field
 from lsr_prod.config.location import LocalPath, Location
 from lsr_prod.config.section import Section
 
-__all__ = ["ReportSettings"]
-
 
 class ReportSettings(Section):
     """Report pages that jobs write at their end; needs the extra ``pages``."""

@@ -8,8 +8,6 @@ from lsr_prod.config.location import Location
 from lsr_prod.config.section import Section
 from lsr_prod.config.training_data import TrainingDataSettings
 
-__all__ = ["ScoreSettings", "TeacherModelSettings"]
-
 _ONLY = {  # settings of some kinds of teachers only
     "max_length": ("cross_encoder", "dense"),
     "label": ("cross_encoder",),

@@ -2,8 +2,6 @@
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["Section"]
-
 
 class Section(BaseModel):
     """Validated, immutable settings; an unknown key is an error."""

@@ -7,8 +7,6 @@ from pydantic import Field
 from lsr_prod.config.location import Location
 from lsr_prod.config.section import Section
 
-__all__ = ["ServeSettings"]
-
 
 class ServeSettings(Section):
     """Serving of a published index by Ray Serve."""

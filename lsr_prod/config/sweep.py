@@ -7,8 +7,6 @@ from pydantic import Field, field_validator, model_validator
 from lsr_prod.config.location import Location
 from lsr_prod.config.section import Section
 
-__all__ = ["CollectionSettings", "Cost", "SweepModelSettings", "SweepSettings", "TuneSettings"]
-
 Cost = Literal["flops", "match_p50_ms", "bytes"]
 
 _NAME = "^[A-Za-z0-9][A-Za-z0-9._-]*$"

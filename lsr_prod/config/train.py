@@ -8,23 +8,11 @@ from lsr_prod.config.encoder import AdaptEncoderSettings
 from lsr_prod.config.language import AdaptCausalSettings, AdaptMlmSettings, DistilHeadSettings, PretrainEmlmSettings
 from lsr_prod.config.location import Location
 from lsr_prod.config.objective import ObjectiveSettings
-from lsr_prod.config.optimization import LoraSettings, OptimizerSettings, ScaleSettings, WatchSettings
+from lsr_prod.config.optimization import OptimizerSettings, ScaleSettings, WatchSettings
 from lsr_prod.config.query_weights import QueryWeightsSettings
 from lsr_prod.config.section import Section
 from lsr_prod.config.training_data import BatchSettings, DataSetSettings, TrainingDataSettings
 from lsr_prod.config.vocabulary import VocabularySettings
-
-__all__ = [
-    "STAGES",
-    "FinetuneSettings",
-    "LoraSettings",
-    "OptimizerSettings",
-    "ScaleSettings",
-    "StageSettings",
-    "TrainSettings",
-    "ValidationSettings",
-    "WatchSettings",
-]
 
 
 class ValidationSettings(Section):

@@ -7,8 +7,6 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from lsr_prod.config.location import SourceLocation
 from lsr_prod.config.section import Section
 
-__all__ = ["BatchSettings", "DataSetSettings", "TrainingDataSettings"]
-
 Kind = Literal["pairs", "triples", "negatives", "scores", "texts"]
 
 _COLUMNS: dict[str, tuple[str, ...]] = {

@@ -7,8 +7,6 @@ from pydantic import Field, ValidationInfo, field_validator
 from lsr_prod.config.location import Location, SourceLocation, TableLocation
 from lsr_prod.config.section import Section
 
-__all__ = ["VectorsSettings"]
-
 
 class VectorsSettings(Section):
     """Import of vectors into a sparse table, or export of a sparse table."""

@@ -8,15 +8,6 @@ from lsr_prod.config.location import Location
 from lsr_prod.config.section import Section
 from lsr_prod.config.training_data import TrainingDataSettings
 
-__all__ = [
-    "CalibrateSettings",
-    "DomainTokenizerSettings",
-    "ExpandVocabularySettings",
-    "RescaleHeadSettings",
-    "TransferVocabularySettings",
-    "VocabularySettings",
-]
-
 
 def _only_texts(data: TrainingDataSettings | None) -> TrainingDataSettings | None:
     if data is not None and data.kind != "texts":

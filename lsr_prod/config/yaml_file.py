@@ -7,8 +7,6 @@ import yaml
 
 from lsr_prod.errors import ConfigError
 
-__all__ = ["read_yaml"]
-
 _LARGEST = 1_000_000  # bytes; a deployment has some thousands
 _MOST_VALUES = 100_000  # with those of aliases
 

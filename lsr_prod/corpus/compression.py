@@ -10,8 +10,6 @@ import pyarrow as pa
 
 from lsr_prod.corpus.lines import Readable
 
-__all__ = ["Decompressor", "decompressed"]
-
 _PULL = 1 << 14  # a damaged file is decoded up to the beginning of such a piece, or further
 _LARGEST_READ = 1 << 16  # Arrow returns the whole block or raises: small reads keep more good rows
 _GZIP = 31  # window bits of zlib: a gzip header and its checksum

@@ -16,8 +16,6 @@ from lsr_prod.corpus.slices import COMPRESSIONS, WHOLE, Slice
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.errors import ConfigError
 
-__all__ = ["cut_files", "read_footer"]
-
 _THREADS = 32  # footers read at once: each waits for its store, and none needs much of a core
 _BLOCK = 1 << 16
 _AHEAD = 4096  # files whose slices are held at once

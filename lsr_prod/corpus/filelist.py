@@ -14,21 +14,6 @@ import pyarrow.compute as pc
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.formats.digest import canonical_json
 
-__all__ = [
-    "KEPT",
-    "READ",
-    "REMOVED",
-    "file_keys",
-    "file_of",
-    "files_digest",
-    "iterate_files",
-    "list_files",
-    "mark",
-    "relocate",
-    "with_location_facts",
-    "without_location_facts",
-]
-
 READ, KEPT, REMOVED = 0, 1, 2
 """State of a file in a plan: read it; keep the rows of an earlier plan; delete its rows."""
 

@@ -13,8 +13,6 @@ from pathlib import Path
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Entry, Store, is_remote
 
-__all__ = ["expand_glob", "is_glob", "is_marker", "require_no_dead_link", "source_entries"]
-
 _DELTA_LOG = "_delta_log"
 
 

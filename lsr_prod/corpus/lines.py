@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import Protocol
 
-__all__ = ["Readable", "lines"]
-
 _BLOCK = 1 << 20
 
 

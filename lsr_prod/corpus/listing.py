@@ -9,8 +9,6 @@ from lsr_prod.corpus.formats.registry import find_format
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Entry, Store, is_remote
 
-__all__ = ["find_files"]
-
 
 def find_files(path: str, options: dict[str, str]) -> Iterator[tuple[str, Entry]]:
     """Yield (folder, entry) of every file of a path, folder or glob, sorted by name.

@@ -9,8 +9,6 @@ from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.errors import ConfigError, SourceError
 from lsr_prod.storage import is_remote
 
-__all__ = ["require_source_on_nodes"]
-
 _FOLDERS = 64  # at most one file of each is looked up, besides files all over the source
 _FILES = 16
 

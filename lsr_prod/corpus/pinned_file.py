@@ -20,8 +20,6 @@ from lsr_prod.errors import SourceError, StorageError
 from lsr_prod.storage import ObjectChangedError, Store, is_remote
 from lsr_prod.storage.digest_cache import DigestCache, FileChangedError, FileState
 
-__all__ = ["WatchedFile", "check_pinned", "open_pinned"]
-
 _SHA = re.compile(r"[0-9a-f]{64}")
 
 

@@ -13,8 +13,6 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Entry, is_remote
 from lsr_prod.storage.digest_cache import DigestCache, FileState
 
-__all__ = ["Target", "pin_files"]
-
 Target = tuple[str, Entry, str]
 """Folder, entry and format of a file."""
 

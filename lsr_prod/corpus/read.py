@@ -19,8 +19,6 @@ from lsr_prod.corpus.slices import WHOLE, Slice
 from lsr_prod.corpus.source_file import DamagedFileError
 from lsr_prod.errors import SourceError
 
-__all__ = ["Reader", "read_records", "read_request"]
-
 _BLOCK = 1 << 20
 # Exceptions of the decoders for bytes that they do not understand. Arrow and gzip raise a plain OSError for that too;
 # failures of the disk or the network are recognized by their origin (``WatchedFile``).

@@ -14,22 +14,6 @@ from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.formats.table import cell_of
 
-__all__ = [
-    "DAMAGED_FILE",
-    "DAMAGED_ROW",
-    "RAW_LIMIT",
-    "BadRow",
-    "Document",
-    "RowBatch",
-    "TypedValue",
-    "as_string",
-    "is_visible",
-    "row_schema",
-    "shorten",
-    "show",
-    "validate",
-]
-
 RAW_LIMIT = 4096
 """Bytes of a bad row that are kept; bytes that are not UTF-8 become U+FFFD."""
 

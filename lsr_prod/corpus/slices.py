@@ -7,8 +7,6 @@ from typing import Any
 
 from lsr_prod.corpus.source_file import SourceFile
 
-__all__ = ["COMPRESSIONS", "WHOLE", "Slice"]
-
 COMPRESSIONS = (".gz", ".zst")
 """Endings of a compressed file and of its ``SourceFile.format``."""
 

@@ -6,8 +6,6 @@ from typing import Any
 
 from lsr_prod.formats.digest import canonical_json
 
-__all__ = ["DamagedFileError", "SourceFile"]
-
 
 class DamagedFileError(Exception):
     """The rest of a file does not have the format that was expected.

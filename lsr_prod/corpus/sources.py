@@ -13,8 +13,6 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Entry, is_remote
 
-__all__ = ["resolve_source"]
-
 log = get_log(__name__)
 
 

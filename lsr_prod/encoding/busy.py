@@ -3,8 +3,6 @@
 import math
 from dataclasses import dataclass
 
-__all__ = ["BusyTime"]
-
 
 @dataclass(frozen=True, slots=True)
 class BusyTime:

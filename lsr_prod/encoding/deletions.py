@@ -12,8 +12,6 @@ from lsr_prod.storage import Store
 from lsr_prod.tables import TableFile
 from lsr_prod.tables.deletion_vector import Rows, check_vectors, deleted_rows, save_vectors
 
-__all__ = ["merge_deletions", "write_deletions"]
-
 
 def write_deletions(table: Store, files: Iterable[TableFile], going: pa.Table) -> tuple[Deletion, ...]:
     """Write the deletion vectors of parts, each with the rows that are deleted already and those of a cell.

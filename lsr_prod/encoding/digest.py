@@ -11,8 +11,6 @@ from lsr_prod.tables.file_table import to_files
 from lsr_prod.tables.part_digest import part_digest
 from lsr_prod.tables.row_digest import combine_digests, digest_in_name
 
-__all__ = ["table_digest_on_ray"]
-
 _FILES_PER_TASK = 64
 
 

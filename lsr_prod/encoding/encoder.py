@@ -7,8 +7,6 @@ from typing import Any, Protocol
 
 from lsr_prod.formats.sparse import SparseBatch
 
-__all__ = ["EncoderFactory", "TextEncoder"]
-
 
 class TextEncoder(Protocol):
     """Encoder of documents; its lengths, terms and batches were fixed when it was opened."""

@@ -41,8 +41,6 @@ from lsr_prod.tables.quarantine import create_quarantine
 if TYPE_CHECKING:
     from lsr_prod.encoding.actors.places import PoolSize
 
-__all__ = ["check_encode", "encode_corpus"]
-
 log = get_log(__name__)
 
 _FEW_CALLS = 2  # of 64 parts each: this process reads them before a local Ray has started

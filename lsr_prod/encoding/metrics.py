@@ -4,8 +4,6 @@ from ray.util.metrics import Counter, Gauge, Histogram
 
 from lsr_prod.encoding.results import BlockResult
 
-__all__ = ["EncodeMetrics", "WaveMetrics"]
-
 
 class EncodeMetrics:
     """Metrics of an encoder actor; Prometheus computes rates."""

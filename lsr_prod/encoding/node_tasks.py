@@ -16,8 +16,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from lsr_prod.cluster.errors import worker_errors
 from lsr_prod.errors import EncoderLostError, WorkerError
 
-__all__ = ["NodeTasks"]
-
 _LOOK_S = 0.05  # between two looks at the encoders, while none has room
 _TRIES = 4
 

@@ -11,8 +11,6 @@ from lsr_prod.formats.bundle import Bundle
 from lsr_prod.storage import is_remote
 from lsr_prod.tables import open_table
 
-__all__ = ["require_on_nodes"]
-
 
 def require_on_nodes(work: Work) -> None:
     """Refuse a local source, bundle or table that some node does not see.

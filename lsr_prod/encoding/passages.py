@@ -20,15 +20,6 @@ from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder, Counters
 
-__all__ = [
-    "DocumentEncoder",
-    "PassageSplitter",
-    "check_lengths",
-    "document_factory",
-    "merge_passages",
-    "open_document_encoder",
-]
-
 _CHARACTERS = 2_000_000  # text whose tokens are in memory at once
 
 

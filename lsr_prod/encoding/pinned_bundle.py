@@ -13,8 +13,6 @@ from lsr_prod.formats.bundle import BUNDLE_FILE
 from lsr_prod.storage import is_remote
 from lsr_prod.storage.folders import absolute, open_bundle
 
-__all__ = ["PinnedBundle"]
-
 
 @dataclass(frozen=True, slots=True)
 class PinnedBundle:

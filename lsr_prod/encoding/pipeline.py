@@ -21,8 +21,6 @@ from lsr_prod.encoding.waves import OpenWave, WaveOpener
 from lsr_prod.errors import EncoderLostError, LsrError, StaleWaveError
 from lsr_prod.logs import get_log
 
-__all__ = ["Pipeline"]
-
 log = get_log(__name__)
 
 _OPEN_WAVES = 2  # with rows in the object store: one is encoded, one is read

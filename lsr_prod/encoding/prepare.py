@@ -30,8 +30,6 @@ from lsr_prod.storage.folders import absolute, open_bundle
 from lsr_prod.tables import Table, open_table
 from lsr_prod.tables.quarantine import PARTITION
 
-__all__ = ["Work", "open_encoder", "prepare"]
-
 
 @dataclass(frozen=True, slots=True)
 class Work:

@@ -15,8 +15,6 @@ from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE
 from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.tables.impact_scale import ImpactScale, impact_scale
 
-__all__ = ["probe_scale", "spread_slices"]
-
 _PLACES = 16  # at first, each costs one opened file and its first block
 
 

@@ -20,8 +20,6 @@ from lsr_prod.encoding.rates import Rates, Sample
 from lsr_prod.encoding.results import BlockResult
 from lsr_prod.logs import get_log
 
-__all__ = ["Progress"]
-
 log = get_log(__name__)
 
 _LINE_S = 30.0  # between two log lines

@@ -3,8 +3,6 @@
 from collections import deque
 from dataclasses import dataclass
 
-__all__ = ["Rates", "Sample"]
-
 _KEPT_S = 300.0
 
 

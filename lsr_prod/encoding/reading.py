@@ -28,8 +28,6 @@ from lsr_prod.encoding.node_tasks import NodeTasks
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.logs import get_log
 
-__all__ = ["BlockRows", "WaveReader", "blocks_of_cells"]
-
 log = get_log(__name__)
 
 # Rows of one read task for one wave, in source bytes. Ray would keep objects of less than 100 KB on the driver.

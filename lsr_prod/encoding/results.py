@@ -11,8 +11,6 @@ from lsr_prod.storage.counts import StoreCounts
 from lsr_prod.tables import Part
 from lsr_prod.tables.deletion_vector import DeletionVector
 
-__all__ = ["BlockResult", "CellOutput", "CellResult", "Deletion", "WaveCosts", "WaveResult"]
-
 
 @dataclass(frozen=True, slots=True)
 class CellOutput:

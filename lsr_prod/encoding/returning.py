@@ -19,8 +19,6 @@ from lsr_prod.tables import Table, TableFile, open_table
 from lsr_prod.tables.live_rows import live_batches
 from lsr_prod.tables.quarantine import DUPLICATE, read_part
 
-__all__ = ["Run", "find_returning_files", "run_here"]
-
 Result = TypeVar("Result")
 Run = Callable[[Callable[..., Any], Any, Sequence[tuple[Any, ...]]], Iterable[Any]]
 """Calls a function with a shared argument and with each tuple of further arguments, and returns the results."""

@@ -25,17 +25,6 @@ from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.storage.threads import in_threads
 
-__all__ = [
-    "RUNS_FOLDER",
-    "WAVES_FOLDER",
-    "RunRecord",
-    "WaveRecord",
-    "WaveRecorder",
-    "read_runs",
-    "read_waves",
-    "save_run",
-]
-
 log = get_log(__name__)
 
 WAVES_FOLDER = f"{PROTOCOL_FOLDER}/waves"

@@ -29,8 +29,6 @@ from lsr_prod.tables.file_table import total_live_rows
 from lsr_prod.tables.impact_scale import ImpactScale
 from lsr_prod.tables.rows import part_schema
 
-__all__ = ["SCALE_PROPERTY", "settle_scale", "with_scale"]
-
 log = get_log(__name__)
 
 SCALE_PROPERTY = "lsr_prod.scale_plan"

@@ -19,8 +19,6 @@ from lsr_prod.tables import Table
 from lsr_prod.tables.file_table import total, total_live_rows
 from lsr_prod.tables.quarantine import quarantined_by_reason
 
-__all__ = ["TOTALS_FOLDER", "EncodeSummary", "Totals", "document_count", "table_bytes"]
-
 TOTALS_FOLDER = f"{PROTOCOL_FOLDER}/totals"
 
 

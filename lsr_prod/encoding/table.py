@@ -12,17 +12,6 @@ from lsr_prod.tables.file_table import bucket_numbers, partition_column, to_file
 from lsr_prod.tables.part_digest import part_digest
 from lsr_prod.tables.row_digest import combine_digests
 
-__all__ = [
-    "PLAN_PROPERTY",
-    "PROTOCOL_FOLDER",
-    "check_first_plan",
-    "check_table",
-    "committed_files",
-    "create_sparse_table",
-    "files_of_bucket",
-    "table_digest",
-]
-
 PROTOCOL_FOLDER = "_lsr_prod"
 """Folder inside the table's folder with its plans, epochs and markers."""
 

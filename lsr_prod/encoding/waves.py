@@ -24,8 +24,6 @@ from lsr_prod.inference import Counters
 from lsr_prod.storage.counts import StoreCounts
 from lsr_prod.tables import open_table
 
-__all__ = ["OpenWave", "WaveOpener"]
-
 _BLOCKS_PER_ACTOR = 4  # a few are enough to keep all actors busy
 _BLOCK_BYTES = 64_000_000  # source bytes of a block, about: an actor has two of them
 

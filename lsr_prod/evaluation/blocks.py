@@ -12,8 +12,6 @@ from lsr_prod.search.query.sparse_query import SparseQuery
 from lsr_prod.search.shard.shard_query import ShardQuery
 from lsr_prod.search.snapshot import Snapshot
 
-__all__ = ["BlockCounts", "block_bounds", "count_blocks"]
-
 _K = 10  # hits of the searches
 _ROUNDING = 1e-5  # relative error of float32 sums
 

@@ -11,8 +11,6 @@ import ir_measures
 from lsr_prod.errors import SourceError
 from lsr_prod.interchange.text_lines import numbered_lines
 
-__all__ = ["JudgedQueries", "read_judged", "read_qrels", "read_queries"]
-
 _QUERY_HEADERS = {"id", "_id", "qid", "query-id", "query_id", "query id"}
 _TEXT_HEADERS = {"text", "query", "title"}
 

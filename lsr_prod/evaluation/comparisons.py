@@ -13,8 +13,6 @@ from lsr_prod.evaluation.significance import (
     paired_t,
 )
 
-__all__ = ["Comparison", "SignificanceOptions", "compare_with_baseline", "mean_intervals"]
-
 ByQuery = Mapping[str, npt.NDArray[np.float64]]
 _EQUAL = 1e-12  # differences of a query below it are a tie
 

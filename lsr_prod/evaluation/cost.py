@@ -16,9 +16,6 @@ from lsr_prod.evaluation.matched import THRESHOLDS, count_matches
 from lsr_prod.search.query.sparse_query import SparseQuery
 from lsr_prod.search.snapshot import Snapshot
 
-__all__ = ["Efficiency", "MatchedDocuments", "QueryCosts", "measure_cost"]
-
-
 _DOCUMENTS = 1_000_000  # documents that are read for counts by threshold; larger indexes get estimates
 
 

@@ -13,17 +13,6 @@ from lsr_prod.formats.index import IndexVersion
 from lsr_prod.formats.shard import array_name
 from lsr_prod.search.snapshot import Snapshot
 
-__all__ = [
-    "PostingsCurve",
-    "TermCounts",
-    "bytes_by_part",
-    "document_term_counts",
-    "flops",
-    "multiplications",
-    "percentile",
-    "postings_curve",
-]
-
 _ROWS = 1 << 20  # documents whose lengths are read at once
 _POINTS = 200  # of the curve
 

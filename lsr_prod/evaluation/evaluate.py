@@ -25,8 +25,6 @@ from lsr_prod.search import Searcher
 from lsr_prod.storage import is_remote, require_exists
 from lsr_prod.storage.folders import file_exists, store_file
 
-__all__ = ["OUTPUT_FILE", "Evaluation", "SystemReport", "brief", "check_evaluation", "evaluate_index"]
-
 log = get_log(__name__)
 
 OUTPUT_FILE = "evaluation.json"

@@ -16,8 +16,6 @@ from lsr_prod.search.query.sparse_query import SparseQuery, required_terms
 from lsr_prod.search.shard.shard_reader import ShardReader
 from lsr_prod.search.snapshot import Snapshot
 
-__all__ = ["THRESHOLDS", "WEIGHT_TOLERANCE", "Threshold", "count_matches"]
-
 WEIGHT_TOLERANCE = 1e-5  # of shares of a query's weight, whose float32 sums are rounded
 _DOCUMENTS = 8192  # documents per product
 _QUERIES = 200  # queries per product

@@ -11,8 +11,6 @@ import numpy.typing as npt
 from lsr_prod.errors import ConfigError, SourceError
 from lsr_prod.interchange.runs import Ranking
 
-__all__ = ["measure_by_query", "parse_measures"]
-
 _REMEDY = "use names of ir_measures, e.g. nDCG@10"
 # Numbers as ids: the program of ERR reads no others.
 _EXAMPLE = ([ir_measures.Qrel("1", "1", 1), ir_measures.Qrel("1", "2", 0)], [ir_measures.ScoredDoc("1", "2", 1.0)])

@@ -9,8 +9,6 @@ import yaml
 from lsr_prod.config import Deployment
 from lsr_prod.storage.folders import store_file
 
-__all__ = ["Patch", "evaluate_patch", "limit_patch", "search_options", "write_patch"]
-
 Patch = Mapping[str, Mapping[str, Any]]
 """Section -> field -> value."""
 

@@ -10,16 +10,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtr
 
-__all__ = [
-    "CORRECTIONS",
-    "bonferroni",
-    "bootstrap_intervals",
-    "bootstrap_means",
-    "holm",
-    "paired_randomization",
-    "paired_t",
-]
-
 Floats = npt.NDArray[np.float64]
 
 _CELLS = 4_000_000  # random numbers at once

@@ -23,8 +23,6 @@ from lsr_prod.search import Hybrid, Options, Searcher, SearchResult
 from lsr_prod.search.query.request import CountOptions, Request
 from lsr_prod.search.query.sparse_query import SparseQuery
 
-__all__ = ["Answer", "EncodedQuery", "System", "check_systems", "chosen_systems", "open_system"]
-
 
 @dataclass(frozen=True, slots=True)
 class EncodedQuery:

@@ -20,8 +20,6 @@ from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.logs import get_log
 from lsr_prod.storage.folders import file_exists, open_text
 
-__all__ = ["Collection", "Validation", "Validator", "read_collection"]
-
 log = get_log(__name__)
 
 _CHUNK = 2048  # texts per encode call

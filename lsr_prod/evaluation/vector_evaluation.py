@@ -18,8 +18,6 @@ from lsr_prod.search.hybrid import WeighedWords
 from lsr_prod.search.query.request import Hybrid
 from lsr_prod.storage.disk import scratch_folder
 
-__all__ = ["Encoded", "Level", "LevelReport", "evaluate", "measure_levels"]
-
 _DEPTH = 1000  # hits per query for measures without cutoff
 
 

@@ -11,8 +11,6 @@ from lsr_prod.search.query.sparse_query import MAX_K, SparseQuery
 from lsr_prod.search.shard.shard_query import ShardQuery
 from lsr_prod.search.snapshot import Snapshot
 
-__all__ = ["search_above_weight"]
-
 
 def search_above_weight(snapshot: Snapshot, query: SparseQuery, share: float, k: int) -> Ranking:
     """Return the best documents whose shared terms have at least a share of the query's weight.

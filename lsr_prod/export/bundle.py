@@ -29,8 +29,6 @@ from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.drafts import write_file
 from lsr_prod.storage.folders import folder_exists, open_bundle, open_source
 
-__all__ = ["export_bundle"]
-
 log = get_log(__name__)
 
 

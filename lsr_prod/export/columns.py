@@ -21,8 +21,6 @@ from lsr_prod.formats.digest import digest_json
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import head_input, hidden_states
 
-__all__ = ["check_lost", "find_columns"]
-
 _ROUNDING = 1e-3  # rounding error of float32 in a bound that holds for real numbers
 
 

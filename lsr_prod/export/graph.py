@@ -17,8 +17,6 @@ from lsr_prod.export.head import MAXIMA, fold_weights, rewrite_head
 from lsr_prod.model import SparseEncoder, pooling
 from lsr_prod.model.backbone import output_layer
 
-__all__ = ["INPUTS", "export_graph", "halve_graph", "quantize_graph", "save_graph"]
-
 # Token types are not an input: they are zeros for a single text, which is the default of every architecture.
 INPUTS = ("input_ids", "attention_mask")
 OUTPUTS = ("terms", "weights")

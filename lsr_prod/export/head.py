@@ -14,8 +14,6 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-__all__ = ["MAXIMA", "VocabularyHead", "find_head", "fold_weights", "rewrite_head"]
-
 BLOCK = 1008
 """Columns of a block: 2 MB of logits for a batch of 512 tokens. Not a power of two: the maximum reads a column, whose
 values would be 4,096 bytes apart, in the same set of the L1 cache, and took 4 times as long (docs/log.md)."""

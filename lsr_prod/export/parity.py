@@ -21,8 +21,6 @@ from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage.folders import file_exists, open_text
 
-__all__ = ["Parity", "check_parity", "measure_parity", "read_parity_texts", "read_texts"]
-
 log = get_log(__name__)
 
 MOST_TEXTS = 512

@@ -1,7 +1,5 @@
 """Built-in sample of the parity check: short and long texts, several scripts, and texts that break tokenizers."""
 
-__all__ = ["SENTENCES"]
-
 _TOPICS = (
     "Learned sparse retrieval scores documents by the terms they share with a query.",
     "A query and a document match when enough of their expanded terms overlap.",

@@ -9,16 +9,6 @@ import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError
 
-__all__ = [
-    "ATTRIBUTE_TYPES",
-    "MAX_STRING_BYTES",
-    "AttributeType",
-    "AttributeValue",
-    "attribute_column",
-    "attribute_types",
-    "parse_value",
-]
-
 AttributeType = Literal["string", "int64", "float64", "bool", "timestamp"]
 AttributeValue = str | int | float | bool | dt.datetime
 

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["IMPACT_STEP", "K1", "B", "inverse_frequencies", "word_impacts"]
-
 K1 = 1.2
 B = 0.75
 IMPACT_STEP = (K1 + 1) / 255

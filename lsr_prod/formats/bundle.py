@@ -21,8 +21,6 @@ from lsr_prod.errors import DigestMismatchError, FormatVersionError
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import FileDigest, digest_folder, digest_json, read_record, record_bytes, verify_files
 
-__all__ = ["BUNDLE_FILE", "Bundle", "Cut", "Precision", "QueryGraph", "read_vocabulary"]
-
 BUNDLE_FILE = "bundle.json"
 BUNDLE_FORMAT = 1
 GRAPH_FILE = "model.onnx"

@@ -10,8 +10,6 @@ from typing import Any, Literal
 from lsr_prod.errors import ArtifactError, ConfigError, FormatVersionError
 from lsr_prod.formats.digest import read_record, record_bytes
 
-__all__ = ["CARD_FILE", "QUERY_FOLDER", "Attention", "EncoderCard", "Kind"]
-
 CARD_FILE = "encoder_card.json"
 QUERY_FOLDER = "query"
 """Folder of a separate query encoder in a model directory or a bundle, with a card of its own."""

@@ -10,19 +10,6 @@ from typing import Any, TypeVar
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError
 
-__all__ = [
-    "FileDigest",
-    "canonical_json",
-    "digest_files",
-    "digest_folder",
-    "digest_json",
-    "digest_path",
-    "read_file",
-    "read_record",
-    "record_bytes",
-    "verify_files",
-]
-
 T = TypeVar("T")
 
 _CHUNK = 1 << 20

@@ -23,8 +23,6 @@ import numpy.typing as npt
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.bm25 import inverse_frequencies
 
-__all__ = ["TermCounts"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TermCounts:

@@ -26,8 +26,6 @@ from lsr_prod.errors import ArtifactError, FormatVersionError
 from lsr_prod.formats.attributes import ATTRIBUTE_TYPES, AttributeType
 from lsr_prod.formats.digest import FileDigest, digest_json
 
-__all__ = ["INDEX_FORMAT", "SHARD_FILE", "IndexVersion", "ShardManifest", "ShardRole", "Tombstones"]
-
 INDEX_FORMAT = 3
 """Format 2 has a CRC-32 of every page, which whoever can write to an index can keep while he changes the page."""
 SHARD_FILE = "shard.json"

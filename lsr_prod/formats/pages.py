@@ -19,8 +19,6 @@ import pyarrow as pa
 from lsr_prod.errors import ArtifactError, DigestMismatchError
 from lsr_prod.formats.digest import FileDigest, read_file
 
-__all__ = ["PAGE", "PAGE_DIGESTS_FILE", "MappedFiles", "PageDigests", "VerifiedFile", "page_digests"]
-
 PAGE_DIGESTS_FILE = "page_digests.bin"
 PAGE = 1 << 14
 _DIGEST = sha256().digest_size

@@ -6,8 +6,6 @@ from typing import Any
 from lsr_prod.errors import DigestMismatchError
 from lsr_prod.formats.digest import digest_json
 
-__all__ = ["PublicationPin"]
-
 
 @dataclass(frozen=True, slots=True)
 class PublicationPin:

@@ -9,8 +9,6 @@ from typing import Any
 from lsr_prod.errors import DigestMismatchError, FormatVersionError
 from lsr_prod.formats.digest import digest_json
 
-__all__ = ["PUBLICATION_FORMAT", "Forced", "Publication", "Signature", "publication_name"]
-
 PUBLICATION_FORMAT = 3
 """Format 1 has no ``by``, ``forced`` and ``report``; format 2 no ``previous`` and ``signature``."""
 

@@ -13,8 +13,6 @@ import numpy.typing as npt
 
 from lsr_prod.errors import ArtifactError
 
-__all__ = ["QUERY_WEIGHTS_FILE", "weights_from_bytes", "weights_to_bytes"]
-
 QUERY_WEIGHTS_FILE = "query_weights.npy"
 
 

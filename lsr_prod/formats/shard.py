@@ -45,28 +45,6 @@ import numpy.typing as npt
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.pages import MappedFiles
 
-__all__ = [
-    "BATCH_ROWS",
-    "BITMAP_ABOVE",
-    "DOCUMENTS_FILE",
-    "FORWARD_ARRAYS",
-    "IMPACTS_FOLDER",
-    "MATCHING_ARRAYS",
-    "NO_RUN",
-    "ORDINAL_FIELD",
-    "TANTIVY_FOLDER",
-    "TERMS_FIELD",
-    "TEXT_FIELD",
-    "TEXT_TERMS_FILE",
-    "WORD_ARRAYS",
-    "ImpactArrays",
-    "WordArrays",
-    "array_name",
-    "is_mapped",
-    "local_dtype",
-    "term_dtype",
-]
-
 IMPACTS_FOLDER = "impacts"
 TANTIVY_FOLDER = "tantivy"
 DOCUMENTS_FILE = "docs.arrow"

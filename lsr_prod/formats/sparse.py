@@ -6,8 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["SparseBatch"]
-
 
 @dataclass(frozen=True, slots=True)
 class SparseBatch:

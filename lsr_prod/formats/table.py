@@ -15,17 +15,6 @@ import pyarrow as pa
 
 from lsr_prod.errors import FormatVersionError
 
-__all__ = [
-    "CORE_COLUMNS",
-    "TableProperties",
-    "bucket_of",
-    "cell_of",
-    "content_hash",
-    "content_keys",
-    "quantize",
-    "sparse_schema",
-]
-
 TABLE_FORMAT = 3
 CORE_COLUMNS = ("doc_id", "bucket", "terms", "impacts", "content_hash", "content_key", "source_file")
 _PROPERTY_PREFIX = "lsr_prod."

@@ -7,8 +7,6 @@ import pyarrow as pa
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.attributes import ATTRIBUTE_TYPES, AttributeType, AttributeValue, parse_value
 
-__all__ = ["check_attributes", "parse_attributes"]
-
 
 def check_attributes(attributes: Mapping[str, AttributeType], stored_fields: Sequence[str]) -> None:
     """Check that the sparse table stores every field of ``index.attributes``.

@@ -15,8 +15,6 @@ from lsr_prod.indexing.impacts.texts import joined_texts
 from lsr_prod.indexing.impacts.vectors import Vectors
 from lsr_prod.indexing.segments import SegmentWriter
 
-__all__ = ["BooleanWriter", "segment_documents"]
-
 _SEGMENT_BYTES = 64 << 20  # memory of Tantivy for an average segment
 _DOCUMENTS = (64, 1 << 20)  # smallest and largest number of documents of a segment before merges
 _ADD: dict[AttributeType, Any] = {

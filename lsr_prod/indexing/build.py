@@ -20,8 +20,6 @@ from lsr_prod.storage.folders import absolute
 from lsr_prod.storage.index_shards import add_bundle
 from lsr_prod.storage.index_upload import adopt_current, upload_current
 
-__all__ = ["build_index"]
-
 log = get_log(__name__)
 
 

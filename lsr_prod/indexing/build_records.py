@@ -18,8 +18,6 @@ from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.storage.threads import in_threads
 
-__all__ = ["BUILDS_FOLDER", "BuildRecord", "delete_old_builds", "read_builds", "save_build"]
-
 log = get_log(__name__)
 
 BUILDS_FOLDER = "builds"

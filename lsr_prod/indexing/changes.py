@@ -22,8 +22,6 @@ from lsr_prod.tables.deletion_vector import deleted_rows, file_of
 from lsr_prod.tables.file_table import to_files
 from lsr_prod.tables.schema import large_strings
 
-__all__ = ["PartChange", "RowChange", "changed_parts", "changed_rows", "find_rows", "row_schema"]
-
 _MOVED = 1 / 8  # share of the rows of a part
 _NO_ROWS = np.empty(0, np.uint32)
 

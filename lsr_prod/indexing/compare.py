@@ -8,8 +8,6 @@ from lsr_prod.indexing.plan import IndexPlan, digest_parts
 from lsr_prod.indexing.workers import Workers
 from lsr_prod.tables import Table, open_table
 
-__all__ = ["TableChanges", "compare_table", "reason_to_rebuild"]
-
 
 @dataclass(frozen=True, slots=True)
 class TableChanges:

@@ -22,18 +22,6 @@ from lsr_prod.storage import Store
 from lsr_prod.tables import TableFile
 from lsr_prod.tables.file_table import files_of_buckets, to_files
 
-__all__ = [
-    "RowsDigest",
-    "Selection",
-    "active_ids",
-    "build_delta",
-    "choose_merged",
-    "digest_rows",
-    "digest_selection",
-    "plan_delta",
-    "select_documents",
-]
-
 
 def choose_merged(shards: Sequence[ShardManifest], upserts: int, limit: int) -> tuple[int, ...]:
     """Return the places of the delta shards that are merged into the new one; none if there are at most ``limit``.

@@ -25,8 +25,6 @@ from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.index_versions import check_files
 from lsr_prod.tables.file_table import total
 
-__all__ = ["DerivedVersion", "Mode", "derive_version"]
-
 log = get_log(__name__)
 
 Mode = Literal["full", "delta", "merge", "unchanged"]

@@ -25,8 +25,6 @@ from lsr_prod.storage.drafts import remove
 from lsr_prod.storage.pins import delete_publication, read_pins
 from lsr_prod.storage.version_locks import delete_unless_read
 
-__all__ = ["collect_garbage"]
-
 log = get_log(__name__)
 
 _NUMBER = re.compile(r"^\d{6,}\.json$")

@@ -16,8 +16,6 @@ from lsr_prod.formats.publication import Forced
 from lsr_prod.indexing.tombstones import load_takedowns, load_tombstones
 from lsr_prod.storage import Store, as_store, index_versions, is_remote
 
-__all__ = ["Approval", "Candidate", "Inspect", "check_candidate"]
-
 
 @dataclass(frozen=True, slots=True)
 class Candidate:

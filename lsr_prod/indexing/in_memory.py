@@ -35,8 +35,6 @@ from lsr_prod.search.shard.shard_reader import ShardReader
 from lsr_prod.tables.impact_scale import impact_scale
 from lsr_prod.terms.analysis import distinct_words
 
-__all__ = ["InMemoryIndex", "InMemoryResult", "build_in_memory"]
-
 _BITS = 8
 _BLOCK = 256  # documents
 _WORDS = "words"  # folder of temporary files

@@ -24,8 +24,6 @@ from lsr_prod.storage.draft_names import is_draft
 from lsr_prod.storage.pins import delete_publication, read_pins
 from lsr_prod.storage.threads import in_threads
 
-__all__ = ["collect_objects"]
-
 log = get_log(__name__)
 
 _SHA = "[0-9a-f]{64}"

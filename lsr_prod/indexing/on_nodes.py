@@ -7,8 +7,6 @@ from lsr_prod.cluster.nodes import has_several_nodes, require_files, require_sha
 from lsr_prod.storage import is_remote
 from lsr_prod.tables import Table
 
-__all__ = ["require_on_nodes", "require_output_on_nodes"]
-
 
 def require_on_nodes(table: Table, output: str) -> None:
     """Refuse a local table or output folder that some node does not see.

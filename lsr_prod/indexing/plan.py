@@ -26,8 +26,6 @@ from lsr_prod.tables import Table, open_table
 from lsr_prod.tables.file_table import files_of_buckets, to_files, total_live_rows
 from lsr_prod.terms.term_reader import TermReader
 
-__all__ = ["IndexPlan", "ShardLayout", "ShardPlan", "digest_parts", "plan_index"]
-
 _DRIFT = 0.1  # relative change of the average length that hardly changes a score
 
 

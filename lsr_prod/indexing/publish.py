@@ -26,8 +26,6 @@ from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import create_publication, find_current_publication, read_publication
 from lsr_prod.storage.signatures import sign
 
-__all__ = ["CurrentVersion", "Publisher", "publish", "publisher_name", "read_current_version", "rollback"]
-
 log = get_log(__name__)
 
 

@@ -19,8 +19,6 @@ from lsr_prod.tables import open_table, read_part
 from lsr_prod.tables.file_table import files_of_buckets, to_files
 from lsr_prod.tables.schema import large_strings
 
-__all__ = ["SpilledRows", "merge_by_id", "read_buckets", "spill_sorted"]
-
 
 def read_buckets(plan: ShardPlan) -> Iterator[pa.Table]:
     """Yield the rows of a shard from the pinned version of the sparse table, one table per bucket.

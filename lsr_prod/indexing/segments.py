@@ -17,8 +17,6 @@ import tantivy
 
 from lsr_prod.formats.digest import canonical_json, digest_json, digest_path
 
-__all__ = ["SegmentWriter", "surplus"]
-
 _HEAP = 384 << 20  # bytes; Tantivy starts a new segment when the heap is full
 _MERGED = 8  # the number of segments of similar size that Tantivy's policy merges
 _LEVELS = 8  # of merges; 8 ** 8 segments

@@ -48,8 +48,6 @@ from lsr_prod.storage.drafts import write_file
 from lsr_prod.storage.index_shards import ShardDraft, bundle_files, find_shard
 from lsr_prod.terms.term_reader import TermReader
 
-__all__ = ["BuiltShard", "build_shard", "write_arrays"]
-
 log = get_log(__name__)
 
 

@@ -5,8 +5,6 @@ from typing import Any
 
 from lsr_prod.formats.publication import Publication
 
-__all__ = ["GarbageSummary", "IndexSummary", "TakedownSummary"]
-
 
 @dataclass(frozen=True, slots=True)
 class IndexSummary:

@@ -33,8 +33,6 @@ from lsr_prod.storage import Store, as_store
 from lsr_prod.tables import open_table
 from lsr_prod.tables.file_table import files_of_buckets, to_files
 
-__all__ = ["delete_documents", "restore_documents"]
-
 
 def delete_documents(
     index: Store | Path, ids: Iterable[str], note: str = "", *, workers: Workers = IN_PROCESS

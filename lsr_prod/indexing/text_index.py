@@ -41,8 +41,6 @@ from lsr_prod.tables.impact_scale import impact_scale
 from lsr_prod.tables.rows import build_rows
 from lsr_prod.terms.term_reader import TermReader
 
-__all__ = ["Index"]
-
 _TEXT = "text"
 _BITS, _BLOCK, _STORE_K = 8, 256, 256  # defaults of encode.impact_bits, index.block_size and encode.store_k
 _BATCH = 2048  # texts whose tokens are in memory at once

@@ -23,20 +23,6 @@ from lsr_prod.storage import Store, as_store, is_remote
 from lsr_prod.storage.index_lists import read_list, write_list
 from lsr_prod.storage.index_shards import open_shard_file
 
-__all__ = [
-    "as_ids",
-    "find_documents",
-    "find_ordinals",
-    "hide_documents",
-    "hide_everywhere",
-    "load_takedowns",
-    "load_tombstones",
-    "read_ids",
-    "save_takedowns",
-    "save_tombstones",
-    "scan_size",
-]
-
 Ordinals = npt.NDArray[np.uint32]
 
 

@@ -13,8 +13,6 @@ from lsr_prod.indexing.tombstones import as_ids, hide_everywhere, load_takedowns
 from lsr_prod.indexing.workers import Workers
 from lsr_prod.storage import Store, as_store, is_remote
 
-__all__ = ["take_down", "touch_version", "version_format", "write_version"]
-
 
 def take_down(index: Store | Path, version: IndexVersion, ids: Iterable[str], workers: Workers) -> IndexVersion:
     """Return the version with documents hidden and their ids on its list of takedowns; known ids change nothing.

@@ -10,8 +10,6 @@ from typing import Any, Self, TypeVar
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import RaySettings
 
-__all__ = ["IN_PROCESS", "Workers"]
-
 _SMALL = 32_000_000  # bytes of parts; reading and indexing them takes less time than starting a local Ray
 _INLINE = 100_000  # bytes of an argument that Ray sends with the call
 

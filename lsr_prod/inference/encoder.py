@@ -19,8 +19,6 @@ from lsr_prod.formats.digest import read_record
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference.session import GraphSession, Provider
 
-__all__ = ["BundleEncoder", "Counters"]
-
 
 @dataclass(frozen=True, slots=True)
 class Counters:

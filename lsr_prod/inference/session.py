@@ -12,8 +12,6 @@ import numpy.typing as npt
 from lsr_prod.errors import ArtifactError, ConfigError, EncoderRaisedError, MissingExtraError
 from lsr_prod.logs import get_log
 
-__all__ = ["GraphSession", "Provider", "choose_provider", "load_onnxruntime"]
-
 log = get_log(__name__)
 
 Provider = Literal["auto", "cpu", "cuda", "tensorrt"]

@@ -20,8 +20,6 @@ from lsr_prod.interchange.npz import Column, rows_of_columns
 from lsr_prod.interchange.vectors import Rules, ValidatedVector
 from lsr_prod.storage import Store
 
-__all__ = ["csr_file_vectors"]
-
 _SIZES = 24
 _BLOCK = 1 << 20
 

@@ -20,8 +20,6 @@ from lsr_prod.interchange.vectors import Rules, ValidatedVector, VectorRow, id_p
 from lsr_prod.interchange.wire import DelimitedReader, decode_varints, fields, signed32, varint_lengths
 from lsr_prod.storage.disk import scratch_folder
 
-__all__ = ["CIFF_VERSION", "Header", "PostingsList", "ciff_vectors", "parse_header", "parse_list", "parse_record"]
-
 CIFF_VERSION = 1
 
 _PART_BYTES = 32_000_000

@@ -18,8 +18,6 @@ from lsr_prod.interchange.npz import CsrBlock
 from lsr_prod.interchange.wire import encode_varints, varint, varint_lengths
 from lsr_prod.storage.disk import scratch_folder
 
-__all__ = ["postings_message", "write_ciff"]
-
 _PARTS = 128
 _LARGEST = (1 << 31) - 1
 

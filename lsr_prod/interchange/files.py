@@ -8,8 +8,6 @@ from typing import IO, cast
 
 from lsr_prod.storage import drafts
 
-__all__ = ["new_file"]
-
 
 @contextmanager
 def new_file(path: Path) -> Iterator[IO[bytes]]:

@@ -5,8 +5,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Inversion"]
-
 _TRIPLE = np.dtype([("key", "<i4"), ("other", "<i4"), ("value", "<i4")])
 _HELD = 2_000_000  # triples in memory
 

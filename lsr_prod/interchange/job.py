@@ -23,8 +23,6 @@ from lsr_prod.storage.folders import absolute, open_bundle
 from lsr_prod.tables import Table, open_table
 from lsr_prod.tables.file_table import total_live_rows
 
-__all__ = ["move_vectors"]
-
 IMPORT_FORMAT = 1
 _EXPORTS = {"jsonl": export_jsonl, "npz": export_csr, "ciff": export_ciff}
 

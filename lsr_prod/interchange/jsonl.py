@@ -22,8 +22,6 @@ from lsr_prod.interchange.vectors import (
     text_problem,
 )
 
-__all__ = ["LINE_LIMIT", "json_vectors", "vector_line", "write_jsonl"]
-
 LINE_LIMIT = 1 << 24
 """Longest line in bytes."""
 

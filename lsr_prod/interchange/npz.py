@@ -25,8 +25,6 @@ from lsr_prod.interchange.files import new_file
 from lsr_prod.interchange.vectors import Rules, ValidatedVector, VectorRow, id_problem, row_of_ids
 from lsr_prod.storage.disk import scratch_folder
 
-__all__ = ["Column", "CsrBlock", "csr_vectors", "read_ids", "rows_of_columns", "write_csr"]
-
 _ROWS = 256
 _ID_LIMIT = 1 << 16
 _COPY = 1 << 20

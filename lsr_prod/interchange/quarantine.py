@@ -10,8 +10,6 @@ from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.tables.quarantine import BadRowWriter
 
-__all__ = ["ImportQuarantine", "quarantine_store"]
-
 log = get_log(__name__)
 
 _LOGGED = 5

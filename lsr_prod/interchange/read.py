@@ -22,8 +22,6 @@ from lsr_prod.interchange.topics import topic_vectors
 from lsr_prod.interchange.vectors import Rules, ValidatedVector, VectorRow, as_batch
 from lsr_prod.storage import Entry, Store, is_remote
 
-__all__ = ["VectorBatch", "VectorFile", "VectorFormat", "find_vector_files", "read_batches", "read_vectors"]
-
 VectorFormat = Literal["jsonl", "tsv", "npz", "ciff", "csr"]
 
 _ENDINGS: dict[VectorFormat, tuple[str, ...]] = {

@@ -12,8 +12,6 @@ from lsr_prod.interchange.text_lines import numbered_lines
 from lsr_prod.logs import get_log
 from lsr_prod.storage.folders import store_file
 
-__all__ = ["Ranking", "read_run", "write_run"]
-
 log = get_log(__name__)
 
 Ranking = Sequence[tuple[str, float]]

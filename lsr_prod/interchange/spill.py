@@ -11,8 +11,6 @@ import pyarrow as pa
 from lsr_prod.formats.table import bucket_of
 from lsr_prod.interchange.vectors import VectorRow, as_batch
 
-__all__ = ["SCHEMA", "Spill", "SpillTotals"]
-
 SCHEMA = pa.schema(
     [
         ("doc_id", pa.string()),

@@ -3,8 +3,6 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["ExportSummary", "FinishedImport", "ImportSummary"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportSummary:

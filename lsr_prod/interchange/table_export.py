@@ -17,8 +17,6 @@ from lsr_prod.interchange.npz import CsrBlock, write_csr
 from lsr_prod.interchange.vectors import Vocabulary
 from lsr_prod.tables import Table, TableFile, live_batches
 
-__all__ = ["TableVectors", "export_ciff", "export_csr", "export_jsonl", "ids_path"]
-
 _ROWS = 2048
 
 

@@ -25,8 +25,6 @@ from lsr_prod.tables.impact_scale import ImpactScale, impact_scale
 from lsr_prod.tables.quarantine import DUPLICATE
 from lsr_prod.tables.rows import build_rows
 
-__all__ = ["Imported", "Source", "TableLayout", "import_vectors"]
-
 _PART_ROWS = 65_536
 _PART_POSTINGS = 4_000_000
 

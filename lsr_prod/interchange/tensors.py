@@ -10,8 +10,6 @@ from lsr_prod.errors import SourceError
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.interchange.vectors import Rules, VectorRow, Vocabulary, as_batch, row_of_ids, row_of_tokens
 
-__all__ = ["batch_of_decoded", "batch_of_tensor"]
-
 
 def batch_of_tensor(embeddings: Any, vocabulary: Vocabulary) -> SparseBatch:
     """Convert vectors that ``encode_document`` or ``encode_query`` returned.

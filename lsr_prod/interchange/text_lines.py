@@ -6,8 +6,6 @@ from functools import partial
 from lsr_prod.errors import SourceError
 from lsr_prod.storage.folders import open_text
 
-__all__ = ["numbered_lines"]
-
 _LONGEST = 1 << 24
 
 

@@ -8,8 +8,6 @@ from lsr_prod.corpus.rows import BadRow, shorten
 from lsr_prod.interchange.jsonl import LINE_LIMIT
 from lsr_prod.interchange.vectors import Problem, Rules, ValidatedVector, VectorRow, id_problem, row_of_tokens
 
-__all__ = ["topic_vectors"]
-
 _BOM = b"\xef\xbb\xbf"
 
 

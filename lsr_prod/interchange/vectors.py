@@ -14,18 +14,6 @@ from lsr_prod.formats.bundle import Bundle, read_vocabulary
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.sparse import SparseBatch
 
-__all__ = [
-    "Problem",
-    "Rules",
-    "ValidatedVector",
-    "VectorRow",
-    "Vocabulary",
-    "as_batch",
-    "as_rows",
-    "row_of_ids",
-    "row_of_tokens",
-]
-
 Problem = tuple[str, str]
 """(reason, a sentence for people)."""
 

@@ -12,17 +12,6 @@ import numpy.typing as npt
 from lsr_prod.corpus.lines import Readable
 from lsr_prod.corpus.source_file import DamagedFileError
 
-__all__ = [
-    "MESSAGE_LIMIT",
-    "DelimitedReader",
-    "decode_varints",
-    "encode_varints",
-    "fields",
-    "signed32",
-    "varint",
-    "varint_lengths",
-]
-
 MESSAGE_LIMIT = (1 << 31) - 1
 """Longest message in bytes, by the specification of protocol buffers."""
 

@@ -14,8 +14,6 @@ from lsr_prod.errors import MissingExtraError
 from lsr_prod.extras import missing_extra
 from lsr_prod.jobs.terminal.output import accept_utf8, complain, protect_output, say
 
-__all__ = ["COMMANDS", "load", "lsr_search", "main", "run_alias"]
-
 COMMANDS = {
     "train": "train a model by a chain of stages",
     "mine": "mine hard negatives for training pairs",

@@ -14,8 +14,6 @@ from lsr_prod.jobs import command
 from lsr_prod.jobs.terminal.output import say
 from lsr_prod.jobs.terminal.shell import CommandParser, exit_code
 
-__all__ = ["bash", "main", "options_by_command", "parser", "zsh"]
-
 
 def parser() -> CommandParser:
     """Return the parser of the command line."""

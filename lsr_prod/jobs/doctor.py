@@ -20,8 +20,6 @@ from lsr_prod.jobs.terminal.run import Job
 from lsr_prod.jobs.terminal.shell import CommandParser, exit_code
 from lsr_prod.operations.doctor import examine
 
-__all__ = ["JOB", "main"]
-
 _SECTIONS = ("ray", "storage", "train", "export", "encode", "index", "maintain")
 _MARKS = {"ok": "ok     ", "warning": "warning", "fault": "FAULT  "}
 

@@ -32,8 +32,6 @@ from lsr_prod.operations.dry_run import describe_run
 from lsr_prod.operations.follow_tables import follow_tables
 from lsr_prod.operations.measured import read_runs
 
-__all__ = ["JOB", "main", "print_encoded"]
-
 
 def _options() -> CommandParser:
     options = CommandParser("encode")

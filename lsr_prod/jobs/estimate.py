@@ -29,8 +29,6 @@ from lsr_prod.operations.estimate import Corpus, estimate
 from lsr_prod.operations.measured import read_runs
 from lsr_prod.operations.sample import SampledTokens, sample_tokens
 
-__all__ = ["JOB", "main"]
-
 _SAMPLE_DOCUMENTS = 2000
 
 

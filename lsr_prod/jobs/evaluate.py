@@ -19,8 +19,6 @@ from lsr_prod.jobs.terminal.report import evaluate_pages
 from lsr_prod.jobs.terminal.run import Job, run_job, scalars
 from lsr_prod.jobs.terminal.tables import print_columns, print_table
 
-__all__ = ["JOB", "main", "print_comparisons", "print_systems"]
-
 JOB = Job("evaluate", __doc__, needs=("evaluate",), brief=brief, pages=evaluate_pages)
 
 _LATENCIES = ("match_p50_ms", "match_p95_ms", "text_p50_ms", "text_p95_ms")

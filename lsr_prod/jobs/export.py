@@ -15,8 +15,6 @@ from typing import Any
 from lsr_prod.config import Deployment
 from lsr_prod.jobs.terminal.run import Job, run_job
 
-__all__ = ["JOB", "main"]
-
 JOB = Job("export", __doc__, needs=("export",))
 
 

@@ -22,8 +22,6 @@ from lsr_prod.jobs.terminal.tables import print_table
 from lsr_prod.operations.follow_tables import follow_tables
 from lsr_prod.operations.gates import Gatekeeper
 
-__all__ = ["JOB", "main"]
-
 JOB = Job(
     "index", __doc__, needs=("index",), optional=("gates", "encode"), options=force_options("index"), pages=index_pages
 )

@@ -12,8 +12,6 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
 from lsr_prod.storage.index_upload import adopt_current, upload_current
 
-__all__ = ["index_to_change"]
-
 
 @contextmanager
 def index_to_change(deployment: Deployment) -> Iterator[tuple[Store, Workers]]:

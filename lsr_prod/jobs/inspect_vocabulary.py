@@ -17,8 +17,6 @@ from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, exit_c
 if TYPE_CHECKING:
     from lsr_prod.vocabulary.inspect import Inspection
 
-__all__ = ["main", "parser", "print_inspection"]
-
 
 def parser() -> CommandParser:
     """Return the parser of the command line."""

@@ -14,8 +14,6 @@ from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, exit_c
 if TYPE_CHECKING:
     from lsr_prod.training.lineage import Ancestor
 
-__all__ = ["main", "parser", "print_lineage"]
-
 
 def parser() -> CommandParser:
     """Return the parser of the command line."""

@@ -22,8 +22,6 @@ from lsr_prod.jobs.terminal.tables import print_columns, print_table
 from lsr_prod.maintenance import maintain
 from lsr_prod.operations.follow_tables import follow_maintained_table
 
-__all__ = ["JOB", "main"]
-
 JOB = Job("maintain", __doc__, needs=("maintain",))
 
 

@@ -18,8 +18,6 @@ from collections.abc import Sequence
 from lsr_prod.jobs.terminal.run import Job, run_job
 from lsr_prod.negatives.job import mine_negatives
 
-__all__ = ["JOB", "main"]
-
 JOB = Job("mine", __doc__, needs=("mine",))
 
 

@@ -22,8 +22,6 @@ from lsr_prod.jobs.terminal.output import print_json, say
 from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, exit_code, location, store_options
 from lsr_prod.visible import visible
 
-__all__ = ["main", "parser"]
-
 _LIMIT = 20
 _SHOWN = 100  # characters of a text in a cell of the table
 

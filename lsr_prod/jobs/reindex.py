@@ -51,8 +51,6 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
 from lsr_prod.storage.publications import find_current_publication
 
-__all__ = ["JOB", "main"]
-
 log = get_log(__name__)
 
 

@@ -17,8 +17,6 @@ from collections.abc import Sequence
 from lsr_prod.jobs.terminal.run import Job, run_job
 from lsr_prod.scoring.job import score_training_rows
 
-__all__ = ["JOB", "main"]
-
 JOB = Job("score", __doc__, needs=("score",))
 
 

@@ -19,8 +19,6 @@ from lsr_prod.search.query.request import Hybrid
 from lsr_prod.search.result import Contribution, Hit, QueryTerm, SearchResult
 from lsr_prod.search.searcher import Searcher
 
-__all__ = ["main", "parser"]
-
 _HELP = """\
 Type a query, or
   :k N            number of hits to show

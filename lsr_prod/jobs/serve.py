@@ -21,8 +21,6 @@ from lsr_prod.jobs.terminal.shell import CommandParser
 from lsr_prod.jobs.terminal.tables import print_table
 from lsr_prod.serving.job import serve_index
 
-__all__ = ["JOB", "main"]
-
 
 def _options() -> CommandParser:
     options = CommandParser("serve")

@@ -23,8 +23,6 @@ from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, exit_c
 if TYPE_CHECKING:
     from lsr_prod.operations.status import PlanStatus, TableStatus
 
-__all__ = ["main", "parser", "print_status"]
-
 
 def parser() -> CommandParser:
     """Return the parser of the command line."""

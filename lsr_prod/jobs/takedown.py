@@ -21,8 +21,6 @@ from lsr_prod.jobs.index_changes import index_to_change
 from lsr_prod.jobs.terminal.run import Job, run_job
 from lsr_prod.jobs.terminal.shell import id_options, read_ids
 
-__all__ = ["JOB", "main"]
-
 JOB = Job("takedown", __doc__, needs=("index",), options=id_options("takedown"))
 
 

@@ -27,8 +27,6 @@ from lsr_prod.jobs.terminal.run import Job, run_job, scalars
 from lsr_prod.jobs.terminal.shell import CommandParser
 from lsr_prod.jobs.terminal.tables import print_columns, print_table
 
-__all__ = ["JOB", "main", "print_stages"]
-
 
 def _options() -> CommandParser:
     options = CommandParser("train")

@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from lsr_prod.interchange.job import move_vectors
 from lsr_prod.jobs.terminal.run import Job, run_job
 
-__all__ = ["JOB", "main"]
-
 JOB = Job("vectors", __doc__, needs=("vectors",))
 
 

@@ -12,8 +12,6 @@ from lsr_prod.jobs.terminal.output import say
 from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, exit_code, location, store_options
 from lsr_prod.search.warm import warm
 
-__all__ = ["main", "parser"]
-
 
 def parser() -> CommandParser:
     """Return the parser of the command line."""

@@ -23,8 +23,6 @@ from lsr_prod.tables import DeletionVector, Part, Table, check_part, open_table,
 from lsr_prod.tables.file_table import files_with_paths, to_files, total_deleted_rows
 from lsr_prod.tables.schema import large_strings
 
-__all__ = ["Merger", "compact", "merge_parts"]
-
 log = get_log(__name__)
 
 APP = "lsr_prod.compact"

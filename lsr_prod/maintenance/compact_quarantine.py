@@ -20,8 +20,6 @@ from lsr_prod.storage import Store
 from lsr_prod.tables import Table, open_table
 from lsr_prod.tables.file_table import partition_column
 
-__all__ = ["compact_quarantine", "is_quarantine"]
-
 _ORDER = ("source", "position")
 _PLAN, _WAVE = partition_column("plan"), partition_column("wave")
 

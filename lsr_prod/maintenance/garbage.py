@@ -8,8 +8,6 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.local import Entry
 from lsr_prod.storage.threads import in_threads
 
-__all__ = ["KINDS", "Garbage", "delete_garbage"]
-
 KINDS = (
     "markers",
     "plan_records",

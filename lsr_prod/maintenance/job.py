@@ -21,8 +21,6 @@ from lsr_prod.storage.location import same_location
 from lsr_prod.storage.publications import publication_numbers, read_publication
 from lsr_prod.tables import Part, open_table
 
-__all__ = ["maintain", "versions_of_indexes"]
-
 log = get_log(__name__)
 
 

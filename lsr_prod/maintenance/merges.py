@@ -10,8 +10,6 @@ import pyarrow.compute as pc
 from lsr_prod.tables import TableFile
 from lsr_prod.tables.file_table import to_files
 
-__all__ = ["DOCUMENT_ORDER", "Merge", "plan_merges"]
-
 DOCUMENT_ORDER = ("doc_id",)
 """Order of the rows of a part of the sparse table."""
 

@@ -27,8 +27,6 @@ from lsr_prod.storage.local import Entry
 from lsr_prod.storage.threads import in_threads
 from lsr_prod.tables import Table
 
-__all__ = ["find_old_plans", "shorten_chain"]
-
 log = get_log(__name__)
 
 _RECORDS = (TOTALS_FOLDER, RUNS_FOLDER, WAVES_FOLDER)

@@ -6,8 +6,6 @@ from collections.abc import Collection, Sequence
 from lsr_prod.storage.local import Entry
 from lsr_prod.tables import Table, open_table
 
-__all__ = ["find_old_log", "oldest_kept_version"]
-
 _LOG = re.compile(r"^(?:_delta_log|_manifest)/(\d{20})\.(json|crc|checkpoint\.parquet|checkpoint\.\d+\.\d+\.parquet)$")
 _CHECKPOINT = "checkpoint.parquet"
 

@@ -22,8 +22,6 @@ from lsr_prod.storage.threads import in_threads
 from lsr_prod.tables import Table, open_table
 from lsr_prod.tables.file_table import vector_files
 
-__all__ = ["find_garbage", "paths_in_markers", "vacuum"]
-
 log = get_log(__name__)
 
 _PART = re.compile(r"^([^/]+=[^/]*/)+part-[0-9a-f]{64}(-[0-9a-f]{64})?(-\d+)?\.parquet$")

@@ -16,18 +16,6 @@ from transformers.masking_utils import create_bidirectional_mask
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.card import Attention
 
-__all__ = [
-    "ARCHITECTURES",
-    "HEADLESS",
-    "check_architecture",
-    "echo_inputs",
-    "head_input",
-    "hidden_states",
-    "is_causal",
-    "output_layer",
-    "transformer_layers",
-]
-
 _TRANSFORMS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "AlbertForMaskedLM": lambda model, hidden: model.predictions.LayerNorm(
         model.predictions.activation(model.predictions.dense(hidden))

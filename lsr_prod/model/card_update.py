@@ -16,17 +16,6 @@ from lsr_prod.model.uncased import check_uncased, letters_of
 from lsr_prod.terms.casing import uncased_groups
 from lsr_prod.terms.words import check_words
 
-__all__ = [
-    "add_lowercase",
-    "check_attention",
-    "check_casing",
-    "check_query_encoder",
-    "check_terms",
-    "longest_input",
-    "output_terms",
-    "update_card",
-]
-
 _CHOICES = {
     "casing": ("none", "lowercase"),
     "activation": ("log1p_relu", "l0"),

@@ -44,8 +44,6 @@ from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.drafts import Draft, write_file
 from lsr_prod.storage.folders import save_folder
 
-__all__ = ["ModelParts", "folder_to_save", "model_digest", "seal_directory", "write_model_directory", "write_tokenizer"]
-
 log = get_log(__name__)
 
 _MODULES = [

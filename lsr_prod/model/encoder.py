@@ -24,8 +24,6 @@ from lsr_prod.model.pooled_head import PooledArgmax, find_argmax, pool_vocabular
 from lsr_prod.model.token_weights import pool_token_weights, sparse_linear, unweighted_tokens
 from lsr_prod.model.uncased import UncasedOutput
 
-__all__ = ["SparseEncoder"]
-
 log = get_log(__name__)
 
 

@@ -6,8 +6,6 @@ host. Code that would choose its shapes by values therefore has a second form wi
 
 import torch
 
-__all__ = ["are_free"]
-
 
 def are_free(device: torch.device) -> bool:
     """Return whether reading values on a device costs nothing."""

@@ -47,16 +47,6 @@ from lsr_prod.model.start_token import prepend_start_token
 from lsr_prod.model.token_weights import has_sparse_linear, read_backbone
 from lsr_prod.terms.words import lowercases
 
-__all__ = [
-    "local_folder",
-    "output_vocabulary",
-    "read_parts",
-    "read_tokenizer",
-    "readable",
-    "tokenizer_reader",
-    "without_load_report",
-]
-
 log = get_log(__name__)
 
 # The files of a Hugging Face repository that are fetched; no pickle files, except those of BGE-M3.

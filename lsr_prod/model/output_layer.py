@@ -19,21 +19,6 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.formats.digest import read_record, record_bytes
 from lsr_prod.storage.drafts import write_file
 
-__all__ = [
-    "OUTPUT_LAYER_FILE",
-    "OUTPUT_VOCABULARY_FILE",
-    "OutputLayer",
-    "add_output_bias",
-    "has_own_output_layer",
-    "load_output_layer",
-    "output_layer_names",
-    "read_output_vocabulary",
-    "replace_output_layer",
-    "save_output_layer",
-    "weights_without_output_layer",
-    "write_output_vocabulary",
-]
-
 OUTPUT_LAYER_FILE = "output_layer.safetensors"
 OUTPUT_VOCABULARY_FILE = "output_vocabulary.json"
 

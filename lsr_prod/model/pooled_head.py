@@ -20,8 +20,6 @@ from torch.nn.functional import embedding_bag
 
 from lsr_prod.model import host_reads
 
-__all__ = ["PooledArgmax", "find_argmax", "pool_vocabulary"]
-
 Activation = Literal["log1p_relu", "l0"]
 
 # Terms and tokens of a tile. CPU: 2 MB, plus as much of the output matrix; GPU: large products.

@@ -9,8 +9,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-__all__ = ["activate", "fill_unpooled", "mean_states", "pooled_positions"]
-
 
 def pooled_positions(attention_mask: Tensor, pooled_tokens: Literal["all", "not_bos"]) -> Tensor:
     """Return the mask of the positions to pool.

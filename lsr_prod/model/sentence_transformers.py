@@ -10,8 +10,6 @@ from typing import Any, Literal
 
 from lsr_prod.errors import ConfigError
 
-__all__ = ["SentenceTransformersFolder", "pick_prompt", "read_json", "read_sentence_transformers"]
-
 _ACTIVATIONS: dict[str, Literal["log1p_relu", "l0"]] = {"relu": "log1p_relu", "log1p_relu": "l0"}
 
 

@@ -12,8 +12,6 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
 from lsr_prod.errors import ConfigError
 
-__all__ = ["has_start_token", "prepend_start_token"]
-
 
 def has_start_token(tokenizer: PreTrainedTokenizerFast) -> bool:
     """Return whether the tokenizer starts every text with a special token."""

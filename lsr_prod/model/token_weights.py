@@ -18,18 +18,6 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerF
 
 from lsr_prod.errors import ConfigError
 
-__all__ = [
-    "SPARSE_LINEAR_FILE",
-    "check_card_changes",
-    "has_sparse_linear",
-    "pool_token_weights",
-    "read_backbone",
-    "save_sparse_linear",
-    "sparse_linear",
-    "unweighted_tokens",
-    "weights_of_backbone",
-]
-
 SPARSE_LINEAR_FILE = "sparse_linear.safetensors"
 _PICKLED_LINEAR, _PICKLED_WEIGHTS = "sparse_linear.pt", "pytorch_model.bin"
 _LAYER = "sparse_linear"  # name of the layer in the model

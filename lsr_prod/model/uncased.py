@@ -12,8 +12,6 @@ from torch import Tensor, nn
 from lsr_prod.errors import ConfigError
 from lsr_prod.terms.casing import cased_terms, uncased_groups
 
-__all__ = ["UncasedOutput", "check_uncased", "letters_of"]
-
 
 class UncasedOutput(nn.Module):
     """Folds the weights of the V terms of a head into weights of G uncased terms.

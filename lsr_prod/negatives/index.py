@@ -13,8 +13,6 @@ from lsr_prod.search import Searcher
 from lsr_prod.search.query.sparse_query import SparseQuery
 from lsr_prod.storage import is_remote, require_exists
 
-__all__ = ["Answer", "MinedIndex"]
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:

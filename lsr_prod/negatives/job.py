@@ -26,8 +26,6 @@ from lsr_prod.training_data.row_jobs.accounting import (
 )
 from lsr_prod.training_data.row_jobs.parts import QUARANTINE
 
-__all__ = ["mine_negatives"]
-
 log = get_log(__name__)
 
 

@@ -2,8 +2,6 @@
 
 import hashlib
 
-__all__ = ["id_key", "normalized", "pair_key", "text_key"]
-
 
 def normalized(text: str) -> str:
     """Return the text with every run of white space as one space; two texts are the same if these forms are equal."""

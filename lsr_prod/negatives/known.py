@@ -13,8 +13,6 @@ from lsr_prod.corpus.slices import Slice
 from lsr_prod.negatives.keys import id_key, text_key
 from lsr_prod.negatives.pairs import read_pairs
 
-__all__ = ["KnownPositives", "Survey", "survey_slice"]
-
 Keys = npt.NDArray[np.uint64]
 
 

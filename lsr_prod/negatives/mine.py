@@ -15,8 +15,6 @@ from lsr_prod.negatives.rules import Candidate, choose, highest_score
 from lsr_prod.negatives.teacher import TeacherScores
 from lsr_prod.negatives.teacher_model import TeacherModel
 
-__all__ = ["MinedRow", "Miner"]
-
 
 @dataclass(frozen=True, slots=True)
 class MinedRow:

@@ -14,8 +14,6 @@ from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.errors import ConfigError
 
-__all__ = ["Pair", "cut_pairs", "read_pairs"]
-
 _JSON_BYTES = 1 << 20
 # The shared listing of files reports fields of the section source: translate them to this section.
 _FIELDS = {

@@ -17,8 +17,6 @@ from lsr_prod.storage import Store
 from lsr_prod.tables.quarantine import BadRowWriter
 from lsr_prod.training_data.row_jobs.parts import QUARANTINE, in_batches, read_counts, write_part
 
-__all__ = ["PartReport", "mine_slice", "read_report", "schema_of"]
-
 _COUNTS = b"lsr_prod.mined"
 _AHEAD = 1024  # rows buffered before they are converted to Arrow
 

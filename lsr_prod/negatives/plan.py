@@ -15,8 +15,6 @@ from lsr_prod.scoring.teacher import validate_teacher
 from lsr_prod.storage import Store
 from lsr_prod.training_data.row_jobs.output import RowOutput
 
-__all__ = ["MinePlan", "check_output", "make_plan", "save_plan"]
-
 # Settings that decide where and how fast the job runs, and do not change any row.
 _ELSEWHERE = {"index", "output", "cache", "actors", "threads_per_actor", "slice_kilobytes"}
 _ELSEWHERE_OF_DATA = {"paths", "format", "version", "max_bad_fraction"}

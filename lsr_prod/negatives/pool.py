@@ -21,8 +21,6 @@ from lsr_prod.storage import Store
 from lsr_prod.training_data.row_jobs.pool import RESTARTS, run_slices
 from lsr_prod.training_data.row_jobs.pool import pool_size as row_pool_size
 
-__all__ = ["mine_slices", "pool_size"]
-
 
 def pool_size(settings: MineSettings) -> int:
     """Return the number of actors: one per ``threads_per_actor`` cores of the cluster, at most ``actors``.

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from lsr_prod.config import MineSettings
 from lsr_prod.negatives.keys import normalized, pair_key
 
-__all__ = ["RULES", "Candidate", "Choice", "choose", "highest_score"]
-
 RULES = ("skipped", "positive", "known_positive", "empty", "false_negative", "unscored", "duplicate", "not_sampled")
 """Reasons to drop a hit, in the order of evaluation; a hit counts for the first rule that applies."""
 

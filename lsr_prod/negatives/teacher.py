@@ -18,8 +18,6 @@ from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.errors import ConfigError, SourceError
 from lsr_prod.negatives.keys import normalized, pair_key
 
-__all__ = ["TeacherScores", "cut_scores", "read_scores"]
-
 _SLICE_BYTES = 32_000_000
 _LONGEST_LINE = 4 << 20
 

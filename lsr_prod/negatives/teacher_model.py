@@ -4,8 +4,6 @@ from collections.abc import Iterable
 
 from lsr_prod.scoring.teacher import PairScorer
 
-__all__ = ["TeacherModel"]
-
 
 class TeacherModel:
     """Scores of the current batch.

@@ -9,8 +9,6 @@ from lsr_prod.config.section import Section
 from lsr_prod.config.yaml_file import read_yaml
 from lsr_prod.errors import ConfigError
 
-__all__ = ["REQUEST_KINDS", "ClusterDescription", "RequestKind", "load_cluster"]
-
 RequestKind = Literal["put", "get", "list", "delete"]
 REQUEST_KINDS: tuple[RequestKind, ...] = ("put", "get", "list", "delete")
 

@@ -13,8 +13,6 @@ from lsr_prod.operations.requests import RunSize, count_requests
 from lsr_prod.operations.speed import fit_speed
 from lsr_prod.tables import open_table
 
-__all__ = ["describe_run"]
-
 _READ_BYTES = 8_000_000  # of the source per request
 
 

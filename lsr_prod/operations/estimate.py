@@ -10,8 +10,6 @@ from lsr_prod.operations.requests import RunSize, count_requests
 from lsr_prod.operations.sample import SampledTokens
 from lsr_prod.operations.speed import Speed, fit_speed
 
-__all__ = ["Corpus", "Estimate", "Figure", "estimate"]
-
 SIMILAR = 1.5  # ratio of the bytes per document of two corpora up to which their tokens per byte are comparable
 
 Origin = Literal["measured", "given", "computed"]

@@ -15,8 +15,6 @@ from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.location import same_location
 from lsr_prod.storage.publications import find_current_publication
 
-__all__ = ["follow_maintained_table", "follow_tables", "with_table"]
-
 
 def follow_tables(deployment: Deployment, options: Mapping[str, str] | None = None) -> Deployment:
     """Return the deployment with the table and quarantine of its bundle; unchanged if no other bundle was used.

@@ -13,8 +13,6 @@ from lsr_prod.search import Searcher
 from lsr_prod.search.query.sparse_query import SparseQuery
 from lsr_prod.storage import Store
 
-__all__ = ["describe_index"]
-
 _PUBLICATIONS = 50
 _QUERIES = 100
 _QUERY_TERMS = 8  # of a query that is made of a document

@@ -11,8 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lsr_prod.errors import ConfigError
 
-__all__ = ["EncodeRun", "IndexRun", "MeasuredRuns", "read_runs"]
-
 _LINE = "RESULT "
 
 

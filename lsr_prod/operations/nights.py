@@ -16,8 +16,6 @@ from lsr_prod.formats.digest import record_bytes
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 
-__all__ = ["GOOD", "Night", "NightOutcome", "delete_old_nights", "last_nights", "recorded_night"]
-
 log = get_log(__name__)
 
 NightOutcome = Literal["published", "unchanged", "refused", "failed"]

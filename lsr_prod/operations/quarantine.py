@@ -10,8 +10,6 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Store
 from lsr_prod.tables.quarantine_rows import QuarantinePart, quarantine_parts, quarantined_rows
 
-__all__ = ["QuarantineFilter", "read_quarantine"]
-
 
 @dataclass(frozen=True, slots=True)
 class QuarantineFilter:

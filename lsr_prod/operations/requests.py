@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from lsr_prod.operations.cluster import RequestKind
 
-__all__ = ["RunSize", "count_requests"]
-
 _PART_BYTES = 256_000_000
 _PARTS_PER_WAVE = 1000
 _READ_BYTES = 8_000_000

@@ -18,8 +18,6 @@ from lsr_prod.formats.bundle import TOKENIZER_FILE
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.storage.folders import open_bundle
 
-__all__ = ["SampledTokens", "sample_tokens"]
-
 _PLACES = 16  # slices that documents are taken from, at even distances
 _SMALLEST_SLICE = 1 << 16
 

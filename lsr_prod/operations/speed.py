@@ -9,8 +9,6 @@ import numpy as np
 from lsr_prod.errors import ConfigError
 from lsr_prod.operations.measured import EncodeRun
 
-__all__ = ["Speed", "fit_speed"]
-
 _DIFFERENT = 1.5  # ratio of two amounts of work from which on a line through them has a meaning
 
 

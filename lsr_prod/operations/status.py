@@ -19,8 +19,6 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.publications import find_current_publication
 from lsr_prod.tables import Table, open_table
 
-__all__ = ["PlanStatus", "TableStatus", "published_version", "table_status"]
-
 _SILENT_S = 600.0
 """Time without a finished cell, a commit or a new attempt after which an attempt counts as silent."""
 

@@ -24,16 +24,6 @@ from lsr_prod.storage.publications import find_current_publication
 from lsr_prod.storage.threads import in_threads
 from lsr_prod.tables import Table, open_table
 
-__all__ = [
-    "RetiredTables",
-    "find_tables",
-    "is_retired",
-    "register_table",
-    "retire_tables",
-    "table_for_bundle",
-    "table_of_bundle",
-]
-
 log = get_log(__name__)
 
 _RETIRED = f"{PROTOCOL_FOLDER}/retired.json"

@@ -8,8 +8,6 @@ from lsr_prod.logs import get_log
 from lsr_prod.operations.status import PlanStatus, table_status
 from lsr_prod.storage import Store
 
-__all__ = ["wait_for_other_attempts"]
-
 log = get_log(__name__)
 
 _POLL_S = 5.0

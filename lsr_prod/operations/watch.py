@@ -15,8 +15,6 @@ from lsr_prod.storage.publications import find_current_publication
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-__all__ = ["DeploymentMetrics"]
-
 log = get_log(__name__)
 
 

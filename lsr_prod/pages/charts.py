@@ -8,21 +8,6 @@ darkened on light ground to a contrast of 3:1); a series also has a shape or a d
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = [
-    "CONFIG",
-    "DASHES",
-    "SERIES",
-    "SHAPES",
-    "bars",
-    "fronts",
-    "labeled_points",
-    "lines",
-    "pairs",
-    "points",
-    "ranges",
-    "series",
-]
-
 SERIES = tuple(f"var(--series-{number})" for number in range(1, 9))
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [10, 4], [1, 3], [12, 2, 2, 2])

@@ -8,8 +8,6 @@ from lsr_prod.pages.numbers import show_bytes, show_percent
 from lsr_prod.pages.page import Chart, Page
 from lsr_prod.pages.sections import Section, Table, curves, moment, sections_page
 
-__all__ = ["encode_page"]
-
 _WAVES = 60  # of the timeline
 _TABLE = 500  # waves
 _WAVE_COLUMNS = {

@@ -8,8 +8,6 @@ from lsr_prod.pages.charts import bars, labeled_points, lines, pairs, ranges
 from lsr_prod.pages.numbers import show_number
 from lsr_prod.pages.page import Chart, Page
 
-__all__ = ["evaluation_page"]
-
 Values = Mapping[str, Any]
 
 _SHOWN_SYSTEMS = 8  # with a chart of their own, the best first

@@ -8,8 +8,6 @@ from lsr_prod.pages.numbers import show_bytes, show_number, show_percent
 from lsr_prod.pages.page import Chart, Page
 from lsr_prod.pages.sections import Section, Table, moment, sections_page
 
-__all__ = ["index_page"]
-
 _SHARD_COLUMNS = {
     "shard": "shard", "role": "role", "documents": "documents", "tombstones": "tombstones", "postings": "postings",
     "bytes": "bytes", "impacts": "postings arrays", "forward": "vectors", "tantivy": "Tantivy", "docs": "documents",

@@ -8,8 +8,6 @@ from lsr_prod.pages.numbers import show_bytes
 from lsr_prod.pages.page import Chart, Page
 from lsr_prod.pages.sections import Section, Table, curves, moment, sections_page
 
-__all__ = ["builds_page"]
-
 _BUILD_COLUMNS = {
     "finished_at": "finished (UTC)", "mode": "mode", "reason": "why all shards", "documents": "documents",
     "upserts": "upserts", "deletes": "deletes", "documents_rebuilt": "documents built", "shards": "shards",

@@ -3,8 +3,6 @@
 import math
 from typing import Any
 
-__all__ = ["level", "show_bytes", "show_number", "show_percent"]
-
 _ABSENT = "–"
 _UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 

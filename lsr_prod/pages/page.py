@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Chart", "Page"]
-
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 

@@ -9,8 +9,6 @@ from lsr_prod.search.query.request import Hybrid, Options
 from lsr_prod.search.result import Contribution, Hit, QueryTerm, SearchResult
 from lsr_prod.search.searcher import Searcher
 
-__all__ = ["pieces", "query_data", "query_page"]
-
 Values = Mapping[str, Any]
 
 _THRESHOLDS = 16  # numbers of shared terms that the slider offers

@@ -22,8 +22,6 @@ from lsr_prod.pages.charts import CONFIG
 from lsr_prod.pages.numbers import level, show_bytes, show_number, show_percent
 from lsr_prod.pages.page import Chart, Page
 
-__all__ = ["embedded_json", "page_json", "plain", "render_page"]
-
 _FORMAT = 1  # of the JSON file
 _SHOWN_ROWS = 200  # of the table below a chart
 

@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 from lsr_prod.pages.charts import lines, series
 from lsr_prod.pages.page import Chart, Page
 
-__all__ = ["Section", "Table", "curves", "moment", "sections_page", "thin"]
-
 T = TypeVar("T")
 
 _POINTS = 300  # of a line

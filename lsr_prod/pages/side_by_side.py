@@ -6,8 +6,6 @@ from typing import Any
 from lsr_prod.pages.charts import bars, series
 from lsr_prod.pages.page import Chart, Page
 
-__all__ = ["KEYS", "side_by_side_page"]
-
 KEYS = ("a", "b", "k", "queries", "overlap", "wins", "losses", "ties", "rows", "terms")
 """Keys that the content of ``canary.json`` must have."""
 

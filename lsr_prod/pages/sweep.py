@@ -8,8 +8,6 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.pages.charts import fronts, series
 from lsr_prod.pages.page import Chart, Page
 
-__all__ = ["sweep_page"]
-
 Values = Mapping[str, Any]
 
 _POINTS = 9_000  # of all charts

@@ -6,8 +6,6 @@ from typing import Any
 from lsr_prod.pages.page import Chart, Page
 from lsr_prod.pages.sections import Section, Table, curves, sections_page
 
-__all__ = ["training_page"]
-
 _STAGE_COLUMNS = {
     "number": "stage", "kind": "kind", "steps": "steps", "rows": "rows", "loss": "last loss", "l0_query": "L0 queries",
     "l0_document": "L0 documents", "start": "measure before", "best": "best", "best_step": "at step",

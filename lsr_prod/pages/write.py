@@ -7,8 +7,6 @@ from lsr_prod.pages.page import Page
 from lsr_prod.pages.render import page_json, render_page
 from lsr_prod.storage.folders import absolute, store_file
 
-__all__ = ["write_page"]
-
 
 def write_page(destination: str | Path, page: Page, options: Mapping[str, str] | None = None) -> tuple[str, str]:
     """Write ``<name>.html`` and ``<name>.json``; files of these names are replaced.

@@ -20,8 +20,6 @@ from lsr_prod.model.sentence_transformers import pick_prompt, read_json
 from lsr_prod.scoring.halving import call_in_halves, token_batches
 from lsr_prod.scoring.transformer import PRECISIONS, input_tensors, longest_text, read_model
 
-__all__ = ["DenseEncoder", "DenseForm", "read_form"]
-
 
 @dataclass(frozen=True, slots=True)
 class DenseForm:

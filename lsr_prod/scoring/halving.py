@@ -8,8 +8,6 @@ import numpy.typing as npt
 from lsr_prod.corpus.rows import shorten
 from lsr_prod.errors import EncoderBrokenError, LsrError
 
-__all__ = ["call_in_halves", "token_batches"]
-
 Values = npt.NDArray[np.float32]
 
 

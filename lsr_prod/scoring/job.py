@@ -27,8 +27,6 @@ from lsr_prod.training_data.row_jobs.accounting import (
 )
 from lsr_prod.training_data.row_jobs.parts import QUARANTINE
 
-__all__ = ["score_training_rows"]
-
 log = get_log(__name__)
 
 

@@ -18,8 +18,6 @@ from lsr_prod.training_data.records import read_rows
 from lsr_prod.training_data.row_jobs.parts import QUARANTINE, in_batches, read_counts, write_part
 from lsr_prod.training_data.rows import TrainingRow
 
-__all__ = ["SCHEMA", "ScoreReport", "read_report", "score_slice"]
-
 SCHEMA = pa.schema([("query", pa.string()), ("documents", pa.list_(pa.string())), ("scores", pa.list_(pa.float32()))])
 """Columns of a part: training data of kind scores."""
 

@@ -11,8 +11,6 @@ from lsr_prod.model.loading import local_folder
 from lsr_prod.storage import is_remote
 from lsr_prod.storage.folders import open_folder
 
-__all__ = ["PinnedModel"]
-
 
 @dataclass(frozen=True, slots=True)
 class PinnedModel:

@@ -14,8 +14,6 @@ from lsr_prod.training_data.records import cut_data, pin_files
 from lsr_prod.training_data.row_jobs.output import RowOutput
 from lsr_prod.training_data.schemas import check_schemas
 
-__all__ = ["ScorePlan", "make_plan"]
-
 # Settings that decide where and how fast the job runs, and do not change any row.
 _ELSEWHERE = {"output", "actors", "threads_per_actor", "slice_kilobytes"}
 _ELSEWHERE_OF_DATA = {"paths", "format", "version", "max_bad_fraction"}

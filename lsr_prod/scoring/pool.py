@@ -15,8 +15,6 @@ from lsr_prod.scoring.teacher import PairScorer, open_teacher
 from lsr_prod.storage import Store
 from lsr_prod.training_data.row_jobs.pool import RESTARTS, run_slices
 
-__all__ = ["score_slices"]
-
 
 def score_slices(plan: ScorePlan, todo: Sequence[int], actors: int) -> Iterator[tuple[int, ScoreReport]]:
     """Yield (slice number, report) of the slices in ``todo``, in the order in which they finish.

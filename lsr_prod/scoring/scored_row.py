@@ -11,8 +11,6 @@ from lsr_prod.corpus.rows import BadRow, show
 from lsr_prod.scoring.teacher import PairScorer
 from lsr_prod.training_data.rows import TrainingRow
 
-__all__ = ["ScoredRow", "score_rows"]
-
 
 @dataclass(frozen=True, slots=True)
 class ScoredRow:

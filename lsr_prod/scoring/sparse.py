@@ -17,8 +17,6 @@ from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder
 from lsr_prod.scoring.transformer import PRECISIONS
 
-__all__ = ["SparseVectors"]
-
 Vector = tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]
 
 

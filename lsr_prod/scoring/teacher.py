@@ -14,8 +14,6 @@ from lsr_prod.scoring.dense import DenseEncoder
 from lsr_prod.scoring.sparse import SparseVectors
 from lsr_prod.scoring.two_encoder import TwoEncoder
 
-__all__ = ["PairScorer", "Teacher", "open_teacher", "validate_teacher"]
-
 _PROBE = ("word", "word")
 
 

@@ -13,8 +13,6 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.model.card_update import longest_input
 from lsr_prod.model.loading import without_load_report
 
-__all__ = ["PRECISIONS", "input_tensors", "longest_text", "read_model"]
-
 PRECISIONS: Mapping[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 """Value of the setting ``precision`` -> torch's type of the weights."""
 

@@ -8,8 +8,6 @@ import numpy.typing as npt
 
 from lsr_prod.formats.card import Kind
 
-__all__ = ["TextVectors", "TwoEncoder"]
-
 _KEPT = 200_000  # vectors; of texts that occur again in the same part
 
 

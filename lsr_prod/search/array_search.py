@@ -17,8 +17,6 @@ from lsr_prod.search.query.request import Request
 from lsr_prod.search.query.sparse_query import MAX_SCORE, MAX_TERMS, SparseQuery, required_terms
 from lsr_prod.search.snapshot import Snapshot
 
-__all__ = ["ArrayResult", "check_array_request", "search_arrays"]
-
 _DAMAGED, _INVALID, _PARTIAL = -1, -3, 1  # states of the kernel
 
 

@@ -7,8 +7,6 @@ from lsr_prod.search.candidates import Candidates
 from lsr_prod.search.shard.shard_reader import ShardReader
 from lsr_prod.search.snapshot import Snapshot
 
-__all__ = ["match_ids", "match_query", "rank_bm25"]
-
 
 def rank_bm25(snapshot: Snapshot, tokens: Sequence[str], k: int) -> Candidates:
     """Return the best ``k`` documents by BM25; deleted documents count in ``matched`` until their shard is merged."""

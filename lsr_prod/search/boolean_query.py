@@ -19,8 +19,6 @@ from lsr_prod.search.query.filter_types import check_filter
 from lsr_prod.search.query.filters import DOC_ID, MAX_DEPTH, Combination, Condition, Filter, Negation, shorten
 from lsr_prod.search.query.text_filters import TextQuery, TextTokens
 
-__all__ = ["parse_boolean", "parse_text_queries", "to_tantivy"]
-
 Analyze = Callable[[str], list[str]]
 
 _MAX_QUERY = 4096  # characters

@@ -13,8 +13,6 @@ from lsr_prod.search.query.filters import Filter
 from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.terms.analysis import distinct_words
 
-__all__ = ["BooleanShard"]
-
 
 @dataclass(frozen=True, slots=True)
 class BooleanShard:

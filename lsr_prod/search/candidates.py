@@ -10,9 +10,6 @@ import numpy.typing as npt
 from lsr_prod.formats.attributes import AttributeValue
 from lsr_prod.search.shard.shard_query import ShardQuery
 
-__all__ = ["Candidates", "CollectPlan", "Collected", "Ranked", "Shards"]
-
-
 # Negative score, id, shard, ordinal, overlap: sorts by falling score, then by rising id. A tuple, not a class: a result
 # has up to 10,000 of them, and creating them is part of the matching time.
 Ranked = tuple[float, str, int, int, int]

@@ -20,8 +20,6 @@ from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.shard.shard_query import ShardQuery
 from lsr_prod.search.shard.shard_reader import ShardReader
 
-__all__ = ["MAX_FACET_VALUES", "WINDOW", "collect_shards", "merge_collected"]
-
 WINDOW = 1 << 16  # documents whose matches are in memory at once
 MAX_FACET_VALUES = 100_000  # distinct values of one facet
 

@@ -14,8 +14,6 @@ from lsr_prod.search.query.request import Request
 from lsr_prod.search.query.sparse_query import MAX_K
 from lsr_prod.search.shard.shard_query import ShardQuery
 
-__all__ = ["find_distinct"]
-
 _GROWTH = 4  # of k from round to round: two more rounds are enough for most collections
 _READ = 512  # documents whose values are read at once, between two checks of the deadline
 

@@ -24,8 +24,6 @@ from lsr_prod.search.result import Facet, Hit, QueryTerm, SearchResult
 from lsr_prod.search.shard.shard_query import ShardQuery
 from lsr_prod.search.snapshot import Snapshot
 
-__all__ = ["execute_bm25", "execute_query", "milliseconds_since"]
-
 _TINY = 1e-30  # below every score of a word, above zero in float32
 
 

@@ -15,8 +15,6 @@ from lsr_prod.search.shard.shard_query import ShardQuery
 from lsr_prod.search.shard.shard_reader import ShardReader
 from lsr_prod.search.snapshot import Snapshot
 
-__all__ = ["explain_document", "explain_parts", "rank_explanation"]
-
 
 def explain_document(
     query: SparseQuery,

@@ -8,8 +8,6 @@ from types import MethodType
 
 from lsr_prod.logs import get_log
 
-__all__ = ["Follower"]
-
 log = get_log(__name__)
 
 

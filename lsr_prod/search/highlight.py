@@ -7,8 +7,6 @@ from typing import Any
 
 from lsr_prod.terms.analysis import distinct_words
 
-__all__ = ["MAX_CHARACTERS", "MAX_SPANS", "find_words", "highlight_fields", "words_to_find"]
-
 MAX_CHARACTERS = 100_000  # of a text that are read
 MAX_SPANS = 100  # places of one text
 

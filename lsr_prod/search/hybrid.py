@@ -17,8 +17,6 @@ from lsr_prod.search.query.sparse_query import MAX_SCORE, MAX_TERMS, check_text
 from lsr_prod.search.result import QueryTerm
 from lsr_prod.search.shard.shard_query import ShardQuery, WordQuery
 
-__all__ = ["WeighedWords", "check_words", "fuse_ranks", "weigh_words", "with_words"]
-
 
 @dataclass(frozen=True, slots=True)
 class WeighedWords:

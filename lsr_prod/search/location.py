@@ -19,8 +19,6 @@ from lsr_prod.storage.version_locks import lock_version
 if TYPE_CHECKING:
     from lsr_prod.storage.node_cache import NodeCache
 
-__all__ = ["LocalIndex", "OpenFolder", "RemoteIndex", "locate", "split_publication"]
-
 _NUMBERED = re.compile(r"(.+)@([0-9]{1,15})", re.DOTALL)
 
 

@@ -13,8 +13,6 @@ from lsr_prod.search.result import SearchResult
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-__all__ = ["BUCKETS", "Observer", "PrometheusObserver", "stages"]
-
 BUCKETS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 _MATCHED_BUCKETS = (0, 1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 

@@ -7,8 +7,6 @@ from lsr_prod.search.candidates import Ranked
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.query.request import Request
 
-__all__ = ["check_version", "select_page"]
-
 
 def check_version(request: Request, version: str) -> None:
     """Raise ``QueryError`` if the page before comes from another version."""

@@ -20,8 +20,6 @@ from lsr_prod.search.searcher import Searcher
 from lsr_prod.search.shard.shard_query import ShardQuery
 from lsr_prod.search.snapshot import Snapshot
 
-__all__ = ["ParallelSearcher"]
-
 
 class ParallelSearcher(Searcher):
     """A ``Searcher`` that uses several threads per query: for few callers, large shards and idle cores.

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from lsr_prod.inference import BundleEncoder
     from lsr_prod.terms.term_reader import TermReader
 
-__all__ = ["QueryEncoder"]
-
 _BATCH = 16  # texts that are encoded between two checks of the deadline
 
 

@@ -7,9 +7,6 @@ from typing import Any, Literal, NamedTuple
 from lsr_prod.formats.attributes import AttributeValue
 from lsr_prod.search.query.cursor import Cursor
 
-__all__ = ["Contribution", "Explanation", "Facet", "Hit", "QueryTerm", "SearchResult"]
-
-
 Field = Literal["terms", "text"]
 
 

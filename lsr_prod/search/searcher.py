@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from lsr_prod.inference import BundleEncoder
     from lsr_prod.search.query.filters import Filter
 
-__all__ = ["ArrayOptions", "Searcher", "Vector"]
-
 Vector = Mapping[str | int, float]
 
 

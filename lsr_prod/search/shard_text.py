@@ -14,8 +14,6 @@ from lsr_prod.search.shard.open_shard import OpenShard
 if TYPE_CHECKING:
     from lsr_prod.search.boolean_shard import BooleanShard
 
-__all__ = ["ShardText"]
-
 
 class ShardText:
     """Finds documents by the tokens of their text. Safe to share between threads.

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from lsr_prod.search.query.filter_types import CheckedFilter
     from lsr_prod.search.query.filters import Filter
 
-__all__ = ["Snapshot", "Verify"]
-
 _ALL_TERMS = 1 << 30
 _FILTERS = 64  # number of recently checked filters to keep
 _FILTER_BYTES = 1 << 16  # of the JSON of such a filter

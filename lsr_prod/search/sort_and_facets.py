@@ -10,8 +10,6 @@ from lsr_prod.search.query.request import Request
 from lsr_prod.search.result import Facet
 from lsr_prod.search.shard.shard_query import ShardQuery
 
-__all__ = ["collect_matches"]
-
 
 def collect_matches(
     shards: Shards, query: ShardQuery, request: Request, words: WeighedWords | None

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from lsr_prod.search.searcher import Searcher
 
-__all__ = ["Warmth", "warm"]
-
 
 @dataclass(frozen=True, slots=True)
 class Warmth:

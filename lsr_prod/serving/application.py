@@ -19,8 +19,6 @@ from lsr_prod.serving.router import Router
 from lsr_prod.serving.running_calls import HUNG
 from lsr_prod.storage.signatures import TRUSTED_KEYS, trusted_keys
 
-__all__ = ["application_of_file", "build_application", "deployments", "group_name", "start"]
-
 # A replica that reports a result to a killed router handles no other call until Ray knows that the router is dead: two
 # to three seconds by default.
 _ROUTER_LOSS = {

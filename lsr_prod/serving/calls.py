@@ -11,8 +11,6 @@ from ray.serve.exceptions import DeploymentUnavailableError, ReplicaUnavailableE
 from lsr_prod.errors import LsrError
 from lsr_prod.logs import get_log
 
-__all__ = ["LOST", "OverloadedError", "UnavailableError", "own_error", "pause", "send"]
-
 log = get_log(__name__)
 
 _T = TypeVar("_T")

@@ -25,8 +25,6 @@ from lsr_prod.serving.wire import (
 )
 from lsr_prod.serving.wire_operations import explanation_from_json, query_from_json
 
-__all__ = ["ServedSearcher"]
-
 
 class ServedSearcher:
     """A client of a served index, in a process that is connected to its Ray cluster. Safe to share between threads.

@@ -18,8 +18,6 @@ from lsr_prod.serving.haproxy import (
     write_lost_answer,
 )
 
-__all__ = ["ClosedHAProxy", "use_closed_haproxy"]
-
 _HEADERS_S = 30  # for the headers of a request: a client that sends nothing holds no connection
 _haproxy: Any = haproxy
 _controller: Any = controller

@@ -6,8 +6,6 @@ from typing import Any
 
 from ray.serve.handle import DeploymentHandle
 
-__all__ = ["GroupCalls"]
-
 _MOST_S = 0.002  # that a call waits for others
 _MOST = 64  # calls that travel together
 

@@ -17,8 +17,6 @@ from lsr_prod.serving.calls import UnavailableError, send
 from lsr_prod.serving.group_calls import GroupCalls
 from lsr_prod.serving.versions import Pin
 
-__all__ = ["DeadlinePassedError", "Groups"]
-
 log = get_log(__name__)
 
 _T = TypeVar("_T")

@@ -12,16 +12,6 @@ from lsr_prod.cluster.serve_variables import HAPROXY
 from lsr_prod.errors import ConfigError
 from lsr_prod.search.server.admission import RETRY_AFTER_S
 
-__all__ = [
-    "check_haproxy",
-    "closed_template",
-    "haproxy_folder",
-    "most_connections",
-    "place_files",
-    "remove_leftovers",
-    "write_lost_answer",
-]
-
 _LONGEST = 97  # bytes in the name of a socket of HAProxy
 _BELOW = f"/{'0' * 56}/admin.sock"  # the id of the node, and the socket
 _FILES = {

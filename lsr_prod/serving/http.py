@@ -11,17 +11,6 @@ from lsr_prod.search.server.admission import RETRY_AFTER_S
 from lsr_prod.serving.calls import OverloadedError
 from lsr_prod.serving.wire import error_to_json
 
-__all__ = [
-    "BodyTooLargeError",
-    "Reply",
-    "SlowBodyError",
-    "error_reply",
-    "json_reply",
-    "parse_body",
-    "read_body",
-    "send_reply",
-]
-
 _STATUS = {"QueryError": 400, "SlowBodyError": 408, "BodyTooLargeError": 413, "UnavailableError": 503}
 _JSON = (b"content-type", b"application/json")
 _RETRY = (b"retry-after", b"%d" % RETRY_AFTER_S)

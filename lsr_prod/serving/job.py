@@ -17,8 +17,6 @@ from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.folders import absolute
 from lsr_prod.storage.publications import current_publication
 
-__all__ = ["serve_index"]
-
 
 def serve_index(
     deployment: Deployment, *, local: bool = False, ready: Callable[[Mapping[str, Any]], None] | None = None

@@ -6,8 +6,6 @@ from typing import Any
 from lsr_prod.cluster.serve_variables import HAPROXY, check_serve_variables
 from lsr_prod.errors import ConfigError
 
-__all__ = ["answer_http_directly", "keep_internal_port_on_loopback", "node_address"]
-
 _GRPC, _HTTP = "add_port_to_grpc_server", "start_asgi_http_server"
 _Asgi = Callable[[Any, Any, Any], Awaitable[None]]
 

@@ -5,8 +5,6 @@ from ray.util.metrics import Counter, Gauge, Histogram
 from lsr_prod.search.metrics import BUCKETS, stages
 from lsr_prod.search.result import SearchResult
 
-__all__ = ["RayObserver"]
-
 
 class RayObserver:
     """Observer of the router's searcher."""

@@ -14,8 +14,6 @@ from lsr_prod.serving.wire_operations import (
     query_to_json,
 )
 
-__all__ = ["OPERATIONS", "run_operation"]
-
 OPERATIONS = ("search", "bm25", "explain", "encode")
 
 

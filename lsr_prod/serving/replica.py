@@ -25,8 +25,6 @@ from lsr_prod.serving.running_calls import RunningCalls
 from lsr_prod.serving.versions import Pin, Versions
 from lsr_prod.storage.signatures import trust
 
-__all__ = ["ShardReplica"]
-
 _T = TypeVar("_T")
 
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-__all__ = ["QueuedRequest", "Router"]
-
 _HEALTH_S = 1.0  # for a group to answer a health check
 _PATHS = frozenset({"/health", *(f"/{name}" for name in OPERATIONS)})
 

@@ -5,8 +5,6 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["HUNG", "RunningCalls"]
-
 HUNG = 4  # a call that runs for as many timeouts hangs
 
 _T = TypeVar("_T")

@@ -22,8 +22,6 @@ from lsr_prod.serving.calls import UnavailableError
 from lsr_prod.serving.groups import DeadlinePassedError, Groups
 from lsr_prod.serving.versions import Pin
 
-__all__ = ["ScatteredShards"]
-
 _T = TypeVar("_T")
 _FETCH_S = 0.5  # for the fields of the hits to arrive after the deadline
 _NOTHING = Candidates([], 0, False, True)

@@ -22,8 +22,6 @@ from lsr_prod.serving.groups import Groups
 from lsr_prod.serving.scatter import ScatteredShards
 from lsr_prod.serving.versions import Pin
 
-__all__ = ["ScatteringSearcher"]
-
 _STATE_S = 1.0  # for a replica to say what it has opened
 
 

@@ -12,8 +12,6 @@ from lsr_prod.search.location import locate
 from lsr_prod.search.opening.index import open_version
 from lsr_prod.search.snapshot import Snapshot
 
-__all__ = ["Pin", "Versions", "shards_of_group"]
-
 _HELD = 2  # the current version, and the previous one for queries that started with it
 _MANY = 1 << 31
 

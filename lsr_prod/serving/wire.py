@@ -31,18 +31,6 @@ from lsr_prod.search.result import Facet, Hit, QueryTerm, SearchResult
 from lsr_prod.serving.calls import OverloadedError, UnavailableError
 from lsr_prod.serving.wire_values import WireValue, read_filter, read_hybrid, read_vector
 
-__all__ = [
-    "MAX_TEXTS",
-    "WireRequest",
-    "error_from_json",
-    "error_to_json",
-    "hybrid_to_json",
-    "request_to_json",
-    "result_from_json",
-    "result_to_json",
-    "vector_to_json",
-]
-
 _ERRORS = {
     kind.__name__: kind
     for kind in (

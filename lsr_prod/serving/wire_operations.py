@@ -19,16 +19,6 @@ from lsr_prod.search.result import Contribution, Explanation
 from lsr_prod.serving.wire import MAX_TEXTS
 from lsr_prod.serving.wire_values import WireValue, read_hybrid, read_vector
 
-__all__ = [
-    "Bm25Request",
-    "EncodeRequest",
-    "ExplainRequest",
-    "explanation_from_json",
-    "explanation_to_json",
-    "query_from_json",
-    "query_to_json",
-]
-
 
 class Bm25Request(WireValue):
     """Arguments of ``Searcher.bm25``."""

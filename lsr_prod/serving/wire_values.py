@@ -11,8 +11,6 @@ from lsr_prod.search.query.filter_json import filter_from_json
 from lsr_prod.search.query.filters import Filter, shorten
 from lsr_prod.search.query.request import Hybrid
 
-__all__ = ["WireValue", "read_filter", "read_hybrid", "read_vector"]
-
 
 class WireValue(BaseModel):
     """A request of a client. Only its form is validated here; the search validates the values."""

@@ -6,7 +6,9 @@ models and training sets, and ``publications``, ``index_versions``, ``index_cach
 ``digest_cache`` remembers the digests of local files.
 """
 
+from lsr_prod.storage.local import Entry
+from lsr_prod.storage.location import is_remote
 from lsr_prod.storage.remote import ObjectChangedError
-from lsr_prod.storage.store import Entry, Store, as_store, is_remote, require_exists, store_digest
+from lsr_prod.storage.store import Store, as_store, require_exists, store_digest
 
 __all__ = ["Entry", "ObjectChangedError", "Store", "as_store", "is_remote", "require_exists", "store_digest"]

@@ -25,20 +25,10 @@ from lsr_prod.formats.digest import FileDigest, digest_folder, digest_json, reco
 from lsr_prod.logs import get_log
 from lsr_prod.storage.drafts import Draft, copy_files
 from lsr_prod.storage.local import home_folder
+from lsr_prod.storage.location import is_remote
 from lsr_prod.storage.node_cache import Contents, NodeCache
-from lsr_prod.storage.store import Store, is_remote
+from lsr_prod.storage.store import Store
 from lsr_prod.storage.transfer import object_name, send_files
-
-__all__ = [
-    "fetch_artifact",
-    "has_artifact",
-    "make_private",
-    "put_artifact",
-    "put_manifest",
-    "read_artifact_file",
-    "user_cache",
-    "user_quota",
-]
 
 log = get_log(__name__)
 

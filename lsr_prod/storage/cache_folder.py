@@ -19,8 +19,6 @@ from lsr_prod.storage.draft_names import is_draft
 from lsr_prod.storage.drafts import remove
 from lsr_prod.storage.transfer import PARTIAL
 
-__all__ = ["Room", "artifacts_in", "files_in", "locked", "make_room", "mark_used"]
-
 log = get_log(__name__)
 
 _SHA = re.compile(r"[0-9a-f]{64}")

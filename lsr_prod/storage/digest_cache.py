@@ -24,8 +24,6 @@ from lsr_prod.logs import get_log
 from lsr_prod.storage.artifacts import user_cache
 from lsr_prod.storage.cache_folder import locked
 
-__all__ = ["DigestCache", "FileChangedError", "FileState"]
-
 log = get_log(__name__)
 
 _SETTLED_NS = 2_000_000_000  # the coarsest clock of a common file system (FAT)

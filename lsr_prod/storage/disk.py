@@ -11,8 +11,6 @@ from pathlib import Path
 from lsr_prod.errors import DiskFullError, LsrError, StorageError
 from lsr_prod.storage.draft_names import final_name
 
-__all__ = ["disk_error", "disk_failure", "scratch_folder", "writing"]
-
 _REMEDIES = {
     errno.ENOSPC: "free space or inodes on its disk",
     errno.EDQUOT: "free space on its disk, or raise the quota",

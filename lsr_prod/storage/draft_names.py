@@ -3,8 +3,6 @@
 import re
 import uuid
 
-__all__ = ["draft_name", "final_name", "is_draft"]
-
 _NAME = r"(^|/)\.([^/]+)\.[0-9a-f]{32}\.tmp"
 _LAST, _ANY = re.compile(f"{_NAME}$"), re.compile(f"{_NAME}(?=/|$)")
 

@@ -17,21 +17,6 @@ from lsr_prod.storage.disk import disk_error, disk_failure, writing
 from lsr_prod.storage.draft_names import draft_name, is_draft
 from lsr_prod.storage.local import checked_chunks
 
-__all__ = [
-    "Draft",
-    "append_file",
-    "copy_files",
-    "copy_tree",
-    "create_file",
-    "link_file",
-    "new_file",
-    "remove",
-    "sentinel",
-    "sync_folder",
-    "sync_tree",
-    "write_file",
-]
-
 
 class Draft:
     """A folder under a private name in the same parent as its target; a context manager.

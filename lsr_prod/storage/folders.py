@@ -16,21 +16,8 @@ from lsr_prod.errors import ArtifactError, StorageError
 from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
 from lsr_prod.storage.artifacts import fetch_artifact, has_artifact, put_artifact, read_artifact_file
 from lsr_prod.storage.drafts import write_file
-from lsr_prod.storage.store import Store, is_remote
-
-__all__ = [
-    "absolute",
-    "bundle_manifest",
-    "digest_file",
-    "file_exists",
-    "folder_exists",
-    "open_bundle",
-    "open_folder",
-    "open_source",
-    "open_text",
-    "save_folder",
-    "store_file",
-]
+from lsr_prod.storage.location import is_remote
+from lsr_prod.storage.store import Store
 
 Options = Mapping[str, str] | None
 

@@ -12,11 +12,10 @@ from lsr_prod.formats.publication import Publication, publication_name
 from lsr_prod.formats.shard import TEXT_TERMS_FILE
 from lsr_prod.storage.drafts import create_file
 from lsr_prod.storage.index_versions import read_bundle, read_version, version_files
+from lsr_prod.storage.location import is_remote
 from lsr_prod.storage.node_cache import Contents, NodeCache
 from lsr_prod.storage.publications import current_publication
-from lsr_prod.storage.store import Store, is_remote
-
-__all__ = ["fetch_current_version", "fetch_version"]
+from lsr_prod.storage.store import Store
 
 _REMEDY = "upload the version again, or publish another version"
 

@@ -8,8 +8,6 @@ from lsr_prod.formats.digest import FileDigest
 from lsr_prod.storage.store import Store, as_store
 from lsr_prod.storage.transfer import object_name
 
-__all__ = ["read_list", "write_list"]
-
 
 def read_list(index: Store | Path, file: FileDigest) -> bytes:
     """Return the content of a file, compared with its digest.

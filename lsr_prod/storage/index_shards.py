@@ -32,10 +32,9 @@ from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.drafts import Draft, copy_files, write_file
 from lsr_prod.storage.index_lists import read_list
 from lsr_prod.storage.index_versions import read_bundle, read_shard
-from lsr_prod.storage.store import Store, as_store, is_remote
+from lsr_prod.storage.location import is_remote
+from lsr_prod.storage.store import Store, as_store
 from lsr_prod.storage.transfer import in_threads, object_name
-
-__all__ = ["ShardDraft", "add_bundle", "bundle_files", "find_shard", "open_shard_file"]
 
 log = get_log(__name__)
 

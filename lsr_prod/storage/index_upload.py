@@ -26,8 +26,6 @@ from lsr_prod.storage.publications import (
 )
 from lsr_prod.storage.store import Store, as_store
 
-__all__ = ["adopt_current", "upload_current"]
-
 log = get_log(__name__)
 
 

@@ -23,19 +23,9 @@ from lsr_prod.formats.bundle import BUNDLE_FILE
 from lsr_prod.formats.digest import FileDigest, digest_json, read_record, record_bytes, verify_files
 from lsr_prod.formats.index import SHARD_FILE, IndexVersion, ShardManifest
 from lsr_prod.logs import get_log
-from lsr_prod.storage.store import Store, as_store, is_remote
+from lsr_prod.storage.location import is_remote
+from lsr_prod.storage.store import Store, as_store
 from lsr_prod.storage.transfer import Sent, object_name, send_files, stored_sizes
-
-__all__ = [
-    "BundleManifest",
-    "check_files",
-    "read_bundle",
-    "read_shard",
-    "read_version",
-    "upload_version",
-    "verify_shard",
-    "version_files",
-]
 
 log = get_log(__name__)
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from lsr_prod.errors import ConfigError, DigestMismatchError
 
-__all__ = ["Entry", "checked_chunks", "home_folder", "local_entry", "walk"]
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:

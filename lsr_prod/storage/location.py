@@ -10,8 +10,6 @@ from pathlib import Path
 
 from lsr_prod.credentials import has_signature
 
-__all__ = ["SCHEMES", "is_remote", "location_problem", "path_problem", "same_location", "table_problem"]
-
 SCHEMES = ("s3", "gs", "az", "abfss")
 _REMOTE = tuple(f"{scheme}://" for scheme in SCHEMES)
 _AZURE = ("az://", "abfss://")

@@ -26,8 +26,6 @@ from lsr_prod.storage.drafts import Draft, create_file, link_file, sync_folder, 
 from lsr_prod.storage.store import Store
 from lsr_prod.storage.transfer import fetch_file, in_threads
 
-__all__ = ["CacheStatistics", "Cached", "Contents", "NodeCache"]
-
 log = get_log(__name__)
 
 

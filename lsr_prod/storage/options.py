@@ -13,8 +13,6 @@ from urllib.parse import urlsplit
 from lsr_prod.credentials import has_signature, without_credentials
 from lsr_prod.errors import ConfigError
 
-__all__ = ["is_client_option", "is_credential", "normalize_options", "options_of"]
-
 # Kinds of values; a tuple lists the possible ones.
 _FLAG, _DURATION, _COUNT, _URL, _TEXT = "flag", "duration", "count", "url", "text"
 _Kind = str | tuple[str, ...]

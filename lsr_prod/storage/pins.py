@@ -20,8 +20,6 @@ from lsr_prod.logs import get_log
 from lsr_prod.storage.publications import read_publication
 from lsr_prod.storage.store import Store, as_store
 
-__all__ = ["delete_publication", "pin_publication", "pinned_numbers", "read_pin", "read_pins", "unpin_publication"]
-
 log = get_log(__name__)
 
 _PIN = re.compile(r"pins/(\d{6,})\.json")

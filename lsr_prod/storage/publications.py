@@ -19,14 +19,6 @@ from lsr_prod.storage.store import Store, as_store
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-__all__ = [
-    "create_publication",
-    "current_publication",
-    "find_current_publication",
-    "publication_numbers",
-    "read_publication",
-]
-
 _PUBLICATION = re.compile(r"publications/(\d{6,})\.json")
 _SHA = re.compile(r"[0-9a-f]{64}")
 

@@ -17,18 +17,6 @@ if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta
     from obstore.store import ObjectStore
 
-__all__ = [
-    "PART_BYTES",
-    "ObjectChangedError",
-    "connect",
-    "get_range",
-    "is_remote_failure",
-    "object_entry",
-    "open_object",
-    "put_parts",
-    "short_message",
-]
-
 PART_BYTES = 8 << 20  # bytes of one request: the client's time limit is per request
 _PARTS = 9000  # S3 allows 10,000 parts
 _PARTS_AT_ONCE = 4

@@ -18,8 +18,6 @@ from lsr_prod.formats.publication import Publication, Signature
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-__all__ = ["SIGNING_KEY", "TRUSTED_KEYS", "check_keys", "is_signed", "sign", "trust", "trusted_keys"]
-
 SIGNING_KEY = "LSR_PROD_SIGNING_KEY"
 """Environment variable with the private key: PKCS #8 in DER, base64; the lines of a PEM file are accepted."""
 

@@ -40,8 +40,6 @@ from lsr_prod.storage.threads import in_threads
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-__all__ = ["Entry", "Store", "as_store", "is_remote", "require_exists", "store_digest"]
-
 _DELETED_AT_ONCE = 1000  # the limit of S3
 _CONFLICTS = 8  # creations of one object that a service refuses although it does not exist, in some 13 s
 

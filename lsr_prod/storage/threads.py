@@ -5,8 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
 
-__all__ = ["in_threads"]
-
 _THREADS = 32  # a call waits about 20 ms for an object store
 _HELD = 4096  # calls that are queued at a time: one takes 2 KB
 

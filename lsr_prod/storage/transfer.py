@@ -13,9 +13,8 @@ from pathlib import Path
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError, StorageError
 from lsr_prod.formats.digest import FileDigest
-from lsr_prod.storage.store import Store, is_remote
-
-__all__ = ["PARTIAL", "Sent", "fetch_file", "in_threads", "object_name", "send_files", "stored_sizes"]
+from lsr_prod.storage.location import is_remote
+from lsr_prod.storage.store import Store
 
 PARTIAL = ".part"
 _PIECE = 8 << 20  # bytes of one request: the client's time limit is per request

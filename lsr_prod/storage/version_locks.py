@@ -12,8 +12,6 @@ from pathlib import Path
 from lsr_prod.errors import ArtifactError, StorageError
 from lsr_prod.logs import get_log
 
-__all__ = ["delete_unless_read", "is_read", "lock_version"]
-
 log = get_log(__name__)
 
 

@@ -20,18 +20,6 @@ import pyarrow as pa
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
 
-__all__ = [
-    "VECTOR_TYPE",
-    "DeletionVector",
-    "Rows",
-    "check_vectors",
-    "decode_rows",
-    "deleted_rows",
-    "encode_rows",
-    "file_of",
-    "save_vectors",
-]
-
 Rows = npt.NDArray[np.uint32]
 """Numbers of rows of a part, sorted."""
 

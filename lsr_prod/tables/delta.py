@@ -28,8 +28,6 @@ from lsr_prod.tables.file_table import TableFile, file_schema, partition_column,
 from lsr_prod.tables.part import Part
 from lsr_prod.tables.table import LogEntry, check_adds, check_removes
 
-__all__ = ["DeltaSink", "create_delta", "open_delta"]
-
 # Published index versions name old table versions, so delta-rs must not delete the log of old versions.
 _KEEP_LOG = {"delta.enableExpiredLogCleanup": "false"}
 

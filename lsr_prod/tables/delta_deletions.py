@@ -30,8 +30,6 @@ from lsr_prod.tables.delta_log import LOG_FOLDER, commit_name, read_actions
 from lsr_prod.tables.file_table import TableFile
 from lsr_prod.tables.part import Part
 
-__all__ = ["CHECKPOINT_EVERY", "FEATURE", "CommitInfo", "commit_actions", "deletion_vectors"]
-
 log = get_log(__name__)
 
 FEATURE = "deletionVectors"

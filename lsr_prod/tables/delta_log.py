@@ -6,8 +6,6 @@ from typing import Any
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
 
-__all__ = ["LOG_FOLDER", "commit_name", "is_commit", "read_actions"]
-
 LOG_FOLDER = "_delta_log"
 
 

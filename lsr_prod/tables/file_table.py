@@ -13,22 +13,6 @@ import pyarrow.compute as pc
 
 from lsr_prod.tables.deletion_vector import VECTOR_TYPE, DeletionVector, file_of
 
-__all__ = [
-    "TableFile",
-    "bucket_numbers",
-    "file_schema",
-    "files_of_buckets",
-    "files_with_paths",
-    "files_without_paths",
-    "partition_column",
-    "to_files",
-    "total",
-    "total_deleted_rows",
-    "total_live_rows",
-    "vector_column",
-    "vector_files",
-]
-
 _PREFIX = "partition."
 
 

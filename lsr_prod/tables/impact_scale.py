@@ -8,8 +8,6 @@ import numpy.typing as npt
 
 from lsr_prod.formats.table import quantize
 
-__all__ = ["ImpactScale", "impact_scale"]
-
 HEADROOM = 1.05
 """The largest impact stands for the largest weight of the probe times this; heavier weights are clipped and counted."""
 

@@ -13,8 +13,6 @@ from lsr_prod.tables.deletion_vector import Rows, deleted_rows
 from lsr_prod.tables.file_table import TableFile
 from lsr_prod.tables.part import read_all_rows
 
-__all__ = ["deleted_batches", "keep_rows", "live_batches", "read_part"]
-
 
 def read_part(store: Store, file: TableFile, schema: pa.Schema | None = None) -> pa.Table:
     """Read the rows of a part that are not deleted, in their order.

@@ -10,8 +10,6 @@ from lsr_prod.storage import Store
 from lsr_prod.tables.parquet import create_parquet, open_parquet
 from lsr_prod.tables.table import Table
 
-__all__ = ["SINKS", "Sink", "create_table", "open_table"]
-
 Sink = Literal["delta", "parquet"]
 SINKS: tuple[str, ...] = get_args(Sink)
 

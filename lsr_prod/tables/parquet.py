@@ -33,8 +33,6 @@ from lsr_prod.tables.part import Part
 from lsr_prod.tables.schema import schema_from_json, schema_to_json, stored_strings
 from lsr_prod.tables.table import LogEntry, check_adds, check_removes
 
-__all__ = ["ParquetSink", "create_parquet", "open_parquet"]
-
 log = get_log(__name__)
 
 MANIFEST_FORMAT = 1  # of commits without deletions: earlier releases read them

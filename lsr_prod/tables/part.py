@@ -16,8 +16,6 @@ from lsr_prod.storage import Entry, Store
 from lsr_prod.tables.row_digest import DIGESTED, row_digest
 from lsr_prod.tables.schema import stored_strings
 
-__all__ = ["Part", "check_part", "count_rows", "read_all_rows", "write_part"]
-
 _PIECE_BYTES = 1 << 30  # of text in a column of a row group
 # An increment reads these columns of all rows of the sparse table. Sorted ids share prefixes, and keys are random.
 _ENCODINGS = {"doc_id": "DELTA_BYTE_ARRAY", "content_key": "PLAIN"}

@@ -5,8 +5,6 @@ from lsr_prod.tables.file_table import TableFile
 from lsr_prod.tables.live_rows import deleted_batches, live_batches
 from lsr_prod.tables.row_digest import DIGESTED, MODULUS, digest_batches, digest_in_name
 
-__all__ = ["part_digest"]
-
 _BATCH = 4096
 
 

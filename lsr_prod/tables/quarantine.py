@@ -21,20 +21,6 @@ from lsr_prod.tables.part import Part, write_part
 from lsr_prod.tables.schema import large_strings
 from lsr_prod.tables.table import Table
 
-__all__ = [
-    "DUPLICATE",
-    "PARTITION",
-    "PART_SCHEMA",
-    "QUARANTINE_SCHEMA",
-    "BadRowWriter",
-    "committed_files",
-    "create_quarantine",
-    "quarantine_folder",
-    "quarantined_by_reason",
-    "read_part",
-    "write_quarantine",
-]
-
 PARTITION = ("plan", "wave")
 _PLAN, _WAVE = map(partition_column, PARTITION)
 PART_SCHEMA = pa.schema(

@@ -13,8 +13,6 @@ from lsr_prod.storage import Store
 from lsr_prod.tables.open import open_table
 from lsr_prod.tables.quarantine import PART_SCHEMA
 
-__all__ = ["COMMITTED", "NOT_COMMITTED", "WITHOUT_LOG", "QuarantinePart", "quarantine_parts", "quarantined_rows"]
-
 COMMITTED = "committed"
 NOT_COMMITTED = "not committed"
 WITHOUT_LOG = "no log"

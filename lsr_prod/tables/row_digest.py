@@ -13,8 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["DIGESTED", "MODULUS", "combine_digests", "digest_batches", "digest_in_name", "row_digest"]
-
 DIGESTED = ("doc_id", "terms", "impacts", "content_hash")
 """Columns that the digest covers."""
 

@@ -9,8 +9,6 @@ import pyarrow as pa
 from lsr_prod.formats.table import TableProperties, content_keys, sparse_schema
 from lsr_prod.tables.schema import large_strings
 
-__all__ = ["build_rows", "content_columns", "part_schema", "replace_source"]
-
 
 def part_schema(properties: TableProperties) -> pa.Schema:
     """Return the schema of the rows of a part in memory.

@@ -10,8 +10,6 @@ import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError
 
-__all__ = ["large_strings", "schema_from_json", "schema_to_json", "stored_strings"]
-
 _PLAIN = {str(kind): kind for kind in (pa.string(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.bool_())}
 
 

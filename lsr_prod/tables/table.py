@@ -13,8 +13,6 @@ from lsr_prod.tables.deletion_vector import DeletionVector
 from lsr_prod.tables.file_table import TableFile, files_with_paths, to_files
 from lsr_prod.tables.part import Part
 
-__all__ = ["LogEntry", "Table", "check_adds", "check_removes"]
-
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:

@@ -2,8 +2,6 @@
 
 import tantivy
 
-__all__ = ["distinct_words", "words_of"]
-
 # Tantivy's Python API does not expose the analyzers of an index, so this rebuilds "en_stem".
 _ANALYZER = (
     tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())

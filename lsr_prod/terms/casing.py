@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 from lsr_prod.terms.surfaces import Surface, is_special, notation_of, spell, surfaces
 
-__all__ = ["UncasedGroups", "cased_terms", "lowered", "uncased_groups"]
-
 
 class UncasedGroups(NamedTuple):
     """Mapping from V terms to U uncased terms (casing, 3: uncased vocabulary only).

@@ -11,8 +11,6 @@ from lsr_prod.terms.words import split_words, word_pieces
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-__all__ = ["fragmentation", "term_pieces"]
-
 
 def term_pieces(terms: Sequence[str], tokenizer: "PreTrainedTokenizerFast") -> list[list[int]]:
     """Return the sub-token ids of terms as inside a text (vocabulary-transfer, 4.2.2, sub-token initialization).

@@ -17,8 +17,6 @@ from tokenizers.pre_tokenizers import ByteLevel
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-__all__ = ["Notation", "Surface", "Terms", "align", "is_special", "notation_of", "overlap_share", "spell", "surfaces"]
-
 Notation = Literal["word_piece", "byte_level", "sentence_piece", "words"]
 
 _MARKERS: dict[str, Notation] = {"##": "word_piece", "Ġ": "byte_level", "▁": "sentence_piece"}

@@ -20,8 +20,6 @@ from lsr_prod.terms.casing import lowered
 from lsr_prod.terms.surfaces import surfaces
 from lsr_prod.terms.words import check_words, split_normalized, word_normalizer
 
-__all__ = ["QueryTerms", "TermReader"]
-
 _CHARACTERS = 1_000_000  # of texts whose tokens are in memory at once
 
 

@@ -15,16 +15,6 @@ from lsr_prod.terms.surfaces import notation_of
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-__all__ = [
-    "check_words",
-    "lowercases",
-    "refuse_tokens",
-    "split_normalized",
-    "split_words",
-    "word_normalizer",
-    "word_pieces",
-]
-
 # Accents are kept, because stripping them would take Hangul syllables apart; every ideograph is one word.
 _NORMALIZER = normalizers.Sequence(
     [

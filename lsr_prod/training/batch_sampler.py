@@ -14,8 +14,6 @@ from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.rng import draw
 from lsr_prod.training.twins import repeated, rows_apart, spread_twins
 
-__all__ = ["WINDOW", "BatchSampler", "KeysOfRows", "permuted"]
-
 WINDOW = 64
 """Batches whose rows are arranged together: sorted by length, twins in different batches."""
 

@@ -13,8 +13,6 @@ from lsr_prod.training.rng import draw
 from lsr_prod.training_data.text_keys import text_keys
 from lsr_prod.training_data.training_set import Example
 
-__all__ = ["KnownPositives", "TokenBatch", "TrainBatch", "make_batch", "pad", "spread"]
-
 KnownPositives = Callable[[npt.NDArray[np.int64]], tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]
 """Keys of n queries -> the queries, int64 [t] from 0 to n - 1, and the keys of their further positives, int64 [t]."""
 

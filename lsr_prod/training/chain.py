@@ -50,8 +50,6 @@ from lsr_prod.training.stages.registry import (
 )
 from lsr_prod.training.stages.stage import StageRun
 
-__all__ = ["ray_for", "run_chain"]
-
 log = get_log(__name__)
 
 

@@ -16,8 +16,6 @@ from lsr_prod.training.stage_record import load_record
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.registry import check_stage, errors_of_stage, stage_digest
 
-__all__ = ["ChainPlan", "check_unchanged", "finished_model", "plan_chain"]
-
 log = get_log(__name__)
 
 

@@ -19,8 +19,6 @@ from lsr_prod.training.rng import draw
 from lsr_prod.training_data.sample_rows import SampleRows
 from lsr_prod.training_data.training_set import Example, TrainingSet
 
-__all__ = ["DataSets", "SetSchedule"]
-
 _ORDER, _SEEDS = 21, 22  # purpose of random numbers
 _STEPS = 1 << 16  # counted at once
 

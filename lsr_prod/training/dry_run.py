@@ -31,8 +31,6 @@ from lsr_prod.training_data.tokenized_rows import ReadRow, token_problem, tokeni
 from lsr_prod.training_data.tokens import TokenSettings
 from lsr_prod.training_data.training_set import Example
 
-__all__ = ["ReadData", "describe_chain", "read_all"]
-
 _SLICE_BYTES = 16_000_000
 
 

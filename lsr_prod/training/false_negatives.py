@@ -11,8 +11,6 @@ from torch import Tensor
 
 from lsr_prod.training.parallel import collective
 
-__all__ = ["BatchKeys", "false_negatives"]
-
 
 @dataclass(frozen=True, slots=True)
 class BatchKeys:

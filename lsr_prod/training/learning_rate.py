@@ -2,9 +2,7 @@
 
 import math
 
-from lsr_prod.config.train import OptimizerSettings
-
-__all__ = ["learning_rate", "warmup_end"]
+from lsr_prod.config.optimization import OptimizerSettings
 
 
 def learning_rate(settings: OptimizerSettings, step: int, steps: int) -> float:

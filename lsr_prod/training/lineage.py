@@ -17,8 +17,6 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import has_artifact, read_artifact_file
 from lsr_prod.storage.drafts import write_file
 
-__all__ = ["TRAINING_FILE", "Ancestor", "lineage", "read_training", "write_lineage"]
-
 TRAINING_FILE = "training.json"
 TRAINING_FORMAT = 1
 _REMEDY = "use a model that lsr-prod train wrote"

@@ -16,8 +16,6 @@ from lsr_prod.training.regularizers.regularizers import Regularizers
 from lsr_prod.training.vectors.kept_terms import Prunable, Vectors, cut
 from lsr_prod.training.vectors.straight_through import prune_through, temperature
 
-__all__ = ["LossTerms", "TrainingObjective", "ranking_losses"]
-
 _CONTRASTIVE = {"info_nce", "n_pair"}
 
 

@@ -7,19 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from lsr_prod.config.train import OptimizerSettings
+from lsr_prod.config.optimization import OptimizerSettings
 from lsr_prod.training.learning_rate import learning_rate
-
-__all__ = [
-    "QUERY_WEIGHTS",
-    "OptimizerStep",
-    "full_tensor",
-    "load_optimizer",
-    "load_weights",
-    "make_optimizer",
-    "optimizer_tensors",
-    "trained_parameters",
-]
 
 QUERY_WEIGHTS = "query_weights"
 """Name of the learned query weights, float32 [V], among the trained weights of a checkpoint."""

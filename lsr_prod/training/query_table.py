@@ -17,8 +17,6 @@ from torch.nn.functional import softplus
 from lsr_prod.config.optimization import OptimizerSettings
 from lsr_prod.training.parallel.collective import all_rows, world_size
 
-__all__ = ["QueryTable"]
-
 _MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 

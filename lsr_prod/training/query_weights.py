@@ -30,17 +30,6 @@ from lsr_prod.training.batches import TokenBatch
 from lsr_prod.training_data.pins import pin_data
 from lsr_prod.training_data.texts import read_good_rows
 
-__all__ = [
-    "count_terms",
-    "idf_encoder",
-    "initial_weights",
-    "learned_encoder",
-    "needs_term_counts",
-    "query_weights",
-    "reader_of",
-    "weigh_queries",
-]
-
 _FORMAT = 1
 
 Encode = Callable[[Sequence[str], Kind], SparseBatch]

@@ -11,8 +11,6 @@ from lsr_prod.config.language import LanguageSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.logs import get_log
 
-__all__ = ["Machine", "choose_resources", "machines", "with_resources"]
-
 log = get_log(__name__)
 
 

@@ -7,8 +7,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-__all__ = ["draw", "seed_torch", "seed_value"]
-
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 

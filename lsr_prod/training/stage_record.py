@@ -9,8 +9,6 @@ from lsr_prod.errors import ArtifactError, FormatVersionError
 from lsr_prod.formats.digest import record_bytes
 from lsr_prod.storage import Store
 
-__all__ = ["StageRecord", "load_record", "save_record"]
-
 _FORMAT = 1
 
 

@@ -12,8 +12,6 @@ from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training_data.sample_rows import SampleRows
 
-__all__ = ["TIMED_QUERIES", "StepCost", "time_step"]
-
 TIMED_QUERIES = 32
 """Maximum number of queries of a timed step; the cost of a larger batch is scaled from it."""
 

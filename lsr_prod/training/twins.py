@@ -8,8 +8,6 @@ import numpy.typing as npt
 
 from lsr_prod.training.rng import draw
 
-__all__ = ["repeated", "rows_apart", "spread_twins"]
-
 Numbers = npt.NDArray[np.int64]
 
 _REACHES = (2, 4, 8, 16, 32, 64)  # batches

@@ -19,8 +19,6 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.transfer import object_name
 
-__all__ = ["KEY_COLUMNS", "MOST_POSITIVES", "KeyRange", "KnownTable", "key_ranges", "write_key_range"]
-
 KEY_COLUMNS = ("query_key", "positive_key")
 MOST_POSITIVES = 4096
 """Positives that are looked up per query, those with the smallest keys."""

@@ -25,17 +25,6 @@ from lsr_prod.terms.term_reader import TermReader
 from lsr_prod.terms.words import split_words, word_pieces
 from lsr_prod.training_data.tokens import TextForm, TokenSettings
 
-__all__ = [
-    "Layout",
-    "PackedLayout",
-    "QueryTermLayout",
-    "TeacherLayout",
-    "WordLayout",
-    "pack",
-    "query_terms",
-    "word_rows",
-]
-
 Ids = npt.NDArray[np.int32]
 
 

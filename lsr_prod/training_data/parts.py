@@ -27,8 +27,6 @@ from lsr_prod.training_data.tokenized_rows import ReadRow, TokenizedRow, token_p
 from lsr_prod.training_data.tokens import TokenSettings
 from lsr_prod.training_data.training_set import TrainingPart, part_schema, set_name
 
-__all__ = ["PartMaker", "quarantine_name", "receipts_name"]
-
 _TOKENS = 4_000_000  # of a record batch
 
 

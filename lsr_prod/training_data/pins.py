@@ -8,8 +8,6 @@ from lsr_prod.storage.folders import digest_file
 from lsr_prod.training_data.records import pin_files
 from lsr_prod.training_data.schemas import check_schemas
 
-__all__ = ["pin_data", "pin_validation"]
-
 log = get_log(__name__)
 
 

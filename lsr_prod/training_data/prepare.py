@@ -34,8 +34,6 @@ from lsr_prod.training_data.schemas import check_schemas
 from lsr_prod.training_data.tokens import TokenSettings
 from lsr_prod.training_data.training_set import SET_FILE, SET_FORMAT, SetRecord, TrainingPart, set_name
 
-__all__ = ["TrainingSetSummary", "prepare_training_set"]
-
 log = get_log(__name__)
 
 _PART_BYTES = 16_000_000  # source bytes of a part, about

@@ -14,8 +14,6 @@ from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.errors import ConfigError
 from lsr_prod.training_data.rows import TrainingRow, validate
 
-__all__ = ["cut_data", "pin_files", "read_data", "read_rows"]
-
 _JSON_BYTES = 1 << 20
 
 

@@ -14,8 +14,6 @@ import numpy as np
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.rows import BadRow, TypedValue, as_string, is_visible, shorten, show
 
-__all__ = ["LISTS", "TrainingRow", "validate"]
-
 LISTS = frozenset({"negatives", "documents", "scores"})
 """Fields whose value is a list."""
 

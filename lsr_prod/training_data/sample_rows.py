@@ -8,8 +8,6 @@ import numpy.typing as npt
 from lsr_prod.training_data.text_keys import text_keys
 from lsr_prod.training_data.training_set import Example
 
-__all__ = ["SampleRows"]
-
 
 class SampleRows:
     """Some rows in memory, in the place of a training set.

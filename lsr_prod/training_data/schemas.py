@@ -19,8 +19,6 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.training_data.records import read_data
 from lsr_prod.training_data.rows import LISTS
 
-__all__ = ["check_schemas"]
-
 _THREADS = 32  # files that are read at once: each waits for its store
 _FIRST_ROWS = 100
 

@@ -6,8 +6,6 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["text_keys"]
-
 
 def text_keys(texts: Sequence[npt.NDArray[np.int32]]) -> npt.NDArray[np.int64]:
     """Return the key of each text: 8 bytes of BLAKE2b of its token ids.

@@ -11,8 +11,6 @@ from lsr_prod.logs import get_log
 from lsr_prod.training_data.records import cut_data, pin_files, read_rows
 from lsr_prod.training_data.rows import TrainingRow
 
-__all__ = ["check_bad_rows", "cut_slices", "read_good_rows", "sample_rows"]
-
 log = get_log(__name__)
 
 _SLICE_BYTES = 16_000_000  # of one task

@@ -18,8 +18,6 @@ from lsr_prod.training_data.layouts import (
 from lsr_prod.training_data.rows import TrainingRow
 from lsr_prod.training_data.tokens import TokenSettings
 
-__all__ = ["ReadRow", "TokenizedRow", "token_problem", "tokenize_rows"]
-
 _CHARACTERS = 1_000_000  # of text tokenized at once: the encodings take a hundred times the memory of the text
 _EMPTY = np.empty(0, np.int32)
 

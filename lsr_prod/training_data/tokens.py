@@ -14,8 +14,6 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.formats.bundle import TOKENIZER_FILE
 from lsr_prod.formats.card import QUERY_FOLDER, EncoderCard
 
-__all__ = ["TextForm", "TokenSettings"]
-
 
 @dataclass(frozen=True, slots=True)
 class TextForm:

@@ -28,8 +28,6 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.training_data.known_positives import KEY_COLUMNS, KeyRange, KnownTable
 
-__all__ = ["SET_FILE", "SET_FORMAT", "Example", "SetRecord", "TrainingPart", "TrainingSet", "part_schema", "set_name"]
-
 SET_FILE = "set.json"
 SET_FORMAT = 2
 _REMEDY = "prepare the training set again"

@@ -19,8 +19,6 @@ from lsr_prod.model.backbone import output_layer
 from lsr_prod.model.output_layer import add_output_bias
 from lsr_prod.training_data.tokens import TextForm, TokenSettings
 
-__all__ = ["activation_rate", "pooled_maxima", "shift_bias", "shift_for_rate"]
-
 _LARGEST_LIFT = 1 << 14
 _BATCH = 16
 

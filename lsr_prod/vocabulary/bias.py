@@ -5,8 +5,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["transfer_bias", "unigram_bias"]
-
 
 def transfer_bias(source: Tensor, target: Tensor) -> Tensor:
     """Return the target's bias, scaled to mean and deviation of the source's bias (vocabulary-transfer, eq. 10).

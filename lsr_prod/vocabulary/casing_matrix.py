@@ -27,8 +27,6 @@ from lsr_prod.terms.casing import cased_terms
 from lsr_prod.terms.surfaces import surfaces
 from lsr_prod.training_data.tokens import TextForm, TokenSettings
 
-__all__ = ["CLASSES", "CasingMatrix", "casing_matrix"]
-
 CLASSES = ("uncased", "cased", "special")
 """Classes of output terms; the first two are those of input tokens."""
 

@@ -14,8 +14,6 @@ from torch.nn.functional import embedding_bag, normalize
 
 from lsr_prod.vocabulary.sparsemax import sparsemax_support
 
-__all__ = ["Combination", "copy_overlap", "semantic", "subtoken"]
-
 _BLOCK = 512  # new rows whose similarities are in memory at once
 
 

@@ -7,8 +7,6 @@ from typing import Any, Literal
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-__all__ = ["train_tokenizer"]
-
 # Padding has id 0, as in BERT, for models that always pad with 0.
 _SPECIAL = {
     "pad_token": "[PAD]",

@@ -12,8 +12,6 @@ from lsr_prod.formats.card import Kind
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 
-__all__ = ["ALPHAS", "HeadNorms", "Probe", "choose_alpha", "head_norms", "probe_scale", "scale_head"]
-
 ALPHAS = (1.0, 2.0, 4.0, 8.0, 16.0)
 """The constants that the paper tries (table 2)."""
 

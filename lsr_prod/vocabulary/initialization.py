@@ -20,8 +20,6 @@ from lsr_prod.terms.surfaces import Terms, align
 from lsr_prod.vocabulary.combination import Combination, copy_overlap, semantic, subtoken
 from lsr_prod.vocabulary.target import TargetModel, target_terms
 
-__all__ = ["INITIALIZATIONS", "Initialization", "VocabularyPair", "initialize"]
-
 
 @dataclass(frozen=True, slots=True)
 class Initialization:

@@ -17,8 +17,6 @@ from lsr_prod.vocabulary.combination import semantic
 from lsr_prod.vocabulary.head_scale import HeadNorms, head_norms
 from lsr_prod.vocabulary.target import read_embeddings, read_target, target_terms
 
-__all__ = ["Inspection", "Neighbors", "find_neighbors", "inspect_vocabulary", "read_texts"]
-
 _NEAREST = 5  # the paper's table 4
 
 

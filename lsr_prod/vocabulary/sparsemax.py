@@ -3,8 +3,6 @@
 import torch
 from torch import Tensor
 
-__all__ = ["sparsemax", "sparsemax_support"]
-
 _SUPPORT = 64  # scores that are sorted in the first attempt
 
 

@@ -18,17 +18,6 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.model.loading import tokenizer_reader
 
-__all__ = [
-    "TargetModel",
-    "check_embeddings",
-    "digest_embeddings",
-    "digest_target",
-    "has_bias",
-    "read_embeddings",
-    "read_target",
-    "target_terms",
-]
-
 _WEIGHTS = "model.safetensors"
 # Usual names of special tokens, for a tokenizer.json without a tokenizer_config.json.
 _KNOWN = {

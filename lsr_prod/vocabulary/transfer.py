@@ -19,8 +19,6 @@ from lsr_prod.model.start_token import prepend_start_token
 from lsr_prod.terms.words import lowercases
 from lsr_prod.vocabulary.initialization import Initialization
 
-__all__ = ["check_tokenizer", "move_to_vocabulary", "replace_head", "tied"]
-
 # Roles of special tokens in a model's configuration, and the special tokens that can fill them, in order.
 _ROLES = {"pad": ("pad",), "bos": ("bos", "cls"), "eos": ("eos", "sep"), "cls": ("cls", "bos"), "sep": ("sep", "eos")}
 

@@ -22,8 +22,6 @@ from lsr_prod.terms.words import split_normalized, word_normalizer, word_pieces
 from lsr_prod.training_data.records import read_rows
 from lsr_prod.training_data.texts import check_bad_rows, cut_slices
 
-__all__ = ["WordCount", "count_words"]
-
 log = get_log(__name__)
 
 _PARTITIONS = 8  # partitions of the words in the final sum

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsr_prod.config.train import OptimizerSettings
+from lsr_prod.config.optimization import OptimizerSettings
 from lsr_prod.training.learning_rate import learning_rate, warmup_end
 
 

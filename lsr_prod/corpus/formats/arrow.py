@@ -12,8 +12,6 @@ from lsr_prod.corpus.rows import TypedValue
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.source_file import DamagedFileError
 
-__all__ = ["ARROW_STREAM", "rows_at_once", "select_columns", "stream_batches", "typed_records"]
-
 _BATCH_ROWS = 256
 _BATCH_BYTES = 1 << 28
 

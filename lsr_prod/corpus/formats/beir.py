@@ -9,8 +9,6 @@ from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Entry, Store
 
-__all__ = ["BEIR"]
-
 _FORMATS = ("jsonl", "jsonl.gz", "jsonl.zst")
 
 

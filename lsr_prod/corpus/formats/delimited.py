@@ -14,8 +14,6 @@ from lsr_prod.corpus.rows import RAW_LIMIT, BadRow, shorten
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.source_file import DamagedFileError
 
-__all__ = ["CSV", "TSV", "delimited_records"]
-
 
 def delimited_records(
     file: Readable, start: int, stop: int | None, delimiter: str, source: SourceSettings, limit: int

@@ -15,8 +15,6 @@ from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.location import table_problem
 from lsr_prod.storage.remote import short_message
 
-__all__ = ["DELTA"]
-
 _READABLE = {"timestampNtz", "vacuumProtocolCheck"}
 
 

@@ -11,8 +11,6 @@ from lsr_prod.corpus.rows import BadRow
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.source_file import SourceFile
 
-__all__ = ["Decoded", "FolderFormat", "Footer", "ReadRequest", "Record", "SourceFormat"]
-
 
 class Record(NamedTuple):
     """One record of a file, not validated yet.

@@ -9,8 +9,6 @@ from lsr_prod.corpus.lines import Readable, lines
 from lsr_prod.corpus.rows import BadRow, shorten
 from lsr_prod.corpus.slices import Slice
 
-__all__ = ["JSON_LINES", "json_records"]
-
 _BOM = b"\xef\xbb\xbf"
 
 

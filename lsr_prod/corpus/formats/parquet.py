@@ -11,8 +11,6 @@ from lsr_prod.corpus.formats.interface import Decoded, Footer, ReadRequest, Sour
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.source_file import DamagedFileError
 
-__all__ = ["PARQUET", "parquet_batches"]
-
 _BUFFER = 1 << 20  # bytes of a column of a row group that are read at once
 _DICTIONARY_PAGE = 2  # of the enumeration PageType
 _LARGEST_PAGE = 1 << 28

@@ -17,8 +17,6 @@ from lsr_prod.corpus.lines import Readable, lines
 from lsr_prod.corpus.rows import DAMAGED_ROW, RAW_LIMIT, BadRow, shorten
 from lsr_prod.corpus.source_file import DamagedFileError
 
-__all__ = ["BOM", "Row", "quoted_rows", "too_long_row"]
-
 BOM = b"\xef\xbb\xbf"
 Row = tuple[int, list[bytes] | BadRow, bytes]
 """Offset; fields, or the bad row; first bytes."""

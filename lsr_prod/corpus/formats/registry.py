@@ -10,8 +10,6 @@ from lsr_prod.corpus.formats.parquet import PARQUET
 from lsr_prod.corpus.formats.saved_dataset import SAVED_DATASET
 from lsr_prod.corpus.slices import COMPRESSIONS
 
-__all__ = ["FILE_FORMATS", "FOLDER_FORMATS", "SUFFIXES", "file_format", "find_format"]
-
 FILE_FORMATS: tuple[SourceFormat, ...] = (PARQUET, JSON_LINES, CSV, TSV, ARROW_STREAM)
 FOLDER_FORMATS: tuple[FolderFormat, ...] = (DELTA, BEIR, SAVED_DATASET)
 

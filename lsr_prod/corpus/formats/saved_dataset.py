@@ -13,8 +13,6 @@ from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Entry, Store
 
-__all__ = ["SAVED_DATASET", "dataset_files", "is_saved_dataset"]
-
 
 def is_saved_dataset(store: Store) -> bool:
     """Return whether ``save_to_disk`` of a dataset, or of a dictionary of splits, wrote this folder."""

@@ -31,8 +31,6 @@ from lsr_prod.inference import Counters
 from lsr_prod.inference.session import Provider
 from lsr_prod.storage.counts import StoreCounts, store_counts
 
-__all__ = ["BLOCKS_AT_A_TIME", "EncoderActor", "ModelSettings"]
-
 BLOCKS_AT_A_TIME = 2
 """Calls of ``EncoderActor.encode`` that run at the same time: one has the model."""
 

@@ -14,8 +14,6 @@ from lsr_prod.encoding.actors.places import PoolSize, pool_size
 from lsr_prod.errors import EncoderLostError
 from lsr_prod.logs import get_log
 
-__all__ = ["Demand", "wait_for_room"]
-
 log = get_log(__name__)
 
 _LOOK_S = 1.0

@@ -11,8 +11,6 @@ from typing import Any
 from lsr_prod.errors import ConfigError
 from lsr_prod.inference.session import Provider, load_onnxruntime
 
-__all__ = ["check_gpu_nodes", "require_gpu_runtime"]
-
 _WANTED: dict[Provider, tuple[str, ...]] = {
     "auto": ("CUDAExecutionProvider", "TensorrtExecutionProvider"),
     "cuda": ("CUDAExecutionProvider",),

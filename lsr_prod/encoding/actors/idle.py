@@ -3,8 +3,6 @@
 from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.logs import get_log
 
-__all__ = ["report_idle_actors"]
-
 log = get_log(__name__)
 
 _MEGABYTE = 1_000_000

@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-__all__ = ["matches"]
-
 
 def matches(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
     """Return whether the labels of a node fulfill all conditions.

@@ -11,8 +11,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from lsr_prod.encoding.actors.actor import BLOCKS_AT_A_TIME, EncoderActor, ModelSettings
 from lsr_prod.encoding.actors.places import PoolSize
 
-__all__ = ["LOST", "Member", "ask", "start_member"]
-
 LOST = (RayActorError, ActorUnschedulableError)
 """Errors of an actor that died; the second: its node has left before the actor started."""
 

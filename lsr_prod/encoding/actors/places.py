@@ -11,8 +11,6 @@ from lsr_prod.config import EncodeSettings
 from lsr_prod.encoding.actors.labels import matches
 from lsr_prod.errors import ConfigError
 
-__all__ = ["PoolSize", "current_places", "pool_size"]
-
 _MEGABYTE = 1_000_000
 
 

@@ -25,8 +25,6 @@ from lsr_prod.encoding.results import BlockResult
 from lsr_prod.errors import EncoderLostError
 from lsr_prod.logs import get_log
 
-__all__ = ["BlockCall", "EncoderPool", "Outcome", "PoolActivity"]
-
 log = get_log(__name__)
 
 _IDLE_S = 0.02  # without a call that runs

@@ -3,8 +3,6 @@
 from collections import deque
 from statistics import median
 
-__all__ = ["BlockDurations"]
-
 _KNOWN = 64  # newest durations
 _ENOUGH = 4  # of them, before a block is late
 _TIMES = 1.5  # longer than the median: an idle encoder has nothing better to do

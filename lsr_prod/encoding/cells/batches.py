@@ -17,8 +17,6 @@ from lsr_prod.errors import (
 )
 from lsr_prod.formats.sparse import SparseBatch
 
-__all__ = ["BATCH_SIZE", "ENCODER_REASONS", "Failure", "encode_batches"]
-
 BATCH_SIZE = 2048
 """Documents of one call of the encoder, whose tokens are in memory at once."""
 

@@ -24,8 +24,6 @@ from lsr_prod.tables import write_part
 from lsr_prod.tables.quarantine import DUPLICATE, write_quarantine
 from lsr_prod.tables.rows import build_rows
 
-__all__ = ["PreparedCell", "prepare_cell", "write_cell"]
-
 
 @dataclass(frozen=True, slots=True)
 class PreparedCell:

@@ -10,8 +10,6 @@ from lsr_prod.encoding.commit.markers import mark_finished
 from lsr_prod.encoding.results import CellOutput, CellResult
 from lsr_prod.formats.sparse import SparseBatch
 
-__all__ = ["CellWriter"]
-
 
 class CellWriter:
     """Writes the parts and the marker of one cell at a time. Use as a context manager, which waits for the last cell.

@@ -18,8 +18,6 @@ from lsr_prod.errors import SourceError
 from lsr_prod.storage import Store
 from lsr_prod.tables.quarantine import DUPLICATE
 
-__all__ = ["DETAILS", "Rule", "SourceOrder", "choose_rows", "displaced_rows", "refuse_duplicates"]
-
 Rule = Literal["first", "last", "error"]
 
 DETAILS = {

@@ -22,8 +22,6 @@ from lsr_prod.tables import TableFile
 from lsr_prod.tables.deletion_vector import deleted_rows
 from lsr_prod.tables.rows import content_columns, part_schema, replace_source
 
-__all__ = ["Known", "find_known", "unchanged_rows"]
-
 _SUPERSEDED = pa.schema(
     [
         ("doc_id", pa.large_string()),

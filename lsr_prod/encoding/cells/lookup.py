@@ -20,8 +20,6 @@ from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store
 from lsr_prod.tables import TableFile
 
-__all__ = ["CellRows", "WaveTask", "look_up_cells"]
-
 
 @dataclass(frozen=True, slots=True)
 class WaveTask:

@@ -13,8 +13,6 @@ from lsr_prod.encoding.results import CellOutput, CellResult, Deletion
 from lsr_prod.tables import open_table
 from lsr_prod.tables.quarantine import committed_files
 
-__all__ = ["followed_outputs", "reusable_results"]
-
 
 def followed_outputs(
     task: WaveTask, cells: Collection[int], earlier: Mapping[int, Mapping[int, CellResult]]

@@ -12,8 +12,6 @@ import pyarrow.compute as pc
 
 from lsr_prod.errors import IncompleteWaveError
 
-__all__ = ["ROW_COUNT", "check_row_counts", "with_row_counts"]
-
 ROW_COUNT = "row_count"
 """``reason`` of a row that is a row count; its ``position`` is the number of rows. Never written to a table."""
 

@@ -31,8 +31,6 @@ from lsr_prod.tables.deletion_vector import DeletionVector, check_vectors, file_
 from lsr_prod.tables.file_table import files_with_paths, to_files
 from lsr_prod.tables.quarantine import PARTITION, committed_files
 
-__all__ = ["Committer", "check_cell", "check_for_commit", "merge_all", "waves_done"]
-
 log = get_log(__name__)
 
 CheckParts = Callable[[Store, Store, Sequence[CellResult], float], None]

@@ -16,8 +16,6 @@ from lsr_prod.errors import ArtifactError, CommitError, FencedError
 from lsr_prod.formats.digest import record_bytes
 from lsr_prod.storage import Store
 
-__all__ = ["EPOCHS_FOLDER", "Attempt", "Epoch", "newest_attempt", "take_epoch"]
-
 EPOCHS_FOLDER = f"{PROTOCOL_FOLDER}/epochs"
 
 

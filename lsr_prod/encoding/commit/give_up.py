@@ -9,8 +9,6 @@ from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.tables import open_table
 
-__all__ = ["give_up_base"]
-
 log = get_log(__name__)
 
 

@@ -18,16 +18,6 @@ from lsr_prod.storage import Store
 from lsr_prod.tables import Part
 from lsr_prod.tables.deletion_vector import DeletionVector, file_of
 
-__all__ = [
-    "MARKERS_FOLDER",
-    "ReadMarkers",
-    "delete_markers",
-    "finished_cells",
-    "mark_finished",
-    "marked_files",
-    "read_markers",
-]
-
 ReadMarkers = Callable[[Store, Store, Sequence[str]], Iterable[CellResult]]
 
 MARKERS_FOLDER = f"{PROTOCOL_FOLDER}/done"

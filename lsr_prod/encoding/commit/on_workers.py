@@ -8,8 +8,6 @@ from lsr_prod.encoding.node_tasks import NodeTasks
 from lsr_prod.encoding.results import CellResult, Deletion
 from lsr_prod.storage import Store
 
-__all__ = ["check_on_workers", "merge_on_workers", "read_markers_on_workers"]
-
 _FEW = 32
 _GROUP = 64  # cells per task: seconds, at a few requests of 20 ms each
 

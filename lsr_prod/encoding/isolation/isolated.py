@@ -23,8 +23,6 @@ from lsr_prod.errors import EncoderBrokenError, EncoderCrashedError, EncoderRais
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.logs import get_log
 
-__all__ = ["ISOLATED_BATCH_SIZE", "IsolatedEncoder"]
-
 log = get_log(__name__)
 
 ISOLATED_BATCH_SIZE = 32

@@ -11,8 +11,6 @@ from lsr_prod import errors
 from lsr_prod.errors import ArtifactError, EncoderBrokenError, LsrError, StorageError
 from lsr_prod.formats.sparse import SparseBatch
 
-__all__ = ["error_from", "error_to", "read_message", "vectors_from", "vectors_to", "write_message"]
-
 _LENGTH = struct.Struct("<q")
 
 

@@ -15,8 +15,6 @@ from lsr_prod.encoding.encoder import TextEncoder
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.logs import get_log
 
-__all__ = ["EXIT_CODE", "Watchdog", "WatchedEncoder"]
-
 log = get_log(__name__)
 
 EXIT_CODE = 86

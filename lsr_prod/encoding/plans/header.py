@@ -4,17 +4,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = [
-    "ADDED_SETTINGS",
-    "PLAN_FORMAT",
-    "PLAN_SETTINGS",
-    "READABLE_FORMATS",
-    "ROW_SETTINGS",
-    "RUN_SETTINGS",
-    "ListDigest",
-    "PlanHeader",
-]
-
 PLAN_FORMAT = 3
 READABLE_FORMATS = (2, PLAN_FORMAT)
 """Formats that ``load_plan`` reads. A plan of format 2 has no number of cells: only an increment can follow it."""

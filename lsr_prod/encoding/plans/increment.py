@@ -31,8 +31,6 @@ from lsr_prod.encoding.plans.successors import successor_of
 from lsr_prod.errors import ConfigError, FormatVersionError, LineageError
 from lsr_prod.storage import Store
 
-__all__ = ["FileChanges", "FindReturning", "has_order_of", "newest_plan", "plan_increment", "prepare_plan"]
-
 
 @dataclass(frozen=True, slots=True)
 class FileChanges:

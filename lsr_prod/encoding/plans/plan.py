@@ -23,14 +23,6 @@ from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS, ListDige
 from lsr_prod.encoding.plans.sizes import Sizes, choose_sizes
 from lsr_prod.formats.digest import digest_json
 
-__all__ = [
-    "Plan",
-    "bytes_to_read",
-    "make_plan",
-    "plan_files",
-    "slices_digest",
-]
-
 _SLICE_SCHEMA = pa.schema(
     [
         ("ordinal", pa.int32()),

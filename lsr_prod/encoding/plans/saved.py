@@ -20,8 +20,6 @@ from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionErr
 from lsr_prod.formats.digest import digest_json, record_bytes
 from lsr_prod.storage import Store
 
-__all__ = ["PLANS_FOLDER", "file_locations", "load_plan", "plan_objects", "read_record", "record_name", "save_plan"]
-
 PLANS_FOLDER = f"{PROTOCOL_FOLDER}/plans"
 
 

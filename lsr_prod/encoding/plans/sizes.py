@@ -17,8 +17,6 @@ from dataclasses import asdict, dataclass
 
 from lsr_prod.config import EncodeSettings
 
-__all__ = ["SIZE_SETTINGS", "Sizes", "choose_sizes"]
-
 SIZE_SETTINGS = ("buckets", "wave_megabytes", "cell_megabytes", "slice_megabytes")
 """Settings of ``encode`` that are chosen if they are not given."""
 

@@ -20,16 +20,6 @@ from lsr_prod.errors import CommitError, FencedError
 from lsr_prod.formats.digest import record_bytes
 from lsr_prod.storage import Store
 
-__all__ = [
-    "SUCCESSORS_FOLDER",
-    "PlanLink",
-    "check_not_followed",
-    "link_shortcut",
-    "link_successor",
-    "successor_of",
-    "valid_links",
-]
-
 SUCCESSORS_FOLDER = f"{PROTOCOL_FOLDER}/successors"
 
 WavesDone = Callable[[str], int]

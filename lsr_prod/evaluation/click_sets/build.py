@@ -22,8 +22,6 @@ from lsr_prod.evaluation.click_sets.roles import (
     assign_roles,
 )
 
-__all__ = ["ClickSets", "build_sets"]
-
 Ints = npt.NDArray[np.int64]
 
 

@@ -14,8 +14,6 @@ import pyarrow as pa
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-__all__ = ["Clusters", "cluster_queries", "given_clusters"]
-
 Ints = npt.NDArray[np.int64]
 
 

@@ -12,8 +12,6 @@ from lsr_prod.evaluation.click_sets.lexical import document_texts
 from lsr_prod.evaluation.click_sets.log import ClickLog
 from lsr_prod.evaluation.click_sets.rows import normalized
 
-__all__ = ["ClickedTexts", "text_groups"]
-
 Ints = npt.NDArray[np.int64]
 
 _ROWS = 65_536

@@ -23,8 +23,6 @@ from lsr_prod.evaluation.click_sets.log import ClickLog
 from lsr_prod.evaluation.click_sets.relevant import Relevant
 from lsr_prod.evaluation.click_sets.thirds import draw_equally, thirds_by_rank
 
-__all__ = ["EvaluationSet", "SetBuilder"]
-
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 

@@ -19,8 +19,6 @@ from lsr_prod.evaluation.click_sets.lexical import document_texts
 from lsr_prod.evaluation.click_sets.log import ClickLog
 from lsr_prod.storage.drafts import new_file
 
-__all__ = ["PAIRS_SCHEMA", "SPLITS", "query_id", "write_pairs", "write_set"]
-
 Ints = npt.NDArray[np.int64]
 
 SPLITS = {"test": "test", "validation": "dev"}

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Hashes", "mix", "text_hashes"]
-
 Hashes = npt.NDArray[np.uint64]
 
 _GOLDEN = 0x9E3779B97F4A7C15

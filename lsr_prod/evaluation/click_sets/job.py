@@ -22,8 +22,6 @@ from lsr_prod.storage.folders import absolute
 from lsr_prod.tables.quarantine import BadRowWriter
 from lsr_prod.training_data.row_jobs.output import MANIFEST, RowOutput
 
-__all__ = ["CLICK_SET_FORMAT", "make_click_set"]
-
 CLICK_SET_FORMAT = 1
 
 # Settings that do not change the sets.

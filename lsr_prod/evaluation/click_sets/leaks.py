@@ -13,8 +13,6 @@ from lsr_prod.evaluation.click_sets.files import SPLITS
 from lsr_prod.evaluation.click_sets.lexical import document_texts
 from lsr_prod.evaluation.click_sets.rows import normalized
 
-__all__ = ["find_leaks"]
-
 
 def find_leaks(folder: Path) -> Counter[str]:
     """Count what must not happen in evaluation sets and training pairs; queries and texts are compared normalized.

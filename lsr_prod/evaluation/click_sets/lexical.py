@@ -10,16 +10,6 @@ from scipy.sparse import csr_array
 
 from lsr_prod.terms.analysis import distinct_words
 
-__all__ = [
-    "TermRows",
-    "WordPostings",
-    "document_texts",
-    "matched_terms",
-    "query_vocabulary",
-    "required_matches",
-    "term_rows",
-]
-
 Ints = npt.NDArray[np.int64]
 
 _PAIRS = 65_536

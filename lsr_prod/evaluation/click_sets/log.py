@@ -14,8 +14,6 @@ import pyarrow.compute as pc
 
 from lsr_prod.evaluation.click_sets.rows import ClickRow
 
-__all__ = ["ClickLog", "LogBuilder"]
-
 Ints = npt.NDArray[np.int64]
 
 _BATCH_ROWS = 65_536

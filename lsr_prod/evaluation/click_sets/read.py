@@ -17,8 +17,6 @@ from lsr_prod.evaluation.click_sets.log import LogBuilder
 from lsr_prod.evaluation.click_sets.rows import validate_click
 from lsr_prod.tables.quarantine import BadRowWriter
 
-__all__ = ["LogFiles", "RowCounts", "read_log"]
-
 _SLICE_BYTES = 256_000_000
 
 

@@ -9,8 +9,6 @@ from lsr_prod.config.click_set import ClickSetSettings
 from lsr_prod.evaluation.click_sets.hashing import Hashes, mix
 from lsr_prod.evaluation.click_sets.log import ClickLog
 
-__all__ = ["Relevant", "relevant_pairs"]
-
 Ints = npt.NDArray[np.int64]
 
 

@@ -9,16 +9,6 @@ from lsr_prod.config.click_set import ClickSetSettings
 from lsr_prod.evaluation.click_sets.clusters import Clusters
 from lsr_prod.evaluation.click_sets.hashing import Hashes, mix
 
-__all__ = [
-    "TEST_DISTRACTOR",
-    "TEST_QUERY",
-    "TRAINING",
-    "VALIDATION_DISTRACTOR",
-    "VALIDATION_QUERY",
-    "assign_roles",
-    "role_sequence",
-]
-
 TRAINING, TEST_QUERY, VALIDATION_QUERY, TEST_DISTRACTOR, VALIDATION_DISTRACTOR = range(5)
 
 _ORDER_OF_CLUSTERS, _ORDER_IN_CLUSTER = 1, 2

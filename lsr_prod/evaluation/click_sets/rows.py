@@ -10,8 +10,6 @@ from lsr_prod.corpus.formats.interface import Record
 from lsr_prod.corpus.rows import BadRow, TypedValue, as_string, is_visible, shorten, show
 from lsr_prod.interchange.vectors import id_problem
 
-__all__ = ["ClickRow", "normalized", "validate_click"]
-
 _NUMBER = re.compile(r"\+?(\d{1,15})(?:\.0*)?")
 _WORD = re.compile(r"\w")
 

@@ -5,8 +5,6 @@ import numpy.typing as npt
 
 from lsr_prod.evaluation.click_sets.hashing import Hashes, mix
 
-__all__ = ["draw_equally", "thirds_by_rank"]
-
 _ORDER_OF_TIES, _ORDER_OF_DRAW = 3, 4
 
 

@@ -9,8 +9,6 @@ import numpy.typing as npt
 
 from lsr_prod.formats.sparse import SparseBatch
 
-__all__ = ["ExpandedTerm", "Expansion", "TextTerms", "count_expansion", "find_expanded", "most_expanded"]
-
 Int32s = npt.NDArray[np.int32]
 
 

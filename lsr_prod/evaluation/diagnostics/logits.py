@@ -13,8 +13,6 @@ from torch import Tensor
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 
-__all__ = ["LogitStatistics", "logit_statistics"]
-
 
 @dataclass(frozen=True, slots=True)
 class LogitStatistics:

@@ -16,8 +16,6 @@ from lsr_prod.evaluation.diagnostics.unexplained import (
 from lsr_prod.evaluation.diagnostics.vectors import ActivatedTerms, activated_terms
 from lsr_prod.formats.sparse import SparseBatch
 
-__all__ = ["VectorDiagnosis", "diagnose_vectors"]
-
 _TOP = 100  # terms of a list
 
 

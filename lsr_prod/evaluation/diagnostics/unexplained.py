@@ -28,8 +28,6 @@ import numpy.typing as npt
 from lsr_prod.evaluation.diagnostics.expansion import TextTerms, find_expanded
 from lsr_prod.formats.sparse import SparseBatch
 
-__all__ = ["Unexplained", "UnexplainedRule", "UnexplainedTerm", "find_unexplained", "most_unexplained"]
-
 
 @dataclass(frozen=True, slots=True)
 class UnexplainedRule:

@@ -9,18 +9,6 @@ import numpy.typing as npt
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.terms.surfaces import is_special
 
-__all__ = [
-    "ActivatedTerms",
-    "DeadTerms",
-    "PostingsLengths",
-    "TermScores",
-    "activated_terms",
-    "dead_terms",
-    "postings_lengths",
-    "term_count_std",
-    "term_scores",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class PostingsLengths:

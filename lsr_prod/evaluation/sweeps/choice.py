@@ -8,8 +8,6 @@ import numpy as np
 from lsr_prod.evaluation.significance import paired_t
 from lsr_prod.evaluation.sweeps.points import Point, Setting
 
-__all__ = ["Choice", "choose_setting"]
-
 
 @dataclass(frozen=True, slots=True)
 class Choice:

@@ -24,8 +24,6 @@ from lsr_prod.formats.bundle import BUNDLE_FILE
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, is_remote
 
-__all__ = ["run_sweep", "sweep"]
-
 log = get_log(__name__)
 
 _READERS = 32  # concurrent reads of points: each is bound by the latency of the store

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-__all__ = ["pareto_front"]
-
 
 def pareto_front(values: Sequence[float], costs: Sequence[float]) -> list[int]:
     """Return the points that no other point dominates, by rising cost.

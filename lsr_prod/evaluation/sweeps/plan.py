@@ -17,8 +17,6 @@ from lsr_prod.formats.digest import digest_json
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute, open_bundle
 
-__all__ = ["Group", "PlannedPoint", "SweepModel", "SweepPlan", "make_plan"]
-
 _FORMAT = 1  # raise it when equal inputs get another point
 
 

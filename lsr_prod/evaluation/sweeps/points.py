@@ -9,8 +9,6 @@ from lsr_prod.errors import ArtifactError
 from lsr_prod.evaluation.vector_evaluation import LevelReport
 from lsr_prod.formats.digest import canonical_json
 
-__all__ = ["Point", "Setting", "point_bytes", "read_point"]
-
 _DECIMALS = 6
 _FIELDS = ("measures", "by_query", "flops", "l0_query", "l0_document", "matched", "bytes", "match_p50_ms")
 

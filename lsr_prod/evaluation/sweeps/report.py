@@ -12,8 +12,6 @@ from lsr_prod.evaluation.sweeps.pareto import pareto_front
 from lsr_prod.evaluation.sweeps.points import Point
 from lsr_prod.storage.folders import store_file
 
-__all__ = ["COSTS", "SweepReport", "make_report", "write_report"]
-
 COSTS = ("flops", "match_p50_ms", "bytes")
 
 

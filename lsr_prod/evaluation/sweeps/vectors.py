@@ -23,8 +23,6 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.folders import open_bundle
 from lsr_prod.terms.term_reader import TermReader
 
-__all__ = ["VectorSlice", "encode_slice", "encode_with_bundle", "read_slices", "slices_of"]
-
 _FORMAT = 1  # raise it when equal texts get other vectors
 _FOLDER = "vectors"
 

@@ -4,8 +4,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Candidate", "grid", "preference"]
-
 
 @dataclass(frozen=True, slots=True)
 class Candidate:

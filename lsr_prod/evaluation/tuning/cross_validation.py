@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["cross_validate", "make_folds"]
-
 Floats = npt.NDArray[np.float64]
 
 

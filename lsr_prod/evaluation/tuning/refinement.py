@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 
 from lsr_prod.evaluation.tuning.candidates import Candidate, preference
 
-__all__ = ["best_candidate"]
-
 _COARSE = 8  # intervals of the first pass
 _BEST = 3  # weights around which a pass refines
 

@@ -9,8 +9,6 @@ from lsr_prod.evaluation.patches import Patch, write_patch
 from lsr_prod.evaluation.tuning.candidates import Candidate
 from lsr_prod.storage.folders import store_file
 
-__all__ = ["TuneReport", "write_report"]
-
 
 @dataclass(frozen=True, slots=True)
 class TuneReport:

@@ -25,8 +25,6 @@ from lsr_prod.search import Searcher
 from lsr_prod.storage import is_remote, require_exists
 from lsr_prod.storage.folders import file_exists
 
-__all__ = ["tune_index"]
-
 
 def tune_index(deployment: Deployment) -> TuneReport:
     """Choose the hybrid weight and the overlap threshold of the section ``tune``.

@@ -15,8 +15,6 @@ from lsr_prod.interchange.runs import Ranking
 from lsr_prod.logs import get_log
 from lsr_prod.search import Hybrid, Searcher
 
-__all__ = ["CandidateValues"]
-
 log = get_log(__name__)
 
 _DEPTH = 1000  # hits per query for a measure without cutoff

@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 _HEADER = 128  # bytes of an .npy file before its items
 
-__all__ = ["GrowingArray", "create_array", "map_array"]
-
 
 class GrowingArray:
     """An ``.npy`` file to which items are appended; a context manager that writes the length at the end.

@@ -17,8 +17,6 @@ from lsr_prod.indexing.impacts.vectors import Vectors, VectorSpill
 from lsr_prod.tables import Table, live_batches
 from lsr_prod.terms.analysis import words_of
 
-__all__ = ["WordSpill", "WordVectors", "average_length", "average_length_of", "write_dictionary"]
-
 _SAMPLE = 20_000  # documents; their mean length has an error of about one percent
 _BATCH_DOCUMENTS = 1024  # documents whose words are in memory at once
 _BATCH_WORDS = 1 << 20  # words in memory at once; a single document may have more

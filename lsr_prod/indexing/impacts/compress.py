@@ -9,8 +9,6 @@ from lsr_prod.formats.shard import array_name
 from lsr_prod.indexing.impacts.arrays import create_array, map_array
 from lsr_prod.kernels import native
 
-__all__ = ["compress_postings"]
-
 
 def compress_postings(folder: Path) -> None:
     """Replace the arrays ``ids`` and ``impacts`` of a shard with their compressed form; see ``formats.shard``.

@@ -14,8 +14,6 @@ import numpy.typing as npt
 from lsr_prod.indexing.impacts.vectors import Vectors
 from lsr_prod.kernels import native
 
-__all__ = ["order_documents"]
-
 _TERMS = 8  # heaviest terms of a document that are used
 
 

@@ -12,8 +12,6 @@ from lsr_prod.indexing.impacts.arrays import create_array
 from lsr_prod.indexing.impacts.vectors import Vectors
 from lsr_prod.kernels import native
 
-__all__ = ["TermField", "write_postings"]
-
 _ALL_TERMS = 1 << 31
 
 

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-__all__ = ["joined_texts"]
-
 
 def joined_texts(rows: pa.Table | pa.RecordBatch, fields: Sequence[str]) -> list[str]:
     """Return one text per row: its fields separated by spaces, or "" if all of them are empty or null."""

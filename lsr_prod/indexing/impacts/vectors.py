@@ -12,8 +12,6 @@ from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.shard import term_dtype
 from lsr_prod.indexing.impacts.arrays import GrowingArray
 
-__all__ = ["VectorSpill", "Vectors"]
-
 
 @dataclass(frozen=True, slots=True)
 class Vectors:

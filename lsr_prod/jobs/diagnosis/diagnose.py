@@ -20,8 +20,6 @@ from typing import Any
 from lsr_prod.errors import ConfigError
 from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, exit_code, location, store_options
 
-__all__ = ["main", "parser", "print_diagnosis"]
-
 _SHOWN = 15  # terms of a list in a table
 
 

@@ -25,8 +25,6 @@ from lsr_prod.jobs.terminal.shell import CommandParser, exit_code, location
 if TYPE_CHECKING:
     from lsr_prod.operations.audit import Audit
 
-__all__ = ["main", "parser"]
-
 
 def parser() -> CommandParser:
     """Return the parser of the command line."""

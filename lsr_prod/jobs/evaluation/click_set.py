@@ -18,8 +18,6 @@ from collections.abc import Sequence
 from lsr_prod.evaluation.click_sets.job import make_click_set
 from lsr_prod.jobs.terminal.run import Job, run_job
 
-__all__ = ["JOB", "main"]
-
 JOB = Job("click-set", __doc__, needs=("click_set",))
 
 

@@ -20,8 +20,6 @@ from lsr_prod.errors import ConfigError, MissingExtraError
 from lsr_prod.jobs.terminal.output import say
 from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, exit_code, location, store_options
 
-__all__ = ["main", "parser"]
-
 
 def parser() -> CommandParser:
     """Return the parser of the command line."""

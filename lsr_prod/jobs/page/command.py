@@ -17,8 +17,6 @@ from importlib import import_module
 from lsr_prod.extras import missing_extra
 from lsr_prod.jobs.terminal.shell import CommandParser, exit_code
 
-__all__ = ["KINDS", "main", "parser"]
-
 KINDS = {
     "query": "expansion, hits and contributions of one query",
     "evaluation": "result of lsr-prod evaluate: measures, intervals, comparisons, costs",

@@ -12,8 +12,6 @@ from lsr_prod.jobs.page.output import page_parser, read_result, save
 from lsr_prod.jobs.terminal.shell import CommandParser, exit_code, location
 from lsr_prod.pages.evaluation import evaluation_page
 
-__all__ = ["main", "parser"]
-
 
 def parser() -> CommandParser:
     """Return the parser of the command line."""

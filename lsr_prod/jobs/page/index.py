@@ -18,8 +18,6 @@ from lsr_prod.jobs.terminal.shell import CommandParser, exit_code, location, sto
 from lsr_prod.pages.index import index_page
 from lsr_prod.storage.folders import absolute
 
-__all__ = ["main", "parser"]
-
 _QUERIES = 200
 
 

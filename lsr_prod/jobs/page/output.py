@@ -11,8 +11,6 @@ from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, locati
 from lsr_prod.pages import Page, write_page
 from lsr_prod.storage.folders import open_text
 
-__all__ = ["page_parser", "read_result", "save"]
-
 
 def page_parser(kind: str, manual: str | None) -> CommandParser:
     """Return a parser with the options of all kinds of pages."""

@@ -18,8 +18,6 @@ from lsr_prod.pages.query import query_data, query_page
 from lsr_prod.search.query.request import Hybrid
 from lsr_prod.search.searcher import Searcher
 
-__all__ = ["main", "parser"]
-
 
 def parser() -> CommandParser:
     """Return the parser of the command line."""

@@ -23,8 +23,6 @@ from lsr_prod.pages import Page
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
 
-__all__ = ["main", "parser"]
-
 _OPTIONS = {"model": "training", "plan": "encode", "cluster": "encode"}
 
 

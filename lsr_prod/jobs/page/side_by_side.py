@@ -17,8 +17,6 @@ from lsr_prod.jobs.publications.canary import add_sides, compare_sides
 from lsr_prod.jobs.terminal.shell import CommandParser, exit_code, location
 from lsr_prod.pages.side_by_side import KEYS, side_by_side_page
 
-__all__ = ["main", "parser"]
-
 
 def parser() -> CommandParser:
     """Return the parser of the command line."""

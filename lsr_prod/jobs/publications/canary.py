@@ -28,8 +28,6 @@ from lsr_prod.jobs.terminal.tables import print_columns, print_table
 from lsr_prod.operations.canary import CanarySettings, Judge, open_side, read_queries, run_canary
 from lsr_prod.storage.folders import file_exists, store_file
 
-__all__ = ["add_sides", "compare_sides", "main", "parser"]
-
 _MAX_K = 1_000
 _SHOWN = 10  # queries and terms in a table
 

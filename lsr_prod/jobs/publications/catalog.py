@@ -21,8 +21,6 @@ from lsr_prod.jobs.terminal.shell import CommandParser, exit_code
 if TYPE_CHECKING:
     from lsr_prod.operations.publications import CatalogEntry
 
-__all__ = ["main", "parser"]
-
 _COLUMNS = ("version", "state", "publications", "used at", "documents", "shards", "bytes", "own bytes")
 
 

@@ -21,8 +21,6 @@ from lsr_prod.jobs.terminal.shell import CommandParser, exit_code
 if TYPE_CHECKING:
     from lsr_prod.storage import Store
 
-__all__ = ["main", "parser"]
-
 _SHOWN = 10  # ids of a kind in the table
 
 

@@ -20,8 +20,6 @@ from lsr_prod.jobs.terminal.shell import CommandParser, exit_code
 if TYPE_CHECKING:
     from lsr_prod.operations.publications import HistoryEntry
 
-__all__ = ["main", "parser"]
-
 _COLUMNS = ("number", "published at", "version", "state", "documents", "bytes", "what changed", "who", "why")
 
 

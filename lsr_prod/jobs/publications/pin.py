@@ -17,8 +17,6 @@ from lsr_prod.jobs.publications.place import index_parser, open_place
 from lsr_prod.jobs.terminal.output import print_json
 from lsr_prod.jobs.terminal.shell import CommandParser, exit_code
 
-__all__ = ["main", "parser", "print_pin"]
-
 
 def parser() -> CommandParser:
     """Return the parser of the command line."""

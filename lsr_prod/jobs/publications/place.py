@@ -9,8 +9,6 @@ from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, locati
 if TYPE_CHECKING:
     from lsr_prod.storage import Store
 
-__all__ = ["index_parser", "open_place"]
-
 
 def index_parser(name: str, manual: str | None) -> CommandParser:
     """Return a parser with the arguments that name an index, and ``--json``."""

@@ -20,8 +20,6 @@ from lsr_prod.jobs.index_changes import index_to_change
 from lsr_prod.jobs.terminal.run import Job, run_job
 from lsr_prod.jobs.terminal.shell import CommandParser
 
-__all__ = ["JOB", "main"]
-
 
 def _options() -> CommandParser:
     options = CommandParser("rollback")

@@ -15,8 +15,6 @@ from lsr_prod.jobs.publications.pin import print_pin
 from lsr_prod.jobs.publications.place import index_parser, open_place
 from lsr_prod.jobs.terminal.shell import CommandParser, exit_code
 
-__all__ = ["main", "parser"]
-
 
 def parser() -> CommandParser:
     """Return the parser of the command line."""

@@ -7,8 +7,6 @@ from lsr_prod.jobs.terminal.shell import CommandParser
 from lsr_prod.jobs.terminal.tables import print_columns
 from lsr_prod.operations.gates import GateReport
 
-__all__ = ["force_options", "gate_rows", "print_gates"]
-
 
 def force_options(name: str) -> CommandParser:
     """Return the options ``--force`` and ``--reason`` of a job.

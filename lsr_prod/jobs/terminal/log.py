@@ -4,8 +4,6 @@ import logging
 
 from lsr_prod.visible import json_line
 
-__all__ = ["log_to_stderr"]
-
 
 class _JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:

@@ -14,8 +14,6 @@ from typing import Any
 
 from lsr_prod.visible import json_line, visible
 
-__all__ = ["accept_utf8", "complain", "lost_output", "print_json", "print_result", "protect_output", "say"]
-
 
 class _Descriptor(io.FileIO):
     """Descriptor of an output stream that no write fails: after the first error, everything is dropped.

@@ -15,17 +15,6 @@ if TYPE_CHECKING:
     from lsr_prod.operations.cluster import ClusterDescription
     from lsr_prod.pages import Page
 
-__all__ = [
-    "MakePages",
-    "check_report",
-    "encode_pages",
-    "evaluate_pages",
-    "index_pages",
-    "reindex_pages",
-    "train_pages",
-    "write_report",
-]
-
 MakePages = Callable[[Deployment, Mapping[str, Any]], Sequence["Page"]]
 """Returns the pages of a finished job, given its settings and its summary."""
 

@@ -13,8 +13,6 @@ from lsr_prod.jobs.terminal.report import MakePages, check_report, write_report
 from lsr_prod.jobs.terminal.shell import exit_code
 from lsr_prod.jobs.terminal.tables import print_table
 
-__all__ = ["Job", "log_to_stderr", "print_result", "run_job", "scalars"]
-
 
 @dataclass(frozen=True, slots=True)
 class Job:

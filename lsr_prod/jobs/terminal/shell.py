@@ -19,18 +19,6 @@ from lsr_prod.storage.location import location_problem, path_problem
 from lsr_prod.storage.options import is_credential, normalize_options
 from lsr_prod.storage.signatures import check_keys
 
-__all__ = [
-    "CommandParser",
-    "add_store_option",
-    "exit_code",
-    "id_options",
-    "local_path",
-    "location",
-    "read_ids",
-    "store_options",
-]
-
-
 log = logging.getLogger(__name__)
 
 

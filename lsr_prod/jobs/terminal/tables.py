@@ -16,8 +16,6 @@ from rich.text import Text
 
 from lsr_prod.visible import visible
 
-__all__ = ["print_columns", "print_table"]
-
 _DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
 _SMALL = 0.001
 

@@ -29,8 +29,6 @@ from lsr_prod.storage.folders import open_text
 if TYPE_CHECKING:
     from lsr_prod.pages import Page
 
-__all__ = ["JOB", "main"]
-
 
 def _pages(deployment: Deployment, summary: Mapping[str, Any]) -> list["Page"]:
     from lsr_prod.pages.sweep import sweep_page

@@ -19,8 +19,6 @@ from lsr_prod.evaluation.tuning import tune_index
 from lsr_prod.jobs.terminal.run import Job, run_job, scalars
 from lsr_prod.jobs.terminal.tables import print_columns, print_table
 
-__all__ = ["JOB", "main"]
-
 JOB = Job("tune", __doc__, needs=("tune",))
 
 

@@ -43,8 +43,6 @@ from lsr_prod.operations.audit.scope import Scope
 from lsr_prod.tables import Table, TableFile
 from lsr_prod.tables.file_table import total, total_live_rows
 
-__all__ = ["audit"]
-
 log = get_log(__name__)
 
 _SMALL = 32_000_000  # bytes of source and table; reading them takes less time than starting a local Ray

@@ -19,8 +19,6 @@ from lsr_prod.operations.audit.records import (
     Records,
 )
 
-__all__ = ["EXAMPLES", "Comparison", "Found", "compare"]
-
 EXAMPLES = 10
 """Examples of each kind of finding."""
 

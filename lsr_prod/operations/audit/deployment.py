@@ -20,8 +20,6 @@ from lsr_prod.storage.folders import absolute
 from lsr_prod.storage.location import same_location
 from lsr_prod.tables import Table, open_table
 
-__all__ = ["deployment_scope", "figures", "problems", "remarks", "verify_deployment"]
-
 
 def verify_deployment(deployment: Deployment, table: str | None, sample: int = 1) -> Audit:
     """Compare the source of a deployment, as it is now, with its table and the published version of its index.

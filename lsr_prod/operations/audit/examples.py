@@ -19,8 +19,6 @@ from lsr_prod.storage import Store
 from lsr_prod.tables import TableFile
 from lsr_prod.tables.live_rows import live_batches
 
-__all__ = ["Example", "look_up"]
-
 _BATCH_ROWS = 16_384
 
 Place = tuple[int, int, int]

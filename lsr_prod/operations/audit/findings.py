@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from lsr_prod.operations.audit.compare import EXAMPLES, Found
 from lsr_prod.operations.audit.examples import Example, Place
 
-__all__ = ["Audit", "Sums"]
-
 
 @dataclass(frozen=True, slots=True)
 class Audit:

@@ -36,9 +36,6 @@ from lsr_prod.tables import TableFile
 from lsr_prod.tables.live_rows import live_batches
 from lsr_prod.tables.quarantine import DUPLICATE
 
-__all__ = ["Clipping", "SourceNote", "Unread", "read_index", "read_quarantine", "read_source", "read_table"]
-
-
 _BATCH_ROWS = 16_384
 _BLOCK = 65_536  # records that are held as Python objects
 

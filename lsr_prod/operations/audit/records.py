@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["BAD", "BASE", "INDEX", "QUARANTINE", "RECORD", "SOURCE", "TABLE", "TAKEDOWN", "IdRange", "Records"]
-
 SOURCE, BAD, TABLE, BASE, INDEX, TAKEDOWN, QUARANTINE = range(7)
 """Kind of a record: a document of the source, a bad row of it, a row of the table, a row of the table version that the
 index was built from, a document of the index, an id that is taken down, a row of the quarantine."""

@@ -20,8 +20,6 @@ from lsr_prod.tables.file_table import total
 
 Rule = Literal["first", "last"]
 
-__all__ = ["IndexScope", "Rule", "Scope", "open_index_scope", "open_scope"]
-
 
 @dataclass(frozen=True, slots=True)
 class IndexScope:

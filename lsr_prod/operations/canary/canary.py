@@ -17,8 +17,6 @@ from lsr_prod.operations.canary.sides import SideReport, SideTotals
 from lsr_prod.operations.canary.terms import DocumentTermDrift, QueryTermDrift, QueryTermTotals, document_drift
 from lsr_prod.search import Searcher, SearchResult
 
-__all__ = ["Canary", "CanarySettings", "run_canary"]
-
 _BATCH = 64  # queries that are encoded together
 _EQUAL = 1e-9  # differences of a measure up to this are ties
 _TEXT_FIELDS = ("title", "text")

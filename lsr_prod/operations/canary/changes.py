@@ -6,8 +6,6 @@ from typing import Any
 
 from lsr_prod.interchange.runs import Ranking
 
-__all__ = ["QueryChange", "compare_rankings", "rank_biased_overlap"]
-
 PERSISTENCE = 0.9  # of rank-biased overlap: the first 10 ranks have 86 % of the weight
 
 

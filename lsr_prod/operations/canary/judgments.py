@@ -9,8 +9,6 @@ import ir_measures
 from lsr_prod.evaluation.measures import measure_by_query, parse_measures
 from lsr_prod.operations.canary.changes import QueryChange
 
-__all__ = ["Judge"]
-
 
 class Judge:
     """Computes a measure per query and side.

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from lsr_prod.errors import SourceError
 from lsr_prod.evaluation import collection
 
-__all__ = ["CanaryQuery", "read_queries"]
-
 
 @dataclass(frozen=True, slots=True)
 class CanaryQuery:

@@ -9,8 +9,6 @@ from lsr_prod.evaluation.efficiency import percentile
 from lsr_prod.search import Searcher, SearchResult
 from lsr_prod.search.location import split_publication
 
-__all__ = ["SideReport", "SideTotals", "open_side"]
-
 
 def open_side(place: str, options: Mapping[str, str] | None = None) -> Searcher:
     """Open ``INDEX`` at its current publication, or ``INDEX@NUMBER`` at an earlier one.

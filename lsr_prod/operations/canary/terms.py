@@ -12,8 +12,6 @@ import numpy.typing as npt
 from lsr_prod.search import Searcher, SearchResult
 from lsr_prod.search.snapshot import Snapshot
 
-__all__ = ["DocumentTermDrift", "QueryTermDrift", "QueryTermTotals", "document_drift"]
-
 _SAMPLE = 20_000  # documents per side whose vectors are read
 
 

@@ -10,8 +10,6 @@ import numpy.typing as npt
 from lsr_prod.evaluation.diagnostics.vectors import dead_terms
 from lsr_prod.evaluation.efficiency import postings_curve
 
-__all__ = ["describe_dead", "describe_postings"]
-
 
 def describe_postings(frequencies: npt.NDArray[np.int64]) -> dict[str, Any]:
     """Return moments and curve of the postings lists: int64 [V], documents per term."""

@@ -17,8 +17,6 @@ from lsr_prod.search.shard.shard_reader import ShardReader
 from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.terms.term_reader import TermReader
 
-__all__ = ["diagnose_index", "sample_documents", "sample_vectors"]
-
 Sample = dict[int, npt.NDArray[np.int64]]
 
 

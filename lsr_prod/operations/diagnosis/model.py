@@ -19,8 +19,6 @@ from lsr_prod.terms.term_reader import TermReader
 from lsr_prod.vocabulary.casing_matrix import CLASSES, casing_matrix
 from lsr_prod.vocabulary.head_scale import head_norms
 
-__all__ = ["diagnose_model"]
-
 T = TypeVar("T")
 
 _LOGIT_TEXTS = 200  # whose logits are looked at: [tokens, V] per text

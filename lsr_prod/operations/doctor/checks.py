@@ -22,8 +22,6 @@ from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.artifacts import user_cache
 from lsr_prod.storage.folders import absolute
 
-__all__ = ["examine"]
-
 
 def examine(deployment: Deployment, *, nodes: bool = False) -> Iterator[Finding]:
     """Run all checks, and yield each finding as soon as it is known.

@@ -3,8 +3,6 @@
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-__all__ = ["Finding", "Verdict"]
-
 Verdict = Literal["ok", "warning", "fault"]
 
 

@@ -13,8 +13,6 @@ from lsr_prod.errors import MissingExtraError
 from lsr_prod.inference.session import load_onnxruntime
 from lsr_prod.operations.doctor.finding import Finding
 
-__all__ = ["check_disk", "check_file_limit", "check_gpus", "check_kernels", "check_shared_memory"]
-
 _GB = 10**9
 _SPACE_FAULT, _SPACE_WARNING = 1 * _GB, 20 * _GB
 _SLOW_MB_PER_S = 50

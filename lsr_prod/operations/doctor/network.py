@@ -11,8 +11,6 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.operations.doctor.finding import Finding
 from lsr_prod.storage.local import home_folder
 
-__all__ = ["check_cluster", "check_ports", "check_token"]
-
 _PORTS = (6379, 8265, 10001)
 _SHORTEST_TOKEN = 16
 

@@ -8,8 +8,6 @@ from packaging.requirements import Requirement
 
 from lsr_prod.operations.doctor.finding import Finding
 
-__all__ = ["check_packages", "check_python"]
-
 _NAME = "lsr_prod"
 _NEWEST = (3, 14)  # exclusive: not tried beyond
 _RUNTIMES = ("onnxruntime", "onnxruntime-gpu")

@@ -16,8 +16,6 @@ from lsr_prod.operations.doctor.finding import Finding
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.remote import PART_BYTES
 
-__all__ = ["check_checkpoints", "check_store"]
-
 _WRITERS = 8
 _ROUNDS = 3
 _OBJECTS = 20

@@ -20,8 +20,6 @@ from lsr_prod.operations.gates.report import GateReport, GateResult
 from lsr_prod.operations.gates.versions import Versions
 from lsr_prod.storage import Store, as_store
 
-__all__ = ["Gatekeeper", "check_force", "read_report"]
-
 log = get_log(__name__)
 
 

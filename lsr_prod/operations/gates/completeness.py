@@ -13,8 +13,6 @@ from lsr_prod.storage import Store, as_store
 from lsr_prod.storage.folders import absolute
 from lsr_prod.tables import open_table
 
-__all__ = ["audit_candidate"]
-
 _SAMPLE = 100_000  # ids, at least
 _LARGEST_SHARE = 64
 

@@ -27,8 +27,6 @@ from lsr_prod.storage.folders import absolute
 from lsr_prod.tables import Table, open_table
 from lsr_prod.tables.file_table import total
 
-__all__ = ["GATES", "gate_names"]
-
 Gate = Callable[[Versions], GateResult]
 
 _WARM_UP_QUERIES = 20

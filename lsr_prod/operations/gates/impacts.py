@@ -12,8 +12,6 @@ from lsr_prod.storage.threads import in_threads
 from lsr_prod.tables import Table, TableFile, live_batches
 from lsr_prod.tables.file_table import to_files
 
-__all__ = ["ImpactCounts", "count_impacts"]
-
 _PARTS = 256  # a few requests each
 _DOCUMENTS = 1 << 16
 

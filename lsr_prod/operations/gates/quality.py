@@ -9,8 +9,6 @@ from lsr_prod.evaluation.collection import read_judged
 from lsr_prod.operations.canary import Judge, compare_rankings
 from lsr_prod.operations.gates.versions import Versions
 
-__all__ = ["QualityChange", "compare_quality", "one_sided_p"]
-
 _K = 100  # hits per query
 _SAMPLES = 10_000
 

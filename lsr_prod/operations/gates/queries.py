@@ -9,8 +9,6 @@ from lsr_prod.errors import SourceError
 from lsr_prod.operations.canary import CanaryQuery, read_queries
 from lsr_prod.storage.folders import open_text
 
-__all__ = ["GoldenQuery", "read_canaries", "read_golden"]
-
 _K = 10
 
 

@@ -3,8 +3,6 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-__all__ = ["GateReport", "GateResult", "Verdict"]
-
 Verdict = Literal["passed", "refused", "forced", "off"]
 
 

@@ -19,8 +19,6 @@ from lsr_prod.search.opening.index import open_version
 from lsr_prod.storage import as_store
 from lsr_prod.tables import Table
 
-__all__ = ["Versions"]
-
 
 @dataclass
 class Versions:

@@ -15,8 +15,6 @@ from lsr_prod.storage.publications import publication_numbers, read_publication
 from lsr_prod.storage.threads import in_threads
 from lsr_prod.storage.version_locks import is_read
 
-__all__ = ["Catalog", "CatalogEntry", "read_catalog"]
-
 _VERSION = re.compile(r"versions/([0-9a-f]{64})\.json")
 
 

@@ -12,8 +12,6 @@ from lsr_prod.formats.index import IndexVersion, ShardManifest, Tombstones
 from lsr_prod.indexing.tombstones import load_tombstones, read_ids
 from lsr_prod.storage import Store
 
-__all__ = ["ChangedIds", "Difference", "changed_ids", "compare_versions", "version_bytes"]
-
 _LINEAGE = ("bundle_digest", "vocabulary_sha256", "impact_step", "table_uri", "table_version")
 _SETTINGS = ("dk", "stored_fields", "text_fields", "attributes", "average_length", "layout")
 

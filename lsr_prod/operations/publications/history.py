@@ -14,8 +14,6 @@ from lsr_prod.storage.pins import read_pins
 from lsr_prod.storage.publications import publication_numbers, read_publication
 from lsr_prod.storage.threads import in_threads
 
-__all__ = ["HistoryEntry", "read_history"]
-
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:

@@ -7,8 +7,6 @@ from lsr_prod.indexing.build_records import BuildRecord, read_builds
 from lsr_prod.operations.gates.check import read_report
 from lsr_prod.storage import Store
 
-__all__ = ["describe_builds"]
-
 _FIGURES = (
     "mode", "reason", "documents", "shards", "shards_reused", "upserts", "deletes", "tombstones", "documents_rebuilt",
     "bytes_per_doc", "bytes_written", "seconds", "seconds_impacts", "seconds_tantivy", "version", "publication",

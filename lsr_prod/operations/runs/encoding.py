@@ -10,8 +10,6 @@ from lsr_prod.operations.cluster import ClusterDescription
 from lsr_prod.operations.status import PlanStatus, table_status
 from lsr_prod.storage import Store
 
-__all__ = ["describe_encoding", "encode_cost"]
-
 _RUN_FIGURES = (
     "seconds", "encode_seconds", "actors", "threads_per_actor", "encoded", "tokens", "docs_per_s", "waves_skipped",
     "rows_in", "quarantined", "requests", "bytes_read", "bytes_written",

@@ -10,8 +10,6 @@ from lsr_prod.training.loop.checkpoint import REPORTS_FILE
 from lsr_prod.training.observers.reporter import parse_log
 from lsr_prod.training.stage_record import StageRecord, load_record
 
-__all__ = ["describe_training"]
-
 _STAGES, _RUNS = "stages", "runs"
 
 

@@ -18,8 +18,6 @@ from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.snapshot import Snapshot, Verify
 from lsr_prod.storage.signatures import trusted_keys
 
-__all__ = ["OpenIndex", "open_current", "open_version"]
-
 log = get_log(__name__)
 
 

@@ -13,8 +13,6 @@ from lsr_prod.search.query.names import suggest
 from lsr_prod.search.query.query_text import check_max_bytes
 from lsr_prod.search.snapshot import Verify
 
-__all__ = ["OpenSettings", "check_index", "check_settings", "check_unknown"]
-
 _MAX_THREADS = 1024
 _MAX_PUBLICATION = 10**15  # as in INDEX@NUMBER
 

@@ -10,8 +10,6 @@ from typing import Any
 from lsr_prod.errors import QueryError
 from lsr_prod.search.query.filters import shorten
 
-__all__ = ["Cursor"]
-
 _MAX_TOKEN = 1 << 16  # characters
 
 

@@ -16,8 +16,6 @@ from lsr_prod.search.query.filters import (
 )
 from lsr_prod.search.query.text_filters import text_query
 
-__all__ = ["filter_from_json"]
-
 
 def filter_from_json(value: Any) -> Filter:
     """Read a filter from the JSON form that ``filters`` describes.

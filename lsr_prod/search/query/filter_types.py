@@ -21,8 +21,6 @@ from lsr_prod.search.query.filters import (
 )
 from lsr_prod.search.query.text_filters import TextQuery
 
-__all__ = ["MAX_VALUES", "CheckedFilter", "check_filter"]
-
 MAX_VALUES = 10_000  # over the whole filter
 _TEXT_QUERY = 1_000  # values that a text query counts as
 _EXACT = 1 << 53  # float64 holds every integer up to here

@@ -31,22 +31,6 @@ from lsr_prod.errors import QueryError
 from lsr_prod.formats.attributes import AttributeValue
 from lsr_prod.formats.digest import canonical_json
 
-__all__ = [
-    "DOC_ID",
-    "MAX_DEPTH",
-    "OPERATORS",
-    "Combination",
-    "Condition",
-    "Field",
-    "Filter",
-    "Negation",
-    "Operator",
-    "combine",
-    "field",
-    "literal",
-    "shorten",
-]
-
 Operator = Literal["eq", "in", "gt", "ge", "lt", "le", "prefix", "is_null"]
 
 DOC_ID = "doc_id"

@@ -7,8 +7,6 @@ from typing import Any
 from lsr_prod.errors import QueryError
 from lsr_prod.search.query.filters import shorten
 
-__all__ = ["check_names", "check_options", "suggest"]
-
 
 def check_options(call: str, given: Iterable[str], known: Collection[str]) -> None:
     """Refuse options that a call does not have.

@@ -4,8 +4,6 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.query.sparse_query import check_text
 
-__all__ = ["MAX_QUERY_BYTES", "check_max_bytes", "cut_text"]
-
 MAX_QUERY_BYTES = 1 << 15
 _SMALLEST, _LARGEST = 1 << 6, 1 << 26
 

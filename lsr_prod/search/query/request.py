@@ -17,8 +17,6 @@ from lsr_prod.search.query.sparse_query import MAX_K, check_k, check_qk, require
 if TYPE_CHECKING:
     from lsr_prod.search.query.filters import Filter
 
-__all__ = ["OPTIONS", "CountOptions", "Hybrid", "Options", "Request", "check_hybrid", "make_request"]
-
 _PLAIN = {int, float, str, bool, type(None)}
 _MAX_SCORE = 3.0e38
 _MAX_DEADLINE = 1e9

@@ -13,20 +13,6 @@ import numpy.typing as npt
 from lsr_prod.errors import QueryError
 from lsr_prod.search.query.filters import shorten
 
-__all__ = [
-    "MAX_K",
-    "MAX_SCORE",
-    "MAX_TERMS",
-    "SparseQuery",
-    "Vocabulary",
-    "check_ids",
-    "check_k",
-    "check_qk",
-    "check_term_ids",
-    "check_text",
-    "required_terms",
-]
-
 MAX_K = 10_000
 MAX_TERMS = (1 << 16) - 1  # overlaps are counted in 16 bits
 _LARGEST = float(np.finfo(np.float32).max)

@@ -18,8 +18,6 @@ from lsr_prod.formats.query_weights import QUERY_WEIGHTS_FILE, weights_from_byte
 from lsr_prod.formats.shard import TEXT_TERMS_FILE
 from lsr_prod.search.query.sparse_query import SparseQuery, Vocabulary
 
-__all__ = ["TermWeights", "read_learned_weights", "read_weights"]
-
 
 class TermWeights:
     """Weight of every output term. Safe to share between threads."""

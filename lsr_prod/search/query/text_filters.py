@@ -5,8 +5,6 @@ from typing import Any
 
 from lsr_prod.search.query.filters import Combination, Filter, Negation
 
-__all__ = ["TextQuery", "TextTokens", "has_text_query", "text_query"]
-
 
 @dataclass(frozen=True, slots=True)
 class TextQuery(Filter):

@@ -5,8 +5,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["RETRY_AFTER_S", "Admission"]
-
 RETRY_AFTER_S = 1  # a full queue of searches is worked off within a second
 _PAUSE_S = 0.2  # before a refusal
 _WINDOW_S, _WINDOW = 0.25, 8  # busy seconds and answers at least that an estimate is made of

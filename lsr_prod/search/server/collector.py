@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
-__all__ = ["Collector"]
-
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 _MOST = 64  # requests that a thread takes at once

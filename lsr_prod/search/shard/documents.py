@@ -11,8 +11,6 @@ from lsr_prod.formats.attributes import AttributeType, attribute_types
 from lsr_prod.formats.pages import MappedFiles
 from lsr_prod.formats.shard import BATCH_ROWS, DOCUMENTS_FILE
 
-__all__ = ["Documents"]
-
 _MAGIC = b"ARROW1"
 _HEAD, _TAIL = struct.Struct("<ii"), struct.Struct("<i6s")
 

@@ -10,8 +10,6 @@ from lsr_prod.formats.shard import ImpactArrays, array_name
 from lsr_prod.kernels import native
 from lsr_prod.search.shard.postings import damaged_arrays
 
-__all__ = ["ForwardCopy", "Vectors"]
-
 Vectors = tuple[npt.NDArray[Any], ...]  # offsets, terms, impacts
 
 

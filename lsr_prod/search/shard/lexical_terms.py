@@ -11,8 +11,6 @@ from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.pages import MappedFiles
 from lsr_prod.formats.shard import WORD_ARRAYS, WordArrays, array_name
 
-__all__ = ["LexicalTerms"]
-
 _CACHED = 1 << 14  # words whose ids are cached: a query looks up each of its words twice, and queries share words
 
 

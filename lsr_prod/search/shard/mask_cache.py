@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Mask", "MaskCache", "MaskKey"]
-
 Allowed = npt.NDArray[np.uint8]
 MaskKey = tuple[str, str]
 

@@ -14,8 +14,6 @@ from lsr_prod.search.query.filter_types import CheckedFilter, check_filter
 from lsr_prod.search.query.filters import DOC_ID, Combination, Condition, Filter, Negation
 from lsr_prod.search.query.text_filters import TextQuery, TextTokens
 
-__all__ = ["FindTokens", "evaluate"]
-
 Allowed = npt.NDArray[np.uint8]
 FindTokens = Callable[[Sequence[str]], Allowed]
 

@@ -11,8 +11,6 @@ from lsr_prod.search.shard.forward_copy import ForwardCopy
 from lsr_prod.search.shard.lexical_terms import LexicalTerms
 from lsr_prod.search.shard.postings import Postings
 
-__all__ = ["OpenShard"]
-
 
 class OpenShard:
     """The mapped files of a shard; see ``formats.shard`` for the layout. Safe to share between threads.

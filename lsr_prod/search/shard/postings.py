@@ -13,8 +13,6 @@ from lsr_prod.kernels import native
 from lsr_prod.search.query.sparse_query import MAX_SCORE
 from lsr_prod.search.shard.shard_query import ShardQuery
 
-__all__ = ["Postings", "ShardHits", "damaged_arrays"]
-
 _DAMAGED, _PARTIAL = -1, 1  # states of the kernel
 
 

@@ -9,8 +9,6 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from lsr_prod.search.query.filters import Filter
 
-__all__ = ["ShardQuery", "WordQuery"]
-
 
 @dataclass(frozen=True, slots=True)
 class WordQuery:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from lsr_prod.search.query.filters import Filter
     from lsr_prod.search.shard.masks import FindTokens
 
-__all__ = ["ShardReader"]
-
 # Share of a shard below which scoring the allowed documents one by one is faster than the scan.
 _FEW = 1 / 200
 _WORDS = 256  # words that are looked up between two checks of the deadline

@@ -10,8 +10,6 @@ from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.digest import read_file
 from lsr_prod.formats.index import Tombstones
 
-__all__ = ["read_alive"]
-
 
 def read_alive(index: Path, tombstones: Tombstones, documents: int) -> npt.NDArray[np.uint8]:
     """Return uint8 [documents]: 0 for deleted documents, else 1.

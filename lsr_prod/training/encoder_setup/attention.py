@@ -15,8 +15,6 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-__all__ = ["attention_with_dropout", "kept_pairs", "use_cpu_attention"]
-
 _NAME = "lsr_cpu_dropout"
 _TILE = 1 << 18  # pairs of tokens per tile: 1 MB
 

@@ -12,8 +12,6 @@ from torch.autograd.function import once_differentiable
 
 from lsr_prod.training.encoder_setup.attention import kept_pairs
 
-__all__ = ["SeededDropout", "use_cpu_dropout"]
-
 _STEPS = 65_536  # a rate is rounded to 1 / 65,536
 
 

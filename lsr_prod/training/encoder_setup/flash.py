@@ -7,8 +7,6 @@ from transformers import PreTrainedModel
 from lsr_prod.errors import ConfigError
 from lsr_prod.model.backbone import is_causal
 
-__all__ = ["check_flash", "use_flash_attention"]
-
 _FIELD = "scale.attention"
 
 

@@ -6,8 +6,6 @@ from transformers import PreTrainedModel
 
 from lsr_prod.model.backbone import output_layer
 
-__all__ = ["freeze"]
-
 
 def freeze(model: PreTrainedModel, trained: Literal["all", "embeddings", "head"]) -> None:
     """Freeze all weights except the trained ones, in place.

@@ -7,8 +7,6 @@ from transformers import PreTrainedModel
 from lsr_prod.errors import ConfigError
 from lsr_prod.model.backbone import transformer_layers
 
-__all__ = ["checkpoint_layers"]
-
 
 def checkpoint_layers(model: PreTrainedModel, *, kept: int = 1) -> None:
     """Turn on gradient checkpointing, in place, for all layers but the last ones.

@@ -6,12 +6,10 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from lsr_prod.config.train import LoraSettings
+from lsr_prod.config.optimization import LoraSettings
 from lsr_prod.errors import ConfigError, MissingExtraError
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.model.output_layer import add_output_bias
-
-__all__ = ["add_lora", "check_lora", "merge_lora"]
 
 
 def check_lora(settings: LoraSettings, names: Collection[str], architecture: str) -> None:

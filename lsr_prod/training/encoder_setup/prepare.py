@@ -12,8 +12,6 @@ from lsr_prod.training.encoder_setup.lora import add_lora
 from lsr_prod.training.encoder_setup.sides import freeze_side, models_of
 from lsr_prod.training.rng import seed_torch
 
-__all__ = ["prepare_encoder", "set_dropout"]
-
 
 def prepare_encoder(encoder: SparseEncoder, settings: FinetuneSettings | LanguageSettings) -> None:
     """Set attention and dropout, add LoRA, turn on gradient checkpointing and freeze weights, as the stage configures.

@@ -15,8 +15,6 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from transformers.activations import GELUActivation, GELUTanh, SiLUActivation
 
-__all__ = ["Recomputation"]
-
 # Activations that keep their input for the backward pass. ReLU, for example, keeps its output, so this costs nothing.
 _ACTIVATIONS = (nn.GELU, nn.SiLU, nn.Mish, GELUActivation, GELUTanh, SiLUActivation)
 

@@ -7,8 +7,6 @@ from transformers import PreTrainedModel
 
 from lsr_prod.model import SparseEncoder
 
-__all__ = ["freeze_side", "models_of", "trained_module"]
-
 
 def models_of(encoder: SparseEncoder) -> list[PreTrainedModel]:
     """Return the model of an encoder, and that of its separate query encoder."""

@@ -15,8 +15,6 @@ from lsr_prod.training.language.token_masks import Masked, mask_rates, mask_toke
 from lsr_prod.training.language.word_masks import Which, mask_words
 from lsr_prod.training_data.training_set import Example
 
-__all__ = ["MaskedTokens", "MaskedWords"]
-
 
 class MaskedTokens:
     """Masked language modeling with the overlap-aware curriculum (vocabulary-transfer, 4.2.3)."""

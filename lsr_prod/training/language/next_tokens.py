@@ -11,8 +11,6 @@ from lsr_prod.training.batches import pad
 from lsr_prod.training.language.objective import LanguageBatch, Rows, padding, token_sums
 from lsr_prod.training_data.training_set import Example
 
-__all__ = ["NextTokens"]
-
 
 class NextTokens:
     """Next-token prediction with logits and with their activations (papers/csplade, 3.2)."""

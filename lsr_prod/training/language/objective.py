@@ -18,8 +18,6 @@ from lsr_prod.model.backbone import head_input, hidden_states, output_layer
 from lsr_prod.training.language.token_loss import token_losses
 from lsr_prod.training_data.training_set import Example
 
-__all__ = ["LanguageBatch", "LanguageModule", "LanguageObjective", "Rows", "ordinary", "padding", "token_sums"]
-
 Rows = npt.NDArray[np.int64]
 
 

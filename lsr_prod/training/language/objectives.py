@@ -16,8 +16,6 @@ from lsr_prod.training.language.next_tokens import NextTokens
 from lsr_prod.training.language.objective import LanguageObjective
 from lsr_prod.training.language.teacher_vectors import TeacherVectors
 
-__all__ = ["make_objective"]
-
 
 def make_objective(
     stage: LanguageSettings, encoder: SparseEncoder, *, new_tokens: Sequence[int] = (), teacher: Path | None = None

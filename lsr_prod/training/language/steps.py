@@ -3,8 +3,6 @@
 from lsr_prod.config.language import LanguageSettings
 from lsr_prod.errors import ConfigError
 
-__all__ = ["check_texts", "language_steps"]
-
 
 def language_steps(settings: LanguageSettings, rows: int) -> int:
     """Return the steps of the stage over a training set of ``rows`` rows."""

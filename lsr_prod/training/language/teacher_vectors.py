@@ -12,8 +12,6 @@ from lsr_prod.training.batches import pad
 from lsr_prod.training.language.objective import LanguageBatch, Rows, padding
 from lsr_prod.training_data.training_set import Example
 
-__all__ = ["TeacherVectors"]
-
 
 class TeacherVectors:
     """Distance to a teacher's sparse vectors (vocabulary-transfer, 6.3); the paper leaves the distance open."""

@@ -12,8 +12,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["token_losses"]
-
 # Logits per tile: 64 MB on a CPU. Each tile reads the output matrix once forward and once backward.
 _CPU_TILE = 1 << 24
 _GPU_TILE = 1 << 27

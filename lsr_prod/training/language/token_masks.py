@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from lsr_prod.training.rng import draw
 
-__all__ = ["Masked", "hide", "mask_rates", "mask_tokens", "token_weights", "uniform"]
-
 _CHOICE, _FATE, _RANDOM = 11, 12, 13  # purpose of random numbers
 _HIDDEN, _REPLACED = 0.8, 0.9  # below: mask token, random token; above: unchanged (Devlin et al., 2019)
 

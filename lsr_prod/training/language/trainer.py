@@ -23,8 +23,6 @@ from lsr_prod.training.parallel.totals import sum_of_workers
 from lsr_prod.training.rng import seed_torch
 from lsr_prod.training_data.training_set import TrainingSet
 
-__all__ = ["LanguageStep", "LanguageTrainer"]
-
 
 @dataclass(frozen=True, slots=True)
 class LanguageStep:

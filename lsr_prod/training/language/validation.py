@@ -17,8 +17,6 @@ from lsr_prod.training.language.objective import LanguageObjective
 from lsr_prod.training.language.objectives import make_objective
 from lsr_prod.training_data.training_set import TrainingSet
 
-__all__ = ["LanguageValidator"]
-
 _TEXTS = 32  # per forward pass
 _STEP = -1  # no step of a training has this number, so no mask of a step is repeated
 

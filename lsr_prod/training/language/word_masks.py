@@ -14,8 +14,6 @@ import numpy.typing as npt
 from lsr_prod.training.language.token_masks import Masked, hide
 from lsr_prod.training.rng import draw
 
-__all__ = ["Words", "mask_words", "masked_count"]
-
 _WORD = 14  # purpose of random numbers
 
 Words = npt.NDArray[np.int32]

@@ -22,8 +22,6 @@ from lsr_prod.errors import LineageError
 from lsr_prod.formats.digest import FileDigest, digest_files, read_record, record_bytes, verify_files
 from lsr_prod.storage.drafts import write_file
 
-__all__ = ["RECORD_FILE", "REPORTS_FILE", "Checkpoint", "read_checkpoint", "write_checkpoint"]
-
 REPORTS_FILE = "steps.jsonl"
 RECORD_FILE = "checkpoint.json"
 _FORMAT = 1

@@ -17,8 +17,6 @@ from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.options import options_of
 
-__all__ = ["check_work", "file_system", "open_checkpoint"]
-
 log = get_log(__name__)
 
 _TRIES = 6

@@ -12,8 +12,6 @@ from lsr_prod.formats.digest import FileDigest
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage import Store, is_remote
 
-__all__ = ["LoopInputs", "LoopSettings", "WorkerJob", "card_lengths", "load_start", "make_job"]
-
 LoopSettings = FinetuneSettings | LanguageSettings
 """The settings of a stage with a training loop."""
 

@@ -10,8 +10,6 @@ import torch.distributed as dist
 
 from lsr_prod.training.parallel.process_group import Group
 
-__all__ = ["Announced", "Preemption"]
-
 _EVERY_S = 2.0  # preemptions are announced at least half a minute ahead
 
 

@@ -19,18 +19,8 @@ import ray
 from ray._raylet import PlacementGroupID
 from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
-from ray.train.v2.api.result import Result
+from ray.train.v2.api.result import Result as Result
 from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
-
-__all__ = [
-    "CHECKPOINT_LIST",
-    "CHECKPOINT_PREFIX",
-    "RayTrainer",
-    "Result",
-    "held_groups",
-    "listed_checkpoints",
-    "release_groups",
-]
 
 CHECKPOINT_LIST = "checkpoint_manager_snapshot.json"
 """File name of Ray Train's list of checkpoints, in the folder of a run."""

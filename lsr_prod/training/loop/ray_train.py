@@ -28,8 +28,6 @@ from lsr_prod.training.loop.resumption import find_checkpoint, remove_strays
 from lsr_prod.training.loop.worker import train_worker
 from lsr_prod.training.observers.progress import shown_progress
 
-__all__ = ["run_loop"]
-
 log = get_log(__name__)
 
 _CHECKPOINTS = 2

@@ -18,8 +18,6 @@ from lsr_prod.training.observers.best import Best
 from lsr_prod.training.observers.reporter import read_log
 from lsr_prod.training.optimizer import QUERY_WEIGHTS, load_weights
 
-__all__ = ["last_reports", "save_result", "start_and_best"]
-
 _SUMMARIZED = ("loss", "accuracy", "l0_query", "l0_document", "flops", "dead_terms", "docs_per_s")
 
 

@@ -15,8 +15,6 @@ from lsr_prod.logs import get_log
 from lsr_prod.training.loop.checkpoint import RECORD_FILE
 from lsr_prod.training.loop.ray_internals import CHECKPOINT_LIST, CHECKPOINT_PREFIX, listed_checkpoints
 
-__all__ = ["find_checkpoint", "remove_strays"]
-
 log = get_log(__name__)
 
 

@@ -20,8 +20,6 @@ from lsr_prod.training.regularizers.ramp import ramp_end
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training_data.training_set import TrainingSet
 
-__all__ = ["StageTrainer", "StepOutcome", "make_trainer", "ramps_end"]
-
 
 class StepOutcome(Protocol):
     """Result of a step.

@@ -14,8 +14,6 @@ from lsr_prod.training.loop.job import LoopInputs, LoopSettings
 from lsr_prod.training.query_weights import idf_encoder, learned_encoder
 from lsr_prod.training_data.training_set import TrainingSet
 
-__all__ = ["ValidationResult", "make_validator"]
-
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:

@@ -41,8 +41,6 @@ from lsr_prod.training.optimizer import QUERY_WEIGHTS, load_weights
 from lsr_prod.training.parallel.process_group import Group, process_group
 from lsr_prod.training.parallel.totals import largest_of_workers
 
-__all__ = ["train_worker"]
-
 log = get_log(__name__)
 
 Validate = Callable[[SparseEncoder], ValidationResult]

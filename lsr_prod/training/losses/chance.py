@@ -4,8 +4,6 @@ import math
 
 from lsr_prod.config.objective import LossSettings, ObjectiveSettings
 
-__all__ = ["chance_level"]
-
 
 def chance_level(
     objective: ObjectiveSettings, *, queries: int, documents: int, queue: int = 0, workers: int = 1

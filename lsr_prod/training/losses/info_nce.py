@@ -7,8 +7,6 @@ from torch.nn import functional
 from lsr_prod.config.objective import LossSettings
 from lsr_prod.training.losses.scores import Scores
 
-__all__ = ["info_nce", "loss"]
-
 
 def loss(settings: LossSettings, scores: Scores, _teacher: Tensor | None, *, cosine: bool) -> Tensor:
     """Return InfoNCE summed over this worker's queries; ``in_batch`` adds the documents of other queries."""

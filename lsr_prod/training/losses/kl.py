@@ -7,8 +7,6 @@ from torch.nn import functional
 from lsr_prod.config.objective import LossSettings
 from lsr_prod.training.losses.scores import Scores
 
-__all__ = ["kl", "loss"]
-
 
 def loss(settings: LossSettings, scores: Scores, teacher: Tensor | None, *, cosine: bool) -> Tensor:
     """Return the KL divergence summed over this worker's queries.

@@ -5,8 +5,6 @@ from torch import Tensor
 from lsr_prod.config.objective import LossSettings
 from lsr_prod.training.losses.scores import Scores
 
-__all__ = ["loss", "margin_mse"]
-
 
 def loss(settings: LossSettings, scores: Scores, teacher: Tensor | None, *, cosine: bool) -> Tensor:
     """Return MarginMSE summed over this worker's queries.

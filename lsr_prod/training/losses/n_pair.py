@@ -6,8 +6,6 @@ from lsr_prod.config.objective import LossSettings
 from lsr_prod.training.losses.info_nce import info_nce
 from lsr_prod.training.losses.scores import Scores
 
-__all__ = ["loss"]
-
 
 def loss(settings: LossSettings, scores: Scores, _teacher: Tensor | None, *, cosine: bool) -> Tensor:
     """Return the N-pair loss summed over this worker's queries; only cosines are divided by a temperature."""

@@ -16,8 +16,6 @@ from lsr_prod.search.query.sparse_query import required_terms
 from lsr_prod.training.vectors import similarity
 from lsr_prod.training.vectors.kept_terms import KeptTerms, Vectors, active_terms
 
-__all__ = ["OverlapTerm"]
-
 _ROWS = 64
 
 

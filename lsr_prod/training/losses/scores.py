@@ -11,8 +11,6 @@ from lsr_prod.training.parallel import collective
 from lsr_prod.training.vectors import similarity
 from lsr_prod.training.vectors.kept_terms import Vectors, all_vectors
 
-__all__ = ["Scores"]
-
 
 class Scores:
     """Scores of queries with documents; dot products and norms are computed on first use, then shared by all losses.

@@ -12,8 +12,6 @@ from lsr_prod.config.objective import LossSettings
 from lsr_prod.training.losses import info_nce, kl, margin_mse, n_pair
 from lsr_prod.training.losses.scores import Scores
 
-__all__ = ["LOSSES", "Loss"]
-
 
 class Loss(Protocol):
     """A ranking loss: the sum over this worker's queries, without the weight of its settings."""

@@ -7,8 +7,6 @@ from torch import Tensor
 
 from lsr_prod.training.parallel.totals import largest_of_workers, sum_of_workers
 
-__all__ = ["DeadTerms", "measure_activity"]
-
 _ROWS = 256  # rows per slice: a mask of the whole batch would need a quarter of its memory
 
 

@@ -7,8 +7,6 @@ from torch import Tensor
 
 from lsr_prod.config.train import ValidationSettings
 
-__all__ = ["Best"]
-
 
 class Best:
     """Weights of the best validation by the measure ``validation.keep_best``, and early stopping.

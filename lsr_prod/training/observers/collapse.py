@@ -4,11 +4,9 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lsr_prod.config.train import WatchSettings
+from lsr_prod.config.optimization import WatchSettings
 from lsr_prod.errors import TrainingCollapsedError
 from lsr_prod.logs import get_log
-
-__all__ = ["CollapseGuard"]
 
 log = get_log(__name__)
 

@@ -13,8 +13,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from lsr_prod.errors import LsrError
 from lsr_prod.logs import get_log
 
-__all__ = ["shown_progress"]
-
 log = get_log(__name__)
 
 _EVERY_S = 1.0

@@ -9,13 +9,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from lsr_prod.config.train import WatchSettings
+from lsr_prod.config.optimization import WatchSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage.disk import disk_failure
 from lsr_prod.storage.drafts import append_file, write_file
 from lsr_prod.training.observers.trackers import check_watch, open_trackers
-
-__all__ = ["Reporter", "parse_log", "read_log"]
 
 Values = Mapping[str, float | None]
 

@@ -13,8 +13,6 @@ from torch import Tensor, nn
 
 from lsr_prod.training.parallel.totals import largest_of_workers, sum_of_workers
 
-__all__ = ["ModelWork", "ThroughputMeter", "known_peak", "measured_peak"]
-
 # NVIDIA's data sheets: dense operations per second in bf16 with tensor cores, and in fp32 without them: torch uses none
 # for fp32 unless TF32 is allowed. The first prefix of the device's name applies.
 _PEAKS = {

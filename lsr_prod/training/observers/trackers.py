@@ -8,13 +8,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from lsr_prod.config.train import WatchSettings
+from lsr_prod.config.optimization import WatchSettings
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError
 from lsr_prod.logs import get_log
 from lsr_prod.training.observers.weights_and_biases import WeightsAndBiases, import_wandb
-
-__all__ = ["GuardedTracker", "Tracker", "check_watch", "open_trackers"]
 
 log = get_log(__name__)
 

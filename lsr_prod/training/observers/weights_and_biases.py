@@ -7,8 +7,6 @@ from typing import Any
 
 from lsr_prod.errors import MissingExtraError
 
-__all__ = ["WeightsAndBiases", "import_wandb"]
-
 _KEY = "WANDB_API_KEY"
 _SECONDS = 60  # until an unreachable server is given up
 

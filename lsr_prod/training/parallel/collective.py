@@ -13,8 +13,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["Shares", "all_rows", "global_sum", "rank", "row_counts", "shares", "world_size"]
-
 
 @dataclass(frozen=True, slots=True)
 class Shares:

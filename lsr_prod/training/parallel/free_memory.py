@@ -5,8 +5,6 @@ import platform
 from functools import cache
 from typing import Any
 
-__all__ = ["return_free_memory"]
-
 
 def return_free_memory() -> None:
     """Give free pages back to the system; does nothing without glibc.

@@ -16,8 +16,6 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore
 
-__all__ = ["Group", "process_group"]
-
 # Other workers wait during a validation; a dead worker is noticed at once by its closed connections.
 _TIMEOUT = timedelta(hours=2)
 

@@ -18,8 +18,6 @@ from lsr_prod.model.pooled_head import PooledArgmax
 from lsr_prod.training.encoder_setup.recomputation import Recomputation
 from lsr_prod.training.parallel.process_group import Group
 
-__all__ = ["Replica"]
-
 
 class _Representations(nn.Module):
     """Encoder of several batches in one forward pass, so that DDP synchronizes once."""

@@ -4,8 +4,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["largest_of_workers", "sum_of_workers"]
-
 
 def sum_of_workers(values: Tensor) -> Tensor:
     """Return the elementwise sum over all workers; ``values`` itself without torch.distributed.

@@ -6,8 +6,6 @@ from torch import Tensor
 from lsr_prod.training.parallel import collective
 from lsr_prod.training.vectors.kept_terms import Vectors
 
-__all__ = ["cased"]
-
 
 def cased(rows: Vectors, texts: int, is_cased: Tensor) -> Tensor:
     """Return the mean over texts of the sum of the squared weights of cased terms.

@@ -8,8 +8,6 @@ from torch import Tensor
 from lsr_prod.training.parallel import collective
 from lsr_prod.training.vectors.kept_terms import Vectors
 
-__all__ = ["DocumentFrequency", "frequency_weights"]
-
 
 class DocumentFrequency:
     """Document frequencies in windows of ``every`` steps, over all workers.

@@ -11,8 +11,6 @@ from lsr_prod.training.parallel import collective
 from lsr_prod.training.vectors.kept_terms import Vectors, active_terms
 from lsr_prod.training.vectors.similarity import pair_dot
 
-__all__ = ["flops", "joint_flops", "mean_weights", "off_diagonal_joint_flops"]
-
 
 def flops(rows: Vectors, texts: int, *, l0_mask: int | None = None, term_weights: Tensor | None = None) -> Tensor:
     """Return FLOPS (ESPLADE, eq. 3): the sum over terms of the squared mean weight.

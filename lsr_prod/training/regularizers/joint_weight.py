@@ -9,8 +9,6 @@ push is always stronger and all vectors become empty, whatever the data. The pap
 from lsr_prod.config.objective import LossSettings
 from lsr_prod.config.train import FinetuneSettings
 
-__all__ = ["MAX_OWN_SHARE", "joint_warnings", "own_share"]
-
 MAX_OWN_SHARE = 0.05
 """Own share above which a stage is warned about."""
 

@@ -5,8 +5,6 @@ from torch import Tensor
 from lsr_prod.training.regularizers.flops import mean_weights
 from lsr_prod.training.vectors.kept_terms import Vectors
 
-__all__ = ["l1"]
-
 
 def l1(rows: Vectors, texts: int, *, l0_mask: int | None = None) -> Tensor:
     """Return the mean over texts of the sum of their weights, which are at least 0.

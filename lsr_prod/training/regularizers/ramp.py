@@ -2,8 +2,6 @@
 
 from lsr_prod.config.objective import RegularizerSettings
 
-__all__ = ["ramp", "ramp_end"]
-
 
 def ramp(settings: RegularizerSettings, step: int, steps: int) -> float:
     """Return the factor of a regularizer's weight at a step: 0 at step 0, 1 from ``ramp_end`` on.

@@ -15,8 +15,6 @@ from lsr_prod.training.regularizers.l1 import l1
 from lsr_prod.training.regularizers.ramp import ramp
 from lsr_prod.training.vectors.kept_terms import Vectors, cut
 
-__all__ = ["Regularizers"]
-
 _JOINT = {"all_pairs": joint_flops, "off_diagonal": off_diagonal_joint_flops}
 
 

@@ -24,8 +24,6 @@ from lsr_prod.training.retrieval.momentum_queue import QueuedDocuments
 from lsr_prod.training.retrieval.step_result import EncodedPart
 from lsr_prod.training.rng import seed_torch
 
-__all__ = ["StepPlan", "backward"]
-
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:

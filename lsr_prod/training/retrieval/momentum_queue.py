@@ -18,8 +18,6 @@ from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.vectors.heaviest_terms import heaviest_terms
 from lsr_prod.training.vectors.kept_terms import KeptTerms
 
-__all__ = ["MomentumQueue", "NegativeQueue", "QueuedDocuments"]
-
 
 @dataclass(frozen=True, slots=True)
 class QueuedDocuments:

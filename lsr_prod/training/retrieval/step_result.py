@@ -9,8 +9,6 @@ from lsr_prod.training.objective import LossTerms
 from lsr_prod.training.observers.activity import measure_activity
 from lsr_prod.training.observers.throughput import ThroughputMeter
 
-__all__ = ["EncodedPart", "StepResult"]
-
 
 @dataclass(frozen=True, slots=True)
 class EncodedPart:

@@ -3,8 +3,6 @@
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.errors import ConfigError
 
-__all__ = ["check_batch", "check_unique", "total_steps"]
-
 
 def total_steps(settings: FinetuneSettings, *rows: int) -> int:
     """Return the steps of the stage over training sets of these numbers of rows."""

@@ -31,8 +31,6 @@ from lsr_prod.training.retrieval.steps import check_batch, total_steps
 from lsr_prod.training_data.sample_rows import SampleRows
 from lsr_prod.training_data.training_set import TrainingSet
 
-__all__ = ["DEAD_AFTER", "Trainer"]
-
 DEAD_AFTER = 500
 """Steps without activation after which a term counts as dead."""
 

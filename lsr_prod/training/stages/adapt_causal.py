@@ -11,8 +11,6 @@ from lsr_prod.training.stages.language import check_language, load_start_model, 
 from lsr_prod.training.stages.stage import StageRun
 from lsr_prod.training_data.layouts import PackedLayout
 
-__all__ = ["check", "run"]
-
 
 def check(
     stage: AdaptCausalSettings, train: TrainSettings, facts: ModelFacts, options: dict[str, str]

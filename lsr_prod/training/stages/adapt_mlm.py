@@ -25,8 +25,6 @@ from lsr_prod.training.stages.language import (
 )
 from lsr_prod.training.stages.stage import StageRun
 
-__all__ = ["check", "find_new_tokens", "reference_file", "run"]
-
 
 def check(
     stage: AdaptMlmSettings, train: TrainSettings, facts: ModelFacts, options: dict[str, str]

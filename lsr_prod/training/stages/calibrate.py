@@ -13,8 +13,6 @@ from lsr_prod.training_data.pins import pin_data
 from lsr_prod.training_data.texts import sample_rows
 from lsr_prod.vocabulary.activation import activation_rate, pooled_maxima, shift_bias, shift_for_rate
 
-__all__ = ["check", "run"]
-
 log = get_log(__name__)
 
 

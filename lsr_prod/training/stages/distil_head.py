@@ -16,8 +16,6 @@ from lsr_prod.training.stages.stage import StageRun
 from lsr_prod.training_data.layouts import TeacherLayout
 from lsr_prod.training_data.tokens import TokenSettings
 
-__all__ = ["check", "run"]
-
 
 def check(
     stage: DistilHeadSettings, train: TrainSettings, facts: ModelFacts, options: dict[str, str]

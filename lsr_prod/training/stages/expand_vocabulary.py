@@ -18,8 +18,6 @@ from lsr_prod.vocabulary.initialization import Initialization
 from lsr_prod.vocabulary.transfer import replace_head
 from lsr_prod.vocabulary.unigrams import count_words
 
-__all__ = ["check", "expand", "run"]
-
 
 def check(
     stage: ExpandVocabularySettings, facts: ModelFacts, options: dict[str, str]

@@ -19,8 +19,6 @@ from lsr_prod.model.token_weights import sparse_linear
 from lsr_prod.model.uncased import letters_of
 from lsr_prod.terms.surfaces import notation_of
 
-__all__ = ["TRANSFER_FILE", "ModelFacts", "check_length"]
-
 TRANSFER_FILE = "vocabulary_transfer.json"
 """File of a model directory with the tokens that a vocabulary transfer added, ``{"new": [token ids]}``."""
 

@@ -27,8 +27,6 @@ from lsr_prod.training_data.layouts import QueryTermLayout
 from lsr_prod.training_data.pins import pin_data, pin_validation
 from lsr_prod.training_data.prepare import TrainingSetSummary, prepare_training_set
 
-__all__ = ["check", "run"]
-
 log = get_log(__name__)
 
 _KINDS: tuple[Kind, ...] = ("query", "document")

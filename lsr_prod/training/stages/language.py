@@ -25,8 +25,6 @@ from lsr_prod.training_data.layouts import Layout, PackedLayout
 from lsr_prod.training_data.pins import pin_data
 from lsr_prod.training_data.prepare import TrainingSetSummary, prepare_training_set
 
-__all__ = ["StartModel", "check_language", "check_masked", "load_start_model", "text_length", "train_language"]
-
 
 @dataclass(frozen=True, slots=True)
 class StartModel:

@@ -12,8 +12,6 @@ from lsr_prod.training.stages.language import check_language, check_masked, load
 from lsr_prod.training.stages.stage import StageRun
 from lsr_prod.training_data.layouts import WordLayout
 
-__all__ = ["check", "run"]
-
 
 def check(
     stage: PretrainEmlmSettings, train: TrainSettings, facts: ModelFacts, options: dict[str, str]

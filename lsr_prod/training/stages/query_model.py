@@ -17,8 +17,6 @@ from lsr_prod.storage.artifacts import fetch_artifact, put_artifact
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.training.stages.facts import ModelFacts
 
-__all__ = ["check_query_model", "with_query_model"]
-
 
 def check_query_model(
     stage: FinetuneSettings, facts: ModelFacts, *, pins: Mapping[str, str]

@@ -30,8 +30,6 @@ from lsr_prod.training.stages import (
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.stage import Excluded, Stage, transformation
 
-__all__ = ["REGISTRY", "accepts_workers", "check_stage", "errors_of_stage", "identity", "local_inputs", "stage_digest"]
-
 # Settings that keep their former name in digests, so that finished stages are still found.
 _NAMES_IN_DIGEST = {"initialization": "initialisation"}
 # Settings, of any kind of stage, that a digest leaves out at these values: it was the same before they existed.

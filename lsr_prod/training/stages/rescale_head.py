@@ -12,8 +12,6 @@ from lsr_prod.training_data.pins import pin_data
 from lsr_prod.training_data.texts import sample_rows
 from lsr_prod.vocabulary.head_scale import ALPHAS, choose_alpha, head_norms, probe_scale, scale_head
 
-__all__ = ["check", "run"]
-
 
 def check(stage: RescaleHeadSettings, facts: ModelFacts, options: dict[str, str]) -> tuple[dict[str, str], ModelFacts]:
     """Check the stage; nothing is written.

@@ -13,8 +13,6 @@ from lsr_prod.model.uncased import check_uncased
 from lsr_prod.terms.words import refuse_tokens
 from lsr_prod.training.stages.facts import ModelFacts, check_length
 
-__all__ = ["check", "run"]
-
 
 def check(
     stage: AdaptEncoderSettings,

@@ -15,8 +15,6 @@ from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.drafts import write_file
 from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts
 
-__all__ = ["Excluded", "Stage", "StageRun", "transformation"]
-
 Excluded: TypeAlias = dict[str, IncEx | bool]
 """Settings, or parts of settings, that a digest leaves out; in the notation of ``model_dump(exclude=...)``."""
 

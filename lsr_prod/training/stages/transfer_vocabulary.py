@@ -41,8 +41,6 @@ from lsr_prod.vocabulary.target import (
 )
 from lsr_prod.vocabulary.transfer import check_tokenizer, move_to_vocabulary, replace_head
 
-__all__ = ["check", "run"]
-
 log = get_log(__name__)
 
 _TEXTS = 1000  # tokenized at once

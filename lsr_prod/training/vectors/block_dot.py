@@ -13,8 +13,6 @@ from torch.autograd.function import once_differentiable
 from lsr_prod.model import host_reads
 from lsr_prod.training.vectors.kept_terms import KeptTerms, Vectors
 
-__all__ = ["BLOCK", "block_dot"]
-
 BLOCK = 8192
 """Columns per dense block."""
 

@@ -5,8 +5,6 @@ from torch import Tensor
 
 from lsr_prod.model import host_reads
 
-__all__ = ["heaviest_terms"]
-
 _ROWS = 64  # rows with ties per batch
 
 

@@ -9,8 +9,6 @@ from torch import Tensor
 from lsr_prod.training.parallel import collective
 from lsr_prod.training.vectors.heaviest_terms import heaviest_terms
 
-__all__ = ["KeptTerms", "Prunable", "Vectors", "active_terms", "all_vectors", "cut", "keep_terms"]
-
 
 @dataclass(frozen=True, slots=True)
 class KeptTerms:

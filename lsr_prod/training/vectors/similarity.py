@@ -6,8 +6,6 @@ from torch import Tensor
 from lsr_prod.training.vectors.block_dot import block_dot
 from lsr_prod.training.vectors.kept_terms import KeptTerms, Vectors
 
-__all__ = ["cosine", "dot", "norms", "pair_dot"]
-
 _ZERO = 1e-6  # vectors with a smaller norm count as zero vectors
 
 

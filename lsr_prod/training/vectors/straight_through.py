@@ -14,8 +14,6 @@ from torch.autograd.function import once_differentiable
 from lsr_prod.config.objective import PruningSettings
 from lsr_prod.training.vectors.kept_terms import KeptTerms
 
-__all__ = ["prune_through", "temperature"]
-
 
 def temperature(settings: PruningSettings, step: int, steps: int) -> float:
     """Return the temperature of a step: ``temperature_start`` at the first, ``temperature_end`` at the last.

@@ -14,8 +14,6 @@ from lsr_prod.storage import Store, store_digest
 from lsr_prod.training_data.row_jobs.output import MANIFEST
 from lsr_prod.training_data.row_jobs.parts import part_name
 
-__all__ = ["Progress", "Report", "check_bad_rows", "check_lost_rows", "finished_reports", "seal"]
-
 log = get_log(__name__)
 
 _PROGRESS_S = 10.0

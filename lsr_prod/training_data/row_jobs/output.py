@@ -9,8 +9,6 @@ from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.digest import canonical_json
 from lsr_prod.storage import Store
 
-__all__ = ["MANIFEST", "PLAN", "RowOutput"]
-
 PLAN, MANIFEST = "_plan.json", "_manifest.json"
 
 

@@ -15,8 +15,6 @@ import pyarrow.parquet as pq
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
 
-__all__ = ["QUARANTINE", "in_batches", "part_name", "read_counts", "write_part"]
-
 QUARANTINE = "_quarantine"
 """Folder of the bad rows inside the output; folder readers skip names that begin with ``_``."""
 

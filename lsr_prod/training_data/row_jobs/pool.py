@@ -9,8 +9,6 @@ import ray
 from lsr_prod.cluster.errors import worker_errors
 from lsr_prod.errors import ConfigError
 
-__all__ = ["RESTARTS", "pool_size", "run_slices"]
-
 RESTARTS = 3
 """Restarts of an actor whose process or node was lost, and tries of its slice."""
 

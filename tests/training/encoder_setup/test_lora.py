@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lsr_prod.config.train import LoraSettings
+from lsr_prod.config.optimization import LoraSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from lsr_prod.config.train import WatchSettings
+from lsr_prod.config.optimization import WatchSettings
 from lsr_prod.errors import TrainingCollapsedError
 from lsr_prod.training.observers.collapse import CollapseGuard
 

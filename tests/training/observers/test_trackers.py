@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lsr_prod.config.train import WatchSettings
+from lsr_prod.config.optimization import WatchSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.training.observers.trackers import GuardedTracker, check_watch, open_trackers
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lsr_prod.config.train import WatchSettings
+from lsr_prod.config.optimization import WatchSettings
 from lsr_prod.errors import ConfigError, MissingExtraError
 from lsr_prod.training.observers.reporter import Reporter, read_log
 from lsr_prod.training.observers.trackers import check_watch

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from lsr_prod.config.train import FinetuneSettings, WatchSettings
+from lsr_prod.config.optimization import WatchSettings
+from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.errors import ConfigError, TrainingCollapsedError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.encoder_setup.prepare import set_dropout
