@@ -95,12 +95,7 @@ class ConfigError(LsrError):
 
 
 class MissingExtraError(LsrError):
-    """An optional dependency is absent.
-
-    Args:
-        module: the module that could not be imported.
-        extra: the extra of this wheel that brings it.
-    """
+    """An optional dependency is absent."""
 
     def __init__(self, module: str, extra: str) -> None:
         self.module, self.extra = module, extra

@@ -24,11 +24,7 @@ class FactLog(logging.LoggerAdapter[logging.Logger]):
 
 
 def get_log(name: str) -> FactLog:
-    """Return the log of a module; its records go to the logger of that name.
-
-    Args:
-        name: ``__name__`` of the module.
-    """
+    """Return the log of a module; its records go to the logger of that name."""
     return FactLog(logging.getLogger(name), None)
 
 

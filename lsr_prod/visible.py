@@ -24,10 +24,6 @@ def visible(text: str, *, lines: bool = False) -> str:
 
     These are control characters (C0, DEL, C1), line and paragraph separators, lone surrogates, and characters that are
     not drawn, among them those that change the direction of writing. Joiners stay where letters or emoji are joined.
-
-    Args:
-        text: any text.
-        lines: keep line breaks, for text of several lines that this program lays out itself.
     """
     if _PLAIN.fullmatch(text):
         return text
@@ -39,12 +35,7 @@ def visible(text: str, *, lines: bool = False) -> str:
 
 
 def json_line(value: Any, *, default: Callable[[Any], Any] | None = None) -> str:
-    """Return JSON in ASCII on one line, without control characters.
-
-    Args:
-        value: the value; a number that JSON lacks, such as NaN, becomes null.
-        default: as in ``json.dumps``.
-    """
+    """Return JSON in ASCII on one line, without control characters."""
     return json.dumps(_finite(value), allow_nan=False, default=default).replace("\x7f", "\\u007f")
 
 

@@ -18,13 +18,6 @@ def check_address(address: str, *, token: bool) -> None:
     """Check that a cluster listens at ``address``, demands a token and accepts that of this process.
 
     The cluster is asked without the token first, so that no other service receives it.
-
-    Args:
-        address: ``host:port``, ``ray://host:port`` or ``auto``.
-        token: the process runs in the mode ``token``; otherwise only the listener is checked.
-
-    Raises:
-        ConfigError: nothing listens there, the cluster demands no token, or it refuses that of this process.
     """
     match = _HOST_PORT.match(address)
     if match is None:

@@ -20,15 +20,7 @@ _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
 @contextmanager
 def worker_errors(task: str) -> Iterator[None]:
-    """Turn every error of Ray inside the block into one of ours.
-
-    Args:
-        task: the work, for the message, for example "building a shard".
-
-    Raises:
-        LsrError: the error that a worker raised deliberately.
-        WorkerError: any other error of a worker, an actor or Ray.
-    """
+    """Turn every error of Ray inside the block into one of ours."""
     try:
         yield
     except RayError as error:
@@ -53,10 +45,6 @@ def our_error(error: BaseException | None, place: str = "a file of a worker") ->
     """Return the ``LsrError`` that a worker raised, below the wrappers of Ray and Ray Train, or None.
 
     An error of a library about a full or broken disk becomes one.
-
-    Args:
-        error: an error of Ray or Ray Train.
-        place: file or folder that the worker was writing, to be named if the disk is full.
     """
     while error is not None:
         if isinstance(error, LsrError) and not isinstance(error, RayError):

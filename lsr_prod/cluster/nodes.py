@@ -38,10 +38,6 @@ def on_every_node(function: Callable[..., Result], *arguments: Any) -> list[tupl
 
     A node that is lost meanwhile is left out: no task will read on it.
 
-    Args:
-        function: a function at module level; it must not raise.
-        *arguments: its arguments, picklable.
-
     Returns:
         (host and address of the node, result), sorted.
     """
@@ -69,13 +65,6 @@ def require_shared_folders(folders: Mapping[str, str]) -> None:
     """Refuse local folders that some node does not see: a file that this process writes has to be visible on all nodes.
 
     The file and the folders that were created for it are removed again.
-
-    Args:
-        folders: name of a setting -> its folder or URI; URIs of object stores are not checked.
-
-    Raises:
-        ConfigError: a node does not see the folder of a setting.
-        StorageError: a folder cannot be written.
     """
     local = {field: Path(uri).absolute() for field, uri in folders.items() if not is_remote(uri)}
     if not local or not has_several_nodes():
@@ -93,15 +82,7 @@ def require_shared_folders(folders: Mapping[str, str]) -> None:
 
 
 def require_files(field: str, files: Sequence[tuple[str, int]]) -> None:
-    """Refuse local files that some node lacks; at most 16 of them are looked up, spread evenly.
-
-    Args:
-        field: name of the setting.
-        files: (absolute path, size in bytes).
-
-    Raises:
-        ConfigError: a node lacks a file, or has one of another size.
-    """
+    """Refuse local files that some node lacks; at most 16 of them are looked up, spread evenly."""
     if not files or not has_several_nodes():
         return
     found = on_every_node(_missing, sample := spread(files, _SAMPLE))

@@ -18,11 +18,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def own_folder() -> Path:
-    """Return a temporary folder that only this user writes: ``TMPDIR`` if it is one, else ``lsr-<uid>`` in it.
-
-    Raises:
-        ConfigError: the folder belongs to another user, or cannot be created.
-    """
+    """Return a temporary folder that only this user writes: ``TMPDIR`` if it is one, else ``lsr-<uid>`` in it."""
     place, user = Path(tempfile.gettempdir()), os.geteuid()
     if _belongs_to(place, user):
         return place
@@ -39,11 +35,7 @@ def own_folder() -> Path:
 
 @contextmanager
 def in_own_folder() -> Iterator[None]:
-    """Let the Ray that this process starts use the folder of this user, unless ``RAY_TMPDIR`` is set.
-
-    Raises:
-        ConfigError: the folder belongs to another user, or cannot be created.
-    """
+    """Let the Ray that this process starts use the folder of this user, unless ``RAY_TMPDIR`` is set."""
     if os.environ.get(_VARIABLE):
         yield
         return

@@ -44,11 +44,7 @@ def serve_variables(environment: Mapping[str, str] = os.environ) -> dict[str, st
 
 
 def check_serve_variables(environment: Mapping[str, str] = os.environ) -> None:
-    """Refuse variables that would open a port to everybody.
-
-    Raises:
-        ConfigError: calls would go through an open port, or the listeners of HAProxy would not be closed.
-    """
+    """Refuse variables that would open a port to everybody."""
     if environment.get(_GRPC, "0") != "0":
         raise ConfigError(_GRPC, "calls would go through an open port that reads pickles", "unset it")
     if environment.get(HAPROXY, "1") == "1" and environment.get(_CALLBACK, _CLOSED) != _CLOSED:

@@ -93,11 +93,7 @@ def _connect(address: str | None, num_cpus: int | None, variables: Mapping[str, 
 
 
 def _start_local(num_cpus: int | None) -> None:
-    """Start a local cluster; Ray gives its processes 30 s, which a busy machine may exceed.
-
-    Raises:
-        WorkerError: they were too slow each time.
-    """
+    """Start a local cluster; Ray gives its processes 30 s, which a busy machine may exceed."""
     import ray
 
     for attempt in range(1, _STARTS + 1):

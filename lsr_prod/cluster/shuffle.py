@@ -33,19 +33,7 @@ def split(
     task: str,
     on_ray: bool,
 ) -> Splits:
-    """Call a function with every tuple of arguments.
-
-    Args:
-        function: at module level and stateless; returns its part of each partition, and a small note.
-        items: arguments of each call.
-        partitions: number of partitions.
-        task: what a call does, for messages.
-        on_ray: run the calls as tasks of Ray; needs a connection.
-
-    Raises:
-        LsrError: the error that a call raised deliberately.
-        WorkerError: any other error of a call.
-    """
+    """Call a function with every tuple of arguments."""
     if not on_ray:
         found = [function(*item) for item in items]
         return Splits([parts for parts, _ in found], [note for _, note in found])
@@ -74,16 +62,7 @@ def merge(
     task: str,
     on_ray: bool,
 ) -> Iterator[Result]:
-    """Call a function with all parts of each partition; yield the results in the order of completion.
-
-    Args:
-        function: at module level and stateless.
-        shared: its first arguments; the parts of one partition follow.
-        splits: of ``split``.
-        partitions: number of partitions.
-        task: what a call does, for messages.
-        on_ray: as given to ``split``.
-    """
+    """Call a function with all parts of each partition; yield the results in the order of completion."""
     items = [(*shared, *(parts[number] for parts in splits.parts)) for number in range(partitions)]
     if not on_ray:
         yield from (function(*item) for item in items)
@@ -94,13 +73,7 @@ def merge(
 
 
 def group_by_size(items: Sequence[Item], size: Callable[[Item], int], limit: int) -> Iterator[list[Item]]:
-    """Group items into tasks of about ``limit`` bytes: a task per small item would cost more than the item.
-
-    Args:
-        items: in their order.
-        size: returns the bytes of an item.
-        limit: bytes of a group; a larger item is a group of its own.
-    """
+    """Group items into tasks of about ``limit`` bytes: a task per small item would cost more than the item."""
     group: list[Item] = []
     held = 0
     for item in items:

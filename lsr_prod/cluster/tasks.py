@@ -22,19 +22,8 @@ def run_tasks(
 
     If a call fails, or the caller stops iterating, unfinished calls are cancelled.
 
-    Args:
-        function: a stateless function at module level.
-        items: arguments of each call; arguments and results have to be picklable.
-        task: what a call does, for messages, for example "building a shard".
-        cpus: cores that a call reserves.
-        retries: how often a call is repeated whose process or node died.
-
     Yields:
         Number and result of each call.
-
-    Raises:
-        LsrError: the error that a call raised deliberately.
-        WorkerError: any other error of a call.
     """
     if not items:
         return

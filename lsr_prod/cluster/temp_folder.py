@@ -18,11 +18,7 @@ def cluster_address(settings: RaySettings, environment: Mapping[str, str] = os.e
 
 
 def check_temp_folder(settings: RaySettings, environment: Mapping[str, str] = os.environ) -> None:
-    """Check that a local Ray, if the settings ask for one, can have its sockets in the folder of the environment.
-
-    Raises:
-        ConfigError: the name of the folder is too long, or this user cannot write there.
-    """
+    """Check that a local Ray, if the settings ask for one, can have its sockets in the folder of the environment."""
     name = next((name for name in ("RAY_TMPDIR", "TMPDIR") if name in environment), None)
     if name is None or cluster_address(settings, environment) is not None:
         return

@@ -22,9 +22,6 @@ def resolve_mode(environment: MutableMapping[str, str] = os.environ) -> bool:
     """Set ``RAY_AUTH_MODE`` to ``token`` unless it is set; return whether the process demands and sends a token.
 
     Ray itself demands no token if the variable is unset when a node starts, or has a value that it does not know.
-
-    Raises:
-        ConfigError: the value is neither ``token`` nor ``disabled``.
     """
     given = environment.get("RAY_AUTH_MODE")
     if not given:
@@ -41,11 +38,7 @@ def resolve_mode(environment: MutableMapping[str, str] = os.environ) -> bool:
 
 
 def read_token(environment: Mapping[str, str] = os.environ) -> str:
-    """Return the token that Ray sends: ``RAY_AUTH_TOKEN``, else the file ``RAY_AUTH_TOKEN_PATH``, else Ray's own file.
-
-    Raises:
-        ConfigError: no token is set, or its file cannot be read.
-    """
+    """Return the token that Ray sends: ``RAY_AUTH_TOKEN``, else the file ``RAY_AUTH_TOKEN_PATH``, else Ray's file."""
     if token := environment.get("RAY_AUTH_TOKEN", "").strip():
         return token
     given = environment.get("RAY_AUTH_TOKEN_PATH")
@@ -67,13 +60,6 @@ def prepare_token(environment: Mapping[str, str] = os.environ) -> None:
 
     Ray creates ``~/.ray/auth_token`` with the permissions of the umask, often readable by all users of the machine.
     The token is the only check between a listener of Ray and the execution of pickled code.
-
-    Args:
-        environment: variables of the process; a given token is left as it is.
-
-    Raises:
-        ConfigError: the home folder cannot be written.
-        DiskFullError: its disk is full.
     """
     if environment.get("RAY_AUTH_TOKEN") or environment.get("RAY_AUTH_TOKEN_PATH"):
         return

@@ -100,12 +100,6 @@ def settings_parser(
     """Return the parser of a job's command line, and the source that reads settings with it.
 
     The parser accepts the fields of every section; ``--help`` describes those of ``sections``, ``ray`` and ``storage``.
-
-    Args:
-        job: the program's name.
-        description: first lines of ``--help``.
-        sections: sections that the job reads.
-        options: further options of the job.
     """
     parser = _Parser(
         prog=job,

@@ -51,15 +51,7 @@ def _count_values(node: yaml.Node, counted: dict[int, int]) -> int:
 
 
 def read_yaml(field: str, path: Path) -> Any:
-    """Return the value of a YAML file.
-
-    Args:
-        field: the option that names the file, for messages.
-        path: the file.
-
-    Raises:
-        ConfigError: it is no file, too large, or no YAML, or it gives a key twice.
-    """
+    """Return the value of a YAML file."""
     try:
         size = path.stat().st_size
         if size > _LARGEST:

@@ -18,12 +18,7 @@ _CHECKSUMS = ("incorrect data check", "incorrect length check", "doesn't match c
 
 @contextmanager
 def decompressed(handle: BinaryIO, file_format: str) -> Iterator["Readable | Decompressor"]:
-    """Open the plain bytes of a file.
-
-    Args:
-        handle: the file.
-        file_format: ``.gz`` and ``.zst`` at its end mean a compressed file.
-    """
+    """Open the plain bytes of a file."""
     if file_format.endswith(".gz"):
         yield _Gzip(handle)
     elif file_format.endswith(".zst"):
@@ -69,12 +64,7 @@ class _Gzip(Decompressor):
         self._held, self._pulled, self._member = b"", 0, 0
 
     def read1(self, size: int, /) -> bytes:
-        """Return up to ``size`` bytes, none at the end.
-
-        Raises:
-            EOFError: the file ends inside a member.
-            zlib.error: the bytes are not gzip, or have another checksum.
-        """
+        """Return up to ``size`` bytes, none at the end."""
         while self._inflate is not None or self._begin_member():
             data = self._held or self._pull()
             try:
@@ -138,11 +128,7 @@ class _Zstd(Decompressor):
         self._stream, self._pulled = stream, pulled
 
     def read1(self, size: int, /) -> bytes:
-        """Return up to ``size`` bytes, none at the end.
-
-        Raises:
-            OSError: the bytes are not zstd, end inside a frame, or have another checksum.
-        """
+        """Return up to ``size`` bytes, none at the end."""
         try:
             plain = bytes(self._stream.read(min(size, _LARGEST_READ)))
         except OSError as error:

@@ -29,15 +29,6 @@ def cut_files(
     The footers of large files are read, many at a time, to find their row groups. The footer of the first file that has
     one is always read, and its columns are compared with the settings: a wrong name is found before anything is
     written. Other files may have other columns; the reader validates their rows.
-
-    Args:
-        files: (ordinal, file); may be a generator.
-        source: names the columns.
-        limit: bytes of a slice, about; a smaller file with a footer is one slice.
-        options: options of the object store.
-
-    Raises:
-        ConfigError: the first file with a footer lacks the id or every text field, or a footer is not readable.
     """
     left = iter(files)
     checked = False
@@ -59,12 +50,7 @@ def cut_files(
 
 
 def read_footer(file: SourceFile, options: dict[str, str], *, field: str) -> Footer:
-    """Read the footer of a file whose format has one.
-
-    Raises:
-        ConfigError: of ``field``; the footer is not readable.
-        SourceError: the file is missing or has changed since it was pinned, or cannot be read for now.
-    """
+    """Read the footer of a file whose format has one."""
     found = file_format(file.format)
     assert found.footer is not None
     try:

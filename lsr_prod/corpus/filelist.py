@@ -37,11 +37,7 @@ _BATCH = 8192
 
 
 def list_files(files: Iterable[SourceFile]) -> pa.Table:
-    """Return the files as a table, in order, with the state ``READ``.
-
-    Args:
-        files: may be a generator; one batch is in memory at a time.
-    """
+    """Return the files as a table, in order, with the state ``READ``."""
     left = iter(files)
     return pa.Table.from_batches(map(_batch, iter(lambda: list(islice(left, _BATCH)), [])), _SCHEMA)
 
@@ -90,12 +86,7 @@ def mark(files: pa.Table, states: npt.NDArray[np.int8]) -> pa.Table:
 
 
 def relocate(files: pa.Table, current: pa.Table) -> pa.Table:
-    """Return the files with the locations of the same files in another list.
-
-    Args:
-        files: a list; files after the first ``current.num_rows`` keep their locations.
-        current: the same files in the same order, at their current locations.
-    """
+    """Return the files with the locations of the same files in another list."""
     rest = files.slice(current.num_rows)
     for name in ("uri", "name", *_FACTS):
         field = _SCHEMA.field(name)

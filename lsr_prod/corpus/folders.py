@@ -30,9 +30,6 @@ def source_entries(store: Store) -> list[Entry]:
     """Return every object below a folder of a source, sorted by name; local folders of metadata are not entered.
 
     The Delta log is the exception: its objects are returned.
-
-    Raises:
-        ConfigError: a folder cannot be listed or is reached twice, or a link leads nowhere.
     """
     if is_remote(store.uri):
         return store.entries()
@@ -57,9 +54,6 @@ def expand_glob(pattern: str) -> list[Path]:
     """Return the files and folders that an absolute glob matches, sorted as text; ``**`` is any number of folders.
 
     As in a shell, wildcards do not match names that begin with a dot, unless the pattern does.
-
-    Raises:
-        ConfigError: a folder cannot be listed or is reached twice by ``**``, or a link leads nowhere.
     """
     parts = Path(pattern).parts
     fixed = next(number for number, part in enumerate(parts) if is_glob(part))
@@ -67,11 +61,7 @@ def expand_glob(pattern: str) -> list[Path]:
 
 
 def require_no_dead_link(path: Path) -> None:
-    """Refuse a link whose target does not exist.
-
-    Raises:
-        ConfigError: the path is such a link.
-    """
+    """Refuse a link whose target does not exist."""
     if path.is_symlink() and not path.exists():
         raise ConfigError(
             "source.paths", f"{path} is a link to {path.readlink()}, which does not exist", "fix or remove the link"

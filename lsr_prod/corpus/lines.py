@@ -21,12 +21,6 @@ class Readable(Protocol):
 def lines(file: Readable, start: int, stop: int | None, limit: int) -> Iterator[tuple[int, bytes, bool]]:
     """Yield the lines whose first byte is in ``[start, stop)``; ranges that tile a file yield every line exactly once.
 
-    Args:
-        file: seekable if ``start`` is above 0.
-        start: first byte of the range.
-        stop: end of the range (exclusive); None reads to the end.
-        limit: longest line in bytes.
-
     Yields:
         (offset of the line, its bytes without the newline, whether they are complete). A line longer than ``limit`` is
         cut to its first ``limit`` bytes; at most ``limit`` + 1 MiB are in memory.

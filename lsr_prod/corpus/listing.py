@@ -15,10 +15,6 @@ def find_files(path: str, options: dict[str, str]) -> Iterator[tuple[str, Entry]
 
     A file that is named itself is always read. In folders and globs, names that start with ``_`` or ``.`` are markers
     and metadata of the program that wrote the folder (``_SUCCESS``, ``_metadata``, ``.part.crc``) and are skipped.
-
-    Raises:
-        ConfigError: a folder or glob has files of a Delta table, whose folder also has files with removed rows; a
-            local folder cannot be listed or is reached twice through a link; or a link leads nowhere.
     """
     if is_remote(path):
         yield from _find_remote(path, options)

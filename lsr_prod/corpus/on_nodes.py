@@ -17,13 +17,6 @@ def require_source_on_nodes(files: Iterable[SourceFile], *, field: str = "source
     """Refuse local files that some node lacks, or whose content differs there: a sample is looked up on every node.
 
     A shared file system passes, and so does a copy of the source under the same path on every node.
-
-    Args:
-        files: pinned files that tasks will read.
-        field: name of the setting.
-
-    Raises:
-        ConfigError: a node lacks a file of the sample.
     """
     if not has_several_nodes():
         return

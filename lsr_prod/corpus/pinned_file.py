@@ -61,16 +61,7 @@ class WatchedFile(io.RawIOBase):
 
 @contextmanager
 def open_pinned(file: SourceFile, options: dict[str, str]) -> Iterator[WatchedFile]:
-    """Open a pinned file. The end of the block verifies what was read, unless a generator in it was closed early.
-
-    Args:
-        file: the pinned file.
-        options: options of the object store.
-
-    Raises:
-        SourceError: the file is missing or has changed since it was pinned, or cannot be read for now; whatever a
-            decoder in the block made of such a failure.
-    """
+    """Open a pinned file. The end of the block verifies what was read, unless a generator in it was closed early."""
     with ExitStack() as stack:
         with _named(file):
             handle = stack.enter_context(Store(file.uri, options).open_reader(file.name, etag=file.etag or None))
@@ -87,11 +78,7 @@ def open_pinned(file: SourceFile, options: dict[str, str]) -> Iterator[WatchedFi
 
 
 def check_pinned(file: SourceFile, options: dict[str, str]) -> None:
-    """Verify that a file is as it was pinned, without reading it.
-
-    Raises:
-        SourceError: it is missing or has changed, or cannot be read for now.
-    """
+    """Verify that a file is as it was pinned, without reading it."""
     with open_pinned(file, options):
         pass
 

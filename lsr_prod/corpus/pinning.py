@@ -26,12 +26,6 @@ def pin_files(targets: Iterator[Target]) -> Iterator[SourceFile]:
     """Yield pinned files: objects have an ETag in the listing; local files are hashed on all cores, a few ahead.
 
     A local file that is unchanged since an earlier run is not read (``DigestCache``).
-
-    Args:
-        targets: all local, or all of object stores.
-
-    Raises:
-        ConfigError: a file cannot be read, or the store gives no ETag.
     """
     first = next(targets, None)
     if first is None:

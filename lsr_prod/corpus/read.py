@@ -48,12 +48,7 @@ class Reader:
     keep: frozenset[int] | None = None
 
     def read(self, piece: Slice) -> Iterator[pa.Table]:
-        """Yield tables of ``rows.row_schema``, a few MB each, in source order.
-
-        Raises:
-            SourceError: the file is missing or has changed since it was pinned, or cannot be read for now; or it is
-                damaged, and ``source.on_damage`` is fail.
-        """
+        """Yield tables of ``rows.row_schema``, a few MB each, in source order."""
         source = self.source
         batch = RowBatch(source, piece.file, piece.ordinal, self.cells, self.keep)
         request = read_request(source, batch.wants if self.keep is not None else None)
@@ -67,12 +62,7 @@ class Reader:
 
 
 def read_request(source: SourceSettings, wants: Callable[[str], bool] | None = None) -> ReadRequest:
-    """Return the values to read for documents.
-
-    Args:
-        source: the section ``source``.
-        wants: returns whether the document with an id is wanted (``ReadRequest.wants``); None: all are.
-    """
+    """Return the values to read for documents."""
     return ReadRequest(
         source=source,
         columns=frozenset(source.column(name) for name in source.fields),
@@ -88,15 +78,6 @@ def read_records(piece: Slice, request: ReadRequest, options: dict[str, str]) ->
 
     Damage is a row whose end cannot be found (``damaged_row``), or bytes that do not decode, which end the slice: rows
     before them are kept, and one row ``damaged_file`` has the error, its place, and the number of unread bytes.
-
-    Args:
-        piece: the slice; its file has to be as it was pinned.
-        request: columns and form of their values; ``source.on_damage: fail`` makes damage an error.
-        options: options of the object store.
-
-    Raises:
-        SourceError: the file is missing or has changed since it was pinned, or cannot be read for now; or it is
-            damaged, and ``source.on_damage`` is fail.
     """
     with open_pinned(piece.file, options) as watched:
         if piece.file.size:

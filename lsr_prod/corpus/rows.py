@@ -100,14 +100,7 @@ def row_schema(stored_fields: Sequence[str]) -> pa.Schema:
 
 
 def validate(record: Mapping[str, Any], source: SourceSettings, *, line: bytes | None = None) -> Document | BadRow:
-    """Validate one record against the settings.
-
-    Args:
-        record: column of the corpus -> value as JSON has it, or a ``TypedValue``. A string may come as bytes that were
-            never checked to be UTF-8.
-        source: names the fields and the longest text.
-        line: bytes of the record in the file, for a bad row; None: a bad row has the JSON of the record.
-    """
+    """Validate one record against the settings."""
     fields: dict[str, str | None] = {}
     problem: tuple[str, str] | None = None
     for name in source.fields:
@@ -171,12 +164,7 @@ def shorten(raw: bytes | str) -> str:
 
 
 def as_string(name: str, value: object) -> tuple[str | None, tuple[str, str] | None]:
-    """Return (text, None) of a value that is a valid string, (None, (reason, detail)) of another, (None, None) of null.
-
-    Args:
-        name: column, for the detail.
-        value: as JSON has it, a ``TypedValue``, or bytes that were never checked to be UTF-8.
-    """
+    """Return (text, None) of a valid string, (None, (reason, detail)) of another value, (None, None) of null."""
     if value is None:
         return None, None
     if isinstance(value, bytes):
@@ -208,15 +196,7 @@ def _show_value(value: object) -> str:
 
 
 class RowBatch:
-    """Collects rows of a file into Arrow tables of bounded size.
-
-    Args:
-        source: the section ``source``.
-        file: source file of the rows.
-        ordinal: number of the file in the plan.
-        cells: number of cells that documents are assigned to.
-        keep: cells to read, at least one; None: all.
-    """
+    """Collects rows of a file into Arrow tables of bounded size."""
 
     MAX_ROWS = 2048
     MAX_BYTES = 8_000_000

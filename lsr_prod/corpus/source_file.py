@@ -8,12 +8,7 @@ from lsr_prod.formats.digest import canonical_json
 
 
 class DamagedFileError(Exception):
-    """The rest of a file does not have the format that was expected.
-
-    Args:
-        problem: what was found.
-        decoded: bytes from the beginning of the file that were decoded; None: the reader finds out.
-    """
+    """The rest of a file does not have the format that was expected."""
 
     def __init__(self, problem: str, decoded: int | None = None) -> None:
         super().__init__(problem)

@@ -23,17 +23,8 @@ def resolve_source(
 
     Lazy: a file is hashed shortly before it is yielded, and errors are raised while iterating.
 
-    Args:
-        settings: the section ``source``.
-        options: options of the object store.
-        documents: the source is a corpus; False: ``auto`` does not look for folder formats of documents (BEIR, saved
-            datasets), and a folder is the files in it.
-
     Yields:
         Every file once, with its size and tag.
-
-    Raises:
-        ConfigError: a path points nowhere, or its format is unknown or cannot be read.
     """
     seen: set[str] = set()
     several = len(settings.paths) > 1
@@ -71,12 +62,7 @@ def _check_version(path: str, settings: SourceSettings, *, versioned: bool) -> N
 
 
 def _may_be_folder(path: str, documents: bool) -> bool:
-    """Return whether a path is worth a look into it: not a file or glob of an object store, where a look is a request.
-
-    Args:
-        path: local path or URI.
-        documents: the folder format is one of documents; other formats (Delta) may have a file's name.
-    """
+    """Return whether a path is worth a look: not a file or glob of an object store, where a look is a request."""
     return not is_remote(path) or not (is_glob(path) or (documents and find_format(path, "auto") is not None))
 
 

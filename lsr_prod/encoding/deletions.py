@@ -14,13 +14,7 @@ from lsr_prod.tables.deletion_vector import Rows, check_vectors, deleted_rows, s
 
 
 def write_deletions(table: Store, files: Iterable[TableFile], going: pa.Table) -> tuple[Deletion, ...]:
-    """Write the deletion vectors of parts, each with the rows that are deleted already and those of a cell.
-
-    Args:
-        table: the sparse table's folder.
-        files: parts, as the snapshot names them.
-        going: path and row of each row to delete (``known.Known.going``).
-    """
+    """Write the deletion vectors of parts, each with the rows that are deleted already and those of a cell."""
     numbers: dict[str, Rows] = {}
     before: dict[str, str | None] = {}
     for file in files:
@@ -35,16 +29,7 @@ def write_deletions(table: Store, files: Iterable[TableFile], going: pa.Table) -
 
 
 def merge_deletions(table: Store, deletions: Sequence[Deletion]) -> Deletion:
-    """Return the deletion of all rows that the cells of a bucket delete from a part.
-
-    Args:
-        table: the sparse table's folder.
-        deletions: of one part, each by another cell, all based on one snapshot.
-
-    Raises:
-        IncompleteWaveError: two cells delete the same row.
-        ArtifactError: a vector is missing or damaged.
-    """
+    """Return the deletion of all rows that the cells of a bucket delete from a part."""
     first = deletions[0]
     if len(deletions) == 1:
         return first

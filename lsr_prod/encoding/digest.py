@@ -21,9 +21,6 @@ def table_digest_on_ray(table: Table) -> str | None:
     rows must not read all of them: ``table.table_digest`` does. Ray tasks read parts without a digest in their names,
     which were written by an earlier release or by another program.
 
-    Args:
-        table: a snapshot of a sparse table.
-
     Returns:
         64 hex digits; None: a part has deleted rows.
     """

@@ -96,13 +96,7 @@ def check_encode(deployment: Deployment) -> Work:
 
 
 def _prepare(deployment: Deployment, abandon: str | None, session: ExitStack) -> Work:
-    """Check the inputs; the sizes of a new plan follow from the encoders that the cluster has room for.
-
-    Args:
-        deployment: all sections.
-        abandon: first digits of the digest of the newest plan.
-        session: gets the connection to Ray if the checks need it.
-    """
+    """Check the inputs; the sizes of a new plan follow from the encoders that the cluster has room for."""
     encode = deployment.encode
     assert encode is not None
 

@@ -36,13 +36,7 @@ class WaveMetrics:
         )
 
     def committed(self, wave: int, reasons: dict[str, int], seconds: float) -> None:
-        """Record a committed wave.
-
-        Args:
-            wave: its number.
-            reasons: its quarantined rows by reason.
-            seconds: duration of the commit.
-        """
+        """Record a committed wave."""
         self._wave.set(wave + 1)
         self._commit.observe(seconds)
         for reason, count in reasons.items():

@@ -23,12 +23,7 @@ Result = TypeVar("Result")
 
 
 class NodeTasks:
-    """Starts tasks where encoders run. Calls may come from several threads.
-
-    Args:
-        nodes: returns the Ray node id of every encoder that runs (``EncoderPool.nodes``).
-        threads: cores that each encoder reserves; half as many tasks run beside it, at least one.
-    """
+    """Starts tasks where encoders run. Calls may come from several threads."""
 
     def __init__(self, nodes: Callable[[], Sequence[str]], threads: int) -> None:
         self._nodes, self._each = nodes, max(1, threads // 2)
@@ -43,17 +38,8 @@ class NodeTasks:
 
         No task is repeated.
 
-        Args:
-            function: at module level; its result is a sequence of ``returns`` values.
-            calls: arguments of each task; references are replaced by their values.
-            returns: number of values.
-
         Returns:
             The references of the values of each task.
-
-        Raises:
-            RayError: a task failed while others waited; the later ones were not started.
-            EncoderLostError: ``interrupt`` was called, or the pool has ended.
         """
         started: list[list[Any]] = []
         running: dict[Any, str] = {}  # reference of the end of a task -> its node
@@ -79,17 +65,7 @@ class NodeTasks:
         return started
 
     def run(self, function: Callable[..., Result], calls: Sequence[tuple[Any, ...]], *, task: str) -> list[Result]:
-        """Return the results of all calls; they are made again if a process or a node is lost.
-
-        Args:
-            function: at module level; it may be called twice with the same arguments.
-            calls: arguments of each call.
-            task: what a call does, for messages.
-
-        Raises:
-            LsrError: the error that a call raised deliberately.
-            WorkerError: any other error of a call.
-        """
+        """Return the results of all calls; they are made again if a process or a node is lost."""
         attempt = 1
         while True:
             try:

@@ -13,11 +13,7 @@ from lsr_prod.tables import open_table
 
 
 def require_on_nodes(work: Work) -> None:
-    """Refuse a local source, bundle or table that some node does not see.
-
-    Raises:
-        ConfigError: of ``source.paths``, ``encode.bundle``, ``encode.table`` or ``encode.quarantine``.
-    """
+    """Refuse a local source, bundle or table that some node does not see."""
     if not has_several_nodes():
         return
     plan = work.plan

@@ -35,15 +35,7 @@ class DocumentEncoder:
         max_length: int | None,
         splitter: "PassageSplitter | None" = None,
     ) -> None:
-        """Wrap the encoder of a bundle.
-
-        Args:
-            encoder: encodes documents or passages.
-            top_k: terms kept per vector.
-            batch_tokens: tokens of a batch, padding included.
-            max_length: tokens of a document, special tokens included; None: the length on the encoder card.
-            splitter: splits documents into passages; None: they are cut at ``max_length``.
-        """
+        """Wrap the encoder of a bundle."""
         self._encoder, self._max_length, self._splitter = encoder, max_length, splitter
         self._top_k, self._batch_tokens = top_k, batch_tokens
         self._cut, self._lock = 0, threading.Lock()
@@ -80,18 +72,7 @@ class PassageSplitter:
     """Splits texts into windows of tokens; each has the prompt and the special tokens of a whole document."""
 
     def __init__(self, tokenizer: Tokenizer, *, prompt: str, max_length: int, stride: int, max_passages: int) -> None:
-        """Compute the size of the windows.
-
-        Args:
-            tokenizer: of the encoder; a copy is used.
-            prompt: text put before every passage.
-            max_length: tokens of a passage, special tokens and prompt included.
-            stride: tokens of text from the start of a passage to the start of the next.
-            max_passages: largest number of passages per text; the first ones are kept.
-
-        Raises:
-            ConfigError: a passage would have no room for text, or text between passages would be lost.
-        """
+        """Compute the size of the windows."""
         self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
@@ -149,11 +130,6 @@ class PassageSplitter:
 def merge_passages(vectors: SparseBatch, owners: npt.NDArray[np.int64], count: int) -> SparseBatch:
     """Merge vectors by maximum: for each owner and term the largest weight.
 
-    Args:
-        vectors: n vectors.
-        owners: int64 [n], in 0..count-1: the document of each vector.
-        count: number of documents; a document without a vector gets an empty one.
-
     Returns:
         ``count`` vectors, in the order of ``SparseBatch``.
     """
@@ -169,13 +145,7 @@ def merge_passages(vectors: SparseBatch, owners: npt.NDArray[np.int64], count: i
 
 
 def document_factory(bundle: PinnedBundle, encode: EncodeSettings, **options: Any) -> EncoderFactory:
-    """Return a factory of ``open_document_encoder`` with the settings of ``encode``.
-
-    Args:
-        bundle: the bundle; every process opens it on its node.
-        encode: the section ``encode``.
-        **options: further arguments of ``BundleEncoder``.
-    """
+    """Return a factory of ``open_document_encoder`` with the settings of ``encode``."""
     settings = {
         "top_k": encode.store_k,
         "batch_tokens": encode.batch_tokens,
@@ -198,23 +168,7 @@ def open_document_encoder(
     max_passages: int,
     **options: Any,
 ) -> DocumentEncoder:
-    """Open the document encoder of a bundle, which is compared with its pinned digest first.
-
-    Args:
-        bundle: the fields of a ``PinnedBundle``.
-        top_k: terms kept per vector.
-        batch_tokens: tokens of a batch, padding included.
-        max_length: tokens of a document or passage, special tokens included; None: the length on the encoder card.
-        stride: tokens from one passage to the next; None: documents are cut at ``max_length``.
-        max_passages: largest number of passages per document.
-        **options: further arguments of ``BundleEncoder``.
-
-    Raises:
-        ConfigError: the lengths contradict each other.
-        LineageError: the bundle was replaced since it was pinned.
-        ArtifactError: this node does not have the bundle, or it is damaged.
-        StorageError: the store or the disk fails.
-    """
+    """Open the document encoder of a bundle, which is compared with its pinned digest first."""
     folder = PinnedBundle(**bundle).open()
     encoder = BundleEncoder(folder, **options)
     splitter = None
@@ -230,11 +184,7 @@ def open_document_encoder(
 
 
 def check_lengths(folder: Path, encode: EncodeSettings) -> None:
-    """Compare the lengths of the section ``encode`` with its bundle.
-
-    Raises:
-        ConfigError: the model does not support texts that long, or the lengths contradict each other.
-    """
+    """Compare the lengths of the section ``encode`` with its bundle."""
     card = EncoderCard.load(folder)
     if encode.max_length is not None and encode.max_length > (longest := _longest_input(folder, card)):
         raise ConfigError(

@@ -30,11 +30,7 @@ class PinnedBundle:
 
     @classmethod
     def of(cls, place: str | Path, options: Mapping[str, str] | None = None) -> "PinnedBundle":
-        """Pin the bundle that is at a path or URI now.
-
-        Raises:
-            ArtifactError: there is no bundle, or it is damaged.
-        """
+        """Pin the bundle that is at a path or URI now."""
         options = dict(options or {})
         return cls(absolute(str(place)), open_bundle(str(place), options)[1].digest, options)
 
@@ -43,13 +39,7 @@ class PinnedBundle:
         return asdict(self)
 
     def open(self) -> Path:
-        """Return the folder of the bundle on this node, every file verified.
-
-        Raises:
-            LineageError: the bundle was replaced since it was pinned.
-            ArtifactError: this node does not have the bundle, or it is damaged.
-            StorageError: the store or the disk fails.
-        """
+        """Return the folder of the bundle on this node, every file verified."""
         if not is_remote(self.place) and not (Path(self.place) / BUNDLE_FILE).is_file():
             raise ArtifactError(
                 f"bundle {self.place} is not on node {_node()}; give a URI (s3://...) or a folder that every node sees"

@@ -35,16 +35,7 @@ Spend = Callable[[int, WaveCosts], None]
 
 
 class Pipeline:
-    """Encodes and commits the waves of a plan.
-
-    Args:
-        opener: opens waves.
-        pool: encoder actors.
-        progress: shows finished blocks.
-        commit: commits a wave; it is called in a thread of its own, for one wave after the other.
-        spend: adds the work spent on a wave, given by its number, or on a part of it that was lost; it is called
-            before the wave is committed.
-    """
+    """Encodes and commits the waves of a plan."""
 
     def __init__(self, opener: WaveOpener, pool: EncoderPool, progress: Progress, commit: Commit, spend: Spend) -> None:
         self._opener, self._pool, self._progress = opener, pool, progress
@@ -67,12 +58,6 @@ class Pipeline:
 
         A wave that fails because nodes were lost is tried again; finished cells are not encoded again. When a wave
         fails for good, the earlier waves are committed before the error is raised.
-
-        Raises:
-            IncompleteWaveError: rows were lost between reading and encoding.
-            EncoderLostError: every attempt at a block or at a wave lost its actors or nodes.
-            SourceError: a file has changed since the plan pinned it.
-            LsrError: the commit of a wave failed; no later wave is committed.
         """
         self._next, self._committed, self._end = first, first, end
         with ThreadPoolExecutor(1, "open") as opener, ThreadPoolExecutor(1, "commit") as committer:

@@ -69,20 +69,7 @@ def prepare(
     actors: Callable[[], int] | None = None,
     run: Run = run_here,
 ) -> Work:
-    """Check every input of the job.
-
-    Args:
-        deployment: sections ``source``, ``encode``, ``gates`` and ``storage``.
-        abandon: first digits of the newest plan, if it is to be abandoned.
-        actors: returns the encoders that the job may use; called after all other checks. None: the settings, or one per
-            core of this machine.
-        run: makes the calls that look for files to read again (``returning``).
-
-    Raises:
-        ConfigError: a setting is wrong.
-        LineageError: another bundle made the table.
-        MissingExtraError: ONNX Runtime is not installed.
-    """
+    """Check every input of the job."""
     source, encode, options = deployment.source, deployment.encode, deployment.storage.options
     assert source is not None
     assert encode is not None
@@ -123,11 +110,7 @@ def prepare(
 
 
 def open_encoder(encode: EncodeSettings, options: dict[str, str]) -> tuple[Path, Bundle, EncoderCard]:
-    """Return the folder, the manifest and the encoder card of ``encode.bundle``, every file verified.
-
-    Raises:
-        ConfigError: there is no bundle, or it is damaged.
-    """
+    """Return the folder, the manifest and the encoder card of ``encode.bundle``, every file verified."""
     try:
         folder, bundle = open_bundle(encode.bundle, options)
         return folder, bundle, EncoderCard.load(folder)

@@ -32,15 +32,6 @@ def probe_scale(
 
     The vectors have the number of terms that is stored. A document that the model fails on is left out here; its wave
     quarantines it. The probe has fewer documents than asked for only if the plan has no more.
-
-    Args:
-        reader: of the plan.
-        plan: what to read.
-        encoder: of the bundle, in a child process that documents may crash.
-        documents: size of the probe.
-        bits: width of an impact.
-        step: weight of one impact unit, if it is configured; then only its error is measured.
-        floor: smallest weight of one impact unit to choose.
     """
     weights, encoded = [np.empty(0, np.float32)], 0
     for slices in spread_slices(plan, documents):
@@ -55,10 +46,6 @@ def probe_scale(
 
 def spread_slices(plan: Plan, documents: int) -> Iterator[list[Slice]]:
     """Yield slices at even distances over the whole plan: a source may be sorted by length, topic or language.
-
-    Args:
-        plan: what to read.
-        documents: size of the probe.
 
     Yields:
         At most 16 and at most ``documents`` slices, in order; then, for a caller that needs more documents, further

@@ -29,14 +29,7 @@ _ETA_S = 300.0  # of the speed that the remaining time follows from
 
 
 class Progress:
-    """Progress of a plan. Use as a context manager.
-
-    Args:
-        wave_shares: share of the plan's source bytes in each wave.
-        done: committed waves.
-        activity: state of the encoders.
-        clock: seconds on a monotonic clock.
-    """
+    """Progress of a plan. Use as a context manager."""
 
     def __init__(
         self,
@@ -75,12 +68,7 @@ class Progress:
         self._bar.stop()
 
     def start_wave(self, wave: int, reused: float) -> None:
-        """Add an open wave, or another attempt at it.
-
-        Args:
-            wave: its number.
-            reused: share of its cells that an earlier attempt has finished.
-        """
+        """Add an open wave, or another attempt at it."""
         with self._lock:
             self._open[wave] = reused
 
@@ -90,13 +78,7 @@ class Progress:
             self._open = {number: share for number, share in self._open.items() if number < wave}
 
     def block(self, wave: int, share: float, result: BlockResult) -> None:
-        """Add a finished block.
-
-        Args:
-            wave: number of its wave.
-            share: share of the cells of the wave that the block has.
-            result: of the block.
-        """
+        """Add a finished block."""
         with self._lock:
             self._open[wave] = self._open.get(wave, 0.0) + share
             self._share += share * self._wave_shares[wave]

@@ -38,11 +38,7 @@ class Sample:
 
 
 class Rates:
-    """Samples of the last five minutes, and the first one.
-
-    Args:
-        first: sample at the start of the run.
-    """
+    """Samples of the last five minutes, and the first one."""
 
     def __init__(self, first: Sample) -> None:
         self._first = self._newest = first

@@ -52,11 +52,6 @@ def blocks_of_cells(cells: Sequence[int], buckets: int, blocks: int) -> tuple[tu
 
     Cells of one bucket are neighbors: a block looks up the ids of few buckets, and has whole buckets if there are at
     least as many buckets as blocks.
-
-    Args:
-        cells: of the wave.
-        buckets: number of buckets of the table.
-        blocks: largest number of blocks.
     """
     by_bucket: dict[int, list[int]] = {}
     for cell in cells:
@@ -85,16 +80,8 @@ class WaveReader:
     def read(self, wave: int, blocks: Mapping[int, Sequence[int]]) -> BlockRows:
         """Start reading the rows of a wave.
 
-        Args:
-            wave: number of the wave.
-            blocks: block -> its cells that are to be encoded.
-
         Returns:
             References of tables, when the last read task has been started.
-
-        Raises:
-            RayError: a read task was lost with its process or node, or read a file that has changed.
-            EncoderLostError: the pool has ended.
         """
         plan = self.work.plan
         if plan.base is None or plan.waves == 1:
@@ -151,13 +138,7 @@ def _by_block(tables: Sequence[Sequence[Any]], blocks: Sequence[int]) -> BlockRo
 
 
 def _read_slices(reader: Reader, group: Sequence[Slice], cells: Sequence[Sequence[int]]) -> list[pa.Table]:
-    """Return a table of rows and row counts for each group of cells.
-
-    Args:
-        reader: of the plan.
-        group: slices to read.
-        cells: groups of cells.
-    """
+    """Return a table of rows and row counts for each group of cells."""
     schema = row_schema(reader.source.stored_fields)
     rows = pa.concat_tables([schema.empty_table(), *(table for piece in group for table in reader.read(piece))])
     return [

@@ -203,12 +203,7 @@ class WaveResult:
         return sum((Counter(cell.reasons) for cell in self.cells), Counter[str]())
 
     def check(self) -> None:
-        """Check that no row was lost or duplicated between source and parts.
-
-        Raises:
-            IncompleteWaveError: rows_in + displaced != rows_out + quarantined, a cell occurs twice, or a deleted row is
-                neither superseded nor deleted.
-        """
+        """Check that no row was lost or duplicated between source and parts."""
         for cell in self.cells:
             out, bad = cell.rows_out, cell.quarantined
             if cell.rows_in + cell.displaced != out + bad or bad != sum(cell.reasons.values()):

@@ -55,16 +55,6 @@ def find_returning_files(
 
     The driver holds the ids of the quarantined duplicates of kept files, about 100 bytes each. If there is one, the
     columns of ids and files of the whole table are read.
-
-    Args:
-        table: newest snapshot of the sparse table.
-        changes: of the list of files.
-        quarantine: folder of the quarantine table.
-        rule: ``encode.on_duplicate``.
-        run: makes the calls that read parts.
-
-    Raises:
-        ArtifactError: a part is missing or damaged.
     """
     snapshot = open_table(quarantine)
     if snapshot is None or rule == "error":
@@ -106,12 +96,7 @@ def _taking_over_from(duplicates: _Duplicates, store: Store, files: Sequence[Tab
 
 
 def _taking_over(duplicates: _Duplicates, owners: pa.Table) -> frozenset[int]:
-    """Return the files with a duplicate that takes the place of some rows.
-
-    Args:
-        duplicates: of kept files.
-        owners: doc_id and source_file of documents, or of rows that the model failed on.
-    """
+    """Return the files with a duplicate that takes the place of some rows."""
     changes, order = duplicates.changes, SourceOrder(duplicates.rule, duplicates.changes.present)
     if not changes.reordered:
         owners = owners.filter(pc.is_in(owners["source_file"], value_set=changes.removed))

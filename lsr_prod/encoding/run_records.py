@@ -111,15 +111,7 @@ R = TypeVar("R", WaveRecord, RunRecord)
 
 
 class WaveRecorder:
-    """Writes the record of each wave of a run after its commit.
-
-    Args:
-        table: the table's folder.
-        plan: digest of the plan.
-        attempt: number of this attempt.
-        started: start of the run on the monotonic clock.
-        encoders: returns the number of encoders that run.
-    """
+    """Writes the record of each wave of a run after its commit."""
 
     def __init__(self, table: Store, plan: str, attempt: int, *, started: float, encoders: Callable[[], int]) -> None:
         self._table, self._plan, self._attempt, self._started = table, plan, attempt, started
@@ -166,14 +158,7 @@ class WaveRecorder:
 
 
 def save_run(table: Store, plan: str, attempt: int, summary: Mapping[str, Any]) -> None:
-    """Write the record of a finished run; a failure is logged, as the waves are committed already.
-
-    Args:
-        table: the table's folder.
-        plan: digest of the plan.
-        attempt: number of this attempt.
-        summary: the fields of ``EncodeSummary``.
-    """
+    """Write the record of a finished run; a failure is logged, as the waves are committed already."""
     try:
         _save(table, f"{RUNS_FOLDER}/{plan}/{attempt:06d}.json", RunRecord(attempt, _now(), dict(summary)))
     except StorageError as error:
@@ -181,20 +166,12 @@ def save_run(table: Store, plan: str, attempt: int, summary: Mapping[str, Any]) 
 
 
 def read_waves(table: Store, plan: str) -> list[WaveRecord]:
-    """Return the records of the waves of a plan, by number; waves of earlier releases have none.
-
-    Raises:
-        ArtifactError: a record is damaged.
-    """
+    """Return the records of the waves of a plan, by number; waves of earlier releases have none."""
     return _read(table, f"{WAVES_FOLDER}/{plan}", WaveRecord)
 
 
 def read_runs(table: Store, plan: str) -> list[RunRecord]:
-    """Return the records of the finished runs of a plan, by attempt.
-
-    Raises:
-        ArtifactError: a record is damaged.
-    """
+    """Return the records of the finished runs of a plan, by attempt."""
     return _read(table, f"{RUNS_FOLDER}/{plan}", RunRecord)
 
 

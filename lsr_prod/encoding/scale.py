@@ -41,18 +41,8 @@ Probe = Callable[[float], ImpactScale]
 def settle_scale(committer: Committer, plan: Plan, encode: EncodeSettings, probe: Probe) -> TableProperties:
     """Choose the scale of the table again if it has few documents; call it after the fence, before the first wave.
 
-    Args:
-        committer: of this attempt.
-        plan: of this attempt.
-        encode: the section ``encode``.
-        probe: measures the documents of the plan.
-
     Returns:
         The properties that the waves of the plan have to be encoded with.
-
-    Raises:
-        FencedError: a newer attempt has taken over.
-        CommitError: the store refused every try.
     """
     table = _load(committer)
     if _is_open(table, plan, encode):

@@ -148,13 +148,7 @@ class Totals:
 
     @classmethod
     def before(cls, work: Work, table: Table, waves: int) -> "Totals":
-        """Return the counts of the waves that earlier runs of the plan committed.
-
-        Args:
-            work: the checked job.
-            table: newest snapshot of the sparse table.
-            waves: waves of the plan that are committed.
-        """
+        """Return the counts of the waves that earlier runs of the plan committed."""
         plan = work.plan
         saved = work.table.get(_saved_totals(plan.digest)) if waves >= plan.waves else None
         if saved is not None:
@@ -203,9 +197,6 @@ class Totals:
 
         The bad share is u + (1 - u) * r: u is the share of source bytes that were not read, r the share of bad rows
         among the rows that were.
-
-        Raises:
-            QuarantineOverflowError: the bad share would be above ``encode.max_bad_fraction``.
         """
         reasons = self.reasons + result.reasons
         bad, rows = reasons.total(), reasons.total() + self.rows_out + result.rows_out

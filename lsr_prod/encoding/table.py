@@ -20,24 +20,13 @@ PLAN_PROPERTY = "lsr_prod.plan"
 
 
 def create_sparse_table(store: Store, sink: Sink, properties: TableProperties, plan: str) -> Table:
-    """Open the sparse table, or create it if it does not exist.
-
-    Args:
-        store: the table's folder.
-        sink: format of a new table.
-        properties: of a new table.
-        plan: digest of its first plan.
-    """
+    """Open the sparse table, or create it if it does not exist."""
     schema = sparse_schema(properties.stored_fields, properties.impact_bits)
     return create_table(store, sink, schema, ["bucket"], {**properties.to_delta(), PLAN_PROPERTY: plan})
 
 
 def check_first_plan(table: Table, plan: str) -> None:
-    """Check that this plan created the table: another first run may have created it at the same time.
-
-    Raises:
-        ConfigError: another plan created the table.
-    """
+    """Check that this plan created the table: another first run may have created it at the same time."""
     if table.properties.get(PLAN_PROPERTY) != plan:
         raise ConfigError(
             "encode.table",
@@ -49,18 +38,8 @@ def check_first_plan(table: Table, plan: str) -> None:
 def check_table(store: Store, wanted: TableProperties, sink: Sink) -> TableProperties | None:
     """Refuse a table that this run cannot write to.
 
-    Args:
-        store: the table's folder.
-        wanted: properties of a new table; the impact scale is not compared, nor a number of buckets of 0.
-        sink: ``encode.sink``.
-
     Returns:
         The properties of the table, or None if there is no table.
-
-    Raises:
-        ConfigError: the folder contains other files, or the table was made with other settings.
-        LineageError: another bundle made the table.
-        FormatVersionError: the table was written in another format.
     """
     table = open_table(store)
     if table is None:
@@ -105,12 +84,7 @@ def committed_files(table: Table) -> pa.Table:
 
 
 def files_of_bucket(files: pa.Table, bucket: int) -> list[TableFile]:
-    """Return the parts of a bucket.
-
-    Args:
-        files: of ``committed_files``.
-        bucket: number of the bucket.
-    """
+    """Return the parts of a bucket."""
     if not files.num_rows:
         return []
     first, last = np.searchsorted(files["bucket"].chunk(0).to_numpy(), [bucket, bucket + 1])

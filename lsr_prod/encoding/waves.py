@@ -94,11 +94,7 @@ class OpenWave:
         return WaveCosts(self.encoded, len(self.reused), self.counters, self.busy, self.io)
 
     def close(self) -> WaveResult:
-        """Return the result of the wave.
-
-        Raises:
-            IncompleteWaveError: rows were lost between reading and encoding.
-        """
+        """Return the result of the wave."""
         missing = {*self.cells} - self.results.keys()
         if missing:
             raise IncompleteWaveError(
@@ -125,15 +121,7 @@ class WaveOpener:
     actors: int
 
     def open(self, wave: int, earlier: Mapping[int, Mapping[int, CellResult]]) -> OpenWave:
-        """Open a wave and start reading its rows.
-
-        Args:
-            wave: number of the wave.
-            earlier: wave -> its results by cell so far, of the waves that were opened in this run.
-
-        Raises:
-            StorageError: the store failed.
-        """
+        """Open a wave and start reading its rows."""
         plan, task = self.work.plan, self._task(wave)
         cells = plan.cells_of(wave)
         reused = reusable_results(task, cells, earlier, partial(read_markers_on_workers, self.reader.tasks))

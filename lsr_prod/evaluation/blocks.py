@@ -37,16 +37,7 @@ class BlockCounts:
 
 
 def count_blocks(snapshot: Snapshot, queries: Sequence[SparseQuery]) -> BlockCounts:
-    """Count blocks and postings for queries without a threshold.
-
-    Args:
-        snapshot: an open version.
-        queries: queries, as pruned for the search.
-
-    Raises:
-        QueryError: a score could leave the range of float32.
-        ArtifactError: the index is damaged.
-    """
+    """Count blocks and postings for queries without a threshold."""
     total = sum(-(-shard.documents // shard.block_size) for shard in snapshot.version.shards)
     counts = np.array([_count(snapshot, query) for query in queries], np.float64).reshape(-1, 4)
     means = counts.mean(axis=0).tolist() if len(counts) else [0.0] * 4
@@ -59,14 +50,7 @@ def block_bounds(
     weights: npt.NDArray[np.float32],
     blocks: int,
 ) -> npt.NDArray[np.float64]:
-    """Return float64 [blocks]: upper bound of the scores of each block, -1 for blocks without a term of the query.
-
-    Args:
-        arrays: impact arrays of a shard; the pages of these terms must have been verified.
-        ids: int32 [q], terms.
-        weights: float32 [q], score per impact unit.
-        blocks: number of document blocks.
-    """
+    """Return float64 [blocks]: upper bound of the scores of each block, -1 for blocks without a term of the query."""
     bounds = np.full(blocks, -1.0)
     for term, weight in zip(ids.tolist(), weights.astype(np.float64).tolist(), strict=True):
         runs = slice(int(arrays.term_runs[term]), int(arrays.term_runs[term + 1]))

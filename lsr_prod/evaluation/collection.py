@@ -29,17 +29,7 @@ class JudgedQueries:
 
 
 def read_judged(queries: str | Path, qrels: str | Path, options: Mapping[str, str] | None = None) -> JudgedQueries:
-    """Read queries and judgments.
-
-    Args:
-        queries: path or URI; see ``read_queries``.
-        qrels: path or URI; see ``read_qrels``.
-        options: options of the object store.
-
-    Raises:
-        SourceError: a line is invalid, or no judged query has a text.
-        StorageError: a file does not exist or cannot be read.
-    """
+    """Read queries and judgments."""
     judgments = list(read_qrels(str(qrels), options))
     judged = {judgment.query_id for judgment in judgments}
     texts = {query_id: text for query_id, text in read_queries(str(queries), options) if query_id in judged}
@@ -79,10 +69,6 @@ def read_qrels(place: str, options: Mapping[str, str] | None = None) -> Iterator
     Formats: TREC (``query iteration document relevance``, white space between them, no header); BEIR (tab-separated
     ``query-id``, ``corpus-id`` and ``score``, with or without its header); JSON lines with ``query_id``, ``doc_id`` and
     ``relevance``.
-
-    Raises:
-        SourceError: a line is invalid.
-        StorageError: the file does not exist or cannot be read.
     """
     form = ""
     for number, line in numbered_lines(place, options):

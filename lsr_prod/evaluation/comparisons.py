@@ -70,12 +70,7 @@ class Comparison:
 
 
 def mean_intervals(by_query: ByQuery, tests: SignificanceOptions) -> dict[str, tuple[float, float]]:
-    """Return the bootstrap interval of the mean of every measure.
-
-    Args:
-        by_query: name of the measure -> float64 [Q].
-        tests: level, resamples and seed.
-    """
+    """Return the bootstrap interval of the mean of every measure."""
     if not by_query:
         return {}
     ends = bootstrap_intervals(
@@ -94,11 +89,6 @@ def compare_with_baseline(
 
     The p values of one measure are one family: they are corrected for the number of systems. Measures are not a family,
     because they describe the same rankings.
-
-    Args:
-        systems: name of the system -> name of the measure -> float64 [Q], the same queries in the same order.
-        baseline: name of a system.
-        tests: level, correction, resamples and seed.
 
     Returns:
         One comparison per measure and system, systems varying fastest.

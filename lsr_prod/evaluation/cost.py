@@ -51,13 +51,7 @@ class QueryCosts:
     gains: dict[str, list[float]] = field(default_factory=dict)
 
     def with_gains(self, values: Mapping[str, Sequence[float]], measure: str, baseline: str) -> "QueryCosts":
-        """Add the gains of all systems but the baseline.
-
-        Args:
-            values: name of the system -> value of the measure per query.
-            measure: name of the measure.
-            baseline: name of the baseline.
-        """
+        """Add the gains of all systems but the baseline."""
         gains = {
             name: [value - before for value, before in zip(column, values[baseline], strict=True)]
             for name, column in values.items()
@@ -94,16 +88,7 @@ class Efficiency:
 
 
 def measure_cost(snapshot: Snapshot, queries: Sequence[SparseQuery], *, sampled: int) -> Efficiency:
-    """Measure an open version.
-
-    Args:
-        snapshot: the version.
-        queries: queries, as pruned for the search.
-        sampled: number of queries, evenly spread over all, for which documents and blocks are counted.
-
-    Raises:
-        ArtifactError: the index is damaged.
-    """
+    """Measure an open version."""
     count = min(sampled, len(queries))
     some = [queries[i * len(queries) // count] for i in range(count)]
     matched = count_matches(snapshot, some, sampled=_DOCUMENTS).mean(axis=1).tolist() if some else []

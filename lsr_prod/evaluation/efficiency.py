@@ -70,13 +70,7 @@ class PostingsCurve:
 
 
 def flops(queries: Sequence[Sequence[int]], document_frequency: Mapping[int, int], documents: int) -> float:
-    """Return the multiplications per pair (query, document): sum_q sum_{t in q} |P_t| / (|Q| |D|).
-
-    Args:
-        queries: term ids of every query.
-        document_frequency: term id -> length of its postings list |P_t|; 0 for absent terms.
-        documents: |D|.
-    """
+    """Return the multiplications per pair (query, document): sum_q sum_{t in q} |P_t| / (|Q| |D|)."""
     if not queries or not documents:
         return 0.0
     touched = sum(document_frequency.get(term, 0) for query in queries for term in query)
@@ -90,10 +84,6 @@ def multiplications(
 
     Their mean, divided by the number of documents, is ``flops``.
 
-    Args:
-        queries: term ids of each of Q queries; -1 for a term outside the vocabulary.
-        document_frequencies: int64 [V], |P_t|.
-
     Returns:
         int64 [Q].
     """
@@ -106,11 +96,7 @@ def percentile(values: Sequence[float], q: float) -> float:
 
 
 def postings_curve(lengths: npt.NDArray[np.int64]) -> PostingsCurve:
-    """Return moments and curve of the lengths of postings lists.
-
-    Args:
-        lengths: int64 [V].
-    """
+    """Return moments and curve of the lengths of postings lists."""
     ranked = np.sort(lengths)[::-1]
     if not len(ranked):
         return PostingsCurve(0.0, 0.0, 0.0, 0, 0, [])
@@ -129,9 +115,6 @@ def document_term_counts(snapshot: Snapshot) -> TermCounts:
     """Return the number of terms in the postings per document that can be found.
 
     Memory does not grow with the number of documents.
-
-    Raises:
-        ArtifactError: the index is damaged.
     """
     histogram = np.zeros(1, np.int64)
     for reader in snapshot.readers.values():

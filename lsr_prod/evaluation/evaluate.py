@@ -178,11 +178,7 @@ def evaluate_index(deployment: Deployment) -> Evaluation:
 
 
 def check_evaluation(settings: EvaluateSettings, options: Mapping[str, str]) -> None:
-    """Verify everything that needs no index: files, measures, and the options of the systems.
-
-    Raises:
-        ConfigError: a file does not exist, a measure is unknown, or options of a system exclude each other.
-    """
+    """Verify everything that needs no index: files, measures, and the options of the systems."""
     places = {"evaluate.queries": settings.queries, "evaluate.qrels": settings.qrels}
     for system in settings.systems or []:
         if system.kind == "run":
@@ -215,11 +211,7 @@ def _report(
     evaluation: EvaluateSettings,
     options: Mapping[str, str],
 ) -> SystemReport:
-    """Answer all queries with one system, and write its run file if asked.
-
-    Raises:
-        SourceError: a measure cannot be computed.
-    """
+    """Answer all queries with one system, and write its run file if asked."""
     for query in queries[:_WARM_UP_QUERIES]:
         system.answer(query)
     answers = [system.answer(query) for query in queries]

@@ -60,18 +60,8 @@ def count_matches(
 ) -> npt.NDArray[np.int64]:
     """Count the documents that pass each threshold for each query.
 
-    Args:
-        snapshot: an open version; deleted documents are not counted.
-        queries: n queries, as pruned for the search.
-        thresholds: t thresholds.
-        sampled: documents to read at most, evenly spread over every shard; counts are then estimates, scaled to all
-            documents. None: read all, which takes time in proportion to the index.
-
     Returns:
         int64 [t, n].
-
-    Raises:
-        ArtifactError: the index is damaged.
     """
     starts = range(0, len(queries), _QUERIES)
     alive = sum(len(_alive(reader)) for reader in snapshot.readers.values()) if sampled is not None else 0

@@ -17,12 +17,7 @@ _EXAMPLE = ([ir_measures.Qrel("1", "1", 1), ir_measures.Qrel("1", "2", 0)], [ir_
 
 
 def parse_measures(field: str, names: Sequence[str]) -> dict[str, Any]:
-    """Return the measures of ir_measures by name.
-
-    Raises:
-        ConfigError: a measure is unknown, has no value per query, or needs a package that is absent; ``field`` names
-            the setting.
-    """
+    """Return the measures of ir_measures by name."""
     try:
         measures: dict[str, Any] = {name: _parse(name) for name in names}
     except (ValueError, SyntaxError) as error:
@@ -83,12 +78,6 @@ def measure_by_query(
     """Return the value of every measure for every query.
 
     Hits with equal scores are ranked as trec_eval ranks them, so a run file of the rankings has the same values.
-
-    Args:
-        measures: as ``parse_measures`` returns them.
-        qrels: judgments; those of other queries are ignored.
-        rankings: query id -> (document id, score); a query without a ranking has no hits.
-        query_ids: Q queries.
 
     Returns:
         Name of the measure -> float64 [Q], in the order of ``query_ids``; 0 for queries without hits.

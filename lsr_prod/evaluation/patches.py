@@ -37,10 +37,6 @@ def evaluate_patch(deployment: Deployment, search: Mapping[str, Any]) -> dict[st
 
     They are ``systems`` if the deployment lists its systems, and else ``qk`` and ``thresholds``: the section excludes
     both together.
-
-    Args:
-        deployment: the deployment.
-        search: as ``search_options`` returns them.
     """
     if deployment.evaluate is None or deployment.evaluate.systems is None:
         return {"qk": search["qk"], "thresholds": [search["overlap_threshold"]]}
@@ -51,11 +47,7 @@ def evaluate_patch(deployment: Deployment, search: Mapping[str, Any]) -> dict[st
 
 
 def write_patch(place: str, patch: Patch, sentence: str, search: Mapping[str, Any], options: Mapping[str, str]) -> None:
-    """Write a patch to a path or URI, with the choice and its search options as comments; replace a file there.
-
-    Raises:
-        StorageError: the store or the disk fails.
-    """
+    """Write a patch to a path or URI, with the choice and its search options as comments; replace a file there."""
     lines = [sentence, f"Search with {json.dumps(search)}", "Apply: --config DEPLOYMENT --config THIS_FILE"]
     head = "".join(f"# {' '.join(line.split())}\n" for line in lines)
     content = head + yaml.safe_dump({section: dict(fields) for section, fields in patch.items()})

@@ -19,9 +19,6 @@ _TIE = 1e-10  # relative difference of two sums below which they count as equal
 def paired_t(differences: Floats) -> Floats:
     """Return the two-sided p values of paired t tests.
 
-    Args:
-        differences: [Q, T], per query and comparison.
-
     Returns:
         p values [T]. 1 for one query and for differences that are all 0; 0 for other differences that are all equal.
     """
@@ -45,11 +42,6 @@ def paired_randomization(differences: Floats, *, resamples: int = 10_000, seed: 
     counts as one of them, so that p is never 0 (Smucker, Allan, Carterette: A comparison of statistical significance
     tests for information retrieval evaluation, CIKM 2007).
 
-    Args:
-        differences: [Q, T], per query and comparison.
-        resamples: sign patterns to draw.
-        seed: seed of the draws.
-
     Returns:
         p values [T].
     """
@@ -68,11 +60,7 @@ def paired_randomization(differences: Floats, *, resamples: int = 10_000, seed: 
 
 
 def holm(p: Floats) -> Floats:
-    """Return p values adjusted for their number by the step-down method of Holm (1979).
-
-    Args:
-        p: p values [T] of one family.
-    """
+    """Return p values adjusted for their number by the step-down method of Holm (1979)."""
     order = np.argsort(p, kind="stable")
     stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
     adjusted = np.empty_like(p)
@@ -81,11 +69,7 @@ def holm(p: Floats) -> Floats:
 
 
 def bonferroni(p: Floats) -> Floats:
-    """Return p values multiplied by their number, at most 1.
-
-    Args:
-        p: p values [T] of one family.
-    """
+    """Return p values multiplied by their number, at most 1."""
     return np.minimum(p * len(p), 1.0)
 
 
@@ -95,12 +79,6 @@ CORRECTIONS: dict[str, Callable[[Floats], Floats]] = {"holm": holm, "bonferroni"
 
 def bootstrap_means(values: Floats, *, resamples: int = 10_000, seed: int = 0, sizes: Floats | None = None) -> Floats:
     """Return means of resamples of the rows, drawn with replacement.
-
-    Args:
-        values: [Q, T], per query and column; sums of groups of queries if ``sizes`` is given.
-        resamples: R.
-        seed: seed of the draws.
-        sizes: [Q], number of queries of each group, which is drawn whole; None: rows are single queries.
 
     Returns:
         Means [R, T].
@@ -117,12 +95,6 @@ def bootstrap_means(values: Floats, *, resamples: int = 10_000, seed: int = 0, s
 
 def bootstrap_intervals(values: Floats, *, level: float = 0.95, resamples: int = 10_000, seed: int = 0) -> Floats:
     """Return percentile intervals of the means over queries (Efron's percentile method).
-
-    Args:
-        values: [Q, T], per query and column.
-        level: share of the resampled means inside the interval.
-        resamples: number of resamples.
-        seed: seed of the draws.
 
     Returns:
         Lower and upper ends [T, 2].

@@ -69,16 +69,7 @@ class System(Protocol):
 
 
 def chosen_systems(settings: EvaluateSettings, *, has_text: bool, has_words: bool) -> list[SystemSettings]:
-    """Return the systems to compare: the given ones, or those of the short form.
-
-    Args:
-        settings: the section ``evaluate``.
-        has_text: whether BM25 is possible.
-        has_words: whether the index has postings of words, which hybrids need.
-
-    Raises:
-        ConfigError: the index cannot answer one of them, or the baseline is none of them.
-    """
+    """Return the systems to compare: the given ones, or those of the short form."""
     if settings.systems is not None:
         systems = [_with_qk(system, settings.qk) for system in settings.systems]
     else:
@@ -108,11 +99,7 @@ def chosen_systems(settings: EvaluateSettings, *, has_text: bool, has_words: boo
 
 
 def check_systems(settings: EvaluateSettings) -> None:
-    """Verify the options of all systems that need no index.
-
-    Raises:
-        ConfigError: an option excludes another one.
-    """
+    """Verify the options of all systems that need no index."""
     for system in settings.systems or []:
         if not isinstance(system, Bm25System | RunSystem):
             try:
@@ -129,18 +116,7 @@ def open_system(
     query_ids: Sequence[str],
     options: Mapping[str, str] | None = None,
 ) -> System:
-    """Return what answers the queries of a system.
-
-    Args:
-        system: its settings.
-        searcher: the index.
-        k: hits per query.
-        query_ids: the queries; only the rankings of these are kept of a run.
-        options: options of the object store.
-
-    Raises:
-        SourceError: a run file cannot be read, or ranks documents for none of the queries.
-    """
+    """Return what answers the queries of a system."""
     if isinstance(system, RunSystem):
         rankings = read_run(system.path, options)
         if not rankings.keys() & set(query_ids):

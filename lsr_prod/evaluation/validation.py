@@ -74,30 +74,13 @@ class Validator:
     """
 
     def __init__(self, settings: ValidationSettings, scratch: Path, options: Mapping[str, str] | None = None) -> None:
-        """Read the collection.
-
-        Args:
-            settings: those of ``read_collection``, and ``measures``, ``qk``, ``dk`` and ``overlap_threshold``.
-            scratch: an existing folder on a local disk for the index, which is deleted after each validation.
-            options: options of the object store.
-
-        Raises:
-            ConfigError: see ``read_collection``.
-            SourceError: see ``read_collection``.
-        """
+        """Read the collection."""
         self.collection = read_collection(settings, options)
         self._settings = settings
         self._scratch = scratch
 
     def __call__(self, encode: Encode) -> Validation:
-        """Validate a model.
-
-        Args:
-            encode: encodes up to 2,048 texts of a kind; returns one vector per text, in order, not pruned.
-
-        Raises:
-            QueryError: the model's weights are so large that a score would not fit into float32.
-        """
+        """Validate a model."""
         start = time.perf_counter()
         settings, collection = self._settings, self.collection
         documents = _encoded(collection.documents, encode, "document", settings.dk)
@@ -140,14 +123,6 @@ def read_collection(settings: ValidationSettings, options: Mapping[str, str] | N
     If there are more queries or documents than configured, those with the smallest sha256 of their id are selected:
     always the same ones, from the whole file. Relevant documents of the selected queries are selected first, then
     other judged documents, then the rest.
-
-    Args:
-        settings: ``corpus``, ``queries``, ``qrels``, ``max_queries``, ``documents`` and ``measures``.
-        options: options of the object store.
-
-    Raises:
-        ConfigError: a path or URI is not a file, a measure is unknown, or ``documents`` is less than the relevant ones.
-        SourceError: a line is invalid, an id occurs twice in the corpus, or no relevant document is in the corpus.
     """
     for name in ("corpus", "queries", "qrels"):
         path = getattr(settings, name)

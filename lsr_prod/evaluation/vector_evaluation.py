@@ -101,20 +101,8 @@ def evaluate(
 ) -> list[LevelReport]:
     """Run every query at every level and threshold, with one index per ``dk``.
 
-    Args:
-        documents: N documents.
-        queries: at least one query; each has a judgment.
-        qrels: judgments; those of other queries are ignored.
-        levels: pairs (qk, dk) of terms to keep; 0: all.
-        thresholds: shares of the query terms, 0..1.
-        measures: names of ir_measures.
-        scratch: folder for the indexes, which are deleted at the end; None: the system's temporary folder.
-
     Returns:
         One report per level and threshold, in the given order; thresholds vary fastest.
-
-    Raises:
-        ConfigError: a measure is unknown.
     """
     asked = [Level(qk, dk, threshold) for qk, dk in levels for threshold in thresholds]
     found = dict(measure_levels(documents, queries, qrels, asked, measures=measures, scratch=scratch))
@@ -130,19 +118,7 @@ def measure_levels(
     measures: Sequence[str],
     scratch: Path | None = None,
 ) -> Iterator[tuple[Level, LevelReport]]:
-    """Yield every distinct level with its report, ordered by index: one per ``dk``, and one more with words.
-
-    Args:
-        documents: N documents; with texts if a level has a hybrid weight.
-        queries: at least one query; each has a judgment; with texts if a level has a hybrid weight.
-        qrels: judgments; those of other queries are ignored.
-        levels: the levels.
-        measures: names of ir_measures.
-        scratch: folder for the indexes, which are deleted after use; None: the system's temporary folder.
-
-    Raises:
-        ConfigError: a measure is unknown.
-    """
+    """Yield every distinct level with its report, ordered by index: one per ``dk``, and one more with words."""
     parsed = parse_measures("measures", measures)
     known = set(queries.ids)
     judged = [qrel for qrel in qrels if qrel.query_id in known]

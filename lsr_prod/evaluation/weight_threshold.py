@@ -17,18 +17,8 @@ def search_above_weight(snapshot: Snapshot, query: SparseQuery, share: float, k:
 
     Documents after the best 10,000 of a search without a threshold are not considered.
 
-    Args:
-        snapshot: an open version.
-        query: the query, as pruned for the search.
-        share: smallest share of the sum of the query's weights, 0..1.
-        k: hits at most.
-
     Returns:
         Document ids and scores, best first.
-
-    Raises:
-        QueryError: a score could leave the range of float32.
-        ArtifactError: the index is damaged.
     """
     known = query.ids >= 0
     ids, weights = query.ids[known], query.weights[known]

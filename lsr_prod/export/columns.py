@@ -27,15 +27,8 @@ _ROUNDING = 1e-3  # rounding error of float32 in a bound that holds for real num
 def find_columns(encoder: SparseEncoder, texts: Sequence[str]) -> tuple[npt.NDArray[np.int64], Cut]:
     """Return the terms that the probe activates, as documents or as queries.
 
-    Args:
-        encoder: the torch model.
-        texts: the probe.
-
     Returns:
         The columns to keep, int64, sorted; and the record of the cut for the bundle.
-
-    Raises:
-        ConfigError: the probe activates no term.
     """
     active = _active(encoder, texts)
     if not active.any():
@@ -49,17 +42,7 @@ def find_columns(encoder: SparseEncoder, texts: Sequence[str]) -> tuple[npt.NDAr
 
 
 def check_lost(encoder: SparseEncoder, texts: Sequence[str], columns: npt.NDArray[np.int64], *, most: float) -> float:
-    """Return the share of the terms of ``texts`` that a cut graph cannot return.
-
-    Args:
-        encoder: the torch model.
-        texts: texts that are not in the probe.
-        columns: terms that are kept.
-        most: largest accepted share, 0..1.
-
-    Raises:
-        ParityError: the share is larger.
-    """
+    """Return the share of the terms of ``texts`` that a cut graph cannot return."""
     terms = np.concatenate([encoder.encode(texts, kind, batch_size=8).terms for kind in _kinds(encoder)])
     lost = float(np.mean(~np.isin(terms, columns))) if len(terms) else 0.0
     if lost > most:

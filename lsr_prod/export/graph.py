@@ -98,11 +98,6 @@ def export_graph(
 ) -> onnx.ModelProto:
     """Return the encoder as an fp32 ONNX model with dynamic batch size and length.
 
-    Args:
-        encoder: on the CPU, in fp32.
-        top_k: terms of a vector, at most V or the number of ``columns``.
-        columns: int64, sorted: the terms that the graph can return; default all.
-
     Returns:
         ``input_ids``, ``attention_mask`` int64 [B, L] -> ``terms`` int64 [B, k], ``weights`` float32 [B, k].
     """
@@ -136,10 +131,6 @@ def quantize_graph(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
     Weights are quantized per output channel: in the vocabulary head a channel is a term, and rare terms are small.
     They are signed, as required by the dot products of bytes of the processor (VNNI). A processor without VNNI would
     saturate, so ONNX Runtime computes with unsigned weights there (``runtime``): slower, with the same vectors.
-
-    Args:
-        model: result of ``export_graph``; not changed.
-        folder: an existing folder for temporary files, which are deleted.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
     from onnxruntime.quantization.quant_utils import add_pre_process_metadata
@@ -168,9 +159,6 @@ def halve_graph(model: onnx.ModelProto) -> onnx.ModelProto:
     """Convert to fp16 from the embeddings to the maxima over tokens; bias, activation and TopK stay in fp32.
 
     Token weights are converted to fp32 before their maxima are taken.
-
-    Args:
-        model: result of ``export_graph``; not changed.
     """
     from onnxruntime.transformers.float16 import convert_float_to_float16
 

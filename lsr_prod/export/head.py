@@ -48,11 +48,7 @@ class VocabularyHead:
 
 
 def find_head(model: onnx.ModelProto) -> VocabularyHead:
-    """Find the head in a graph as the exporter writes it.
-
-    Raises:
-        ValueError: the graph does not have the expected form.
-    """
+    """Find the head in a graph as the exporter writes it."""
     makers = {name: node for node in model.graph.node for name in node.output}
     (top,) = (node for node in model.graph.node if node.op_type == "TopK")
     constants = {weight.name: weight for weight in model.graph.initializer}
@@ -70,13 +66,7 @@ def find_head(model: onnx.ModelProto) -> VocabularyHead:
 
 
 def rewrite_head(model: onnx.ModelProto, *, columns: npt.NDArray[np.int64] | None = None, block: int = BLOCK) -> None:
-    """Cut the head into blocks, in place.
-
-    Args:
-        model: result of the exporter; a weight that is tied to the embeddings stays tied.
-        columns: int64, sorted: the terms to keep, at least the k of TopK; default all.
-        block: columns of a block.
-    """
+    """Cut the head into blocks, in place."""
     head, graph = find_head(model), model.graph
     kept = np.arange(head.weight.shape[1]) if columns is None else columns
     sizes = np.full(-(-len(kept) // block), block, np.int64)

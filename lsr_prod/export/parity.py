@@ -47,17 +47,7 @@ class Parity:
 
 
 def check_parity(encoder: SparseEncoder, bundle: BundleEncoder, texts: Sequence[str], *, min_overlap: float) -> Parity:
-    """Compare a bundle with its model, and refuse it if it differs too much.
-
-    Args:
-        encoder: the torch model.
-        bundle: the exported bundle.
-        texts: the sample.
-        min_overlap: smallest accepted mean overlap, 0..1, of vectors and rankings; fp32 must rank exactly.
-
-    Raises:
-        ParityError: vectors or rankings differ too much.
-    """
+    """Compare a bundle with its model, and refuse it if it differs too much."""
     parity = measure_parity(encoder, bundle, texts)
     log.info("compared the bundle with torch", extra={"fields": {name: getattr(parity, name) for name in _NAMES}})
     least_top10 = 1.0 if bundle.bundle.precision == "fp32" else min_overlap
@@ -96,11 +86,7 @@ def measure_parity(encoder: SparseEncoder, bundle: BundleEncoder, texts: Sequenc
 
 
 def read_parity_texts(path: str | None, options: Mapping[str, str] | None = None) -> list[str]:
-    """Return the sample: the first 512 texts of a JSONL file with the field text, or the built-in sentences.
-
-    Raises:
-        ConfigError: the file does not exist, is empty, or has another format.
-    """
+    """Return the sample: the first 512 texts of a JSONL file with the field text, or the built-in sentences."""
     if path is None:
         return list(SENTENCES)
     return read_texts(path, field="export.parity_texts", most=MOST_TEXTS, options=options)
@@ -109,17 +95,7 @@ def read_parity_texts(path: str | None, options: Mapping[str, str] | None = None
 def read_texts(
     path: str, *, field: str, most: int | None = None, options: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Read the texts of a JSONL file with the field text.
-
-    Args:
-        path: path or URI of the file.
-        field: the setting that names the file, for errors.
-        most: maximum number of texts; default all.
-        options: options of the object store.
-
-    Raises:
-        ConfigError: the file does not exist, is empty, or has another format.
-    """
+    """Read the texts of a JSONL file with the field text."""
     if not file_exists(path, options):
         raise ConfigError(field, f"there is no file at {path}", "give a JSONL file with the field text")
     try:

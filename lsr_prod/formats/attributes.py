@@ -33,11 +33,7 @@ def attribute_column(name: str) -> str:
 
 
 def attribute_types(schema: pa.Schema) -> dict[str, AttributeType]:
-    """Return the type of each attribute, by name, in the schema of ``docs.arrow``.
-
-    Raises:
-        ArtifactError: a column has a type that attributes cannot have.
-    """
+    """Return the type of each attribute, by name, in the schema of ``docs.arrow``."""
     names = {arrow: name for name, arrow in ATTRIBUTE_TYPES.items()}
     found: dict[str, AttributeType] = {}
     for column in schema:
@@ -57,9 +53,6 @@ def parse_value(text: str, kind: AttributeType) -> AttributeValue:
 
     Returns:
         str, int, float, bool, or a datetime in UTC.
-
-    Raises:
-        ValueError: the text is no value of that type.
     """
     if kind == "string":
         if len(text) > MAX_STRING_BYTES // 4 and len(text.encode()) > MAX_STRING_BYTES:

@@ -19,11 +19,6 @@ IMPACT_STEP = (K1 + 1) / 255
 def word_impacts(counts: npt.NDArray[Any], lengths: npt.NDArray[Any], average_length: float) -> npt.NDArray[np.uint8]:
     """Return the impacts of words.
 
-    Args:
-        counts: int [n], how often each word occurs in its document.
-        lengths: int [n], words of that document.
-        average_length: words of an average document.
-
     Returns:
         uint8 [n], 1 or more.
     """

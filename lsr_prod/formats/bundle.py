@@ -130,17 +130,7 @@ class Bundle:
 
     @classmethod
     def load(cls, folder: Path, *, verify: bool = False) -> "Bundle":
-        """Read a bundle's manifest.
-
-        Args:
-            folder: the bundle.
-            verify: also compare every file with its sha256.
-
-        Raises:
-            ArtifactError: the folder is no bundle, or a file is missing.
-            DigestMismatchError: a file is damaged (with ``verify``).
-            FormatVersionError: it has another format.
-        """
+        """Read a bundle's manifest."""
         remedy = f"if {folder} should be a bundle, make it again with lsr-prod export"
         bundle = read_record(folder / BUNDLE_FILE, cls.from_json, remedy)
         if verify:
@@ -149,11 +139,7 @@ class Bundle:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Bundle":
-        """Read the form of ``to_json``.
-
-        Raises:
-            FormatVersionError: it has another format.
-        """
+        """Read the form of ``to_json``."""
         if value.get("format") != BUNDLE_FORMAT:
             raise FormatVersionError(f"bundle has format {value.get('format')}; this release reads {BUNDLE_FORMAT}")
         return cls(
@@ -168,11 +154,7 @@ class Bundle:
 
 
 def read_vocabulary(folder: Path) -> list[str]:
-    """Read the output vocabulary of a bundle: term id -> term.
-
-    Raises:
-        DigestMismatchError: its digest differs from the encoder card.
-    """
+    """Read the output vocabulary of a bundle: term id -> term."""
     card = EncoderCard.load(folder)
 
     def parse(vocabulary: list[str]) -> list[str]:

@@ -92,11 +92,7 @@ class EncoderCard:
         return self.query_encoder in ("idf", "learned")
 
     def check_model_encodes(self, kind: Kind) -> None:
-        """Refuse queries if this model does not encode them.
-
-        Raises:
-            ConfigError: ``kind`` is query, and ``query_encoder`` is not model.
-        """
+        """Refuse queries if this model does not encode them."""
         if kind == "query" and self.query_encoder == "separate":
             raise ConfigError(
                 "kind",
@@ -122,12 +118,7 @@ class EncoderCard:
 
     @classmethod
     def load(cls, folder: Path) -> "EncoderCard":
-        """Read the card of a model directory or bundle.
-
-        Raises:
-            ArtifactError: the folder has no card, or the card has unknown fields or impossible values.
-            FormatVersionError: it has another format.
-        """
+        """Read the card of a model directory or bundle."""
         path = folder / CARD_FILE
 
         def parse(value: dict[str, Any]) -> EncoderCard:

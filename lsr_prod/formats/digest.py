@@ -30,11 +30,7 @@ class FileDigest:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "FileDigest":
-        """Read the form of ``to_json``.
-
-        Raises:
-            ArtifactError: the path leaves the artifact, or sha256 or size are malformed.
-        """
+        """Read the form of ``to_json``."""
         file = cls(path=str(value["path"]), sha256=str(value["sha256"]), size=int(value["size"]))
         parts = file.path.split("/")
         if file.size < 0 or not _SHA.match(file.sha256) or "\\" in file.path or {"", ".", ".."} & set(parts):
@@ -45,12 +41,7 @@ class FileDigest:
 
 
 def read_file(root: Path, file: FileDigest) -> bytes:
-    """Return the content of a file under ``root``, read once and compared with its record.
-
-    Raises:
-        ArtifactError: the file is missing.
-        DigestMismatchError: its size or sha256 differs.
-    """
+    """Return the content of a file under ``root``, read once and compared with its record."""
     path = root / file.path
     if not path.is_file():
         raise _missing(path)
@@ -61,16 +52,7 @@ def read_file(root: Path, file: FileDigest) -> bytes:
 
 
 def read_record(path: Path, parse: Callable[[Any], T], remedy: str) -> T:
-    """Read a record from a JSON file.
-
-    Args:
-        path: the file.
-        parse: converts the JSON value to the record.
-        remedy: what a user can do if the file cannot be read; ends the message.
-
-    Raises:
-        ArtifactError: the file is missing or no JSON, or ``parse`` finds a missing field or a wrong type.
-    """
+    """Read a record from a JSON file."""
     if not path.is_file():
         raise ArtifactError(f"{path} is missing; {remedy}")
     try:
@@ -117,12 +99,7 @@ def digest_folder(folder: Path) -> tuple[FileDigest, ...]:
 
 
 def verify_files(root: Path, files: Iterable[FileDigest]) -> None:
-    """Compare files under ``root`` with their records.
-
-    Raises:
-        ArtifactError: a file is missing.
-        DigestMismatchError: a file's size or sha256 differs.
-    """
+    """Compare files under ``root`` with their records."""
     for file in files:
         path = root / file.path
         if not path.is_file():

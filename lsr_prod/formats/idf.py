@@ -46,11 +46,7 @@ class TermCounts:
         return TermCounts(self.documents + other.documents, self.frequencies + other.frequencies)
 
     def with_texts(self, texts: Iterable[npt.NDArray[Any]]) -> "TermCounts":
-        """Return the counts with some more documents.
-
-        Args:
-            texts: term ids of each document, every id once.
-        """
+        """Return the counts with some more documents."""
         found = [terms for terms in texts if len(terms)]
         if not found:
             return self
@@ -77,16 +73,7 @@ class TermCounts:
 
     @classmethod
     def from_bytes(cls, data: bytes, vocabulary_size: int, name: str) -> "TermCounts":
-        """Read what ``to_bytes`` wrote.
-
-        Args:
-            data: the file.
-            vocabulary_size: V.
-            name: name of the file, for error messages.
-
-        Raises:
-            ArtifactError: the file has other content.
-        """
+        """Read what ``to_bytes`` wrote."""
         try:
             values = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
         except (ValueError, OSError) as error:

@@ -71,11 +71,7 @@ class ShardManifest:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "ShardManifest":
-        """Read the form of ``to_json``.
-
-        Raises:
-            ArtifactError: the name, which becomes a path, is no sha256.
-        """
+        """Read the form of ``to_json``."""
         if not _SHA.match(str(value["sha"])):
             raise ArtifactError(
                 f"shard name {value['sha']!r} is no sha256; the version cannot be trusted: publish another version"
@@ -200,11 +196,7 @@ class IndexVersion:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "IndexVersion":
-        """Read the form of ``to_json``.
-
-        Raises:
-            FormatVersionError: it has another format.
-        """
+        """Read the form of ``to_json``."""
         if value.get("format") != INDEX_FORMAT:
             raise FormatVersionError(
                 f"index version has format {value.get('format')}, not {INDEX_FORMAT}; build the index again"

@@ -43,16 +43,7 @@ class PageDigests:
     """
 
     def __init__(self, content: bytes, sizes: Mapping[str, int], place: str) -> None:
-        """Number the pages.
-
-        Args:
-            content: content of ``page_digests.bin``.
-            sizes: size of every file that it covers, by name.
-            place: name of the list, for error messages.
-
-        Raises:
-            ArtifactError: the list does not have one digest per page.
-        """
+        """Number the pages."""
         self.first: dict[str, int] = {}
         self.pages = 0
         for name in sorted(sizes):
@@ -71,15 +62,7 @@ class VerifiedFile(io.RawIOBase):
     """A file that is read in pieces, without a map: every page is verified whenever it is read."""
 
     def __init__(self, source: BinaryIO, name: str, size: int, digests: PageDigests, place: str) -> None:
-        """Read a file of a shard.
-
-        Args:
-            source: the file; closed with this one.
-            name: its name in ``digests``.
-            size: its size.
-            digests: digests of its pages.
-            place: where it is, for error messages.
-        """
+        """Read a file of a shard."""
         super().__init__()
         self._source, self._size, self._place = source, size, place
         self._digests, self._first = digests, digests.first[name]
@@ -99,11 +82,7 @@ class VerifiedFile(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        """Read the next bytes, and verify the pages that they lie on.
-
-        Raises:
-            DigestMismatchError: a page is damaged.
-        """
+        """Read the next bytes, and verify the pages that they lie on."""
         stop = min(self._size, self._at + len(buffer))
         if stop <= self._at:
             return 0
@@ -133,18 +112,7 @@ class MappedFiles:
     """
 
     def __init__(self, folder: Path, files: Sequence[FileDigest], mapped: Iterable[str], *, lazy: bool) -> None:
-        """Map the files without reading them.
-
-        Args:
-            folder: the shard.
-            files: all files of its manifest.
-            mapped: names of the files to map.
-            lazy: verify every page on its first read; False: never.
-
-        Raises:
-            ArtifactError: a file is missing, or its size differs from the manifest.
-            DigestMismatchError: the digests of the pages are damaged (with ``lazy``).
-        """
+        """Map the files without reading them."""
         self.folder = folder
         sizes = {file.path: file.size for file in files}
         for name, size in sizes.items():
@@ -174,11 +142,7 @@ class MappedFiles:
         return self._bytes[name]
 
     def array(self, name: str) -> npt.NDArray[Any]:
-        """Return a view of a mapped one-dimensional ``.npy``.
-
-        Raises:
-            ArtifactError: the file is not mapped, or is no such array.
-        """
+        """Return a view of a mapped one-dimensional ``.npy``."""
         if name not in self._bytes:
             raise ArtifactError(f"{self.folder} lacks {name}; build the shard again")
         raw = self._bytes[name]
@@ -203,14 +167,7 @@ class MappedFiles:
             self.verify(name, head + start * size, head + stop * size)
 
     def verify_rows(self, array: npt.NDArray[Any], name: str, starts: Any, stops: Any) -> None:
-        """Verify the pages of ``array[starts[i]:stops[i]]`` for every i.
-
-        Args:
-            array: the result of ``array(name)``.
-            name: name of the file.
-            starts: int64 [n].
-            stops: int64 [n].
-        """
+        """Verify the pages of ``array[starts[i]:stops[i]]`` for every i."""
         if self._digests is None or not len(starts):
             return
         size = array.itemsize
@@ -223,12 +180,7 @@ class MappedFiles:
             self.verify(name, int(first[row]) * PAGE, (int(last[row]) + 1) * PAGE)
 
     def verify_buffer(self, name: str, address: int, size: int) -> None:
-        """Verify the pages of a memory range inside the map of a file.
-
-        Raises:
-            ArtifactError: the range is outside, so that no digest covers it.
-            DigestMismatchError: a page is damaged.
-        """
+        """Verify the pages of a memory range inside the map of a file."""
         if self._digests is None or not size:  # Arrow keeps empty columns outside the map
             return
         start = address - self._bytes[name].ctypes.data
@@ -237,11 +189,7 @@ class MappedFiles:
         self.verify(name, start, start + size)
 
     def verify(self, name: str, start: int, stop: int) -> None:
-        """Compare the pages of bytes ``start`` to ``stop`` with their digests, each page once.
-
-        Raises:
-            DigestMismatchError: a page is damaged.
-        """
+        """Compare the pages of bytes ``start`` to ``stop`` with their digests, each page once."""
         if self._digests is None:
             return
         first, raw = self._digests.first[name], self._bytes[name].data

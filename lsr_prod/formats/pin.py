@@ -32,11 +32,7 @@ class PublicationPin:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "PublicationPin":
-        """Read the form of ``to_json``.
-
-        Raises:
-            DigestMismatchError: a field differs from the recorded digest.
-        """
+        """Read the form of ``to_json``."""
         pin = cls(value["number"], value["version"], value["pinned_at"], value["by"], value["reason"])
         if pin.to_json() != value:
             raise DigestMismatchError("the pin differs from its recorded sha256; remove it and pin again")

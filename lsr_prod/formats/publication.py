@@ -108,12 +108,7 @@ class Publication:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Publication":
-        """Read the form of ``to_json``.
-
-        Raises:
-            DigestMismatchError: a field differs from the recorded digest.
-            FormatVersionError: a newer release wrote it.
-        """
+        """Read the form of ``to_json``."""
         written = value.get("format", 1)
         if written > PUBLICATION_FORMAT:
             raise FormatVersionError(

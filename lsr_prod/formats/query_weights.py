@@ -26,16 +26,8 @@ def weights_to_bytes(weights: npt.NDArray[Any]) -> bytes:
 def weights_from_bytes(data: bytes, vocabulary_size: int, name: str) -> npt.NDArray[np.float32]:
     """Read what ``weights_to_bytes`` wrote.
 
-    Args:
-        data: the file.
-        vocabulary_size: V.
-        name: name of the file, for error messages.
-
     Returns:
         float32 [V], finite and above 0.
-
-    Raises:
-        ArtifactError: the file has other content.
     """
     try:
         values: npt.NDArray[np.float32] = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)

@@ -111,11 +111,7 @@ class ImpactArrays:
 
     @classmethod
     def open(cls, files: MappedFiles, *, documents: int, block_size: int) -> "ImpactArrays":
-        """Return the arrays among the mapped files of a shard.
-
-        Raises:
-            ArtifactError: an array is missing, is no array, or types and lengths contradict each other.
-        """
+        """Return the arrays among the mapped files of a shard."""
         compressed = array_name("term_ids") in files
         # Uncompressed, every posting has one item in each array.
         names = {} if compressed else dict.fromkeys(_COMPRESSED_ARRAYS, "term_postings")
@@ -158,11 +154,7 @@ class WordArrays:
 
     @classmethod
     def open(cls, files: MappedFiles) -> "WordArrays":
-        """Return the arrays among the mapped files of a shard.
-
-        Raises:
-            ArtifactError: an array is no array, or types and lengths contradict each other.
-        """
+        """Return the arrays among the mapped files of a shard."""
         offsets, text = (files.array(array_name(name)) for name in WORD_ARRAYS)
         fine = offsets.dtype == np.int64 and text.dtype == np.uint8 and len(offsets) > 0 and offsets[-1] == len(text)
         if not fine:

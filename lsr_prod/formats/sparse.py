@@ -39,12 +39,7 @@ class SparseBatch:
 
     @classmethod
     def from_topk(cls, terms: npt.NDArray[np.int64], weights: npt.NDArray[np.float32]) -> "SparseBatch":
-        """Convert rows of fixed length, as the TopK of a graph returns them.
-
-        Args:
-            terms: int64 [n, k].
-            weights: float32 [n, k], descending along k; a weight of 0 marks an unused place.
-        """
+        """Convert rows of fixed length, as the TopK of a graph returns them."""
         order = np.lexsort((terms, -weights), axis=1)
         terms, weights = np.take_along_axis(terms, order, 1), np.take_along_axis(weights, order, 1)
         active = weights > 0

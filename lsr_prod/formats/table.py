@@ -21,12 +21,7 @@ _PROPERTY_PREFIX = "lsr_prod."
 
 
 def sparse_schema(stored_fields: Sequence[str], bits: int = 8) -> pa.Schema:
-    """Return the Arrow schema of the sparse table.
-
-    Args:
-        stored_fields: names of further string columns, copied from the source.
-        bits: width of an impact; impacts are int16 up to 8 bits and int32 above.
-    """
+    """Return the Arrow schema of the sparse table."""
     impact = pa.int16() if bits <= 8 else pa.int32()
     return pa.schema(
         [
@@ -97,11 +92,7 @@ class TableProperties:
 
     @classmethod
     def from_delta(cls, configuration: dict[str, str]) -> "TableProperties":
-        """Read the form of ``to_delta``.
-
-        Raises:
-            FormatVersionError: lsr_prod did not write the table, or the table has another format.
-        """
+        """Read the form of ``to_delta``."""
         found = configuration.get(_PROPERTY_PREFIX + "format")
         if found is None:
             raise FormatVersionError("the table was not written by lsr_prod; give one that lsr-prod encode wrote")
@@ -152,9 +143,6 @@ def content_keys(hashes: Iterable[str]) -> npt.NDArray[np.int32]:
     """Return the first 32 bits of content hashes, int32 [n].
 
     A key takes 4 bytes of a part, a hash 17: an increment reads the keys of all rows, and the hashes of equal keys.
-
-    Args:
-        hashes: of ``content_hash``.
     """
     return np.array([int(one[:8], 16) for one in hashes], np.uint32).view(np.int32)
 
@@ -163,11 +151,6 @@ def quantize(
     weights: npt.NDArray[np.float32], step: float, bits: int = 8
 ) -> tuple[npt.NDArray[np.int16] | npt.NDArray[np.int32], int]:
     """Quantize linearly, rounding half to even, and clip to 1..2**bits - 1.
-
-    Args:
-        weights: float32 [n], above zero.
-        step: weight of one unit.
-        bits: width of an impact.
 
     Returns:
         Impacts [n], int16 up to 8 bits and int32 above; and the number of weights above the largest impact, which were

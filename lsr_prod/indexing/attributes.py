@@ -9,11 +9,7 @@ from lsr_prod.formats.attributes import ATTRIBUTE_TYPES, AttributeType, Attribut
 
 
 def check_attributes(attributes: Mapping[str, AttributeType], stored_fields: Sequence[str]) -> None:
-    """Check that the sparse table stores every field of ``index.attributes``.
-
-    Raises:
-        ConfigError: the table does not store a field.
-    """
+    """Check that the sparse table stores every field of ``index.attributes``."""
     for name in attributes:
         if name not in stored_fields:
             stored = ", ".join(stored_fields) or "none"
@@ -27,10 +23,6 @@ def parse_attributes(rows: pa.Table, attributes: Mapping[str, AttributeType]) ->
 
     Missing values are null, and so are empty values of other types than string. Values that cannot be parsed become
     null and are counted.
-
-    Args:
-        rows: rows with a string column for each attribute.
-        attributes: type by name.
 
     Returns:
         One array [rows] per attribute, in the order of ``attributes``; and the number of values that could not be

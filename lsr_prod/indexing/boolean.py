@@ -27,13 +27,7 @@ _ADD: dict[AttributeType, Any] = {
 
 
 def segment_documents(documents: int, postings: int, text_bytes: int) -> int:
-    """Return the number of documents per segment: so many that Tantivy needs about 64 MiB of memory for a segment.
-
-    Args:
-        documents: documents of the shard.
-        postings: their (document, term) pairs.
-        text_bytes: bytes of their texts.
-    """
+    """Return the number of documents per segment: so many that Tantivy needs about 64 MiB of memory for a segment."""
     # Measured with Tantivy 0.27: 1 kB per document with 60 terms and 60 words of 6 letters.
     memory = 100 * documents + 8 * postings + 3 * text_bytes // 2
     return sorted((*_DOCUMENTS, _SEGMENT_BYTES * documents // max(1, memory)))[1]
@@ -44,12 +38,6 @@ class BooleanWriter:
 
     An attribute becomes an indexed fast field. Strings are indexed without tokenization. Timestamps are stored as
     microseconds since 1970, since dates of Tantivy have a resolution of one second.
-
-    Args:
-        shard: folder of the shard.
-        text_fields: fields that are joined into the text.
-        attributes: type of every attribute.
-        segment_documents: documents of a segment before merges, see the function ``segment_documents``.
 
     Attributes:
         seconds: time spent so far.
@@ -77,13 +65,7 @@ class BooleanWriter:
         self.seconds = 0.0
 
     def add(self, kept: Vectors, rows: pa.Table, columns: Sequence[pa.Array] = ()) -> None:
-        """Append the next documents.
-
-        Args:
-            kept: vectors after pruning to the terms that have postings.
-            rows: rows with the text fields.
-            columns: attribute columns, in the order given to the writer.
-        """
+        """Append the next documents."""
         began = time.perf_counter()
         attributes = self._values(columns, rows.num_rows)
         terms = kept.terms.tolist()

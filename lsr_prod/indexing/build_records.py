@@ -45,14 +45,7 @@ class BuildRecord:
 
 
 def save_build(index: Store, summary: IndexSummary, shards: Sequence[BuiltShard], report: str) -> None:
-    """Write the record of a build; a failure is logged, as the version is written already.
-
-    Args:
-        index: the index.
-        summary: of the build.
-        shards: shards of all its attempts.
-        report: sha256 of the report of the gates; "": there is none.
-    """
+    """Write the record of a build; a failure is logged, as the version is written already."""
     now = datetime.now(UTC)
     rows = {shard.manifest.sha: _row(shard) for shard in shards}
     record = BuildRecord(now.isoformat(timespec="seconds"), report, summary.result(), list(rows.values()))
@@ -65,11 +58,7 @@ def save_build(index: Store, summary: IndexSummary, shards: Sequence[BuiltShard]
 
 
 def read_builds(index: Store, *, last: int) -> list[BuildRecord]:
-    """Return the newest records of builds, oldest first; builds of earlier releases have none.
-
-    Raises:
-        ArtifactError: a record is damaged.
-    """
+    """Return the newest records of builds, oldest first; builds of earlier releases have none."""
 
     def read(name: str) -> BuildRecord | None:
         try:

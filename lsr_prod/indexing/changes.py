@@ -98,14 +98,6 @@ def changed_rows(store: Store, change: PartChange, schema: pa.Schema) -> RowChan
 
     Rows are compared in pairs of Arrow chunks, which are never joined: a bucket may have more text than the offsets of
     a string array can address (2 GiB).
-
-    Args:
-        store: the table's folder.
-        change: the parts that differ.
-        schema: columns to compare, from ``row_schema``.
-
-    Raises:
-        ArtifactError: a part is missing or damaged.
     """
     old, new = (_read(store, files, schema) for files in (change.removed, change.added))
     new_ids = new["doc_id"].cast(pa.large_string())
@@ -128,17 +120,8 @@ def find_rows(store: Store, files: Sequence[TableFile], schema: pa.Schema, ids: 
 
     Of parts without any of the documents only the ids are read.
 
-    Args:
-        store: the table's folder.
-        files: parts of the bucket.
-        schema: columns to read, ``doc_id`` first.
-        ids: large_string, ids of the documents; unknown ids are ignored.
-
     Returns:
         Columns of ``schema``, with ``large_string`` in place of ``string``.
-
-    Raises:
-        ArtifactError: a part is missing or damaged.
     """
     wide = large_strings(schema)
     found = [wide.empty_table()]
@@ -189,13 +172,7 @@ def _cut_rows(
 
 
 def _rows_that_differ(old: pa.Table, new: pa.Table, places: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-    """Return which rows of ``new`` differ from their row of ``old``, bool [n].
-
-    Args:
-        old: rows of the old version.
-        new: rows of the new version.
-        places: int32 [n], the row of ``old`` with the same id; -1: none, and the row does not count as different.
-    """
+    """Return which rows of ``new`` differ from their row of ``old``, bool [n]."""
     differs = np.zeros(new.num_rows, np.bool_)
     chunks = old.to_batches()
     ends = np.cumsum([len(chunk) for chunk in chunks])

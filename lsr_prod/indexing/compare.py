@@ -35,17 +35,7 @@ class TableChanges:
 
 
 def compare_table(plan: IndexPlan, base: IndexVersion, max_delta: float, workers: Workers) -> TableChanges:
-    """Find the documents that changed since ``base`` was built; stop when they are too many for a delta shard.
-
-    Args:
-        plan: the table at its pinned version.
-        base: the current index version, built from the same table.
-        max_delta: share of the documents that may change.
-        workers: run the comparison of each bucket.
-
-    Raises:
-        ArtifactError: a part is damaged.
-    """
+    """Find the documents that changed since ``base`` was built; stop when they are too many for a delta shard."""
     table, base_parts = plan.snapshot, base.table_parts
     if base_parts == plan.table_parts:
         return TableChanges(base_parts)
@@ -67,15 +57,7 @@ def compare_table(plan: IndexPlan, base: IndexVersion, max_delta: float, workers
 
 
 def reason_to_rebuild(base: IndexVersion, changes: TableChanges, rows: int, max_delta: float) -> str:
-    """Return why all shards have to be built again, or "" if a delta shard can hold the changes.
-
-    Args:
-        base: the current index version.
-        changes: the changes since it was built.
-        rows: rows of the table now.
-        max_delta: largest share of documents in delta shards and under tombstones. Tombstones of takedowns do not
-            count, unless the row is superseded: new shards would have them as well.
-    """
+    """Return why all shards have to be built again, or "" if a delta shard can hold the changes."""
     if changes.unknown:
         return changes.unknown
     held = changes.upserts + sum(shard.documents for shard in base.shards)

@@ -29,11 +29,6 @@ def choose_merged(shards: Sequence[ShardManifest], upserts: int, limit: int) -> 
     Beyond the limit, the smallest delta shards are merged until few enough are left, and then all that are no larger
     than the merged shard so far. So a document is rewritten a number of times that grows with the logarithm of the
     number of increments.
-
-    Args:
-        shards: of the current version.
-        upserts: documents of the new delta shard.
-        limit: largest number of delta shards.
     """
     deltas = sorted((shard.documents, place) for place, shard in enumerate(shards) if shard.role == "delta")
     if len(deltas) + bool(upserts) <= limit:
@@ -72,11 +67,7 @@ class Selection:
         return sum(file.size for file in self.files)
 
     def read(self) -> pa.Table:
-        """Read the rows of the documents, sorted by id.
-
-        Raises:
-            ArtifactError: a part is missing or damaged.
-        """
+        """Read the rows of the documents, sorted by id."""
         return find_rows(self.store, self.files, self.schema, self.ids)
 
 
@@ -98,15 +89,6 @@ def select_documents(
     workers: Workers,
 ) -> tuple[Selection, ...]:
     """Select the documents of a new delta shard: those that changed, and the active ones of the shards it merges.
-
-    Args:
-        plan: the table at its pinned version.
-        index: the index.
-        base: the current version.
-        takedowns: ids that are taken down.
-        changes: changed documents since ``base``.
-        merged: places of the shards of ``base`` that are merged into the new one.
-        workers: read the ids of these shards.
 
     Returns:
         One selection for each bucket that has such documents, by rising bucket.
@@ -189,11 +171,7 @@ def plan_delta(plan: IndexPlan, selections: Sequence[Selection], digests: Sequen
 
 
 def build_delta(plan: ShardPlan, selections: Sequence[Selection], index: Store | Path) -> BuiltShard:
-    """Build a delta shard, or return the one in the index; the rows of one bucket are in memory at a time.
-
-    Raises:
-        ArtifactError: a part is missing or damaged.
-    """
+    """Build a delta shard, or return the one in the index; the rows of one bucket are in memory at a time."""
     return build_shard(plan, _read_all(selections), index)
 
 

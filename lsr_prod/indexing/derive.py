@@ -60,20 +60,7 @@ def derive_version(
     workers: Workers,
     known: TableChanges | None = None,
 ) -> DerivedVersion:
-    """Build the shards that the table's pinned version needs beyond the current version, and write the version.
-
-    Args:
-        plan: the checked inputs.
-        settings: limits of delta shards.
-        index: the index.
-        base: the current version; None if there is none.
-        workers: build the shards.
-        known: changes that an earlier attempt found; used if they are changes since ``base``.
-
-    Raises:
-        ArtifactError: the table, a shard or a list is missing or damaged.
-        PublicationError: the shards do not hold the documents of the table.
-    """
+    """Build the shards that the table's pinned version needs beyond the current version, and write the version."""
     takedowns = load_takedowns(index, base) if base else []
     changes, reason = TableChanges(), _reason_not_to_compare(plan, base) or _reason_not_to_keep(index, base)
     if base is not None and not reason:

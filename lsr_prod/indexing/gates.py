@@ -54,12 +54,7 @@ Inspect = Callable[[Candidate], Approval]
 
 
 def check_candidate(candidate: Candidate) -> None:
-    """Check the files of a version and its takedowns.
-
-    Raises:
-        PublicationError: the version may not be published.
-        ArtifactError: a file is missing or damaged.
-    """
+    """Check the files of a version and its takedowns."""
     check_files(candidate)
     check_takedowns(candidate)
 
@@ -69,10 +64,6 @@ def check_files(candidate: Candidate) -> None:
 
     Files of an object store were compared with their digests while they were sent, and readers compare them again:
     here their names and sizes are verified, by one listing.
-
-    Raises:
-        PublicationError: the bundle is another one.
-        ArtifactError: a file is missing or damaged.
     """
     store, version = as_store(candidate.index), candidate.version
     for shard, tombstones in zip(version.shards, version.tombstones, strict=True):
@@ -98,11 +89,7 @@ def _check_folder(index: Path, candidate: Candidate) -> None:
 
 
 def check_takedowns(candidate: Candidate) -> None:
-    """Reject a version that would restore documents that are taken down; a derived version has the same list.
-
-    Raises:
-        PublicationError: the version lacks a takedown.
-    """
+    """Reject a version that would restore documents that are taken down; a derived version has the same list."""
     if candidate.current is None or candidate.derived:
         return
     current, own = (load_takedowns(candidate.index, version) for version in (candidate.current, candidate.version))

@@ -53,14 +53,6 @@ def build_in_memory(
 
     The largest weight of all documents fixes the impact scale, as the largest weight of the probe does for a sparse
     table. Pruning keeps the largest weight of a document, so the scale does not depend on ``dk``.
-
-    Args:
-        folder: an empty folder for the arrays, which are memory-mapped; delete it when the index is no longer used.
-        ids: N distinct document ids.
-        vectors: N vectors.
-        vocabulary_size: V; every term id is smaller.
-        dk: heaviest terms kept per document; 0 keeps all.
-        texts: N texts whose words are indexed for BM25 as by ``index.bm25``; None: no hybrid queries.
     """
     order = np.argsort(np.array([id_.encode() for id_ in ids], dtype=object), kind="stable")
     pruned = vectors.take(order).top(dk) if dk else vectors.take(order)
@@ -128,11 +120,7 @@ class InMemoryIndex:
         self._reader = reader
 
     def weigh_words(self, text: str) -> WeighedWords:
-        """Weight the words of a query's text by their inverse document frequency, as ``Searcher`` does.
-
-        Raises:
-            ArtifactError: the index was built without texts.
-        """
+        """Weight the words of a query's text by their inverse document frequency, as ``Searcher`` does."""
         names = distinct_words(text)
         return WeighedWords(tuple(names), inverse_frequencies(len(self.lengths), self._word_frequencies(names)))
 
@@ -152,21 +140,7 @@ class InMemoryIndex:
         hybrid: Hybrid | None = None,
         count: bool = True,
     ) -> InMemoryResult:
-        """Return the best documents for a query: the same as ``Searcher`` returns for a published index.
-
-        Args:
-            terms: int32 [q], heaviest first, ties by rising id. A search takes at most 65,535 terms; the lightest terms
-                beyond are dropped. Only an untrained model has so many.
-            weights: float32 [q].
-            threshold: overlap threshold: share of the query's terms that a document must contain.
-            k: number of documents to return.
-            words: words of the query's text, from ``weigh_words``; None: no words.
-            hybrid: weights of terms and words of the fusion ``sum``; None: 1 for both.
-            count: count every match; False: skip blocks of documents, as ``Searcher`` does by default.
-
-        Raises:
-            QueryError: the weights are so large that a score would not fit into float32.
-        """
+        """Return the best documents for a query: the same as ``Searcher`` returns for a published index."""
         query = SparseQuery(np.ascontiguousarray(terms[:MAX_TERMS]), np.ascontiguousarray(weights[:MAX_TERMS]), ())
         shard_query = ShardQuery(
             query.ids,

@@ -9,15 +9,7 @@ from lsr_prod.tables import Table
 
 
 def require_on_nodes(table: Table, output: str) -> None:
-    """Refuse a local table or output folder that some node does not see.
-
-    Args:
-        table: the snapshot that is read.
-        output: folder of the index, or its URI.
-
-    Raises:
-        ConfigError: of ``index.table`` or ``index.output``.
-    """
+    """Refuse a local table or output folder that some node does not see."""
     if not has_several_nodes():
         return
     if not is_remote(table.store.uri):
@@ -26,14 +18,7 @@ def require_on_nodes(table: Table, output: str) -> None:
 
 
 def require_output_on_nodes(output: str) -> None:
-    """Refuse a local output folder that some node does not see.
-
-    Args:
-        output: folder of the index, or its URI.
-
-    Raises:
-        ConfigError: of ``index.output``.
-    """
+    """Refuse a local output folder that some node does not see."""
     if has_several_nodes():
         require_shared_folders({"index.output": output})
 

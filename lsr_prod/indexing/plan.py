@@ -119,13 +119,7 @@ class IndexPlan:
 
 
 def plan_index(deployment: Deployment) -> IndexPlan:
-    """Check the inputs and assign buckets to shards: shard i gets every bucket b with b % shards == i.
-
-    Raises:
-        ConfigError: a setting names nothing that exists or does not fit the table.
-        LineageError: another bundle made the table.
-        DigestMismatchError: the bundle is damaged.
-    """
+    """Check the inputs and assign buckets to shards: shard i gets every bucket b with b % shards == i."""
     settings = deployment.index
     assert settings is not None  # the job demanded the section
     _check_output(settings.output)

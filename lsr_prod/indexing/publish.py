@@ -100,12 +100,7 @@ class CurrentVersion:
 
 
 def read_current_version(index: Store | Path) -> CurrentVersion:
-    """Read the current publication and its version.
-
-    Raises:
-        ArtifactError: the version is missing or damaged.
-        FormatVersionError: a newer release wrote it.
-    """
+    """Read the current publication and its version."""
     publication = find_current_publication(index)
     if publication is None:
         return CurrentVersion(0, None, "", "")
@@ -135,10 +130,6 @@ class Publisher:
 
         Returns:
             The publication; None if another one came first: derive the version again from the new current one.
-
-        Raises:
-            PublicationError: a gate rejects the version.
-            ArtifactError: a file is missing or damaged.
         """
         try:
             return self.publish(version.sha, current.number)

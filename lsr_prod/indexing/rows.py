@@ -21,11 +21,7 @@ from lsr_prod.tables.schema import large_strings
 
 
 def read_buckets(plan: ShardPlan) -> Iterator[pa.Table]:
-    """Yield the rows of a shard from the pinned version of the sparse table, one table per bucket.
-
-    Raises:
-        ArtifactError: the table was deleted, or a part is missing or damaged.
-    """
+    """Yield the rows of a shard from the pinned version of the sparse table, one table per bucket."""
     table = open_table(plan.table, plan.table_version)
     if table is None:
         raise ArtifactError(f"{plan.table.uri} is no longer a table; encode the corpus again")
@@ -53,11 +49,7 @@ def spill_sorted(tables: Iterable[pa.Table], folder: Path) -> list[pa.Table]:
 
 
 def merge_by_id(tables: Sequence[pa.Table], batch_rows: int) -> Iterator[pa.Table]:
-    """Merge tables sorted by ``doc_id`` and yield the rows in order, in tables of ``batch_rows`` rows.
-
-    Raises:
-        ArtifactError: an id occurs twice.
-    """
+    """Merge tables sorted by ``doc_id`` and yield the rows in order, in tables of ``batch_rows`` rows."""
     if not tables:
         return
     ids = pa.chunked_array([chunk for table in tables for chunk in table["doc_id"].chunks])

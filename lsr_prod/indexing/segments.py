@@ -40,13 +40,7 @@ class _Run:
 
 
 class SegmentWriter:
-    """Writer of a Tantivy index.
-
-    Args:
-        folder: the index; an empty folder.
-        schema: schema of the index.
-        documents: documents of a segment before merges; it gets up to 56 more.
-    """
+    """Writer of a Tantivy index."""
 
     def __init__(self, folder: Path, schema: Any, documents: int) -> None:
         self._documents = documents

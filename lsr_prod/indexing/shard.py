@@ -71,17 +71,7 @@ class BuiltShard:
 
 
 def build_shard(plan: ShardPlan, buckets: Iterable[pa.Table], index: Store | Path, *, threads: int = 1) -> BuiltShard:
-    """Build the shard in an index, or return the one that is there; it appears completely or not at all.
-
-    Args:
-        plan: input and name of the shard.
-        buckets: rows of the shard, one table per bucket; not read if the shard exists.
-        index: folder or store of the index.
-        threads: number of threads that order documents.
-
-    Raises:
-        ArtifactError: the rows are damaged or differ from the plan.
-    """
+    """Build the shard in an index, or return the one that is there; it appears completely or not at all."""
     there = find_shard(index, plan.sha)
     if there is not None:
         return BuiltShard(there, reused=True)
@@ -154,13 +144,6 @@ def write_arrays(
     folder: Path, vectors: Vectors, order: npt.NDArray[Any], layout: ShardLayout, words: WordVectors | None = None
 ) -> tuple[Vectors, int]:
     """Write all arrays of a shard.
-
-    Args:
-        folder: folder of the shard.
-        vectors: vectors of the documents, by rising doc_id.
-        order: uint32 [N], position by id of the document at each ordinal.
-        layout: layout of the shard.
-        words: words of the documents; None: words have no postings.
 
     Returns:
         The vectors by ordinal, mapped; and the number of postings, without words.

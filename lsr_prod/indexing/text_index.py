@@ -109,11 +109,7 @@ class Index(Searcher):
 def _checked_columns(
     texts: Any, fields: Mapping[str, Sequence[Any]], attributes: Mapping[str, AttributeType]
 ) -> dict[str, list[str | None]]:
-    """Return the columns of the index, ``doc_id`` and ``text`` first, as strings.
-
-    Raises:
-        ConfigError: a value cannot be indexed.
-    """
+    """Return the columns of the index, ``doc_id`` and ``text`` first, as strings."""
     if isinstance(texts, str | bytes) or not isinstance(texts, Sequence | Mapping):
         raise ConfigError("texts", f"{shorten(texts)} is no collection", "give a list of strings, or a text by id")
     by_id = texts if isinstance(texts, Mapping) else {str(number): text for number, text in enumerate(texts)}

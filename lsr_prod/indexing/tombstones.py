@@ -37,17 +37,8 @@ def find_ordinals(index: Store | Path, shard: ShardManifest, ids: pa.Array) -> O
     This is one pass over the ids of the shard, and needs memory for one batch of them: about 60 ns per document of a
     folder. Of an object store the ids are fetched and nothing else. What is read is compared with its digests.
 
-    Args:
-        index: folder or store of the index.
-        shard: manifest of the shard.
-        ids: large_string; ids that are not in the shard are ignored.
-
     Returns:
         uint32 [n], rising.
-
-    Raises:
-        ArtifactError: ``docs.arrow`` is missing or damaged.
-        StorageError: the object store fails.
     """
     return find_documents(index, shard, ids)[0]
 
@@ -65,12 +56,7 @@ def find_documents(index: Store | Path, shard: ShardManifest, ids: pa.Array) -> 
 
 
 def read_ids(index: Store | Path, shard: ShardManifest) -> pa.ChunkedArray:
-    """Return the ids of a shard by ordinal.
-
-    Raises:
-        ArtifactError: ``docs.arrow`` is missing or damaged.
-        StorageError: the object store fails.
-    """
+    """Return the ids of a shard by ordinal."""
     return pa.chunked_array(list(_batches_of_ids(index, shard)), pa.large_string())
 
 
@@ -97,12 +83,6 @@ def hide_documents(
     index: Store | Path, shard: ShardManifest, known: Tombstones | None, ids: pa.Array
 ) -> Tombstones | None:
     """Add documents to the tombstones of a shard, and write the new tombstones.
-
-    Args:
-        index: folder or store of the index.
-        shard: manifest of the shard.
-        known: its tombstones so far; None if it has none.
-        ids: large_string; ids that are not in the shard are ignored.
 
     Returns:
         The tombstones, which are ``known`` if no document was added.
@@ -148,12 +128,7 @@ def save_tombstones(index: Store | Path, ordinals: Ordinals) -> Tombstones | Non
 
 
 def load_tombstones(index: Store | Path, shard: ShardManifest, tombstones: Tombstones) -> Ordinals:
-    """Read tombstones and verify their digest, their number and that the shard has the ordinals.
-
-    Raises:
-        ArtifactError: the file is missing or does not fit the shard.
-        DigestMismatchError: the file is damaged.
-    """
+    """Read tombstones and verify their digest, their number and that the shard has the ordinals."""
     path = f"{tombstones.file.path} of {as_store(index).uri}"
     ordinals: Ordinals = np.load(io.BytesIO(read_list(index, tombstones.file)), allow_pickle=False)
     rising = ordinals.ndim == 1 and bool(np.all(ordinals[1:] > ordinals[:-1]))
@@ -170,12 +145,7 @@ def save_takedowns(index: Store | Path, ids: Sequence[str]) -> FileDigest | None
 
 
 def load_takedowns(index: Store | Path, version: IndexVersion) -> list[str]:
-    """Return the ids that are taken down, sorted.
-
-    Raises:
-        ArtifactError: the file is missing or does not hold a list of ids.
-        DigestMismatchError: the file is damaged.
-    """
+    """Return the ids that are taken down, sorted."""
     if version.takedowns is None:
         return []
     ids = json.loads(read_list(index, version.takedowns))

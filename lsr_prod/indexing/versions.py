@@ -15,11 +15,7 @@ from lsr_prod.storage import Store, as_store, is_remote
 
 
 def take_down(index: Store | Path, version: IndexVersion, ids: Iterable[str], workers: Workers) -> IndexVersion:
-    """Return the version with documents hidden and their ids on its list of takedowns; known ids change nothing.
-
-    Raises:
-        ArtifactError: a shard or the list is missing or damaged.
-    """
+    """Return the version with documents hidden and their ids on its list of takedowns; known ids change nothing."""
     before = load_takedowns(index, version)
     new = sorted(set(ids) - set(before))
     if not new:
@@ -29,11 +25,7 @@ def take_down(index: Store | Path, version: IndexVersion, ids: Iterable[str], wo
 
 
 def write_version(index: Store | Path, version: IndexVersion) -> None:
-    """Write ``versions/<sha>.json`` unless it exists, and touch all files of the version.
-
-    Raises:
-        ArtifactError: a shard or a list is missing.
-    """
+    """Write ``versions/<sha>.json`` unless it exists, and touch all files of the version."""
     as_store(index).put_new(_name(version.sha), record_bytes(version.to_json()))
     touch_version(index, version)
 
@@ -42,9 +34,6 @@ def touch_version(index: Store | Path, version: IndexVersion) -> None:
     """Touch a version and all files and folders that it names, so that garbage collection keeps them for now.
 
     In an object store the version is enough: garbage collection keeps what a young version names.
-
-    Raises:
-        ArtifactError: a file is missing.
     """
     store, lists = as_store(index), [*version.tombstones, version.takedowns]
     names = [f"shards/{shard.sha}/{SHARD_FILE}" for shard in version.shards]

@@ -21,11 +21,7 @@ _NAMES = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvide
 
 
 def load_onnxruntime() -> Any:
-    """Import ONNX Runtime; its telemetry is off (``lsr_prod.telemetry``).
-
-    Raises:
-        MissingExtraError: it is not installed.
-    """
+    """Import ONNX Runtime; its telemetry is off (``lsr_prod.telemetry``)."""
     try:
         import onnxruntime
     except ImportError as error:
@@ -34,15 +30,7 @@ def load_onnxruntime() -> Any:
 
 
 def choose_provider(wanted: Provider, available: Sequence[str]) -> str:
-    """Return ONNX Runtime's name of the execution provider to use.
-
-    Args:
-        wanted: the setting ``encode.provider``; ``auto``: the first available of cuda, tensorrt and cpu.
-        available: result of ``onnxruntime.get_available_providers``.
-
-    Raises:
-        ConfigError: this installation does not have the provider.
-    """
+    """Return ONNX Runtime's name of the execution provider to use."""
     if wanted == "auto":
         return next(name for name in _NAMES.values() if name in available)
     if _NAMES[wanted] not in available:
@@ -62,18 +50,7 @@ class GraphSession:
     """
 
     def __init__(self, path: Path, *, threads: int, provider: Provider = "auto") -> None:
-        """Load ``path``.
-
-        Args:
-            path: the ONNX file.
-            threads: threads per call on a CPU.
-            provider: execution provider.
-
-        Raises:
-            MissingExtraError: ONNX Runtime is not installed.
-            ConfigError: the provider is not available, or does not start.
-            ArtifactError: ONNX Runtime does not open the graph.
-        """
+        """Load ``path``."""
         ort = load_onnxruntime()
         self.provider = choose_provider(provider, ort.get_available_providers())
         options = ort.SessionOptions()
@@ -100,11 +77,7 @@ class GraphSession:
         log.info("opened a graph", extra={"fields": {"provider": self.provider, "asked": provider, "threads": threads}})
 
     def run(self, feed: Mapping[str, npt.NDArray[np.int64]], outputs: Sequence[str]) -> list[npt.NDArray[Any]]:
-        """Run the graph and return the arrays ``outputs``.
-
-        Raises:
-            EncoderRaisedError: the graph does not take these arrays, has no such outputs, or needs too much memory.
-        """
+        """Run the graph and return the arrays ``outputs``."""
         binding = self._session.io_binding()
         try:
             for name, array in feed.items():

@@ -27,19 +27,7 @@ _BLOCK = 1 << 20
 def csr_file_vectors(
     store: Store, name: str, ids: Iterator[str | BadRow] | None, rules: Rules
 ) -> Iterator[tuple[int, ValidatedVector]]:
-    """Yield (row number, vector) of every row; columns are term ids.
-
-    Args:
-        store: folder of the file.
-        name: of the file; one that ends in ``.gz`` is first decompressed to a temporary file.
-        ids: of the rows, in order; None: the numbers of the rows, which is what the ground truth of BigANN names.
-        rules: requirements on a vector.
-
-    Raises:
-        SourceError: the file is too short for what it declares, or the number of ids differs from that of the rows.
-        LineageError: it has more columns than the vocabulary has terms.
-        DamagedFileError: the bounds are no bounds.
-    """
+    """Yield (row number, vector) of every row; columns are term ids."""
     where = f"{store.uri.rstrip('/')}/{name}"
     with ExitStack() as stack:
         handles = _handles(store, name, stack)

@@ -61,16 +61,7 @@ class PostingsList:
 
 
 def ciff_vectors(file: Readable, size: int, rules: Rules) -> Iterator[tuple[int, ValidatedVector]]:
-    """Yield (number of the document, vector) of every document record; the weights are the frequencies.
-
-    Args:
-        file: the plain bytes.
-        size: bytes of the file, which decide the number of ranges.
-        rules: requirements on a vector.
-
-    Raises:
-        DamagedFileError: the file is no CIFF of version 1, is cut, or its lists contradict themselves.
-    """
+    """Yield (number of the document, vector) of every document record; the weights are the frequencies."""
     reader = DelimitedReader(file)
     header = parse_header(_expect(reader, "the header"))
     parts = min(_MOST_PARTS, 1 + size // _PART_BYTES)
@@ -101,11 +92,7 @@ def ciff_vectors(file: Readable, size: int, rules: Rules) -> Iterator[tuple[int,
 
 
 def parse_header(message: bytes) -> Header:
-    """Parse a header.
-
-    Raises:
-        DamagedFileError: it is no header, or of another version.
-    """
+    """Parse a header."""
     numbers = {number: signed32(value) for number, _, value, _ in fields(message) if isinstance(value, int)}
     header = Header(numbers.get(1, 0), numbers.get(2, 0), numbers.get(3, 0))
     if header.version != CIFF_VERSION:
@@ -116,11 +103,7 @@ def parse_header(message: bytes) -> Header:
 
 
 def parse_list(message: bytes) -> PostingsList:
-    """Parse a postings list.
-
-    Raises:
-        DamagedFileError: it is none, its document frequency differs, or its documents do not rise from 0.
-    """
+    """Parse a postings list."""
     term, frequency, at = "", 0, 0
     for number, _, value, after in fields(message):
         if number == 4:  # in files that are written in field order all postings follow
@@ -140,11 +123,7 @@ def parse_list(message: bytes) -> PostingsList:
 
 
 def parse_record(message: bytes, number: int) -> str | BadRow:
-    """Return the id of a document record, or a bad row.
-
-    Raises:
-        DamagedFileError: it is no record, or that of another document: records are in the order of their numbers.
-    """
+    """Return the id of a document record, or a bad row."""
     found, doc_id = 0, b""
     for field, _, value, _ in fields(message):
         if field == 1 and isinstance(value, int):

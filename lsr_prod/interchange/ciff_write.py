@@ -27,17 +27,8 @@ Ints = npt.NDArray[np.int64]
 def write_ciff(path: Path, blocks: Iterable[CsrBlock], terms: Sequence[str], description: str) -> int:
     """Write vectors; their order numbers the documents. Terms without a posting have no list.
 
-    Args:
-        path: a new file; compressed if it ends in ``.gz``.
-        blocks: the vectors, with integer weights from 1.
-        terms: term id -> term.
-        description: for people.
-
     Returns:
         Number of documents.
-
-    Raises:
-        StorageError: ``path`` exists, there are more than 2**31 - 1 documents, or the disk fails.
     """
     order = sorted(range(len(terms)), key=lambda term: terms[term].encode())
     rank = np.empty(len(terms), np.int64)
@@ -68,13 +59,7 @@ def write_ciff(path: Path, blocks: Iterable[CsrBlock], terms: Sequence[str], des
 
 
 def postings_message(term: str, documents: Ints, frequencies: Ints) -> bytes:
-    """Return the message of a postings list.
-
-    Args:
-        term: the term.
-        documents: int64 [n], rising numbers.
-        frequencies: int64 [n], from 1.
-    """
+    """Return the message of a postings list."""
     gaps = np.diff(documents, prepend=0).astype(np.uint64)
     weights = frequencies.astype(np.uint64)
     # A number of 0 is not written: the gap of document 0.

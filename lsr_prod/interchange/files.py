@@ -11,14 +11,7 @@ from lsr_prod.storage import drafts
 
 @contextmanager
 def new_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open a draft file that gets its name when the block ends without an error.
-
-    Args:
-        path: the file; it is compressed if it ends in ``.gz``. Its folder is created if it is missing.
-
-    Raises:
-        StorageError: ``path`` exists already, or the disk fails.
-    """
+    """Open a draft file that gets its name when the block ends without an error."""
     with drafts.new_file(path) as raw:
         if not path.name.endswith(".gz"):
             yield raw

@@ -12,13 +12,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class Inversion:
-    """Collects triples (key, other, value) and returns those of a range of keys.
-
-    Args:
-        folder: an empty folder.
-        keys: all keys are below this number.
-        parts: number of ranges, and of files.
-    """
+    """Collects triples (key, other, value) and returns those of a range of keys."""
 
     def __init__(self, folder: Path, keys: int, parts: int) -> None:
         self._folder, self._keys = folder, max(keys, 1)

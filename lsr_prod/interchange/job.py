@@ -30,18 +30,8 @@ _EXPORTS = {"jsonl": export_jsonl, "npz": export_csr, "ciff": export_ciff}
 def move_vectors(deployment: Deployment) -> Mapping[str, Any]:
     """Import or export vectors. A finished import is not repeated; an interrupted one starts again.
 
-    Args:
-        deployment: sections ``vectors`` and ``storage``.
-
     Returns:
         The flat summary of the import or export.
-
-    Raises:
-        ConfigError: a setting is wrong or points nowhere; nothing was written.
-        LineageError: table, matrix and bundle do not have the same vocabulary.
-        SourceError: a file cannot be read at all, or a row has a refused reason.
-        ArtifactError: bundle or table is damaged.
-        StorageError: a disk or a store failed.
     """
     settings = deployment.vectors
     assert settings is not None  # the job requires the section

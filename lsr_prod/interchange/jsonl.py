@@ -29,12 +29,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def json_vectors(file: Readable, rules: Rules) -> Iterator[tuple[int, ValidatedVector]]:
-    """Yield (offset, vector) of every line; blank lines are skipped.
-
-    Args:
-        file: the plain bytes.
-        rules: requirements on a vector.
-    """
+    """Yield (offset, vector) of every line; blank lines are skipped."""
     for at, line, whole in lines(file, 0, None, LINE_LIMIT):
         record = line.removeprefix(_BOM) if at == 0 else line
         if record.strip():
@@ -90,11 +85,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def vector_line(doc_id: str, vector: Mapping[str, float], contents: str | None = None) -> bytes:
-    """Return one line, newline included. Weights of type int stay int.
-
-    Raises:
-        ValueError: a weight is NaN or infinite.
-    """
+    """Return one line, newline included. Weights of type int stay int."""
     text = {} if contents is None else {"contents": contents}
     value = {"id": doc_id, **text, "vector": dict(vector)}
     return json.dumps(value, ensure_ascii=False, allow_nan=False).encode() + b"\n"

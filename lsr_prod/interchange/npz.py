@@ -34,19 +34,7 @@ _WIDEST = 64  # bytes of one value
 def csr_vectors(
     file: BinaryIO, ids: Iterator[str | BadRow], rules: Rules, where: str
 ) -> Iterator[tuple[int, ValidatedVector]]:
-    """Yield (row number, vector) of every row; columns are term ids.
-
-    Args:
-        file: the archive, seekable.
-        ids: of the rows, in order.
-        rules: requirements on a vector.
-        where: path of the archive, for messages.
-
-    Raises:
-        SourceError: the archive is not a CSR matrix, or the number of ids differs from the number of rows.
-        LineageError: the number of columns differs from the size of the vocabulary.
-        DamagedFileError: the arrays contradict each other, or end early.
-    """
+    """Yield (row number, vector) of every row; columns are term ids."""
     with zipfile.ZipFile(file) as archive:
         rows = _check_shape(archive, rules, where)
         with (
@@ -154,21 +142,7 @@ def _check_shape(archive: zipfile.ZipFile, rules: Rules, where: str) -> int:
 def rows_of_columns(
     rows: int, bounds: Column, terms: Column, weights: Column, ids: Iterator[str | BadRow], rules: Rules, where: str
 ) -> Iterator[tuple[int, ValidatedVector]]:
-    """Yield (row number, vector) of every row of a CSR matrix.
-
-    Args:
-        rows: number of rows.
-        bounds: row bounds, rows + 1.
-        terms: columns of the values.
-        weights: the values, as many.
-        ids: of the rows, in order.
-        rules: requirements on a vector.
-        where: path of the matrix, for messages.
-
-    Raises:
-        SourceError: there are fewer ids than rows.
-        DamagedFileError: the arrays contradict each other, or end early.
-    """
+    """Yield (row number, vector) of every row of a CSR matrix."""
     last = int(bounds.take(1)[0])
     if last != 0:
         raise DamagedFileError("indptr does not begin with 0")
@@ -222,18 +196,8 @@ class CsrBlock:
 def write_csr(path: Path, ids: Path, blocks: Iterable[CsrBlock], columns: int, dtype: npt.DTypeLike) -> int:
     """Write a matrix, and its ids as JSON strings, one per line. Memory: one block; disk: twice the matrix.
 
-    Args:
-        path: a new file, ``*.npz``.
-        ids: a new file.
-        blocks: the rows.
-        columns: V.
-        dtype: of the values.
-
     Returns:
         Number of rows.
-
-    Raises:
-        StorageError: ``path`` or ``ids`` exists, or the disk fails.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = values = 0

@@ -16,16 +16,7 @@ _LOGGED = 5
 
 
 def quarantine_store(field: str, given: str | None, output: Store) -> Store:
-    """Return the folder of the quarantine of a job.
-
-    Args:
-        field: the setting, such as ``vectors.quarantine``.
-        given: its value, a folder or URI; None: next to the output.
-        output: the output of the job.
-
-    Raises:
-        ConfigError: there is a file.
-    """
+    """Return the folder of the quarantine of a job."""
     uri = given or f"{output.uri.rstrip('/')}_quarantine"
     if not is_remote(uri):
         uri = str(Path(uri).absolute())
@@ -35,13 +26,7 @@ def quarantine_store(field: str, given: str | None, output: Store) -> Store:
 
 
 class ImportQuarantine:
-    """Bad rows of one import.
-
-    Args:
-        store: folder of the quarantine.
-        plan: digest of the import.
-        refused: reasons that end the import.
-    """
+    """Bad rows of one import."""
 
     def __init__(self, store: Store, plan: str, refused: Collection[str] = ()) -> None:
         self._store, self._refused = store, frozenset(refused)
@@ -53,11 +38,7 @@ class ImportQuarantine:
         return self._writer.reasons
 
     def add(self, row: BadRow, *, ordinal: int, key: int, source: str, position: int) -> None:
-        """Add a bad row; the arguments are those of ``BadRowWriter.add``. The first rows are logged.
-
-        Raises:
-            SourceError: the reason of the row is refused.
-        """
+        """Add a bad row; the arguments are those of ``BadRowWriter.add``. The first rows are logged."""
         if row.reason in self._refused:
             for part in self._writer.parts:
                 self._store.delete(part.path)

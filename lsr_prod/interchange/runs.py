@@ -61,16 +61,8 @@ def read_run(place: str, options: Mapping[str, str] | None = None) -> dict[str, 
     line; JSON lines with ``query_id``, ``doc_id`` and ``score``. Ranks are not read: as in trec_eval, the order is that
     of falling scores, ties by falling document id.
 
-    Args:
-        place: path or URI of the file.
-        options: options of the object store.
-
     Returns:
         Query id -> (document id, score), best first.
-
-    Raises:
-        SourceError: a line is invalid, a query ranks a document twice, or a score is not finite.
-        StorageError: the file does not exist or cannot be read.
     """
     scores: dict[str, dict[str, float]] = {}
     for where, (query_id, doc_id, score) in _rows(place, options):

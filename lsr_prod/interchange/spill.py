@@ -47,13 +47,7 @@ class SpillTotals:
 
 
 class Spill:
-    """Writes rows to one Arrow stream per bucket; after the ``with`` block they can be read bucket by bucket.
-
-    Args:
-        folder: an empty folder.
-        buckets: number of buckets, and of files that are open at once.
-        store_k: terms kept per row, heaviest first; None: all.
-    """
+    """Writes rows to one Arrow stream per bucket; after the ``with`` block they can be read bucket by bucket."""
 
     def __init__(self, folder: Path, buckets: int, store_k: int | None) -> None:
         self._folder, self._buckets, self._store_k = folder, buckets, store_k

@@ -42,13 +42,7 @@ class TableVectors:
     def open(
         cls, table: Table, vocabulary: Vocabulary, *, floats: bool = False, contents: str | None = None
     ) -> "TableVectors":
-        """Check that table, vocabulary and field match.
-
-        Raises:
-            LineageError: the table has another vocabulary.
-            ConfigError: the table has no such stored field.
-            FormatVersionError: the table was not written by lsr_prod, or in another format.
-        """
+        """Check that table, vocabulary and field match."""
         properties = TableProperties.from_delta(dict(table.properties))
         if properties.vocabulary_sha256 != vocabulary.sha256:
             raise LineageError(f"{table.store.uri} has another vocabulary; give the bundle that encoded it")
@@ -65,11 +59,7 @@ class TableVectors:
         return np.dtype(np.float32 if self.floats else np.int32)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the columns ``doc_id``, ``terms``, ``impacts`` and the contents.
-
-        Raises:
-            ArtifactError: a part is missing or damaged, or has impossible values.
-        """
+        """Yield the columns ``doc_id``, ``terms``, ``impacts`` and the contents."""
         columns = ["doc_id", "terms", "impacts", *([] if self.contents is None else [self.contents])]
         for file in sorted(self.table.files(), key=lambda one: (int(one.partition["bucket"] or 0), one.path)):
             rows = 0
@@ -112,10 +102,6 @@ def export_jsonl(vectors: TableVectors, path: Path) -> tuple[int, int]:
 
     Returns:
         Number of documents and of postings.
-
-    Raises:
-        ArtifactError: the table is damaged; nothing was written.
-        StorageError: ``path`` exists, or the disk fails.
     """
     postings = 0
 
@@ -141,10 +127,6 @@ def export_csr(vectors: TableVectors, path: Path) -> tuple[int, int]:
 
     Returns:
         Number of documents and of postings.
-
-    Raises:
-        ArtifactError: the table is damaged; nothing was written.
-        StorageError: ``path`` or its id file exists, or the disk fails.
     """
     counted = _Counted(vectors)
     documents = write_csr(path, ids_path(path), counted.blocks(), len(vectors.vocabulary), vectors.dtype)
@@ -156,10 +138,6 @@ def export_ciff(vectors: TableVectors, path: Path) -> tuple[int, int]:
 
     Returns:
         Number of documents and of postings.
-
-    Raises:
-        ArtifactError: the table is damaged; nothing was written.
-        StorageError: ``path`` exists, or the disk fails.
     """
     counted = _Counted(vectors)
     step = vectors.properties.impact_step

@@ -100,22 +100,7 @@ def import_vectors(
     quarantine: ImportQuarantine,
     plan: str,
 ) -> Imported:
-    """Write the vectors of sources into a table in one commit. Of rows with the same id the first is kept.
-
-    Args:
-        sources: sources, in order.
-        store: the table's folder: without a table, or with leftovers of an interrupted import of the same ``plan``.
-        vocabulary: vocabulary of the bundle that is recorded as the encoder of the vectors.
-        layout: layout of the table.
-        quarantine: receives bad rows, and rows with the id of an earlier row.
-        plan: digest of the input and the settings, 64 hex digits.
-
-    Raises:
-        SourceError: a source cannot be read, a reason is refused, or the impacts would differ too much from the
-            weights; nothing was written.
-        TableConflictError: another commit was faster.
-        StorageError: the store failed.
-    """
+    """Write the vectors of sources into a table in one commit. Of rows with the same id the first is kept."""
     with scratch_folder(prefix="lsr-import-") as scratch:
         with Spill(scratch, layout.buckets, layout.store_k) as spill:
             for number, source in enumerate(sources):

@@ -10,16 +10,7 @@ _LONGEST = 1 << 24
 
 
 def numbered_lines(place: str, options: Mapping[str, str] | None = None) -> Iterator[tuple[int, str]]:
-    """Yield number (from 1) and text of every line that is not blank, without its line end.
-
-    Args:
-        place: path or URI of a UTF-8 file; a byte order mark is removed.
-        options: options of the object store.
-
-    Raises:
-        SourceError: the file is not UTF-8, or a line has more than 16,777,216 characters.
-        StorageError: the file does not exist or cannot be read.
-    """
+    """Yield number (from 1) and text of every line that is not blank, without its line end."""
     try:
         with open_text(place, options) as file:
             for number, line in enumerate(iter(partial(file.readline, _LONGEST + 1), ""), start=1):

@@ -12,12 +12,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def topic_vectors(file: Readable, rules: Rules) -> Iterator[tuple[int, ValidatedVector]]:
-    """Yield (offset, vector) of every line; blank lines are skipped.
-
-    Args:
-        file: the plain bytes.
-        rules: requirements on a vector.
-    """
+    """Yield (offset, vector) of every line; blank lines are skipped."""
     for at, line, whole in lines(file, 0, None, LINE_LIMIT):
         record = (line.removeprefix(_BOM) if at == 0 else line).removesuffix(b"\r")
         if not record:

@@ -118,14 +118,7 @@ def text_problem(name: str, text: str) -> Problem | None:
 
 
 def row_of_tokens(doc_id: str, vector: Mapping[str, object], contents: str | None, rules: Rules) -> VectorRow | Problem:
-    """Validate a vector whose terms are strings.
-
-    Args:
-        doc_id: its id, validated already.
-        vector: term -> weight as JSON has it.
-        contents: the text.
-        rules: requirements on the vector.
-    """
+    """Validate a vector whose terms are strings."""
     if not {*map(type, vector.values())} <= _NUMBERS:
         term, weight = next(item for item in vector.items() if type(item[1]) not in _NUMBERS)
         return "bad_weight", f"{term!r} has a weight of type {type(weight).__name__}"
@@ -144,15 +137,7 @@ def row_of_tokens(doc_id: str, vector: Mapping[str, object], contents: str | Non
 def row_of_ids(
     doc_id: str, terms: npt.NDArray[np.int64], weights: npt.NDArray[np.float64], contents: str | None, rules: Rules
 ) -> VectorRow | Problem:
-    """Validate a vector whose terms are ids.
-
-    Args:
-        doc_id: its id, validated already.
-        terms: int64 [n].
-        weights: float64 [n].
-        contents: the text.
-        rules: requirements on the vector.
-    """
+    """Validate a vector whose terms are ids."""
     outside = (terms < 0) | (terms >= len(rules.vocabulary))
     if outside.any() and not rules.drop_unknown:
         return "unknown_term", f"term {terms[outside][0]} is not below {len(rules.vocabulary)}"

@@ -39,11 +39,7 @@ def signed32(number: int) -> int:
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int, int | bytes, int]]:
-    """Yield (number, type, value, offset behind it) of every field; the value is an int of type 0, else bytes.
-
-    Raises:
-        DamagedFileError: the bytes are no message.
-    """
+    """Yield (number, type, value, offset behind it) of every field; the value is an int of type 0, else bytes."""
     at = 0
     while at < len(message):
         key, at = _read_varint(message, at)
@@ -78,11 +74,7 @@ def _read_varint(message: bytes, at: int) -> tuple[int, int]:
 
 
 class DelimitedReader:
-    """Reads messages that follow their length.
-
-    Args:
-        file: the plain bytes.
-    """
+    """Reads messages that follow their length."""
 
     def __init__(self, file: Readable) -> None:
         self._file = file
@@ -90,11 +82,7 @@ class DelimitedReader:
         self._at = 0
 
     def message(self) -> bytes | None:
-        """Return the next message, or None at the end of the file.
-
-        Raises:
-            DamagedFileError: the file ends inside a message, or its length is impossible.
-        """
+        """Return the next message, or None at the end of the file."""
         length = self._length()
         if length is None:
             return None
@@ -131,9 +119,6 @@ class DelimitedReader:
 def decode_varints(data: Bytes) -> Unsigned | None:
     """Return the numbers of a sequence of varints, or None if the bytes are no such sequence.
 
-    Args:
-        data: uint8 [n].
-
     Returns:
         uint64, one per varint.
     """
@@ -161,13 +146,7 @@ def varint_lengths(numbers: Unsigned) -> npt.NDArray[np.int64]:
 
 
 def encode_varints(out: Bytes, starts: npt.NDArray[np.int64], numbers: Unsigned) -> None:
-    """Write varints into an array.
-
-    Args:
-        out: uint8, where they are written.
-        starts: int64 [n], place of the first byte of every varint.
-        numbers: uint64 [n].
-    """
+    """Write varints into an array."""
     lengths = varint_lengths(numbers)
     for place in range(int(lengths.max(initial=0))):
         longer = lengths > place

@@ -97,11 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def load(name: str) -> ModuleType:
-    """Import the module of a subcommand.
-
-    Raises:
-        MissingExtraError: an optional dependency of the subcommand is not installed.
-    """
+    """Import the module of a subcommand."""
     try:
         return import_module(f"lsr_prod.jobs.{_MODULES.get(name, name.replace('-', '_'))}")
     except ModuleNotFoundError as error:

@@ -33,11 +33,7 @@ _SAMPLE_DOCUMENTS = 2000
 
 
 def _count(value: str) -> int:
-    """Return a positive whole number, also written as 1e9.
-
-    Raises:
-        ArgumentTypeError: it is none.
-    """
+    """Return a positive whole number, also written as 1e9."""
     try:
         number = float(value.replace("_", ""))
         if number >= 1 and number == int(number):

@@ -30,12 +30,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def print_systems(systems: Sequence[Mapping[str, Any]], comparisons: Sequence[Mapping[str, Any]] = ()) -> None:
-    """Print measures, matched documents and latencies, one row per system of ``Evaluation.result``.
-
-    Args:
-        systems: the systems; half of the interval of a measure follows it if it is known.
-        comparisons: comparisons with the baseline; ▲ marks a system that is significantly better, ▼ a worse one.
-    """
+    """Print measures, matched documents and latencies, one row per system of ``Evaluation.result``."""
     measures = list(systems[0]["measures"]) if systems else []
     marks = {(one["system"], one["measure"]): _mark(one) for one in comparisons}
     headings = ["system", *measures, "matched per query", *(name.replace("_", " ") for name in _LATENCIES)]

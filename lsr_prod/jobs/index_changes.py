@@ -15,11 +15,7 @@ from lsr_prod.storage.index_upload import adopt_current, upload_current
 
 @contextmanager
 def index_to_change(deployment: Deployment) -> Iterator[tuple[Store, Workers]]:
-    """Yield the index, and workers for it; with ``index.publish_to``, adopt its publication, and upload the new one.
-
-    Args:
-        deployment: sections ``index``, ``storage`` and ``ray``.
-    """
+    """Yield the index, and workers for it; with ``index.publish_to``, adopt its publication, and upload the new one."""
     settings = deployment.index
     assert settings is not None
     index = Store(absolute(settings.output), deployment.storage.options)

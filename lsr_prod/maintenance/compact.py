@@ -87,9 +87,6 @@ def merge_parts(store: Store, merge: Merge) -> Part | None:
 
     Returns:
         The part; None if all rows are deleted.
-
-    Raises:
-        ArtifactError: a part is damaged, or its number of rows differs from the table's log.
     """
     tables = []
     for file in merge.files:

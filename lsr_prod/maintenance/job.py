@@ -92,11 +92,7 @@ def _compact(
 
 
 def _versions_to_keep(table: Store, settings: MaintainSettings) -> list[int]:
-    """Return the versions that are kept at any age.
-
-    Raises:
-        ConfigError: a setting names a version that the table does not have.
-    """
+    """Return the versions that are kept at any age."""
     newest, logged = _check(table, settings)
     for asked in settings.keep_versions:
         if asked > newest:
@@ -123,16 +119,7 @@ def _versions_to_keep(table: Store, settings: MaintainSettings) -> list[int]:
 
 
 def versions_of_indexes(table: Store, indexes: Sequence[str]) -> set[int]:
-    """Return the versions of the table that publications of the given indexes use.
-
-    Args:
-        table: the table's folder.
-        indexes: folders or URIs of indexes.
-
-    Raises:
-        ConfigError: a folder is not an index, or its publications use no version of the table.
-        ArtifactError: a published version is damaged.
-    """
+    """Return the versions of the table that publications of the given indexes use."""
     return {version for place in indexes for version in _versions_of_index(table, Store(place, table.options))}
 
 

@@ -50,12 +50,6 @@ def plan_merges(
     These are the parts with less than half of ``target_bytes`` if there are two of them, and parts of which half of the
     rows are deleted. Deleted rows do not count as bytes. A part above 1/16 of ``target_bytes`` is not merged with
     others that have less than half of its bytes together: so a row is written again a few times, not every night.
-
-    Args:
-        files: files of a snapshot.
-        target_bytes: largest size of a group of two or more parts.
-        order: of the merges.
-        purge: write every part with deleted rows again.
     """
     by_partition: dict[tuple[tuple[str, str], ...], list[TableFile]] = defaultdict(list)
     for file in to_files(files.filter(pc.or_(pc.less(files["size"], target_bytes / 2), files["deleted"].is_valid()))):

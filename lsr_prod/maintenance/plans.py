@@ -37,13 +37,7 @@ _NAME = re.compile(
 
 
 def find_old_plans(table: Table, entries: Sequence[Entry], horizon: float) -> dict[str, list[Entry]]:
-    """Find the files of plans that nothing needs; the kinds are those of ``garbage.KINDS``.
-
-    Args:
-        table: snapshot that was opened after ``entries`` were listed.
-        entries: files of the table's folder.
-        horizon: seconds since 1970; newer files are kept.
-    """
+    """Find the files of plans that nothing needs; the kinds are those of ``garbage.KINDS``."""
     root = table.properties.get(PLAN_PROPERTY)
     if root is None:
         return {}

@@ -11,12 +11,7 @@ _CHECKPOINT = "checkpoint.parquet"
 
 
 def oldest_kept_version(table: Table, horizon: float) -> int:
-    """Return the version that was the newest one at ``horizon``, or the first one that is in the log.
-
-    Args:
-        table: the newest snapshot.
-        horizon: seconds since 1970.
-    """
+    """Return the version that was the newest one at ``horizon``, or the first one that is in the log."""
     commits = [entry for entry in table.log() if entry.version <= table.version]
     # The version before the first young commit was the newest one until then.
     young = [entry.version for entry in commits if entry.committed_at >= horizon]
@@ -25,17 +20,7 @@ def oldest_kept_version(table: Table, horizon: float) -> int:
 
 
 def find_old_log(table: Table, entries: Sequence[Entry], versions: Collection[int]) -> list[Entry]:
-    """Return the commits and checkpoints that no kept version needs.
-
-    Args:
-        table: the newest snapshot.
-        entries: files of the table's folder.
-        versions: kept versions, and the oldest version that has to stay readable with all that follow it.
-
-    Raises:
-        ArtifactError: the checkpoint that the kept versions need is damaged.
-        StorageError: the same, of a Delta table.
-    """
+    """Return the commits and checkpoints that no kept version needs."""
     found = [(entry, int(match[1]), match[2]) for entry in entries if (match := _LOG.match(entry.name))]
     commits = {number for _, number, ending in found if ending == "json"}
     oldest = min(versions)

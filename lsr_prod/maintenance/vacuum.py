@@ -75,14 +75,7 @@ def paths_in_markers(store: Store) -> frozenset[str]:
 
 
 def find_garbage(store: Store, horizon: float, keep_versions: Collection[int], marked: Collection[str]) -> Garbage:
-    """Find the files that a vacuum would delete.
-
-    Args:
-        store: the table's folder.
-        horizon: seconds since 1970; newer files are not deleted.
-        keep_versions: versions to keep at any age.
-        marked: paths of the files that markers name, read before.
-    """
+    """Find the files that a vacuum would delete."""
     # List the files before reading the versions: a part of a commit that lands in between is young.
     entries = store.entries()
     table = open_table(store)

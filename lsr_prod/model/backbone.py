@@ -36,16 +36,7 @@ HEADLESS = ("XLMRobertaModel",)
 
 
 def check_architecture(name: str, *, field: str, allowed: Collection[str] = ARCHITECTURES) -> None:
-    """Refuse an architecture whose head this module does not support.
-
-    Args:
-        name: class name, for example ``BertForMaskedLM``.
-        field: the setting that names the model, for the error.
-        allowed: the supported architectures.
-
-    Raises:
-        ConfigError: the architecture is not supported.
-    """
+    """Refuse an architecture whose head this module does not support."""
     if name not in allowed:
         raise ConfigError(
             field, f"{name} is not a language model with a supported head", f"use one of {', '.join(allowed)}"
@@ -66,13 +57,6 @@ def hidden_states(
     attention: Attention = "bidirectional",
 ) -> Tensor:
     """Return the last hidden states of the backbone.
-
-    Args:
-        model: a language model of transformers.
-        input_ids: int64 [B, L].
-        attention_mask: int64 [B, L], 0 at padding on either side.
-        token_type_ids: int64 [B, L], for the architectures that have them; default zeros.
-        attention: as in the encoder card; ``echo`` returns the states of the second copy.
 
     Returns:
         [B, L, d].
@@ -119,11 +103,7 @@ def head_input(model: Any, hidden: Tensor) -> Tensor:
 
 
 def output_layer(model: Any) -> tuple[Tensor, Tensor | None]:
-    """Return the output matrix [V, d], tied to the embeddings or not, and its bias [V] or None.
-
-    Raises:
-        ConfigError: the layer is wrapped, for example by an adapter, so that its matrix alone does not give the logits.
-    """
+    """Return the output matrix [V, d], tied to the embeddings or not, and its bias [V] or None."""
     layer = model.get_output_embeddings()
     if not isinstance(layer, nn.Linear):
         raise ConfigError(

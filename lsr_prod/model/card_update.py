@@ -36,18 +36,7 @@ def update_card(
     tokenizer: PreTrainedTokenizerFast,
     terms: Sequence[str],
 ) -> EncoderCard:
-    """Return the card with other values; a change of casing also changes the tokenizer, in place.
-
-    Args:
-        card: of an encoder.
-        changes: fields and their new values.
-        config: of the model.
-        tokenizer: of the encoder.
-        terms: terms of the head's rows.
-
-    Raises:
-        ConfigError: a field cannot be set, its value is unknown, or it does not fit the model.
-    """
+    """Return the card with other values; a change of casing also changes the tokenizer, in place."""
     for name in changes:
         if name not in _SETTABLE:
             raise ConfigError(name, "this field of the encoder card cannot be set", f"set {', '.join(_SETTABLE)}")
@@ -73,11 +62,7 @@ def update_card(
 
 
 def output_terms(terms: Sequence[str], output_casing: str) -> list[str]:
-    """Return the output terms of a head whose rows have the terms ``terms``.
-
-    Raises:
-        ConfigError: ``output_casing`` is uncased, and no term has a lowercase letter or no term is cased.
-    """
+    """Return the output terms of a head whose rows have the terms ``terms``."""
     if output_casing == "all":
         return list(terms)
     check_uncased(letters_of(terms))
@@ -85,11 +70,7 @@ def output_terms(terms: Sequence[str], output_casing: str) -> list[str]:
 
 
 def check_attention(card: EncoderCard) -> None:
-    """Refuse values of ``attention`` and ``pooled_tokens`` that the architecture does not support.
-
-    Raises:
-        ConfigError: an encoder with the attention of a decoder, or a decoder whose first token is pooled.
-    """
+    """Refuse values of ``attention`` and ``pooled_tokens`` that the architecture does not support."""
     causal = is_causal(card.architecture)
     if not causal and card.attention != "bidirectional":
         raise ConfigError(
@@ -103,11 +84,7 @@ def check_attention(card: EncoderCard) -> None:
 
 
 def check_terms(output_vocabulary: str) -> None:
-    """Refuse uncased output for an output vocabulary of words.
-
-    Raises:
-        ConfigError: the output terms are words.
-    """
+    """Refuse uncased output for an output vocabulary of words."""
     if output_vocabulary == "words":
         raise ConfigError(
             "output_casing", "it applies to output terms that are tokens, and these are words", "leave it out"
@@ -115,11 +92,7 @@ def check_terms(output_vocabulary: str) -> None:
 
 
 def check_query_encoder(query_encoder: str, query_prompt: str) -> None:
-    """Refuse a query prompt for inference-free queries.
-
-    Raises:
-        ConfigError: queries are inference-free, and the prompt is not empty.
-    """
+    """Refuse a query prompt for inference-free queries."""
     if query_encoder != "model" and query_prompt:
         raise ConfigError(
             "query_prompt",
@@ -155,15 +128,7 @@ def _check_lengths(card: EncoderCard, config: PreTrainedConfig, tokenizer: PreTr
 
 
 def check_casing(casing: str, letters: frozenset[str]) -> None:
-    """Refuse a casing of the input that the tokenizer does not support.
-
-    Args:
-        casing: the new value.
-        letters: letters of its tokens, see ``letters_of``.
-
-    Raises:
-        ConfigError: ``none`` for a tokenizer that lowercases, or ``lowercase`` for one without lowercase tokens.
-    """
+    """Refuse a casing of the input that the tokenizer does not support."""
     if casing == "none":
         raise ConfigError("casing", "the tokenizer lowercases already", "leave the field out")
     if "lower" not in letters:

@@ -74,16 +74,8 @@ class ModelParts(NamedTuple):
 def write_model_directory(folder: Path, parts: ModelParts, queries: ModelParts | None = None) -> str:
     """Write a model directory atomically.
 
-    Args:
-        folder: absent, empty, or a model directory with the same content.
-        parts: the encoder.
-        queries: a separate query encoder; None: there is none.
-
     Returns:
         Its digest (hex).
-
-    Raises:
-        ConfigError: the folder has other content.
     """
     with Draft(folder) as draft:
         _write_parts(draft.folder, parts)
@@ -128,17 +120,7 @@ def model_digest(folder: Path) -> str:
 
 @contextmanager
 def folder_to_save(place: str, options: Mapping[str, str] | None = None, *, field: str) -> Iterator[Path]:
-    """Yield an empty folder that is stored at a path or URI when the block ends without an error.
-
-    Args:
-        place: path or URI; must not exist, or hold the same content.
-        options: options of the object store.
-        field: the setting that names the place.
-
-    Raises:
-        ConfigError: the place has other content.
-        StorageError: the store or the disk fails.
-    """
+    """Yield an empty folder that is stored at a path or URI when the block ends without an error."""
     if not is_remote(place):
         with Draft(Path(place)) as draft:
             yield draft.folder
@@ -153,15 +135,7 @@ def folder_to_save(place: str, options: Mapping[str, str] | None = None, *, fiel
 
 
 def seal_directory(draft: Draft, *, field: str) -> None:
-    """Seal the draft of a folder; a folder that already has the same content is kept.
-
-    Args:
-        draft: the complete folder.
-        field: the setting that names the target.
-
-    Raises:
-        ConfigError: the target has other content.
-    """
+    """Seal the draft of a folder; a folder that already has the same content is kept."""
     if not draft.seal() and model_digest(draft.target) != model_digest(draft.folder):
         raise ConfigError(field, f"{draft.target} has other content", "name a folder that does not exist")
 

@@ -61,16 +61,7 @@ _REMEDY = "give a language model with its vocabulary head"
 def read_parts(
     source: str | Path, overrides: Mapping[str, Any]
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast, EncoderCard, list[str] | None, Tensor | None]:
-    """Read model, tokenizer, card, the terms of the head's rows if they are not tokens, and learned query weights.
-
-    Args:
-        source: folder or Hugging Face id, see ``SparseEncoder.load``.
-        overrides: fields of the encoder card to set.
-
-    Raises:
-        ConfigError: the model cannot be read, has no trained vocabulary head, or does not support an override.
-        ArtifactError: it is an incomplete model directory.
-    """
+    """Read model, tokenizer, card, the terms of the head's rows if they are not tokens, and learned query weights."""
     folder = local_folder(source)
     card = EncoderCard.load(folder) if (folder / CARD_FILE).is_file() else None
     if has_sparse_linear(folder) if card is None else card.head == "token_weights":
@@ -144,11 +135,7 @@ def output_vocabulary(tokenizer: PreTrainedTokenizerFast, size: int) -> list[str
 
 
 def local_folder(source: str | Path) -> Path:
-    """Return the folder at a path, or that of a Hugging Face id, which is fetched unless it is cached.
-
-    Raises:
-        ConfigError: there is no such folder, and the id cannot be fetched.
-    """
+    """Return the folder at a path, or that of a Hugging Face id, which is fetched unless it is cached."""
     path = Path(source)
     if path.is_dir():
         return path
@@ -218,9 +205,6 @@ def readable(folder: Path, what: str) -> Iterator[None]:
     """Turn errors of the libraries that read a model into one sentence; a file that is absent stays an ``OSError``.
 
     transformers, tokenizers and safetensors raise errors of any type for a file that is damaged or does not fit.
-
-    Raises:
-        ConfigError: the part cannot be read.
     """
     try:
         yield
@@ -252,15 +236,7 @@ def without_load_report() -> Iterator[None]:
 
 
 def read_tokenizer(folder: Path, reader: Any = None) -> PreTrainedTokenizerFast:
-    """Return the fast tokenizer of a folder.
-
-    Args:
-        folder: a folder of a model.
-        reader: class that reads it; None: the one that its files name.
-
-    Raises:
-        ConfigError: it has none.
-    """
+    """Return the fast tokenizer of a folder."""
     try:
         with readable(folder, "the tokenizer"):
             tokenizer = (reader or tokenizer_reader(folder)).from_pretrained(folder, trust_remote_code=False)

@@ -35,16 +35,7 @@ class OutputLayer(nn.Linear):
 
 
 def replace_output_layer(model: PreTrainedModel, weight: Tensor, bias: Tensor | None) -> None:
-    """Replace the output matrix by an untied one of U terms; the input embeddings stay.
-
-    Args:
-        model: a language model, in place.
-        weight: [U, d], one row per term; d is the width of the head's transform.
-        bias: [U], or None.
-
-    Raises:
-        ConfigError: the rows have another width, or the bias has another length.
-    """
+    """Replace the output matrix by an untied one of U terms; the input embeddings stay."""
     width = _layer(model).weight.shape[1]
     if weight.ndim != 2 or weight.shape[1] != width:
         raise ConfigError("head", f"its rows have {weight.shape[-1]} values", f"this model's head needs {width}")
@@ -56,15 +47,7 @@ def replace_output_layer(model: PreTrainedModel, weight: Tensor, bias: Tensor | 
 
 
 def add_output_bias(model: PreTrainedModel, bias: Tensor) -> None:
-    """Add a bias to a head that has none; the output matrix stays, tied to the input embeddings or not.
-
-    Args:
-        model: a language model, in place.
-        bias: [U].
-
-    Raises:
-        ConfigError: the head already has a bias, or the bias has another length.
-    """
+    """Add a bias to a head that has none; the output matrix stays, tied to the input embeddings or not."""
     layer = _layer(model)
     if layer.bias is not None:
         raise ConfigError("head", f"{type(model).__name__} has a bias already", "change that one")
@@ -104,11 +87,7 @@ def save_output_layer(folder: Path, model: PreTrainedModel) -> None:
 
 
 def load_output_layer(folder: Path, model: PreTrainedModel) -> None:
-    """Load ``output_layer.safetensors`` into a model whose other weights are already loaded.
-
-    Raises:
-        ConfigError: the file is damaged, or does not fit the model.
-    """
+    """Load ``output_layer.safetensors`` into a model whose other weights are already loaded."""
     try:
         found = load_file(folder / OUTPUT_LAYER_FILE)
     except SafetensorError as error:
@@ -126,11 +105,7 @@ def write_output_vocabulary(folder: Path, vocabulary: list[str]) -> None:
 
 
 def read_output_vocabulary(folder: Path) -> list[str]:
-    """Read ``output_vocabulary.json``.
-
-    Raises:
-        ArtifactError: the file is absent, or is not a list of strings.
-    """
+    """Read ``output_vocabulary.json``."""
 
     def parse(vocabulary: Any) -> list[str]:
         if not isinstance(vocabulary, list) or not all(isinstance(term, str) for term in vocabulary):

@@ -58,15 +58,6 @@ def pool_vocabulary(
 
     If several tokens have the maximum, the first one gets the gradient.
 
-    Args:
-        hidden: [B, L, d], the input of the output matrix.
-        weight: [V, d], the output matrix, tied to the embeddings or not.
-        bias: [V], or None.
-        pooled: bool [B, L], the positions to pool; a text without any becomes the zero vector.
-        activation: as in the encoder card.
-        found: result of ``find_argmax`` for the same states; its weights are then returned, connected to the graph of
-            ``hidden``, ``weight`` and ``bias``, without any computation.
-
     Returns:
         [B, V], at least 0; float32, or float64 for hidden states of that type.
     """

@@ -13,10 +13,6 @@ from torch import Tensor
 def pooled_positions(attention_mask: Tensor, pooled_tokens: Literal["all", "not_bos"]) -> Tensor:
     """Return the mask of the positions to pool.
 
-    Args:
-        attention_mask: int64 [B, L], 0 at padding on either side.
-        pooled_tokens: ``all``: all positions except padding; ``not_bos``: also without the first token.
-
     Returns:
         bool [B, L].
     """
@@ -30,10 +26,6 @@ def fill_unpooled(hidden: Tensor, pooled: Tensor) -> Tensor:
 
     Repeating an argument does not change a maximum, so no mask of shape [B, L, V] is needed.
 
-    Args:
-        hidden: [B, L, d].
-        pooled: bool [B, L].
-
     Returns:
         [B, L, d].
     """
@@ -44,10 +36,6 @@ def fill_unpooled(hidden: Tensor, pooled: Tensor) -> Tensor:
 
 def mean_states(hidden: Tensor, pooled: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mean state of every text, as a text of one token (papers/esplade-pretraining, J.1).
-
-    Args:
-        hidden: [B, L, d].
-        pooled: bool [B, L].
 
     Returns:
         States [B, 1, d], and bool [B, 1]: the text has a pooled position.
@@ -60,11 +48,6 @@ def mean_states(hidden: Tensor, pooled: Tensor) -> tuple[Tensor, Tensor]:
 
 def activate(maxima: Tensor, pooled: Tensor, activation: Literal["log1p_relu", "l0"]) -> Tensor:
     """Apply the activation to maxima; a text without pooled positions becomes the zero vector.
-
-    Args:
-        maxima: logits after the maximum over tokens, [B, V].
-        pooled: bool [B, L].
-        activation: as in the encoder card.
 
     Returns:
         [B, V], at least 0.

@@ -35,11 +35,7 @@ class SentenceTransformersFolder:
 
 
 def read_sentence_transformers(folder: Path) -> SentenceTransformersFolder | None:
-    """Read ``modules.json`` and the files that it names; None if the folder has none.
-
-    Raises:
-        ConfigError: it is another kind of model, or does not pool by the maximum.
-    """
+    """Read ``modules.json`` and the files that it names; None if the folder has none."""
     if not (folder / "modules.json").is_file():
         return None
     listed = read_json(folder, "modules.json", list)
@@ -78,16 +74,7 @@ def pick_prompt(prompts: dict[str, str], names: tuple[str | None, ...]) -> str:
 
 
 def read_json(folder: Path, name: str, kind: type = dict) -> Any:
-    """Return the content of a JSON file of a folder; an empty one if there is no such file.
-
-    Args:
-        folder: the folder.
-        name: path of the file in it.
-        kind: type of the content, ``dict`` or ``list``.
-
-    Raises:
-        ConfigError: it is not JSON, or of another type.
-    """
+    """Return the content of a JSON file of a folder; an empty one if there is no such file."""
     path = folder / name
     if not path.is_file():
         return kind()

@@ -25,9 +25,6 @@ def prepend_start_token(tokenizer: PreTrainedTokenizerFast, config: PreTrainedCo
 
     The token is the BOS of the tokenizer or of the model; without one, the EOS: models trained without a BOS saw the
     EOS between two texts.
-
-    Raises:
-        ConfigError: the model has neither.
     """
     if has_start_token(tokenizer):
         return

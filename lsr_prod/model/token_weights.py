@@ -51,13 +51,6 @@ def pool_token_weights(
 ) -> Tensor:
     """Return vectors over the tokens of the tokenizer.
 
-    Args:
-        hidden: [B, L, d].
-        layer: the linear layer, d to 1.
-        input_ids: int64 [B, L].
-        pooled: bool [B, L], the positions that are not padding.
-        unweighted: bool [V], tokens without a weight.
-
     Returns:
         [B, V], at least 0; float32 even under autocast, or float64 for hidden states of that type.
     """
@@ -72,14 +65,7 @@ def pool_token_weights(
 
 
 def check_card_changes(changes: dict[str, Any]) -> None:
-    """Refuse fields of the card that have no effect on a head of token weights.
-
-    Args:
-        changes: fields and their new values; None: the field stays.
-
-    Raises:
-        ConfigError: one of them is changed.
-    """
+    """Refuse fields of the card that have no effect on a head of token weights."""
     for name in _WITHOUT_EFFECT:
         if changes.get(name) is not None:
             raise ConfigError(
@@ -92,9 +78,6 @@ def read_backbone(folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
 
     Weights are read from safetensors, or from the pickle files of BGE-M3 with torch's restricted unpickler, which
     builds tensors only.
-
-    Raises:
-        ConfigError: it is another architecture, or a file is missing or damaged.
     """
     if not isinstance(config, XLMRobertaConfig):
         raise ConfigError(

@@ -28,11 +28,7 @@ class UncasedOutput(nn.Module):
     more_terms: Tensor
 
     def __init__(self, vocabulary: Sequence[str]) -> None:
-        """Group the terms of a head.
-
-        Raises:
-            ConfigError: no term has a lowercase letter, or no term is cased.
-        """
+        """Group the terms of a head."""
         super().__init__()
         check_uncased(letters_of(vocabulary))
         found = uncased_groups(vocabulary)
@@ -41,9 +37,6 @@ class UncasedOutput(nn.Module):
 
     def restricted(self, columns: Tensor) -> tuple[Tensor, "UncasedOutput"]:
         """Restrict the output to some terms: return the rows of the head to keep, and the folding of these rows.
-
-        Args:
-            columns: int64, sorted: the terms to keep; the result numbers them from 0.
 
         Returns:
             int64 [K], sorted rows of the head; and a module that folds weights [B, K] into [B, len(columns)].
@@ -81,14 +74,7 @@ def letters_of(terms: Sequence[str]) -> frozenset[str]:
 
 
 def check_uncased(letters: frozenset[str]) -> None:
-    """Refuse uncased output for a vocabulary without uncased forms.
-
-    Args:
-        letters: letters of its terms, see ``letters_of``.
-
-    Raises:
-        ConfigError: no term has a lowercase letter, or no term is cased.
-    """
+    """Refuse uncased output for a vocabulary without uncased forms."""
     if "lower" not in letters:
         raise ConfigError("output_casing", "no output term has a lowercase letter", "leave the field out")
     if "capital" not in letters:

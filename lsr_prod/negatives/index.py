@@ -35,17 +35,7 @@ class MinedIndex:
     """
 
     def __init__(self, settings: MineSettings, options: Mapping[str, str], *, version: str | None = None) -> None:
-        """Open the current version.
-
-        Args:
-            settings: index, cache, text fields, depth, threads.
-            options: options of the object store.
-            version: required sha256 of the current version; None accepts any.
-
-        Raises:
-            ConfigError: there is no published index, it holds no documents, or does not store the text fields.
-            ArtifactError: another version is current, or the index is damaged.
-        """
+        """Open the current version."""
         self._settings = settings
         if not is_remote(settings.index):
             require_exists("mine.index", settings.index)
@@ -82,12 +72,7 @@ class MinedIndex:
         return self._searcher.documents
 
     def warm(self) -> None:
-        """Load the query encoder.
-
-        Raises:
-            MissingExtraError: ONNX Runtime is not installed.
-            ArtifactError: the bundle is damaged.
-        """
+        """Load the query encoder."""
         self._searcher.warm()
 
     def answer(self, queries: Sequence[str]) -> list[Answer]:

@@ -34,18 +34,8 @@ def mine_negatives(deployment: Deployment) -> Mapping[str, Any]:
 
     The next run resumes an interrupted one; running a finished job again only returns its summary.
 
-    Args:
-        deployment: the sections ``mine``, ``ray`` and ``storage`` are used.
-
     Returns:
         A flat summary: rows, mined rows, quarantined rows by reason, dropped hits by rule, queries/s of this run.
-
-    Raises:
-        ConfigError: a setting is wrong, or there is nothing to mine; nothing was written.
-        SourceError: a file of the pairs or of the teacher cannot be read.
-        QuarantineOverflowError: more bad rows than ``mine.data.max_bad_fraction``.
-        IncompleteWaveError: rows were lost.
-        StorageError: the store failed.
     """
     plan = make_plan(deployment)
     if done := check_output(plan):
@@ -121,11 +111,7 @@ def _mine(plan: MinePlan, surveys: Sequence[Survey], teacher: TeacherScores | No
 
 
 def _count(plan: MinePlan, surveys: Sequence[Survey], reports: Mapping[int, PartReport]) -> dict[str, Any]:
-    """Add up the reports of all parts, and compare the rows of each with the survey of its slice.
-
-    Raises:
-        IncompleteWaveError: rows were lost.
-    """
+    """Add up the reports of all parts, and compare the rows of each with the survey of its slice."""
     check_lost_rows(plan.output, [survey.rows for survey in surveys], reports)
     quarantined = sum((report.quarantined for report in reports.values()), Counter[str]())
     dropped = sum((report.dropped for report in reports.values()), Counter[str]())

@@ -36,11 +36,7 @@ class Survey:
 
 
 def survey_slice(piece: Slice, settings: MineSettings, options: dict[str, str]) -> Survey:
-    """Count the rows of a slice and collect the keys of its positives.
-
-    Raises:
-        SourceError: its file cannot be read.
-    """
+    """Count the rows of a slice and collect the keys of its positives."""
     rows, bad = 0, Counter[str]()
     queries: list[int] = []
     positives: list[int] = []

@@ -43,12 +43,7 @@ class Pair:
 
 
 def cut_pairs(settings: MineSettings, options: dict[str, str]) -> list[Slice]:
-    """Pin the files of the data and cut them into slices.
-
-    Raises:
-        ConfigError: a path does not exist, its format is unknown or unreadable, or the first Parquet file lacks
-            a column.
-    """
+    """Pin the files of the data and cut them into slices."""
     source = _source(settings)
     try:
         files = list(resolve_source(source, options, documents=False))
@@ -77,11 +72,7 @@ def _source(settings: MineSettings) -> SourceSettings:
 
 
 def read_pairs(piece: Slice, settings: MineSettings, options: dict[str, str]) -> Iterator[tuple[int, Pair | BadRow]]:
-    """Yield (position, row) of every row of a slice: byte of a text format, row number of other formats.
-
-    Raises:
-        SourceError: the file was deleted, differs from its pinned version, or cannot be read for now.
-    """
+    """Yield (position, row) of every row of a slice: byte of a text format, row number of other formats."""
     ids = frozenset(name for name in (settings.positive_id, settings.query_id) if name)
     request = ReadRequest(
         source=_source(settings),

@@ -81,15 +81,7 @@ def schema_of(settings: MineSettings) -> pa.Schema:
 
 
 def mine_slice(number: int, piece: Slice, miner: Miner, store: Store, plan: str) -> PartReport:
-    """Mine a slice, then write its quarantine and its part.
-
-    Args:
-        number: number of the slice, used in the name of the part.
-        piece: the slice.
-        miner: miner with the opened index.
-        store: the output folder.
-        plan: digest of the plan.
-    """
+    """Mine a slice, then write its quarantine and its part."""
     began, settings = time.monotonic(), miner.settings
     bad = BadRowWriter(store.child(QUARANTINE), plan, number)
     miner.begin_slice()

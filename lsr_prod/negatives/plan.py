@@ -67,13 +67,7 @@ def _identity(piece: Slice) -> list[Any]:
 
 
 def make_plan(deployment: Deployment) -> MinePlan:
-    """Validate every setting and input; nothing is written.
-
-    Raises:
-        ConfigError: a setting is wrong, or a path does not exist.
-        MissingExtraError: ONNX Runtime is not installed.
-        ArtifactError: the index is damaged.
-    """
+    """Validate every setting and input; nothing is written."""
     settings, options = deployment.mine, deployment.storage.options
     assert settings is not None
     slices = cut_pairs(settings, options)
@@ -103,20 +97,12 @@ def _pin_model(settings: MineSettings, options: dict[str, str]) -> PinnedModel |
 
 
 def check_output(plan: MinePlan) -> Mapping[str, Any] | None:
-    """Check that the output folder is empty or belongs to the plan; return the manifest if the plan is complete.
-
-    Raises:
-        ConfigError: the folder contains other files or the output of another plan.
-    """
+    """Check that the output folder is empty or belongs to the plan; return the manifest if the plan is complete."""
     return _output(plan).manifest()
 
 
 def save_plan(plan: MinePlan) -> None:
-    """Reserve the output folder for a plan.
-
-    Raises:
-        ConfigError: another plan has reserved it.
-    """
+    """Reserve the output folder for a plan."""
     _output(plan).reserve(plan.to_json())
 
 

@@ -23,11 +23,7 @@ from lsr_prod.training_data.row_jobs.pool import pool_size as row_pool_size
 
 
 def pool_size(settings: MineSettings) -> int:
-    """Return the number of actors: one per ``threads_per_actor`` cores of the cluster, at most ``actors``.
-
-    Raises:
-        ConfigError: no machine has enough cores for one actor.
-    """
+    """Return the number of actors: one per ``threads_per_actor`` cores of the cluster, at most ``actors``."""
     gpu = settings.teacher is not None and settings.teacher.use_gpu
     return row_pool_size("mine", threads=settings.threads_per_actor, most=settings.actors, gpu=gpu)
 
@@ -35,11 +31,7 @@ def pool_size(settings: MineSettings) -> int:
 def mine_slices(
     plan: MinePlan, todo: Sequence[int], known: KnownPositives, teacher: TeacherScores | None, actors: int
 ) -> Iterator[tuple[int, PartReport]]:
-    """Yield (slice number, report) of the slices in ``todo``, in the order in which they finish.
-
-    Raises:
-        LsrError: a slice failed, or its process ended; the parts of the finished slices remain.
-    """
+    """Yield (slice number, report) of the slices in ``todo``, in the order in which they finish."""
     shared = [ray.put(known), ray.put(teacher)]  # references in a list: the actors of a machine share one copy
     actor: Any = ray.remote(_MineActor).options(
         num_cpus=plan.settings.threads_per_actor,

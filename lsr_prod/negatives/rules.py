@@ -66,15 +66,6 @@ def choose(
     """Apply the rules to the hits of one query.
 
     A hit with the same text as a positive or a false negative is dropped by the same rule, whatever its id and rank.
-
-    Args:
-        hits: in descending order of score.
-        settings: ``skip``, ``negatives``, ``sample``, ``seed`` and ``teacher.unscored`` are used.
-        is_positive: tells if a hit is the positive of the row.
-        is_known: tells if a hit is a positive of the same query in another row.
-        score_of: returns the score to compare with ``bound``, or None if there is none.
-        bound: a candidate with this score or a higher one is a false negative.
-        row: identifies the row for random sampling.
     """
     dropped: Counter[str] = Counter()
     texts = [normalized(hit.text) for hit in hits]

@@ -25,11 +25,7 @@ Scores = tuple[npt.NDArray[np.uint64], npt.NDArray[np.float32]]
 
 
 def cut_scores(settings: TeacherScoresSettings, options: dict[str, str]) -> list[Slice]:
-    """Pin the teacher's files and cut them into slices.
-
-    Raises:
-        ConfigError: a path does not exist, or a file is not JSONL.
-    """
+    """Pin the teacher's files and cut them into slices."""
     source = _source(settings)
     try:
         files = list(resolve_source(source, options, documents=False))
@@ -46,11 +42,7 @@ def _source(settings: TeacherScoresSettings) -> SourceSettings:
 
 
 def read_scores(piece: Slice, settings: TeacherScoresSettings, options: dict[str, str]) -> Scores:
-    """Read the keys (uint64 [n]) and scores (float32 [n]) of a slice.
-
-    Raises:
-        SourceError: a line is invalid. A program wrote these files, so other lines have the same problem.
-    """
+    """Read the keys (uint64 [n]) and scores (float32 [n]) of a slice."""
     keys: list[int] = []
     scores: list[float] = []
     request = ReadRequest(_source(settings), frozenset({settings.key, "doc_id", "score"}), _LONGEST_LINE)
@@ -94,11 +86,7 @@ class TeacherScores:
 
     @classmethod
     def of(cls, parts: Iterable[Scores]) -> "TeacherScores":
-        """Merge the scores of all slices.
-
-        Raises:
-            SourceError: a document has two scores for one query.
-        """
+        """Merge the scores of all slices."""
         everything = list(parts)
         keys = np.concatenate([np.empty(0, np.uint64), *(keys for keys, _ in everything)])
         scores = np.concatenate([np.empty(0, np.float32), *(scores for _, scores in everything)])

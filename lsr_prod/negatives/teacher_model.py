@@ -6,22 +6,14 @@ from lsr_prod.scoring.teacher import PairScorer
 
 
 class TeacherModel:
-    """Scores of the current batch.
-
-    Args:
-        scorer: the opened teacher.
-    """
+    """Scores of the current batch."""
 
     def __init__(self, scorer: PairScorer) -> None:
         self._scorer = scorer
         self._scores: dict[tuple[str, str], float] = {}
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Score pairs of query and text; the scores of the batch before are dropped.
-
-        Raises:
-            EncoderBrokenError: the teacher fails on every input.
-        """
+        """Score pairs of query and text; the scores of the batch before are dropped."""
         distinct = list(dict.fromkeys(pairs))
         scores, failed = self._scorer.score(distinct)
         self._scores = {pair: float(scores[i]) for i, pair in enumerate(distinct) if i not in failed}

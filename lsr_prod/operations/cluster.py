@@ -52,11 +52,7 @@ class ClusterDescription(Section):
 
 
 def load_cluster(path: Path) -> ClusterDescription:
-    """Read the description of a cluster.
-
-    Raises:
-        ConfigError: the file cannot be read, or a field is unknown, missing or wrong.
-    """
+    """Read the description of a cluster."""
     value = read_yaml("--cluster", path)
     fields = ", ".join(ClusterDescription.model_fields)
     if not isinstance(value, dict):

@@ -17,15 +17,7 @@ _READ_BYTES = 8_000_000  # of the source per request
 
 
 def describe_run(work: Work, runs: MeasuredRuns | None) -> dict[str, Any]:
-    """Return the figures of a run that has been checked but not begun.
-
-    Args:
-        work: what ``check_encode`` returned.
-        runs: measured encode runs, for the hours; None: without hours.
-
-    Raises:
-        StorageError: the store failed.
-    """
+    """Return the figures of a run that has been checked but not begun."""
     plan = work.plan
     table = open_table(work.table) if work.found else None
     done = 0 if table is None else min(waves_done(table, plan.digest), plan.waves)

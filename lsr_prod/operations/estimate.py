@@ -66,16 +66,7 @@ class Estimate:
 
 
 def estimate(corpus: Corpus, runs: MeasuredRuns, cluster: ClusterDescription | None) -> Estimate:
-    """Estimate duration, storage, requests and cost of encoding a corpus, and of indexing it if a run of that is given.
-
-    Args:
-        corpus: the corpus.
-        runs: measured runs with the model and the settings that are to be used.
-        cluster: where it is to run; None: on the machine of the measured runs, without cost.
-
-    Raises:
-        ConfigError: the runs contradict each other.
-    """
+    """Estimate time, storage, requests and cost of encoding a corpus, and of indexing it if such a run is given."""
     speed, last = fit_speed(runs.encode), runs.encode[-1]
     figures: dict[str, Figure] = {
         "documents": Figure(corpus.documents, "given", "--documents"),

@@ -17,16 +17,7 @@ from lsr_prod.storage.publications import find_current_publication
 
 
 def follow_tables(deployment: Deployment, options: Mapping[str, str] | None = None) -> Deployment:
-    """Return the deployment with the table and quarantine of its bundle; unchanged if no other bundle was used.
-
-    Args:
-        deployment: sections ``storage`` and ``encode`` or ``index``.
-        options: options of the object store; None: those of the deployment.
-
-    Raises:
-        ConfigError: there is no bundle, it is damaged, or its table was retired.
-        StorageError: the store fails.
-    """
+    """Return the deployment with the table and quarantine of its bundle; unchanged if no other bundle was used."""
     section, name = (deployment.encode, "encode") if deployment.encode else (deployment.index, "index")
     assert section is not None
     first = Store(absolute(section.table), deployment.storage.options if options is None else dict(options))
@@ -43,13 +34,7 @@ def follow_tables(deployment: Deployment, options: Mapping[str, str] | None = No
 
 
 def with_table(deployment: Deployment, first: Store, table: Store) -> Deployment:
-    """Return the deployment with another table than the first one, and the quarantine of that table.
-
-    Args:
-        deployment: sections ``encode`` or ``index``.
-        first: the configured table.
-        table: ``first``, or a table next to it.
-    """
+    """Return the deployment with another table than the first one, and the quarantine of that table."""
     sections: dict[str, EncodeSettings | IndexSettings] = {}
     if table == first:
         return deployment
@@ -64,13 +49,6 @@ def with_table(deployment: Deployment, first: Store, table: Store) -> Deployment
 def follow_maintained_table(deployment: Deployment) -> Deployment:
     """Return the deployment with the table to maintain: that of the first index of ``maintain.indexes``, else the table
     with the newest commit; unchanged if no other bundle was used.
-
-    Args:
-        deployment: sections ``maintain`` and ``storage``.
-
-    Raises:
-        ArtifactError: the version of the index cannot be read.
-        StorageError: the store fails.
     """
     settings = deployment.maintain
     assert settings is not None

@@ -28,23 +28,10 @@ def describe_index(
 ) -> dict[str, Any]:
     """Return all figures of the current version of an index, as plain values.
 
-    Args:
-        index: folder or URI of the index.
-        options: options of the object store.
-        sample: documents whose vectors and texts are read.
-        fields: stored fields with the encoded text; none: the fields that are indexed for words.
-        queries: texts of queries, encoded as a search does; none: 100 queries that consist of the 8 heaviest terms of
-            documents of the sample.
-
     Returns:
         ``publication``, ``lineage``, ``settings``, ``bytes`` by part, ``shards``, ``tombstones``, ``takedowns``,
         ``history`` (newest first), ``blocks`` (``BlockCounts`` and ``queries``) and ``diagnosis``
         (``operations.diagnosis.index``).
-
-    Raises:
-        PublicationError: nothing is published.
-        ArtifactError: the index is damaged.
-        MissingExtraError: queries are given and ONNX Runtime is not installed.
     """
     store = Store(index, dict(options or {}))
     with Searcher.open(index, storage_options=options) as searcher:

@@ -70,14 +70,7 @@ class MeasuredRuns:
 
 
 def read_runs(paths: Sequence[str]) -> MeasuredRuns:
-    """Read the runs in files; the output of ``lsr-prod reindex`` holds one of each job.
-
-    Args:
-        paths: files with the JSON of a ``RESULT`` line, or the output of jobs; ``-`` is the standard input.
-
-    Raises:
-        ConfigError: a file cannot be read or has no such line, or its figures do not suffice for an estimate.
-    """
+    """Read the runs in files; the output of ``lsr-prod reindex`` holds one of each job."""
     encode: list[EncodeRun] = []
     index: list[IndexRun] = []
     for path in paths:

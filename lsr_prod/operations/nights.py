@@ -59,17 +59,7 @@ def recorded_night(
     published: Callable[[], int | None],
     refused: Callable[[], tuple[str, ...]],
 ) -> Mapping[str, Any]:
-    """Run a night and record its end, also if it fails.
-
-    Args:
-        index: the index.
-        run: the night; returns its figures, ``<step>.<figure>``.
-        published: returns the number of the current publication.
-        refused: returns the gates that refused the version.
-
-    Raises:
-        LsrError: of the night, after it was recorded.
-    """
+    """Run a night and record its end, also if it fails."""
     started, before = datetime.now(UTC), published()
     try:
         figures = run()
@@ -99,11 +89,7 @@ def _write(index: Store, started: datetime, *, outcome: NightOutcome, **facts: A
 
 
 def last_nights(index: Store) -> tuple[Night | None, datetime | None]:
-    """Return the last night, and the end of the last good one (UTC).
-
-    Raises:
-        ArtifactError: a record is damaged.
-    """
+    """Return the last night, and the end of the last good one (UTC)."""
     names = sorted(name for name in index.names("nights") if _NAME.fullmatch(name))
     if not names:
         return None, None

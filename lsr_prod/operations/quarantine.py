@@ -41,18 +41,8 @@ def read_quarantine(
 ) -> Counter[tuple[str, str]]:
     """Give matching rows to ``show``, and count all of them.
 
-    Args:
-        store: folder of the quarantine.
-        wanted: the filter.
-        show: gets the columns of a row and ``plan``, ``wave`` and ``state``; locations are without credentials.
-        limit: rows to show.
-
     Returns:
         Number of matching rows by reason and state.
-
-    Raises:
-        ConfigError: the filter names a plan or wave that the quarantine does not have.
-        ArtifactError: the folder is no quarantine, or a part is damaged.
     """
     known = quarantine_parts(store)
     parts = [part for part in known if wanted.has_part(part)]

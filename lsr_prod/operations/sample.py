@@ -45,18 +45,7 @@ class SampledTokens:
 def sample_tokens(
     source: SourceSettings, encode: EncodeSettings, options: dict[str, str], *, documents: int
 ) -> SampledTokens:
-    """Tokenize documents of a source as the encode job does.
-
-    Args:
-        source: where to read, and which columns.
-        encode: the bundle, ``max_length``, ``passage_stride`` and ``max_passages``.
-        options: options of the object store.
-        documents: size of the sample; fewer if the source has fewer.
-
-    Raises:
-        ConfigError: a setting is wrong, or the source has no good row.
-        SourceError: a file has changed meanwhile, or cannot be read.
-    """
+    """Tokenize documents of a source as the encode job does."""
     try:
         folder, bundle = open_bundle(encode.bundle, options)
     except ArtifactError as error:

@@ -31,14 +31,7 @@ class Speed:
     fixed_note: str
 
     def seconds(self, tokens: float, actors: int, *, speed: float = 1.0, busy_share: float | None = None) -> float:
-        """Return the duration of a run in seconds.
-
-        Args:
-            tokens: tokens that the model reads.
-            actors: encoder actors.
-            speed: speed of an actor, divided by the speed of one of the measured runs.
-            busy_share: default: that of the measured runs.
-        """
+        """Return the duration of a run in seconds."""
         return self.fixed_s + tokens / (self.tokens_per_s * speed * actors * (busy_share or self.busy_share))
 
 
@@ -47,12 +40,6 @@ def fit_speed(runs: Sequence[EncodeRun]) -> Speed:
 
     The fixed part of one run is the time outside its first and last block. Of several runs it is the intercept of the
     line through their durations, by least squares.
-
-    Args:
-        runs: at least one.
-
-    Raises:
-        ConfigError: the durations of several runs do not grow with the tokens.
     """
     work = np.array([run.tokens / run.actors for run in runs])
     spent = sum(run.encode_seconds * run.actors for run in runs)

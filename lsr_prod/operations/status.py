@@ -85,12 +85,7 @@ class TableStatus:
 
 
 def table_status(store: Store) -> TableStatus:
-    """Return the status of the table in a folder. It may be called while jobs write to the table.
-
-    Raises:
-        ArtifactError: there is neither a table nor a plan, or the record of a plan is damaged.
-        StorageError: the store failed.
-    """
+    """Return the status of the table in a folder. It may be called while jobs write to the table."""
     saved = [name.rpartition("/")[2] for name in store.names(f"{PROTOCOL_FOLDER}/plans")]
     digests = [name.removesuffix(".json") for name in saved if name.endswith(".json")]
     table = open_table(store)  # after the plans: a plan is saved before its table is created
@@ -114,11 +109,7 @@ def table_status(store: Store) -> TableStatus:
 
 
 def published_version(index: Store) -> dict[str, Any] | None:
-    """Return the current publication of an index: number, version, time and note; None: nothing is published.
-
-    Raises:
-        ArtifactError: the publication is damaged.
-    """
+    """Return the current publication of an index: number, version, time and note; None: nothing is published."""
     found = find_current_publication(index)
     return None if found is None else asdict(found)
 

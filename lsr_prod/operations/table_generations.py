@@ -46,16 +46,7 @@ class RetiredTables:
 
 
 def table_for_bundle(first: Store, digest: str) -> Store:
-    """Return the table that a bundle encodes into, which may not exist yet; nothing is written.
-
-    Args:
-        first: the table ``encode.table``.
-        digest: digest of the bundle.
-
-    Raises:
-        FormatVersionError: a table has a format that this release does not read.
-        StorageError: the store fails.
-    """
+    """Return the table that a bundle encodes into, which may not exist yet; nothing is written."""
     for number in count():
         table = _generation(first, digest, number)
         if is_retired(table):
@@ -68,16 +59,7 @@ def table_for_bundle(first: Store, digest: str) -> Store:
 
 
 def table_of_bundle(first: Store, digest: str) -> Store:
-    """Return the table that a bundle has encoded into; ``first`` if there is none.
-
-    Args:
-        first: the table ``encode.table``.
-        digest: digest of the bundle.
-
-    Raises:
-        FormatVersionError: a table has a format that this release does not read.
-        StorageError: the store fails.
-    """
+    """Return the table that a bundle has encoded into; ``first`` if there is none."""
     for store, table in find_tables(first):
         if TableProperties.from_delta(dict(table.properties)).bundle_digest == digest:
             return store
@@ -85,14 +67,7 @@ def table_of_bundle(first: Store, digest: str) -> Store:
 
 
 def find_tables(first: Store) -> list[tuple[Store, Table]]:
-    """Return the tables of all bundles that exist and are not retired; none if there was only one bundle.
-
-    Args:
-        first: the table ``encode.table``.
-
-    Raises:
-        StorageError: the store fails.
-    """
+    """Return the tables of all bundles that exist and are not retired; none if there was only one bundle."""
     stores = list(_generations(first))
     if len(stores) == 1:
         return []
@@ -106,30 +81,14 @@ def is_retired(table: Store) -> bool:
 
 
 def register_table(first: Store, table: Store) -> None:
-    """Make a table known to ``retire_tables`` before it is created.
-
-    Raises:
-        StorageError: the store fails.
-    """
+    """Make a table known to ``retire_tables`` before it is created."""
     name = table.uri.rpartition("/")[2]
     if table != first and first.put_new(f"{_GENERATIONS}/{name}.json", b"{}\n"):
         log.info("table of another bundle begun", extra={"fields": {"table": table.uri}})
 
 
 def retire_tables(indexes: Sequence[Store], first: Store, used: Store, *, age_s: float) -> RetiredTables:
-    """Delete the tables of earlier bundles that no version of the index names, once ``used`` is published.
-
-    Args:
-        indexes: the index of the tables, and the place that it is uploaded to, after their garbage collection:
-            versions that are published, pinned or read keep their table.
-        first: the table ``encode.table``.
-        used: the table of the current bundle.
-        age_s: seconds; tables with a younger file are kept.
-
-    Raises:
-        ArtifactError: a version of the index cannot be read; nothing was deleted.
-        StorageError: the store fails.
-    """
+    """Delete the tables of earlier bundles that no version of the index names, once ``used`` is published."""
     current = find_current_publication(indexes[0])
     if current is None:
         return RetiredTables(0, 0, 0)

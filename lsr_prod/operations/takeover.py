@@ -14,16 +14,7 @@ _POLL_S = 5.0
 
 
 def wait_for_other_attempts(table: Store, *, poll_s: float = _POLL_S) -> None:
-    """Return when no other process encodes into a table: it has finished, has ended, or has been silent for long.
-
-    Args:
-        table: the sparse table's folder.
-        poll_s: seconds between two looks at the table.
-
-    Raises:
-        ArtifactError: the record of a plan is damaged.
-        StorageError: the store fails.
-    """
+    """Return when no other process encodes into a table: it has finished, has ended, or has been silent for long."""
     waited: set[tuple[str, int | None]] = set()
     while running := [plan for plan in table_status(table).plans if _is_other(plan)]:
         for plan in running:

@@ -22,12 +22,7 @@ class DeploymentMetrics:
     """Collector of prometheus_client: reads the index when it is asked, at most once in ``seconds``."""
 
     def __init__(self, index: Store, *, seconds: float) -> None:
-        """Remember the index; nothing is read yet.
-
-        Args:
-            index: the index that the nights publish.
-            seconds: shortest time between two reads.
-        """
+        """Remember the index; nothing is read yet."""
         self._index, self._seconds = index, seconds
         self._read_at, self._metrics = float("-inf"), list["Metric"]()
 

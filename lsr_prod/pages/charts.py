@@ -73,16 +73,7 @@ def bars(
     color: Mapping[str, Any] | None = None,
     x_format: str | None = None,
 ) -> dict[str, Any]:
-    """Horizontal bars, one per label in the order of the rows; with ``color`` stacked.
-
-    Args:
-        value: field of the length.
-        label: field of the label.
-        value_title: title of the axis, with the unit.
-        rows: number of labels, which sets the height.
-        color: encoding from ``series``; the parts of a bar are stacked.
-        x_format: format of the labels of the axis in the syntax of d3, such as ``~s`` for 20M.
-    """
+    """Horizontal bars, one per label in the order of the rows; with ``color`` stacked."""
     encoding: dict[str, Any] = {
         "x": {"field": value, "type": "quantitative", "title": value_title},
         "y": {"field": label, "type": "nominal", "sort": None, "title": None},
@@ -145,16 +136,7 @@ def lines(
 
 
 def ranges(value: str, low: str, high: str, label: str, *, value_title: str, rows: int) -> dict[str, Any]:
-    """A point with its interval per label, in the order of the rows.
-
-    Args:
-        value: field of the point.
-        low: field of the lower end of the interval; null: there is none.
-        high: field of the upper end.
-        label: field of the label.
-        value_title: title of the axis, with the unit.
-        rows: number of labels, which sets the height.
-    """
+    """A point with its interval per label, in the order of the rows."""
     x = {"type": "quantitative", "title": value_title, "scale": {"zero": False}}
     return {
         "height": max(40, 26 * rows),
@@ -188,16 +170,7 @@ def labeled_points(x: str, y: str, label: str, *, x_title: str, y_title: str) ->
 
 
 def pairs(x: str, y: str, *, x_title: str, y_title: str, diagonal: bool = True, log_x: bool = False) -> dict[str, Any]:
-    """Many points of two quantities, which may lie on each other; the line of equal values helps to compare them.
-
-    Args:
-        x: field of the horizontal axis.
-        y: field of the vertical axis.
-        x_title: title of the horizontal axis, with the unit.
-        y_title: title of the vertical axis, with the unit.
-        diagonal: draw the line x = y over 0..1, the range of all measures; False: the line y = 0.
-        log_x: the horizontal axis is logarithmic.
-    """
+    """Many points of two quantities, which may lie on each other; the line of equal values helps to compare them."""
     spec = points(x, y, x_title=x_title, y_title=y_title, log_x=log_x)
     mark = {**spec["mark"], "opacity": 0.5, "size": 60}
     rule: dict[str, Any] = {"mark": {"type": "rule", "strokeDash": [4, 4]}, "encoding": {"y": {"datum": 0}}}
@@ -213,16 +186,7 @@ def pairs(x: str, y: str, *, x_title: str, y_title: str, diagonal: bool = True, 
 def fronts(
     x: str, y: str, *, x_title: str, y_title: str, color: Mapping[str, Any], x_format: str | None = None
 ) -> dict[str, Any]:
-    """Points of quality against cost, their Pareto front as a line, and a ring around the chosen point.
-
-    Args:
-        x: field of the cost, which is positive; the axis is logarithmic.
-        y: field of the quality.
-        x_title: title of the horizontal axis, with the unit.
-        y_title: title of the vertical axis.
-        x_format: format of the labels of the horizontal axis in the syntax of d3.
-        color: encoding from ``series``. A row with ``front`` is on the front, one with ``chosen`` is the chosen one.
-    """
+    """Points of quality against cost, their Pareto front as a line, and a ring around the chosen point."""
     spec = points(x, y, x_title=x_title, y_title=y_title, color=color, log_x=True)
     if x_format is not None:
         spec["encoding"]["x"]["axis"] = {"format": x_format}

@@ -29,14 +29,6 @@ def evaluation_page(result: Values, *, measure: str | None = None, name: str = "
 
     Values per query are kept for one measure only, and for the queries with the largest differences if there are many,
     so that the page stays small.
-
-    Args:
-        result: the result.
-        measure: measure of the order of the systems and of the charts; None: the first.
-        name: name of the files.
-
-    Raises:
-        ConfigError: there is no system, or no such measure.
     """
     measures = list(result["systems"][0]["measures"]) if result["systems"] else []
     measure = measure or next(iter(measures), "")

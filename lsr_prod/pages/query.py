@@ -35,19 +35,9 @@ def query_data(
 ) -> dict[str, Any]:
     """Search with every number of shared terms up to 16, and explain all hits.
 
-    Args:
-        searcher: an open index.
-        text: the query.
-        k: hits per number of shared terms, 1 or more.
-        qk: number of query terms, heaviest first; None: all.
-        hybrid: rank also by words; only with ``fusion="sum"``.
-
     Returns:
         Plain JSON values. ``hits`` has the hits at any number of shared terms, those of the search without a threshold
         first; ``ranks`` of a hit has its rank for 1, 2, … shared terms, None where it is not among the best k.
-
-    Raises:
-        QueryError: the query or an option is outside its range, or the index has no words for ``hybrid``.
     """
     version = searcher.version
     options: Options = {"qk": qk, "hybrid": hybrid, "count": True, "fields": version.stored_fields}
@@ -133,13 +123,7 @@ def _field(name: str, text: str, spans: Sequence[tuple[int, int]]) -> dict[str, 
 
 
 def pieces(text: str, spans: Sequence[tuple[int, int]], characters: int) -> list[dict[str, Any]]:
-    """Cut a text into highlighted and other pieces.
-
-    Args:
-        text: the text; what follows ``characters`` is left out.
-        spans: start and end of what is highlighted, in order.
-        characters: length of the shown text.
-    """
+    """Cut a text into highlighted and other pieces."""
     found, end = [], 0
     for start, stop in spans:
         if stop > characters:

@@ -62,11 +62,7 @@ def embedded_json(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it: tuples as lists, NaN and infinities as None, lone surrogates replaced.
-
-    Raises:
-        TypeError: a value has no form in JSON.
-    """
+    """Return a value as JSON has it: tuples as lists, NaN and infinities as None, lone surrogates replaced."""
     if isinstance(value, bool | int | None):
         return value
     if isinstance(value, str):

@@ -61,15 +61,7 @@ class Section:
 def sections_page(
     name: str, title: str, sections: Sequence[Section], charts: Mapping[str, Chart], data: Mapping[str, Any]
 ) -> Page:
-    """Return a page of sections.
-
-    Args:
-        name: name of the files.
-        title: title of the page.
-        sections: in order.
-        charts: chart by name.
-        data: further values for the JSON file; ``sections`` is added.
-    """
+    """Return a page of sections."""
     shown = {**data, "sections": [section.to_json() for section in sections]}
     return Page(name, title, "sections.html.j2", shown, charts)
 
@@ -88,15 +80,6 @@ def curves(
 
     The scale is logarithmic if all values are above 0 and span more than a factor of 100. Lines of more than 300 points
     are thinned to every n-th one and the last.
-
-    Args:
-        title: heading of the chart.
-        description: what is drawn.
-        rows: rows with the field ``x``.
-        x: field of the abscissa, an integer.
-        names: field -> name of its line.
-        x_title: title of the axis.
-        y_title: title of the axis, with the unit.
     """
     points: list[dict[str, Any]] = []
     for name, label in names.items():

@@ -23,13 +23,7 @@ Values = Mapping[str, Any]
 
 
 def side_by_side_page(result: Values, *, rows: int = _ROWS, name: str = "side-by-side") -> Page:
-    """Return the page of a comparison.
-
-    Args:
-        result: content of ``canary.json``; see ``operations.canary.Canary``. Fields beyond ``KEYS`` may be absent.
-        rows: number of queries to show, those that changed most.
-        name: name of the files.
-    """
+    """Return the page of a comparison."""
     texts = result.get("documents", {})
     ordered = sorted(result["rows"], key=lambda row: -row["change"])
     data = {

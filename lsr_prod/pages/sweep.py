@@ -21,15 +21,7 @@ _FIGURES = ("flops", "match_p50_ms", "bytes", "matched", "l0_query", "l0_documen
 
 
 def sweep_page(result: Values, *, name: str = "sweep") -> Page:
-    """Return the page of ``SweepReport.result()``; values per query are left out.
-
-    Args:
-        result: the result.
-        name: name of the files.
-
-    Raises:
-        ConfigError: there is no point.
-    """
+    """Return the page of ``SweepReport.result()``; values per query are left out."""
     if not result["points"]:
         raise ConfigError("FILE", "the sweep has no point", "give the result of a finished sweep")
     measure, costs = result["measure"], result["costs"]

@@ -29,18 +29,7 @@ class CrossEncoder:
     def __init__(
         self, folder: Path, settings: TeacherModelSettings, *, device: str, batch_tokens: int, field: str
     ) -> None:
-        """Open the model.
-
-        Args:
-            folder: of Hugging Face, or a CrossEncoder of sentence-transformers.
-            settings: maximum length, label and precision.
-            device: torch's name of the device.
-            batch_tokens: tokens per forward pass, padding included.
-            field: path of the settings, for messages.
-
-        Raises:
-            ConfigError: it is no cross-encoder with one or two trained outputs, or does not support a setting.
-        """
+        """Open the model."""
         transformer = _check_folder(folder, field)
         self._model = read_model(folder, AutoModelForSequenceClassification, field=f"{field}.model")
         self.label = _label(self._model.config.num_labels, settings.label, folder, field)

@@ -55,18 +55,7 @@ class DenseEncoder:
     def __init__(
         self, folder: Path, settings: TeacherModelSettings, *, device: str, batch_tokens: int, field: str
     ) -> None:
-        """Open the model.
-
-        Args:
-            folder: of Hugging Face, or of a SentenceTransformer of mean or first-token pooling.
-            settings: settings that differ from the folder.
-            device: torch's name of the device.
-            batch_tokens: tokens per forward pass, padding included.
-            field: path of the settings, for messages.
-
-        Raises:
-            ConfigError: the model cannot be read, has other modules, or no pooling is given.
-        """
+        """Open the model."""
         self.form = form = read_form(folder, settings, field=field)
         if form.pooling is None:
             raise ConfigError(f"{field}.pooling", f"{folder} does not say how it pools", "set it to mean or cls")
@@ -118,11 +107,7 @@ class DenseEncoder:
 
 
 def read_form(folder: Path, settings: TeacherModelSettings, *, field: str) -> DenseForm:
-    """Return what the files of sentence-transformers say, changed by the settings.
-
-    Raises:
-        ConfigError: the folder is a model of other modules.
-    """
+    """Return what the files of sentence-transformers say, changed by the settings."""
     stored = _stored_form(folder, field) if (folder / "modules.json").is_file() else DenseForm()
 
     def chosen(name: str) -> Any:

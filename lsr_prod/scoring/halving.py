@@ -12,12 +12,7 @@ Values = npt.NDArray[np.float32]
 
 
 def token_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Yield batches of positions in the order of length, each with rows x longest row <= ``batch_tokens``, or one row.
-
-    Args:
-        lengths: tokens of every row.
-        batch_tokens: maximum tokens of a batch, padding included.
-    """
+    """Yield batches of positions by length, each with rows x longest row <= ``batch_tokens``, or one row."""
     batch: list[int] = []
     for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
         if batch and (len(batch) + 1) * lengths[i] > batch_tokens:
@@ -33,17 +28,9 @@ def call_in_halves(
 ) -> tuple[dict[int, Values], dict[int, str]]:
     """Call a model with every batch.
 
-    Args:
-        batches: positions of the inputs.
-        call: returns one row of float32 values for each of some positions.
-        probe: calls the model with an input that every working model takes.
-
     Returns:
         The values by position; and, by position, why an input has none: the model raised an exception for it alone, or
         a value is not finite.
-
-    Raises:
-        EncoderBrokenError: the model fails on the probe too.
     """
     values: dict[int, Values] = {}
     failed: dict[int, str] = {}

@@ -35,20 +35,9 @@ def score_training_rows(deployment: Deployment) -> Mapping[str, Any]:
 
     The next run resumes an interrupted one; running a finished job again only returns its summary.
 
-    Args:
-        deployment: the sections ``score``, ``ray`` and ``storage`` are used.
-
     Returns:
         A flat summary: rows, scored rows, quarantined rows by reason, share of rows whose positive scores highest,
         pairs/s of this run.
-
-    Raises:
-        ConfigError: a setting is wrong, or there is nothing to score; nothing was written.
-        SourceError: a file of the rows cannot be read.
-        QuarantineOverflowError: more bad rows than ``score.data.max_bad_fraction``.
-        EncoderBrokenError: the teacher fails on every input.
-        IncompleteWaveError: rows were lost.
-        StorageError: the store failed.
     """
     plan = make_plan(deployment)
     if done := plan.output.manifest():
@@ -66,11 +55,7 @@ def score_training_rows(deployment: Deployment) -> Mapping[str, Any]:
 
 
 def count_slice(piece: Slice, data: TrainingDataSettings, options: dict[str, str]) -> tuple[int, Counter[str]]:
-    """Return the number of rows of a slice, and of its bad rows by reason.
-
-    Raises:
-        SourceError: its file cannot be read.
-    """
+    """Return the number of rows of a slice, and of its bad rows by reason."""
     rows, bad = 0, Counter[str]()
     for _, row in read_rows(piece, data, options, needs_negative=False):
         rows += 1

@@ -66,20 +66,7 @@ class ScoreReport:
 def score_slice(
     number: int, piece: Slice, scorer: PairScorer, settings: ScoreSettings, store: Store, plan: str
 ) -> ScoreReport:
-    """Score a slice, then write its quarantine and its part.
-
-    Args:
-        number: number of the slice, used in the name of the part.
-        piece: the slice.
-        scorer: the teacher.
-        settings: the section ``score``.
-        store: the output folder.
-        plan: digest of the plan.
-
-    Raises:
-        SourceError: the file was deleted, differs from its pinned version, or cannot be read for now.
-        EncoderBrokenError: the teacher fails on every input.
-    """
+    """Score a slice, then write its quarantine and its part."""
     scorer.forget()
     bad = BadRowWriter(store.child(QUARANTINE), plan, number)
     tables: list[pa.Table] = []

@@ -28,17 +28,7 @@ class PinnedModel:
 
     @classmethod
     def of(cls, place: str, options: Mapping[str, str], *, field: str) -> "PinnedModel":
-        """Pin the model that is at a path, a URI or an id now.
-
-        Args:
-            place: path, URI or Hugging Face id.
-            options: options of the object store.
-            field: the setting that names the place.
-
-        Raises:
-            ConfigError: there is no such folder.
-            StorageError: the store fails.
-        """
+        """Pin the model that is at a path, a URI or an id now."""
         try:
             folder = _folder(place, options)
         except ConfigError as error:
@@ -49,13 +39,7 @@ class PinnedModel:
         return cls(place, model_digest(folder), dict(options))
 
     def open(self) -> Path:
-        """Return the folder of the model on this node.
-
-        Raises:
-            LineageError: the model was replaced since it was pinned.
-            ArtifactError: this node does not have it, or it is damaged.
-            StorageError: the store or the disk fails.
-        """
+        """Return the folder of the model on this node."""
         try:
             folder = _folder(self.place, self.options)
         except ConfigError as error:

@@ -56,13 +56,7 @@ class ScorePlan:
 
 
 def make_plan(deployment: Deployment) -> ScorePlan:
-    """Validate every setting and input, and open the teacher once on this machine's CPU; nothing is written.
-
-    Raises:
-        ConfigError: a setting is wrong, a path does not exist, or the output folder has other content.
-        SourceError: a file cannot be read.
-        StorageError: a store fails.
-    """
+    """Validate every setting and input, and open the teacher once on this machine's CPU; nothing is written."""
     settings, options = deployment.score, deployment.storage.options
     assert settings is not None
     plan = ScorePlan(

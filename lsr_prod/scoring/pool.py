@@ -17,11 +17,7 @@ from lsr_prod.training_data.row_jobs.pool import RESTARTS, run_slices
 
 
 def score_slices(plan: ScorePlan, todo: Sequence[int], actors: int) -> Iterator[tuple[int, ScoreReport]]:
-    """Yield (slice number, report) of the slices in ``todo``, in the order in which they finish.
-
-    Raises:
-        LsrError: a slice failed, or its process ended; the parts of the finished slices remain.
-    """
+    """Yield (slice number, report) of the slices in ``todo``, in the order in which they finish."""
     settings = plan.settings
     actor: Any = ray.remote(_ScoreActor).options(
         num_cpus=settings.threads_per_actor,

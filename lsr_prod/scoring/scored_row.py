@@ -35,15 +35,8 @@ class ScoredRow:
 def score_rows(rows: Sequence[TrainingRow], scorer: PairScorer) -> list[ScoredRow | BadRow]:
     """Score all documents of some rows in common batches.
 
-    Args:
-        rows: query and documents.
-        scorer: the teacher.
-
     Returns:
         One row per row, in order.
-
-    Raises:
-        EncoderBrokenError: the teacher fails on every input.
     """
     pairs = [(row.query or "", document) for row in rows for document in row.documents]
     scores, failed = scorer.score(pairs)

@@ -33,20 +33,7 @@ class SparseVectors:
         threads: int,
         field: str,
     ) -> None:
-        """Open the model or the bundle.
-
-        Args:
-            folder: a bundle, or what ``SparseEncoder.load`` reads.
-            settings: the precision of a model.
-            device: ``cpu`` or ``cuda``.
-            batch_tokens: tokens per forward pass, padding included.
-            threads: ONNX Runtime threads.
-            field: path of the settings, for messages.
-
-        Raises:
-            ConfigError: the model cannot be read, its queries are inference-free, or a bundle has another precision.
-            MissingExtraError: ONNX Runtime is not installed.
-        """
+        """Open the model or the bundle."""
         self._batch_tokens = batch_tokens
         self._encoder: SparseEncoder | BundleEncoder
         if (folder / BUNDLE_FILE).is_file():

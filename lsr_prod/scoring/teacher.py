@@ -23,14 +23,8 @@ class Teacher(Protocol):
     def score(self, pairs: Sequence[tuple[str, str]]) -> tuple[npt.NDArray[np.float32], dict[int, str]]:
         """Score pairs; equal pairs in the same order give the same bits.
 
-        Args:
-            pairs: query and document.
-
         Returns:
             float32 [n], NaN for a pair on which the model fails; and, by position, why it fails.
-
-        Raises:
-            EncoderBrokenError: the model fails on every input.
         """
 
     def forget(self) -> None:
@@ -38,12 +32,7 @@ class Teacher(Protocol):
 
 
 class PairScorer:
-    """A teacher with the activation and the scale of the settings.
-
-    Args:
-        teacher: the model.
-        settings: activation and scale.
-    """
+    """A teacher with the activation and the scale of the settings."""
 
     def __init__(self, teacher: Teacher, settings: TeacherModelSettings) -> None:
         self._teacher, self._settings = teacher, settings
@@ -64,11 +53,7 @@ class PairScorer:
 
 
 def validate_teacher(folder: Path, settings: TeacherModelSettings, *, field: str) -> None:
-    """Open the teacher on this machine's CPU and drop it.
-
-    Raises:
-        ConfigError: as ``open_teacher`` does.
-    """
+    """Open the teacher on this machine's CPU and drop it."""
     if settings.precision == "fp16":  # few operations of CPUs have it
         settings = settings.model_copy(update={"precision": "fp32"})
     open_teacher(folder, settings, batch_tokens=1, field=field)
@@ -83,19 +68,7 @@ def open_teacher(
     device: str = "cpu",
     threads: int = 1,
 ) -> PairScorer:
-    """Open the teacher in a folder, and score one pair with it.
-
-    Args:
-        folder: the model.
-        settings: kind and form of the teacher.
-        batch_tokens: tokens per forward pass, padding included.
-        field: path of the settings, for messages.
-        device: ``cpu`` or ``cuda``.
-        threads: ONNX Runtime threads of a bundle.
-
-    Raises:
-        ConfigError: it is no model of this kind, does not support a setting, or cannot score a pair of plain words.
-    """
+    """Open the teacher in a folder, and score one pair with it."""
     teacher: Teacher
     if settings.kind == "cross_encoder":
         teacher = CrossEncoder(folder, settings, device=device, batch_tokens=batch_tokens, field=field)

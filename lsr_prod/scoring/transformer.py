@@ -22,17 +22,8 @@ _LONGEST = 1_000_000  # tokenizers without a maximum have a number far above it
 def read_model(folder: Path, loader: Any, *, field: str, optional: tuple[str, ...] = ()) -> Any:
     """Read a transformer; weights are read from safetensors only and no code of the model is run.
 
-    Args:
-        folder: of Hugging Face.
-        loader: class of transformers with ``from_pretrained``.
-        field: the setting that names the folder.
-        optional: beginnings of the names of weights that may be missing.
-
     Returns:
         The model, in float32 on the CPU.
-
-    Raises:
-        ConfigError: the folder has no such model, or some weights are missing or damaged.
     """
     try:
         with without_load_report():
@@ -58,18 +49,7 @@ def read_model(folder: Path, loader: Any, *, field: str, optional: tuple[str, ..
 def longest_text(
     config: PreTrainedConfig, tokenizer: PreTrainedTokenizerFast, wanted: int | None, stored: int | None, *, field: str
 ) -> int:
-    """Return the maximum number of tokens of an input.
-
-    Args:
-        config: of the model.
-        tokenizer: of the model.
-        wanted: of the settings.
-        stored: of the files of sentence-transformers.
-        field: the setting of ``wanted``.
-
-    Raises:
-        ConfigError: ``wanted`` is more than the model has positions.
-    """
+    """Return the maximum number of tokens of an input."""
     positions = longest_input(config) if getattr(config, "max_position_embeddings", None) else _LONGEST
     if wanted is not None and wanted > positions:
         raise ConfigError(

@@ -22,11 +22,7 @@ class TextVectors(Protocol):
 
 
 class TwoEncoder:
-    """A teacher over an encoder; the vectors of texts are kept until ``forget``, so each is encoded once per part.
-
-    Args:
-        encoder: of queries and documents.
-    """
+    """A teacher over an encoder; the vectors of texts are kept until ``forget``, so each is encoded once per part."""
 
     def __init__(self, encoder: TextVectors) -> None:
         self._encoder = encoder

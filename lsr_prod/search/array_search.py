@@ -54,15 +54,7 @@ class ArrayResult:
 
 
 def check_array_request(request: Request, options: Iterable[str]) -> None:
-    """Refuse options that arrays of scores and documents cannot answer.
-
-    Args:
-        request: the request.
-        options: names of the options that are given; those with their default change nothing and are accepted.
-
-    Raises:
-        QueryError: an option is not supported.
-    """
+    """Refuse options that arrays of scores and documents cannot answer."""
     for name in options:
         if name not in _READ and getattr(request, name) != getattr(_DEFAULTS, name):
             raise QueryError(
@@ -78,19 +70,7 @@ def search_arrays(
     weights: npt.NDArray[np.float32],
     request: Request,
 ) -> ArrayResult:
-    """Search one version for n vectors.
-
-    Args:
-        snapshot: the version.
-        offsets: int64 [n + 1], where the terms of each query begin.
-        ids: int32 [t], terms of the vocabulary, distinct in a query.
-        weights: float32 [t], 0 or more; a term of weight 0 is ignored.
-        request: of ``check_array_request``; the deadline is one for all queries.
-
-    Raises:
-        QueryError: arrays or values are outside their range.
-        ArtifactError: a shard is damaged.
-    """
+    """Search one version for n vectors."""
     deadline = request.deadline(time.monotonic()) or 0.0
     offsets, ids, weights = _checked(offsets, ids, weights)
     if request.qk is not None:
@@ -227,11 +207,7 @@ def _heaviest(
     weights: npt.NDArray[np.float32],
     qk: int,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-    """Return the arrays with the ``qk`` heaviest terms of every query, ties by rising id.
-
-    Raises:
-        QueryError: a query is not valid, the terms that are left out included.
-    """
+    """Return the arrays with the ``qk`` heaviest terms of every query, ties by rising id."""
     sizes, qk = np.diff(offsets), min(qk, MAX_TERMS)
     query = np.repeat(np.arange(len(sizes)), sizes)
     _check_values(snapshot, offsets, ids, weights, query)

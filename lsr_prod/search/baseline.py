@@ -25,11 +25,7 @@ def match_ids(snapshot: Snapshot, terms: Sequence[int], required: int) -> set[st
 
 
 def match_query(snapshot: Snapshot, query: str) -> set[str]:
-    """Return the ids of all documents that match a Boolean query.
-
-    Raises:
-        QueryError: the query cannot be parsed, or needs a field or feature that the index does not have.
-    """
+    """Return the ids of all documents that match a Boolean query."""
     return _alive_ids(snapshot, lambda shard: shard.match_query(query))
 
 

@@ -33,17 +33,7 @@ _KINDS = {
 
 
 def to_tantivy(expression: Filter, schema: Any, attributes: Mapping[str, AttributeType]) -> Any:
-    """Translate a filter into a ``tantivy.Query``.
-
-    Args:
-        expression: the filter.
-        schema: schema of the Tantivy index.
-        attributes: type by name.
-
-    Raises:
-        QueryError: the filter does not fit the attributes, or has conditions that Tantivy does not support: on
-            ``doc_id``, or ranges of strings.
-    """
+    """Translate a filter into a ``tantivy.Query``."""
     return _translate(check_filter(expression, attributes), schema, attributes, wanted=True)
 
 
@@ -54,31 +44,12 @@ def parse_boolean(text: str, schema: Any, attributes: Mapping[str, AttributeType
     ``lang:*`` (has a value), ``title:"An exact value"``, ``title:An*`` or ``title:"An exact"*`` (a prefix),
     ``published:>=2020-01-01T00:00:00Z``, ``*``. Words without an operator are alternatives, as in Tantivy. A word is
     analyzed as at build time; if it becomes several tokens, a document must contain all of them.
-
-    Args:
-        text: the query.
-        schema: schema of the Tantivy index.
-        attributes: type by name.
-        analyze: splits a text into tokens.
-
-    Raises:
-        QueryError: the query cannot be parsed, names an unknown attribute, or contains phrases, regular expressions,
-            prefixes of words or ranges of strings.
     """
     return _translate(_parse(text, attributes, analyze), schema, attributes, wanted=True)
 
 
 def parse_text_queries(expression: Filter, attributes: Mapping[str, AttributeType], analyze: Analyze) -> Filter:
-    """Return a checked filter with its text queries parsed.
-
-    Args:
-        expression: from ``check_filter``.
-        attributes: type by name.
-        analyze: splits a text into tokens.
-
-    Raises:
-        QueryError: a text query is not possible; see ``parse_boolean``.
-    """
+    """Return a checked filter with its text queries parsed."""
     match expression:
         case Combination(operator, parts):
             return Combination(operator, tuple(parse_text_queries(part, attributes, analyze) for part in parts))

@@ -51,19 +51,11 @@ class BooleanShard:
         return self._ordinals(tantivy.Query.boolean_query(terms))
 
     def match_filter(self, expression: Filter) -> list[int]:
-        """Return the rising ordinals of all documents for which a filter is true; tests compare ``masks.evaluate``.
-
-        Raises:
-            QueryError: the filter does not fit the attributes, or Tantivy does not support it; see ``to_tantivy``.
-        """
+        """Return the rising ordinals of all documents for which a filter is true; tests compare ``masks.evaluate``."""
         return self._ordinals(to_tantivy(expression, self.index.schema, self._attributes))
 
     def match_query(self, text: str) -> list[int]:
-        """Return the rising ordinals of all documents that match a Boolean query; see ``parse_boolean``.
-
-        Raises:
-            QueryError: the query cannot be parsed, or needs a field or feature that the index does not have.
-        """
+        """Return the rising ordinals of all documents that match a Boolean query; see ``parse_boolean``."""
         return self._ordinals(parse_boolean(text, self.index.schema, self._attributes, distinct_words))
 
     @property

@@ -28,21 +28,12 @@ _Sorted = list[tuple[AttributeValue | None, Ranked]]
 
 
 def collect_shards(readers: Mapping[int, ShardReader], query: ShardQuery, plan: CollectPlan) -> Collected:
-    """Collect all matches of some shards, by number of the shard.
-
-    Raises:
-        QueryError: a facet has more than 100,000 values, or the filter does not fit the attributes.
-        ArtifactError: a shard is damaged.
-    """
+    """Collect all matches of some shards, by number of the shard."""
     return merge_collected((_collect(number, reader, query, plan) for number, reader in readers.items()), plan)
 
 
 def merge_collected(parts: Iterable[Collected], plan: CollectPlan) -> Collected:
-    """Return what was collected in all parts together.
-
-    Raises:
-        QueryError: a facet has more than 100,000 values.
-    """
+    """Return what was collected in all parts together."""
     ranked: _Sorted = []
     counts = [Counts() for _ in plan.facets]
     matched, partial = 0, False

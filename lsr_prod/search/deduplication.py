@@ -24,12 +24,6 @@ def find_distinct(
     """Return the best distinct documents, sorted; at least ``request.reach`` of them if the list has so many.
 
     The list ends after ``rescore`` documents, after both lists of ``rrf``, or after 10,000 documents.
-
-    Args:
-        find: returns the best ``k`` documents of all shards for a query, sorted.
-        shards: all shards of the version, which have the values.
-        query: the query of the first round.
-        request: names the field.
     """
     limit = _list_end(request)
     if request.rescore is not None or limit < MAX_K:

@@ -37,21 +37,7 @@ def execute_query(
     text: str | None,
     deadline: float | None,
 ) -> SearchResult:
-    """Search one version for a query.
-
-    Args:
-        snapshot: the version.
-        shards: all shards of the version, in this process or in others.
-        query: the whole query, before ``qk``.
-        request: how to match and rank, and which fields to return.
-        encode_ms: milliseconds that encoding the query took.
-        text: text whose words a hybrid search matches.
-        deadline: ``time.monotonic()`` after which the best documents found so far are returned; None: no deadline.
-
-    Raises:
-        QueryError: the request does not fit the index, or a score could leave the range of float32.
-        ArtifactError: a shard is damaged.
-    """
+    """Search one version for a query."""
     check_version(request, snapshot.publication.version)
     snapshot.check_fields(request.fields if request.deduplicate is None else [*request.fields, request.deduplicate])
     if request.highlight:
@@ -99,17 +85,7 @@ def execute_query(
 
 
 def execute_bm25(snapshot: Snapshot, shards: Shards, text: str, request: Request) -> SearchResult:
-    """Rank by BM25: from the postings if the index has words, else by Tantivy.
-
-    Args:
-        snapshot: the version.
-        shards: all shards of the version; Tantivy searches the shards that ``snapshot`` has open instead.
-        text: the query.
-        request: ``k``, ``count`` and ``fields`` are read.
-
-    Raises:
-        QueryError: a field is not stored, or the index has no text fields.
-    """
+    """Rank by BM25: from the postings if the index has words, else by Tantivy."""
     from lsr_prod.search.baseline import rank_bm25
     from lsr_prod.terms.analysis import distinct_words
 

@@ -23,18 +23,7 @@ def explain_document(
     hybrid: Hybrid | None = None,
     words: WeighedWords | None = None,
 ) -> Explanation:
-    """Explain the score of a document of an open version.
-
-    Args:
-        query: the terms.
-        snapshot: the open version.
-        doc_id: the document.
-        hybrid: weights of terms and words; None: no words.
-        words: words of the query's text, with ``hybrid``.
-
-    Raises:
-        QueryError: there is no such document, or ``hybrid`` fuses ranks.
-    """
+    """Explain the score of a document of an open version."""
     snapshot.find(doc_id)
     parts = explain_parts(query, snapshot, doc_id, hybrid, words)
     assert parts is not None
@@ -48,9 +37,6 @@ def explain_parts(
 
     Returns:
         The explanation without ranks; None if no open shard has the document.
-
-    Raises:
-        QueryError: ``hybrid`` fuses ranks.
     """
     step = snapshot.version.impact_step
     shard_query = _shard_query(query, step, hybrid, words)
@@ -77,16 +63,7 @@ def rank_explanation(
     hybrid: Hybrid | None,
     words: WeighedWords | None,
 ) -> Explanation:
-    """Return an explanation with the ranks of the document in all shards.
-
-    Args:
-        parts: from ``explain_parts`` with the same query, ``hybrid`` and words.
-        query: the terms.
-        shards: all shards of the version.
-        step: impact step of the version.
-        hybrid: weights of terms and words.
-        words: words of the query's text.
-    """
+    """Return an explanation with the ranks of the document in all shards."""
     shard_query = _shard_query(query, step, hybrid, words)
     most = max(parts.overlap, min(1, len(parts.contributions)))
     ranks = (_rank(shard_query, shards, parts.doc_id, parts.score, required) for required in range(1, most + 1))

@@ -29,16 +29,7 @@ class Follower:
         jitter: float = 0.0,
         changed: Callable[[], None] | None = None,
     ) -> None:
-        """Start the thread.
-
-        Args:
-            refresh: opens the current publication; returns whether the version changed. Of a method, the object is not
-                kept alive.
-            seconds: between two calls.
-            jitter: share of ``seconds`` by which each interval varies in both directions, 0..1: processes that start
-                together do not poll together.
-            changed: called in the thread after every change of the version; its errors are logged.
-        """
+        """Start the thread."""
         self.problem: str | None = None
         self._stop = stop = threading.Event()
         self._refresh: Callable[[], Callable[[], bool] | None] = lambda: refresh
@@ -51,11 +42,7 @@ class Follower:
         self._thread.start()
 
     def stop(self, *, wait: bool = True) -> None:
-        """End the thread.
-
-        Args:
-            wait: whether to wait for a call that is running; the thread itself never waits.
-        """
+        """End the thread."""
         self._stop.set()
         if wait and threading.current_thread() is not self._thread:
             self._thread.join()

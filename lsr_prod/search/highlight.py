@@ -18,12 +18,7 @@ _INNER = "##"  # marks a piece inside a word in WordPiece
 
 
 def words_to_find(text: str | None, terms: Iterable[str]) -> frozenset[str]:
-    """Return the stems of the words of a query.
-
-    Args:
-        text: text of the query; None: it has none.
-        terms: terms of the query; those that are pieces inside a word, or no word, are left out.
-    """
+    """Return the stems of the words of a query."""
     whole = (term[1:] if term[:1] in _STARTS else term for term in terms if not term.startswith(_INNER))
     texts = [*([] if text is None else [text[:MAX_CHARACTERS]]), *(term for term in whole if _WORD.fullmatch(term))]
     return frozenset(word for each in texts for word in distinct_words(each))

@@ -38,11 +38,7 @@ class WeighedWords:
 
 
 def check_words(text: str | None, hybrid: Hybrid | None) -> None:
-    """Require that the text of a vector query and ``hybrid`` are given together or not at all.
-
-    Raises:
-        QueryError: one of them is missing, or ``text`` is not a valid string.
-    """
+    """Require that the text of a vector query and ``hybrid`` are given together or not at all."""
     if (text is None) != (hybrid is None):
         raise QueryError(
             "only one of text= and hybrid= is given; give both for a hybrid search of a vector, else neither"
@@ -55,15 +51,6 @@ def weigh_words(shards: Shards, version: IndexVersion, text: str, deadline: floa
     """Weight the words of a text by their inverse document frequency in all shards.
 
     Deleted documents count until their shard is merged.
-
-    Args:
-        shards: all shards of the version.
-        version: the version.
-        text: the query.
-        deadline: ``time.monotonic()`` after which words are no longer counted; no document is matched after it.
-
-    Raises:
-        QueryError: the index has no postings of words.
     """
     from lsr_prod.terms.analysis import distinct_words  # Tantivy is imported by the first query that needs it
 
@@ -76,17 +63,7 @@ def weigh_words(shards: Shards, version: IndexVersion, text: str, deadline: floa
 
 
 def with_words(query: ShardQuery, words: WeighedWords, hybrid: Hybrid | None = None, *, counted: bool) -> ShardQuery:
-    """Return a query that matches words in addition to its terms.
-
-    Args:
-        query: the query.
-        words: words of its text.
-        hybrid: weights of terms and words; None: 1 for both.
-        counted: whether words count towards ``required``.
-
-    Raises:
-        QueryError: there are too many words, or a score could leave the range of float32.
-    """
+    """Return a query that matches words in addition to its terms."""
     if len(query.ids) + len(words.names) > MAX_TERMS:
         raise QueryError(f"the query has {len(words.names)} words; give at most {MAX_TERMS} terms and words")
     term_weights, word_weights = query.weights.astype(np.float64), words.weights * IMPACT_STEP
@@ -105,13 +82,6 @@ def fuse_ranks(
     by_terms: Sequence[Ranked], by_words: Sequence[Ranked], hybrid: Hybrid, *, same_counts: bool
 ) -> list[Ranked]:
     """Fuse two sorted lists by reciprocal ranks.
-
-    Args:
-        by_terms: the best documents by the encoder's score.
-        by_words: the best documents by BM25.
-        hybrid: weights and constant.
-        same_counts: both lists count the shared terms; otherwise one counts terms and the other words, and the counts
-            are added.
 
     Returns:
         All documents of both lists, sorted.

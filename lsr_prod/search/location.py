@@ -46,19 +46,11 @@ class LocalIndex:
     folder: Path
 
     def current_publication(self) -> Publication:
-        """Return the current publication.
-
-        Raises:
-            PublicationError: nothing is published there.
-        """
+        """Return the current publication."""
         return current_publication(self.folder)
 
     def read_publication(self, number: int) -> Publication:
-        """Return a publication by its number.
-
-        Raises:
-            PublicationError: there is none with that number.
-        """
+        """Return a publication by its number."""
         return read_publication(self.folder, number)
 
     def fetch(
@@ -68,11 +60,7 @@ class LocalIndex:
         shards: Collection[int] | None = None,  # noqa: ARG002 - as RemoteIndex
         verify: bool = False,  # noqa: ARG002
     ) -> OpenFolder:
-        """Return the folder, which has all versions; that of the publication is locked against retention.
-
-        Raises:
-            ArtifactError: the version was deleted.
-        """
+        """Return the folder, which has all versions; that of the publication is locked against retention."""
         lock = lock_version(self.folder, publication.version)
         return OpenFolder(self.folder, partial(os.close, lock) if lock is not None else _nothing)
 
@@ -100,13 +88,7 @@ class RemoteIndex:
     def fetch(
         self, publication: Publication, *, shards: Collection[int] | None = None, verify: bool = False
     ) -> OpenFolder:
-        """Return a folder with the version of a publication; files missing from the cache are fetched.
-
-        Args:
-            publication: a publication of the index.
-            shards: numbers of the shards to fetch; None: all.
-            verify: compare every cached file with its sha256, and fetch damaged ones again.
-        """
+        """Return a folder with the version of a publication; files missing from the cache are fetched."""
         from lsr_prod.storage.index_cache import fetch_version
 
         folder = fetch_version(self.cache, self.store, publication, shards=shards, verify=verify)
@@ -116,20 +98,7 @@ class RemoteIndex:
 def locate(
     index: str | Path, cache: str | Path | None, cache_bytes: int | None, options: Mapping[str, str] | None
 ) -> LocalIndex | RemoteIndex:
-    """Return the location that a path or a URI names.
-
-    Args:
-        index: folder, or s3://, gs:// or az:// URI.
-        cache: folder for the versions of a remote index; None: the node cache of the user.
-        cache_bytes: quota of the cache; None: no quota, or that of the node cache of the user.
-        options: options of the object store.
-
-    Raises:
-        QueryError: the URI of the index or the path of the cache is not supported.
-        ConfigError: the quota of the node cache of the user is no number.
-        MissingExtraError: obstore is not installed.
-        StorageError: the node cache of the user cannot be created.
-    """
+    """Return the location that a path or a URI names."""
     if (problem := location_problem(str(index))) is not None:
         raise QueryError(f"the index {without_credentials(str(index))} cannot be opened: {problem}")
     if not is_remote(str(index)):

@@ -26,13 +26,7 @@ class QueryEncoder:
     """Opens the bundle of a version on first use, and that of a later version before it is current. Thread-safe."""
 
     def __init__(self, *, threads: int, verify: bool, bundle: Path | None) -> None:
-        """Remember the settings; nothing is opened yet.
-
-        Args:
-            threads: ONNX Runtime threads that encode one query.
-            verify: compare the bundle's files with their sha256 when it is opened.
-            bundle: folder of the encoder, instead of the copy in the index.
-        """
+        """Remember the settings; nothing is opened yet."""
         self._threads = threads
         self._verify = verify
         self._bundle = bundle
@@ -42,12 +36,7 @@ class QueryEncoder:
         self._lock = threading.Lock()
 
     def of(self, snapshot: Snapshot) -> "BundleEncoder":
-        """Return the encoder of a version.
-
-        Raises:
-            LineageError: the given bundle did not encode the index.
-            MissingExtraError: ONNX Runtime is not installed.
-        """
+        """Return the encoder of a version."""
         from lsr_prod.inference import BundleEncoder
 
         digest = snapshot.version.bundle_digest
@@ -60,12 +49,7 @@ class QueryEncoder:
             return self._encoders[digest]
 
     def reader(self, snapshot: Snapshot) -> "TermReader":
-        """Return the reader of output terms for inference-free queries.
-
-        Raises:
-            LineageError: the given bundle did not encode the index.
-            ArtifactError: the bundle is damaged.
-        """
+        """Return the reader of output terms for inference-free queries."""
         from lsr_prod.terms.term_reader import TermReader
 
         digest = snapshot.version.bundle_digest
@@ -82,12 +66,7 @@ class QueryEncoder:
             self._encoders, self._readers = {}, {}
 
     def prepare(self, snapshot: Snapshot) -> None:
-        """Open what queries of a version need, if queries of another version needed it.
-
-        Raises:
-            LineageError: the given bundle did not encode the index.
-            ArtifactError: the bundle is damaged.
-        """
+        """Open what queries of a version need, if queries of another version needed it."""
         if self._encoders or self._readers:
             self.warm(snapshot)
 
@@ -99,12 +78,7 @@ class QueryEncoder:
             self._readers = {one: reader for one, reader in self._readers.items() if one == digest}
 
     def warm(self, snapshot: Snapshot) -> None:
-        """Open the encoder of queries of a version.
-
-        Raises:
-            LineageError: the given bundle did not encode the index.
-            MissingExtraError: queries have a model, and ONNX Runtime is not installed.
-        """
+        """Open the encoder of queries of a version."""
         if snapshot.card.inference_free:
             self.reader(snapshot)
             _ = snapshot.term_weights
@@ -112,13 +86,7 @@ class QueryEncoder:
             self.of(snapshot)
 
     def encode(self, snapshot: Snapshot, texts: Sequence[str]) -> list[SparseQuery]:
-        """Encode texts for one version.
-
-        Raises:
-            QueryError: a text is not a valid string.
-            LineageError: the given bundle did not encode the index.
-            MissingExtraError: queries have a model, and ONNX Runtime is not installed.
-        """
+        """Encode texts for one version."""
         for text in texts:
             check_text(text)
         if snapshot.card.inference_free:
@@ -133,17 +101,8 @@ class QueryEncoder:
     def encode_until(self, snapshot: Snapshot, texts: Sequence[str], deadline: float | None) -> list[SparseQuery]:
         """Encode texts for one version until a deadline passes.
 
-        Args:
-            snapshot: the version.
-            texts: valid strings.
-            deadline: ``time.monotonic()`` after which no more texts are encoded; None: encode all, in one batch.
-
         Returns:
             A query per text, empty for those that were not encoded.
-
-        Raises:
-            LineageError: the given bundle did not encode the index.
-            MissingExtraError: queries have a model, and ONNX Runtime is not installed.
         """
         if deadline is None:
             return self.encode(snapshot, texts)

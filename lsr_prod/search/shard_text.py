@@ -23,22 +23,13 @@ class ShardText:
     """
 
     def __init__(self, shard: OpenShard, *, verify: bool) -> None:
-        """Remember the shard; nothing is opened yet.
-
-        Args:
-            shard: the opened shard.
-            verify: compare the files of the Tantivy index with their sha256 when it is opened.
-        """
+        """Remember the shard; nothing is opened yet."""
         self.shard = shard
         self._verify = verify
 
     @cached_property
     def boolean(self) -> "BooleanShard":
-        """The Tantivy index.
-
-        Raises:
-            DigestMismatchError: a file is damaged.
-        """
+        """The Tantivy index."""
         from lsr_prod.search.boolean_shard import BooleanShard
 
         if self._verify:
@@ -50,9 +41,6 @@ class ShardText:
         """Return uint8 [N]: 1 for documents whose text contains all tokens, deleted ones included.
 
         The postings of words find them, or Tantivy if the shard was built without BM25.
-
-        Raises:
-            ArtifactError: the shard is damaged.
         """
         found = np.zeros(self.shard.manifest.documents, np.uint8)
         if not tokens:

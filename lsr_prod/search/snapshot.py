@@ -69,19 +69,7 @@ class Snapshot:
         before: "Snapshot | None" = None,
         shards: Collection[int] | None = None,
     ) -> None:
-        """Open a version.
-
-        Args:
-            index: a local index folder.
-            publication: a publication of the version.
-            verify: "lazy": verify every page when it is read for the first time; True: every file now; False: nothing.
-            before: an open snapshot of the same index, whose shards are reused.
-            shards: numbers of the shards to open; None: all.
-
-        Raises:
-            ArtifactError: the version is incomplete, damaged or of another format.
-            LineageError: the index was not encoded with the bundle in its folder.
-        """
+        """Open a version."""
         self.index = index
         self.publication = publication
         self._verify = verify
@@ -147,34 +135,21 @@ class Snapshot:
 
     @cached_property
     def card(self) -> EncoderCard:
-        """Encoder card of the bundle; it says whether a model encodes queries.
-
-        Raises:
-            DigestMismatchError: the card is damaged.
-        """
+        """Encoder card of the bundle; it says whether a model encodes queries."""
         if self._verify is not False:
             verify_files(self.bundle, [file for file in self._bundle_files if file.path == CARD_FILE])
         return EncoderCard.load(self.bundle)
 
     @cached_property
     def term_weights(self) -> TermWeights:
-        """Term weights of inference-free queries: learned ones, or IDF from all shards of the version, open or not.
-
-        Raises:
-            ArtifactError: the learned weights, or the term counts of a shard, are missing or damaged.
-        """
+        """Term weights of inference-free queries: learned ones, or IDF from all shards of the version, open or not."""
         verify = self._verify is not False
         if self.card.query_encoder == "learned":
             return read_learned_weights(self.bundle, self._bundle_files, self.vocabulary, verify=verify)
         return read_weights(self.index, self.version.shards, self.vocabulary, verify=verify)
 
     def match(self, query: ShardQuery) -> Candidates:
-        """Return the best documents of every open shard, one shard after another; see ``Shards``.
-
-        Raises:
-            QueryError: the filter does not fit the attributes.
-            ArtifactError: a shard is damaged.
-        """
+        """Return the best documents of every open shard, one shard after another; see ``Shards``."""
         done: list[Candidates] = []
         best: list[float] = []
         floor = query.floor
@@ -201,12 +176,7 @@ class Snapshot:
         return Candidates(ranked, hits.matched, hits.exact, hits.partial)
 
     def collect(self, query: ShardQuery, plan: CollectPlan) -> Collected:
-        """Enumerate all matches in the open shards; see ``Shards``.
-
-        Raises:
-            QueryError: a facet has too many values, or the filter does not fit the attributes.
-            ArtifactError: a shard is damaged.
-        """
+        """Enumerate all matches in the open shards; see ``Shards``."""
         from lsr_prod.search.collect import collect_shards
 
         return collect_shards(self.readers, query, plan)
@@ -243,11 +213,7 @@ class Snapshot:
         return [self.readers[number].shard.documents.fields(ordinal, columns) for _, _, number, ordinal, _ in ranked]
 
     def find(self, doc_id: str) -> tuple[int, int]:
-        """Return the number of the shard and the ordinal of a document.
-
-        Raises:
-            QueryError: there is no such document.
-        """
+        """Return the number of the shard and the ordinal of a document."""
         if not isinstance(doc_id, str):
             raise QueryError(f"doc_id={shorten(doc_id)} is not a string; give the id of a document")
         found = self.place(doc_id)
@@ -264,11 +230,7 @@ class Snapshot:
         return None
 
     def check_fields(self, names: Sequence[str]) -> None:
-        """Check that all names are stored fields or attributes.
-
-        Raises:
-            QueryError: there is no such field.
-        """
+        """Check that all names are stored fields or attributes."""
         known = (*self.version.stored_fields, *self.version.attributes)
         for name in names:
             if name not in known:
@@ -277,22 +239,14 @@ class Snapshot:
                 )
 
     def check_attributes(self, names: Sequence[str]) -> None:
-        """Check that all names are attributes.
-
-        Raises:
-            QueryError: there is no such attribute.
-        """
+        """Check that all names are attributes."""
         for name in names:
             if name not in self.attributes:
                 known = ", ".join(self.attributes) or "none"
                 raise QueryError(f"the index has no attribute {shorten(name)}; it has: {known}")
 
     def check_filter(self, expression: "Filter") -> "CheckedFilter":
-        """Return the filter with its values converted to the types of the attributes, and with its key.
-
-        Raises:
-            QueryError: the filter does not fit the attributes.
-        """
+        """Return the filter with its values converted to the types of the attributes, and with its key."""
         from lsr_prod.search.query.filter_types import CheckedFilter, check_filter
 
         # Compared by identity, because 1 equals True. The tuple is replaced, never changed, so other threads may read

@@ -16,18 +16,8 @@ def collect_matches(
 ) -> tuple[Candidates, tuple[Facet, ...]]:
     """Enumerate all matches of a request that has ``sort`` or ``facets``.
 
-    Args:
-        shards: all shards of the version.
-        query: the query in the form that shards match, without words.
-        request: its ``sort``, ``facets``, ``facet_size`` and ``hybrid`` are read.
-        words: words of the text of a hybrid search; None: there are none.
-
     Returns:
         The first ``request.reach`` documents in the order of ``sort``, none without it; and the facets.
-
-    Raises:
-        QueryError: a facet has too many values.
-        ArtifactError: a shard is damaged.
     """
     if request.hybrid is not None and words is not None:
         fused = request.hybrid.fusion == "rrf"  # min_score is then one of fused ranks, which only the best have

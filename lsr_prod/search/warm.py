@@ -23,16 +23,7 @@ class Warmth:
 
 
 def warm(index: str, storage_options: Mapping[str, str] | None = None) -> Warmth:
-    """Open an index and run a query that uses every kernel.
-
-    Args:
-        index: folder or URI of the index.
-        storage_options: options of the object store.
-
-    Raises:
-        PublicationError: nothing is published there.
-        ArtifactError: the version is incomplete, damaged or of another format.
-    """
+    """Open an index and run a query that uses every kernel."""
     start = time.perf_counter()
     searcher = Searcher.open(index, storage_options=storage_options)
     opened = time.perf_counter()

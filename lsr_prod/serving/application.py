@@ -99,14 +99,7 @@ def build_application(settings: ServeSettings, options: Mapping[str, str] | None
 
 
 def application_of_file(arguments: Mapping[str, str]) -> Application:
-    """Build the application of a deployment file: the ``import_path`` of a configuration of Ray Serve.
-
-    Args:
-        arguments: ``config``: path of the file, the same on every machine.
-
-    Raises:
-        ConfigError: an argument is missing or unknown, or the file is no deployment with a section ``serve``.
-    """
+    """Build the application of a deployment file: the ``import_path`` of a configuration of Ray Serve."""
     if set(arguments) != {"config"}:
         raise ConfigError("args", f"it has {sorted(arguments) or 'nothing'}", "give config: FILE, and nothing else")
     deployment = load_deployment(

@@ -38,19 +38,7 @@ def own_error(error: RayTaskError) -> BaseException:
 
 
 async def send(call: Callable[[], Awaitable[_T]], *, attempts: int, timeout_s: float, what: dict[str, Any]) -> _T:
-    """Send a call, again if its replica died.
-
-    Args:
-        call: sends the call once, to any replica.
-        attempts: maximum number of times it is sent.
-        timeout_s: seconds for all attempts together.
-        what: fields for the log.
-
-    Raises:
-        TimeoutError: no replica answered in time.
-        UnavailableError: every replica that received the call died.
-        LsrError: the replica refused the call.
-    """
+    """Send a call, again if its replica died."""
     end = time.monotonic() + timeout_s
     attempt = 0
     while True:

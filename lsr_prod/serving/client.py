@@ -123,11 +123,7 @@ class ServedSearcher:
         return [result_from_json(result) for result in self._send(request)["results"]]
 
     def _send(self, request: dict[str, Any], operation: str = "search") -> dict[str, Any]:
-        """Return the response of a router.
-
-        Raises:
-            LsrError: the router refused the request, or none answered.
-        """
+        """Return the response of a router."""
         end = time.monotonic() + self._timeout_s
         for attempt in range(self._attempts):
             try:

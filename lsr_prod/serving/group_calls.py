@@ -25,11 +25,7 @@ class GroupCalls:
         self._sent: set[asyncio.Task[None]] = set()
 
     async def call(self, method: str, *arguments: Any) -> Any:
-        """Return the result of a call of any replica.
-
-        Raises:
-            Exception: that of the call, or of Ray if the replica died.
-        """
+        """Return the result of a call of any replica."""
         if not self._flying:
             return await self._fly(getattr(self._handle, method).remote(*arguments))
         loop = asyncio.get_running_loop()

@@ -39,14 +39,7 @@ class Groups:
     def __init__(
         self, handles: Sequence[DeploymentHandle[Any]], *, attempts: int, timeout_s: float, partial: bool = False
     ) -> None:
-        """Start the event loop.
-
-        Args:
-            handles: one per group, in order.
-            attempts: maximum number of times a call is sent when replicas die.
-            timeout_s: seconds for a call.
-            partial: answer without the groups that do not answer; otherwise such a query fails.
-        """
+        """Start the event loop."""
         self.handles = tuple(handles)
         self.partial = partial
         self._calls = [GroupCalls(handle) for handle in handles]
@@ -61,19 +54,7 @@ class Groups:
         return asyncio.run_coroutine_threadsafe(call, self._loop)
 
     async def call(self, group: int, method: str, *arguments: Any, timeout_s: float | None = None) -> Any:
-        """Call a method of a free replica of a group.
-
-        Args:
-            group: number of the group.
-            method: name of the method.
-            *arguments: its arguments.
-            timeout_s: seconds that the deadline of the query leaves; None: there is no deadline.
-
-        Raises:
-            UnavailableError: no replica answered in time, every replica that received the call died, or the group is
-                down.
-            LsrError: the replica refused the call.
-        """
+        """Call a method of a free replica of a group."""
         self._check_up(group)
         what, calls = {"group": group, "method": method}, self._calls[group]
         within = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
@@ -94,11 +75,7 @@ class Groups:
             raise
 
     async def match(self, group: int, pin: Pin, query: ShardQuery) -> Candidates:
-        """Return the best documents of a group.
-
-        Raises:
-            UnavailableError: the group did not answer before the deadline, or as for ``call``.
-        """
+        """Return the best documents of a group."""
         if query.deadline is None:
             found: Candidates = await self.call(group, "match", pin, query)
             return found
@@ -134,12 +111,7 @@ class Groups:
         return tuple(group for group, absent in enumerate(found) if absent)
 
     async def lagging(self, version: str, within_s: float) -> dict[int, str]:
-        """Return the groups with a replica that has not opened a version, with its problem, or "" if it has none.
-
-        Args:
-            version: its sha256.
-            within_s: seconds for an answer. Replicas that do not answer cannot be waited for, and are left out.
-        """
+        """Return the groups with a replica that has not opened a version, with its problem, or "" if it has none."""
 
         async def state(group: int) -> dict[str, Any] | None:
             try:

@@ -32,11 +32,7 @@ _FILES_PER_CONNECTION, _OTHER_FILES, _MOST = 2, 56, 4096
 
 
 def haproxy_folder() -> Path:
-    """Return the folder for the configuration and the sockets of HAProxy, which only this user reads.
-
-    Raises:
-        ConfigError: the folder belongs to another user, or its name is too long for a socket.
-    """
+    """Return the folder for the configuration and the sockets of HAProxy, which only this user reads."""
     folder = Path(os.environ.get("RAY_TMPDIR") or own_folder()) / "haproxy"
     most = _LONGEST - len(_BELOW) - len("/haproxy")
     if len(os.fsencode(folder)) + len(_BELOW) > _LONGEST:
@@ -49,11 +45,7 @@ def haproxy_folder() -> Path:
 
 
 def closed_template(template: str) -> str:
-    """Return Ray's template of HAProxy's configuration with one listener, a private socket and fast retries.
-
-    Raises:
-        ConfigError: the template is not that of a known Ray.
-    """
+    """Return Ray's template of HAProxy's configuration with one listener, a private socket and fast retries."""
     for start, end, instead in (
         ("frontend prometheus", "frontend http_frontend", ""),  # on all interfaces, like the next one
         ("\nlisten stats", "", "\n"),
@@ -72,11 +64,7 @@ def closed_template(template: str) -> str:
 
 
 def check_haproxy() -> None:
-    """Check that HAProxy can be closed, before Serve is started with it.
-
-    Raises:
-        ConfigError: this version of Ray configures it in an unknown way.
-    """
+    """Check that HAProxy can be closed, before Serve is started with it."""
     from ray.serve._private.haproxy_templates import HAPROXY_CONFIG_TEMPLATE
 
     closed_template(HAPROXY_CONFIG_TEMPLATE)

@@ -48,19 +48,7 @@ class Reply:
 
 
 async def read_body(receive: _Receive, headers: Mapping[bytes, bytes], *, limit: int, timeout_s: float) -> bytes:
-    """Return the body of a request; never hold more than ``limit`` bytes and one chunk.
-
-    Args:
-        receive: returns the next message of ASGI.
-        headers: of the request.
-        limit: maximum number of bytes.
-        timeout_s: seconds for the whole body.
-
-    Raises:
-        BodyTooLargeError: the declared or the received size exceeds ``limit``; the rest is not read.
-        SlowBodyError: the body did not arrive in time.
-        ConnectionError: the client left.
-    """
+    """Return the body of a request; never hold more than ``limit`` bytes and one chunk."""
     declared = headers.get(b"content-length", b"")
     if declared.isdigit() and int(declared[:20]) > limit:
         raise _too_large(declared[:20].decode("ascii"), limit)
@@ -89,11 +77,7 @@ def _too_large(size: str, limit: int) -> BodyTooLargeError:
 
 
 def parse_body(body: bytes) -> Any:
-    """Return the JSON value of a request body.
-
-    Raises:
-        QueryError: the body is not JSON.
-    """
+    """Return the JSON value of a request body."""
     try:
         text = body.decode("utf-8-sig")
         value = json.loads(text)
@@ -110,12 +94,7 @@ def error_reply(error: LsrError) -> Reply:
 
 
 def json_reply(value: Mapping[str, Any], status: int | None = None) -> Reply:
-    """Return a JSON response.
-
-    Args:
-        value: the value.
-        status: the status code; None: 200, or that of the error that the value names.
-    """
+    """Return a JSON response."""
     error = value.get("error")
     overloaded = error == OverloadedError.__name__
     if overloaded:

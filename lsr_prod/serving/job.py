@@ -23,18 +23,8 @@ def serve_index(
 ) -> dict[str, Any]:
     """Serve the index of the section ``serve``.
 
-    Args:
-        deployment: its sections ``serve``, ``ray`` and ``storage``.
-        local: start a cluster on this machine, serve until SIGINT or SIGTERM, and stop both. Otherwise the application
-            keeps running on the cluster of ``ray.address``; a second start updates its settings.
-        ready: called with the table of deployments when the application answers.
-
     Returns:
         The table of deployments.
-
-    Raises:
-        ConfigError: the index does not exist, no cluster is set, or the local cluster is too small.
-        MissingExtraError: Ray Serve is not installed.
     """
     assert deployment.serve is not None
     settings = deployment.serve.model_copy(update={"index": absolute(deployment.serve.index)})

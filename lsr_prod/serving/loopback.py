@@ -16,9 +16,6 @@ def keep_internal_port_on_loopback() -> None:
     Ray Serve opens that server in every replica, on all interfaces, and offers no setting for its address. It is used
     only where ``RAY_SERVE_USE_GRPC_BY_DEFAULT`` is set; calls between deployments of lsr_prod are actor calls. It reads
     pickles, so everybody who can reach it can run code.
-
-    Raises:
-        ConfigError: this version of Ray opens the port in another way, or its calls use that port.
     """
     from ray.serve._private import replica
 
@@ -32,9 +29,6 @@ def answer_http_directly(application: _Asgi, paths: frozenset[str]) -> None:
 
     Ray answers the rest, such as health checks. Its own way to a deployment costs more than a search. The server is
     bound to the address that Ray knows the node by, where HAProxy of every node finds it: loopback in a local cluster.
-
-    Raises:
-        ConfigError: this version of Ray starts the server in another way.
     """
     from ray.serve._private import replica
 

@@ -18,17 +18,7 @@ OPERATIONS = ("search", "bm25", "explain", "encode")
 
 
 def run_operation(searcher: Searcher, operation: str, value: Any, waited_ms: float) -> dict[str, Any]:
-    """Return the response to a request.
-
-    Args:
-        searcher: of the router.
-        operation: one of ``OPERATIONS``.
-        value: the request, from a client.
-        waited_ms: milliseconds since the request arrived, which count for its deadline.
-
-    Raises:
-        LsrError: the request is refused, or fails.
-    """
+    """Return the response to a request."""
     match operation:
         case "search":
             return _search(searcher, WireRequest.read(value), waited_ms)

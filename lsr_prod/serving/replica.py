@@ -43,22 +43,7 @@ class ShardReplica:
         options: Mapping[str, str] | None = None,
         trusted_keys: str | None = None,
     ) -> None:
-        """Open the current version and compile the kernels.
-
-        Args:
-            index: folder or URI of the index.
-            group: number of the shard group.
-            groups: number of shard groups.
-            threads: calls that run at the same time.
-            poll_seconds: seconds between two checks for a new publication.
-            hung_s: seconds after which a call counts as hung, and the replica as unhealthy.
-            options: options of the object store.
-            trusted_keys: keys that publications must be signed by (``storage.signatures.trust``).
-
-        Raises:
-            PublicationError: nothing is published.
-            ArtifactError: the version is incomplete, damaged or of another format.
-        """
+        """Open the current version and compile the kernels."""
         keep_internal_port_on_loopback()
         trust(trusted_keys)
         self._versions = Versions(index, group, groups, options)
@@ -68,13 +53,7 @@ class ShardReplica:
         self._follower = Follower(self._versions.follow, poll_seconds)
 
     async def match(self, pin: Pin, query: ShardQuery, left_s: float | None = None) -> Candidates:
-        """Return the best documents of the shards of the group; see ``Shards``.
-
-        Args:
-            pin: the version.
-            query: without a deadline, because the clocks of machines differ.
-            left_s: seconds until the deadline.
-        """
+        """Return the best documents of the shards of the group; see ``Shards``."""
         return await self._run(lambda: self._versions.get(pin).match(_timed(query, left_s)))
 
     async def collect(self, pin: Pin, query: ShardQuery, plan: CollectPlan, left_s: float | None = None) -> Collected:

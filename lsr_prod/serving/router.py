@@ -66,24 +66,7 @@ class Router:
         options: Mapping[str, str] | None = None,
         trusted_keys: str | None = None,
     ) -> None:
-        """Open the current version; the first text opens the encoder.
-
-        Args:
-            *groups: the shard groups, in order; none: this process opens all shards, and searches them itself.
-            index: folder or URI of the index.
-            concurrency: queries that run at the same time.
-            encoder_threads: ONNX Runtime threads that encode one query.
-            poll_seconds: seconds between two checks for a new publication.
-            attempts: maximum number of times a call is sent when replicas die.
-            timeout_s: seconds for a call, for the body of a request, and for a request in the queue.
-            queue: requests that wait at most; further ones are refused.
-            queue_s: expected seconds in the queue at most; further requests are refused.
-            max_body_bytes: maximum size of an HTTP request.
-            max_query_bytes: as in ``Searcher.open``.
-            partial: answer without shard groups that do not answer; otherwise such a query fails.
-            options: options of the object store.
-            trusted_keys: keys that publications must be signed by (``storage.signatures.trust``).
-        """
+        """Open the current version; the first text opens the encoder."""
         keep_internal_port_on_loopback()
         answer_http_directly(self.asgi, _PATHS)
         trust(trusted_keys)
@@ -106,12 +89,7 @@ class Router:
         self._follower = Follower(self._searcher.refresh, poll_seconds)
 
     async def answer(self, request: Any, operation: str = "search") -> dict[str, Any]:
-        """Return the response to a request, both JSON values; an ``LsrError`` becomes a response.
-
-        Args:
-            request: see ``wire`` for a search, ``wire_operations`` for the others.
-            operation: search, bm25, explain or encode.
-        """
+        """Return the response to a request, both JSON values; an ``LsrError`` becomes a response."""
         try:
             with self._admitted():
                 answered: dict[str, Any] = await self._collector.run(
@@ -201,11 +179,7 @@ class Router:
 
     @contextmanager
     def _admitted(self) -> Iterator[None]:
-        """Count a request until the end of the block.
-
-        Raises:
-            OverloadedError: too many wait.
-        """
+        """Count a request until the end of the block."""
         if (refusal := self._admission.refusal()) is not None:
             raise OverloadedError(
                 f"{refusal} (serve.queue, serve.queue_s); try again after {RETRY_AFTER_S} s, or add routers"

@@ -38,13 +38,7 @@ class ScatteredShards:
     """
 
     def __init__(self, groups: Groups, pin: Pin, shards: int) -> None:
-        """Read one version.
-
-        Args:
-            groups: of the application.
-            pin: the version.
-            shards: number of shards of the version.
-        """
+        """Read one version."""
         self.missing_groups: set[int] = set()
         self._deadline: float | None = None
         self._groups = groups
@@ -103,12 +97,7 @@ class ScatteredShards:
     def explain(
         self, query: SparseQuery, doc_id: str, hybrid: Hybrid | None, words: WeighedWords | None
     ) -> Explanation:
-        """Explain the score of a document without its ranks; see ``explain_parts``.
-
-        Raises:
-            QueryError: no group has the document.
-            UnavailableError: the groups that answered do not have it.
-        """
+        """Explain the score of a document without its ranks; see ``explain_parts``."""
         asked = query, doc_id, hybrid, words
         found: dict[int, Explanation | None] = self._gather(
             {group: self._call(group, "explain", *asked) for group in self._present()}
@@ -128,12 +117,7 @@ class ScatteredShards:
         return [group for group in self._used if group not in self.missing_groups]
 
     def _gather(self, calls: Mapping[int, Coroutine[Any, Any, _T]]) -> dict[int, _T]:
-        """Return the results of the calls by group; blocks the calling thread, not the event loop.
-
-        Raises:
-            UnavailableError: a group does not answer and must not be missing, or all groups are dead.
-            LsrError: a replica refused its call.
-        """
+        """Return the results of the calls by group; blocks the calling thread, not the event loop."""
 
         async def run() -> list[_T | BaseException]:
             return await asyncio.gather(*calls.values(), return_exceptions=True)

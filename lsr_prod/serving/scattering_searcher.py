@@ -43,16 +43,7 @@ class ScatteringSearcher(Searcher):
         observer: Observer | None = None,
         max_query_bytes: int = MAX_QUERY_BYTES,
     ) -> None:
-        """Open the current version.
-
-        Args:
-            index: folder or URI of the index.
-            groups: shard groups that serve the index.
-            encoder_threads: ONNX Runtime threads that encode one query.
-            options: options of the object store.
-            observer: receives metrics.
-            max_query_bytes: as in ``Searcher.open``.
-        """
+        """Open the current version."""
         location = locate(index, None, None, options)
         snapshot = open_current(location, "lazy", shards=self._shards_opened)
         super().__init__(
@@ -66,13 +57,7 @@ class ScatteringSearcher(Searcher):
         self._watch(snapshot)
 
     def refresh(self) -> bool:
-        """Open the current version when the shard groups have opened it: queries do not wait for their downloads.
-
-        Raises:
-            UnavailableError: a replica cannot open it; the open version stays in use.
-            ArtifactError: as ``Searcher.refresh``.
-            QueryError: as ``Searcher.refresh``.
-        """
+        """Open the current version when the shard groups have opened it: queries do not wait for their downloads."""
         version = self._location.current_publication().version
         if version != self.publication.version:
             lagging = self._groups.submit(self._groups.lagging(version, _STATE_S)).result()
@@ -86,11 +71,7 @@ class ScatteringSearcher(Searcher):
     def bm25(
         self, text: str, k: int = 10, *, count: bool = False, fields: Sequence[str] = (), **unknown: Never
     ) -> SearchResult:
-        """Rank documents by BM25; see ``Searcher.bm25``.
-
-        Raises:
-            QueryError: as ``Searcher.bm25``, or the index has no postings of words.
-        """
+        """Rank documents by BM25; see ``Searcher.bm25``."""
         if self.version.text_fields and self.version.average_length is None:
             raise QueryError("this index has no postings of words for a served BM25; build it with index.bm25: true")
         return super().bm25(text, k, count=count, fields=fields, **unknown)

@@ -38,18 +38,7 @@ class Versions:
     """Open snapshots of one shard group. Safe to share between threads."""
 
     def __init__(self, index: str | Path, group: int, groups: int, options: Mapping[str, str] | None = None) -> None:
-        """Open the current version.
-
-        Args:
-            index: folder or URI of the index; of a remote one, the shards of the group are fetched.
-            group: number of the shard group.
-            groups: number of shard groups.
-            options: options of the object store.
-
-        Raises:
-            PublicationError: nothing is published.
-            ArtifactError: the version is incomplete, damaged or of another format.
-        """
+        """Open the current version."""
         self._index = locate(index, None, None, options)
         self._shards = shards_of_group(group, groups)
         self._held: OrderedDict[str, Snapshot] = OrderedDict()
@@ -61,10 +50,6 @@ class Versions:
         """Return the version of a pin; open it if it is published, in place of the least recently used version.
 
         Queries that read the replaced version finish undisturbed.
-
-        Raises:
-            PublicationError: the pin does not name a publication of this index.
-            ArtifactError: the version is incomplete, damaged or of another format.
         """
         return self._find(pin.version) or self._open(self._index.read_publication(pin.publication), pin.version)
 

@@ -110,16 +110,7 @@ class WireRequest(WireValue):
 
 
 def request_to_json(k: int, options: Options, **query: Any) -> dict[str, Any]:
-    """Return a request as a JSON value.
-
-    Args:
-        k: maximum number of hits.
-        options: options of the search.
-        **query: text, texts or vector.
-
-    Raises:
-        QueryError: the vector is not a mapping, or the filter or ``hybrid`` has the wrong type.
-    """
+    """Return a request as a JSON value."""
     value: dict[str, Any] = {**query, "k": _plain(k), **{name: _plain(option) for name, option in options.items()}}
     if "vector" in query:
         value["vector"] = vector_to_json(query["vector"])
@@ -138,22 +129,14 @@ def request_to_json(k: int, options: Options, **query: Any) -> dict[str, Any]:
 
 
 def vector_to_json(vector: Any) -> list[list[Any]]:
-    """Return a vector as pairs of term and weight.
-
-    Raises:
-        QueryError: it is not a mapping.
-    """
+    """Return a vector as pairs of term and weight."""
     if not isinstance(vector, Mapping):
         raise QueryError(f"the query {type(vector).__name__} is no vector; give a mapping from terms to weights")
     return [[_plain(term), _plain(weight)] for term, weight in vector.items()]
 
 
 def hybrid_to_json(hybrid: Any) -> dict[str, Any]:
-    """Return ``Hybrid`` as an object.
-
-    Raises:
-        QueryError: it is something else.
-    """
+    """Return ``Hybrid`` as an object."""
     if not isinstance(hybrid, Hybrid):
         raise QueryError(f"hybrid={shorten(hybrid)} is not possible; give Hybrid(), with weights if you have some")
     return asdict(hybrid)

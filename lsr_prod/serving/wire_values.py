@@ -19,14 +19,7 @@ class WireValue(BaseModel):
 
     @classmethod
     def read(cls, value: Any) -> Self:
-        """Validate the form of a request.
-
-        Args:
-            value: from a client.
-
-        Raises:
-            QueryError: the value does not have the form of the class.
-        """
+        """Validate the form of a request."""
         if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
             raise QueryError(f"the request is {shorten(value)}; give an object with text or vector")
         try:

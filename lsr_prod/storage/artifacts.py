@@ -38,22 +38,14 @@ _SOURCE = "artifacts"  # group in the node cache: manifests name artifacts of al
 
 
 def user_cache() -> Path:
-    """Return the folder of the node cache: ``$LSR_PROD_CACHE``, else ``$XDG_CACHE_HOME/lsr_prod``.
-
-    Raises:
-        ConfigError: none of them is set, and the user has no home folder.
-    """
+    """Return the folder of the node cache: ``$LSR_PROD_CACHE``, else ``$XDG_CACHE_HOME/lsr_prod``."""
     if given := os.environ.get("LSR_PROD_CACHE"):
         return Path(given)
     return Path(os.environ.get("XDG_CACHE_HOME") or home_folder("LSR_PROD_CACHE") / ".cache") / "lsr_prod"
 
 
 def user_quota() -> int | None:
-    """Return the quota of the node cache in bytes, ``$LSR_PROD_CACHE_BYTES``; None: the disk is the limit.
-
-    Raises:
-        ConfigError: the variable is not a number of bytes.
-    """
+    """Return the quota of the node cache in bytes, ``$LSR_PROD_CACHE_BYTES``; None: the disk is the limit."""
     given = os.environ.get("LSR_PROD_CACHE_BYTES")
     if not given:
         return None
@@ -68,18 +60,7 @@ def has_artifact(store: Store, name: str) -> bool:
 
 
 def put_artifact(store: Store, name: str, folder: Path) -> None:
-    """Copy a folder into a store; a repeated call resumes an interrupted one, and leaves a finished one as it is.
-
-    Args:
-        store: local or remote.
-        name: path in the store; it should contain a digest of the content, since it cannot be given other content.
-        folder: every file below it is part of the artifact; symbolic links are followed.
-
-    Raises:
-        ArtifactError: the folder has no files, or the name has other content.
-        DigestMismatchError: a file changed while it was read.
-        StorageError: the store fails; the files sent so far are kept, and no reader sees them.
-    """
+    """Copy a folder into a store; a repeated call resumes an interrupted one, and leaves a finished one as it is."""
     files = digest_folder(folder)
     if not files:
         raise ArtifactError(f"{folder} has no files; it cannot be stored as {name}")
@@ -109,21 +90,8 @@ def put_manifest(store: Store, name: str, files: Iterable[FileDigest]) -> bool:
 def fetch_artifact(store: Store, name: str, *, verify: bool = True, cache: Path | None = None) -> Path:
     """Return an artifact as a local folder, which must not be changed.
 
-    Args:
-        store: local or remote.
-        name: name under which it was put.
-        verify: compare every byte with its sha256 even if nothing has to be fetched, about a second per GiB; False:
-            compare sizes only. Fetched files are always verified. Damaged files of the cache are fetched again.
-        cache: folder of the node cache; None: ``user_cache()``. The artifact stays there until the process ends.
-
     Returns:
         The folder of a local store itself; a copy of a remote one, whose files cannot be written.
-
-    Raises:
-        ArtifactError: the artifact was not put, a file is missing, or its manifest cannot be trusted.
-        DigestMismatchError: a file of the store differs from its manifest.
-        FormatVersionError: a newer release wrote it.
-        StorageError: the store or the disk fails.
     """
     manifest = _read_manifest(store, name)
     files = _files(manifest, f"{store.uri}/{name}.json")
@@ -148,12 +116,7 @@ def fetch_artifact(store: Store, name: str, *, verify: bool = True, cache: Path 
 
 
 def read_artifact_file(store: Store, name: str, path: str) -> bytes | None:
-    """Return the content of one small file of an artifact without fetching the rest; None if it has no such file.
-
-    Raises:
-        ArtifactError: the artifact was not put, or the file is missing.
-        DigestMismatchError: the file differs from its manifest.
-    """
+    """Return the content of one small file of an artifact without fetching the rest; None if it has no such file."""
     files = {file.path: file for file in _files(_read_manifest(store, name), f"{store.uri}/{name}.json")}
     if path not in files:
         return None
@@ -175,9 +138,6 @@ def make_private(cache: Path) -> None:
     """Create the folder of a cache for this user only: its content is trusted later.
 
     The mode of a folder of root, such as a volume of a container, is left as it is: only its owner may change it.
-
-    Raises:
-        StorageError: the folder belongs to another user or is shared by all, as /tmp, or the disk fails.
     """
     try:
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -90,16 +90,7 @@ def artifacts_in(cache: Path) -> list[Path]:
 
 
 def make_room(cache: Path, needed: Mapping[str, FileDigest], max_bytes: int | None) -> Room:
-    """Remove leftovers, and evict unused artifacts, least recently used first, until a new artifact fits.
-
-    Args:
-        cache: the folder, ``locked``.
-        needed: files of the new artifact by sha256.
-        max_bytes: quota for the files of all artifacts; None: no quota.
-
-    Raises:
-        StorageError: the artifact does not fit even if all unused ones are evicted; none was evicted.
-    """
+    """Remove leftovers, and evict unused artifacts, least recently used first, until a new artifact fits."""
     (cache / "files").mkdir(parents=True, exist_ok=True)
     for path in cache.glob("artifacts/*/.*"):
         if is_draft(path.name):

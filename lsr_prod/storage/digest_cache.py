@@ -80,9 +80,6 @@ class DigestCache:
     """Digests of local files; a context manager. Safe to share between threads.
 
     A cache that is damaged or cannot be written is reported once per process and not used: files are hashed.
-
-    Args:
-        folder: of the database, created if it is missing; None: the cache folder of the user.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -101,15 +98,7 @@ class DigestCache:
             self._give_up(error)
 
     def digest(self, path: str, file: BinaryIO) -> tuple[str, FileState]:
-        """Return the sha256 (hex) and the state of an open file, whose position is undefined afterwards.
-
-        Args:
-            path: absolute path of the file.
-            file: opened for reading.
-
-        Raises:
-            FileChangedError: the file was written while it was hashed.
-        """
+        """Return the sha256 (hex) and the state of an open file, whose position is undefined afterwards."""
         state = FileState.of(file)
         if not state.settled:
             return self._hash(path, file, state), state

@@ -34,12 +34,7 @@ def disk_failure(error: OSError, path: Path | str) -> StorageError:
 
 
 def disk_error(error: BaseException, place: Path | str) -> StorageError | None:
-    """Return the error to raise for one of any library by which a disk is full, read-only or broken; None for others.
-
-    Args:
-        error: an error of the standard library or of another one, or an error raised from such an error.
-        place: file or folder that was being written; it is named unless the error names a file.
-    """
+    """Return the error to raise for one by which a disk is full, read-only or broken; None for others."""
     found: BaseException | None = error
     while found is not None:
         if isinstance(found, LsrError):
@@ -59,15 +54,7 @@ def disk_error(error: BaseException, place: Path | str) -> StorageError | None:
 
 @contextmanager
 def writing(place: Path | str) -> Iterator[None]:
-    """Turn errors of the disk inside the block, also those of libraries, into ``StorageError``; others pass.
-
-    Args:
-        place: file or folder that the block writes; it is named unless the error names a file.
-
-    Raises:
-        DiskFullError: the disk is full or read-only.
-        StorageError: the disk is broken.
-    """
+    """Turn errors of the disk inside the block, also those of libraries, into ``StorageError``; others pass."""
     try:
         yield
     except LsrError:
@@ -81,16 +68,7 @@ def writing(place: Path | str) -> Iterator[None]:
 
 @contextmanager
 def scratch_folder(*, prefix: str = "lsr_prod-", parent: Path | None = None) -> Iterator[Path]:
-    """Create a temporary folder, and delete it at the end of the block.
-
-    Args:
-        prefix: of its name.
-        parent: where it is created; None: in the folder that ``TMPDIR`` names.
-
-    Raises:
-        DiskFullError: the disk is full or read-only.
-        StorageError: the disk is broken.
-    """
+    """Create a temporary folder, and delete it at the end of the block."""
     try:
         place = parent or tempfile.gettempdir()
     except FileNotFoundError as error:  # it tries to write a file to each candidate

@@ -43,11 +43,7 @@ class Draft:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Remove what was not sealed.
-
-        Raises:
-            StorageError: the block raised an error of the disk, of any library.
-        """
+        """Remove what was not sealed."""
         shutil.rmtree(self.folder, ignore_errors=True)
         if error is not None and not isinstance(error, LsrError):
             failure = disk_error(error, self.target)
@@ -73,15 +69,7 @@ class Draft:
 
 @contextmanager
 def new_file(path: Path, *, replace: bool = False) -> Iterator[IO[bytes]]:
-    """Open a draft file that gets its name when the block ends without an error.
-
-    Args:
-        path: the file. Its folder is created if it is missing.
-        replace: replace a file of that name.
-
-    Raises:
-        StorageError: ``path`` exists already, or the disk fails.
-    """
+    """Open a draft file that gets its name when the block ends without an error."""
     draft = path.with_name(draft_name(path.name))
     try:
         _make_folder(path.parent)
@@ -111,21 +99,13 @@ def new_file(path: Path, *, replace: bool = False) -> Iterator[IO[bytes]]:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all; a file of that name is replaced.
-
-    Raises:
-        StorageError: the disk fails.
-    """
+    """Write a file whole or not at all; a file of that name is replaced."""
     with new_file(path, replace=True) as file:
         file.write(data)
 
 
 def append_file(path: Path) -> IO[str]:
-    """Open a UTF-8 log to append lines; its folder is created if it is missing.
-
-    Raises:
-        StorageError: the disk fails.
-    """
+    """Open a UTF-8 log to append lines; its folder is created if it is missing."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path.open("a", encoding="utf-8")
@@ -138,9 +118,6 @@ def create_file(target: Path, chunks: Iterable[bytes]) -> bool:
 
     Returns:
         True if this call created the file; False if the name is taken.
-
-    Raises:
-        DiskFullError: the disk is full or read-only.
     """
     if target.exists():
         return False
@@ -165,11 +142,7 @@ def create_file(target: Path, chunks: Iterable[bytes]) -> bool:
 
 @contextmanager
 def sentinel(folder: Path) -> Iterator[Path]:
-    """Create an empty draft in a folder, and remove it at the end of the block with the folders made for it.
-
-    Raises:
-        StorageError: the folder cannot be written.
-    """
+    """Create an empty draft in a folder, and remove it at the end of the block with the folders made for it."""
     missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     path = folder / draft_name("sentinel")
     try:
@@ -186,12 +159,7 @@ def sentinel(folder: Path) -> Iterator[Path]:
 
 
 def link_file(source: Path, target: Path) -> None:
-    """Give a file a second name, in place of the file that has it: readers find one or the other, whole.
-
-    Args:
-        source: a file on the same disk.
-        target: the name. Its folder is created if it is missing.
-    """
+    """Give a file a second name, in place of the file that has it: readers find one or the other, whole."""
     draft = target.with_name(draft_name(target.name))
     with writing(target):
         _make_folder(target.parent)
@@ -204,11 +172,7 @@ def link_file(source: Path, target: Path) -> None:
 
 
 def copy_files(source: Path, target: Path, files: Iterable[FileDigest]) -> None:
-    """Copy files of a folder into a draft folder, comparing each with its sha256.
-
-    Raises:
-        DigestMismatchError: a file differs from its sha256.
-    """
+    """Copy files of a folder into a draft folder, comparing each with its sha256."""
     for file in files:
         create_file(target / file.path, checked_chunks(source / file.path, file.sha256, 1 << 20))
 
@@ -217,11 +181,6 @@ def copy_tree(source: Path, target: Path, *, link: bool = False) -> None:
     """Copy every file below ``source`` into a draft folder; symbolic links are followed.
 
     Folders have the modes of new folders: that of a read-only folder could neither be completed nor removed.
-
-    Args:
-        source: a folder.
-        target: an existing folder.
-        link: make hard links where both are on one disk.
     """
     copy = _link_or_copy if link else shutil.copyfile
     for folder, _, names in os.walk(source, followlinks=True, onerror=_raise):
@@ -243,15 +202,7 @@ def _link_or_copy(source: str, target: str) -> None:
 
 
 def remove(path: Path, *, unless: Callable[[Path], bool] | None = None) -> int:
-    """Delete a file or a folder and return its bytes; a folder becomes a draft first: no reader finds half of it.
-
-    Args:
-        path: the file or folder.
-        unless: asked with the draft of a folder; if it returns True, the folder gets its name back and 0 is returned.
-
-    Raises:
-        FileNotFoundError: another process deleted it first.
-    """
+    """Delete a file or a folder and return its bytes; a folder becomes a draft first: no reader finds half of it."""
     if not path.is_dir():
         size = path.stat().st_size
         path.unlink()

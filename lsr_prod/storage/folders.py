@@ -38,11 +38,7 @@ def file_exists(place: str, options: Options = None) -> bool:
 
 
 def digest_file(place: str, options: Options = None) -> str:
-    """Return the sha256 (hex) of a file by path or URI, which is read in pieces.
-
-    Raises:
-        StorageError: the file does not exist or cannot be read.
-    """
+    """Return the sha256 (hex) of a file by path or URI, which is read in pieces."""
     digest = hashlib.sha256()
     with _open(place, options) as file:
         while block := file.read(_BLOCK):
@@ -51,11 +47,7 @@ def digest_file(place: str, options: Options = None) -> str:
 
 
 def folder_exists(place: str, options: Options = None) -> bool:
-    """Return whether an artifact was put at a URI, or a local folder has content.
-
-    Raises:
-        ArtifactError: the URI names no folder in a bucket.
-    """
+    """Return whether an artifact was put at a URI, or a local folder has content."""
     if is_remote(place):
         return has_artifact(*_split(place, options))
     folder = Path(place)
@@ -63,18 +55,7 @@ def folder_exists(place: str, options: Options = None) -> bool:
 
 
 def open_folder(place: str, options: Options = None, *, verify: bool = True) -> Path:
-    """Return a folder that must not be changed: a local one itself, absolute; the verified copy of a remote one.
-
-    Args:
-        place: path or URI of the folder.
-        options: options of the object store.
-        verify: compare every cached file of a remote folder with its sha256, about a second per GiB; False: compare
-            sizes. Fetched files are always verified. A local folder is not looked at.
-
-    Raises:
-        ArtifactError: nothing was put at the URI, or a file is missing in the store or damaged there.
-        StorageError: the store or the disk fails.
-    """
+    """Return a folder that must not be changed: a local one itself, absolute; the verified copy of a remote one."""
     if not is_remote(place):
         return Path(place).absolute()
     store, name = _split(place, options)
@@ -87,16 +68,7 @@ def open_source(place: str, options: Options = None) -> str:
 
 
 def open_bundle(place: str, options: Options = None) -> tuple[Path, Bundle]:
-    """Return the folder of a bundle, every file verified, and its manifest.
-
-    Args:
-        place: path or URI of the bundle.
-        options: options of the object store.
-
-    Raises:
-        ArtifactError: there is no bundle, or it is damaged.
-        StorageError: the store or the disk fails.
-    """
+    """Return the folder of a bundle, every file verified, and its manifest."""
     folder = open_folder(place, options, verify=False)
     try:
         return folder, Bundle.load(folder, verify=True)
@@ -108,16 +80,7 @@ def open_bundle(place: str, options: Options = None) -> tuple[Path, Bundle]:
 
 
 def bundle_manifest(place: str, options: Options = None) -> Bundle:
-    """Return the manifest of a bundle; nothing else of a remote one is fetched, and no file is verified.
-
-    Args:
-        place: path or URI of the bundle.
-        options: options of the object store.
-
-    Raises:
-        ArtifactError: there is no bundle, or its manifest is damaged.
-        StorageError: the store or the disk fails.
-    """
+    """Return the manifest of a bundle; nothing else of a remote one is fetched, and no file is verified."""
     if not is_remote(place):
         return Bundle.load(Path(place).absolute())
     data = read_artifact_file(*_split(place, options), BUNDLE_FILE)
@@ -128,11 +91,7 @@ def bundle_manifest(place: str, options: Options = None) -> Bundle:
 
 
 def store_file(place: str, data: bytes, options: Options = None) -> None:
-    """Write a file by path or URI; one of that name is replaced.
-
-    Raises:
-        StorageError: the store or the disk fails.
-    """
+    """Write a file by path or URI; one of that name is replaced."""
     if not is_remote(place):
         write_file(Path(place), data)
         return
@@ -144,17 +103,7 @@ def store_file(place: str, data: bytes, options: Options = None) -> None:
 
 
 def save_folder(folder: Path, place: str, options: Options = None) -> None:
-    """Store a folder as the artifact that a URI names; a repeated call resumes an interrupted one.
-
-    Args:
-        folder: every file below it is stored.
-        place: URI, ``s3://bucket/path/name``.
-        options: options of the object store.
-
-    Raises:
-        ArtifactError: the URI names no folder in a bucket, or has other content.
-        StorageError: the store fails; no reader sees the files sent so far.
-    """
+    """Store a folder as the artifact that a URI names; a repeated call resumes an interrupted one."""
     store, name = _split(place, options)
     put_artifact(store, name, folder)
 
@@ -164,9 +113,6 @@ def open_text(place: str, options: Options = None) -> Iterator[TextIO]:
     """Open a UTF-8 file by path or URI for reading; a remote one is read in pieces.
 
     Line ends are returned as they are, as module csv wants them.
-
-    Raises:
-        StorageError: the file does not exist or cannot be read.
     """
     with _open(place, options) as file, io.TextIOWrapper(file, encoding="utf-8", newline="") as lines:
         yield lines

@@ -21,14 +21,7 @@ _REMEDY = "upload the version again, or publish another version"
 
 
 def fetch_current_version(cache: NodeCache, index: Store, *, verify: bool = False) -> tuple[Path, Publication]:
-    """Return the current version as a local index folder, and its publication; see ``fetch_version``.
-
-    Raises:
-        PublicationError: nothing is published.
-        ArtifactError: the version is damaged; nothing of the damage is kept.
-        StorageError: the version does not fit into the cache, or the object store or the disk fails.
-        MissingExtraError: the index is remote and obstore is not installed.
-    """
+    """Return the current version as a local index folder, and its publication; see ``fetch_version``."""
     publication = current_publication(index)
     return fetch_version(cache, index, publication, verify=verify), publication
 
@@ -45,20 +38,8 @@ def fetch_version(
 
     A local index is not copied.
 
-    Args:
-        cache: the node cache.
-        index: the index.
-        publication: a publication of the version.
-        shards: numbers of the shards to fetch; their ``repr`` names the selection. None: all.
-        verify: compare every cached file with its sha256, and fetch damaged ones again.
-
     Returns:
         The index folder; of shards that are not selected it has the term counts only.
-
-    Raises:
-        ArtifactError: the version is damaged; nothing of the damage is kept.
-        StorageError: the version does not fit into the cache, or the object store or the disk fails.
-        MissingExtraError: the index is remote and obstore is not installed.
     """
     if not is_remote(index.uri):
         return Path(index.location)

@@ -10,13 +10,7 @@ from lsr_prod.storage.transfer import object_name
 
 
 def read_list(index: Store | Path, file: FileDigest) -> bytes:
-    """Return the content of a file, compared with its digest.
-
-    Raises:
-        ArtifactError: the file is missing.
-        DigestMismatchError: it is damaged.
-        StorageError: the disk or the object store fails.
-    """
+    """Return the content of a file, compared with its digest."""
     store = as_store(index)
     name = object_name(store, file)
     data = store.get(name)
@@ -30,17 +24,7 @@ def read_list(index: Store | Path, file: FileDigest) -> bytes:
 
 
 def write_list(index: Store | Path, folder: str, ending: str, data: bytes) -> FileDigest:
-    """Write a file named by its content, which is kept from garbage collection for now.
-
-    Args:
-        index: folder or store of the index.
-        folder: of the file in an index folder.
-        ending: of its name.
-        data: the content.
-
-    Raises:
-        StorageError: the disk or the object store fails.
-    """
+    """Write a file named by its content, which is kept from garbage collection for now."""
     store = as_store(index)
     sha = hashlib.sha256(data).hexdigest()
     file = FileDigest(f"{folder}/{sha}{ending}", sha, len(data))

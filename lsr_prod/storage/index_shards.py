@@ -46,10 +46,6 @@ _SCRATCH = "lsr_prod-shard-"
 class ShardDraft:
     """A private folder for the files of one shard; a context manager that deletes it unless it was sealed.
 
-    Args:
-        index: folder or store of the index.
-        sha: name of the shard.
-
     Attributes:
         folder: the folder, empty at first.
     """
@@ -78,15 +74,8 @@ class ShardDraft:
     def seal(self, manifest: ShardManifest) -> ShardManifest:
         """Add the shard to the index, unless another builder was first.
 
-        Args:
-            manifest: names every file in the folder.
-
         Returns:
             The manifest of the shard in the index, which is that of the first builder.
-
-        Raises:
-            DigestMismatchError: a file changed after its digest was taken.
-            StorageError: the disk or the object store fails; the files sent so far are garbage, or used again.
         """
         data = record_bytes(manifest.to_json())
         if self._draft is not None:
@@ -134,10 +123,6 @@ def find_shard(index: Store | Path, sha: str) -> ShardManifest | None:
     """Return the manifest of a finished shard, kept from garbage collection for now; None if there is none.
 
     A shard of an object store that lacks files, which a garbage collection may have deleted meanwhile, is forgotten.
-
-    Raises:
-        ArtifactError: the manifest is damaged.
-        StorageError: the disk or the object store fails.
     """
     store = as_store(index)
     if not is_remote(store.uri):
@@ -160,17 +145,7 @@ def find_shard(index: Store | Path, sha: str) -> ShardManifest | None:
 
 
 def open_shard_file(index: Store | Path, shard: ShardManifest, path: str) -> BinaryIO:
-    """Return a mapped file of a shard as a file that is read in pieces; every page is verified when it is read.
-
-    Args:
-        index: folder or store of the index.
-        shard: manifest of the shard, from a version.
-        path: the file.
-
-    Raises:
-        ArtifactError: the file or the list of its digests is missing or damaged.
-        StorageError: the object store fails.
-    """
+    """Return a mapped file of a shard as a file that is read in pieces; every page is verified when it is read."""
     store = as_store(index)
     files = {file.path: replace(file, path=f"shards/{shard.sha}/{file.path}") for file in shard.files}
     if absent := {path, PAGE_DIGESTS_FILE} - files.keys():
@@ -190,12 +165,7 @@ def open_shard_file(index: Store | Path, shard: ShardManifest, path: str) -> Bin
 
 
 def add_bundle(index: Store | Path, folder: Path) -> None:
-    """Copy a bundle into the index, completely or not at all; one that is there is kept from garbage collection.
-
-    Raises:
-        ArtifactError: the bundle, or its copy, is damaged.
-        StorageError: the disk or the object store fails.
-    """
+    """Copy a bundle into the index, completely or not at all; one that is there is kept from garbage collection."""
     store, bundle = as_store(index), Bundle.load(folder)
     name = f"bundles/{bundle.digest}/{BUNDLE_FILE}"
     if is_remote(store.uri):
@@ -221,17 +191,7 @@ def add_bundle(index: Store | Path, folder: Path) -> None:
 
 
 def bundle_files(index: Store | Path, digest: str, paths: tuple[str, ...], scratch: Path) -> Path:
-    """Return a folder that has some small files of a bundle of the index.
-
-    Args:
-        index: folder or store of the index.
-        digest: names the bundle.
-        paths: the files.
-        scratch: a folder to which files of an object store are copied.
-
-    Raises:
-        ArtifactError: a file is missing or damaged.
-    """
+    """Return a folder that has some small files of a bundle of the index."""
     store = as_store(index)
     if not is_remote(store.uri):
         return Path(store.uri) / "bundles" / digest

@@ -33,15 +33,6 @@ def upload_current(index: Path, target: Store) -> Publication:
     """Publish the current version of an index folder at the target, unless it is current there already.
 
     A repeated call resumes an interrupted one. If several run at once, the largest number stays current.
-
-    Args:
-        index: the index folder.
-        target: an object store, or a folder that becomes an index.
-
-    Raises:
-        PublicationError: nothing is published in the folder, or the target holds another index.
-        ArtifactError: a file of the version is missing or damaged.
-        StorageError: the target fails.
     """
     while True:
         publication = current_publication(index)
@@ -61,17 +52,8 @@ def upload_current(index: Path, target: Store) -> Publication:
 def adopt_current(index: Path, target: Store) -> Publication | None:
     """Copy the current version of the target into the index folder if the folder is new or behind.
 
-    Args:
-        index: the index folder.
-        target: the place to which versions are uploaded.
-
     Returns:
         The current publication of the index folder; None: nothing is published anywhere.
-
-    Raises:
-        PublicationError: the target holds another index.
-        ArtifactError: the version is damaged.
-        StorageError: the target cannot be reached, or fails.
     """
     if find_current_publication(target) is None:
         return find_current_publication(index)
@@ -97,11 +79,7 @@ def _adopt(index: Path, target: Store) -> Publication:
 
 
 def _same_history(index: Path, here: Publication | None, target: Store, uploaded: Publication | None) -> bool:
-    """Return whether the older publication is in the history of the newer; False: ``here`` is no longer current.
-
-    Raises:
-        PublicationError: it is not: the two are of different indexes.
-    """
+    """Return whether the older publication is in the history of the newer; False: ``here`` is no longer current."""
     if here is None or uploaded is None:
         return True
     older = min(here, uploaded, key=lambda publication: publication.number)

@@ -47,12 +47,7 @@ class BundleManifest:
 
 
 def read_version(index: Store | Path, sha: str) -> IndexVersion:
-    """Read ``versions/<sha>.json`` and compare it with its name.
-
-    Raises:
-        ArtifactError: it is missing, ``sha`` is no sha256, or it is no version of this release.
-        DigestMismatchError: its content does not have the digest of its name.
-    """
+    """Read ``versions/<sha>.json`` and compare it with its name."""
     store = as_store(index)
     _check_sha("version", sha, store)
     name = f"versions/{sha}.json"
@@ -71,12 +66,7 @@ def read_version(index: Store | Path, sha: str) -> IndexVersion:
 
 
 def read_bundle(index: Store | Path, digest: str) -> BundleManifest:
-    """Read ``bundle.json`` of a bundle in the index and compare it with the bundle's digest.
-
-    Raises:
-        ArtifactError: the file is missing, or is no manifest.
-        DigestMismatchError: it does not have that digest.
-    """
+    """Read ``bundle.json`` of a bundle in the index and compare it with the bundle's digest."""
     store, name = as_store(index), f"bundles/{digest}/{BUNDLE_FILE}"
     data = _read(store, name)
     try:
@@ -95,11 +85,7 @@ def read_bundle(index: Store | Path, digest: str) -> BundleManifest:
 
 
 def read_shard(folder: Path) -> ShardManifest:
-    """Read the manifest in the folder of a shard.
-
-    Raises:
-        ArtifactError: it is missing or damaged, or the folder has another name.
-    """
+    """Read the manifest in the folder of a shard."""
     path = folder / SHARD_FILE
     manifest = read_record(path, ShardManifest.from_json, f"remove {folder} and build the index again")
     if manifest.sha != folder.name:
@@ -108,11 +94,7 @@ def read_shard(folder: Path) -> ShardManifest:
 
 
 def verify_shard(index: Path, shard: ShardManifest) -> None:
-    """Compare a shard with the manifest in its version: its own manifest and every file.
-
-    Raises:
-        ArtifactError: a file is missing or damaged, or the folder holds another build of the shard.
-    """
+    """Compare a shard with the manifest in its version: its own manifest and every file."""
     folder = index / "shards" / shard.sha
     if read_shard(folder) != shard:
         raise DigestMismatchError(f"{folder / SHARD_FILE} differs from the version; publish another version")
@@ -120,11 +102,7 @@ def verify_shard(index: Path, shard: ShardManifest) -> None:
 
 
 def version_files(version: IndexVersion, bundle: BundleManifest) -> tuple[FileDigest, ...]:
-    """Return every file of a version except the manifests, with paths inside an index folder.
-
-    Raises:
-        ArtifactError: two files would have one path, or one would be inside another.
-    """
+    """Return every file of a version except the manifests, with paths inside an index folder."""
     bundle_folder = f"bundles/{version.bundle_digest}"
     found = [_moved(file, f"{bundle_folder}/{file.path}") for file in bundle.files]
     for shard in version.shards:
@@ -149,10 +127,6 @@ def check_files(index: Store | Path, version: IndexVersion) -> None:
     """Refuse an incomplete version: files of a folder are compared with their sha256, objects with their size.
 
     Readers of an object store compare what they fetch with its sha256.
-
-    Raises:
-        ArtifactError: a file is missing.
-        DigestMismatchError: a file is damaged.
     """
     store = as_store(index)
     files = version_files(version, read_bundle(store, version.bundle_digest))
@@ -175,16 +149,6 @@ def upload_version(index: Path, sha: str, target: Store, *, connections: int = 4
 
     The version is not published. A repeated call sends what is missing. A version that the target has is touched first,
     because garbage collection keeps everything that a young version names.
-
-    Args:
-        index: the index folder.
-        sha: names the version.
-        target: an object store or a folder; a folder becomes an index that readers map.
-        connections: files sent at once; each needs about 50 MiB of memory.
-
-    Raises:
-        ArtifactError: a file of the version is missing or damaged, in the folder or in the target.
-        StorageError: the target fails; the files sent so far are kept.
     """
     start = time.perf_counter()
     version = read_version(index, sha)

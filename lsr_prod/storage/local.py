@@ -28,14 +28,7 @@ class Entry:
 
 
 def home_folder(setting: str) -> Path:
-    """Return the home folder of the user.
-
-    Args:
-        setting: environment variable that a user without one can set instead.
-
-    Raises:
-        ConfigError: neither ``HOME`` nor the user database of this machine names one.
-    """
+    """Return the home folder of the user."""
     try:
         return Path.home()
     except RuntimeError as error:
@@ -70,11 +63,7 @@ def local_entry(root: Path, path: Path) -> Entry | None:
 
 
 def checked_chunks(source: Path, sha256: str, size: int) -> Iterator[bytes]:
-    """Yield the content of a file in pieces of ``size`` bytes; the last piece only if the content has the sha256.
-
-    Raises:
-        DigestMismatchError: the content has another sha256.
-    """
+    """Yield the content of a file in pieces of ``size`` bytes; the last piece only if the content has the sha256."""
     digest = hashlib.sha256()
     with source.open("rb") as file:
         chunk = file.read(size)

@@ -31,13 +31,7 @@ def is_remote(uri: str) -> bool:
 
 
 def location_problem(uri: str, *, pattern: bool = True) -> str | None:
-    """Return why a text is neither a local path nor a supported URI, and what to do; None if it is one.
-
-    Args:
-        uri: the text.
-        pattern: a URI may contain ``?`` and ``%``, as globs and names of existing objects do. Not for folders that a
-            job creates: delta-rs reads these characters as syntax of a URL.
-    """
+    """Return why a text is neither a local path nor a supported URI, and what to do; None if it is one."""
     if "\0" in uri:
         return "it contains a null character, which no path has; leave it out"
     if any("\ud800" <= character <= "\udfff" for character in uri):

@@ -83,13 +83,7 @@ class CacheStatistics:
 
 
 class NodeCache:
-    """Artifacts of object stores as local folders. Safe to share between threads; processes may share the folder.
-
-    Args:
-        folder: on a local disk; created if it is missing.
-        max_bytes: quota for the files of all artifacts; None: the disk is the limit, and nothing is evicted.
-        connections: files fetched at once; each needs about 25 MiB of memory.
-    """
+    """Artifacts of object stores as local folders. Safe to share between threads; processes may share the folder."""
 
     def __init__(self, folder: str | Path, max_bytes: int | None = None, *, connections: int = 4) -> None:
         self._folder = Path(folder).absolute()
@@ -103,16 +97,6 @@ class NodeCache:
         """Return an artifact as a local folder, which stays until ``release``; fetch what the cache lacks.
 
         An interrupted fetch leaves no wrong file, and the next call resumes it.
-
-        Args:
-            source: group of the artifact, a plain name.
-            digest: sha256 (hex) that names the artifact.
-            read_contents: reads the manifest of the artifact; called only if the artifact is not in the cache.
-
-        Raises:
-            ArtifactError: a file is missing in the store or damaged; nothing of the damage is kept.
-            StorageError: the artifact does not fit into the quota or on the disk (nothing was fetched), or the object
-                store or the disk fails.
         """
         place = self.place(source, digest)
         if not self.writable and place.is_dir():  # nothing is evicted
@@ -140,17 +124,8 @@ class NodeCache:
     def repair(self, artifact: Path, contents: Contents, *, verify: bool = True) -> int:
         """Fetch files of an artifact again that are missing or damaged; others may read the artifact meanwhile.
 
-        Args:
-            artifact: a folder that ``fetch`` returned, in use.
-            contents: the files to compare, and small manifests.
-            verify: compare every byte with its sha256; False: compare sizes.
-
         Returns:
             Number of files that were replaced.
-
-        Raises:
-            ArtifactError: a file is missing in the store or damaged there too.
-            StorageError: the quota, the disk or the object store fails.
         """
         damaged = [file for file in contents.files if not _is_whole(artifact / file.path, file, verify)]
         lost = [path for path, data in contents.manifests.items() if not _has(artifact / path, data)]

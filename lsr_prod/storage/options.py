@@ -100,23 +100,12 @@ def normalize_options(options: Mapping[str, object]) -> dict[str, str]:
     """Return options under one name each, with checked values; a normalized mapping is returned unchanged.
 
     Names may have any case, and be written with or without the prefix of their service (``aws_allow_http``).
-
-    Args:
-        options: names as obstore or delta-rs have them, and values: strings, booleans or numbers.
-
-    Raises:
-        ConfigError: a name is unknown, a value has another type or contains credentials, or two names contradict.
     """
     return dict(_normalized(tuple((str(name), str(value)) for name, value in options.items())))
 
 
 def options_of(uri: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options that the store of a URI understands, with the prefix of its service.
-
-    Args:
-        uri: the URI of a folder.
-        options: normalized options, also of other services.
-    """
+    """Return the options that the store of a URI understands, with the prefix of its service."""
     prefix, known = _SERVICES[uri.partition("://")[0]]
     named = {f"{prefix}{name}" if name in _SHARED else name: value for name, value in options.items()}
     return {

@@ -31,10 +31,6 @@ def pin_publication(index: Store | Path, number: int, *, by: str, reason: str) -
 
     Returns:
         The pin, and whether this call created it; an existing pin stays as it is.
-
-    Raises:
-        PublicationError: there is no such publication, or retention has just deleted it.
-        ArtifactError: the publication or an existing pin is damaged.
     """
     store = as_store(index)
     publication = read_publication(store, number)
@@ -55,12 +51,7 @@ def pin_publication(index: Store | Path, number: int, *, by: str, reason: str) -
 
 
 def unpin_publication(index: Store | Path, number: int) -> PublicationPin:
-    """Remove the pin of a publication and return it.
-
-    Raises:
-        PublicationError: the publication is not pinned.
-        ArtifactError: the pin is damaged.
-    """
+    """Remove the pin of a publication and return it."""
     store = as_store(index)
     pin = read_pin(store, number)
     if pin is None:
@@ -77,21 +68,13 @@ def pinned_numbers(index: Store | Path) -> list[int]:
 
 
 def read_pins(index: Store | Path) -> list[PublicationPin]:
-    """Return all pins, by number.
-
-    Raises:
-        ArtifactError: a pin is damaged.
-    """
+    """Return all pins, by number."""
     pins = [read_pin(index, number) for number in pinned_numbers(index)]
     return [pin for pin in pins if pin is not None]
 
 
 def read_pin(index: Store | Path, number: int) -> PublicationPin | None:
-    """Return the pin of a publication; None: it is not pinned.
-
-    Raises:
-        ArtifactError: the pin is damaged.
-    """
+    """Return the pin of a publication; None: it is not pinned."""
     store, name = as_store(index), _name(number)
     data = store.get(name)
     if data is None:

@@ -33,9 +33,6 @@ def find_current_publication(index: Store | Path) -> Publication | None:
     """Return the publication with the largest number; None if nothing is published.
 
     If it is superseded and deleted before it is read, the next one is read.
-
-    Raises:
-        ArtifactError: it is damaged.
     """
     numbers = publication_numbers(index)
     while numbers:
@@ -49,12 +46,7 @@ def find_current_publication(index: Store | Path) -> Publication | None:
 
 
 def current_publication(index: Store | Path) -> Publication:
-    """Return the publication with the largest number.
-
-    Raises:
-        PublicationError: the place is no index, or nothing is published yet.
-        ArtifactError: the publication is damaged.
-    """
+    """Return the publication with the largest number."""
     found = find_current_publication(index)
     if found is None:
         raise PublicationError(
@@ -65,13 +57,7 @@ def current_publication(index: Store | Path) -> Publication:
 
 
 def read_publication(index: Store | Path, number: int) -> Publication:
-    """Return publication ``number``.
-
-    Raises:
-        PublicationError: there is no publication with that number.
-        ArtifactError: it is damaged.
-        SignatureError: this process trusts keys, and none of them signed the publication or its history was changed.
-    """
+    """Return publication ``number``."""
     store = as_store(index)
     found = _read(store, number)
     if keys := trusted_keys():

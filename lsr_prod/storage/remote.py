@@ -26,15 +26,7 @@ _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
 @lru_cache(maxsize=64)  # a client holds its connections: one per folder, not per call
 def connect(uri: str, options: tuple[tuple[str, str], ...]) -> "ObjectStore":
-    """Return the client of a folder.
-
-    Args:
-        uri: the URI of the folder; characters that are syntax of a URL stand for themselves.
-        options: of ``storage.options.options_of``.
-
-    Raises:
-        MissingExtraError: obstore is not installed.
-    """
+    """Return the client of a folder."""
     try:
         from obstore.store import from_url
     except ImportError as error:
@@ -78,17 +70,7 @@ def object_entry(name: str, found: "ObjectMeta") -> Entry:
 
 
 def open_object(store: "ObjectStore", name: str, etag: str | None) -> BinaryIO:
-    """Open an object as a seekable file that is read in pieces of 1 MiB, all of one version of the object.
-
-    Args:
-        store: client of the folder.
-        name: the object.
-        etag: version to read; None: the current version.
-
-    Raises:
-        FileNotFoundError: the object does not exist.
-        ObjectChangedError: the object has another ETag. A read raises it too, if the object is replaced meanwhile.
-    """
+    """Open an object as a seekable file that is read in pieces of 1 MiB, all of one version of the object."""
     count("head")
     found = store.head(name)
     current = found["e_tag"]
@@ -105,11 +87,7 @@ def get_range(store: "ObjectStore", name: str, start: int, length: int) -> bytes
 
 
 def put_parts(store: "ObjectStore", name: str, source: Path, sha256: str) -> None:
-    """Send a large file in parts; the object appears when all parts are sent and have the sha256.
-
-    Raises:
-        DigestMismatchError: the file has another sha256; no object was created.
-    """
+    """Send a large file in parts; the object appears when all parts are sent and have the sha256."""
     part = max(PART_BYTES, -(-source.stat().st_size // _PARTS))
     chunks = checked_chunks(source, sha256, part)
     store.put(name, chunks, chunk_size=part, max_concurrency=_PARTS_AT_ONCE, use_multipart=True)

@@ -26,12 +26,7 @@ TRUSTED_KEYS = "LSR_PROD_TRUSTED_KEYS"
 
 
 def check_keys() -> None:
-    """Check the keys in the environment of this process, before any work.
-
-    Raises:
-        ConfigError: a key is malformed, or the trusted keys lack the key that this process signs with.
-        MissingExtraError: there is a key and cryptography is not installed.
-    """
+    """Check the keys in the environment of this process, before any work."""
     private, trusted = _private_key(), trusted_keys()
     if private is not None and trusted and _name(private.public_key()) not in trusted:
         raise ConfigError(
@@ -42,22 +37,13 @@ def check_keys() -> None:
 
 
 def trust(keys: str | None) -> None:
-    """Trust other keys than the environment of this process names.
-
-    Args:
-        keys: public keys in the form of ``LSR_PROD_TRUSTED_KEYS``; None: keep those of the environment.
-    """
+    """Trust other keys than the environment of this process names."""
     if keys is not None:
         os.environ[TRUSTED_KEYS] = keys
 
 
 def sign(publication: Publication) -> Publication:
-    """Return the publication signed by the key of this process; unchanged if the process has none.
-
-    Raises:
-        ConfigError: the key is malformed.
-        MissingExtraError: cryptography is not installed.
-    """
+    """Return the publication signed by the key of this process; unchanged if the process has none."""
     key = _private_key()
     if key is None:
         return publication
@@ -66,22 +52,13 @@ def sign(publication: Publication) -> Publication:
 
 
 def trusted_keys() -> "Mapping[str, Ed25519PublicKey]":
-    """Return the public keys that this process trusts, by name; none: signatures are not demanded.
-
-    Raises:
-        ConfigError: a key is malformed.
-        MissingExtraError: cryptography is not installed.
-    """
+    """Return the public keys that this process trusts, by name; none: signatures are not demanded."""
     text = _variable(TRUSTED_KEYS)
     return {} if text is None else _parse_trusted(text)
 
 
 def is_signed(publication: Publication, keys: "Mapping[str, Ed25519PublicKey]") -> bool:
-    """Return whether one of the keys signed the publication.
-
-    Raises:
-        SignatureError: the publication names one of the keys, but has another content than was signed.
-    """
+    """Return whether one of the keys signed the publication."""
     if publication.signature is None or publication.signature.key not in keys:
         return False
     from cryptography.exceptions import InvalidSignature

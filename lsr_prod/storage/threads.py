@@ -13,11 +13,7 @@ Result = TypeVar("Result")
 
 
 def in_threads(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """Call ``work`` with every item and return the results.
-
-    Raises:
-        Exception: the first error of a call, in the order of the items; calls that have not begun are not made.
-    """
+    """Call ``work`` with every item and return the results."""
     results: list[Result] = []
     left = iter(items)
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="lsr-store") as pool:

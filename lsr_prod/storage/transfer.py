@@ -48,19 +48,7 @@ def stored_sizes(store: Store) -> dict[str, int]:
 
 
 def send_files(source: Path, files: Iterable[FileDigest], target: Store, connections: int) -> Sent:
-    """Send the files of a folder that the target lacks; run again after an interruption, it sends the rest.
-
-    Args:
-        source: folder of the files.
-        files: their paths in it, sizes and sha256.
-        target: the store.
-        connections: files sent at once; each needs about 50 MiB of memory.
-
-    Raises:
-        ArtifactError: a file is missing in ``source``.
-        DigestMismatchError: a file differs from its sha256, or an object of the target has another size.
-        StorageError: the target fails; the files sent so far are kept.
-    """
+    """Send the files of a folder that the target lacks; run again after an interruption, it sends the rest."""
     named = {object_name(target, file): file for file in files}
     sizes = stored_sizes(target)
     there = {name: file for name, file in named.items() if name in sizes}
@@ -93,19 +81,8 @@ def fetch_file(store: Store, file: FileDigest, folder: Path, *, remedy: str) -> 
 
     Bytes that an earlier attempt fetched are used again.
 
-    Args:
-        store: where the file is.
-        file: its path, sha256 and size.
-        folder: on a local disk.
-        remedy: what a user can do if the store does not have the file; ends the message.
-
     Returns:
         Bytes fetched.
-
-    Raises:
-        ArtifactError: the store does not have the file.
-        DigestMismatchError: the object has another content; nothing of it is kept.
-        StorageError: the store or the disk fails; the bytes fetched so far are kept.
     """
     partial = folder / f"{file.sha256}{PARTIAL}"
     resumed = partial.exists()

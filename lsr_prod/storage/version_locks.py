@@ -20,10 +20,6 @@ def lock_version(index: Path, sha: str) -> int | None:
 
     Returns:
         A file descriptor; None: the file system supports no locks, and only the age of the version protects it.
-
-    Raises:
-        ArtifactError: the version is missing or is being deleted.
-        StorageError: the disk fails.
     """
     path = _path(index, sha)
     gone = f"{path} is missing; publish another version"
@@ -49,11 +45,7 @@ def lock_version(index: Path, sha: str) -> int | None:
 
 
 def is_read(index: Path, sha: str) -> bool:
-    """Return whether a process of this or, by a network file system, another machine has the version open.
-
-    Raises:
-        StorageError: the file system supports no locks.
-    """
+    """Return whether a process of this or, by a network file system, another machine has the version open."""
     try:
         descriptor = _lock_alone(_path(index, sha))
     except FileNotFoundError:
@@ -65,12 +57,7 @@ def is_read(index: Path, sha: str) -> bool:
 
 
 def delete_unless_read(path: Path, horizon: float) -> bool:
-    """Delete the file of a version unless it is read or was touched at or after ``horizon``, seconds since 1970.
-
-    Raises:
-        FileNotFoundError: it does not exist.
-        StorageError: the file system supports no locks.
-    """
+    """Delete the file of a version unless it is read or was touched at or after ``horizon``, seconds since 1970."""
     descriptor = _lock_alone(path)
     if descriptor is None:
         return False

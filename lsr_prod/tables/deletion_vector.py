@@ -82,12 +82,7 @@ class DeletionVector:
 
 
 def save_vectors(store: Store, deleted: Mapping[str, Rows]) -> dict[str, DeletionVector]:
-    """Store the deleted rows of parts: small vectors inline, all others in one file.
-
-    Args:
-        store: the table's folder.
-        deleted: path of a part -> numbers of its deleted rows, uint32, sorted.
-    """
+    """Store the deleted rows of parts: small vectors inline, all others in one file."""
     encoded = {path: encode_rows(rows) for path, rows in sorted(deleted.items())}
     inside = {path for path, data in encoded.items() if len(data) <= _INLINE_BYTES}
     content, offsets = bytearray(b"\x01"), {}
@@ -123,11 +118,7 @@ def _save(store: Store, content: bytes) -> uuid.UUID:
 
 
 def file_of(vector: DeletionVector) -> str | None:
-    """Return the path of the file that contains a vector; None if it is inline.
-
-    Raises:
-        ArtifactError: the vector is outside of the table's folder.
-    """
+    """Return the path of the file that contains a vector; None if it is inline."""
     if vector.storage == "i":
         return None
     prefix, encoded = vector.data[:-20], vector.data[-20:]
@@ -138,11 +129,7 @@ def file_of(vector: DeletionVector) -> str | None:
 
 
 def deleted_rows(store: Store, vector: DeletionVector) -> Rows:
-    """Return the numbers of the deleted rows of a part: uint32, sorted.
-
-    Raises:
-        ArtifactError: the file is missing or damaged.
-    """
+    """Return the numbers of the deleted rows of a part: uint32, sorted."""
     path = file_of(vector)
     if path is None:
         data = _from_base85(vector.data)[: vector.size]
@@ -159,11 +146,7 @@ def deleted_rows(store: Store, vector: DeletionVector) -> Rows:
 
 
 def check_vectors(store: Store, vectors: Iterable[DeletionVector]) -> None:
-    """Check that vectors are complete in the store; each file is read once.
-
-    Raises:
-        ArtifactError: a file is missing or damaged.
-    """
+    """Check that vectors are complete in the store; each file is read once."""
     by_path: dict[str, list[DeletionVector]] = {}
     for vector in vectors:
         if path := file_of(vector):
@@ -197,11 +180,7 @@ def encode_rows(rows: Rows) -> bytes:
 
 
 def decode_rows(data: bytes) -> Rows:
-    """Return the row numbers of a ``RoaringBitmapArray``, also of one that another program wrote.
-
-    Raises:
-        ArtifactError: the bytes are damaged, or a row number has more than 32 bits.
-    """
+    """Return the row numbers of a ``RoaringBitmapArray``, also of one that another program wrote."""
     try:
         magic, count = struct.unpack_from("<IQ", data)
         if magic != _MAGIC or count > 1:

@@ -158,11 +158,7 @@ class DeltaSink:
 
 
 def open_delta(store: Store, version: int | None) -> DeltaSink | None:
-    """Open a snapshot; None if there is no Delta table.
-
-    Raises:
-        StorageError: the store failed, the log cannot be read, or delta-rs opens no table in a folder of this name.
-    """
+    """Open a snapshot; None if there is no Delta table."""
     if (problem := table_problem(store.uri)) is not None:
         raise StorageError(f"{store.uri} cannot be opened as a table: {problem}")
     try:
@@ -180,9 +176,6 @@ def create_delta(store: Store, schema: pa.Schema, partition_by: Sequence[str], p
 
     If two processes create a table at once, delta-rs lets both succeed: the second overwrites the properties of the
     first, as version 1. So the table is created in a scratch folder, and its commit 0 is then written only if absent.
-
-    Raises:
-        StorageError: the store failed.
     """
     with scratch_folder() as scratch:
         DeltaTable.create(

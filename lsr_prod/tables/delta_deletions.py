@@ -72,9 +72,6 @@ def deletion_vectors(store: Store, version: int) -> dict[str, DeletionVector]:
     """Return the deletion vectors of a snapshot, by path of their part.
 
     Reads two columns of the newest checkpoint and the commits after it.
-
-    Raises:
-        ArtifactError: a commit is missing.
     """
     names = [entry.name.rpartition("/")[2] for entry in store.entries(LOG_FOLDER)]
     saved = [int(name[:20]) for name in names if name.endswith(".checkpoint.parquet") and name[:20].isdigit()]
@@ -94,21 +91,7 @@ def commit_actions(
     info: CommitInfo,
     properties: Mapping[str, str],
 ) -> None:
-    """Write a commit that removes parts with deleted rows, deletes rows or changes properties; see ``Table.commit``.
-
-    Args:
-        store: the table's folder.
-        snapshot: the commit before it.
-        adds: verified parts with their partition values.
-        removes: files of the snapshot.
-        deletions: files of the snapshot with all of their deleted rows.
-        info: who commits.
-        properties: to add or to change.
-
-    Raises:
-        TableConflictError: another commit came first.
-        StorageError: the store failed.
-    """
+    """Write a commit that removes parts with deleted rows, deletes rows or changes properties; see ``Table.commit``."""
     now = int(time.time() * 1000)
     record = {"timestamp": now, "operation": "WRITE", "operationParameters": {}, "lsr_prod.epoch": str(info.epoch)}
     actions: list[dict[str, Any]] = [

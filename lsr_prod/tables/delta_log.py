@@ -20,11 +20,7 @@ def is_commit(name: str) -> bool:
 
 
 def read_actions(store: Store, version: int) -> list[dict[str, Any]]:
-    """Return the actions of a commit.
-
-    Raises:
-        ArtifactError: the commit is missing or damaged.
-    """
+    """Return the actions of a commit."""
     name = commit_name(version)
     data = store.get(name)
     if data is None:

@@ -102,12 +102,7 @@ def total_deleted_rows(files: pa.Table) -> int:
 
 
 def vector_column(paths: pa.ChunkedArray, vectors: Mapping[str, DeletionVector]) -> pa.Array:
-    """Return the column ``deleted`` for paths of files.
-
-    Args:
-        paths: large_string [n].
-        vectors: path of a file -> where its deleted rows are stored.
-    """
+    """Return the column ``deleted`` for paths of files."""
     values = pa.array([asdict(vector) for vector in vectors.values()], VECTOR_TYPE)
     places = pc.index_in(paths, value_set=pa.array([*vectors], paths.type))
     return values.take(places.combine_chunks())

@@ -40,13 +40,6 @@ def impact_scale(
 
     The step covers the largest weight with headroom and is rounded up to a multiple of 2**-16 (2**-24 for 16 bits), so
     that float noise between machines does not change it. Without weights, the largest weight counts as 1.
-
-    Args:
-        weights: float32 [n], positive.
-        bits: width of an impact.
-        documents: number of documents that have these weights.
-        step: weight of one unit; None computes it.
-        floor: smallest step to compute.
     """
     grid = _GRID if bits <= 8 else _GRID << 8
     top = (1 << bits) - 1

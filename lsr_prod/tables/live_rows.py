@@ -61,12 +61,7 @@ def deleted_batches(store: Store, file: TableFile, columns: Sequence[str], batch
 
 
 def keep_rows(table: pa.Table, deleted: Rows) -> pa.Table:
-    """Return the rows of a whole part that are not deleted.
-
-    Args:
-        table: all rows of the part.
-        deleted: numbers of its deleted rows.
-    """
+    """Return the rows of a whole part that are not deleted."""
     return table.filter(_mask(deleted, 0, table.num_rows)) if len(deleted) else table
 
 

@@ -71,11 +71,7 @@ class _State:
     transactions: Mapping[str, int]
 
     def after(self, commit: Mapping[str, Any]) -> "_State":
-        """Return the state after one more commit.
-
-        Raises:
-            ArtifactError: the commit removes a file that the table does not have, or deletes rows of one.
-        """
+        """Return the state after one more commit."""
         number, removes = self.version + 1, commit["removes"]
         left = files_without_paths(self.files, removes)
         if left.num_rows + len(removes) != self.files.num_rows:
@@ -188,16 +184,7 @@ class ParquetSink:
 
 
 def open_parquet(store: Store, version: int | None) -> ParquetSink | None:
-    """Open a snapshot; None if there is no table.
-
-    Args:
-        store: the table's folder.
-        version: number of a commit; None: the newest.
-
-    Raises:
-        ArtifactError: a commit is missing or damaged, or there is no such version.
-        FormatVersionError: a commit was written in another format.
-    """
+    """Open a snapshot; None if there is no table."""
     names = store.names(LOG_FOLDER)
     commits = _numbers(names, _COMMIT)
     if not commits:

@@ -13,14 +13,6 @@ def part_digest(store: Store, file: TableFile, *, verify: bool = False) -> int:
 
     Of a part with a digest in its name only the deleted rows are hashed, and subtracted; one batch of rows is in memory
     at a time.
-
-    Args:
-        store: the table's folder.
-        file: the part, as a snapshot names it.
-        verify: hash the rows that are not deleted, whatever the name says.
-
-    Raises:
-        ArtifactError: the part or its deletion vector is missing or damaged.
     """
     named = None if verify else digest_in_name(file.path)
     if named is None:

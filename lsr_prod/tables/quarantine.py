@@ -62,14 +62,7 @@ def create_quarantine(store: Store, sink: Sink) -> Table:
 
 
 def write_quarantine(store: Store, plan: str, wave: int, rows: pa.Table) -> Part:
-    """Write bad rows as one part, ordered by source file and position.
-
-    Args:
-        store: folder of the quarantine.
-        plan: digest of the plan.
-        wave: number of the wave.
-        rows: columns of ``corpus.rows.row_schema``; every row has a reason.
-    """
+    """Write bad rows as one part, ordered by source file and position."""
     rows = rows.sort_by([("file", "ascending"), ("position", "ascending")])
     rows = rows.rename_columns({"source_key": "source_file"})
     table = pa.table([rows[name] for name in PART_SCHEMA.names], schema=large_strings(PART_SCHEMA))
@@ -78,11 +71,6 @@ def write_quarantine(store: Store, plan: str, wave: int, rows: pa.Table) -> Part
 
 class BadRowWriter:
     """Writes bad rows of one plan and wave in bounded memory, and counts them by reason.
-
-    Args:
-        store: folder of the quarantine.
-        plan: digest of the plan.
-        wave: number of the wave.
 
     Attributes:
         reasons: number of rows by reason, with the column where it is known: ``missing_field: query``.
@@ -99,15 +87,7 @@ class BadRowWriter:
         self.parts: list[Part] = []
 
     def add(self, row: BadRow, *, ordinal: int, key: int, source: str, position: int) -> None:
-        """Add a bad row.
-
-        Args:
-            row: reason, detail, id and first bytes.
-            ordinal: number of the source file, for the order of the rows.
-            key: 64 bits that identify the content of the source file.
-            source: location of the source file.
-            position: byte of a text format, row number of other formats.
-        """
+        """Add a bad row."""
         self.reasons[row.counted_as] += 1
         place = {"file": ordinal, "source_key": key, "source": source, "position": position}
         values = {"reason": row.reason, "detail": row.detail, "doc_id": row.doc_id, "raw": row.raw}

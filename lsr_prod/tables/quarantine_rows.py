@@ -41,12 +41,7 @@ class QuarantinePart:
 
 
 def quarantine_parts(store: Store) -> list[QuarantinePart]:
-    """Return the parts of a quarantine, without those that a later attempt at their wave replaced.
-
-    Raises:
-        ArtifactError: the folder is no quarantine.
-        StorageError: the store failed.
-    """
+    """Return the parts of a quarantine, without those that a later attempt at their wave replaced."""
     listed = {name: match for name in store.names() if (match := _PART.fullmatch(name))}
     table = open_table(store)  # after the listing: a part that is committed in between is not shown as not committed
     if table is None:
@@ -73,9 +68,6 @@ def quarantined_rows(store: Store, part: QuarantinePart) -> Iterator[dict[str, A
     """Yield the rows of a part by column name; a batch of them is in memory at a time.
 
     Columns that an earlier release did not write are None. A part that was deleted meanwhile has no rows.
-
-    Raises:
-        ArtifactError: the part is damaged.
     """
     try:
         with store.open_reader(part.path) as data:

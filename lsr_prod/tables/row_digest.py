@@ -24,20 +24,12 @@ _NAME = re.compile(r"(?:^|/)part-[0-9a-f]{64}-([0-9a-f]{64})(?:-\d+)?\.parquet$"
 
 
 def row_digest(rows: pa.Table) -> int:
-    """Return the digest of rows, below 2**256.
-
-    Args:
-        rows: with the columns ``DIGESTED``.
-    """
+    """Return the digest of rows, below 2**256."""
     return digest_batches(rows.select(list(DIGESTED)).to_batches(max_chunksize=_BATCH))
 
 
 def digest_batches(batches: Iterable[pa.RecordBatch]) -> int:
-    """Return the digest of the rows of small batches, below 2**256.
-
-    Args:
-        batches: with the columns ``DIGESTED``.
-    """
+    """Return the digest of the rows of small batches, below 2**256."""
     return sum(_sum(batch) for batch in batches) % MODULUS
 
 

@@ -35,19 +35,8 @@ def build_rows(
 ) -> pa.Table:
     """Build rows from encoded documents.
 
-    Args:
-        properties: of the table.
-        doc_ids: string or large_string [n].
-        vectors: offsets [n + 1], term ids int32 [nnz] and impacts [nnz] of the documents, as in a CSR matrix.
-        content_hashes: string or large_string [n], ``formats.table.content_hash`` of each text.
-        source_files: int64 [n], key of the source file of each document.
-        stored: string or large_string [n] for each stored field of the table.
-
     Returns:
         Rows of ``part_schema``, in the order of ``doc_ids``.
-
-    Raises:
-        pyarrow.ArrowInvalid: there are 2**31 terms or more.
     """
     schema = part_schema(properties)
     offsets, terms, impacts = pa.array(vectors[0], pa.int32()), vectors[1], vectors[2]
@@ -68,14 +57,7 @@ def replace_source(
     source_files: pa.Array | pa.ChunkedArray,
     stored: Mapping[str, pa.Array | pa.ChunkedArray],
 ) -> pa.Table:
-    """Copy rows of the table whose documents now come from another source row, with their vectors.
-
-    Args:
-        properties: of the table.
-        rows: the rows to copy; only ``content_columns`` are read.
-        source_files: int64 [n], key of the new source file of each document.
-        stored: string or large_string [n] for each stored field of the table.
-    """
+    """Copy rows of the table whose documents now come from another source row, with their vectors."""
     columns = {name: rows[name] for name in content_columns(properties)}
     return _add_source(columns, source_files, stored, part_schema(properties))
 

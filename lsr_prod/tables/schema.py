@@ -14,11 +14,7 @@ _PLAIN = {str(kind): kind for kind in (pa.string(), pa.int16(), pa.int32(), pa.i
 
 
 def schema_to_json(schema: pa.Schema) -> list[dict[str, Any]]:
-    """Return one object per column: name, type, nullable.
-
-    Raises:
-        ArtifactError: the type of a column is not supported.
-    """
+    """Return one object per column: name, type, nullable."""
     return [{"name": field.name, "type": _name(field), "nullable": field.nullable} for field in schema]
 
 

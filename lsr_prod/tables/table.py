@@ -110,11 +110,7 @@ class Table(Protocol):
 
 
 def check_removes(table: Table, removes: Sequence[str]) -> list[TableFile]:
-    """Return the files to remove or to delete rows of.
-
-    Raises:
-        TableConflictError: a file is not in the snapshot, or is listed twice.
-    """
+    """Return the files to remove or to delete rows of."""
     if not removes:
         return []
     files = to_files(files_with_paths(table.file_table(), removes))
@@ -129,9 +125,6 @@ def check_adds(table: Table, adds: Sequence[tuple[Part, Mapping[str, str | None]
 
     Delta would keep the file once, or lose it if the same commit removes it; either way its rows would not be those
     that the commit counts.
-
-    Raises:
-        CommitError: the snapshot has such a file, or a file is listed twice.
     """
     paths = [part.path for part, _ in adds]
     again = files_with_paths(table.file_table(), paths)["path"].to_pylist() if paths else []

@@ -26,9 +26,6 @@ def cased_terms(vocabulary: Sequence[str]) -> list[bool]:
     """Return for every term whether it has a capital letter.
 
     Markers of word pieces and special tokens do not count, and the terms of a byte-level vocabulary are decoded.
-
-    Args:
-        vocabulary: V terms of a WordPiece, byte-level BPE or SentencePiece vocabulary, or whole words.
     """
     return [_is_cased(surface) for surface in surfaces(vocabulary)]
 
@@ -37,9 +34,6 @@ def uncased_groups(vocabulary: Sequence[str]) -> UncasedGroups:
     """Drop cased terms whose lowercase form is a term, and lowercase the other cased terms.
 
     Special tokens do not change.
-
-    Args:
-        vocabulary: V terms.
     """
     notation, plain = notation_of(vocabulary), surfaces(vocabulary)
     lowercase = {surface for surface in plain if not _is_cased(surface)}

@@ -15,10 +15,6 @@ if TYPE_CHECKING:
 def term_pieces(terms: Sequence[str], tokenizer: "PreTrainedTokenizerFast") -> list[list[int]]:
     """Return the sub-token ids of terms as inside a text (vocabulary-transfer, 4.2.2, sub-token initialization).
 
-    Args:
-        terms: terms of a vocabulary in any notation.
-        tokenizer: splits them.
-
     Returns:
         One list per term, without unknown tokens; empty for special tokens and for terms without known pieces.
     """

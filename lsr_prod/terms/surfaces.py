@@ -74,10 +74,6 @@ def align(source: Terms, target: Terms) -> NDArray[np.int64]:
     Case and accents must be equal too. Special tokens are aligned by role; a target token with several roles takes the
     first role that the source has.
 
-    Args:
-        source: V terms.
-        target: V' terms.
-
     Returns:
         [V'], row of the source, or -1 for a new term.
     """
@@ -112,11 +108,7 @@ def surfaces(vocabulary: Sequence[str]) -> list[Surface]:
 
 
 def spell(surface: Surface, notation: Notation) -> str:
-    """Return the term of a surface form in a notation.
-
-    Raises:
-        ValueError: the surface form is inside a word, and the notation has whole words only.
-    """
+    """Return the term of a surface form in a notation."""
     text, place = surface
     if place == "special":
         return text

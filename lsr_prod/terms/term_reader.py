@@ -46,16 +46,7 @@ class TermReader:
     FILES = (CARD_FILE, TOKENIZER_FILE, VOCABULARY_FILE)
 
     def __init__(self, tokenizer: str, card: EncoderCard, vocabulary: Sequence[str]) -> None:
-        """Prepare the tokenizer.
-
-        Args:
-            tokenizer: content of ``tokenizer.json``.
-            card: card of the encoder.
-            vocabulary: its V output terms.
-
-        Raises:
-            ConfigError: the output terms are tokens of another tokenizer than the encoder's.
-        """
+        """Prepare the tokenizer."""
         self._words = card.output_vocabulary == "words"
         if self._words:
             check_words(vocabulary, "query_encoder")
@@ -74,11 +65,7 @@ class TermReader:
 
     @classmethod
     def open(cls, bundle: Path) -> "TermReader":
-        """Open the term reader of a bundle.
-
-        Raises:
-            ArtifactError: a file is missing or damaged.
-        """
+        """Open the term reader of a bundle."""
         tokenizer = (bundle / TOKENIZER_FILE).read_text(encoding="utf-8")
         return cls(tokenizer, EncoderCard.load(bundle), read_vocabulary(bundle))
 
@@ -103,12 +90,7 @@ class TermReader:
         return [_distinct(self._table[encoding.ids]) for encoding in encodings]
 
     def count(self, texts: Iterable[str], before: TermCounts | None = None) -> TermCounts:
-        """Count the texts that have each term; only a few texts are in memory at a time.
-
-        Args:
-            texts: texts of documents.
-            before: counts to which these are added.
-        """
+        """Count the texts that have each term; only a few texts are in memory at a time."""
         counts = before or TermCounts.none(self.vocabulary_size)
         batch: list[str] = []
         size = 0

@@ -27,21 +27,13 @@ _MARKERS = ("Ġ", "▁")
 
 
 def check_words(terms: Sequence[str], field: str) -> None:
-    """Require that an output vocabulary consists of words, which can be looked up in texts.
-
-    Raises:
-        ConfigError: the terms are tokens of another tokenizer than the encoder's; the error names ``field``.
-    """
+    """Require that an output vocabulary consists of words, which can be looked up in texts."""
     if notation_of(terms) != "words":
         refuse_tokens(field)
 
 
 def refuse_tokens(field: str) -> NoReturn:
-    """Raise the error for output terms that are tokens of another tokenizer; see ``check_words``.
-
-    Raises:
-        ConfigError: always.
-    """
+    """Raise the error for output terms that are tokens of another tokenizer; see ``check_words``."""
     raise ConfigError(
         field,
         "the output terms are tokens of another tokenizer than the encoder's and cannot be looked up in texts",
@@ -51,11 +43,6 @@ def refuse_tokens(field: str) -> NoReturn:
 
 def split_words(text: str, tokenizer: "PreTrainedTokenizerFast | None" = None) -> list[str]:
     """Return the words of a text in order, lowercase; a punctuation mark is a word.
-
-    Args:
-        text: any text.
-        tokenizer: if it lowercases, its normalizer is used, so that words are spelled like its tokens; otherwise NFC
-            and lowercase.
 
     Returns:
         Words without white space.
@@ -76,10 +63,6 @@ def split_normalized(text: str, normalizer: normalizers.Normalizer) -> list[str]
 
 def word_pieces(words: Sequence[str], tokenizer: "PreTrainedTokenizerFast") -> list[list[int]]:
     """Return the sub-token ids of each word as inside a text, without special tokens.
-
-    Args:
-        words: words from ``split_words``.
-        tokenizer: tokenizer of a model, with any word-start markers.
 
     Returns:
         One list per word; empty if the tokenizer's normalizer removes the whole word.

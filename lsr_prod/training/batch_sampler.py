@@ -29,11 +29,6 @@ _TRIED, _MOST_TRIED = 64, 1 << 20  # rows that are tried first per free place of
 def permuted(places: npt.NDArray[np.int64], count: int, key: int) -> npt.NDArray[np.int64]:
     """Return the images of positions under a pseudo-random permutation of 0..count-1.
 
-    Args:
-        places: int64 [n], each in 0..count-1.
-        count: size of the permutation, at most 2**62.
-        key: key of the permutation; 64 bits, signed.
-
     Returns:
         int64 [n].
     """
@@ -88,19 +83,7 @@ class BatchSampler:
         keys: KeysOfRows | None = None,
         unique: bool = False,
     ) -> None:
-        """Create a sampler.
-
-        Args:
-            rows: rows of the training set.
-            queries: rows per step, over all workers.
-            seed: seed of the order.
-            lengths: int32 [rows], tokens per row; None: batches are not grouped by length.
-            keys: look-up of keys, to find twins; None: twins are not spread.
-            unique: no batch has twins; needs ``keys``.
-
-        Raises:
-            ConfigError: fewer rows than a step needs.
-        """
+        """Create a sampler."""
         if rows < queries:
             raise ConfigError(
                 "batch.queries", f"{queries} is more than the {rows} valid rows", f"give {rows} or less, or more data"
@@ -114,11 +97,7 @@ class BatchSampler:
         self._window: tuple[int, int, npt.NDArray[np.int64]] | None = None  # the last window
 
     def rows_of(self, step: int) -> npt.NDArray[np.int64]:
-        """Return the rows of a step, int64 [queries]; with lengths, the shortest first.
-
-        Raises:
-            TrainingError: a unique batch cannot be filled.
-        """
+        """Return the rows of a step, int64 [queries]; with lengths, the shortest first."""
         epoch, batch = divmod(step, self.steps_per_epoch)
         if self._lengths is None and not self._unique:
             return self._places(epoch, batch * self.queries, (batch + 1) * self.queries)
@@ -158,15 +137,7 @@ class BatchSampler:
         positives: npt.NDArray[np.int64],
         name: tuple[int, int],
     ) -> npt.NDArray[np.int64]:
-        """Return the rows of a window with twins in different batches.
-
-        Args:
-            rows: int64 [batches, queries], in random order.
-            order: int64 [batches * queries], the places of the rows in the order to keep as far as possible.
-            queries: int64 [batches, queries], keys of the queries of ``rows``.
-            positives: int64 [batches, queries], keys of the positives.
-            name: epoch and number of the first batch.
-        """
+        """Return the rows of a window with twins in different batches."""
         # Moves make batches of mixed lengths. Unless batches are unique, they end well below the twins of random order.
         kinds, enough = (
             ([queries, positives], 0) if self._unique else ([positives], int(repeated(positives).sum()) // 2)
@@ -202,14 +173,7 @@ class BatchSampler:
         positives: npt.NDArray[np.int64],
         name: tuple[int, int],
     ) -> npt.NDArray[np.int64]:
-        """Return random rows that fill up a batch, and are no twins of its rows and of each other.
-
-        Args:
-            batch: int64 [n], rows that stay; with lengths, rows of similar length come first.
-            queries: int64 [n], keys of their queries.
-            positives: int64 [n], keys of their positives.
-            name: epoch and number of the batch.
-        """
+        """Return random rows that fill up a batch, and are no twins of its rows and of each other."""
         assert self._keys is not None
         missing, found, start = self.queries - len(batch), [np.empty(0, np.int64)], 0
         order, size = int(draw(self._seed, _FILL, *name).view(np.int64)), _TRIED * missing

@@ -76,15 +76,6 @@ def make_batch(
 ) -> TrainBatch:
     """Sample negatives and pad; the sample of a row depends only on seed, step and row number.
 
-    Args:
-        examples: n rows of a training set.
-        rows: int64 [n], row numbers.
-        negatives: hard negatives per query; the other places of a row with fewer are marked as missing.
-        seed: seed of the sample.
-        step: number of the step, counted over all epochs.
-        pad_id: padding token.
-        known_positives: look-up of positives in the training set; None: the batch gets no keys.
-
     Returns:
         Tensors on the CPU, padded to a multiple of 8 tokens.
     """
@@ -115,10 +106,6 @@ def make_batch(
 
 def spread(documents: Tensor, present: Tensor | None) -> Tensor:
     """Put zero vectors at the places of missing hard negatives.
-
-    Args:
-        documents: [m, V], the documents that ``present`` marks, in order.
-        present: bool [n, c]; None: nothing is missing, and ``documents`` is returned.
 
     Returns:
         [n * c, V].

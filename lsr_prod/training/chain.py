@@ -57,17 +57,6 @@ def run_chain(deployment: Deployment) -> ChainSummary:
     """Run the unfinished stages of ``train``, and deliver the model of the last stage.
 
     Everything is checked before anything is written. After a kill at any moment, the next call resumes.
-
-    Args:
-        deployment: sections ``train``, ``ray`` and ``storage``.
-
-    Raises:
-        ConfigError: a setting is wrong; nothing was written.
-        SourceError: the collection of a validation is broken; nothing was written.
-        MissingExtraError: a package that the settings need is not installed; nothing was written.
-        TrainingError: data changed during the job, or a setting proved wrong after training had started.
-        ArtifactError: an artifact in the work store is missing or damaged.
-        StorageError: the work store failed.
     """
     started = time.monotonic()
     with scratch_folder() as scratch:
@@ -85,9 +74,6 @@ def ray_for(train: TrainSettings, settings: RaySettings) -> Iterator[TrainSettin
     """Open a Ray session, and yield the settings with workers, cores and GPUs.
 
     A local cluster must have room for all workers, or Ray Train would wait forever.
-
-    Raises:
-        ConfigError: this machine has too few CPU cores or GPUs, or the address does not answer.
     """
     with ray_session(settings):
         train = with_resources(train, settings, lambda workers: accepts_workers(train.stages, workers))
@@ -193,11 +179,7 @@ def _deliver(plan: ChainPlan, model: str) -> None:
 
 @contextmanager
 def _started() -> Iterator[None]:
-    """Turn configuration errors of a started job, such as a batch larger than the valid rows, into training errors.
-
-    Raises:
-        TrainingError: with the text of the ConfigError, which would promise that nothing was written.
-    """
+    """Turn configuration errors of a started job, such as a batch larger than the valid rows, into training errors."""
     try:
         yield
     except ConfigError as error:

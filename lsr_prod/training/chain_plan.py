@@ -45,13 +45,7 @@ class ChainPlan:
 
 
 def plan_chain(deployment: Deployment, scratch: Path) -> ChainPlan:
-    """Check all settings and inputs of a chain; nothing is written but to ``scratch``.
-
-    Raises:
-        ConfigError: a setting is wrong.
-        SourceError: the collection of a validation is broken.
-        MissingExtraError: a package that the settings need is not installed.
-    """
+    """Check all settings and inputs of a chain; nothing is written but to ``scratch``."""
     train, options = deployment.train, deployment.storage.options
     assert train is not None
     store = Store(train.work if is_remote(train.work) else str(Path(train.work).absolute()), options)
@@ -115,11 +109,7 @@ def finished_model(plan: ChainPlan) -> str | None:
 
 
 def check_unchanged(plan: ChainPlan, number: int) -> None:
-    """Verify that the inputs of a stage are those that its digest covers.
-
-    Raises:
-        TrainingError: an input was changed or deleted since the job started.
-    """
+    """Verify that the inputs of a stage are those that its digest covers."""
     problem = "has changed since the job started"
     try:
         with errors_of_stage(number):

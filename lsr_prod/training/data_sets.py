@@ -43,17 +43,7 @@ class SetSchedule:
         sampling: Literal["proportional", "round_robin"],
         seed: int,
     ) -> None:
-        """Create a schedule.
-
-        Args:
-            batches: batches of each set in one pass over it, each at least 1.
-            weights: factor of each set.
-            sampling: order of the sets.
-            seed: seed of the order.
-
-        Raises:
-            ConfigError: a weight is so small that an epoch has no batch of the set.
-        """
+        """Create a schedule."""
         self.steps_per_epoch = sum(batches)
         self._sampling, self._seed = sampling, seed
         self.counts = _shares(self.steps_per_epoch, np.array(batches) * np.array(weights, np.float64))
@@ -111,15 +101,7 @@ class DataSets:
     """
 
     def __init__(self, sets: Sequence[TrainingSet | SampleRows], settings: FinetuneSettings) -> None:
-        """Create the samplers.
-
-        Args:
-            sets: the training sets, in the order of ``settings.data_sets``.
-            settings: the stage.
-
-        Raises:
-            ConfigError: a set has fewer rows than a step needs, or a weight is too small.
-        """
+        """Create the samplers."""
         self._sets, self.rows = list(sets), [one.rows for one in sets]
         seeds = [settings.seed]
         if len(sets) > 1:

@@ -60,13 +60,6 @@ def describe_chain(deployment: Deployment) -> dict[str, Any]:
     Rows are read and validated in this process, but not tokenized: only the run finds rows without a token. The time of
     a fine-tuning step is measured on this machine, with the model that the chain or the stage starts from; for other
     stages the time is unknown.
-
-    Args:
-        deployment: sections ``train``, ``ray`` and ``storage``.
-
-    Raises:
-        ConfigError: a setting is wrong.
-        SourceError: a file cannot be read.
     """
     with scratch_folder() as scratch:
         plan = plan_chain(deployment, scratch)
@@ -85,13 +78,7 @@ def describe_chain(deployment: Deployment) -> dict[str, Any]:
 
 
 def read_all(data: TrainingDataSettings, options: dict[str, str], *, needs_negative: bool) -> ReadData:
-    """Read and validate all rows; nothing is written.
-
-    Args:
-        data: the section ``data``.
-        options: options of the object stores.
-        needs_negative: a row without a negative is bad.
-    """
+    """Read and validate all rows; nothing is written."""
     files, count, bad, sample = pin_files(data, options), 0, Counter[str](), list[ReadRow]()
     for piece in cut_data(files, data, _SLICE_BYTES, options):
         for position, row in read_rows(piece, data, options, needs_negative=needs_negative):

@@ -43,11 +43,6 @@ def false_negatives(keys: BatchKeys, extra: Tensor | None, shares: collective.Sh
 
     The positives of a query are those of all rows of the global batch with the same query, and ``keys.positives``.
 
-    Args:
-        keys: keys of this worker's batch.
-        extra: int64 [m], keys of further documents, equal on all workers; None: there are none.
-        shares: rows of every worker, if documents of other workers are negatives too; otherwise only this worker's.
-
     Returns:
         bool [n, N * c + m], for the documents of all N queries, then the further documents. The column of a query's
         own positive is False.

@@ -10,11 +10,6 @@ def learning_rate(settings: OptimizerSettings, step: int, steps: int) -> float:
 
     It rises linearly to the full rate at the last step of the warm-up, then falls to 0 at ``schedule_steps``, counted
     from step 0 (``steps`` if unset), and stays there.
-
-    Args:
-        settings: full rate, schedule and warm-up.
-        step: from 0; the rate of step 0 is above 0.
-        steps: of the whole stage.
     """
     rising = warmup_end(settings, steps)
     if step < rising:

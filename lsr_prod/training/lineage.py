@@ -38,12 +38,6 @@ class Ancestor:
 def write_lineage(folder: Path, *, parent: str, parents: tuple[str, ...], training: Mapping[str, Any]) -> str:
     """Add the lineage to a new model directory that has no readers yet.
 
-    Args:
-        folder: the model directory.
-        parent: digest of the model that it was made from.
-        parents: ancestors of the parent, nearest first.
-        training: description of the training; JSON values.
-
     Returns:
         The digest (hex) of the model directory.
     """
@@ -56,26 +50,13 @@ def write_lineage(folder: Path, *, parent: str, parents: tuple[str, ...], traini
 
 
 def read_training(folder: Path) -> Mapping[str, Any] | None:
-    """Return ``training.json`` of a model directory; None: there is none.
-
-    Raises:
-        ArtifactError: the file is damaged.
-        FormatVersionError: a newer release wrote it.
-    """
+    """Return ``training.json`` of a model directory; None: there is none."""
     path = folder / TRAINING_FILE
     return _parse(path.read_bytes(), str(path)) if path.is_file() else None
 
 
 def lineage(folder: Path, store: Store | None = None) -> list[Ancestor]:
-    """Return the model and its ancestors, the model first.
-
-    Args:
-        folder: a model directory.
-        store: the work store of the chain, with the ancestors; None: only their digests are known.
-
-    Raises:
-        ArtifactError: a record is missing or damaged, or contradicts the card.
-    """
+    """Return the model and its ancestors, the model first."""
     card = EncoderCard.load(folder)
     found = [Ancestor(model_digest(folder), read_training(folder))]
     for digest in card.parents:

@@ -49,11 +49,6 @@ class TrainingObjective:
     masks them; masked and pruned vectors are ids and weights, ``pruning.candidates`` times as many with
     straight-through gradients, which end after the candidates, however large V is. The backward pass allocates at most
     two [B, V] tensors at a time for queries and two for documents: a gradient and the sum that it is added to.
-
-    Args:
-        objective: the terms and their settings.
-        vocabulary: the V output terms.
-        steps: steps of the whole stage, for ramps and the temperature of pruning.
     """
 
     def __init__(self, objective: ObjectiveSettings, *, vocabulary: Sequence[str], steps: int) -> None:
@@ -73,22 +68,7 @@ class TrainingObjective:
         keys: BatchKeys | None = None,
         extra_keys: Tensor | None = None,
     ) -> LossTerms:
-        """Return the loss of this worker's part of the batch; a collective operation of all workers.
-
-        Args:
-            queries: [n, V], at least 0; n may be 0 on some workers.
-            documents: [n * c, V]; those of query i are rows i * c to i * c + c - 1, its positive first.
-            teacher: [n, c], the teacher's scores, for margin_mse and kl.
-            step: from 0.
-            extra_documents: m further negatives of info_nce, equal on all workers, [m, V] or kept terms.
-            present: bool [n, c], False at places of missing hard negatives, whose vectors have to be zero; no loss and
-                no mean contains them. None: nothing is missing on this worker.
-            keys: keys of the texts, to exclude false negatives; None: nothing is excluded.
-            extra_keys: int64 [m], keys of the extra documents.
-
-        Raises:
-            ValueError: the shapes do not match, or the teacher's scores or keys are missing.
-        """
+        """Return the loss of this worker's part of the batch; a collective operation of all workers."""
         if (len(queries) and len(documents) % len(queries)) or len(documents) < len(queries):
             raise ValueError(f"{len(documents)} documents do not divide among {len(queries)} queries")
         if keys is not None and (extra_documents is None) != (extra_keys is None):
@@ -162,12 +142,7 @@ class TrainingObjective:
         return sums
 
     def observe(self, documents: Tensor, step: int) -> None:
-        """Count the terms of a step's documents for df_flops; a collective operation of all workers.
-
-        Args:
-            documents: [m, V], of this worker, of the step or of one part of it.
-            step: from 0, never decreasing.
-        """
+        """Count the terms of a step's documents for df_flops; a collective operation of all workers."""
         self._regularizers.observe(documents, step)
 
     def state(self) -> dict[str, Tensor]:
@@ -189,18 +164,7 @@ def ranking_losses(
     present: Tensor | None = None,
     excluded: Tensor | None = None,
 ) -> list[Tensor]:
-    """Return the sum over own queries of every ranking loss, without its weight.
-
-    Args:
-        losses: settings of the losses.
-        queries: n vectors.
-        documents: n * c vectors, in the order of ``TrainingObjective``.
-        extra_documents: m vectors, further negatives of info_nce.
-        teacher: [n, c]; None if no loss needs it.
-        shares: rows of every worker, if documents of other workers are negatives too; None: only this worker's.
-        present: bool [n, c], False at places of missing hard negatives; None: nothing is missing on any worker.
-        excluded: bool [n, N * c + m], documents that are no negatives of a query, in the order of ``Scores.all``.
-    """
+    """Return the sum over own queries of every ranking loss, without its weight."""
     scores = Scores(losses, queries, documents, extra_documents, shares, present, excluded)
     values = []
     for settings in losses:

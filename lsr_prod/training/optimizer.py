@@ -20,12 +20,7 @@ class OptimizerStep:
     """AdamW over the trained parameters of a model, whole or sharded."""
 
     def __init__(self, model: nn.Module, settings: OptimizerSettings) -> None:
-        """Create the optimizer.
-
-        Args:
-            model: already distributed over the workers.
-            settings: settings of AdamW and its learning rate.
-        """
+        """Create the optimizer."""
         self._model, self._settings = model, settings
         self._optimizer = make_optimizer(model, settings)
 
@@ -47,11 +42,7 @@ class OptimizerStep:
         return norm.detach()
 
     def weights(self, keep: bool) -> dict[str, Tensor]:
-        """Return the trained parameters, whole and on the CPU; a collective operation of all workers.
-
-        Args:
-            keep: return them on this worker; the others get none.
-        """
+        """Return the trained parameters, whole and on the CPU; a collective operation of all workers."""
         # Gathered one at a time, so that the other workers hold only one whole parameter.
         gathered = ((name, full_tensor(p)) for name, p in trained_parameters(self._model).items())
         return {name: value.clone() for name, value in gathered if keep}
@@ -101,11 +92,7 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> Ite
 
 
 def load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Restore the tensors of ``optimizer_tensors``.
-
-    Raises:
-        KeyError: a moment of a trained parameter is missing.
-    """
+    """Restore the tensors of ``optimizer_tensors``."""
     if not tensors:
         return
     for name, parameter in trained_parameters(model).items():
@@ -121,11 +108,7 @@ def _as(tensor: Tensor, parameter: Tensor) -> Tensor:
 
 @torch.no_grad()
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Copy trained parameters into a model, whole or sharded.
-
-    Raises:
-        KeyError: a trained parameter is missing.
-    """
+    """Copy trained parameters into a model, whole or sharded."""
     for name, parameter in trained_parameters(model).items():
         value = weights[name].to(parameter.device)
         if isinstance(parameter, DTensor):

@@ -28,13 +28,7 @@ class QueryTable:
     """
 
     def __init__(self, start: Tensor, settings: OptimizerSettings, *, factor: float) -> None:
-        """Start with given weights.
-
-        Args:
-            start: float32 [V], above 0, on the device of training.
-            settings: settings of AdamW.
-            factor: learning rate of the table as a multiple of the model's.
-        """
+        """Start with given weights."""
         # log(exp(s) - 1) without overflow
         self._parameter = nn.Parameter(start + torch.log(-torch.expm1(-start)))
         self._factor, self._max_norm = factor, settings.max_grad_norm
@@ -49,9 +43,6 @@ class QueryTable:
     @torch.no_grad()
     def apply(self, learning_rate: float) -> Tensor:
         """Update the weights; a collective operation of all workers.
-
-        Args:
-            learning_rate: learning rate of the model at this step.
 
         Returns:
             Norm of the gradient before clipping, a scalar that is not read on the host.

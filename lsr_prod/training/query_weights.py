@@ -43,18 +43,7 @@ def reader_of(encoder: SparseEncoder) -> TermReader:
 def count_terms(
     data: Sequence[TrainingDataSettings], encoder: SparseEncoder, work: Store, options: dict[str, str]
 ) -> FileDigest:
-    """Count the documents with each output term, unless the counts exist; each distinct document once, untruncated.
-
-    Args:
-        data: data sets with the documents.
-        encoder: encoder with the output terms.
-        work: the work store, which stores the counts.
-        options: options of the object stores of ``data.paths``.
-
-    Raises:
-        ConfigError: a path does not exist, or no document has an output term.
-        QuarantineOverflowError: more bad rows than ``data.max_bad_fraction``.
-    """
+    """Count the documents with each output term, unless the counts exist; each distinct document once, untruncated."""
     made_from = {
         "format": _FORMAT,
         **(_source(data[0], options) if len(data) == 1 else {"sets": [_source(one, options) for one in data]}),
@@ -86,16 +75,7 @@ def _source(data: TrainingDataSettings, options: dict[str, str]) -> dict[str, An
 
 
 def query_weights(file: FileDigest, work: Store, vocabulary_size: int) -> Tensor:
-    """Return the weight of every query term, float32 [V].
-
-    Args:
-        file: result of ``count_terms``.
-        work: the work store.
-        vocabulary_size: V.
-
-    Raises:
-        ArtifactError: the counts were deleted or damaged.
-    """
+    """Return the weight of every query term, float32 [V]."""
     data = work.get(file.path)
     if data is None:
         raise ArtifactError(f"{work.uri}/{file.path} was deleted; run the job again")
@@ -106,10 +86,6 @@ def query_weights(file: FileDigest, work: Store, vocabulary_size: int) -> Tensor
 
 def weigh_queries(queries: TokenBatch, weights: Tensor) -> Tensor:
     """Return query vectors: the weight of each term that is present. A gradient of ``weights`` is deterministic.
-
-    Args:
-        queries: output terms, each at most once per row.
-        weights: float32 [V].
 
     Returns:
         [n, V].
@@ -124,28 +100,14 @@ def weigh_queries(queries: TokenBatch, weights: Tensor) -> Tensor:
 
 
 def needs_term_counts(encoder: SparseEncoder, settings: QueryWeightsSettings | None) -> bool:
-    """Return whether training weighs queries by IDF, or starts from IDF.
-
-    Args:
-        encoder: the encoder to train.
-        settings: settings of learned weights; None: their defaults.
-    """
+    """Return whether training weighs queries by IDF, or starts from IDF."""
     if encoder.card.query_encoder != "learned":
         return encoder.card.query_encoder == "idf"
     return encoder.query_weights is None and (settings or QueryWeightsSettings()).initialization == "idf"
 
 
 def initial_weights(encoder: SparseEncoder, counts: FileDigest | None, work: Store) -> Tensor | None:
-    """Return the weights of query terms at the first step, float32 [V]; None: the model encodes queries.
-
-    Args:
-        encoder: the encoder to train.
-        counts: result of ``count_terms`` if ``needs_term_counts``.
-        work: the work store.
-
-    Raises:
-        ArtifactError: the counts were deleted or damaged.
-    """
+    """Return the weights of query terms at the first step, float32 [V]; None: the model encodes queries."""
     if not encoder.card.inference_free:
         return None
     if encoder.query_weights is not None:
@@ -157,10 +119,6 @@ def initial_weights(encoder: SparseEncoder, counts: FileDigest | None, work: Sto
 def idf_encoder(encoder: SparseEncoder, documents: Iterable[str]) -> Callable[[SparseEncoder], Encode]:
     """Return an encoder factory for a collection whose queries are weighted by its own documents, as in its index.
 
-    Args:
-        encoder: encoder with tokenizer and output terms.
-        documents: all texts of the collection. Words that are not output terms are left out of queries.
-
     Returns:
         A function from the current document encoder to an encoder of queries and documents.
     """
@@ -171,9 +129,6 @@ def idf_encoder(encoder: SparseEncoder, documents: Iterable[str]) -> Callable[[S
 
 def learned_encoder(encoder: SparseEncoder) -> Callable[[SparseEncoder], Encode]:
     """Return an encoder factory for queries with the learned weights of the current encoder.
-
-    Args:
-        encoder: encoder with tokenizer and output terms.
 
     Returns:
         A function from the current encoder, with its query weights, to an encoder of queries and documents.

@@ -32,14 +32,6 @@ def with_resources(train: TrainSettings, settings: RaySettings, accepts: Callabl
     """Return the settings with all resources chosen, and log them in one line; needs a connection to Ray.
 
     On a local cluster, ``OMP_NUM_THREADS`` limits the cores that are chosen; in a submitted job Ray sets it by itself.
-
-    Args:
-        train: the section ``train``.
-        settings: the section ``ray``.
-        accepts: returns whether the batches of all stages can be divided among a number of workers.
-
-    Raises:
-        ConfigError: as for ``choose_resources``.
     """
     local = not (settings.address or os.environ.get("RAY_ADDRESS"))
     threads = os.environ.get("OMP_NUM_THREADS", "") if local else ""
@@ -58,16 +50,6 @@ def choose_resources(
 
     With GPUs there is one worker per GPU, else one worker per machine: the threads of a worker share one copy of the
     model and exchange no gradients. The cores of the machines are divided evenly among the workers.
-
-    Args:
-        train: the section ``train``.
-        found: the machines of the cluster.
-        accepts: returns whether the batches of all stages can be divided among a number of workers.
-        threads: maximum cores per worker that are chosen; None: no limit.
-
-    Raises:
-        ConfigError: ``min_workers`` is more than the workers that the cluster has room for, or a stage needs GPUs that
-            are not used.
     """
     gpus = int(sum(machine.gpus for machine in found))
     use_gpu = gpus >= max(1, train.workers or 1) if train.use_gpu is None else train.use_gpu

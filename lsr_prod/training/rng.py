@@ -15,9 +15,6 @@ def draw(*names: int | npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
 
     Each name is mixed into the state by the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 
-    Args:
-        names: integers, or int64 arrays that broadcast, such as seed, purpose, step and row; their order matters.
-
     Returns:
         uint64, of the names' common shape.
     """

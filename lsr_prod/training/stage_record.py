@@ -30,12 +30,7 @@ class StageRecord:
 
 
 def load_record(store: Store, name: str) -> StageRecord | None:
-    """Return the record of a stage; None: the stage is not finished.
-
-    Raises:
-        ArtifactError: the record is damaged.
-        FormatVersionError: a newer release wrote it.
-    """
+    """Return the record of a stage; None: the stage is not finished."""
     data = store.get(_path(name))
     if data is None:
         return None

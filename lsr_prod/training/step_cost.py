@@ -42,13 +42,6 @@ def time_step(
 
     Time is proportional to the queries. In memory are the texts of a part of the step; with ``chunk``, those of a chunk
     and the vectors of the batch.
-
-    Args:
-        encoder: the encoder that the stage starts from.
-        stage: settings of the stage.
-        sample: rows, two at least.
-        threads: CPU threads.
-        use_gpu: compute on the first GPU.
     """
     batch = stage.batch
     timed = min(TIMED_QUERIES, batch.queries // batch.accumulate, sample.rows)

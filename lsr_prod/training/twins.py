@@ -17,9 +17,6 @@ _EDGES = (32, 16, 8, 4)  # the edge of a batch is a 32nd of it, then a 16th, an 
 def repeated(*kinds: Numbers) -> npt.NDArray[np.bool_]:
     """Return which rows have a key of an earlier row of their batch.
 
-    Args:
-        kinds: int64 [batches, n] each, keys of the queries, of the positives, or both.
-
     Returns:
         bool [batches, n].
     """
@@ -31,11 +28,6 @@ def spread_twins(kinds: Sequence[Numbers], *name: int, enough: int = 0) -> Numbe
 
     A row moves to a near batch without a twin of it, and a row near the edge of that batch takes its place: if the rows
     are sorted by length, both have similar lengths. Twins stay together where there are more of them than batches.
-
-    Args:
-        kinds: int64 [batches, n] each, keys of the queries, of the positives, or both.
-        name: names of the random choices, as for ``draw``.
-        enough: number of repeated rows, as ``repeated`` counts them, at which rows stop moving.
 
     Returns:
         int64 [batches, n], the former place of each row, from 0 to batches * n - 1.
@@ -60,13 +52,6 @@ def rows_apart(
     queries: Numbers, positives: Numbers, more_queries: Numbers, more_positives: Numbers, limit: int
 ) -> Numbers:
     """Choose rows that are twins neither of the rows of a batch nor of each other.
-
-    Args:
-        queries: int64 [n], keys of the queries of the batch.
-        positives: int64 [n], keys of its positives.
-        more_queries: int64 [m], keys of the queries of rows to choose from.
-        more_positives: int64 [m], keys of their positives.
-        limit: maximum number of rows.
 
     Returns:
         int64 [at most limit], numbers from 0 to m - 1; with fewer than ``limit``, no other row can be added.
@@ -97,11 +82,7 @@ def _moves(batches: int) -> Iterator[tuple[int, int, int, int]]:
 
 
 class _Groups:
-    """Groups of rows with equal keys, and their rows in each batch.
-
-    Args:
-        keys: int64 [batches, n].
-    """
+    """Groups of rows with equal keys, and their rows in each batch."""
 
     def __init__(self, keys: Numbers) -> None:
         batches, width = keys.shape

@@ -63,17 +63,7 @@ def key_ranges(rows: int) -> list[tuple[int, int]]:
 
 
 def write_key_range(store: Store, parts: Sequence[FileDigest], first: int, last: int) -> KeyRange:
-    """Write the known positives of the queries of a range of keys, and count the queries and positives in it.
-
-    Args:
-        store: folder of the training set.
-        parts: Arrow files of its parts.
-        first: smallest key.
-        last: largest key.
-
-    Raises:
-        StorageError: the store fails.
-    """
+    """Write the known positives of the queries of a range of keys, and count the queries and positives in it."""
     queries, positives, seen = [_EMPTY], [_EMPTY], [_EMPTY]
     for of_queries, of_positives in _keys_of_parts(store, parts):
         inside = (of_queries >= first) & (of_queries <= last)
@@ -88,11 +78,7 @@ def write_key_range(store: Store, parts: Sequence[FileDigest], first: int, last:
 
 
 class KnownTable:
-    """Look-up in the mapped files of the known positives.
-
-    Args:
-        files: files of the ranges, in any order.
-    """
+    """Look-up in the mapped files of the known positives."""
 
     def __init__(self, files: Sequence[Path]) -> None:
         tables = [pa.ipc.open_file(pa.memory_map(str(file))).read_all() for file in files]
@@ -102,9 +88,6 @@ class KnownTable:
 
     def look_up(self, queries: Keys) -> tuple[Keys, Keys]:
         """Return the positives of queries with several positives, at most ``MOST_POSITIVES`` per query.
-
-        Args:
-            queries: int64 [n], keys.
 
         Returns:
             int64 [t], the query of each positive, from 0 to n - 1; and int64 [t], its key.

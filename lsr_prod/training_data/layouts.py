@@ -105,10 +105,6 @@ Layout = PackedLayout | WordLayout | TeacherLayout | QueryTermLayout
 def pack(texts: Iterable[Ids], layout: PackedLayout) -> Iterator[Ids]:
     """Concatenate texts and cut them into blocks; the last block is shorter.
 
-    Args:
-        texts: int32 token ids; the end token is appended unless a text begins or ends with it.
-        layout: length of a block, and the end token.
-
     Yields:
         int32 [block]; a last block of one token is omitted, because it has nothing to predict.
     """
@@ -129,12 +125,6 @@ def pack(texts: Iterable[Ids], layout: PackedLayout) -> Iterator[Ids]:
 
 def word_rows(texts: Sequence[str], tokens: TokenSettings, form: TextForm, layout: WordLayout) -> list[tuple[Ids, Ids]]:
     """Tokenize each text word by word and mark the words that are output terms.
-
-    Args:
-        texts: plain texts.
-        tokens: the tokenizer.
-        form: maximum number of tokens; a word that does not fit is omitted with all words after it.
-        layout: the output terms.
 
     Returns:
         For each text its token ids, int32 [L], special tokens included; and int32 [3 w]: first position, end position

@@ -63,12 +63,7 @@ class PartMaker:
     layout: Layout | None = None
 
     def make(self, number: int, pieces: Sequence[Slice]) -> TrainingPart:
-        """Write part ``number`` of the set, its bad rows, and last its receipt. A repeated call writes the same bytes.
-
-        Raises:
-            SourceError: a file differs from its pinned version, or cannot be read for now.
-            StorageError: the work store fails.
-        """
+        """Write part ``number`` of the set, its bad rows, and last its receipt; again, it writes the same bytes."""
         # As many tasks run as there are cores: more threads per task would only compete with the other tasks.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         bad = BadRowWriter(self.store.child(quarantine_name(self.digest)), self.digest, number)

@@ -12,15 +12,7 @@ log = get_log(__name__)
 
 
 def pin_data(data: TrainingDataSettings, options: dict[str, str]) -> str:
-    """Return the digest (hex) of the files of training data in order; local files are read, about a second per GiB.
-
-    Args:
-        data: paths, format, version, kind and columns.
-        options: options of the object store.
-
-    Raises:
-        ConfigError: a path points nowhere, or a file cannot hold the rows.
-    """
+    """Return the digest (hex) of the files of training data in order; local files are read, about a second per GiB."""
     files = pin_files(data, options)
     check_schemas(files, data, options)
     log.info("training data", extra={"fields": {"files": len(files), "bytes": sum(file.size for file in files)}})
@@ -28,10 +20,6 @@ def pin_data(data: TrainingDataSettings, options: dict[str, str]) -> str:
 
 
 def pin_validation(validation: ValidationSettings, options: dict[str, str] | None = None) -> str:
-    """Return the digest (hex) of the collection that validates a stage.
-
-    Raises:
-        StorageError: a file cannot be read.
-    """
+    """Return the digest (hex) of the collection that validates a stage."""
     files = (validation.corpus, validation.queries, validation.qrels)
     return digest_json([digest_file(path, options) for path in files])

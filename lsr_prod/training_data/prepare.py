@@ -75,23 +75,6 @@ def prepare_training_set(
     """Prepare the training set of these settings unless it exists. Needs a Ray session.
 
     Rows are in the order of the source files and of the rows in them. Bad rows go into the quarantine.
-
-    Args:
-        data: the section ``data``.
-        model: model directory, for its tokenizer and prompts.
-        query_max_length: tokens of a query, special tokens included; None: all.
-        document_max_length: tokens of a document, or of a plain text, which gets no prompt; None: all.
-        store: the work store.
-        options: options of the object stores of ``data.paths``.
-        needs_negative: a row without a negative is bad.
-        layout: content of rows beyond token ids; None: token ids alone.
-
-    Raises:
-        ConfigError: a path points nowhere, a file cannot hold the rows (nothing is written then), or no row is good.
-        QuarantineOverflowError: more bad rows than ``data.max_bad_fraction`` allows; no set is written.
-        SourceError: a file changed while it was read.
-        StorageError: the work store fails.
-        WorkerError: a task failed, or its machine failed repeatedly; another run resumes with the missing parts.
     """
     if needs_negative and data.kind in ("pairs", "texts"):
         raise ConfigError("data.kind", f"rows of kind {data.kind} have no negatives", "give rows with negatives")

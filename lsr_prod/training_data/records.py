@@ -18,15 +18,7 @@ _JSON_BYTES = 1 << 20
 
 
 def pin_files(data: TrainingDataSettings, options: dict[str, str]) -> list[SourceFile]:
-    """List the pinned files of training data in order; local files are read, about a second per GiB.
-
-    Args:
-        data: paths, format and version.
-        options: options of the object store.
-
-    Raises:
-        ConfigError: a path points nowhere.
-    """
+    """List the pinned files of training data in order; local files are read, about a second per GiB."""
     try:
         return list(resolve_source(_source(data), options, documents=False))
     except ConfigError as error:
@@ -43,17 +35,7 @@ def cut_data(
 def read_rows(
     piece: Slice, data: TrainingDataSettings, options: dict[str, str], *, needs_negative: bool
 ) -> Iterator[tuple[int, TrainingRow | BadRow]]:
-    """Yield (position, row) of every row of a slice; a position is a byte of a text format, or a row number.
-
-    Args:
-        piece: the slice.
-        data: names and kind of the rows.
-        options: options of the object store.
-        needs_negative: a row without a negative is bad.
-
-    Raises:
-        SourceError: the file was deleted, has another size than was pinned, or cannot be read for now.
-    """
+    """Yield (position, row) of every row of a slice; a position is a byte of a text format, or a row number."""
     for position, record in read_data(piece, data, options):
         assert record is not None  # all are wanted
         if isinstance(record, BadRow):

@@ -48,15 +48,7 @@ class TrainingRow:
 def validate(
     record: Mapping[str, Any], data: TrainingDataSettings, *, needs_negative: bool, line: bytes | None = None
 ) -> TrainingRow | BadRow:
-    """Validate one record against the settings.
-
-    Args:
-        record: column -> value as JSON has it. Of a typed column, strings come as bytes that were never checked to be
-            UTF-8, and values other than strings and numbers as a ``TypedValue``.
-        data: the kind of rows, the names of their columns and the longest text.
-        needs_negative: a row without a negative is bad.
-        line: bytes of the record in the file, for a bad row; None: a bad row has the JSON of the record.
-    """
+    """Validate one record against the settings."""
     try:
         row = _read(record, data)
         _check(row, data, needs_negative)

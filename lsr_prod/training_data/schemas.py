@@ -28,9 +28,6 @@ def check_schemas(files: Sequence[SourceFile], data: TrainingDataSettings, optio
 
     A JSONL file is rejected if all of its first rows lack a column or have another type in it; single rows are
     validated when they are read.
-
-    Raises:
-        ConfigError: a file has another format, does not open, or cannot hold the columns; it names file and column.
     """
     for file in files:
         if not file_format(file.format).training_data:

@@ -13,9 +13,6 @@ def text_keys(texts: Sequence[npt.NDArray[np.int32]]) -> npt.NDArray[np.int64]:
     Texts that differ only after the maximum length have the same token ids, so the model gives them the same vector.
     Among 1e8 different texts, the probability that any two have the same key is 3e-4.
 
-    Args:
-        texts: int32 token ids of each text.
-
     Returns:
         int64 [n], the same on every machine.
     """

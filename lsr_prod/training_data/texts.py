@@ -18,11 +18,7 @@ _SAMPLED_SLICES = 64  # number of places that a sample is taken from
 
 
 def cut_slices(data: TrainingDataSettings, options: dict[str, str], *, size: int = _SLICE_BYTES) -> list[Slice]:
-    """Cut the pinned files of training data into slices of about ``size`` bytes; 0 chooses a size for a sample.
-
-    Raises:
-        ConfigError: a path points nowhere.
-    """
+    """Cut the pinned files of training data into slices of about ``size`` bytes; 0 chooses a size for a sample."""
     files = pin_files(data, options)
     if not size:
         size = max(1 << 16, sum(file.size for file in files) // _SAMPLED_SLICES)
@@ -30,11 +26,7 @@ def cut_slices(data: TrainingDataSettings, options: dict[str, str], *, size: int
 
 
 def read_good_rows(data: TrainingDataSettings, options: dict[str, str]) -> Iterator[TrainingRow]:
-    """Yield every good row in order.
-
-    Raises:
-        QuarantineOverflowError: more bad rows than ``data.max_bad_fraction`` allows.
-    """
+    """Yield every good row in order."""
     good = bad = 0
     for piece in cut_slices(data, options):
         for _, row in read_rows(piece, data, options, needs_negative=False):
@@ -47,17 +39,7 @@ def read_good_rows(data: TrainingDataSettings, options: dict[str, str]) -> Itera
 
 
 def sample_rows(data: TrainingDataSettings, options: dict[str, str], count: int) -> list[TrainingRow]:
-    """Return good rows from places spread evenly over the data; deterministic.
-
-    Args:
-        data: the section ``data``.
-        options: options of the object store.
-        count: number of rows; fewer are returned only if the data has no more.
-
-    Raises:
-        ConfigError: there is no good row.
-        QuarantineOverflowError: more bad rows than ``data.max_bad_fraction`` allows.
-    """
+    """Return good rows from places spread evenly over the data; deterministic."""
     pieces, bad = cut_slices(data, options, size=0), 0
     found: list[TrainingRow] = []
     step = max(1, -(-len(pieces) // _SAMPLED_SLICES))
@@ -71,11 +53,7 @@ def sample_rows(data: TrainingDataSettings, options: dict[str, str], count: int)
 
 
 def check_bad_rows(good: int, bad: int, data: TrainingDataSettings) -> None:
-    """Raise if data has too many bad rows; the quarantine of a training set would name them.
-
-    Raises:
-        QuarantineOverflowError: more than ``data.max_bad_fraction``.
-    """
+    """Raise if data has too many bad rows; the quarantine of a training set would name them."""
     if bad > data.max_bad_fraction * (good + bad):
         raise QuarantineOverflowError(
             f"{bad} of {good + bad} rows are bad, data.max_bad_fraction is {data.max_bad_fraction:g}; fix the data or "

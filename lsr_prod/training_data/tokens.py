@@ -48,18 +48,7 @@ class TokenSettings:
     def of_model(
         cls, model: Path, *, query_max_length: int | None, document_max_length: int | None, plain: bool
     ) -> "TokenSettings":
-        """Return tokenizer and prompts of a model directory with the given lengths.
-
-        Args:
-            model: the model directory.
-            query_max_length: maximum tokens of a query, special tokens included; None: no limit.
-            document_max_length: maximum tokens of a document; None: no limit.
-            plain: texts are neither queries nor documents and get no prompt.
-
-        Raises:
-            ArtifactError: ``model`` is not a model directory.
-            ConfigError: a length leaves no token for text.
-        """
+        """Return tokenizer and prompts of a model directory with the given lengths."""
         card = EncoderCard.load(model)
         tokenizer, query_prompt, own = (model / TOKENIZER_FILE).read_text(encoding="utf-8"), card.query_prompt, None
         if card.query_encoder == "separate":

@@ -121,11 +121,7 @@ class SetRecord:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "SetRecord":
-        """Read what ``to_json`` wrote.
-
-        Raises:
-            FormatVersionError: the set has the format of another release.
-        """
+        """Read what ``to_json`` wrote."""
         if value["format"] != SET_FORMAT:
             raise FormatVersionError(
                 f"a training set has format {value['format']}, this release reads {SET_FORMAT}; {_REMEDY}"
@@ -166,18 +162,7 @@ class TrainingSet:
 
     @classmethod
     def open(cls, store: Store, digest: str, *, verify: bool = True) -> "TrainingSet":
-        """Open a prepared training set.
-
-        Args:
-            store: the work store.
-            digest: digest of the set.
-            verify: verify the sha256 of every file, about a second per GiB; False: sizes only.
-
-        Raises:
-            ArtifactError: the set does not exist, or a file is missing.
-            DigestMismatchError: a file differs from its record.
-            FormatVersionError: the set has the format of another release.
-        """
+        """Open a prepared training set."""
         folder = fetch_artifact(store, set_name(digest), verify=verify)
         record = read_record(folder / SET_FILE, SetRecord.from_json, _REMEDY)
         if record.digest != digest:
@@ -210,9 +195,6 @@ class TrainingSet:
     def known_positives(self, queries: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the positives that the rows of the set give to queries, of queries with several positives.
 
-        Args:
-            queries: int64 [n], keys of queries.
-
         Returns:
             int64 [t], the query of each positive, from 0 to n - 1; and int64 [t], the key of the positive.
         """
@@ -224,11 +206,7 @@ class TrainingSet:
         return self._known.look_up(queries)
 
     def examples(self, rows: npt.NDArray[np.int64]) -> list[Example]:
-        """Return the given rows; their arrays are read-only views of the mapped files.
-
-        Raises:
-            IndexError: a row number is out of range.
-        """
+        """Return the given rows; their arrays are read-only views of the mapped files."""
         if len(rows) and (rows.min() < 0 or rows.max() >= self.rows):
             raise IndexError(f"the set has rows 0 to {self.rows - 1}, not {rows.min()} to {rows.max()}")
         batches = np.searchsorted(self._starts, rows, side="right") - 1

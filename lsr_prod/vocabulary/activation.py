@@ -36,10 +36,6 @@ def shift_bias(encoder: SparseEncoder, shift: float) -> None:
 def shift_for_rate(maxima: NDArray[np.float32], rate: float) -> float:
     """Return the constant c for which a share ``rate`` of the pooled maxima stays above 0: a quantile.
 
-    Args:
-        maxima: pooled maxima of all pairs (text, term), any shape.
-        rate: the share, between 0 and 1.
-
     Returns:
         The midpoint between the lowest maximum that stays above 0 and the next lower one.
     """
@@ -51,13 +47,7 @@ def shift_for_rate(maxima: NDArray[np.float32], rate: float) -> float:
 
 
 def activation_rate(encoder: SparseEncoder, texts: Sequence[str], *, max_length: int) -> float:
-    """Return the share of pairs (text, term) with a weight above 0.
-
-    Args:
-        encoder: any encoder.
-        texts: documents; each has a visible character.
-        max_length: tokens of a text.
-    """
+    """Return the share of pairs (text, term) with a weight above 0."""
     active = sum(int((weights > 0).sum()) for weights in _weights(encoder, texts, max_length))
     return active / (len(texts) * encoder.card.vocabulary_size)
 
@@ -68,17 +58,8 @@ def pooled_maxima(encoder: SparseEncoder, texts: Sequence[str], rate: float, *, 
     The logits are computed from the weights, so they include everything between logits and weights. If fewer terms
     than needed are active, the biases are raised while the weights are computed.
 
-    Args:
-        encoder: any encoder; unchanged afterwards, except that a head without a bias may get one of zeros.
-        texts: documents; each has a visible character.
-        rate: share of the maxima that must be exact.
-        max_length: tokens of a text.
-
     Returns:
         [n, V].
-
-    Raises:
-        ConfigError: the logits of the head are not numbers.
     """
     lift = 0.0
     while True:

@@ -9,10 +9,6 @@ from torch import Tensor
 def transfer_bias(source: Tensor, target: Tensor) -> Tensor:
     """Return the target's bias, scaled to mean and deviation of the source's bias (vocabulary-transfer, eq. 10).
 
-    Args:
-        source: [V], of the model to transfer.
-        target: [V'], of a model with the new vocabulary.
-
     Returns:
         [V'], with the source's dtype; the source's mean everywhere if all target values are equal.
     """
@@ -26,9 +22,6 @@ def unigram_bias(counts: Sequence[int]) -> Tensor:
     """Return a bias for a vocabulary without one: log counts of its terms in texts, with mean 0 (ours).
 
     One is added to every count, so unseen terms have a logarithm.
-
-    Args:
-        counts: of each of V terms.
 
     Returns:
         float32 [V].

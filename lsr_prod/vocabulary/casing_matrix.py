@@ -57,11 +57,7 @@ class CasingMatrix:
         write_file(path, f"{content}\n".encode())
 
     def draw(self, path: Path, title: str = "") -> None:
-        """Draw the absolute counts, as in the paper; the class ``special`` is left out if it has no counts.
-
-        Raises:
-            ConfigError: matplotlib is not installed.
-        """
+        """Draw the absolute counts, as in the paper; the class ``special`` is left out if it has no counts."""
         try:
             from matplotlib.backends.backend_agg import FigureCanvasAgg
             from matplotlib.figure import Figure
@@ -84,12 +80,7 @@ class CasingMatrix:
         return CLASSES if self.counts[:, 2].any() else CLASSES[:2]
 
     def draw_on(self, axes: Any, terms: Sequence[str] = CLASSES[:2]) -> None:
-        """Draw the absolute counts on axes of matplotlib, colored by their logarithm.
-
-        Args:
-            axes: of matplotlib.
-            terms: the first two or all of ``CLASSES``.
-        """
+        """Draw the absolute counts on axes of matplotlib, colored by their logarithm."""
         counts = self.counts[:, : len(terms)]
         axes.imshow(np.log10(counts + 1), cmap="Blues", vmin=0)
         axes.set_xticks(range(len(terms)), terms)
@@ -102,16 +93,7 @@ class CasingMatrix:
 
 @torch.inference_mode()
 def casing_matrix(encoder: SparseEncoder, texts: Sequence[str], kind: Kind = "query") -> CasingMatrix:
-    """Count the terms that every token of the texts activates, before pooling; special tokens are skipped.
-
-    Args:
-        encoder: any encoder that pools its tokens; tokens that it does not pool are skipped.
-        texts: each with a visible character.
-        kind: selects prompt and length; the paper uses queries.
-
-    Raises:
-        ConfigError: the encoder averages hidden states, so no term comes from a single token, or has no cased terms.
-    """
+    """Count the terms that every token of the texts activates, before pooling; special tokens are skipped."""
     if encoder.card.pooled_states == "mean":
         raise ConfigError(
             "model",
@@ -141,11 +123,6 @@ def casing_matrix(encoder: SparseEncoder, texts: Sequence[str], kind: Kind = "qu
 
 def _active_terms(encoder: SparseEncoder, states: Tensor, terms: Tensor) -> Tensor:
     """Return the number of terms of each class that every token activates.
-
-    Args:
-        encoder: the encoder.
-        states: [n, d], inputs of the output matrix.
-        terms: int64 [V], the class of every term.
 
     Returns:
         int64 [n, 3].

@@ -61,12 +61,7 @@ class Combination:
 
 
 def copy_overlap(aligned: NDArray[np.int64], new: Combination | None = None) -> Combination:
-    """Copy the rows of the overlap, and take the other rows from another combination.
-
-    Args:
-        aligned: [V'], the old row of each new row, or -1, as ``align`` returns it.
-        new: [V', V], the combination of the rows outside the overlap; None: they have no entries.
-    """
+    """Copy the rows of the overlap, and take the other rows from another combination."""
     old = torch.from_numpy(aligned)
     shared = old >= 0
     sizes = torch.zeros_like(old) if new is None else new.starts.diff()
@@ -84,10 +79,6 @@ def semantic(aligned: NDArray[np.int64], target_embeddings: Tensor) -> Combinati
 
     Sparsemax turns the cosines of a new token with all tokens of the overlap into convex weights; the new row is the
     weighted sum of their old rows. Peak memory is 512 x overlap similarities.
-
-    Args:
-        aligned: [V'], as ``align`` returns it; at least one value is 0 or more.
-        target_embeddings: [V', d'] of a model with the target vocabulary.
 
     Returns:
         [V', V]; rows of the overlap are copied.
@@ -109,9 +100,6 @@ def semantic(aligned: NDArray[np.int64], target_embeddings: Tensor) -> Combinati
 
 def subtoken(pieces: Sequence[Sequence[int]]) -> Combination:
     """Average the old rows of the sub-tokens of each new term (4.2.2; esplade-pretraining, B.1).
-
-    Args:
-        pieces: old rows of each new term; a term without pieces gets no entries.
 
     Returns:
         [V', V].

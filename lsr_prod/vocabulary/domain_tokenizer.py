@@ -22,12 +22,6 @@ def train_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Train a tokenizer. Texts are read once; only the counts of their words are kept in memory.
 
-    Args:
-        texts: of the domain.
-        model: WordPiece, or byte-level BPE.
-        size: number of tokens, including special ones; fewer if the texts do not yield as many.
-        min_count: minimum count of a pair of pieces to be merged.
-
     Returns:
         A tokenizer with the special tokens of BERT.
     """

@@ -92,14 +92,7 @@ def scale_head(encoder: SparseEncoder, alpha: float) -> None:
 
 
 def probe_scale(encoder: SparseEncoder, queries: Sequence[str], positives: Sequence[str], alpha: float) -> Probe:
-    """Measure scores and weights of pairs with the head divided by alpha; the encoder is unchanged afterwards.
-
-    Args:
-        encoder: any encoder.
-        queries: n queries, 2 or more.
-        positives: one positive per query.
-        alpha: the constant.
-    """
+    """Measure scores and weights of pairs with the head divided by alpha; the encoder is unchanged afterwards."""
     matrix, _ = output_layer(encoder.model)
     before = matrix.detach().clone()
     scale_head(encoder, alpha)
@@ -126,11 +119,6 @@ def choose_alpha(probes: Sequence[Probe], *, max_score: float, max_weight: float
 
     A scale that leaves queries or documents without terms is never chosen. If no scale is small enough, the largest
     one that leaves terms is returned.
-
-    Args:
-        probes: in ascending order of alpha, starting at 1.
-        max_score: largest mean score of a query and its positive.
-        max_weight: largest mean of the texts' largest weights.
     """
     alive = [probe for probe in probes if min(probe.query_terms, probe.document_terms) >= 1] or list(probes[:1])
     fitting = [

@@ -73,11 +73,7 @@ class VocabularyPair:
 
     @property
     def overlap(self) -> Tensor:
-        """The source's rows of the terms that both vocabularies have, int64 [O].
-
-        Raises:
-            ConfigError: there are none.
-        """
+        """The source's rows of the terms that both vocabularies have, int64 [O]."""
         rows = torch.from_numpy(self.aligned[self.aligned >= 0])
         if not len(rows):
             raise ConfigError(
@@ -96,18 +92,8 @@ def initialize(
 ) -> tuple[NDArray[np.int64], Initialization]:
     """Align two vocabularies and decide how the rows of the second are made from those of the first.
 
-    Args:
-        encoder: the source.
-        tokenizer: of the target.
-        strategy: a name in ``INITIALIZATIONS``.
-        target: embeddings of the target's terms; needed by ``semantic``.
-        seed: of random rows.
-
     Returns:
         int64 [V'], the source's row of each token of the target or -1, and the initialization.
-
-    Raises:
-        ConfigError: the vocabularies share no token, and the strategy needs some.
     """
     terms = target_terms(tokenizer)
     aligned = align(Terms.of(encoder.tokenizer, encoder.vocabulary), Terms.of(tokenizer, terms))

@@ -65,18 +65,7 @@ class Inspection:
 def inspect_vocabulary(
     model: str, *, target: str | None, target_embeddings: str | None, words: Sequence[str], texts: Sequence[str]
 ) -> Inspection:
-    """Compute the figures of a model and a target.
-
-    Args:
-        model: a source of ``SparseEncoder.load``.
-        target: a tokenizer's folder or file, or a model directory.
-        target_embeddings: folder of a model with the target's tokens, for ``words``; None: the target itself.
-        words: words of the target whose neighbors to compute.
-        texts: texts in which to count tokens and words.
-
-    Raises:
-        ConfigError: a path does not exist, or a word is not a term of the target.
-    """
+    """Compute the figures of a model and a target."""
     encoder = SparseEncoder.load(model)
     if encoder.card.head == "token_weights":
         raise ConfigError("model", "it has a head of token weights, so no vocabulary head", "give a model with one")
@@ -108,17 +97,7 @@ def inspect_vocabulary(
 def find_neighbors(
     encoder: SparseEncoder, tokenizer: PreTrainedTokenizerFast, target_embeddings: str, words: Sequence[str]
 ) -> list[Neighbors]:
-    """Return the terms that would make up the rows of words of a target, by semantic and sub-token initialization.
-
-    Args:
-        encoder: the model to transfer.
-        tokenizer: of the target.
-        target_embeddings: folder of a model with the target's tokens.
-        words: words in normal spelling.
-
-    Raises:
-        ConfigError: a word is not a term of the target.
-    """
+    """Return the terms that would make up the rows of words of a target, by semantic and sub-token initialization."""
     terms = target_terms(tokenizer)
     rows = [_row(word, terms) for word in words]
     aligned = align(Terms.of(encoder.tokenizer, encoder.vocabulary), Terms.of(tokenizer, terms))
@@ -137,11 +116,7 @@ def find_neighbors(
 
 
 def read_texts(path: str, count: int, options: Mapping[str, str] | None = None) -> list[str]:
-    """Return the first texts of a JSONL file, by path or URI, with a field ``text``.
-
-    Raises:
-        ConfigError: the file does not exist, or a line has no text.
-    """
+    """Return the first texts of a JSONL file, by path or URI, with a field ``text``."""
     try:
         with open_text(path, options) as lines:
             return [str(json.loads(line)["text"]) for line in islice(lines, count)]

@@ -9,9 +9,6 @@ _SUPPORT = 64  # scores that are sorted in the first attempt
 def sparsemax(scores: Tensor) -> Tensor:
     """Return the weights nearest to the scores of each row, at least 0 and with sum 1 (vocabulary-transfer, eq. 8).
 
-    Args:
-        scores: [B, n], n at least 1.
-
     Returns:
         [B, n], with the dtype of the scores.
     """
@@ -24,9 +21,6 @@ def sparsemax_support(scores: Tensor) -> tuple[Tensor, Tensor]:
 
     Only the k highest scores of a row are sorted. They are sufficient if the threshold of the row is above the lowest
     of them; k grows until this holds for every row, so the result is exact.
-
-    Args:
-        scores: [B, n], n at least 1.
 
     Returns:
         Columns, int64 [B, k], and their weights [B, k], descending; 0 beyond a row's support.

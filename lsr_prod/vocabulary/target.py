@@ -43,11 +43,7 @@ class TargetModel:
 
 
 def read_target(target: str) -> PreTrainedTokenizerFast:
-    """Read the tokenizer of a model directory, of a folder, or of a ``tokenizer.json``.
-
-    Raises:
-        ConfigError: it does not exist or cannot be read.
-    """
+    """Read the tokenizer of a model directory, of a folder, or of a ``tokenizer.json``."""
     path = Path(target)
     if path.is_file():
         return _from_file(path)
@@ -80,16 +76,7 @@ def digest_target(target: str) -> str:
 
 
 def read_embeddings(folder: str, terms: Sequence[str], *, bias: bool) -> TargetModel:
-    """Read input embeddings, and the bias of the head, of a model that has the tokens ``terms``.
-
-    Args:
-        folder: model directory, or folder of any encoder of transformers, with or without a head.
-        terms: the tokens to read, in any order.
-        bias: also read the bias of the head, if there is one.
-
-    Raises:
-        ConfigError: the folder has no model that can be read, or the model lacks a token.
-    """
+    """Read input embeddings, and the bias of the head, of a model that has the tokens ``terms``."""
     path = check_embeddings(folder)
     vocabulary = read_target(folder).get_vocab()
     if missing := [term for term in terms if term not in vocabulary]:
@@ -112,11 +99,7 @@ def read_embeddings(folder: str, terms: Sequence[str], *, bias: bool) -> TargetM
 
 
 def check_embeddings(folder: str) -> Path:
-    """Refuse a folder from which no embeddings can be read.
-
-    Raises:
-        ConfigError: it has no weights in safetensors, or no configuration.
-    """
+    """Refuse a folder from which no embeddings can be read."""
     path = Path(folder)
     if not (path / _WEIGHTS).is_file() or not (path / "config.json").is_file():
         raise ConfigError(

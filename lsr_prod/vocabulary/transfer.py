@@ -26,17 +26,7 @@ _ROLES = {"pad": ("pad",), "bos": ("bos", "cls"), "eos": ("eos", "sep"), "cls": 
 def move_to_vocabulary(
     encoder: SparseEncoder, tokenizer: PreTrainedTokenizerFast, initialization: Initialization, bias: Tensor | None
 ) -> SparseEncoder:
-    """Return the encoder with another tokenizer, whose tokens are its inputs and its output terms.
-
-    Args:
-        encoder: a masked or causal language model; not changed.
-        tokenizer: the tokenizer of the V' new tokens.
-        initialization: makes the rows of input embeddings and output matrix, once if they are tied.
-        bias: [V'] of the head; None for a head without bias.
-
-    Raises:
-        ConfigError: the tokenizer has no padding token, or its ids have gaps.
-    """
+    """Return the encoder with another tokenizer, whose tokens are its inputs and its output terms."""
     model, size = encoder.model, len(tokenizer)
     check_tokenizer(tokenizer)
     matrix, embeddings = output_layer(model)[0], _embeddings(model)
@@ -66,14 +56,7 @@ def move_to_vocabulary(
 def replace_head(
     encoder: SparseEncoder, terms: Sequence[str], initialization: Initialization, bias: Tensor | None
 ) -> SparseEncoder:
-    """Return the encoder with other output terms; tokenizer and input embeddings stay.
-
-    Args:
-        encoder: a masked or causal language model; not changed.
-        terms: U output terms.
-        initialization: makes the rows of the output matrix.
-        bias: [U]; None for a head without bias.
-    """
+    """Return the encoder with other output terms; tokenizer and input embeddings stay."""
     model: Any = copy.deepcopy(encoder.model)
     matrix, _ = output_layer(model)
     replace_output_layer(model, initialization.rows(matrix), bias)
@@ -94,11 +77,7 @@ def tied(model: PreTrainedModel) -> bool:
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerFast) -> None:
-    """Refuse a tokenizer that cannot be the target of a transfer.
-
-    Raises:
-        ConfigError: it has no padding token, or its ids have gaps.
-    """
+    """Refuse a tokenizer that cannot be the target of a transfer."""
     if tokenizer.pad_token_id is None:
         raise ConfigError(
             "target", "its tokenizer has no padding token", "name one as pad_token in its tokenizer_config.json"

@@ -47,19 +47,6 @@ def count_words(
     """Return the most frequent words; ties are in alphabetical order. Needs a Ray session.
 
     Words with an unknown token among their sub-tokens are left out, because no input can distinguish them (ours).
-
-    Args:
-        data: texts.
-        tokenizer: of the model that will predict the words.
-        size: maximum number of words.
-        min_count: minimum count of a word.
-        options: options of the object store.
-
-    Raises:
-        ConfigError: no word occurs ``min_count`` times, or a node lacks a local file.
-        QuarantineOverflowError: more bad rows than ``data.max_bad_fraction`` allows.
-        SourceError: a file cannot be read.
-        WorkerError: a task failed, or its machine failed repeatedly.
     """
     pieces = cut_slices(data, options)
     require_source_on_nodes(dict.fromkeys(piece.file for piece in pieces), field="data.paths")

@@ -19,25 +19,14 @@ _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 def rows_at_once(row_bytes: int) -> int:
-    """Return the number of rows that are converted to Python values at once: at most 256, and 256 MiB of them.
-
-    Args:
-        row_bytes: bound on the bytes of a row.
-    """
+    """Return the number of rows that are converted to Python values at once: at most 256, and 256 MiB of them."""
     return max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(row_bytes, 1)))
 
 
 def typed_records(
     batches: Iterator[pa.RecordBatch], first_row: int, constants: Mapping[str, str | None], request: ReadRequest
 ) -> Iterator[Decoded]:
-    """Yield (row number, record) of every row; None in place of a document that is not wanted.
-
-    Args:
-        batches: of a file, in order.
-        first_row: number of the first row.
-        constants: columns with one value for the whole file.
-        request: columns and form of their values.
-    """
+    """Yield (row number, record) of every row; None in place of a document that is not wanted."""
     shared = {name: value for name, value in constants.items() if name in request.columns}
     column, position = request.source.column(request.source.id_field), first_row
     for batch in (piece for whole in batches for piece in _small(whole)):
@@ -61,11 +50,7 @@ def typed_records(
 
 
 def select_columns(names: list[str], columns: frozenset[str]) -> list[str]:
-    """Return the names that are in ``columns``, in file order.
-
-    Raises:
-        DamagedFileError: two columns have the same name.
-    """
+    """Return the names that are in ``columns``, in file order."""
     found = [name for name in names if name in columns]
     if len(set(found)) < len(found):
         raise DamagedFileError(f"a column of {', '.join(found)} is there twice")
@@ -73,12 +58,7 @@ def select_columns(names: list[str], columns: frozenset[str]) -> list[str]:
 
 
 def stream_batches(handle: BinaryIO, columns: frozenset[str]) -> Iterator[pa.RecordBatch]:
-    """Yield an Arrow IPC stream as small batches of the given columns.
-
-    Raises:
-        DamagedFileError: a batch does not decode; or after the last batch, if the end mark is missing: the stream was
-            cut between two batches. Or two columns have the same name.
-    """
+    """Yield an Arrow IPC stream as small batches of the given columns."""
     decoded = 0
     try:
         with pa.ipc.open_stream(handle) as stream:
@@ -139,13 +119,7 @@ def _may_be_wanted(doc_id: object, wants: Callable[[str], bool]) -> bool:
 
 
 def _values(column: pa.Array, *, is_id: bool, lists: bool) -> list[Any]:
-    """Convert a column to Python values: strings as bytes, because Arrow does not check that they are UTF-8.
-
-    Args:
-        column: of any type.
-        is_id: integers become their decimal text.
-        lists: lists of strings or numbers become Python lists.
-    """
+    """Convert a column to Python values: strings as bytes, because Arrow does not check that they are UTF-8."""
     if lists and _is_list(column.type):
         return _lists(column)
     if isinstance(column, pa.ExtensionArray):

@@ -18,19 +18,7 @@ from lsr_prod.corpus.source_file import DamagedFileError
 def delimited_records(
     file: Readable, start: int, stop: int | None, delimiter: str, source: SourceSettings, limit: int
 ) -> Iterator[tuple[int, Record | BadRow]]:
-    """Yield (offset, record) of every record that begins in ``[start, stop)``; the header and blank lines are skipped.
-
-    Args:
-        file: the plain bytes.
-        start: first byte of the range; above 0 only without quotes.
-        stop: end of the range (exclusive); None reads to the end.
-        delimiter: character between two fields.
-        source: header and quotes.
-        limit: longest record in bytes.
-
-    Raises:
-        DamagedFileError: the header does not parse, or repeats a column.
-    """
+    """Yield (offset, record) of every record that begins in ``[start, stop)``, without header and blank lines."""
     header = source.header
     if header is None and start > 0:  # the header is in the first range of the file
         file.seek(0)

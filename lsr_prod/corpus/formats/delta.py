@@ -25,12 +25,7 @@ def _has_log(path: str, options: dict[str, str]) -> bool:
 
 
 def _files(path: str, settings: SourceSettings, options: dict[str, str]) -> Iterator[SourceFile]:
-    """Yield the files of ``source.version``, sorted by path; partition values are constants of a file.
-
-    Raises:
-        ConfigError: the table or version does not exist, needs a feature that is not supported, or a file of it was
-            deleted or has another size.
-    """
+    """Yield the files of ``source.version``, sorted by path; partition values are constants of a file."""
     import pyarrow as pa
 
     store = Store(path, options)

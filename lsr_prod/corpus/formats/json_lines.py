@@ -13,14 +13,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def json_records(file: Readable, start: int, stop: int | None, limit: int) -> Iterator[tuple[int, Record | BadRow]]:
-    """Yield (offset, record) of every line that begins in ``[start, stop)``; blank lines are skipped.
-
-    Args:
-        file: the plain bytes.
-        start: first byte of the range.
-        stop: end of the range (exclusive); None reads to the end.
-        limit: longest line in bytes.
-    """
+    """Yield (offset, record) of every line that begins in ``[start, stop)``; blank lines are skipped."""
     for at, line, whole in lines(file, start, stop, limit):
         text = line.removeprefix(_BOM) if at == 0 else line
         if text.strip():

@@ -17,12 +17,7 @@ _LARGEST_PAGE = 1 << 28
 
 
 def parquet_batches(handle: BinaryIO, start: int, stop: int, columns: frozenset[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the row groups ``[start, stop)``, or all if ``stop`` is negative, as small batches of the given columns.
-
-    Raises:
-        DamagedFileError: two columns have the same name, or a dictionary is larger than 256 MiB: writers keep it near
-            1 MiB, and a file of a few kB can declare gigabytes.
-    """
+    """Yield the row groups ``[start, stop)``, or all if ``stop`` is negative, as small batches of the given columns."""
     with pq.ParquetFile(handle, buffer_size=_BUFFER, page_checksum_verification=True) as parquet:
         names = select_columns(parquet.schema_arrow.names, columns)
         # Group by group: a batch of two groups would lose good rows of the first one if the second one is damaged.

@@ -41,17 +41,8 @@ def too_long_row(raw: bytes) -> BadRow:
 def quoted_rows(file: Readable, delimiter: str, limit: int, columns: int | None) -> Iterator[Row]:
     """Yield every row that is not blank.
 
-    Args:
-        file: the plain bytes, from the beginning.
-        delimiter: character between two fields.
-        limit: longest row in bytes; twice as much is in memory.
-        columns: number of fields of a row; None: that of the first row, the header.
-
     Yields:
         Offset, fields or a bad row, first bytes. A row that does not parse has the reason ``damaged_row``.
-
-    Raises:
-        DamagedFileError: the header does not parse.
     """
     # The field limit is a setting of the whole process; it is only raised here, to the limit of a row.
     csv.field_size_limit(max(csv.field_size_limit(), limit))
@@ -130,12 +121,7 @@ class _Feed:
         return b"\n".join(data[:RAW_LIMIT] for _, data, _ in self._row[:RAW_LIMIT])[:RAW_LIMIT]
 
     def encoded(self, fields: list[str], columns: int | None) -> list[bytes]:
-        """Return the bytes of the fields that ``csv.reader`` made of the row.
-
-        Raises:
-            _UnclearRowError: the row spans lines and may end elsewhere: it has another number of fields than
-                ``columns``, or a quote inside a field.
-        """
+        """Return the bytes of the fields that ``csv.reader`` made of the row."""
         if self.parsed > 1:
             if columns is not None and len(fields) != columns:
                 raise _UnclearRowError(f"{len(fields)} fields for {columns} columns, over several lines")
@@ -147,9 +133,6 @@ class _Feed:
 
     def skip(self, columns: int) -> int:
         """Go back behind the first line of the row, then skip lines up to the next one that begins a good row.
-
-        Args:
-            columns: number of fields of a good row.
 
         Returns:
             The number of skipped bytes.
@@ -209,11 +192,7 @@ class _Counted:
 
 
 class _Grammar:
-    """Lines of rows whose quotes are where RFC 4180 allows them; a quote in a plain field is not.
-
-    Args:
-        delimiter: character between two fields.
-    """
+    """Lines of rows whose quotes are where RFC 4180 allows them; a quote in a plain field is not."""
 
     def __init__(self, delimiter: str) -> None:
         mark = re.escape(delimiter.encode())

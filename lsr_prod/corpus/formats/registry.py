@@ -31,12 +31,7 @@ def file_format(name: str) -> SourceFormat:
 
 
 def find_format(name: str, wanted: str) -> str | None:
-    """Return the value of ``SourceFile.format`` for a file, or None if the format is unknown.
-
-    Args:
-        name: name of the file.
-        wanted: name of a file format, or auto to recognize it by the ending of the name.
-    """
+    """Return the value of ``SourceFile.format`` for a file, or None if the format is unknown."""
     lower = name.lower()
     if wanted in _BY_NAME:
         compressions = COMPRESSIONS if _BY_NAME[wanted].compressible else ()

@@ -21,11 +21,7 @@ def is_saved_dataset(store: Store) -> bool:
 
 
 def dataset_files(store: Store) -> Iterator[Entry]:
-    """Yield the files of every split, in row order.
-
-    Raises:
-        ConfigError: a description file is missing or not understood.
-    """
+    """Yield the files of every split, in row order."""
     splits = _read(store, "dataset_dict.json").get("splits") if store.entry("dataset_dict.json") else [""]
     if not isinstance(splits, list) or not all(isinstance(split, str) for split in splits):
         raise _broken(store, "dataset_dict.json", "it names no splits")

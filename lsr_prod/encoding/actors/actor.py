@@ -90,20 +90,7 @@ class EncoderActor:
     def encode(
         self, task: WaveTask, follows: Mapping[int, Sequence[CellOutput]], *tables: pa.Table, isolated: bool
     ) -> BlockResult:
-        """Encode every cell of a block and leave a marker for each.
-
-        Args:
-            task: the wave.
-            follows: cell -> its outputs in earlier waves that the snapshot of the wave does not have.
-            *tables: tables of ``rows.row_schema``, together with all rows of its cells.
-            isolated: run the model in a child process, because an earlier process died on this block.
-
-        Raises:
-            IncompleteWaveError: rows of a cell were lost between reading and encoding.
-            ConfigError: the actor reserves a GPU, but the ONNX Runtime of its node cannot use it.
-            SourceError: a row is a duplicate, and duplicates are errors; or a deleted document has a quarantined
-                duplicate that would have to replace it.
-        """
+        """Encode every cell of a block and leave a marker for each."""
         started = time.monotonic()
         cells = [prepare_cell(task, found) for found in look_up_cells(task, pa.concat_tables(tables), follows)]
         batch_size = ISOLATED_BATCH_SIZE if isolated else BATCH_SIZE

@@ -20,11 +20,7 @@ _LOOK_S = 1.0
 
 
 class Demand:
-    """Pending actors. Use as a context manager; it withdraws the demand.
-
-    Args:
-        size: what an encoder needs.
-    """
+    """Pending actors. Use as a context manager; it withdraws the demand."""
 
     def __init__(self, size: PoolSize) -> None:
         self._size = size
@@ -70,12 +66,7 @@ class _Pending:
 
 
 def wait_for_room(settings: EncodeSettings) -> PoolSize:
-    """Return the size of the pool, after waiting for a node with room for an encoder.
-
-    Raises:
-        ConfigError: the cluster has no room, and neither ``encode.min_actors`` nor ``encode.max_actors`` is set.
-        EncoderLostError: no node came within ``encode.node_wait_seconds``.
-    """
+    """Return the size of the pool, after waiting for a node with room for an encoder."""
     size = pool_size(settings)
     if size.nodes:
         return size

@@ -19,17 +19,7 @@ _WANTED: dict[Provider, tuple[str, ...]] = {
 
 
 def check_gpu_nodes(provider: Provider, nodes: Sequence[str]) -> None:
-    """Ask each node for the providers of its ONNX Runtime; needs a connection to Ray.
-
-    Args:
-        provider: the setting ``encode.provider``; not cpu.
-        nodes: ids of the nodes whose GPUs the actors reserve; an id may be repeated.
-
-    Raises:
-        ConfigError: a node has no provider for its GPUs.
-        MissingExtraError: a node has no ONNX Runtime.
-        WorkerError: a node left.
-    """
+    """Ask each node for the providers of its ONNX Runtime; needs a connection to Ray."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -42,16 +32,7 @@ def check_gpu_nodes(provider: Provider, nodes: Sequence[str]) -> None:
 
 
 def require_gpu_runtime(provider: Provider, available: Sequence[str] | None = None) -> None:
-    """Refuse the ONNX Runtime of this node if it has no provider for GPUs.
-
-    Args:
-        provider: the setting ``encode.provider``; not cpu.
-        available: the providers; None: those of the installed runtime.
-
-    Raises:
-        ConfigError: it has none.
-        MissingExtraError: ONNX Runtime is not installed.
-    """
+    """Refuse the ONNX Runtime of this node if it has no provider for GPUs."""
     found = _installed() if available is None else available
     if not set(_WANTED[provider]).isdisjoint(found):
         return

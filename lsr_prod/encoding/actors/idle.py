@@ -12,10 +12,6 @@ def report_idle_actors(plan: Plan, actors: int) -> None:
     """Log a warning if waves have fewer cells than there are actors, and which setting of a new plan changes that.
 
     The plan does not follow the size of the cluster: the markers of its finished cells are valid on every cluster.
-
-    Args:
-        plan: of the run.
-        actors: encoder actors.
     """
     cells = min((len(plan.cells_of(wave)) for wave in range(plan.waves)), default=actors)
     if cells >= actors:

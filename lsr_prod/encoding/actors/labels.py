@@ -4,12 +4,7 @@ from collections.abc import Mapping
 
 
 def matches(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-    """Return whether the labels of a node fulfill all conditions.
-
-    Args:
-        selector: label -> condition.
-        labels: label -> value.
-    """
+    """Return whether the labels of a node fulfill all conditions."""
     return all(_fulfills(condition, labels.get(key)) for key, condition in selector.items())
 
 

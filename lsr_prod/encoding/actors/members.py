@@ -41,14 +41,7 @@ class Member:
 
 
 def start_member(size: PoolSize, model: ModelSettings, node: str, *, pinned: bool) -> Member:
-    """Start an actor.
-
-    Args:
-        size: what each actor reserves.
-        model: of the actor.
-        node: Ray node id.
-        pinned: it runs on this node or not at all.
-    """
+    """Start an actor."""
     actor: Any = ray.remote(EncoderActor)
     options = actor.options(
         num_cpus=size.threads,

@@ -52,9 +52,6 @@ def pool_size(settings: EncodeSettings) -> PoolSize:
     With a GPU provider there is one actor per GPU, else one per ``threads_per_actor`` cores of each node;
     ``encode.actors`` or ``encode.max_actors`` limits the number. With ``encode.min_actors`` or ``encode.max_actors``
     there may be none yet.
-
-    Raises:
-        ConfigError: the cluster has no room for an actor.
     """
     alive = _alive()
     may_wait = settings.min_actors is not None or settings.max_actors is not None
@@ -86,11 +83,7 @@ def pool_size(settings: EncodeSettings) -> PoolSize:
 
 
 def current_places(size: PoolSize) -> tuple[str, ...]:
-    """Return the places of actors on the nodes that are alive now, none if there is no node with room.
-
-    Args:
-        size: of the pool when the job started; its actors need the same resources now.
-    """
+    """Return the places of actors on the nodes that are alive now, none if there is no node with room."""
     return _places(size, _alive())
 
 

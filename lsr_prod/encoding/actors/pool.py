@@ -95,15 +95,7 @@ class EncoderPool:
     def __init__(
         self, size: PoolSize, model: ModelSettings, places: Callable[[], tuple[str, ...]] | None = None
     ) -> None:
-        """Start the actors.
-
-        Args:
-            size: number and placement.
-            model: the model of each actor.
-            places: returns the current places (``places.current_places``): while the pool encodes, it adds actors on
-                new nodes, and those of nodes that left get no more blocks; None: the pool keeps its actors, which Ray
-                restarts on any node.
-        """
+        """Start the actors."""
         self.size = size
         self.blocks: Counter[str] = Counter()
         self.peak = 0
@@ -131,11 +123,7 @@ class EncoderPool:
         return len(self._queue) + len(self._running)
 
     def nodes(self) -> tuple[str, ...]:
-        """Return the Ray node id of every encoder that runs; it may be called from another thread.
-
-        Raises:
-            EncoderLostError: ``stop`` was called.
-        """
+        """Return the Ray node id of every encoder that runs; it may be called from another thread."""
         if self._stopped:
             raise EncoderLostError("the encoders were stopped")
         return tuple(member.node for member in list(self._members) if member.ready and not member.leaving)
@@ -168,14 +156,7 @@ class EncoderPool:
                 del self._running[reference]
 
     def wait(self, timeout_s: float) -> list[tuple[BlockCall, Outcome]]:
-        """Give blocks to actors, and return those that are finished; the block of a dead actor is tried again.
-
-        Args:
-            timeout_s: longest time to wait for the first one.
-
-        Raises:
-            EncoderLostError: every attempt at one block ended the actor, or no node has had room for an actor for long.
-        """
+        """Give blocks to actors, and return those that are finished; the block of a dead actor is tried again."""
         self._follow_cluster()
         self._dispatch()
         starting = [member.starting for member in self._members if member.starting is not None]

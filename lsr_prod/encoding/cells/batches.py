@@ -45,18 +45,9 @@ def encode_batches(
 ) -> tuple[SparseBatch, dict[int, Failure]]:
     """Encode documents; leave out those that make the encoder fail.
 
-    Args:
-        encoder: in this process, or in a process of its own.
-        texts: any number.
-        batch_size: largest number of texts per call of the encoder.
-
     Returns:
         Vectors of the encoded texts, in order, and the failures of the other texts, by position. ``n`` texts cost at
         most 2n calls of the encoder, and ``p`` failing texts at most p * (log2(batch_size) + 1) failed calls.
-
-    Raises:
-        EncoderBrokenError: the encoder fails on every input.
-        ArtifactError: the bundle of the encoder is missing, damaged or another one.
     """
     parts: list[SparseBatch] = []
     failed: dict[int, Failure] = {}
@@ -88,11 +79,7 @@ def encode_batches(
 
 
 def _check_alive(encoder: TextEncoder, failed_in_a_row: int, error: Exception | None) -> None:
-    """Encode a single word, which every working model can; a device in a bad state fails on every input.
-
-    Raises:
-        EncoderBrokenError: the word fails too.
-    """
+    """Encode a single word, which every working model can; a device in a bad state fails on every input."""
     try:
         vectors = encoder.encode(["word"])
         if np.isfinite(vectors.weights).all():

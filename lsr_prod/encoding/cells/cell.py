@@ -50,15 +50,7 @@ class PreparedCell:
 
 
 def prepare_cell(task: WaveTask, found: CellRows) -> PreparedCell:
-    """Decide which rows of a cell are duplicates, which have a vector, and which the model encodes.
-
-    Args:
-        task: the wave.
-        found: rows of the cell and the committed rows of their ids.
-
-    Raises:
-        SourceError: a row is a duplicate, and duplicates are errors.
-    """
+    """Decide which rows of a cell are duplicates, which have a vector, and which the model encodes."""
     active = pc.is_in(found.good["doc_id"], value_set=found.known.active)
     duplicates = pa.concat_tables([found.repeated, found.good.filter(active)])
     if task.on_duplicate == "error":
@@ -77,15 +69,7 @@ def write_cell(
     failures: Mapping[int, Failure],
     follows: Sequence[CellOutput] = (),
 ) -> CellResult:
-    """Write the parts of a cell, without committing them.
-
-    Args:
-        task: the wave.
-        cell: the prepared cell.
-        vectors: of the texts that were encoded, in order.
-        failures: of the other texts, by position.
-        follows: outputs of this cell in earlier waves that the lookup included although they are not committed.
-    """
+    """Write the parts of a cell, without committing them."""
     found, known = cell.found, cell.found.known
     encoded, failed, clipped = _new_rows(cell, task.properties, vectors, failures)
     files = task.files_of(found.bucket)

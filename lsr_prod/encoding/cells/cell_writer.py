@@ -14,10 +14,6 @@ from lsr_prod.formats.sparse import SparseBatch
 class CellWriter:
     """Writes the parts and the marker of one cell at a time. Use as a context manager, which waits for the last cell.
 
-    Args:
-        task: the wave.
-        follows: cell -> its outputs in earlier waves that the snapshot of the wave does not have.
-
     Attributes:
         results: of the written cells, in order; complete after the context has ended.
     """
@@ -39,13 +35,7 @@ class CellWriter:
             self._thread.shutdown()
 
     def write(self, cell: PreparedCell, vectors: SparseBatch, failures: Mapping[int, Failure]) -> None:
-        """Begin to write a cell when the one before is written, so that at most two are in memory.
-
-        Args:
-            cell: the prepared cell.
-            vectors: of its encoded texts, in order.
-            failures: of its other texts, by position.
-        """
+        """Begin to write a cell when the one before is written, so that at most two are in memory."""
         self._wait()
         self._last = self._thread.submit(self._write, cell, vectors, failures)
 

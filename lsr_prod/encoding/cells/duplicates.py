@@ -42,12 +42,7 @@ class SourceOrder:
     files: pa.Array | None
 
     def displaces(self, new: pa.Array, committed: pa.Array) -> pa.Array:
-        """Return whether new rows take the place of committed rows of the same ids, bool [n].
-
-        Args:
-            new: int32, numbers of the files of the new rows.
-            committed: int64, keys of the files of the committed rows.
-        """
+        """Return whether new rows take the place of committed rows of the same ids, bool [n]."""
         if self.rule == "error":
             return pa.array(np.zeros(len(committed), np.bool_))
         if self.files is None:
@@ -56,12 +51,7 @@ class SourceOrder:
         return pa.array(numbers < places if self.rule == "first" else numbers > places)
 
     def takes_over(self, duplicates: pa.Array, owners: pa.Array) -> pa.Array:
-        """Return whether quarantined duplicates take the place of other rows of the same ids, bool [n].
-
-        Args:
-            duplicates: int64, keys of the files of the duplicates.
-            owners: int64, keys of the files of the other rows.
-        """
+        """Return whether quarantined duplicates take the place of other rows of the same ids, bool [n]."""
         return self.displaces(pa.array(self._places(duplicates)), owners)
 
     def _places(self, keys: pa.Array) -> npt.NDArray[np.int64]:
@@ -78,12 +68,7 @@ class SourceOrder:
 
 
 def choose_rows(rows: pa.Table, rule: Rule) -> tuple[pa.Table, pa.Table]:
-    """Return (one row of each id, sorted by id; the other rows).
-
-    Args:
-        rows: documents of ``rows.row_schema``.
-        rule: ``first`` and ``error`` choose the first row in source order, ``last`` the last one.
-    """
+    """Return (one row of each id, sorted by id; the other rows)."""
     order = "descending" if rule == "last" else "ascending"
     rows = rows.sort_by([("doc_id", "ascending"), ("file", order), ("position", order)])
     ids = rows["doc_id"].combine_chunks()
@@ -95,11 +80,7 @@ def choose_rows(rows: pa.Table, rule: Rule) -> tuple[pa.Table, pa.Table]:
 
 
 def refuse_duplicates(rows: pa.Table) -> None:
-    """Refuse rows whose id another row of the corpus has.
-
-    Raises:
-        SourceError: there are such rows.
-    """
+    """Refuse rows whose id another row of the corpus has."""
     if rows.num_rows:
         row = rows.slice(0, 1).to_pylist()[0]
         raise SourceError(
@@ -111,15 +92,7 @@ def refuse_duplicates(rows: pa.Table) -> None:
 def displaced_rows(
     schema: pa.Schema, table: Store, plan: str, displaced: Iterable[tuple[str, int]], rule: Rule
 ) -> pa.Table:
-    """Return displaced documents as bad rows; position and bytes are not known, because their files are not read.
-
-    Args:
-        schema: ``rows.row_schema``.
-        table: the sparse table's folder.
-        plan: digest of a saved plan whose list has the locations of the files.
-        displaced: id and key of the file of each.
-        rule: ``encode.on_duplicate``.
-    """
+    """Return displaced documents as bad rows; position and bytes are not known, because their files are not read."""
     found = list(displaced)
     names = file_locations(table, plan, {key for _, key in found}) if found else {}
     rows = [

@@ -56,12 +56,7 @@ class Known:
     going: pa.Table
 
     def of(self, cell: int, doc_ids: pa.ChunkedArray) -> "Known":
-        """Return what is known of a cell; the active ids are those of all cells.
-
-        Args:
-            cell: number of the cell.
-            doc_ids: of its new rows.
-        """
+        """Return what is known of a cell; the active ids are those of all cells."""
         wanted = doc_ids.combine_chunks()
         superseded = self.superseded.filter(pc.is_in(self.superseded["doc_id"], value_set=wanted))
         displaced = self.displaced.filter(pc.is_in(self.displaced, value_set=wanted))
@@ -78,19 +73,7 @@ class Known:
 def find_known(
     table: Store, files: Sequence[TableFile], rows: pa.Table, removed: frozenset[int], order: SourceOrder, cells: int
 ) -> Known:
-    """Look up ids in the parts of their bucket; only the found ones are kept in memory.
-
-    Args:
-        table: the sparse table's folder.
-        files: the bucket's parts.
-        rows: ``rows.row_schema``, one new row per id.
-        removed: keys of the removed source files.
-        order: decides between a new and a committed row.
-        cells: number of cells that ids are hashed to.
-
-    Raises:
-        CommitError: a part is missing or damaged.
-    """
+    """Look up ids in the parts of their bucket; only the found ones are kept in memory."""
     wanted, numbers = (rows[name].combine_chunks() for name in ("doc_id", "file"))
     gone = pa.array(sorted(removed), pa.int64())
     active, superseded, displaced, going = [], [_SUPERSEDED.empty_table()], [], [_GOING.empty_table()]
@@ -118,15 +101,7 @@ def find_known(
 def unchanged_rows(
     table: Store, files: Sequence[TableFile], known: Known, rows: pa.Table, properties: TableProperties
 ) -> pa.Table:
-    """Return rows of the sparse table for documents with the same text: new source and stored fields, the old vector.
-
-    Args:
-        table: the sparse table's folder.
-        files: the bucket's parts.
-        known: committed rows of these ids.
-        rows: ``rows.row_schema``, each with a vector in ``known``.
-        properties: of the table.
-    """
+    """Return rows of the table for documents with the same text: new source and stored fields, the old vector."""
     whole = part_schema(properties)
     schema = pa.schema([whole.field(name) for name in content_columns(properties)])
     old = known.superseded.filter(pc.is_in(known.superseded["doc_id"], value_set=rows["doc_id"].combine_chunks()))
@@ -147,14 +122,7 @@ def _going(path: str, ids: pa.Array, rows: pa.Array, cells: int) -> pa.Table:
 
 
 def _with_hashes(table: Store, file: TableFile, rows: pa.Table, texts: pa.ChunkedArray) -> pa.Table:
-    """Return replaced rows of a part in ``_SUPERSEDED``, with the content hashes of probably unchanged texts.
-
-    Args:
-        table: the sparse table's folder.
-        file: the part.
-        rows: doc_id, source_file, row (number in the part) and new (place of the new row in ``texts``).
-        texts: of all new rows.
-    """
+    """Return replaced rows of a part in ``_SUPERSEDED``, with the content hashes of probably unchanged texts."""
     numbers = rows["row"].to_numpy()
     new = content_keys(content_hash(text) for text in texts.take(rows["new"]).to_pylist())
     old = np.concatenate([part["content_key"].to_numpy() for part in _rows(table, file, ["content_key"], numbers)])

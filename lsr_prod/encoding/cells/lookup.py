@@ -84,16 +84,8 @@ def look_up_cells(
 ) -> list[CellRows]:
     """Look up the rows of some cells; every part is opened once for all of them.
 
-    Args:
-        task: the wave.
-        rows: all rows of the cells, with a row count of every read task.
-        follows: cell -> its outputs in earlier waves that the snapshot does not have.
-
     Returns:
         The cells in ascending order.
-
-    Raises:
-        IncompleteWaveError: rows were lost between reading and encoding.
     """
     by_cell = {}
     for cell in sorted(pc.unique(rows["cell"]).to_pylist()):

@@ -17,13 +17,7 @@ from lsr_prod.tables.quarantine import committed_files
 def followed_outputs(
     task: WaveTask, cells: Collection[int], earlier: Mapping[int, Mapping[int, CellResult]]
 ) -> dict[int, tuple[CellOutput, ...]]:
-    """Return the outputs of cells in the waves that the snapshot of a wave does not have, by cell.
-
-    Args:
-        task: the wave.
-        cells: to encode.
-        earlier: earlier wave -> its results by cell.
-    """
+    """Return the outputs of cells in the waves that the snapshot of a wave does not have, by cell."""
     waves = [wave for wave in sorted(earlier) if task.done <= wave < task.wave]
     return {cell: tuple(earlier[wave][cell].output(wave) for wave in waves) for cell in cells}
 
@@ -34,17 +28,7 @@ def reusable_results(
     earlier: Mapping[int, Mapping[int, CellResult]],
     read: ReadMarkers = read_markers,
 ) -> dict[int, CellResult]:
-    """Return the results of the cells that an earlier attempt has finished and that can still be committed.
-
-    Args:
-        task: the wave.
-        cells: of the wave.
-        earlier: wave -> its results by cell so far, of the waves that this attempt has begun.
-        read: ``markers.read_markers``, or a function that spreads it over workers.
-
-    Raises:
-        StorageError: the store failed.
-    """
+    """Return the results of the cells that an earlier attempt has finished and that can still be committed."""
     finished = finished_cells(task.table, task.quarantine, task.plan, task.wave, read)
     found = {cell: finished[cell] for cell in cells if cell in finished}
     outputs = [output for result in found.values() for output in result.follows]

@@ -17,13 +17,7 @@ ROW_COUNT = "row_count"
 
 
 def with_row_counts(tables: Iterable[pa.Table], cells: Iterable[int], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Yield the tables of a read task, then a row count for each of ``cells``.
-
-    Args:
-        tables: of ``rows.row_schema``, all rows of these cells.
-        cells: the cells that are encoded.
-        schema: of the tables.
-    """
+    """Yield the tables of a read task, then a row count for each of ``cells``."""
     counts: Counter[int] = Counter()
     for table in tables:
         for group in pc.value_counts(table["cell"]).to_pylist():
@@ -35,16 +29,7 @@ def with_row_counts(tables: Iterable[pa.Table], cells: Iterable[int], schema: pa
 
 
 def check_row_counts(rows: pa.Table, tasks: int, what: str) -> pa.Table:
-    """Return the rows of a cell without its row counts.
-
-    Args:
-        rows: all rows that arrived for the cell.
-        tasks: number of read tasks, each of which sent a row count.
-        what: name of the cell in the error message.
-
-    Raises:
-        IncompleteWaveError: a row count or a row is missing, or arrived twice.
-    """
+    """Return the rows of a cell without its row counts."""
     are_counts = pc.equal(pc.fill_null(rows["reason"], ""), ROW_COUNT)
     counts = rows["position"].filter(are_counts)
     expected, arrived = pc.sum(counts).as_py() or 0, rows.num_rows - len(counts)

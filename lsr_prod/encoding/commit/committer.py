@@ -47,11 +47,7 @@ def merge_all(table: Store, groups: Sequence[Sequence[Deletion]]) -> list[Deleti
 
 
 def check_cell(table: Store, quarantine: Store, cell: CellResult) -> None:
-    """Check the parts of a cell in the stores.
-
-    Raises:
-        CommitError: a part does not match its description.
-    """
+    """Check the parts of a cell in the stores."""
     for part in cell.parts:
         check_part(table, part)
     if cell.quarantine:
@@ -60,17 +56,7 @@ def check_cell(table: Store, quarantine: Store, cell: CellResult) -> None:
 
 
 def check_for_commit(table: Store, quarantine: Store, cells: Sequence[CellResult], began: float) -> None:
-    """Check the parts of some cells, and touch those that are older than the attempt: a vacuum would delete them.
-
-    Args:
-        table: the sparse table's folder.
-        quarantine: the quarantine table's folder.
-        cells: to commit.
-        began: start of the attempt, in seconds since 1970 by the clock of the store.
-
-    Raises:
-        CommitError: a part does not match its description.
-    """
+    """Check the parts of some cells, and touch those that are older than the attempt: a vacuum would delete them."""
     for cell in cells:
         for part in cell.parts:
             _check_and_touch(table, part, began)
@@ -114,21 +100,12 @@ class Committer:
         table after the newer attempt has committed it to the other, and a document that failed in only one of the
         attempts would be in both tables or in none. The transactions repeat the last committed wave (-1 before the
         first) and add no file.
-
-        Raises:
-            FencedError: a newer attempt has taken over.
-            CommitError: the store refused every try.
         """
         for store in (self.quarantine, self.table):
             self.until_accepted(partial(self._repeat, store), "the fence")
 
     def clear_quarantine(self, wave: int) -> None:
-        """Remove the bad rows of a wave of a plan that was given up before the wave was complete.
-
-        Raises:
-            FencedError: a newer attempt has taken over.
-            CommitError: the store refused every try.
-        """
+        """Remove the bad rows of a wave of a plan that was given up before the wave was complete."""
 
         def clear() -> bool:
             self._commit_quarantine(wave, [])
@@ -147,13 +124,6 @@ class Committer:
 
         Returns:
             False if the table had it already.
-
-        Raises:
-            IncompleteWaveError: its row counts, or those of the parts that it deletes rows of, do not add up.
-            StaleWaveError: another commit has replaced a part that it deletes rows of, or deleted rows of it.
-            FencedError: a newer attempt has taken over, or the plan was given up.
-            CommitError: a part does not match its description, an earlier wave is missing, or the store refused every
-                try.
         """
         result.check()
         self.check(self.table, self.quarantine, result.cells, self.epoch.began())
@@ -162,15 +132,7 @@ class Committer:
         return self.until_accepted(lambda: self._decide(result, deletions), f"wave {result.wave}")
 
     def until_accepted(self, decide: Callable[[], bool], what: str) -> bool:
-        """Decide about a commit, again after every refusal or error; returns what ``decide`` returns.
-
-        Args:
-            decide: loads the table, checks the epoch and commits, if there is still something to commit.
-            what: the commit, for messages.
-
-        Raises:
-            CommitError: the store refused every try.
-        """
+        """Decide about a commit, again after every refusal or error; returns what ``decide`` returns."""
         refused: Exception | None = None
         conflicts = failures = 0
         while conflicts < _CONFLICT_TRIES and failures < _STORE_TRIES:
@@ -250,11 +212,7 @@ def _touch(store: Store, path: str) -> None:
 
 
 def _check_vectors(table: Store, cell: CellResult) -> None:
-    """Check that the deletion vectors of a cell can be read.
-
-    Raises:
-        CommitError: one is missing or damaged.
-    """
+    """Check that the deletion vectors of a cell can be read."""
     try:
         check_vectors(table, (deletion.vector for deletion in cell.deletions))
     except ArtifactError as error:
@@ -262,12 +220,7 @@ def _check_vectors(table: Store, cell: CellResult) -> None:
 
 
 def _check_deletions(table: Table, wave: int, deletions: Mapping[str, Deletion]) -> list[str]:
-    """Check the parts that a wave deletes rows of, and return those of which no row is left.
-
-    Raises:
-        StaleWaveError: a part is not in the snapshot, or other rows of it are deleted than the wave has seen.
-        IncompleteWaveError: a row that is deleted is not in the part.
-    """
+    """Check the parts that a wave deletes rows of, and return those of which no row is left."""
     files = {file.path: file for file in to_files(files_with_paths(table.file_table(), deletions.keys()))}
     stale = [
         path for path, deletion in deletions.items() if path not in files or _vector_id(files[path]) != deletion.before

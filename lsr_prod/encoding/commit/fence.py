@@ -42,12 +42,7 @@ class Epoch:
         return entry.modified
 
     def check(self) -> None:
-        """Check that this is the newest attempt.
-
-        Raises:
-            FencedError: a newer attempt has begun, or the record of this one was deleted: it stalled for longer than
-                the retention of ``lsr-prod maintain``, and the table has a newer plan.
-        """
+        """Check that this is the newest attempt."""
         numbers = _numbers(self.store, self.plan)
         newest = max(numbers, default=0)
         if newest > self.number:
@@ -82,15 +77,7 @@ class Attempt:
 
 
 def newest_attempt(store: Store, plan: str) -> Attempt | None:
-    """Return the newest attempt at a plan; None if there was none.
-
-    Args:
-        store: the sparse table's folder.
-        plan: digest of the plan.
-
-    Raises:
-        ArtifactError: its record is damaged.
-    """
+    """Return the newest attempt at a plan; None if there was none."""
     number = _newest(store, plan)
     name = _name(plan, number)
     entry, data = (store.entry(name), store.get(name)) if number else (None, None)
@@ -107,13 +94,7 @@ def newest_attempt(store: Store, plan: str) -> Attempt | None:
 
 
 def take_epoch(store: Store, plan: str, sources: Sequence[str]) -> Epoch:
-    """Create the next epoch of a plan.
-
-    Args:
-        store: the sparse table's folder.
-        plan: digest of the plan.
-        sources: paths of the corpus, recorded for diagnosis.
-    """
+    """Create the next epoch of a plan."""
     record = {
         "host": socket.gethostname(),
         "pid": os.getpid(),

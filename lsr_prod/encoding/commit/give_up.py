@@ -19,15 +19,6 @@ def give_up_base(plan: Plan, table: Store, quarantine: Store) -> None:
     snapshots stale that it loaded before the link existed. So after the fence the number of committed waves is final.
 
     The run of a base without a transaction may have died before it fenced its own base, which then is fenced too.
-
-    Args:
-        plan: linked as successor of its base.
-        table: the sparse table's folder.
-        quarantine: the quarantine table's folder.
-
-    Raises:
-        CommitError: an attempt at the base has committed another wave at the last moment; the link is invalid.
-        FencedError: another run gives up the same plan.
     """
     given_up = _given_up(plan, table)
     for base, waves in reversed(given_up):  # the oldest first: a plan with a transaction has given up its base

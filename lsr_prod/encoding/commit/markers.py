@@ -26,13 +26,6 @@ MARKERS_FOLDER = f"{PROTOCOL_FOLDER}/done"
 def mark_finished(table: Store, quarantine: Store, plan: str, wave: int, result: CellResult) -> CellResult:
     """Write the marker of an encoded cell.
 
-    Args:
-        table: the sparse table's folder.
-        quarantine: the quarantine table's folder.
-        plan: digest of the plan.
-        wave: number of the wave.
-        result: of the cell; its parts are written.
-
     Returns:
         This result; or the result of another attempt that was first, if its parts are complete, it deletes rows of
         the same parts (after a compaction in the meantime it could not be committed), and it follows the same results.
@@ -55,13 +48,7 @@ def mark_finished(table: Store, quarantine: Store, plan: str, wave: int, result:
 
 
 def read_markers(table: Store, quarantine: Store, names: Sequence[str]) -> list[CellResult]:
-    """Return the results that markers contain, without those with damaged parts.
-
-    Args:
-        table: the sparse table's folder.
-        quarantine: the quarantine table's folder.
-        names: of the markers.
-    """
+    """Return the results that markers contain, without those with damaged parts."""
     results = [_read(table, quarantine, name) for name in names]
     return [result for result in results if result is not None]
 
@@ -69,15 +56,7 @@ def read_markers(table: Store, quarantine: Store, names: Sequence[str]) -> list[
 def finished_cells(
     table: Store, quarantine: Store, plan: str, wave: int, read: ReadMarkers = read_markers
 ) -> Mapping[int, CellResult]:
-    """Return the results of cells that an earlier attempt finished, by cell, without cells with damaged parts.
-
-    Args:
-        table: the sparse table's folder.
-        quarantine: the quarantine table's folder.
-        plan: digest of the plan.
-        wave: number of the wave.
-        read: ``read_markers``, or a function that spreads it over workers.
-    """
+    """Return the results of cells that an earlier attempt finished, by cell, without cells with damaged parts."""
     # A process that was killed while writing a marker leaves a draft, which may be empty.
     names = [name for name in table.names(_folder(plan, wave)) if name.endswith(".json")]
     return {result.cell: result for result in read(table, quarantine, names)}
@@ -92,12 +71,7 @@ def delete_markers(table: Store, plan: str, wave: int, cells: Collection[int]) -
 
 
 def marked_files(table: Store, names: Iterable[str]) -> Iterator[str]:
-    """Yield the paths of the parts, of both tables, and of the deletion vectors that markers name.
-
-    Args:
-        table: the sparse table's folder.
-        names: of the markers; a deleted marker is skipped.
-    """
+    """Yield the paths of the parts, of both tables, and of the deletion vectors that markers name."""
     for name in names:
         data = table.get(name)
         if data is not None:

@@ -15,11 +15,7 @@ _GROUP = 64  # cells per task: seconds, at a few requests of 20 ms each
 def check_on_workers(
     tasks: NodeTasks, table: Store, quarantine: Store, cells: Sequence[CellResult], began: float
 ) -> None:
-    """See ``committer.check_for_commit``.
-
-    Raises:
-        CommitError: a part does not match its description.
-    """
+    """See ``committer.check_for_commit``."""
     if len(cells) <= _FEW:
         check_for_commit(table, quarantine, cells, began)
         return

@@ -41,15 +41,7 @@ class IsolatedEncoder:
     def __init__(
         self, factory: EncoderFactory, *, timeout_s: float, start_timeout_s: float = 300.0, most_in_a_row: int = 20
     ) -> None:
-        """Set the limits; the child is started by the first call.
-
-        Args:
-            factory: opens the encoder in the child.
-            timeout_s: longest call in seconds, for any number of texts: ``encode_batches`` halves a slow batch, so
-                that only a single text that takes longer is given up.
-            start_timeout_s: seconds to open the model.
-            most_in_a_row: consecutive single texts that may end the child.
-        """
+        """Set the limits; the child is started by the first call."""
         self._factory, self._timeout_s, self._start_timeout_s = factory, timeout_s, start_timeout_s
         self._most_in_a_row, self._in_a_row = most_in_a_row, 0
         self._child: _Child | None = None
@@ -71,13 +63,6 @@ class IsolatedEncoder:
         """Return one vector per text, in order.
 
         A single text that ends the child is tried a second time: the kernel may have ended it for lack of memory.
-
-        Raises:
-            EncoderRaisedError: the encoder raised an exception; the child keeps running.
-            EncoderCrashedError: the child ended.
-            EncoderTimeoutError: the call took too long; the child was ended.
-            EncoderBrokenError: the model cannot be opened, or too many consecutive single texts ended the child.
-            ArtifactError: its bundle is missing, damaged or another one.
         """
         try:
             try:
@@ -167,12 +152,7 @@ class _Child:
 
     @contextmanager
     def limit(self, timeout_s: float) -> Iterator[None]:
-        """End the child if the block takes too long.
-
-        Raises:
-            EncoderCrashedError: the child ended inside the block.
-            EncoderTimeoutError: the child was ended because of the limit.
-        """
+        """End the child if the block takes too long."""
         late = threading.Event()
 
         def end() -> None:

@@ -27,11 +27,7 @@ def write_message(pipe: IO[bytes], columns: Mapping[str, pa.Array]) -> None:
 
 
 def read_message(pipe: IO[bytes]) -> pa.Table:
-    """Receive the columns of a message.
-
-    Raises:
-        EOFError: the pipe was closed before the end of the message.
-    """
+    """Receive the columns of a message."""
     (length,) = _LENGTH.unpack(_read(pipe, _LENGTH.size))
     with pa.ipc.open_stream(_read(pipe, length)) as stream:
         return stream.read_all()

@@ -25,11 +25,7 @@ _STDERR = 2
 
 
 class Watchdog:
-    """Time limit for calls in this process, one at a time.
-
-    Args:
-        timeout_s: seconds that a guarded call may take.
-    """
+    """Time limit for calls in this process, one at a time."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -59,12 +55,7 @@ class Watchdog:
 
 
 class WatchedEncoder:
-    """Encoder in this process with a time limit for each call.
-
-    Args:
-        encoder: encodes the texts.
-        timeout_s: longest call in seconds.
-    """
+    """Encoder in this process with a time limit for each call."""
 
     def __init__(self, encoder: TextEncoder, timeout_s: float) -> None:
         self._encoder = encoder

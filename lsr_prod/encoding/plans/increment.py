@@ -71,28 +71,8 @@ def prepare_plan(
 ) -> Plan:
     """Return the plan that this run attempts, without writing it (``save_plan`` does).
 
-    Args:
-        files: the current corpus.
-        source: the section ``source``.
-        encode: the section ``encode``.
-        bundle_digest: of the encoder.
-        options: options of the object store.
-        table: the sparse table's folder.
-        root: digest of the table's first plan; None: there is no table yet.
-        waves_done: returns the number of committed waves of a plan.
-        abandon: first digits of the digest of the newest plan, if it is to be abandoned.
-        actors: returns the encoders that the job may use, which decide sizes of a new plan that the settings leave
-            open; called after the files are listed.
-        returning: finds files to read again.
-
     Returns:
         The first plan; or the newest plan of the table, if the corpus is unchanged; or an increment that follows it.
-
-    Raises:
-        ConfigError: settings differ from those that made the table, the corpus changed while the newest plan has only
-            some of its waves, ``abandon`` does not name the newest plan, or a new file is damaged (``slices``).
-        LineageError: another bundle made the table.
-        FormatVersionError: an earlier release began the newest plan and did not finish it.
     """
     if root is None:
         if abandon is not None:
@@ -132,10 +112,6 @@ def has_order_of(plan: Plan, listed: pa.Table) -> bool:
     """Return whether a plan has the files of the corpus in their current order.
 
     An unfinished plan is resumed with the order that it began with; the next plan follows a new order.
-
-    Args:
-        plan: with the files of the corpus.
-        listed: files of the corpus, as they are listed now.
     """
     return np.array_equal(plan.present().to_numpy(), file_keys(listed))
 
@@ -157,22 +133,8 @@ def plan_increment(
     Files are compared by content (``SourceFile.key``): a file that moved is unchanged. Another order of the files
     matters only if rows of two files have one id.
 
-    Args:
-        base: the newest plan of the table.
-        files: the current corpus.
-        source: the section ``source``.
-        encode: the section ``encode``; ``wave_megabytes`` bounds the bytes that a wave keeps, at least one bucket.
-        options: options of the object store.
-        done: committed waves of ``base``.
-        abandon: do not continue ``base``, although it has committed waves.
-        actors: returns the encoders that the job may use.
-        returning: finds files to read again.
-
     Returns:
         ``base`` with the current locations of its files if no file differs, else the increment.
-
-    Raises:
-        ConfigError: a file differs and ``base`` has some of its waves, or a new file is damaged (``slices``).
     """
     today = list_files(files)
     finished = done >= base.waves
@@ -223,14 +185,7 @@ def _with_states(
 def _differences(
     keys: npt.NDArray[np.int64], whole: npt.NDArray[np.bool_], some: npt.NDArray[np.bool_], new: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Return which files of the corpus are read, and which files of the previous plan are removed.
-
-    Args:
-        keys: of the files of the previous plan.
-        whole: which of them have all of their rows in the table, and are kept if the corpus has them.
-        some: which of them have rows in the table.
-        new: keys of the files of the corpus.
-    """
+    """Return which files of the corpus are read, and which files of the previous plan are removed."""
     in_part = some & ~whole
     whole = whole & ~np.isin(keys, keys[in_part])  # another copy of such a file: its rows are removed with those of it
     old = keys[whole]
@@ -252,11 +207,7 @@ def _is_open(name: str, value: object) -> bool:
 
 
 def _is_abandoned(newest: Plan, wanted: str, done: int, table: Store) -> bool:
-    """Return whether the newest plan is the one to abandon; False: an earlier run has abandoned it already.
-
-    Raises:
-        ConfigError: the option names another plan, or a finished one.
-    """
+    """Return whether the newest plan is the one to abandon; False: an earlier run has abandoned it already."""
     if len(wanted) < _SHORTEST_PREFIX:
         raise ConfigError(
             "--abandon", f"{wanted!r} is too short", f"give {_SHORTEST_PREFIX} digits of the plan or more"

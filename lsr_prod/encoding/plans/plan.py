@@ -193,19 +193,7 @@ def make_plan(
     options: dict[str, str],
     actors: Callable[[], int] = lambda: 1,
 ) -> Plan:
-    """Make the first plan of a table.
-
-    Args:
-        files: the pinned corpus; may be a generator.
-        source: the section ``source``.
-        encode: the section ``encode``.
-        bundle_digest: of the encoder.
-        options: options of the object store.
-        actors: returns the encoders that the job may use; called after the files are listed.
-
-    Raises:
-        ConfigError: the corpus lacks columns that the settings name, or a file is damaged (``slices``).
-    """
+    """Make the first plan of a table."""
     listed = list_files(files)
     sizes = choose_sizes(bytes_to_read(listed), actors(), encode)
     return plan_files(listed, source, encode, sizes, bundle_digest=bundle_digest, options=options, base=None)
@@ -222,18 +210,7 @@ def plan_files(
     base: str | None,
     base_waves: int | None = None,
 ) -> Plan:
-    """Make a plan over a list of files with a state each: read, kept or removed (``filelist``).
-
-    Args:
-        files: table of ``filelist``.
-        source: the section ``source``.
-        encode: the section ``encode``.
-        sizes: of the plan.
-        bundle_digest: of the encoder.
-        options: options of the object store.
-        base: digest of the previous plan; None: this is the first plan.
-        base_waves: committed waves of a previous plan that stays unfinished.
-    """
+    """Make a plan over a list of files with a state each: read, kept or removed (``filelist``)."""
     slice_table = _table_of(cut_files(iterate_files(files), source, sizes.slice_megabytes * 1_000_000, options))
     lengths, wave_bytes = slice_table["size"].to_numpy(), _wave_bytes(sizes.wave_megabytes)
     if base is None:
@@ -278,12 +255,7 @@ def bytes_to_read(files: pa.Table) -> int:
 
 
 def _cells(shared: int, sizes: Sizes) -> int:
-    """Return the number of cells.
-
-    Args:
-        shared: bytes that are spread over all cells: of the largest wave of a first plan, of all waves of an increment.
-        sizes: of the plan.
-    """
+    """Return the number of cells."""
     cell_bytes = sizes.cell_megabytes * 1_000_000
     return sizes.buckets * max(math.ceil(shared / (sizes.buckets * cell_bytes)), 1)
 

@@ -48,11 +48,6 @@ def load_plan(table: Store, digest: str) -> Plan:
 
     Its files have the locations at the time of saving. A corpus that was moved is still the same corpus, so a caller
     that reads the files replaces them by the current locations (``increment.prepare_plan`` does).
-
-    Raises:
-        ArtifactError: there is no such plan.
-        DigestMismatchError: its objects do not match its digest.
-        FormatVersionError: another release wrote it.
     """
     folder = f"{PLANS_FOLDER}/{digest}"
     header, *tables = (table.get(name) for name in plan_objects(digest))
@@ -73,11 +68,7 @@ def load_plan(table: Store, digest: str) -> Plan:
 
 
 def read_record(table: Store, digest: str) -> dict[str, Any] | None:
-    """Return the header of a plan as it is stored, of any format; None: it was not completed, or is deleted.
-
-    Raises:
-        ArtifactError: it is damaged.
-    """
+    """Return the header of a plan as it is stored, of any format; None: it was not completed, or is deleted."""
     name = record_name(digest)
     data = table.get(name)
     try:

@@ -55,14 +55,7 @@ class Sizes:
 
 
 def choose_sizes(source_bytes: int, actors: int, encode: EncodeSettings, buckets: int | None = None) -> Sizes:
-    """Choose the sizes that the settings leave open.
-
-    Args:
-        source_bytes: bytes to read.
-        actors: encoders that the job may use.
-        encode: the section ``encode``.
-        buckets: of the table, if it exists.
-    """
+    """Choose the sizes that the settings leave open."""
     megabytes = math.ceil(source_bytes / _MEGABYTE)
     cell = encode.cell_megabytes or min(
         _between(_CELL, megabytes // _CELLS, _LARGEST_CELL), max(megabytes // (_CELLS_PER_ACTOR * actors), _CELL)

@@ -42,17 +42,7 @@ class PlanLink:
 
 
 def link_successor(table: Store, plan: Plan, waves_done: WavesDone) -> None:
-    """Make a plan the successor of its base, unless it is already.
-
-    Args:
-        table: the sparse table's folder.
-        plan: saved; not the first plan of the table.
-        waves_done: of the newest snapshot.
-
-    Raises:
-        CommitError: another plan follows the base, or the base has committed a wave since the plan was made; or one of
-            the plans was deleted, because this run stalled for longer than the retention of ``lsr-prod maintain``.
-    """
+    """Make a plan the successor of its base, unless it is already."""
     base, waves = plan.base, plan.header.base_waves
     assert base is not None
     record = record_bytes({"plan": plan.digest} if waves is None else {"plan": plan.digest, "waves": waves})
@@ -76,14 +66,7 @@ def link_successor(table: Store, plan: Plan, waves_done: WavesDone) -> None:
 
 
 def link_shortcut(table: Store, first: str, plan: str, waves: int | None) -> None:
-    """Link the first plan of a chain to a later one.
-
-    Args:
-        table: the sparse table's folder.
-        first: digest of the first plan.
-        plan: digest of a plan of its chain that has committed a wave, so that the chain up to it never changes.
-        waves: of the valid link of the first plan.
-    """
+    """Link the first plan of a chain to a later one."""
     record = record_bytes({"plan": plan} if waves is None else {"plan": plan, "waves": waves})
     table.put_new(_next_name(first, _names(table, first)), record)  # if another process was faster: the next time
 
@@ -100,16 +83,7 @@ def valid_links(table: Store, digest: str, waves_done: WavesDone) -> Iterator[Pl
 
 
 def check_not_followed(table: Store, plan: str, waves: int) -> None:
-    """Check that a plan may commit its next wave.
-
-    Args:
-        table: the sparse table's folder.
-        plan: digest of the plan.
-        waves: its committed waves in the snapshot that the commit is based on.
-
-    Raises:
-        FencedError: another plan follows it.
-    """
+    """Check that a plan may commit its next wave."""
     following = _newest(_valid(table, _names(table, plan), waves))
     if following is not None:
         raise FencedError(

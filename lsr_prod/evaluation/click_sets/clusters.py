@@ -41,15 +41,7 @@ class Clusters:
 def cluster_queries(
     pair_query: Ints, pair_document: Ints, queries: int, *, max_document_queries: int, max_cluster_queries: int
 ) -> Clusters:
-    """Cluster the queries of pairs by the documents that they share.
-
-    Args:
-        pair_query: int64 [P], distinct pairs.
-        pair_document: int64 [P].
-        queries: Q, number of all queries.
-        max_document_queries: a document with more queries does not connect them.
-        max_cluster_queries: a cluster with more queries is split.
-    """
+    """Cluster the queries of pairs by the documents that they share."""
     present = np.unique(pair_query)
     document = np.unique(pair_document, return_inverse=True)[1].astype(np.int64)
     degree = np.bincount(document)
@@ -73,12 +65,7 @@ def cluster_queries(
 
 
 def given_clusters(labels: pa.Array, pair_query: Ints) -> Clusters:
-    """Return the clusters that the log names; a query without one is in none.
-
-    Args:
-        labels: large_string [Q], "" without a cluster.
-        pair_query: int64 [P], queries to cluster.
-    """
+    """Return the clusters that the log names; a query without one is in none."""
     used = np.zeros(len(labels), bool)
     used[pair_query] = True
     codes = labels.dictionary_encode()

@@ -91,13 +91,7 @@ class SetBuilder:
     def build(
         self, candidates: npt.NDArray[np.bool_], distractors: npt.NDArray[np.bool_], drawn: int | None
     ) -> EvaluationSet:
-        """Build a set.
-
-        Args:
-            candidates: bool [Q], queries that the set may have.
-            distractors: bool [Q], queries whose documents are added to the corpus.
-            drawn: queries of the set, at most; None: no bound.
-        """
+        """Build a set."""
         usable = self._candidates(candidates, distractors)
         hashes = self.query_hashes[usable.queries]
         third = thirds_by_rank(usable.ratio, hashes)

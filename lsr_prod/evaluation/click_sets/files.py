@@ -40,14 +40,7 @@ def query_id(key: str) -> str:
 
 
 def write_set(folder: Path, name: str, found: EvaluationSet, log: ClickLog) -> None:
-    """Write a set.
-
-    Args:
-        folder: of the set; it is created.
-        name: name of the file of judgments.
-        found: the set.
-        log: texts and ids.
-    """
+    """Write a set."""
     ids = {query: query_id(log.keys[query].as_py()) for query in found.queries.tolist()}
     _write(folder / "corpus.jsonl", (_json(row) for row in _documents(found.corpus, log)))
     _write(folder / "queries.jsonl", (_json(row) for row in _queries(found, ids, log)))
@@ -68,11 +61,6 @@ def write_set(folder: Path, name: str, found: EvaluationSet, log: ClickLog) -> N
 
 def write_pairs(folder: Path, pairs: tuple[Ints, Ints], log: ClickLog) -> int:
     """Write training pairs as parts of at most 1,048,576 rows.
-
-    Args:
-        folder: of the parts.
-        pairs: (query, document).
-        log: texts.
 
     Returns:
         Number of pairs.

@@ -14,10 +14,6 @@ _GOLDEN = 0x9E3779B97F4A7C15
 def text_hashes(texts: Iterable[str], seed: int) -> Hashes:
     """Return 8 bytes of BLAKE2b of every text, keyed by the seed.
 
-    Args:
-        texts: n texts.
-        seed: 0 to 2**63 - 1.
-
     Returns:
         uint64 [n], the same on every machine.
     """
@@ -27,12 +23,7 @@ def text_hashes(texts: Iterable[str], seed: int) -> Hashes:
 
 
 def mix(hashes: Hashes, other: Hashes | int) -> Hashes:
-    """Return a hash of two hashes, element by element, so that draws are independent (finalizer of splitmix64).
-
-    Args:
-        hashes: uint64 [n].
-        other: uint64 [n], or the number of a draw.
-    """
+    """Return a hash of two hashes, element by element, so that draws are independent (finalizer of splitmix64)."""
     second = np.asarray(other, dtype=np.uint64)
     with np.errstate(over="ignore"):
         value = hashes + np.uint64(_GOLDEN) * (second + np.uint64(1))

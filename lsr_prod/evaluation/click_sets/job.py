@@ -33,18 +33,8 @@ log = get_log(__name__)
 def make_click_set(deployment: Deployment) -> Mapping[str, Any]:
     """Make a test set, a validation set and training pairs from a click log. A finished job is not repeated.
 
-    Args:
-        deployment: sections ``click_set`` and ``storage``.
-
     Returns:
         A flat summary: rows, sets, thirds, training pairs, seconds, digest.
-
-    Raises:
-        ConfigError: a setting is wrong; nothing was written.
-        SourceError: a file of the log cannot be read, or it has no query for a set.
-        QuarantineOverflowError: more bad rows than ``click_set.max_bad_fraction``.
-        ArtifactError: the leak check found something; only the quarantine was written.
-        StorageError: the store or the disk failed.
     """
     settings, options = deployment.click_set, deployment.storage.options
     assert settings is not None  # the job requires the section

@@ -70,13 +70,6 @@ def term_rows(texts: Iterable[str], vocabulary: Mapping[str, int]) -> TermRows:
 def matched_terms(queries: TermRows, documents: TermRows, query: Ints, document: Ints, vocabulary: int) -> Ints:
     """Return how many distinct words of a query its document has, for pairs of rows.
 
-    Args:
-        queries: all words of the queries.
-        documents: words of the documents that are words of queries.
-        query: int64 [n], rows of queries.
-        document: int64 [n], rows of documents.
-        vocabulary: number of words.
-
     Returns:
         int64 [n].
     """
@@ -95,12 +88,7 @@ def required_matches(words: int, ratio: float) -> int:
 
 
 class WordPostings:
-    """Documents of every word.
-
-    Args:
-        documents: words of N documents.
-        vocabulary: number of words.
-    """
+    """Documents of every word."""
 
     def __init__(self, documents: TermRows, vocabulary: int) -> None:
         rows = np.repeat(np.arange(len(documents), dtype=np.int64), documents.lengths)
@@ -113,10 +101,6 @@ class WordPostings:
 
         A document with ``required`` of n words has one of the n - required + 1 rarest: the postings of the other,
         frequent words are only searched for documents that were found with these.
-
-        Args:
-            words: int64 [n], distinct.
-            required: 1 to n.
         """
         lists = sorted((self._list(word) for word in words), key=len)
         rare, frequent = lists[: len(words) - required + 1], lists[len(words) - required + 1 :]

@@ -56,9 +56,6 @@ class ClickLog:
 class LogBuilder:
     """Merges rows.
 
-    Args:
-        max_position: rows with a lower position are skipped; None: no bound.
-
     Attributes:
         used: number of merged rows.
         skipped: number of valid rows that are no clicks, by rule: ``no_clicks``, ``low_position``.

@@ -36,11 +36,7 @@ class LogFiles:
 
     @classmethod
     def find(cls, settings: ClickSetSettings, options: dict[str, str]) -> "LogFiles":
-        """List and pin the files.
-
-        Raises:
-            ConfigError: a path points nowhere, or the first Parquet file lacks a column.
-        """
+        """List and pin the files."""
         source = _source(settings)
         try:
             files = list(resolve_source(source, options, documents=False))
@@ -83,19 +79,7 @@ def read_log(
     quarantine: BadRowWriter,
     options: dict[str, str],
 ) -> tuple[LogBuilder, RowCounts]:
-    """Read all rows.
-
-    Args:
-        slices: slices of the files.
-        request: columns to read.
-        settings: columns and bounds.
-        quarantine: receives bad rows.
-        options: options of the object store.
-
-    Raises:
-        SourceError: a file has changed since it was pinned, or cannot be read for now.
-        QuarantineOverflowError: more bad rows than ``click_set.max_bad_fraction``; the quarantine has them.
-    """
+    """Read all rows."""
     builder, rows = LogBuilder(settings.max_position), 0
     for piece in slices:
         for position, record in read_records(piece, request, options):

@@ -31,12 +31,7 @@ class Relevant:
     queries_with_few: int
 
     def of(self, queries: npt.NDArray[np.bool_], most: int | None = None) -> tuple[Ints, Ints]:
-        """Return the pairs (query, document) of some queries, of each the first ``most``.
-
-        Args:
-            queries: bool [Q], the queries.
-            most: documents per query; None: all.
-        """
+        """Return the pairs (query, document) of some queries, of each the first ``most``."""
         chosen = queries[self.query]
         if most is not None:
             chosen &= self.rank < most
@@ -46,14 +41,7 @@ class Relevant:
 def relevant_pairs(
     log: ClickLog, query_hashes: Hashes, document_hashes: Hashes, settings: ClickSetSettings
 ) -> Relevant:
-    """Return the pairs with enough clicks, of queries with enough of them.
-
-    Args:
-        log: the click log.
-        query_hashes: uint64 [Q].
-        document_hashes: uint64 [D].
-        settings: bounds, and the label score.
-    """
+    """Return the pairs with enough clicks, of queries with enough of them."""
     clicked = log.clicks >= settings.min_clicks
     number = np.bincount(log.pair_query[clicked], minlength=len(log.keys))
     usable = number >= settings.min_documents

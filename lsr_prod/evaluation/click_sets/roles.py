@@ -39,11 +39,6 @@ def role_sequence(settings: ClickSetSettings) -> list[int]:
 def assign_roles(clusters: Clusters, hashes: Hashes, settings: ClickSetSettings) -> npt.NDArray[np.int8]:
     """Draw clusters, then queries of each, without replacement.
 
-    Args:
-        clusters: of the usable queries.
-        hashes: uint64 [Q], seeded hash of every query.
-        settings: numbers of clusters and of queries per cluster.
-
     Returns:
         int8 [Q], the role of every query; -1 for a query that is in no cluster.
     """

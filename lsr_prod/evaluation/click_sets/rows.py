@@ -48,10 +48,6 @@ def normalized(text: str) -> str:
 def validate_click(record: Record, settings: ClickSetSettings) -> ClickRow | BadRow:
     """Validate one record.
 
-    Args:
-        record: column of the log -> value.
-        settings: names the columns and the longest text.
-
     Returns:
         The row, or a bad row with one of the reasons of a corpus, ``bad_number`` or ``no_words`` (a query of
         punctuation). Its ``field`` is the column.

@@ -13,10 +13,6 @@ def thirds_by_rank(ratio: npt.NDArray[np.float64], hashes: Hashes) -> npt.NDArra
 
     Queries are ordered by (ratio, seeded hash, number); third i has the ranks from ``i * n // 3`` to ``(i + 1) * n //
     3``. Short queries have few different ratios, so many queries are tied at a boundary: the hash decides there.
-
-    Args:
-        ratio: float64 [n].
-        hashes: uint64 [n], seeded hashes of the queries.
     """
     count = len(ratio)
     order = np.lexsort((np.arange(count), mix(hashes, _ORDER_OF_TIES), ratio))
@@ -28,11 +24,6 @@ def thirds_by_rank(ratio: npt.NDArray[np.float64], hashes: Hashes) -> npt.NDArra
 
 def draw_equally(third: npt.NDArray[np.int8], hashes: Hashes, drawn: int | None) -> npt.NDArray[np.int64]:
     """Draw the same number of queries from each third: as many as the smallest has, ``drawn // 3`` at most.
-
-    Args:
-        third: int8 [n].
-        hashes: uint64 [n], seeded hashes of the queries.
-        drawn: largest number of queries; None: no bound.
 
     Returns:
         Numbers of the drawn queries, rising.

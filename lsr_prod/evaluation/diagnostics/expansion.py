@@ -81,16 +81,7 @@ class Expansion:
 
 
 def find_expanded(vectors: SparseBatch, contained: TextTerms, vocabulary_size: int) -> npt.NDArray[np.bool_]:
-    """Return bool [nnz]: whether each activated pair (text, term) of the vectors is an expansion.
-
-    Args:
-        vectors: of n texts.
-        contained: terms of the same texts.
-        vocabulary_size: V.
-
-    Raises:
-        ValueError: the numbers of texts differ.
-    """
+    """Return bool [nnz]: whether each activated pair (text, term) of the vectors is an expansion."""
     if len(vectors) != len(contained):
         raise ValueError(f"there are {len(vectors)} vectors for {len(contained)} texts")
     rows = np.arange(len(contained), dtype=np.int64)
@@ -116,13 +107,7 @@ def count_expansion(vectors: SparseBatch, contained: TextTerms, vocabulary_size:
 
 
 def most_expanded(found: Expansion, vocabulary: Sequence[str], top: int) -> list[ExpandedTerm]:
-    """Return the terms that are expanded in most texts, ties by ascending id.
-
-    Args:
-        found: counts per term.
-        vocabulary: the V terms.
-        top: number of terms at most.
-    """
+    """Return the terms that are expanded in most texts, ties by ascending id."""
     order = np.argsort(-found.expanded, kind="stable")[:top]
     return [
         ExpandedTerm(

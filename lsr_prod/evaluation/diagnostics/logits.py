@@ -41,16 +41,7 @@ class LogitStatistics:
 def logit_statistics(
     encoder: SparseEncoder, texts: Sequence[str], *, topk: Sequence[int] = (10, 100, 0)
 ) -> LogitStatistics:
-    """Compute the statistics of the logits of documents; memory is that of one [L, V] tensor.
-
-    Args:
-        encoder: on any device; its output vocabulary is V.
-        texts: documents, encoded with the prompt and length of the encoder card; at least one has a token.
-        topk: numbers of pooled logits per document; 0: all.
-
-    Raises:
-        ValueError: no text has a token.
-    """
+    """Compute the statistics of the logits of documents; memory is that of one [L, V] tensor."""
     matrix, bias = output_layer(encoder.model)
     sums = torch.zeros(2, len(matrix), dtype=torch.float64)
     counts: list[Tensor] = []

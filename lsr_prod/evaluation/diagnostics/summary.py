@@ -50,14 +50,7 @@ def diagnose_vectors(
     vocabulary: Sequence[str],
     rule: UnexplainedRule | None = None,
 ) -> VectorDiagnosis:
-    """Compute all statistics of the vectors of some documents.
-
-    Args:
-        vectors: of n documents.
-        contained: terms of their texts; None: the texts are not known.
-        vocabulary: the V output terms.
-        rule: limits of unexplained terms; None: the defaults.
-    """
+    """Compute all statistics of the vectors of some documents."""
     size = len(vocabulary)
     return VectorDiagnosis(
         vocabulary,

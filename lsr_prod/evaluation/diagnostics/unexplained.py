@@ -92,14 +92,7 @@ class Unexplained:
 def find_unexplained(
     vectors: SparseBatch, contained: TextTerms, vocabulary_size: int, rule: UnexplainedRule | None = None
 ) -> Unexplained:
-    """Judge the expansions of n texts; time grows with the texts times the terms per text squared.
-
-    Args:
-        vectors: of the texts.
-        contained: terms of the same texts.
-        vocabulary_size: V.
-        rule: limits; None: the defaults.
-    """
+    """Judge the expansions of n texts; time grows with the texts times the terms per text squared."""
     rule = rule or UnexplainedRule()
     new = np.flatnonzero(find_expanded(vectors, contained, vocabulary_size))
     expanded = np.bincount(vectors.terms[new], minlength=vocabulary_size).astype(np.int64)
@@ -131,13 +124,7 @@ def find_unexplained(
 
 
 def most_unexplained(found: Unexplained, vocabulary: Sequence[str], top: int) -> list[UnexplainedTerm]:
-    """Return the unexplained terms, those of most unexplained expansions first, ties by ascending id.
-
-    Args:
-        found: counts per term.
-        vocabulary: the V terms.
-        top: number of terms at most.
-    """
+    """Return the unexplained terms, those of most unexplained expansions first, ties by ascending id."""
     order = np.argsort(-found.unexplained, kind="stable")
     order = order[2 * found.unexplained[order] > found.expanded[order]][:top]
     return [

@@ -100,12 +100,7 @@ def activated_terms(vectors: SparseBatch, vocabulary_size: int) -> ActivatedTerm
 
 
 def dead_terms(frequencies: npt.NDArray[np.int64], vocabulary: Sequence[str]) -> DeadTerms:
-    """Return the terms that no document activates.
-
-    Args:
-        frequencies: int64 [V], documents that activate each term.
-        vocabulary: the V terms.
-    """
+    """Return the terms that no document activates."""
     ids = np.flatnonzero(frequencies == 0)
     special = sum(is_special(vocabulary[term]) for term in ids.tolist())
     return DeadTerms(ids, len(ids) / max(1, len(frequencies)), special)

@@ -58,14 +58,6 @@ def choose_setting(points: Sequence[Point], *, measure: str, cost: str, within: 
     most the share ``within`` on the mean and on every collection, and if a paired t-test finds it significantly worse
     neither over the queries of all collections nor on one of them. The tests are not corrected for their number: a
     correction would admit more settings.
-
-    Args:
-        points: at least one; every setting was measured on the same collections.
-        measure: the measure to compare, the higher the better.
-        cost: ``flops``, ``match_p50_ms`` or ``bytes``; its mean over the collections is minimized, ties by the higher
-            measure, then by order.
-        within: share of the best value that may be lost.
-        significance: level of the tests.
     """
     places: dict[Setting, dict[str, int]] = {}
     for place, point in enumerate(points):

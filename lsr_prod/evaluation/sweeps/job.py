@@ -31,11 +31,7 @@ _PROGRESS_S = 10.0
 
 
 def run_sweep(deployment: Deployment) -> Mapping[str, Any]:
-    """Run the sweep of the section ``sweep`` and return a summary without the points, which ``sweep.json`` has.
-
-    Raises:
-        ConfigError: see ``sweep``.
-    """
+    """Run the sweep of the section ``sweep`` and return a summary without the points, which ``sweep.json`` has."""
     start = time.perf_counter()
     report, reused = sweep(deployment)
     assert deployment.sweep is not None
@@ -73,19 +69,8 @@ def run_sweep(deployment: Deployment) -> Mapping[str, Any]:
 def sweep(deployment: Deployment) -> tuple[SweepReport, int]:
     """Measure every model at every level on every collection, and write ``sweep.json`` and ``patch.yaml``.
 
-    Args:
-        deployment: the sections ``sweep``, ``ray`` and ``storage`` are used; the patch changes the sections ``encode``,
-            ``index`` and ``evaluate`` that are given, or all three if none is.
-
     Returns:
         The report, and the number of points that an earlier run had measured.
-
-    Raises:
-        ConfigError: a setting is impossible, or an input does not exist; nothing was written.
-        ArtifactError: a bundle or a file of the output folder is damaged.
-        SourceError: a collection cannot be read.
-        StorageError: a store fails.
-        WorkerError: a task failed.
     """
     plan = make_plan(deployment)
     points = plan.points
@@ -116,19 +101,8 @@ def measure_group(
 ) -> int:
     """Measure points of one group and store each as soon as it is measured.
 
-    Args:
-        names: paths of the slices of vectors, of documents and of queries.
-        collection: the collection.
-        points: points of one ``dk`` that are not measured yet.
-        measures: names of ir_measures.
-        output: the output folder.
-
     Returns:
         Number of points.
-
-    Raises:
-        ArtifactError: vectors are missing or damaged.
-        StorageError: the store fails.
     """
     documents, queries = (
         Encoded(list(texts), read_slices(output, names[kind]), list(texts.values()))
@@ -141,11 +115,7 @@ def measure_group(
 
 
 def _check_nodes(plan: SweepPlan) -> None:
-    """Refuse local folders that some node does not see.
-
-    Raises:
-        ConfigError: a node lacks a bundle, or does not see the output folder.
-    """
+    """Refuse local folders that some node does not see."""
     for name, model in plan.models.items():
         if not is_remote(model.place):
             manifest = Path(model.place) / BUNDLE_FILE

@@ -9,10 +9,6 @@ def pareto_front(values: Sequence[float], costs: Sequence[float]) -> list[int]:
     A point dominates another if its value is not lower and its cost not higher, and one of the two is better. Points
     with equal value and equal cost do not dominate each other.
 
-    Args:
-        values: quality of each point, the higher the better.
-        costs: cost of each point, the lower the better.
-
     Returns:
         Positions of the points, by rising cost, ties in the given order.
     """

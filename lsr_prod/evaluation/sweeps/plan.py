@@ -109,14 +109,7 @@ class SweepPlan:
 
 
 def make_plan(deployment: Deployment) -> SweepPlan:
-    """Validate every setting and read every input; nothing is written.
-
-    Raises:
-        ConfigError: a setting is impossible, or an input does not exist.
-        ArtifactError: a bundle is damaged.
-        SourceError: a collection cannot be read.
-        StorageError: a store fails.
-    """
+    """Validate every setting and read every input; nothing is written."""
     settings, options = deployment.sweep, deployment.storage.options
     assert settings is not None
     parse_measures("sweep.measures", settings.measures)
@@ -160,12 +153,7 @@ def _digest(collection: Collection) -> str:
 
 
 def _open_model(name: str, place: str, settings: SweepSettings, options: dict[str, str]) -> SweepModel:
-    """Open a bundle and compare the pruning with the number of terms that it returns.
-
-    Raises:
-        ConfigError: more terms are to be kept than a vector has.
-        ArtifactError: there is no bundle, or it is damaged.
-    """
+    """Open a bundle and compare the pruning with the number of terms that it returns."""
     folder, bundle = open_bundle(place, options)
     card = EncoderCard.load(folder)
     for field, values, most in (
@@ -189,12 +177,7 @@ def _query_terms(bundle: Bundle, card: EncoderCard) -> int | None:
 
 
 def _read(one: CollectionSettings, measures: Sequence[str], options: dict[str, str]) -> Collection:
-    """Read a collection.
-
-    Raises:
-        ConfigError: a file does not exist, or ``documents`` is less than the relevant ones.
-        SourceError: a line is invalid, or no judged query has a relevant document.
-    """
+    """Read a collection."""
     settings = ValidationSettings(
         corpus=one.corpus,
         queries=one.queries,

@@ -92,17 +92,7 @@ def point_bytes(report: LevelReport) -> bytes:
 
 
 def read_point(data: bytes, place: str, collection: str, setting: Setting) -> Point:
-    """Read the file of a measured point.
-
-    Args:
-        data: content of the file.
-        place: its path or URI, for messages.
-        collection: name of the collection.
-        setting: the setting.
-
-    Raises:
-        ArtifactError: the file is damaged.
-    """
+    """Read the file of a measured point."""
     try:
         fields: Mapping[str, Any] = json.loads(data)
         return Point(collection, setting, **{name: fields[name] for name in _FIELDS})

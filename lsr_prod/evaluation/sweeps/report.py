@@ -85,15 +85,7 @@ def make_report(
     queries: Mapping[str, Sequence[str]],
     documents: Mapping[str, int],
 ) -> SweepReport:
-    """Compute fronts, choice and patch.
-
-    Args:
-        points: all points.
-        deployment: the section ``sweep`` says how to choose; the patch changes the other sections that are given.
-        bundles: model -> path or URI of its bundle.
-        queries: collection -> ids of its queries.
-        documents: collection -> number of documents.
-    """
+    """Compute fronts, choice and patch."""
     settings = deployment.sweep
     assert settings is not None
     choice = choose_setting(
@@ -127,11 +119,7 @@ def make_report(
 
 
 def write_report(report: SweepReport, output: str, options: Mapping[str, str]) -> None:
-    """Write ``sweep.json`` and ``patch.yaml`` to a folder or URI; files of these names are replaced.
-
-    Raises:
-        StorageError: the store or the disk fails.
-    """
+    """Write ``sweep.json`` and ``patch.yaml`` to a folder or URI; files of these names are replaced."""
     place = output.rstrip("/")
     store_file(f"{place}/sweep.json", json.dumps(report.result(), allow_nan=False).encode(), options)
     write_patch(f"{place}/patch.yaml", report.patch, report.sentence, report.search, options)

@@ -47,15 +47,7 @@ class VectorSlice:
 def slices_of(
     bundle: str, card: EncoderCard, documents: Sequence[str], queries: Sequence[str], size: int
 ) -> list[VectorSlice]:
-    """Cut the texts of a collection into slices.
-
-    Args:
-        bundle: digest of the bundle.
-        card: its card.
-        documents: all documents.
-        queries: all queries, which are one slice if they are weighted by document frequencies.
-        size: maximum texts of a slice.
-    """
+    """Cut the texts of a collection into slices."""
     whole = digest_json(documents) if card.query_encoder == "idf" else None
     cut: list[VectorSlice] = []
 
@@ -75,20 +67,8 @@ def encode_slice(
 ) -> int:
     """Encode a slice with one thread and store its vectors.
 
-    Args:
-        piece: the slice.
-        bundle: path or URI of the bundle.
-        documents: all documents of the collection.
-        queries: all queries of the collection.
-        output: the output folder.
-
     Returns:
         Number of encoded texts.
-
-    Raises:
-        ArtifactError: the bundle is damaged.
-        EncoderRaisedError: the graph fails.
-        StorageError: the store fails.
     """
     folder, _ = open_bundle(bundle, output.options)
     texts = (documents if piece.kind == "document" else queries)[piece.start : piece.stop]
@@ -101,11 +81,7 @@ def encode_slice(
 
 
 def read_slices(output: Store, names: Sequence[str]) -> SparseBatch:
-    """Return the vectors of slices, in their order.
-
-    Raises:
-        ArtifactError: a slice is missing or damaged.
-    """
+    """Return the vectors of slices, in their order."""
     return SparseBatch.concatenate([_read(output, name) for name in names])
 
 
@@ -114,16 +90,6 @@ def encode_with_bundle(folder: Path, texts: Sequence[str], kind: Kind, documents
 
     A query word outside an output vocabulary of words counts in |q|, and matches nothing: it gets an id of its own,
     V or more.
-
-    Args:
-        folder: the bundle.
-        texts: the texts.
-        kind: queries or documents.
-        documents: documents whose frequencies weight inference-free queries; read only for these.
-
-    Raises:
-        ArtifactError: the bundle is damaged.
-        EncoderRaisedError: the graph fails.
     """
     card = EncoderCard.load(folder)
     if kind == "document" or not card.inference_free:

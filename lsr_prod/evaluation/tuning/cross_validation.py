@@ -10,13 +10,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def make_folds(queries: int, folds: int, seed: int) -> npt.NDArray[np.int64]:
-    """Return int64 [Q]: the fold of every query; sizes differ by one at most, and the seed draws the queries.
-
-    Args:
-        queries: Q.
-        folds: number of folds, at most Q.
-        seed: equal seeds draw equal folds.
-    """
+    """Return int64 [Q]: the fold of every query; sizes differ by one at most, and the seed draws the queries."""
     assigned = np.arange(queries, dtype=np.int64) % folds
     np.random.default_rng(seed).shuffle(assigned)
     return assigned
@@ -26,11 +20,6 @@ def cross_validate(
     choose: Callable[[npt.NDArray[np.bool_]], Any], values: Callable[[Any], Floats], folds: npt.NDArray[np.int64]
 ) -> tuple[Floats, list[Any]]:
     """Choose on all folds but one, and measure the choice on the one that was left out.
-
-    Args:
-        choose: returns the best candidate on the queries of a mask, bool [Q].
-        values: returns the value of every query for a candidate, float64 [Q].
-        folds: the fold of every query.
 
     Returns:
         float64 [Q], the value of every query by a choice that did not see it; and the choice of every fold.

@@ -16,12 +16,6 @@ def best_candidate(
     For every threshold, a first pass measures no words and 9 weights at equal distances on the grid; each further pass
     halves the distance around the 3 best weights so far. The mean of a rank measure over many queries varies little
     between neighboring weights, so a maximum that all passes miss is hardly higher than the one they find.
-
-    Args:
-        value: measures a candidate; called once or more for each.
-        thresholds: overlap thresholds, at least one.
-        weights: rising weights of the words, at least one; no words are a candidate in any case.
-        exhaustive: measure every weight.
     """
     found: list[Candidate] = []
     for threshold in dict.fromkeys(thresholds):

@@ -76,11 +76,7 @@ class TuneReport:
 
 
 def write_report(report: TuneReport, output: str, options: Mapping[str, str]) -> None:
-    """Write ``tune.json`` and ``patch.yaml`` to a folder or URI; files of these names are replaced.
-
-    Raises:
-        StorageError: the store or the disk fails.
-    """
+    """Write ``tune.json`` and ``patch.yaml`` to a folder or URI; files of these names are replaced."""
     place = output.rstrip("/")
     store_file(f"{place}/tune.json", json.dumps(report.result(), allow_nan=False).encode(), options)
     write_patch(f"{place}/patch.yaml", report.patch, report.sentence, report.search, options)

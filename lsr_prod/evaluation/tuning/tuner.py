@@ -92,12 +92,7 @@ def _tune(deployment: Deployment, settings: TuneSettings, values: CandidateValue
 
 
 def _read(settings: TuneSettings, options: Mapping[str, str]) -> JudgedQueries:
-    """Read queries and judgments.
-
-    Raises:
-        ConfigError: a file or the index does not exist, or there are fewer queries than folds.
-        SourceError: a line is invalid.
-    """
+    """Read queries and judgments."""
     for name in ("queries", "qrels"):
         place = getattr(settings, name)
         if not file_exists(place, options):

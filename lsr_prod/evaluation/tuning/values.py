@@ -31,16 +31,7 @@ class CandidateValues:
     """
 
     def __init__(self, searcher: Searcher, judged: JudgedQueries, settings: TuneSettings) -> None:
-        """Encode the queries.
-
-        Args:
-            searcher: the opened index.
-            judged: queries and judgments.
-            settings: ``measure``, ``fusion``, ``qk`` and ``threads`` are read.
-
-        Raises:
-            ConfigError: the measure is unknown.
-        """
+        """Encode the queries."""
         self.measured: dict[Candidate, npt.NDArray[np.float64]] = {}
         self.queries = len(judged.queries)
         self._searcher, self._judged, self._settings = searcher, judged, settings

@@ -20,13 +20,7 @@ class GrowingArray:
     """
 
     def __init__(self, path: Path, dtype: np.dtype[Any], first: int | None = None) -> None:
-        """Create the file.
-
-        Args:
-            path: a new file.
-            dtype: type of the items.
-            first: an item to append at once; None appends none.
-        """
+        """Create the file."""
         self.path = path
         self._file = path.open("xb", buffering=0)  # with a buffer, an array that is given up would fail again later
         self._dtype = dtype

@@ -28,16 +28,8 @@ def average_length(table: Table, fields: Sequence[str], *, sample: int = _SAMPLE
 
     Buckets are hashes of document ids, so each one is a random sample. Documents without words are counted.
 
-    Args:
-        table: the sparse table.
-        fields: the text fields.
-        sample: number of documents after which no further part is read.
-
     Returns:
         Words per document, rounded to 3 decimals; 1 if there are no words.
-
-    Raises:
-        ArtifactError: a part is missing or damaged.
     """
     documents, words = 0, 0
     for file in sorted(table.files(), key=lambda file: (int(file.partition["bucket"] or 0), file.path)):
@@ -72,12 +64,7 @@ class WordSpill:
     """Words and impacts of documents, written to files as they arrive; only the dictionary is in memory."""
 
     def __init__(self, folder: Path, average_length: float) -> None:
-        """Create the files.
-
-        Args:
-            folder: a new folder for the files.
-            average_length: average words per document of the index version.
-        """
+        """Create the files."""
         self._folder = folder
         self._average_length = average_length
         self._numbers = _WordNumbers()
@@ -99,11 +86,7 @@ class WordSpill:
             self._spill.add(self._count(lists))
 
     def finish(self, order: npt.NDArray[Any]) -> WordVectors:
-        """Return the words of all documents in the order of the shard.
-
-        Args:
-            order: uint32 [N], number of the added document at each ordinal.
-        """
+        """Return the words of all documents in the order of the shard."""
         vectors = self._spill.finish()
         # The order of code points is the order of the UTF-8 bytes.
         names = sorted(self._numbers)

@@ -11,11 +11,7 @@ from lsr_prod.kernels import native
 
 
 def compress_postings(folder: Path) -> None:
-    """Replace the arrays ``ids`` and ``impacts`` of a shard with their compressed form; see ``formats.shard``.
-
-    Args:
-        folder: folder of a shard from ``write_postings``, with at most 256 documents per block.
-    """
+    """Replace the arrays ``ids`` and ``impacts`` of a shard with their compressed form; see ``formats.shard``."""
 
     def load(name: str) -> Any:
         return map_array(folder / array_name(name))

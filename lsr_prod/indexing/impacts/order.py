@@ -20,12 +20,6 @@ _TERMS = 8  # heaviest terms of a document that are used
 def order_documents(vectors: Vectors, vocabulary_size: int, block_size: int, *, threads: int = 1) -> npt.NDArray[Any]:
     """Return an order in which documents with common terms are close; equal vectors give an equal order.
 
-    Args:
-        vectors: vectors of N documents.
-        vocabulary_size: V.
-        block_size: sets of at most this size are not split, and sets are split at multiples of it.
-        threads: number of threads; each works on different sets.
-
     Returns:
         uint32 [N]: number of the document at each position.
     """

@@ -35,11 +35,6 @@ def write_postings(folder: Path, fields: Sequence[TermField], *, block_size: int
 
     The first pass over the vectors counts runs and postings of every term; the second writes each posting to its
     position in the mapped files. Memory use is a few integers per term.
-
-    Args:
-        folder: the shard.
-        fields: fields; term ids of a field follow those of the field before.
-        block_size: documents per block.
     """
 
     def make(name: str, dtype: Any, length: int) -> Any:

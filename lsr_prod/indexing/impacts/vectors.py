@@ -38,11 +38,7 @@ class Vectors:
 
     @classmethod
     def from_rows(cls, rows: pa.Table, vocabulary_size: int) -> "Vectors":
-        """Convert and check the columns ``terms`` and ``impacts``.
-
-        Raises:
-            ArtifactError: a term or impact is out of range, or a document repeats a term.
-        """
+        """Convert and check the columns ``terms`` and ``impacts``."""
         terms_column, impacts_column = rows["terms"].combine_chunks(), rows["impacts"].combine_chunks()
         offsets = terms_column.offsets.to_numpy().astype(np.int64)
         offsets -= offsets[0] if len(offsets) else 0

@@ -23,16 +23,7 @@ def page_parser(kind: str, manual: str | None) -> CommandParser:
 
 
 def read_result(given: argparse.Namespace, keys: tuple[str, ...]) -> dict[str, Any]:
-    """Return the JSON object of ``given.file``, or of the last line ``RESULT {json}`` of a job's output.
-
-    Args:
-        given: parsed command line.
-        keys: keys that the object must have.
-
-    Raises:
-        ConfigError: the file holds no such object.
-        StorageError: the file does not exist or cannot be read.
-    """
+    """Return the JSON object of ``given.file``, or of the last line ``RESULT {json}`` of a job's output."""
     with open_text(given.file, store_options(given)) as file:
         try:
             text = file.read()
@@ -51,11 +42,7 @@ def read_result(given: argparse.Namespace, keys: tuple[str, ...]) -> dict[str, A
 
 
 def save(given: argparse.Namespace, page: Page, facts: Mapping[str, Any] | None = None) -> None:
-    """Write the page, print where, and print the line for machines.
-
-    Raises:
-        StorageError: the store or the disk fails.
-    """
+    """Write the page, print where, and print the line for machines."""
     html, data = write_page(given.output, page, store_options(given))
     for line in (page.title, f"  page  {html}", f"  JSON  {data}"):
         say(line)

@@ -42,12 +42,7 @@ def parser() -> CommandParser:
 
 
 def add_sides(options: argparse.ArgumentParser, *, required: bool) -> None:
-    """Add the options that ``compare_sides`` reads.
-
-    Args:
-        options: a parser.
-        required: the parser has no other way to name what to compare.
-    """
+    """Add the options that ``compare_sides`` reads."""
     side = "folder or URI of an index, with @NUMBER at a publication: the side"
     options.add_argument("--a", required=required, type=location, metavar="INDEX", help=f"{side} in use")
     options.add_argument("--b", required=required, type=location, metavar="INDEX", help=f"{side} that may replace it")
@@ -69,13 +64,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def compare_sides(given: argparse.Namespace) -> dict[str, Any]:
-    """Run the comparison that the options of ``add_sides`` name; return the content of ``canary.json``.
-
-    Raises:
-        ConfigError: an option is not possible, or a file does not exist.
-        SourceError: queries or judgments are invalid.
-        PublicationError: a side is not published.
-    """
+    """Run the comparison that the options of ``add_sides`` name; return the content of ``canary.json``."""
     _check(given)
     options = store_options(given)
     for name in ("queries", "qrels"):

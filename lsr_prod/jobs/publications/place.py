@@ -21,11 +21,7 @@ def index_parser(name: str, manual: str | None) -> CommandParser:
 
 
 def open_place(name: str, given: argparse.Namespace) -> "Store":
-    """Return the index that the arguments of ``index_parser`` name.
-
-    Raises:
-        ConfigError: neither INDEX nor ``--config`` is given, or both are.
-    """
+    """Return the index that the arguments of ``index_parser`` name."""
     if (given.index is None) == (given.config is None):
         raise ConfigError("command line", "give either INDEX or --config", f"see lsr-prod {name} --help")
     from lsr_prod.storage import Store

@@ -9,11 +9,7 @@ from lsr_prod.operations.gates import GateReport
 
 
 def force_options(name: str) -> CommandParser:
-    """Return the options ``--force`` and ``--reason`` of a job.
-
-    Args:
-        name: the subcommand.
-    """
+    """Return the options ``--force`` and ``--reason`` of a job."""
     options = CommandParser(name)
     options.add_argument(
         "--force", action="append", default=[], metavar="GATE", help="publish although this gate refuses; repeatable"

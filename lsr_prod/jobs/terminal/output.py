@@ -74,12 +74,7 @@ def lost_output() -> OSError | None:
 
 
 def say(text: str, *, lines: bool = False) -> None:
-    """Print one line on stdout.
-
-    Args:
-        text: the line; line breaks in it are escaped.
-        lines: print several lines, such as a manual, which has no text from data.
-    """
+    """Print one line on stdout."""
     sys.stdout.write(f"{visible(text, lines=lines)}\n")
     sys.stdout.flush()
 

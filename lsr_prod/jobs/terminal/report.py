@@ -20,12 +20,7 @@ MakePages = Callable[[Deployment, Mapping[str, Any]], Sequence["Page"]]
 
 
 def check_report(deployment: Deployment) -> None:
-    """Check everything that the pages need, before the job does its work; nothing is checked without ``report``.
-
-    Raises:
-        MissingExtraError: the extra ``pages`` is not installed.
-        ConfigError: ``report.cluster`` cannot be read or is wrong.
-    """
+    """Check everything that the pages need, before the job does its work; nothing is checked without ``report``."""
     if deployment.report is None:
         return
     try:
@@ -40,10 +35,6 @@ def write_report(deployment: Deployment, make: MakePages, summary: Mapping[str, 
 
     Returns:
         Paths or URIs of the HTML files.
-
-    Raises:
-        ArtifactError: a record is damaged.
-        StorageError: a page cannot be written.
     """
     from lsr_prod.pages import write_page
 

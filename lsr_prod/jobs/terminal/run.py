@@ -54,13 +54,6 @@ def run_job(
 ) -> int:
     """Load the settings, do the work, print its summary as tables and one line ``RESULT {json}``.
 
-    Args:
-        job: the command line.
-        work: takes the deployment, and the parsed options of a job that has some; returns a flat summary. It checks its
-            inputs before it writes anything.
-        argv: arguments of the subcommand.
-        show: prints the summary; default: one row per figure.
-
     Returns:
         The exit code.
     """

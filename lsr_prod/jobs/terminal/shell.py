@@ -23,12 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Argument parser that reports bad usage as a ``ConfigError``.
-
-    Args:
-        name: the subcommand.
-        manual: text of ``--help``; None: options that another parser includes.
-    """
+    """Argument parser that reports bad usage as a ``ConfigError``."""
 
     def __init__(self, name: str, manual: str | None = None) -> None:
         super().__init__(
@@ -48,11 +43,6 @@ def exit_code(name: str, work: Callable[[], int | None], *, output_required: boo
     """Run a subcommand and turn an error into one line on stderr.
 
     The traceback of an error that is not one of ``lsr_prod`` goes to the log, for a report.
-
-    Args:
-        name: the subcommand.
-        work: does everything; it checks its inputs before it writes anything.
-        output_required: False: what it prints describes work that is done, which succeeds without a reader.
 
     Returns:
         0 or the value of ``work``; 1: it failed; 2: bad usage, bad configuration or a missing extra; 130: interrupted;
@@ -121,22 +111,14 @@ def _with_extra(error: Exception) -> Exception:
 
 
 def location(value: str) -> str:
-    """Return an argument that is a path or a URI.
-
-    Raises:
-        ArgumentTypeError: it is neither.
-    """
+    """Return an argument that is a path or a URI."""
     if (problem := location_problem(value)) is not None:
         raise argparse.ArgumentTypeError(f"{without_credentials(value)!r} is not possible; {problem}")
     return value
 
 
 def local_path(value: str) -> Path:
-    """Return an argument that is a path of this machine.
-
-    Raises:
-        ArgumentTypeError: it is a URI.
-    """
+    """Return an argument that is a path of this machine."""
     if (problem := path_problem(value)) is not None:
         raise argparse.ArgumentTypeError(f"{without_credentials(value)!r} is not possible; {problem}")
     return Path(value)
@@ -149,11 +131,7 @@ def add_store_option(parser: argparse.ArgumentParser) -> None:
 
 
 def store_options(given: argparse.Namespace) -> dict[str, str]:
-    """Return the options of ``add_store_option``.
-
-    Raises:
-        ConfigError: an option has no value, is unknown or is a credential.
-    """
+    """Return the options of ``add_store_option``."""
     options = {}
     for text in given.store_option:
         name, sign, value = text.partition("=")
@@ -175,11 +153,7 @@ def id_options(name: str) -> CommandParser:
 
 
 def read_ids(given: argparse.Namespace) -> list[str]:
-    """Return the ids that ``id_options`` names.
-
-    Raises:
-        ConfigError: no id is given, or the file cannot be read.
-    """
+    """Return the ids that ``id_options`` names."""
     ids = [*given.id, *(_lines(given.file) if given.file else [])]
     if not ids:
         raise ConfigError("--id", "no document is named", "give --id, or --file with one id per line")

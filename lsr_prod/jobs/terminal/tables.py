@@ -37,14 +37,7 @@ def print_table(title: str, rows: Mapping[str, Any]) -> None:
 def print_columns(
     title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]], *, whole_digests: bool = False
 ) -> None:
-    """Print a table with headings; columns of numbers are aligned to the right.
-
-    Args:
-        title: line above the table.
-        headings: one per column.
-        rows: one value per column; None is an empty cell.
-        whole_digests: do not shorten digests, for tables that serve to find an artifact.
-    """
+    """Print a table with headings; columns of numbers are aligned to the right."""
     cells = [[_safe(v) if whole_digests and isinstance(v, str) else _shown(v) for v in row] for row in rows]
     headings = [_safe(heading) for heading in headings]
     content = [max((cell_len(row[number]) for row in cells), default=0) for number in range(len(headings))]

@@ -61,12 +61,7 @@ class Found:
 
 
 def compare(comparison: Comparison, *parts: Records) -> Found:
-    """Compare all records of one partition.
-
-    Args:
-        comparison: what is compared.
-        parts: records of every reading task.
-    """
+    """Compare all records of one partition."""
     records = np.concatenate([np.empty(0, RECORD), *parts])
     records = records[np.lexsort((records["low"], records["high"]))]
     same = (records["high"][1:] == records["high"][:-1]) & (records["low"][1:] == records["low"][:-1])

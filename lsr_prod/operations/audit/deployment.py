@@ -22,18 +22,7 @@ from lsr_prod.tables import Table, open_table
 
 
 def verify_deployment(deployment: Deployment, table: str | None, sample: int = 1) -> Audit:
-    """Compare the source of a deployment, as it is now, with its table and the published version of its index.
-
-    Args:
-        deployment: sections ``source`` and ``encode``, and ``index`` if there is an index to compare.
-        table: folder or URI of the table; None: that of the bundle.
-        sample: compare one of so many ids.
-
-    Raises:
-        ConfigError: there is no table, or it was made with other stored fields.
-        SourceError: a file was changed or deleted meanwhile, or cannot be read for now.
-        ArtifactError: a part or a shard is missing or damaged.
-    """
+    """Compare the source of a deployment, as it is now, with its table and the published version of its index."""
     followed, options = follow_tables(deployment), deployment.storage.options
     assert deployment.encode is not None
     assert followed.encode is not None
@@ -52,16 +41,7 @@ def verify_deployment(deployment: Deployment, table: str | None, sample: int = 1
 
 
 def deployment_scope(deployment: Deployment, files: pa.Table, table: Table) -> Scope:
-    """Return the scope of a table of a deployment, without its index.
-
-    Args:
-        deployment: sections ``source`` and ``encode``.
-        files: the pinned source.
-        table: snapshot of the table.
-
-    Raises:
-        ConfigError: the table was made with other stored fields.
-    """
+    """Return the scope of a table of a deployment, without its index."""
     source, encode = deployment.source, deployment.encode
     assert source is not None
     assert encode is not None
@@ -71,12 +51,7 @@ def deployment_scope(deployment: Deployment, files: pa.Table, table: Table) -> S
 
 
 def problems(found: Audit, max_clipped_share: float | None) -> dict[str, int]:
-    """Return the findings that must not be, by name.
-
-    Args:
-        found: the findings.
-        max_clipped_share: largest share of weights with the largest impact; None: any.
-    """
+    """Return the findings that must not be, by name."""
     names = ("missing", "removed", "outdated", "doubled", "unread", "index_missing", "index_stale", "index_doubled")
     counts = {name: getattr(found, name) or 0 for name in (*names, "exposed")}
     counts["clipped"] = int(_is_clipped(found, max_clipped_share))

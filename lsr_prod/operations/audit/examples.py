@@ -46,15 +46,7 @@ def look_up(
     *,
     on_ray: bool,
 ) -> dict[str, list[Example]]:
-    """Return the examples of every finding, with their ids: one task per example.
-
-    Args:
-        found: kind of finding -> places.
-        scope: what was compared.
-        pieces: slices of the source.
-        parts: kind of a record -> parts by number.
-        on_ray: run the tasks on Ray.
-    """
+    """Return the examples of every finding, with their ids: one task per example."""
     names = [name for name, places in found.items() for _ in places]
     tasks = [_task(place, scope, pieces, parts) for places in found.values() for place in places]
     if on_ray:

@@ -89,15 +89,7 @@ class Clipping:
 def read_source(
     pieces: Sequence[Slice], source: SourceSettings, options: dict[str, str], ids: IdRange, stored: bool
 ) -> tuple[list[Records], SourceNote]:
-    """Read the documents of slices.
-
-    Args:
-        pieces: the slices.
-        source: the section ``source``.
-        options: options of the object store.
-        ids: which ids.
-        stored: hash the stored fields too.
-    """
+    """Read the documents of slices."""
     note = SourceNote()
     return ids.split([*_blocks(_source_rows(pieces, source, options, ids, stored, note))]), note
 
@@ -150,16 +142,7 @@ def read_table(
     top: int | None,
     ids: IdRange,
 ) -> tuple[list[Records], Clipping]:
-    """Read the live rows of parts.
-
-    Args:
-        store: the table's folder.
-        files: number and description of each part.
-        kind: ``TABLE`` or ``BASE``.
-        stored_fields: columns to hash; none: they are not compared.
-        top: the largest impact, to count the weights that have it; None: impacts are not read.
-        ids: which ids.
-    """
+    """Read the live rows of parts."""
     found: list[Clipping] = [Clipping()]
 
     def rows() -> Iterator[tuple[Any, ...]]:

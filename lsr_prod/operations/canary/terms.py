@@ -94,11 +94,6 @@ def document_drift(a: Searcher, b: Searcher, count: int) -> list[DocumentTermDri
     """Return the common terms whose share of the documents changed most.
 
     Weights come from an evenly spaced sample of the documents of each side.
-
-    Args:
-        a: side A.
-        b: side B.
-        count: number of terms at most.
     """
     sides = a.snapshot, b.snapshot
     names, ids_a, ids_b = _common_terms(*sides)

@@ -25,19 +25,9 @@ def diagnose_index(
 ) -> dict[str, Any]:
     """Return all figures of an open version, as plain values.
 
-    Args:
-        snapshot: the version.
-        sample: documents whose vectors and texts are read, spread evenly over the shards.
-        fields: stored fields that hold the text that was encoded; none: the fields that are indexed for words.
-        rule: limits of unexplained terms; None: the defaults.
-
     Returns:
         ``documents``, ``terms``, ``postings`` and ``dead`` of the whole version, deleted documents included;
         ``sample`` and the keys of ``VectorDiagnosis.result`` of the sample. ``missing`` says why a figure is None.
-
-    Raises:
-        QueryError: a field is not stored.
-        ArtifactError: the index is damaged.
     """
     names, missing = snapshot.vocabulary.names, dict[str, str]()
     fields = fields or snapshot.version.text_fields

@@ -30,20 +30,11 @@ def diagnose_model(
 ) -> dict[str, Any]:
     """Return all figures of a model on some documents, as plain values.
 
-    Args:
-        encoder: any encoder.
-        texts: documents; each has a visible character.
-        rule: limits of unexplained terms; None: the defaults.
-
     Returns:
         ``head`` (``HeadNorms``), ``logits`` (``LogitStatistics``, of the first 200 texts), ``casing`` (counts by casing
         of input token and output term), ``postings`` (of all V terms), ``term_scores`` by number of documents,
         ``dead``, and the keys of ``VectorDiagnosis.result``. A figure that the model cannot have is None, and
         ``missing`` says why, by key.
-
-    Raises:
-        ConfigError: there is no text, or one has no visible character.
-        EncoderRaisedError: a weight is not finite.
     """
     if not texts or not all(text.strip() for text in texts):
         raise ConfigError("--texts", "there is no text, or one is empty", "give texts with at least one word each")

@@ -22,13 +22,7 @@ _SHARED_MEMORY, _SHARED_MEMORY_BYTES = Path("/dev/shm"), 2 * _GB  # noqa: S108 (
 
 
 def check_disk(name: str, folder: Path, usage: Callable[[Path], tuple[int, int, int]] = shutil.disk_usage) -> Finding:
-    """Check that a folder can be written, its free space and the speed of its disk; 64 MiB are written.
-
-    Args:
-        name: what the folder is used for.
-        folder: it is created if it is missing.
-        usage: returns total, used and free bytes.
-    """
+    """Check that a folder can be written, its free space and the speed of its disk; 64 MiB are written."""
     check = f"disk of {name}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -61,11 +55,7 @@ def _write_speed(folder: Path) -> float:
 
 
 def check_file_limit(limit: int | None = None) -> Finding:
-    """Check how many files a process may open.
-
-    Args:
-        limit: number of files; None: that of this process.
-    """
+    """Check how many files a process may open."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if limit is None else limit
     found = "no limit" if files == resource.RLIM_INFINITY else f"{files:,} open files"
     remedy = f"raise the limit (ulimit -n {_FILES_WARNING}, LimitNOFILE= of systemd)"
@@ -107,12 +97,7 @@ def _writable(folder: Path) -> bool:
 
 
 def check_gpus(devices: Sequence[str] | None = None, providers: Sequence[str] | None = None) -> Finding:
-    """Check that the ONNX Runtime can use the GPUs of this machine.
-
-    Args:
-        devices: device files of GPUs; None: those of this machine.
-        providers: of the ONNX Runtime; None: those of the installed one.
-    """
+    """Check that the ONNX Runtime can use the GPUs of this machine."""
     found = sorted(map(str, Path("/dev").glob("nvidia[0-9]*"))) if devices is None else list(devices)
     if not found:
         return Finding("gpu", "ok", "none on this machine")

@@ -34,11 +34,7 @@ def check_python(version: tuple[int, int] = sys.version_info[:2]) -> Finding:
 
 
 def check_packages(version: Version = installed_version) -> Iterator[Finding]:
-    """Check each requirement of lsr_prod that is installed, and the ONNX Runtime.
-
-    Args:
-        version: returns the version of a package.
-    """
+    """Check each requirement of lsr_prod that is installed, and the ONNX Runtime."""
     wrong = []
     for text in metadata.requires(_NAME) or []:
         needed = Requirement(text)

@@ -24,12 +24,7 @@ _SLOW_S = 0.5
 
 
 def check_store(field: str, store: Store) -> Iterator[Finding]:
-    """Check a folder or a prefix; everything is written below a private name and deleted again.
-
-    Args:
-        field: the setting that names it.
-        store: the folder.
-    """
+    """Check a folder or a prefix; everything is written below a private name and deleted again."""
     folder = _folder()
     steps: tuple[tuple[str, Callable[[Store, str], str], str], ...] = (
         ("rights", _read_and_write, "grant the job read, write, list and delete below this prefix"),
@@ -58,12 +53,7 @@ def check_store(field: str, store: Store) -> Iterator[Finding]:
 
 
 def check_checkpoints(field: str, work: Store) -> Finding:
-    """Write a file as Ray Train writes checkpoints: with the library of pyarrow, in parts.
-
-    Args:
-        field: the setting that names the folder.
-        work: the folder, of an object store.
-    """
+    """Write a file as Ray Train writes checkpoints: with the library of pyarrow, in parts."""
     from lsr_prod.training.loop.checkpoint_store import check_work, file_system
 
     name = f"{_folder()}/checkpoint"

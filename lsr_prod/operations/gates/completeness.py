@@ -21,9 +21,6 @@ def audit_candidate(versions: Versions) -> Audit:
     """Compare the source with the candidate and the table version that it was built from.
 
     A sample has other ids for every version, so that all ids are compared in the course of many nights.
-
-    Raises:
-        ArtifactError: the table version was deleted, or a part or a shard is damaged.
     """
     version, encode = versions.candidate.version, versions.deployment.encode
     assert encode is not None

@@ -49,14 +49,6 @@ def count_impacts(table: Table, *, parts: int = _PARTS, documents: int = _DOCUME
 
     A part has documents of one plan whose ids hash to one bucket, so the first ones of many parts are a fair sample of
     all plans.
-
-    Args:
-        table: the snapshot.
-        parts: largest number of parts to read; of more parts, those at even distances in rows.
-        documents: about the largest number of documents to read.
-
-    Raises:
-        ArtifactError: a part is missing or damaged.
     """
     files = to_files(_spread(table.file_table(), parts))
     bits = TableProperties.from_delta(dict(table.properties)).impact_bits

@@ -31,12 +31,7 @@ class QualityChange:
 
 
 def compare_quality(versions: Versions) -> QualityChange:
-    """Answer the judged queries with both versions, and compare the measure of the settings.
-
-    Raises:
-        ConfigError: the measure is unknown.
-        SourceError: queries or judgments cannot be read.
-    """
+    """Answer the judged queries with both versions, and compare the measure of the settings."""
     limits, current = versions.limits, versions.current
     assert current is not None
     assert limits.judged_queries is not None
@@ -54,9 +49,6 @@ def one_sided_p(losses: npt.NDArray[np.float64]) -> float:
     """Return the p value of a paired randomization test for a positive mean.
 
     The signs of the differences are drawn at random, with a fixed seed; the observed signs are one of the samples.
-
-    Args:
-        losses: difference per query, [queries].
     """
     rng = np.random.default_rng(0)
     observed = losses.mean()

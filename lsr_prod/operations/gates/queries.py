@@ -30,12 +30,7 @@ class GoldenQuery:
 
 
 def read_golden(place: str, options: Mapping[str, str]) -> list[GoldenQuery]:
-    """Read golden queries.
-
-    Raises:
-        SourceError: a line is invalid, or there is none.
-        StorageError: the file cannot be read.
-    """
+    """Read golden queries."""
     return [
         GoldenQuery(str(row["_id"]), row["text"], tuple(map(str, row["must"])), int(row.get("k", _K)))
         for row in _golden_rows(place, options)
@@ -43,12 +38,7 @@ def read_golden(place: str, options: Mapping[str, str]) -> list[GoldenQuery]:
 
 
 def read_canaries(place: str, options: Mapping[str, str], sample: int) -> list[CanaryQuery]:
-    """Return at most ``sample`` queries, at even distances in the file.
-
-    Raises:
-        SourceError: a line is invalid, or there is none.
-        StorageError: the file cannot be read.
-    """
+    """Return at most ``sample`` queries, at even distances in the file."""
     queries = list(read_queries(place, options))
     count = min(sample, len(queries))
     return [queries[i * len(queries) // count] for i in range(count)]

@@ -16,16 +16,9 @@ _FIGURES = (
 def describe_builds(index: Store, *, last: int = 100) -> dict[str, Any]:
     """Return the newest builds of an index, oldest first, and the results of the gates of the last one.
 
-    Args:
-        index: the index.
-        last: number of builds.
-
     Returns:
         ``index``, ``builds`` (figures of ``IndexSummary`` and ``finished_at``), ``shards`` of the last build, and
         ``gates``: results of its report, without gates that are off.
-
-    Raises:
-        ArtifactError: no build is recorded, or a record is damaged.
     """
     builds = read_builds(index, last=last)
     if not builds:

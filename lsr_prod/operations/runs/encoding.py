@@ -21,18 +21,10 @@ def describe_encoding(
 ) -> dict[str, Any]:
     """Return what is recorded of a plan of a table.
 
-    Args:
-        table: the table's folder.
-        plan: digest of the plan, or 8 or more of its first digits; None: the newest plan of the chain.
-        cluster: prices, for the cost of each run; None: without.
-
     Returns:
         ``table``, ``documents``, ``plan`` (``PlanStatus``), ``waves`` (``WaveRecord``, with ``idle_share`` and
         ``tokens_per_s``), ``runs`` (figures of ``EncodeSummary`` with ``idle_share`` and ``cost``), and ``reasons``:
         quarantined rows of these waves by reason.
-
-    Raises:
-        ArtifactError: there is no table, no such plan, or a record is damaged.
     """
     status = table_status(table)
     chosen = _choose(status.plans, plan, table.uri)

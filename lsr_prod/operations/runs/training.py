@@ -16,18 +16,10 @@ _STAGES, _RUNS = "stages", "runs"
 def describe_training(work: Store, model: str | None = None) -> dict[str, Any]:
     """Return the stages that led to a model, oldest first, with their figures and reports.
 
-    Args:
-        work: the work store of the chain.
-        model: digest of the model, or 8 or more of its first digits; None: the model of the stage that finished last,
-            then also the stage that runs or was interrupted, if it reported later.
-
     Returns:
         ``work``, ``model`` and ``stages``: per stage ``stage`` (digest), ``kind`` (None: unfinished), ``parent``,
         ``model``, ``figures`` (those of the table of the job) and ``reports``: ``step``, ``time`` (seconds since 1970)
         and ``values``.
-
-    Raises:
-        ArtifactError: there is no stage, or none made the model.
     """
     names = {entry.name: entry.modified for entry in work.entries(_STAGES) if entry.name.endswith(".json")}
     records = {name: record for name in names if (record := load_record(work, _digest(name))) is not None}

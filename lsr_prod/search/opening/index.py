@@ -33,18 +33,6 @@ def open_version(
     """Open the version of a publication; damaged files in the cache of a remote index are fetched again.
 
     The version is released for deletion when the snapshot is deleted.
-
-    Args:
-        location: location of the index.
-        publication: a publication of the index.
-        verify: as in ``Searcher.open``.
-        before: an open version of the index, whose shards are reused.
-        shards: numbers of the shards to open; None: all.
-        repair: compare every cached file with its sha256 at once.
-
-    Raises:
-        ArtifactError: the version is incomplete, damaged or of another format.
-        StorageError: the object store cannot be reached, or the version does not fit into the cache.
     """
     for repairing in (True,) if repair else (False, True):
         folder = location.fetch(publication, shards=shards, verify=repairing)
@@ -72,12 +60,6 @@ def open_current(
     """Open the version of the current publication as ``open_version`` does; return ``before`` if that is its version.
 
     If the version is superseded and deleted before it is open, the version that is current then is opened.
-
-    Raises:
-        PublicationError: nothing is published.
-        ArtifactError: the current version is incomplete, damaged or of another format.
-        StorageError: the object store cannot be reached, or the version does not fit into the cache.
-        SignatureError: this process trusts keys, and publications were removed or none of the keys signed the current.
     """
     while True:
         publication = location.current_publication()
@@ -104,14 +86,7 @@ class OpenIndex:
     def __init__(
         self, snapshot: Snapshot, location: LocalIndex | RemoteIndex, *, verify: Verify, observer: Observer | None
     ) -> None:
-        """Start with an open version.
-
-        Args:
-            snapshot: the current version.
-            location: location of the index.
-            verify: as in ``Searcher.open``; later versions are verified lazily where it is True.
-            observer: notified of every version that becomes current.
-        """
+        """Start with an open version."""
         self._opened: Snapshot | None = snapshot
         self._location = location
         self._verify: Verify = "lazy" if verify is True else verify
@@ -158,10 +133,6 @@ class OpenIndex:
 
         Returns:
             Whether the version changed.
-
-        Raises:
-            ArtifactError: the new version is incomplete or damaged; the open version stays in use.
-            QueryError: this object is closed.
         """
         with self._refresh_lock:
             before, shards = self._snapshot, self._shards_opened
@@ -196,18 +167,8 @@ class OpenIndex:
 
         A thread does not survive a fork: call this in the process that searches.
 
-        Args:
-            seconds: between two calls.
-            jitter: share of ``seconds`` by which each interval varies, 0..1, so that processes do not poll together.
-            on_change: called in the thread with the publication of each new version. If it refers to this object, the
-                object stays open until it is closed.
-
         Returns:
             The follower: ``problem`` is the failure of the last call, for a health check.
-
-        Raises:
-            ConfigError: an interval is not possible, or ``on_change`` cannot be called.
-            QueryError: this object follows already, or is closed.
         """
         _check_number("seconds", seconds, low=1e-3, high=86_400)
         _check_number("jitter", jitter, low=0, high=1)
@@ -267,12 +228,6 @@ class OpenIndex:
         """Return the number of documents whose postings hold a term.
 
         Deleted documents count until their shard is merged.
-
-        Args:
-            term: a string or an id; a term outside the vocabulary has frequency 0.
-
-        Raises:
-            QueryError: it is neither a string nor an integer.
         """
         snapshot = self._snapshot
         if not isinstance(term, str | Integral) or isinstance(term, bool):

@@ -49,15 +49,7 @@ _OPTIONAL = ("bundle", "observer", "cache", "cache_bytes", "storage_options", "p
 
 
 def check_unknown(given: Iterable[str], *, more: Iterable[str] = ()) -> None:
-    """Refuse settings that ``Searcher.open`` does not have.
-
-    Args:
-        given: names of the settings that are given.
-        more: further settings of a subclass.
-
-    Raises:
-        ConfigError: a setting is unknown; the message names the one that was probably meant.
-    """
+    """Refuse settings that ``Searcher.open`` does not have."""
     known = [*OpenSettings.__annotations__, *more]
     for name in given:
         if name not in known:
@@ -65,20 +57,12 @@ def check_unknown(given: Iterable[str], *, more: Iterable[str] = ()) -> None:
 
 
 def check_index(index: Any) -> None:
-    """Require the folder or the URI of an index.
-
-    Raises:
-        ConfigError: it is neither a string nor a path.
-    """
+    """Require the folder or the URI of an index."""
     _check_path("index", index)
 
 
 def check_settings(settings: OpenSettings) -> None:
-    """Validate the types and ranges of settings.
-
-    Raises:
-        ConfigError: a value is not possible.
-    """
+    """Validate the types and ranges of settings."""
     values: Mapping[str, Any] = settings
     for name, value in values.items():
         if value is None and name in _OPTIONAL:

@@ -37,11 +37,7 @@ class Cursor:
 
     @classmethod
     def read(cls, token: Any) -> "Cursor":
-        """Read a token.
-
-        Raises:
-            QueryError: it is not a token.
-        """
+        """Read a token."""
         if isinstance(token, str) and token.isascii() and len(token) <= _MAX_TOKEN:
             padding = "=" * (-len(token) % 4)
             try:

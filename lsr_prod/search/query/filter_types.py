@@ -59,16 +59,7 @@ class CheckedFilter(Filter):
 
 
 def check_filter(expression: Filter, attributes: Mapping[str, AttributeType]) -> Filter:
-    """Return the filter with every value converted to the type of its attribute, so that equal filters have equal keys.
-
-    Args:
-        expression: the filter of a caller.
-        attributes: type by name.
-
-    Raises:
-        QueryError: an attribute is unknown, an operator or a value does not fit its type, or the filter is nested more
-            than 16 deep or holds more than 10,000 values, of which a text query counts as 1,000.
-    """
+    """Return the filter with values of the types of their attributes, so that equal filters have equal keys."""
     if not isinstance(expression, Filter):
         raise QueryError(f"filter={shorten(expression)} is not a filter; build it with field() or filter_from_json()")
     if _count(expression, 1) > MAX_VALUES:

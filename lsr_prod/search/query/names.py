@@ -9,27 +9,14 @@ from lsr_prod.search.query.filters import shorten
 
 
 def check_options(call: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Refuse options that a call does not have.
-
-    Args:
-        call: name of the method.
-        given: names of the options that are given.
-        known: names of the options of the call.
-
-    Raises:
-        QueryError: an option is unknown; the message names the one that was probably meant.
-    """
+    """Refuse options that a call does not have."""
     for name in given:
         if name not in known:
             raise QueryError(f"{call} has no option {shorten(name)}; {suggest(name, known)}")
 
 
 def check_names(option: str, names: Any, what: str = "names") -> None:
-    """Require a list of strings.
-
-    Raises:
-        QueryError: it is not a list of strings; a single string is none, because its letters are no names.
-    """
+    """Require a list of strings."""
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
         raise QueryError(f"{option}={shorten(names)} is not possible; give a list of {what}")
 

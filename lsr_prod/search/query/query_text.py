@@ -9,11 +9,7 @@ _SMALLEST, _LARGEST = 1 << 6, 1 << 26
 
 
 def check_max_bytes(max_bytes: int) -> int:
-    """Validate the limit of texts.
-
-    Raises:
-        ConfigError: it is not an integer from 64 to 67,108,864.
-    """
+    """Validate the limit of texts."""
     if not isinstance(max_bytes, int) or isinstance(max_bytes, bool) or not _SMALLEST <= max_bytes <= _LARGEST:
         raise ConfigError(
             "max_query_bytes",
@@ -27,9 +23,6 @@ def cut_text(text: str, max_bytes: int) -> str:
     """Return the text if it has at most ``max_bytes`` in UTF-8, else its beginning.
 
     The text is cut after a whole word if one ends in the second half of the limit, else after a whole character.
-
-    Raises:
-        QueryError: it is not a string, or contains a lone surrogate.
     """
     check_text(text)
     if 4 * len(text) <= max_bytes:

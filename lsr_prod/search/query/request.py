@@ -134,9 +134,6 @@ class Request:
         facet_size: number of values per facet, the most frequent first, 1..1,000.
         highlight: stored fields in which to find the words of the query, and its terms that are whole words, by stem:
             up to 100 places in the first 100,000 characters.
-
-    Raises:
-        QueryError: a value is outside its range.
     """
 
     k: int = 10
@@ -263,21 +260,13 @@ class Request:
 
 
 def check_hybrid(hybrid: Any) -> None:
-    """Require the settings of a hybrid search.
-
-    Raises:
-        QueryError: it is something else.
-    """
+    """Require the settings of a hybrid search."""
     if not isinstance(hybrid, Hybrid):
         raise QueryError(f"hybrid={shorten(hybrid)} is not possible; give Hybrid(), with weights if you have some")
 
 
 def make_request(k: int, options: Mapping[str, Any]) -> Request:
-    """Return ``Request(k=k, **options)``; equal requests of plain values are validated once.
-
-    Raises:
-        QueryError: an option is unknown, or a value is outside its range.
-    """
+    """Return ``Request(k=k, **options)``; equal requests of plain values are validated once."""
     if type(k) is not int or not all(type(value) in _PLAIN for value in options.values()):
         check_options("search", options, OPTIONS)
         return Request(k=k, **options)

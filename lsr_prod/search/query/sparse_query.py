@@ -51,16 +51,7 @@ class SparseQuery:
 
     @classmethod
     def from_vector(cls, vector: Mapping[str | int, float], vocabulary: "Vocabulary") -> "SparseQuery":
-        """Validate and sort the vector of a caller.
-
-        Args:
-            vector: weight by term, a string or an id in 0..V-1. A term of weight 0 in float32 is dropped. A string
-                outside the vocabulary counts in |q| and matches nothing.
-            vocabulary: the V terms.
-
-        Raises:
-            QueryError: a weight is NaN, infinite or negative, an id is out of range, or a term is given twice.
-        """
+        """Validate and sort the vector of a caller."""
         if not isinstance(vector, Mapping):
             raise QueryError(f"the query {shorten(vector)} is not a vector; give a mapping from terms to weights")
         weights: dict[str, float] = {}
@@ -88,21 +79,13 @@ class SparseQuery:
         return cls(np.empty(0, np.int32), np.empty(0, np.float32), ())
 
     def top(self, qk: int | None) -> "SparseQuery":
-        """Return the ``qk`` heaviest terms; None: all.
-
-        Raises:
-            QueryError: ``qk`` is not an integer above 0.
-        """
+        """Return the ``qk`` heaviest terms; None: all."""
         if check_qk(qk) is None:
             return self
         return SparseQuery(self.ids[:qk], self.weights[:qk], self.terms[:qk])
 
     def scaled(self, impact_step: float) -> npt.NDArray[np.float32]:
-        """Return float32 [q]: score per impact unit of each term.
-
-        Raises:
-            QueryError: a score could leave the range of float32.
-        """
+        """Return float32 [q]: score per impact unit of each term."""
         if float(self.weights.sum(dtype=np.float64)) * impact_step * 255 > MAX_SCORE:
             raise QueryError(
                 "the query's weights are so large that a score would not fit into float32; scale them down"
@@ -114,14 +97,6 @@ def required_terms(size: int, *, overlap_threshold: float, min_terms: int) -> in
     """Return max(1, min_terms, ceil(overlap_threshold * size)), the number of terms that a document must share.
 
     The threshold counts as the decimal number that it prints as, without float rounding: ceil(0.28 * 25) is 7, not 8.
-
-    Args:
-        size: |q|, the number of terms that ``qk`` keeps, terms that no document has included.
-        overlap_threshold: share of |q|, 0..1.
-        min_terms: a count, 1 or more.
-
-    Raises:
-        QueryError: a value is outside its range.
     """
     # Types first, here and below: a check against an abstract class takes ten times as long.
     plain = type(min_terms) is int or (isinstance(min_terms, Integral) and not isinstance(min_terms, bool))
@@ -148,11 +123,7 @@ def _share(threshold: Rational | str, size: int) -> int:
 
 
 def check_k(k: int, name: str = "k") -> int:
-    """Return ``k`` as a plain integer.
-
-    Raises:
-        QueryError: it is not an integer in 0..10,000.
-    """
+    """Return ``k`` as a plain integer."""
     if type(k) is int and 0 <= k <= MAX_K:
         return k
     if isinstance(k, bool) or not isinstance(k, Integral) or not 0 <= k <= MAX_K:
@@ -161,22 +132,14 @@ def check_k(k: int, name: str = "k") -> int:
 
 
 def check_qk(qk: int | None) -> int | None:
-    """Return ``qk`` as a plain integer or None.
-
-    Raises:
-        QueryError: it is neither None nor an integer above 0.
-    """
+    """Return ``qk`` as a plain integer or None."""
     if qk is not None and (isinstance(qk, bool) or not isinstance(qk, Integral) or qk < 1):
         raise QueryError(f"qk={shorten(qk)} is not possible; give an integer above 0, or None for all terms")
     return None if qk is None else int(qk)
 
 
 def check_ids(doc_ids: Sequence[str]) -> None:
-    """Validate a list of document ids.
-
-    Raises:
-        QueryError: it is not a list of up to 10,000 strings.
-    """
+    """Validate a list of document ids."""
     if not isinstance(doc_ids, (list, tuple)) or not all(isinstance(each, str) for each in doc_ids):
         raise QueryError(f"doc_ids={shorten(doc_ids)} is not a list of strings; give a list of ids")
     if len(doc_ids) > MAX_K:
@@ -184,15 +147,7 @@ def check_ids(doc_ids: Sequence[str]) -> None:
 
 
 def check_term_ids(terms: Iterable[int], size: int) -> list[int]:
-    """Return distinct ids of terms, sorted.
-
-    Args:
-        terms: the ids.
-        size: V.
-
-    Raises:
-        QueryError: it is not a list of integers from 0 to V - 1.
-    """
+    """Return distinct ids of terms, sorted."""
     if not isinstance(terms, Iterable) or isinstance(terms, (str, bytes)):
         raise QueryError(f"terms={shorten(terms)} is not a list of ids; give a list")
     found: set[int] = set()
@@ -204,11 +159,7 @@ def check_term_ids(terms: Iterable[int], size: int) -> list[int]:
 
 
 def check_text(text: str) -> None:
-    """Validate the text of a query.
-
-    Raises:
-        QueryError: it is not a string, or contains a lone surrogate.
-    """
+    """Validate the text of a query."""
     if not isinstance(text, str):
         raise QueryError(f"the query {shorten(text)} is not a string; give the text as a string")
     try:

@@ -23,13 +23,7 @@ class TermWeights:
     """Weight of every output term. Safe to share between threads."""
 
     def __init__(self, weights: npt.NDArray[np.float32], names: Sequence[str], *, unknown: float) -> None:
-        """Prepare the order of the terms in a query.
-
-        Args:
-            weights: float32 [V], above 0.
-            names: the V output terms.
-            unknown: weight of a word that is not an output term; at least as large as every weight.
-        """
+        """Prepare the order of the terms in a query."""
         self._names = names
         self._weights = weights
         self._unknown = float(np.float32(unknown))
@@ -40,12 +34,7 @@ class TermWeights:
 
     @classmethod
     def of_counts(cls, counts: TermCounts, names: Sequence[str]) -> "TermWeights":
-        """Return the inverse document frequencies of a version's documents.
-
-        Args:
-            counts: counts of the documents.
-            names: the V output terms.
-        """
+        """Return the inverse document frequencies of a version's documents."""
         return cls(counts.weights(), names, unknown=counts.unseen)
 
     @classmethod
@@ -54,13 +43,7 @@ class TermWeights:
         return cls(weights, names, unknown=float(weights.max()))
 
     def weigh(self, ids: Iterable[int], unknown: Sequence[str] = ()) -> SparseQuery:
-        """Return the vector of a query.
-
-        Args:
-            ids: ids of its distinct output terms.
-            unknown: distinct words that are not output terms. They match nothing, and count in |q| with the weight
-                ``unknown``.
-        """
+        """Return the vector of a query."""
         found = np.array(sorted(ids, key=self._ranks.__getitem__), np.int32)
         terms = tuple([self._names[number] for number in found.tolist()])
         weights = self._weights[found]
@@ -80,16 +63,6 @@ def read_weights(index: Path, shards: Sequence[ShardManifest], vocabulary: Vocab
 
     Deleted and replaced documents count until their shard is merged, as for BM25; ``index.max_delta`` limits their
     share.
-
-    Args:
-        index: the index folder.
-        shards: all shards of the version.
-        vocabulary: the V output terms.
-        verify: compare the files with their sha256.
-
-    Raises:
-        ArtifactError: a file is missing.
-        DigestMismatchError: a file is damaged.
     """
     size = len(vocabulary.names)
     counts = TermCounts.none(size)
@@ -109,18 +82,7 @@ def read_weights(index: Path, shards: Sequence[ShardManifest], vocabulary: Vocab
 def read_learned_weights(
     bundle: Path, files: Iterable[FileDigest], vocabulary: Vocabulary, *, verify: bool
 ) -> TermWeights:
-    """Read the learned weights of a bundle.
-
-    Args:
-        bundle: folder of the bundle.
-        files: the files of its manifest.
-        vocabulary: the V output terms.
-        verify: compare the file with its sha256.
-
-    Raises:
-        ArtifactError: the file is missing or damaged.
-        DigestMismatchError: the file is damaged.
-    """
+    """Read the learned weights of a bundle."""
     found = [file for file in files if file.path == QUERY_WEIGHTS_FILE]
     if not found:
         raise ArtifactError(f"{bundle} has no {QUERY_WEIGHTS_FILE}, which its queries need; export the model again")

@@ -27,14 +27,7 @@ class Collector(Generic[_T, _R]):
     def __init__(
         self, run: Callable[[Sequence[_T]], Sequence[_R]], threads: int, name: str, *, small_s: float = _SMALL_S
     ) -> None:
-        """Create the threads.
-
-        Args:
-            run: returns the results of requests, in order, in a thread; it raises nothing.
-            threads: batches that run at the same time.
-            name: of the threads.
-            small_s: requests that take less are small; 0 for requests that wait for other processes.
-        """
+        """Create the threads."""
         self._run = run
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._threads, self._busy = threads, 0

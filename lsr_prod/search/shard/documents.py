@@ -19,15 +19,7 @@ class Documents:
     """The file ``docs.arrow`` of a shard."""
 
     def __init__(self, files: MappedFiles, documents: int) -> None:
-        """Read the footer.
-
-        Args:
-            files: files of the shard.
-            documents: N.
-
-        Raises:
-            ArtifactError: it is not an Arrow file, or has another number of documents.
-        """
+        """Read the footer."""
         self._files = files
         raw = files.bytes_of(DOCUMENTS_FILE)
         place = files.folder / DOCUMENTS_FILE
@@ -92,12 +84,7 @@ class Documents:
         return found
 
     def fields(self, ordinal: int, columns: Mapping[str, str]) -> Mapping[str, Any]:
-        """Return stored fields of a document.
-
-        Args:
-            ordinal: the document.
-            columns: column by returned name.
-        """
+        """Return stored fields of a document."""
         batch, row = divmod(ordinal, BATCH_ROWS)
         found = {}
         for name, column_name in columns.items():

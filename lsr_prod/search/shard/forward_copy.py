@@ -17,13 +17,7 @@ class ForwardCopy:
     """The vectors of one opened shard. Safe to share between threads."""
 
     def __init__(self, files: MappedFiles, arrays: ImpactArrays, *, vocabulary_size: int) -> None:
-        """Read vectors from mapped arrays.
-
-        Args:
-            files: files of the shard.
-            arrays: its impact arrays.
-            vocabulary_size: V.
-        """
+        """Read vectors from mapped arrays."""
         self._files = files
         self._arrays = arrays
         self._vocabulary_size = vocabulary_size
@@ -39,18 +33,8 @@ class ForwardCopy:
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint16]]:
         """Score given documents.
 
-        Args:
-            ordinals: int64 [n].
-            ids: int32 [q], terms.
-            weights: float32 [q], score per impact unit.
-            dk: number of terms read per document, heaviest first.
-            vectors: of these documents, as ``gather`` returned them; empty: they are read from the mapped arrays.
-
         Returns:
             Scores float32 [n] and shared terms uint16 [n].
-
-        Raises:
-            ArtifactError: the arrays are damaged.
         """
         if vectors:
             offsets, terms, impacts = vectors
@@ -69,10 +53,6 @@ class ForwardCopy:
         """Copy the vectors of given documents next to each other.
 
         Scattered over the mapped arrays, each vector would cost several reads of memory.
-
-        Args:
-            ordinals: int64 [n].
-            dk: terms per document, heaviest first.
 
         Returns:
             Offsets int64 [n + 1], terms and impacts.

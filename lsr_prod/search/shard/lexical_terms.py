@@ -22,13 +22,7 @@ class LexicalTerms:
     """
 
     def __init__(self, files: MappedFiles, arrays: WordArrays, first: int) -> None:
-        """Look words up in ``arrays``.
-
-        Args:
-            files: files of the shard.
-            arrays: the dictionary.
-            first: id of the first word in the postings.
-        """
+        """Look words up in ``arrays``."""
         self.first = first
         self._files = files
         self._arrays = arrays
@@ -36,15 +30,7 @@ class LexicalTerms:
 
     @classmethod
     def open(cls, files: MappedFiles, terms: int) -> "LexicalTerms | None":
-        """Open the dictionary of a shard; return None if the shard was built without BM25.
-
-        Args:
-            files: files of the shard.
-            terms: T, number of terms and words that have postings.
-
-        Raises:
-            ArtifactError: an array is missing, or the arrays contradict each other.
-        """
+        """Open the dictionary of a shard; return None if the shard was built without BM25."""
         present = [array_name(name) in files for name in WORD_ARRAYS]
         if not any(present):
             return None
@@ -57,11 +43,7 @@ class LexicalTerms:
         return cls(files, arrays, first)
 
     def ids(self, names: Sequence[str]) -> npt.NDArray[np.int32]:
-        """Return int32 [n]: the id of each word in the shard's postings, -1 for a word that no document holds.
-
-        Raises:
-            DigestMismatchError: the dictionary is damaged.
-        """
+        """Return int32 [n]: the id of each word in the shard's postings, -1 for a word that no document holds."""
         return np.array([self._id(name) for name in names], np.int32)
 
     def _id(self, name: str) -> int:

@@ -32,10 +32,6 @@ class Mask:
         """Return the set of documents for which ``allowed`` is 1; ``allowed`` becomes read-only.
 
         Ordinals of a large set would take eight times the memory of ``allowed``.
-
-        Args:
-            allowed: uint8 [N].
-            few: sets of fewer documents have ordinals.
         """
         allowed.flags.writeable = False
         return cls(allowed, np.flatnonzero(allowed) if np.count_nonzero(allowed) < few else None)
@@ -66,12 +62,7 @@ class MaskCache:
         self._lock = threading.Lock()
 
     def get(self, key: MaskKey, compute: Callable[[], Mask]) -> Mask:
-        """Return the mask of ``key``, computed if it is not cached. A mask larger than ``max_bytes`` is not cached.
-
-        Args:
-            key: sha256 of a shard, and ``Filter.key`` of a checked filter.
-            compute: computes the mask. If it raises, nothing is cached, and a waiting thread computes it itself.
-        """
+        """Return the mask of ``key``, computed if it is not cached. A mask larger than ``max_bytes`` is not cached."""
         mask = self._find(key)
         if mask is not None:
             return mask

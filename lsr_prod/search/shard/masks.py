@@ -31,18 +31,8 @@ def evaluate(
 ) -> Allowed:
     """Return the documents for which a filter is true.
 
-    Args:
-        expression: the filter.
-        batches: record batches of ``docs.arrow``, in document order.
-        find: returns uint8 [N], 1 for documents whose text contains all of some tokens; for filters with text queries.
-        ordinal: returns the ordinal of an id, or None; None: ids are compared one by one.
-        verify: called with the names of the columns before they are read.
-
     Returns:
         uint8 [N], read-only: 1 where the document may be returned.
-
-    Raises:
-        QueryError: the filter does not fit the attributes.
     """
     if not batches:
         return _seal(np.zeros(0, np.uint8))

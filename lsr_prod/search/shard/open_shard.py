@@ -28,16 +28,7 @@ class OpenShard:
     """
 
     def __init__(self, folder: Path, manifest: ShardManifest, *, lazy: bool) -> None:
-        """Map the shard; only headers are read.
-
-        Args:
-            folder: folder of the shard.
-            manifest: the shard's manifest in the version.
-            lazy: verify every page when it is read for the first time.
-
-        Raises:
-            ArtifactError: a file is missing or its size differs from the manifest, or the arrays contradict each other.
-        """
+        """Map the shard; only headers are read."""
         self.folder = folder
         self.manifest = manifest
         mapped = [file.path for file in manifest.files if is_mapped(file.path)]

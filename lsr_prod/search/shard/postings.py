@@ -48,17 +48,7 @@ class Postings:
     """Impact postings of one opened shard. Safe to share between threads."""
 
     def __init__(self, files: MappedFiles, arrays: ImpactArrays, *, documents: int, block_size: int) -> None:
-        """Prepare the arguments of the kernel; no page of the arrays is read but the last of ``term_postings``.
-
-        Args:
-            files: files of the shard.
-            arrays: its impact arrays.
-            documents: N.
-            block_size: documents per block.
-
-        Raises:
-            ArtifactError: the arrays do not fit together.
-        """
+        """Prepare the arguments of the kernel; no page of the arrays is read but the last of ``term_postings``."""
         self._files = files
         self._arrays = arrays
         self._documents = documents
@@ -86,16 +76,7 @@ class Postings:
         self._verified_ranks = False
 
     def match(self, query: ShardQuery, *, floor: float, allowed: npt.NDArray[np.uint8] | None = None) -> ShardHits:
-        """Find the best ``query.k`` documents with at least ``query.required`` of the query's terms.
-
-        Args:
-            query: its ids are terms of the postings; filter and words are not read.
-            floor: lowest score of a hit, in place of the query's own.
-            allowed: uint8 [N], 1 for documents that may be found; None: all.
-
-        Raises:
-            ArtifactError: the arrays are damaged.
-        """
+        """Find the best ``query.k`` documents with at least ``query.required`` of the query's terms."""
         self._verify_terms(query.ids)
         self.verify_ranks()
         state, matched, skipped, postings, ordinals, scores, overlaps = native.match(
@@ -131,11 +112,7 @@ class Postings:
         deadline: float,
         hits: tuple[npt.NDArray[np.int64], npt.NDArray[np.float32], npt.NDArray[np.uint16], npt.NDArray[np.int64]],
     ) -> tuple[int, int]:
-        """Match n queries; the arguments are those of ``native.match_batch``, ``hits`` its outputs.
-
-        Raises:
-            DigestMismatchError: a page is damaged.
-        """
+        """Match n queries; the arguments are those of ``native.match_batch``, ``hits`` its outputs."""
         try:
             verified = bool(self._verified_terms[ids].all())  # the kernel refuses negative ids
         except IndexError:
@@ -160,11 +137,7 @@ class Postings:
         )
 
     def match_all(self, ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
-        """Return the ordinals of all documents that contain every one of some distinct terms or words.
-
-        Raises:
-            ArtifactError: the arrays are damaged.
-        """
+        """Return the ordinals of all documents that contain every one of some distinct terms or words."""
         k = int(self.frequencies(ids).min())
         documents, scores, overlaps = np.empty(k, np.int64), np.empty(k, np.float32), np.empty(k, np.uint16)
         numbers = np.zeros(1, np.int64)
@@ -224,11 +197,7 @@ class Postings:
         return postings[1:][ids] - postings[:-1][ids]
 
     def verify_ranks(self) -> None:
-        """Verify the ranks by id, which break ties in score.
-
-        Raises:
-            DigestMismatchError: they are damaged.
-        """
+        """Verify the ranks by id, which break ties in score."""
         if not self._verified_ranks:
             self._files.verify_items(self._arrays.id_rank, array_name("id_rank"), 0, self._documents)
             self._verified_ranks = True

@@ -41,15 +41,7 @@ class ShardReader:
         find_tokens: "FindTokens | None" = None,
         masks: MaskCache | None = None,
     ) -> None:
-        """Combine a shard with its tombstones.
-
-        Args:
-            shard: the opened shard.
-            alive: uint8 [N], 0 for deleted documents; None: no document is deleted.
-            dk: terms per document in the postings.
-            find_tokens: finds documents by the tokens of their text, for text queries in filters; None: there are none.
-            masks: filters evaluated on the shards of the version; None: a cache of its own.
-        """
+        """Combine a shard with its tombstones."""
         self.shard = shard
         self._find_tokens = find_tokens
         self.dk = dk
@@ -57,16 +49,7 @@ class ShardReader:
         self._masks = MaskCache(_MASK_BYTES) if masks is None else masks
 
     def match(self, query: ShardQuery, floor: float) -> ShardHits:
-        """Find the best documents of this shard.
-
-        Args:
-            query: the query.
-            floor: lowest score of a hit over all shards, at least the query's own floor.
-
-        Raises:
-            QueryError: the filter does not fit the attributes.
-            ArtifactError: the shard is damaged.
-        """
+        """Find the best documents of this shard."""
         query = self.with_words(query)
         allowed = self._alive
         if query.filter is not None:
@@ -78,12 +61,7 @@ class ShardReader:
         return self.shard.postings.match(query, floor=floor, allowed=allowed)
 
     def allowed(self, expression: "Filter | None") -> npt.NDArray[np.uint8] | None:
-        """Return uint8 [N], 1 for documents that can be found and pass a filter; None: all.
-
-        Raises:
-            QueryError: the filter does not fit the attributes.
-            ArtifactError: the attributes are damaged.
-        """
+        """Return uint8 [N], 1 for documents that can be found and pass a filter; None: all."""
         return self._alive if expression is None else self._mask(expression).allowed
 
     def with_words(self, query: ShardQuery) -> ShardQuery:
@@ -104,9 +82,6 @@ class ShardReader:
         """Return int32 [t]: ids of words in the postings of this shard, -1 for words that no document of it holds.
 
         Words that are not found by the deadline, a ``time.monotonic()``, get -1 too.
-
-        Raises:
-            ArtifactError: the shard was built without words.
         """
         if self.shard.words is None:
             raise ArtifactError(f"{self.shard.folder} has no words, though its version has; build the index again")

@@ -12,16 +12,7 @@ from lsr_prod.formats.index import Tombstones
 
 
 def read_alive(index: Path, tombstones: Tombstones, documents: int) -> npt.NDArray[np.uint8]:
-    """Return uint8 [documents]: 0 for deleted documents, else 1.
-
-    Args:
-        index: the index folder.
-        tombstones: the tombstones of one shard.
-        documents: N of that shard.
-
-    Raises:
-        ArtifactError: the file is missing, damaged, or does not fit the shard.
-    """
+    """Return uint8 [documents]: 0 for deleted documents, else 1."""
     ordinals = np.load(io.BytesIO(read_file(index, tombstones.file)), allow_pickle=False)
     if ordinals.dtype != np.uint32 or len(ordinals) != tombstones.documents or (ordinals >= documents).any():
         raise ArtifactError(f"{index / tombstones.file.path} does not fit its shard; publish another version")

@@ -54,14 +54,6 @@ def attention_with_dropout(
 ) -> Tensor:
     """Return ``dropout(softmax(scale * query key^T)) value``; its random numbers follow from torch's generator.
 
-    Args:
-        query: [B, H, L, d].
-        key: [B, H, L, d].
-        value: [B, H, L, d].
-        mask: bool [B, 1 or H, 1 or L, L], True for visible keys, or a float mask that is added; None: all are visible.
-        dropout: share of dropped pairs, rounded to 1 / 65,536.
-        scale: factor of the products.
-
     Returns:
         [B, H, L, d].
     """

@@ -11,15 +11,7 @@ _FIELD = "scale.attention"
 
 
 def check_flash(architecture: str) -> None:
-    """Reject FlashAttention for a model that does not support it, or without its package.
-
-    Args:
-        architecture: class name of the model. Decoders are rejected: without their causal mask they need one of all
-            pairs, which FlashAttention does not take.
-
-    Raises:
-        ConfigError: the model is a decoder, or flash_attn is not installed.
-    """
+    """Reject FlashAttention for a model that does not support it, or without its package."""
     remedy = "leave it out"
     if is_causal(architecture):
         raise ConfigError(_FIELD, f"flash does not support {architecture}, a decoder", remedy)
@@ -28,11 +20,7 @@ def check_flash(architecture: str) -> None:
 
 
 def use_flash_attention(model: PreTrainedModel) -> None:
-    """Make a model attend with FlashAttention 2.
-
-    Raises:
-        ConfigError: this machine or the architecture does not support it.
-    """
+    """Make a model attend with FlashAttention 2."""
     try:
         model.set_attn_implementation("flash_attention_2")
     except (ImportError, ValueError) as error:

@@ -8,13 +8,7 @@ from lsr_prod.model.backbone import output_layer
 
 
 def freeze(model: PreTrainedModel, trained: Literal["all", "embeddings", "head"]) -> None:
-    """Freeze all weights except the trained ones, in place.
-
-    Args:
-        model: a language model.
-        trained: ``all``; ``embeddings``: token embeddings, output matrix and its bias (vocabulary-transfer, 4.2.3); or
-            ``head``: everything after the backbone.
-    """
+    """Freeze all weights except the trained ones, in place."""
     if trained == "all":
         return
     layer = {id(one) for one in output_layer(model)}

@@ -13,13 +13,6 @@ def checkpoint_layers(model: PreTrainedModel, *, kept: int = 1) -> None:
 
     The backward pass reaches the last layers first, when no memory is freed yet: recomputing them saves nothing. The
     vocabulary head is never recomputed; it keeps one byte per (text, term).
-
-    Args:
-        model: the model.
-        kept: number of last layers that keep their activations.
-
-    Raises:
-        ConfigError: the architecture cannot recompute single layers (ALBERT shares one).
     """
     layers: list[Any] = [layer for layer in transformer_layers(model) if hasattr(layer, "gradient_checkpointing")]
     if not layers:

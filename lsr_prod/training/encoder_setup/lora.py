@@ -13,17 +13,7 @@ from lsr_prod.model.output_layer import add_output_bias
 
 
 def check_lora(settings: LoraSettings, names: Collection[str], architecture: str) -> None:
-    """Reject target modules that a model does not have.
-
-    Args:
-        settings: settings with the targets.
-        names: last parts of the names of the backbone's linear modules.
-        architecture: class name of the model, for the error.
-
-    Raises:
-        ConfigError: the backbone has no linear module of this name.
-        MissingExtraError: peft is not installed.
-    """
+    """Reject target modules that a model does not have."""
     try:
         import peft  # noqa: F401
     except ImportError as error:

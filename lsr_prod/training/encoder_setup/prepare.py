@@ -14,12 +14,7 @@ from lsr_prod.training.rng import seed_torch
 
 
 def prepare_encoder(encoder: SparseEncoder, settings: FinetuneSettings | LanguageSettings) -> None:
-    """Set attention and dropout, add LoRA, turn on gradient checkpointing and freeze weights, as the stage configures.
-
-    Raises:
-        ConfigError: the architecture does not support gradient checkpointing or FlashAttention, or has no such linear
-            modules.
-    """
+    """Set attention and dropout, add LoRA, checkpoint gradients and freeze weights, as the stage configures."""
     seed_torch(settings.seed)  # LoRA weights are random, and must be equal on every worker
     for model in models_of(encoder):
         if settings.scale.attention == "flash":

@@ -28,12 +28,7 @@ class Recomputation:
     """
 
     def __init__(self, model: nn.Module, *, norms: bool = True) -> None:
-        """Observe the activations and layer norms of a model.
-
-        Args:
-            model: the model.
-            norms: also recompute layer norms; not possible where their weights are sharded after the forward pass.
-        """
+        """Observe the activations and layer norms of a model."""
         self._active = False
         self._outputs: dict[int, tuple[weakref.ref[Tensor], _Recipe]] = {}
         kinds = (*_ACTIVATIONS, nn.LayerNorm) if norms else _ACTIVATIONS

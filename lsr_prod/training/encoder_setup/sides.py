@@ -24,12 +24,7 @@ def trained_module(encoder: SparseEncoder) -> nn.Module:
 
 
 def freeze_side(encoder: SparseEncoder, trained: Literal["both", "query", "document"]) -> PreTrainedModel | None:
-    """Freeze the document encoder, the query encoder or none, in place; return the frozen model.
-
-    Args:
-        encoder: with a separate query encoder, unless ``trained`` is ``both``.
-        trained: the encoder that is trained.
-    """
+    """Freeze the document encoder, the query encoder or none, in place; return the frozen model."""
     if encoder.queries is None or trained == "both":
         return None
     frozen = encoder.model if trained == "query" else encoder.queries.model

@@ -56,13 +56,7 @@ class MaskedWords:
     pools = False
 
     def __init__(self, stage: PretrainEmlmSettings, encoder: SparseEncoder, masked: Which = "all") -> None:
-        """Create the objective.
-
-        Args:
-            stage: settings of the stage.
-            encoder: the encoder that is trained.
-            masked: masked sub-tokens of a word; ``first`` and ``later`` are for validations, which always mask (3.2).
-        """
+        """Create the objective."""
         tokenizer = encoder.tokenizer
         assert tokenizer.mask_token_id is not None
         self._mask_id, self._ordinary = int(tokenizer.mask_token_id), ordinary(tokenizer)

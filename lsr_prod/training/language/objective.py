@@ -52,13 +52,7 @@ class LanguageObjective(Protocol):
     pools: bool
 
     def batch(self, examples: Sequence[Example], rows: Rows, step: int, /) -> LanguageBatch:
-        """Return the batch of some rows; a pure function of rows and step.
-
-        Args:
-            examples: n rows of a training set.
-            rows: int64 [n], row numbers.
-            step: number of the step.
-        """
+        """Return the batch of some rows; a pure function of rows and step."""
 
     def sums(self, encoder: SparseEncoder, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Return the sum to minimize over all predictions, and the sums of losses and figures, without graph."""

@@ -20,14 +20,7 @@ from lsr_prod.training.language.teacher_vectors import TeacherVectors
 def make_objective(
     stage: LanguageSettings, encoder: SparseEncoder, *, new_tokens: Sequence[int] = (), teacher: Path | None = None
 ) -> LanguageObjective:
-    """Create the objective of a stage.
-
-    Args:
-        stage: settings of the stage.
-        encoder: the encoder that is trained.
-        new_tokens: for ``adapt_mlm``, tokens that are masked more often.
-        teacher: for ``distil_head``, a model directory.
-    """
+    """Create the objective of a stage."""
     match stage:
         case AdaptMlmSettings():
             return MaskedTokens(stage, encoder, new_tokens)

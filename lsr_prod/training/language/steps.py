@@ -13,11 +13,7 @@ def language_steps(settings: LanguageSettings, rows: int) -> int:
 
 
 def check_texts(stage: LanguageSettings, rows: int, workers: int) -> None:
-    """Reject a batch that the data or the workers cannot fill.
-
-    Raises:
-        ConfigError: the batch has more texts than the data, or fewer than the workers.
-    """
+    """Reject a batch that the data or the workers cannot fill."""
     texts, part = stage.batch.texts, stage.batch.texts // stage.batch.accumulate
     if rows < texts:
         raise ConfigError("batch.texts", f"{texts} is more than the {rows} rows of data", "lower it, or give more data")

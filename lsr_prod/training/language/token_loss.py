@@ -22,13 +22,6 @@ def token_losses(
 ) -> tuple[Tensor, Tensor]:
     """Return cross entropies summed over tokens. Under autocast, products have its dtype; all else is float32.
 
-    Args:
-        states: [N, d], inputs of the output matrix; N may be 0.
-        weight: [V, d], the output matrix, tied to the embeddings or not.
-        bias: [V], or None.
-        labels: int64 [N], each in 0..V-1.
-        relu_weight: weight of the cross entropy of ``log(1 + relu(logits))``; 0: not computed.
-
     Returns:
         The sum to minimize, with gradient; and, without gradient, [3]: the sum of the cross entropies of logits, the
         same of activations (0 if not computed), and the number of tokens whose label has the largest logit.

@@ -36,10 +36,6 @@ def mask_rates(weights: npt.NDArray[np.float64], rate: float) -> npt.NDArray[np.
     The weights are omega of vocabulary-transfer, 4.2.3; that the average holds for each text is our choice.
     Probabilities above 1 are cut to 1, and the remainder is distributed over the rest of the text.
 
-    Args:
-        weights: float64 [B, L], omega; 0 for tokens that are never masked.
-        rate: expected share of masked tokens among those with a weight above 0.
-
     Returns:
         float64 [B, L]; a row sums to ``rate`` times its tokens with a weight above 0.
     """
@@ -67,17 +63,7 @@ def mask_tokens(
     mask_id: int,
     ordinary: npt.NDArray[np.int64],
 ) -> Masked:
-    """Mask each token with its probability.
-
-    Args:
-        input_ids: int64 [B, L].
-        rates: float64 [B, L], mask probability of each token.
-        rows: int64 [B], row number of each text in the training set.
-        seed: seed of the random numbers.
-        step: number of the step, counted over all epochs.
-        mask_id: mask token.
-        ordinary: int64 [n], candidates for random tokens.
-    """
+    """Mask each token with its probability."""
     chosen = uniform(seed, _CHOICE, step, rows[:, None], np.arange(input_ids.shape[1])) < rates
     places = np.flatnonzero(chosen)
     hidden = hide(input_ids, chosen, rows, seed=seed, step=step, mask_id=mask_id, ordinary=ordinary)
@@ -96,16 +82,6 @@ def hide(
     groups: npt.NDArray[np.int64] | None = None,
 ) -> npt.NDArray[np.int64]:
     """Replace chosen tokens: 80 % by the mask token, 10 % by a random token; 10 % are unchanged.
-
-    Args:
-        input_ids: int64 [B, L].
-        chosen: bool [B, L].
-        rows: int64 [B], row number of each text in the training set.
-        seed: seed of the random numbers.
-        step: number of the step.
-        mask_id: mask token.
-        ordinary: int64 [n], candidates for random tokens.
-        groups: int64 [B, L], tokens of a row with the same number are replaced in the same way; None: independently.
 
     Returns:
         int64 [B, L].

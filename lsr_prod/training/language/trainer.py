@@ -74,18 +74,7 @@ class LanguageTrainer:
         group: Group,
         objective: LanguageObjective,
     ) -> None:
-        """Start at step 0.
-
-        Args:
-            encoder: whole, and equal on every worker.
-            data: the training set.
-            settings: the stage.
-            group: this process among the workers.
-            objective: the objective.
-
-        Raises:
-            ConfigError: the data or the workers cannot fill the batch.
-        """
+        """Start at step 0."""
         self._settings, self._data, self._group, self._objective = settings, data, group, objective
         self.step, self.steps = 0, language_steps(settings, data.rows)
         check_texts(settings, data.rows, group.world)
@@ -154,19 +143,11 @@ class LanguageTrainer:
         return self._replica.sharded
 
     def weights(self, keep: bool) -> dict[str, Tensor]:
-        """Return the trained parameters, whole and on the CPU; a collective operation of all workers.
-
-        Args:
-            keep: return them on this worker; the others get none.
-        """
+        """Return the trained parameters, whole and on the CPU; a collective operation of all workers."""
         return self._optimizer.weights(keep)
 
     def tensors(self, keep: bool) -> dict[str, dict[str, Tensor]]:
-        """Return the tensors of a checkpoint by part; a collective operation of all workers.
-
-        Args:
-            keep: return them on this worker; the others get empty parts.
-        """
+        """Return the tensors of a checkpoint by part; a collective operation of all workers."""
         state: Any = self._optimizer.state()
         return {"weights": self.weights(keep), "optimizer": {name: value for name, value in state if keep}}
 

@@ -33,15 +33,7 @@ class LanguageValidator:
         new_tokens: Sequence[int] = (),
         teacher: Path | None = None,
     ) -> None:
-        """Select the texts.
-
-        Args:
-            stage: settings of the stage.
-            data: the texts, in the layout of the training set.
-            encoder: the encoder that is trained, for its tokenizer.
-            new_tokens: as in training.
-            teacher: as in training.
-        """
+        """Select the texts."""
         assert stage.validation is not None
         self._data = data
         rows = np.arange(min(data.rows, stage.validation.texts or data.rows))

@@ -43,19 +43,6 @@ def mask_words(
 ) -> Masked:
     """Choose words and mask their sub-tokens.
 
-    Args:
-        input_ids: int64 [B, L].
-        words: words of each text, in order.
-        rows: int64 [B], row number of each text in the training set.
-        share: share of chosen words per text.
-        seed: seed of the random numbers.
-        step: number of the step.
-        mask_id: mask token.
-        ordinary: int64 [n], candidates for random tokens.
-        masked: masked sub-tokens of a chosen word: all, the first, or all but the first (3.2).
-        labelled: masked sub-tokens that predict the word: all, or the first of a word.
-        always: replace all masked tokens by the mask token, as in a validation.
-
     Returns:
         The masked batch; labels are output terms.
     """

@@ -43,13 +43,7 @@ class Checkpoint:
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint, *, name: str) -> None:
-    """Write a checkpoint; ``checkpoint.json`` is written last.
-
-    Args:
-        folder: existing folder; may contain ``steps.jsonl``.
-        checkpoint: the checkpoint.
-        name: digest of the stage.
-    """
+    """Write a checkpoint; ``checkpoint.json`` is written last."""
     for part, tensors in checkpoint.tensors.items():
         save_file({key: value.contiguous() for key, value in tensors.items()}, folder / f"{part}.safetensors")
     files = digest_files(folder, folder.iterdir())
@@ -64,13 +58,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint, *, name: str) -> None
 
 
 def read_checkpoint(folder: Path, *, name: str) -> Checkpoint:
-    """Read and verify a checkpoint.
-
-    Raises:
-        ArtifactError: a file is missing, or the record is damaged.
-        DigestMismatchError: a file has changed.
-        LineageError: it belongs to another stage.
-    """
+    """Read and verify a checkpoint."""
     record = read_record(folder / RECORD_FILE, dict, "delete the folder of the run to start again")
     if record["format"] != _FORMAT or record["name"] != name:
         raise LineageError(f"{folder} is a checkpoint of stage {record['name']}, not of {name}; delete it")

@@ -29,11 +29,7 @@ _KNOWN = {
 
 
 def check_work(work: Store) -> None:
-    """Reject a work store to which Ray Train cannot write checkpoints.
-
-    Raises:
-        ConfigError: pyarrow does not support the scheme, or has no counterpart of an option.
-    """
+    """Reject a work store to which Ray Train cannot write checkpoints."""
     if not is_remote(work.uri):
         return
     scheme = work.uri.partition("://")[0]
@@ -50,11 +46,7 @@ def check_work(work: Store) -> None:
 
 
 def file_system(work: Store) -> pyarrow.fs.FileSystem | None:
-    """Return the file system for checkpoints; None: the local disk.
-
-    Args:
-        work: a work store that ``check_work`` accepted.
-    """
+    """Return the file system for checkpoints; None: the local disk."""
     if not is_remote(work.uri):
         return None
     if not work.uri.startswith("s3://"):
@@ -92,9 +84,6 @@ def open_checkpoint(checkpoint: Any) -> Iterator[Path]:
     pyarrow gives up the whole fetch if a busy store interrupts or refuses one of its answers. Every fetch has a folder
     of its own: the folder of ``Checkpoint.as_directory`` keeps the files of a failed fetch, and other processes of the
     node read it. Nothing is locked: the locks of ``Checkpoint`` are in a folder that may belong to another user.
-
-    Raises:
-        StorageError: every fetch failed, or the checkpoint does not exist.
     """
     if isinstance(checkpoint.filesystem, pyarrow.fs.LocalFileSystem):
         yield Path(checkpoint.path)

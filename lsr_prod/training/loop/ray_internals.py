@@ -54,13 +54,5 @@ def release_groups(names: set[str]) -> None:
 
 
 def listed_checkpoints(content: Any) -> set[str]:
-    """Return the folder names in a list of checkpoints.
-
-    Args:
-        content: parsed content of ``CHECKPOINT_LIST``.
-
-    Raises:
-        KeyError: the list is damaged.
-        TypeError: the list is damaged.
-    """
+    """Return the folder names in a list of checkpoints."""
     return {str(one["checkpoint_dir_name"]) for one in content["checkpoint_results"]}

@@ -47,22 +47,8 @@ def run_loop(
 ) -> dict[str, Any]:
     """Train a stage to its end and save the model; needs a connection to Ray.
 
-    Args:
-        stage: the settings of the stage.
-        train: the settings of the chain.
-        inputs: inputs of the workers in the work store.
-        work: the work store.
-        start: digest of the model directory to start from, ``models/<start>`` in the work store.
-        name: digest of the stage; its checkpoints are in ``runs/<name>``.
-        output: the new model directory.
-
     Returns:
         A flat summary: steps, last loss, last or best validation.
-
-    Raises:
-        TrainingCollapsedError: vectors became empty or full, or the loss is not finite.
-        DiskFullError: a disk is full; the training is not repeated.
-        WorkersLostError: workers died more often than ``train.max_failures``.
     """
     checkpoint = _train(stage, train, make_job(stage, train, inputs, work, start, name))
     return save_result(load_start(fetch_artifact(work, f"models/{start}"), stage), checkpoint, stage, name, output)

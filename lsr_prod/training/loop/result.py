@@ -26,13 +26,6 @@ def save_result(
 ) -> dict[str, Any]:
     """Save the weights of the last checkpoint, or of the best validation with ``keep_best``, as a model directory.
 
-    Args:
-        encoder: the encoder that the stage started from; changed in place.
-        last: the last checkpoint.
-        stage: the settings of the stage.
-        name: digest of the stage.
-        output: the new model directory.
-
     Returns:
         Steps, last loss, last validation; of the watched measure the values at the start and at the best validation;
         ``stopped_early`` if early stopping ended the training.

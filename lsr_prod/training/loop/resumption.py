@@ -21,11 +21,6 @@ log = get_log(__name__)
 def find_checkpoint(files: FileSystem, run: str, *, name: str) -> str | None:
     """Find the newest complete checkpoint of a run whose list is missing or damaged; delete a damaged list.
 
-    Args:
-        files: file system of the run.
-        run: folder of the run.
-        name: digest of the stage.
-
     Returns:
         Path of the checkpoint; None: there is none, or the list is valid and Ray Train resumes by itself.
     """

@@ -105,11 +105,7 @@ class _Run:
         self._restore()
 
     def train(self) -> None:
-        """Run all remaining steps, with reports, validations and checkpoints.
-
-        Raises:
-            TrainingCollapsedError: vectors or loss collapsed; on every worker at the same step.
-        """
+        """Run all remaining steps, with reports, validations and checkpoints."""
         trainer, stage = self._trainer, self._job.stage
         validator = self._validator() if self._first else None
         work = ModelWork.of(trainer.encoder.model, _outputs(trainer.encoder))

@@ -14,13 +14,6 @@ def chance_level(
     ``cross_worker`` those of all workers) and of the queue, or the documents of its own row without ``in_batch``.
     Candidates that a loss masks are counted too, so the level is slightly too high if a batch has equal positives.
 
-    Args:
-        objective: losses with their weights, similarities, temperatures and margins.
-        queries: queries of one part of the global batch.
-        documents: documents per query, the positive included.
-        queue: documents of the queue.
-        workers: number of workers; query i is on worker i modulo ``workers``.
-
     Returns:
         None: no loss is contrastive.
     """

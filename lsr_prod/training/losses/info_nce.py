@@ -35,13 +35,6 @@ def info_nce(
 
     Without hard negatives and margin, at temperature 1, this is the N-pair loss (ESPLADE, eq. 2).
 
-    Args:
-        scores: [n, m], unscaled; -inf: the document is not a negative of the query.
-        positive: int64 [n], the column of each query's positive.
-        temperature: scores are divided by it.
-        margin: subtracted from the positive's score before the division.
-        excluded: bool, broadcasts to [n, m]; columns that are no negatives of a row. None: all columns count.
-
     Returns:
         Scalar, the sum over queries.
     """

@@ -9,11 +9,7 @@ from lsr_prod.training.losses.scores import Scores
 
 
 def loss(settings: LossSettings, scores: Scores, teacher: Tensor | None, *, cosine: bool) -> Tensor:
-    """Return the KL divergence summed over this worker's queries.
-
-    Raises:
-        ValueError: the teacher's scores are missing.
-    """
+    """Return the KL divergence summed over this worker's queries."""
     pairs = scores.pairs(cosine=cosine)
     if not len(pairs):
         return pairs.sum()  # a worker without queries does not know c
@@ -35,13 +31,6 @@ def kl(
     excluded: Tensor | None = None,
 ) -> Tensor:
     """Return the KL divergence of the student's distribution over a query's documents from the teacher's.
-
-    Args:
-        scores: [n, c].
-        teacher: [n, c].
-        temperature: the student's scores are divided by it.
-        teacher_temperature: the teacher's scores are divided by it.
-        excluded: bool [n, c], documents that neither distribution contains; None: all are contained.
 
     Returns:
         Scalar, the sum over queries; not multiplied by the squared temperature.

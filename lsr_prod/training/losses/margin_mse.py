@@ -7,11 +7,7 @@ from lsr_prod.training.losses.scores import Scores
 
 
 def loss(settings: LossSettings, scores: Scores, teacher: Tensor | None, *, cosine: bool) -> Tensor:
-    """Return MarginMSE summed over this worker's queries.
-
-    Raises:
-        ValueError: the teacher's scores are missing.
-    """
+    """Return MarginMSE summed over this worker's queries."""
     pairs = scores.pairs(cosine=cosine)
     if not len(pairs):
         return pairs.sum()  # a worker without queries does not know c
@@ -22,11 +18,6 @@ def loss(settings: LossSettings, scores: Scores, teacher: Tensor | None, *, cosi
 
 def margin_mse(scores: Tensor, teacher: Tensor, *, excluded: Tensor | None = None) -> Tensor:
     """Return the squared difference of student and teacher margins, averaged over the negatives of each query.
-
-    Args:
-        scores: [n, c], the positive's first.
-        teacher: [n, c].
-        excluded: bool [n, c], negatives that do not count; None: all count.
 
     Returns:
         Scalar, the sum over queries; a query without a negative adds 0.

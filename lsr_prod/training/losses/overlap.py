@@ -29,10 +29,6 @@ class OverlapTerm:
     - jaccard: ``1 - sum(a * b) / (sum(a) + sum(b) - sum(a * b))``.
 
     The value of a query without terms is 0.
-
-    Args:
-        settings: kind of the term, threshold, softness and pruning.
-        vocabulary_size: V.
     """
 
     def __init__(self, settings: OverlapSettings, vocabulary_size: int) -> None:
@@ -47,10 +43,6 @@ class OverlapTerm:
 
     def __call__(self, queries: Vectors, positives: Vectors) -> Tensor:
         """Return the term, summed over queries.
-
-        Args:
-            queries: n vectors, pruned to qk terms.
-            positives: n vectors, pruned to dk terms.
 
         Returns:
             Scalar.

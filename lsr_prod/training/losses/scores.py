@@ -30,18 +30,7 @@ class Scores:
         present: Tensor | None = None,
         excluded: Tensor | None = None,
     ) -> None:
-        """Keep the vectors; nothing is computed yet.
-
-        Args:
-            losses: the losses that will ask for scores.
-            queries: n vectors.
-            documents: n * c vectors; those of query i are i * c to i * c + c - 1, its positive first.
-            extra_documents: m vectors, further negatives of info_nce.
-            shares: rows of every worker, if documents of other workers are negatives too; None: only this worker's.
-            present: bool [n, c], False at places of missing hard negatives; None: nothing is missing on any worker.
-            excluded: bool [n, N * c + m], the documents of all queries, then the extra ones, that are no negatives of
-                a query; None: all are.
-        """
+        """Keep the vectors; nothing is computed yet."""
         n = len(queries)
         shares = shares or collective.Shares([n], [len(documents)])
         self.c = shares.documents_of_a_query

@@ -17,14 +17,7 @@ class Loss(Protocol):
     """A ranking loss: the sum over this worker's queries, without the weight of its settings."""
 
     def __call__(self, settings: LossSettings, scores: Scores, _teacher: Tensor | None, /, *, cosine: bool) -> Tensor:
-        """Return a scalar.
-
-        Args:
-            settings: temperature and further settings of the loss.
-            scores: scores of this worker's queries with documents.
-            _teacher: [n, c], the teacher's scores; None where the training set has none.
-            cosine: score by cosine in place of the dot product.
-        """
+        """Return a scalar."""
 
 
 LOSSES: dict[str, Loss] = {

@@ -13,10 +13,6 @@ _ROWS = 256  # rows per slice: a mask of the whole batch would need a quarter of
 def measure_activity(queries: Tensor, documents: Tensor) -> dict[str, float]:
     """Return figures of the global batch, equal on all workers; a collective operation of all workers.
 
-    Args:
-        queries: [n, V], of this worker, at least 0.
-        documents: [m, V], of this worker, at least 0.
-
     Returns:
         ``l0_query`` and ``l0_document``: mean number of active terms per text. ``activation_rate_query`` and
         ``activation_rate_document``: share of (text, term) pairs above 0. ``empty_query`` and ``empty_document``: share
@@ -69,31 +65,17 @@ class DeadTerms:
     """
 
     def __init__(self, vocabulary_size: int, *, window: int, device: torch.device | str = "cpu") -> None:
-        """Start without observations.
-
-        Args:
-            vocabulary_size: V.
-            window: steps without activation after which a term is dead, at least 1.
-            device: device of the vectors.
-        """
+        """Start without observations."""
         self._window = window
         self._last = torch.full((vocabulary_size,), -1, dtype=torch.int64, device=device)
 
     def observe(self, vectors: Tensor, step: int) -> None:
-        """Record the active terms of a step.
-
-        Args:
-            vectors: [n, V], of this worker, at least 0.
-            step: from 0, never decreasing.
-        """
+        """Record the active terms of a step."""
         if len(vectors):
             self._last[vectors.detach().amax(dim=0) > 0] = step
 
     def count(self, step: int) -> int | None:
         """Return the number of dead terms; a collective operation of all workers.
-
-        Args:
-            step: the last observed step.
 
         Returns:
             Terms that no text activated in the last ``window`` steps; None before ``window`` steps.

@@ -33,13 +33,7 @@ class Best:
         return limit is not None and self._without_improvement >= limit
 
     def offer(self, step: int, measures: Mapping[str, float], weights: Mapping[str, Tensor]) -> None:
-        """Record a validation; of equally good ones the first is kept.
-
-        Args:
-            step: completed steps.
-            measures: measures by name.
-            weights: on the CPU; must not be changed afterwards.
-        """
+        """Record a validation; of equally good ones the first is kept."""
         if self._settings is None:
             return
         value = measures[self._settings.watched]

@@ -30,28 +30,13 @@ class CollapseGuard:
     """
 
     def __init__(self, settings: WatchSettings, ramps_end: int, warmup_end: int = 0) -> None:
-        """Start without symptoms.
-
-        Args:
-            settings: ``l0_target`` and ``patience``.
-            ramps_end: the first step with the full weights of all regularizers.
-            warmup_end: the first step with the full learning rate.
-        """
+        """Start without symptoms."""
         self._settings = settings
         self._ramps_end, self._warmup_end = ramps_end, warmup_end
         self._streaks: dict[str, int] = {}
 
     def check(self, step: int, values: Mapping[str, float | None]) -> None:
-        """Check a report.
-
-        Args:
-            step: step of the report.
-            values: of these, ``loss``, ``grad_norm``, and for queries and documents ``l0_*`` and ``cosine_*`` are
-                checked if present; the cosines together with ``loss_info_nce``, ``loss_n_pair`` and ``chance``.
-
-        Raises:
-            TrainingCollapsedError: the run has collapsed.
-        """
+        """Check a report."""
         _check_numbers(step, values)
         found = dict(self._symptoms(step, values))
         self._streaks = {name: self._streaks.get(name, 0) + 1 for name in found}

@@ -45,11 +45,7 @@ class _Progress:
 
 @contextmanager
 def shown_progress(title: str) -> Iterator[Any]:
-    """Yield an actor for progress, and show it: a bar on a terminal, otherwise some log lines.
-
-    Args:
-        title: kind of the stage.
-    """
+    """Yield an actor for progress, and show it: a bar on a terminal, otherwise some log lines."""
     progress: Any = ray.remote(num_cpus=0)(_Progress).remote()
     ended = threading.Event()
     thread = threading.Thread(target=_follow, args=(progress, title, ended), daemon=True)

@@ -30,20 +30,7 @@ class Reporter:
     """
 
     def __init__(self, path: Path, settings: WatchSettings, *, run: str, resumed_at: int | None = None) -> None:
-        """Open the log and the trackers.
-
-        Args:
-            path: the JSONL file; its folder is created.
-            settings: ``tensorboard``, ``mlflow`` and ``wandb``.
-            run: name of the run: folder in TensorBoard, run in MLflow and Weights & Biases, tag of Ray's metrics.
-            resumed_at: the step of the checkpoint to resume from; lines of later steps are deleted. None: a new run;
-                an old log is deleted.
-
-        Raises:
-            ConfigError: a tracker is not installed, or cannot start a new run.
-            MissingExtraError: Weights & Biases is not installed.
-            StorageError: the log cannot be written.
-        """
+        """Open the log and the trackers."""
         if not re.fullmatch(r"[\w-][\w.-]*", run):
             raise ValueError(f"the run {run!r} may contain only letters, digits, '_', '-' and, not at the start, '.'")
         check_watch(settings)
@@ -57,15 +44,7 @@ class Reporter:
             raise
 
     def report(self, step: int, values: Values) -> None:
-        """Report a step.
-
-        Args:
-            step: increases from report to report.
-            values: values by name, such as ``loss`` or ``validation/RR@10``; None: unknown at this step, log only.
-
-        Raises:
-            StorageError: the log cannot be written.
-        """
+        """Report a step."""
         now = time.time()
         line = {"step": step, "time": now, "values": {name: _plain(value) for name, value in values.items()}}
         try:

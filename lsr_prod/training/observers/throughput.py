@@ -43,12 +43,7 @@ class ModelWork:
 
     @classmethod
     def of(cls, model: nn.Module, vocabulary_size: int) -> "ModelWork":
-        """Count the linear layers of a model; those with V outputs are the head.
-
-        Args:
-            model: before or after it is wrapped for several workers.
-            vocabulary_size: V, the rows of the output matrix.
-        """
+        """Count the linear layers of a model; those with V outputs are the head."""
         body = head = head_active = 0
         for module in model.modules():
             if not isinstance(module, nn.Linear):
@@ -63,21 +58,11 @@ class ModelWork:
         return cls(body, head, head_active)
 
     def operations(self, tokens: int, active: int) -> int:
-        """Return the operations of a step.
-
-        Args:
-            tokens: number of tokens, padding excluded.
-            active: (text, term) pairs with a weight above 0.
-        """
+        """Return the operations of a step."""
         return (self.body + self.head) * tokens + self.head_active * active
 
     def language_operations(self, tokens: int, predicted: int) -> int:
-        """Return the operations of a step of language modeling, with forward and backward pass of the head.
-
-        Args:
-            tokens: number of tokens, padding excluded.
-            predicted: number of tokens with logits.
-        """
+        """Return the operations of a step of language modeling, with forward and backward pass of the head."""
         return self.body * tokens + 3 * self.head * predicted
 
 
@@ -85,13 +70,7 @@ class ThroughputMeter:
     """Meter of the steps between two reports, by wall clock, excluding pauses."""
 
     def __init__(self, work: ModelWork, device: torch.device, *, peak: float | None) -> None:
-        """Start the clock.
-
-        Args:
-            work: arithmetic work of the model.
-            device: device of this worker.
-            peak: maximum operations per second of the device; None: unknown. See ``known_peak``, ``measured_peak``.
-        """
+        """Start the clock."""
         self._work, self._device, self._peak = work, device, peak
         self._begin()
 
@@ -101,14 +80,7 @@ class ThroughputMeter:
         self._start = self._now()
 
     def count(self, *, documents: int, tokens: int, active: Tensor | int = 0, predicted: int | None = None) -> None:
-        """Count a step of this worker.
-
-        Args:
-            documents: encoded documents, counted once even if a step encodes them twice to save memory.
-            tokens: tokens of queries and documents, padding excluded.
-            active: (text, term) pairs of queries and documents with a weight above 0; a tensor is read in the report.
-            predicted: for a language model, tokens with logits over the vocabulary; None: retrieval.
-        """
+        """Count a step of this worker."""
         self._steps += 1
         self._documents += documents
         self._tokens += tokens
@@ -160,12 +132,7 @@ class ThroughputMeter:
 
 
 def known_peak(name: str, precision: str) -> float | None:
-    """Return the maximum operations per second of a GPU; None: unknown.
-
-    Args:
-        name: name from ``torch.cuda.get_device_name``.
-        precision: ``bf16`` or ``fp32``.
-    """
+    """Return the maximum operations per second of a GPU; None: unknown."""
     for prefix, (bf16, fp32) in _PEAKS.items():
         if name == prefix or name.startswith((f"{prefix} ", f"{prefix}-")):
             return bf16 if precision == "bf16" else fp32
@@ -173,13 +140,7 @@ def known_peak(name: str, precision: str) -> float | None:
 
 
 def measured_peak(precision: str, *, size: int = 1024, repeats: int = 5) -> float:
-    """Measure the operations per second of a matrix product on this CPU, with torch's current threads.
-
-    Args:
-        precision: ``bf16`` or ``fp32``.
-        size: rows and columns of the matrices.
-        repeats: repetitions, of which the fastest counts.
-    """
+    """Measure the operations per second of a matrix product on this CPU, with torch's current threads."""
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     left, right = torch.ones(size, size, dtype=dtype), torch.ones(size, size, dtype=dtype)
     torch.mm(left, right)

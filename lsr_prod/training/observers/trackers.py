@@ -24,12 +24,7 @@ _MLFLOW_DEFAULTS = {
 
 
 def check_watch(settings: WatchSettings) -> None:
-    """Check that the configured trackers are installed, before anything is trained.
-
-    Raises:
-        ConfigError: TensorBoard or MLflow is not installed.
-        MissingExtraError: Weights & Biases is not installed.
-    """
+    """Check that the configured trackers are installed, before anything is trained."""
     if settings.tensorboard is not None:
         _import_tensorboard()
     if settings.mlflow is not None:
@@ -39,17 +34,7 @@ def check_watch(settings: WatchSettings) -> None:
 
 
 def open_trackers(settings: WatchSettings, run: str, resumed_at: int | None, place: Path) -> "list[GuardedTracker]":
-    """Open the configured trackers, and Ray's metrics in a process of Ray.
-
-    Args:
-        settings: ``tensorboard``, ``mlflow`` and ``wandb``.
-        run: letters, digits, '.', '_' and '-'.
-        resumed_at: the step to resume from; None: a new run.
-        place: an existing folder for files of Weights & Biases.
-
-    Raises:
-        ConfigError: a tracker cannot start a new run. A failure to resume is logged, and the tracker is left out.
-    """
+    """Open the configured trackers, and Ray's metrics in a process of Ray."""
     openers: list[tuple[str, Callable[[], Tracker]]] = []
     if "ray" in sys.modules and sys.modules["ray"].is_initialized():
         openers.append(("ray", lambda: _RayMetrics(run)))

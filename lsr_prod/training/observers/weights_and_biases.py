@@ -20,16 +20,7 @@ class WeightsAndBiases:
     """
 
     def __init__(self, project: str, run: str, folder: Path) -> None:
-        """Open the run.
-
-        Args:
-            project: ``project``, or ``entity/project``.
-            run: id and name of the run.
-            folder: place of the files if ``WANDB_DIR`` is not set.
-
-        Raises:
-            RuntimeError: the run cannot be opened; the text does not contain the key.
-        """
+        """Open the run."""
         wandb = import_wandb()
         entity, _, name = project.rpartition("/")
         settings = wandb.Settings(
@@ -57,11 +48,7 @@ class WeightsAndBiases:
 
 
 def import_wandb() -> Any:
-    """Return the package.
-
-    Raises:
-        MissingExtraError: it is not installed.
-    """
+    """Return the package."""
     try:
         import wandb
     except ImportError as error:

@@ -60,24 +60,12 @@ def rank() -> int:
 
 
 def row_counts(rows: int, device: torch.device) -> list[int]:
-    """Return the number of rows of every worker, in rank order.
-
-    Args:
-        rows: number of rows of this worker.
-        device: device of the workers' tensors.
-    """
+    """Return the number of rows of every worker, in rank order."""
     return _of_all_workers([rows], device)[0]
 
 
 def shares(queries: int, documents: int, device: torch.device, present: int | None = None) -> Shares:
-    """Return the division of the global batch, by a single collective operation.
-
-    Args:
-        queries: number of queries of this worker.
-        documents: number of documents of this worker, places of missing hard negatives included.
-        device: device of the workers' tensors.
-        present: number of documents without these places; None: nothing is missing.
-    """
+    """Return the division of the global batch, by a single collective operation."""
     return Shares(*_of_all_workers([queries, documents, documents if present is None else present], device))
 
 
@@ -85,10 +73,6 @@ def all_rows(rows: Tensor, counts: Sequence[int] | None = None) -> Tensor:
     """Return the rows of all workers in rank order.
 
     In the backward pass, each worker receives the sum over all workers of the gradients of its rows.
-
-    Args:
-        rows: [B, ...]; B may differ between workers and may be 0.
-        counts: B of every worker; None: exchanged first.
 
     Returns:
         [sum of the Bs, ...], equal on all workers.
@@ -105,9 +89,6 @@ def global_sum(values: Tensor) -> Tensor:
     """Return the sum over workers; the backward pass is the identity.
 
     A term that every worker computes from global sums counts once: each worker has the gradient of its own share.
-
-    Args:
-        values: any shape, the same on all workers.
 
     Returns:
         The same shape, equal on all workers.

@@ -39,15 +39,7 @@ class Group:
 def process_group(
     rank: int, world: int, *, use_gpu: bool, address: str, share: Callable[[tuple[str, int] | None], tuple[str, int]]
 ) -> Iterator[Group]:
-    """Join the process group; a single worker needs none.
-
-    Args:
-        rank: rank of this worker.
-        world: number of workers.
-        use_gpu: each worker computes on its visible GPU.
-        address: IP address of this worker's machine.
-        share: broadcasts address and port of the first worker; called once per worker, by the others with None.
-    """
+    """Join the process group; a single worker needs none."""
     group = Group(rank, world, torch.device("cuda", 0) if use_gpu else torch.device("cpu"))
     if use_gpu:
         torch.cuda.set_device(group.device)

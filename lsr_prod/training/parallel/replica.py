@@ -72,15 +72,7 @@ class Replica:
         group: Group,
         around: Callable[[SparseEncoder], nn.Module] | None = None,
     ) -> None:
-        """Distribute an encoder.
-
-        Args:
-            encoder: whole, and equal on every worker.
-            strategy: replicas or shards.
-            group: this process among the workers.
-            around: wraps the encoder in the module whose forward pass is synchronized; None: a module that encodes
-                several batches.
-        """
+        """Distribute an encoder."""
         self.encoder = encoder.to(group.device)
         self._module: Any = (around or _Representations)(self.encoder)
         self._sharded = strategy == "fsdp" and group.world > 1
@@ -100,12 +92,7 @@ class Replica:
                 self._module.register_comm_hook(group.world, _mean_in_order)
 
     def __call__(self, *batches: Tensor, found: PooledArgmax | None = None) -> tuple[Tensor, ...]:
-        """Encode batches, given as token ids and attention masks in turn, to weights [B, V] of each batch.
-
-        Args:
-            batches: int64 [B, L] each.
-            found: for a single batch, the result of ``find_argmax``.
-        """
+        """Encode batches, given as token ids and attention masks in turn, to weights [B, V] of each batch."""
         with self._lean(), torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             weights: tuple[Tensor, ...] = self._module(*batches, found=found)
         return weights

@@ -9,9 +9,6 @@ def sum_of_workers(values: Tensor) -> Tensor:
     """Return the elementwise sum over all workers; ``values`` itself without torch.distributed.
 
     A collective operation of all workers.
-
-    Args:
-        values: any shape and dtype, the same on all workers.
     """
     return _reduced(values, dist.ReduceOp.SUM)
 

@@ -13,11 +13,6 @@ def cased(rows: Vectors, texts: int, is_cased: Tensor) -> Tensor:
     Equation 3 of the paper is printed as a sum over the batch. The authors' code takes the mean, and the weight 0.2 is
     meant for it: as a sum, the term grows with the batch size.
 
-    Args:
-        rows: B vectors.
-        texts: rows of all workers.
-        is_cased: bool [V].
-
     Returns:
         Scalar.
     """

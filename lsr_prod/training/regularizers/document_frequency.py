@@ -14,12 +14,6 @@ class DocumentFrequency:
 
     The weights of a window follow from the counts of the previous window; in the first window, from the counts so far.
     Counts are integers, so they do not depend on the number of workers, and are equal on all workers.
-
-    Args:
-        vocabulary_size: V.
-        alpha: document frequency, as a share, with weight one half.
-        beta: steepness of the weight at alpha.
-        every: steps per window.
     """
 
     def __init__(self, vocabulary_size: int, *, alpha: float, beta: float, every: int) -> None:
@@ -30,12 +24,7 @@ class DocumentFrequency:
 
     @torch.no_grad()
     def observe(self, documents: Vectors, step: int) -> None:
-        """Count the documents of a step, or of one part of it; a collective operation of all workers.
-
-        Args:
-            documents: m documents of this worker.
-            step: from 0, never decreasing.
-        """
+        """Count the documents of a step, or of one part of it; a collective operation of all workers."""
         window = step // self._every
         active = _documents_with(documents)
         self._counts = self._counts.to(active.device)
@@ -76,11 +65,6 @@ def _documents_with(documents: Vectors) -> Tensor:
 
 def frequency_weights(shares: Tensor, *, alpha: float, beta: float) -> Tensor:
     """Return ``1 / (1 + (x ** log_alpha(2) - 1) ** beta)``: 0 for x = 0, 1/2 for x = alpha, 1 for x = 1.
-
-    Args:
-        shares: x, the document frequencies as shares, [V] in [0, 1].
-        alpha: above 0 and below 1.
-        beta: above 0.
 
     Returns:
         [V], in the dtype of ``shares``.

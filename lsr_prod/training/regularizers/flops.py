@@ -15,12 +15,6 @@ from lsr_prod.training.vectors.similarity import pair_dot
 def flops(rows: Vectors, texts: int, *, l0_mask: int | None = None, term_weights: Tensor | None = None) -> Tensor:
     """Return FLOPS (ESPLADE, eq. 3): the sum over terms of the squared mean weight.
 
-    Args:
-        rows: B vectors.
-        texts: rows of all workers.
-        l0_mask: rows with at most this many active terms count as zero.
-        term_weights: [V], factors of the mean weights, applied before squaring (DF-FLOPS, arXiv 2505.15070).
-
     Returns:
         Scalar.
     """
@@ -32,12 +26,6 @@ def flops(rows: Vectors, texts: int, *, l0_mask: int | None = None, term_weights
 
 def joint_flops(queries: Vectors, documents: Vectors, *, query_texts: int, document_texts: int) -> Tensor:
     """Return joint FLOPS (ESPLADE, eq. 4): the dot product of the mean query and the mean document.
-
-    Args:
-        queries: n vectors.
-        documents: m vectors, negatives included.
-        query_texts: queries of all workers.
-        document_texts: documents of all workers.
 
     Returns:
         Scalar.
@@ -51,12 +39,6 @@ def off_diagonal_joint_flops(queries: Vectors, documents: Vectors, *, query_text
     A query's product with its own positive is many times the mean. ``joint_flops`` contains it with a share of one
     divided by the number of documents, so its weight has to shrink with the batch. This mean (ours) does not depend on
     the size of the batch, nor, in expectation, on the parts into which a step is split.
-
-    Args:
-        queries: n vectors.
-        documents: n * c vectors; those of query i are rows i * c to i * c + c - 1, its positive first.
-        query_texts: N, queries of all workers.
-        document_texts: N * c, documents of all workers.
 
     Returns:
         Scalar: (sum over all pairs - sum over own positives) / (N * N * c - N); 0 if there is no other pair.

@@ -18,11 +18,6 @@ def own_share(joint: float, losses: list[LossSettings], documents: int) -> float
 
     The loss margin_mse has no largest gradient; it counts with that of a margin wrong by one unit, 2.
 
-    Args:
-        joint: weight of joint FLOPS.
-        losses: the ranking losses.
-        documents: M, documents over which a mean is taken, hard negatives included.
-
     Returns:
         The share; None if all losses are of cosines, which no shrinking of vectors changes.
     """

@@ -9,11 +9,6 @@ from lsr_prod.training.vectors.kept_terms import Vectors
 def l1(rows: Vectors, texts: int, *, l0_mask: int | None = None) -> Tensor:
     """Return the mean over texts of the sum of their weights, which are at least 0.
 
-    Args:
-        rows: B vectors.
-        texts: rows of all workers.
-        l0_mask: rows with at most this many active terms count as zero.
-
     Returns:
         Scalar.
     """

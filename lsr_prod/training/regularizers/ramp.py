@@ -4,13 +4,7 @@ from lsr_prod.config.objective import RegularizerSettings
 
 
 def ramp(settings: RegularizerSettings, step: int, steps: int) -> float:
-    """Return the factor of a regularizer's weight at a step: 0 at step 0, 1 from ``ramp_end`` on.
-
-    Args:
-        settings: its ramp; quadratic: ``(step / end) ** 2``.
-        step: from 0.
-        steps: of the whole stage.
-    """
+    """Return the factor of a regularizer's weight at a step: 0 at step 0, 1 from ``ramp_end`` on."""
     if settings.ramp == "none":
         return 1.0
     share = min(1.0, step / ramp_end(settings, steps))

@@ -19,13 +19,7 @@ _JOINT = {"all_pairs": joint_flops, "off_diagonal": off_diagonal_joint_flops}
 
 
 class Regularizers:
-    """All regularizers of an objective.
-
-    Args:
-        sparsity: the regularizers, and the masks of documents before their terms are counted.
-        vocabulary: the V output terms.
-        steps: steps of the whole stage.
-    """
+    """All regularizers of an objective."""
 
     def __init__(self, sparsity: SparsitySettings, *, vocabulary: Sequence[str], steps: int) -> None:
         self._sparsity, self._steps = sparsity, steps
@@ -45,13 +39,6 @@ class Regularizers:
         """Return the name, the value for the global batch and the weight at a step of every regularizer.
 
         The name of a second regularizer of the same kind contains its number: ``flops_2_document``.
-
-        Args:
-            queries: queries of this worker.
-            documents: documents of this worker, in the order of its queries, each positive first; a missing hard
-                negative is a zero vector and does not count in means.
-            shares: rows of every worker, for the means.
-            step: from 0.
         """
         query_texts, document_texts = sum(shares.queries), shares.texts
         found = []
@@ -85,12 +72,7 @@ class Regularizers:
         return flops(rows, texts, l0_mask=settings.l0_mask, term_weights=factors)
 
     def observe(self, documents: Tensor, step: int) -> None:
-        """Count the terms of a step's documents, after the masks.
-
-        Args:
-            documents: [m, V], of this worker; all workers call it together.
-            step: from 0, never decreasing.
-        """
+        """Count the terms of a step's documents, after the masks."""
         if not self._frequencies:
             return
         seen = cut(documents.detach(), self._sparsity.keep_document if self._sparsity.keep == "masked" else None)

@@ -60,14 +60,6 @@ def backward(
 ) -> list[EncodedPart]:
     """Add the gradient of a step to the parameters' ``grad``.
 
-    Args:
-        replica: the model.
-        objective: the loss to minimize.
-        parts: this worker's batch of each part of the step; the losses of parts are averaged.
-        step: number of the step.
-        plan: settings of the computation.
-        negatives: further documents, equal on all workers; None: no queue.
-
     Returns:
         The encoded vectors by part.
     """

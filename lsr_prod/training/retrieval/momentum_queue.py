@@ -80,13 +80,7 @@ class MomentumQueue:
 
 
 class NegativeQueue:
-    """Ring buffer of the newest documents, each with its heaviest terms and its key.
-
-    Args:
-        size: documents kept.
-        terms: heaviest terms kept per document.
-        vocabulary_size: V.
-    """
+    """Ring buffer of the newest documents, each with its heaviest terms and its key."""
 
     def __init__(self, size: int, terms: int, vocabulary_size: int) -> None:
         terms = min(terms, vocabulary_size)
@@ -102,12 +96,7 @@ class NegativeQueue:
 
     @torch.no_grad()
     def push(self, documents: Tensor, keys: Tensor) -> None:
-        """Add documents; beyond ``size``, each replaces the oldest.
-
-        Args:
-            documents: [m, V], of all workers, equal on all of them.
-            keys: int64 [m], keys of the documents.
-        """
+        """Add documents; beyond ``size``, each replaces the oldest."""
         size, kept = self._terms.shape
         terms, weights = heaviest_terms(documents[-size:].float(), kept)
         device = documents.device

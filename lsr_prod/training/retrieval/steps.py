@@ -13,11 +13,7 @@ def total_steps(settings: FinetuneSettings, *rows: int) -> int:
 
 
 def check_batch(settings: FinetuneSettings, rows: int, workers: int) -> None:
-    """Reject a batch that the data or the workers cannot fill.
-
-    Raises:
-        ConfigError: the batch has more queries than the data, or cannot be divided among the workers.
-    """
+    """Reject a batch that the data or the workers cannot fill."""
     queries, part = settings.batch.queries, settings.batch.queries // settings.batch.accumulate
     if rows < queries:
         raise ConfigError("train.stages.batch.queries", f"{queries} is more than the {rows} rows of data", "lower it")
@@ -31,16 +27,7 @@ def check_batch(settings: FinetuneSettings, rows: int, workers: int) -> None:
 
 
 def check_unique(settings: FinetuneSettings, queries: int, positives: int) -> None:
-    """Reject unique batches that the data cannot fill.
-
-    Args:
-        settings: the stage.
-        queries: different queries of the data.
-        positives: different positives of the data.
-
-    Raises:
-        ConfigError: a unique batch needs more different queries or positives than the data has.
-    """
+    """Reject unique batches that the data cannot fill."""
     most = min(queries, positives)
     if settings.batch.unique and most < settings.batch.queries:
         raise ConfigError(

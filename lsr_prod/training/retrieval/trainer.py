@@ -53,19 +53,7 @@ class Trainer:
         *,
         query_weights: Tensor | None = None,
     ) -> None:
-        """Start at step 0.
-
-        Args:
-            encoder: whole, and equal on every worker.
-            data: the training set, or one per data set of the stage; with ``query_weights``, queries are output terms.
-            settings: the stage.
-            group: this process among the workers.
-            query_weights: float32 [V], term weights of inference-free queries, at the first step if they are learned;
-                None: the model encodes queries.
-
-        Raises:
-            ConfigError: the data or the workers cannot fill the batch.
-        """
+        """Start at step 0."""
         if encoder.card.inference_free != (query_weights is not None):
             raise ValueError(f"the card says query_encoder {encoder.card.query_encoder}; weights are not for model")
         self._settings, self._group = settings, group
@@ -156,22 +144,14 @@ class Trainer:
         return self._replica.sharded
 
     def weights(self, keep: bool) -> dict[str, Tensor]:
-        """Return the trained parameters, whole and on the CPU; a collective operation of all workers.
-
-        Args:
-            keep: return them on this worker; the others get none.
-        """
+        """Return the trained parameters, whole and on the CPU; a collective operation of all workers."""
         weights = self._optimizer.weights(keep)
         if keep and self._table is not None:
             weights[QUERY_WEIGHTS] = self._table.weights().detach().cpu()
         return weights
 
     def tensors(self, keep: bool) -> dict[str, dict[str, Tensor]]:
-        """Return the tensors of a checkpoint by part; a collective operation of all workers.
-
-        Args:
-            keep: return them on this worker; the others get empty parts.
-        """
+        """Return the tensors of a checkpoint by part; a collective operation of all workers."""
         parts: dict[str, Any] = {
             "weights": self.weights(keep).items(),
             "optimizer": self._optimizer.state(),

@@ -19,10 +19,6 @@ def check(
 
     Returns:
         The digest of each input by name, and the facts of the model, which stay.
-
-    Raises:
-        ConfigError: a setting is wrong, or does not fit the model.
-        MissingExtraError: a package that the settings need is not installed.
     """
     pins = check_language(stage, train, facts, options)
     if facts.kind != "causal":

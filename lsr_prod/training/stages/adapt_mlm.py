@@ -33,10 +33,6 @@ def check(
 
     Returns:
         The digest of each input by name, and the facts of the model, which stay.
-
-    Raises:
-        ConfigError: a setting is wrong, or does not fit the model.
-        MissingExtraError: a package that the settings need is not installed.
     """
     pins = check_language(stage, train, facts, options)
     check_masked(stage.stage, facts)
@@ -62,12 +58,7 @@ def run(stage: AdaptMlmSettings, job: StageRun) -> Mapping[str, Any]:
 
 
 def find_new_tokens(stage: AdaptMlmSettings, model: StartModel) -> tuple[int, ...]:
-    """Return the tokens that the old vocabulary lacks, which are masked more often.
-
-    Args:
-        stage: ``reference`` names the old vocabulary; unset: the record of the transfer lists the new tokens.
-        model: the model that is trained.
-    """
+    """Return the tokens that the old vocabulary lacks, which are masked more often."""
     if stage.new_token_weight == 1:
         return ()
     if stage.reference is None:
@@ -83,11 +74,7 @@ def find_new_tokens(stage: AdaptMlmSettings, model: StartModel) -> tuple[int, ..
 
 
 def reference_file(reference: str) -> Path:
-    """Return the path of the ``tokenizer.json`` that ``reference`` names.
-
-    Raises:
-        ConfigError: it does not exist, or cannot be read.
-    """
+    """Return the path of the ``tokenizer.json`` that ``reference`` names."""
     path = Path(reference) / TOKENIZER_FILE if Path(reference).is_dir() else Path(reference)
     try:
         Tokenizer.from_file(str(path))

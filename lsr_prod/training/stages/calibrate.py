@@ -21,9 +21,6 @@ def check(stage: CalibrateSettings, facts: ModelFacts, options: dict[str, str]) 
 
     Returns:
         The digest of each input by name, and the facts of the model after the stage.
-
-    Raises:
-        ConfigError: the texts do not exist, or the model does not support the length.
     """
     check_length("max_length", stage.max_length, facts)
     pins = {} if stage.data is None else {"data": pin_data(stage.data, options)}
@@ -39,18 +36,9 @@ def run(
 ) -> tuple[SparseEncoder, dict[str, Any]]:
     """Subtract the constant.
 
-    Args:
-        encoder: the model; not changed.
-        stage: the checked settings.
-        options: options of the object store.
-        scratch: not used.
-
     Returns:
         The new encoder, and a flat summary: the constant; the activation rate on the texts that it was chosen on; the
         rate on held-out texts before and after.
-
-    Raises:
-        ConfigError: the constant would raise the biases, and ``negative_shift`` is ``refuse``.
     """
     calibrated = encoder.clone()
     if stage.activation_rate is None:
@@ -76,16 +64,7 @@ def run(
 
 
 def _permitted(shift: float, stage: CalibrateSettings, rate: float) -> float:
-    """Return the constant, or 0 if it is negative and biases must not be raised.
-
-    Args:
-        shift: the constant that gives the activation rate of the settings.
-        stage: the settings.
-        rate: the activation rate before calibration, on the same texts.
-
-    Raises:
-        ConfigError: the constant is negative, and ``negative_shift`` is ``refuse``.
-    """
+    """Return the constant, or 0 if it is negative and biases must not be raised."""
     if shift >= 0 or stage.negative_shift == "allow":
         return shift
     problem = (

@@ -26,9 +26,6 @@ def check(
 
     Returns:
         The digest of each input by name, and the facts of the model after the stage.
-
-    Raises:
-        ConfigError: the corpus does not exist, or the model's output terms are already words.
     """
     if facts.output_vocabulary == "words":
         raise ConfigError(
@@ -55,12 +52,6 @@ def run(
 ) -> tuple[SparseEncoder, dict[str, Any]]:
     """Count the words and build a head for them. Needs a Ray session.
 
-    Args:
-        encoder: the model; not changed.
-        stage: the checked settings.
-        options: options of the object store.
-        scratch: not used.
-
     Returns:
         The new encoder, and a flat summary.
     """
@@ -79,17 +70,8 @@ def run(
 def expand(encoder: SparseEncoder, words: list[str], *, drawn: bool, seed: int = 0) -> tuple[SparseEncoder, float]:
     """Return an encoder whose output terms are words; rows and biases are means over their sub-tokens (B.1).
 
-    Args:
-        encoder: an encoder whose output terms are its tokens; not changed.
-        words: the U terms.
-        drawn: draw random rows instead, with biases of 0: the baseline ``rand-vocab`` (G).
-        seed: of the random rows.
-
     Returns:
         The new encoder, and sub-tokens per word.
-
-    Raises:
-        ValueError: the tokenizer turns a word into no tokens, so it has no row.
     """
     pieces = word_pieces(words, encoder.tokenizer)
     empty = next((word for word, piece in zip(words, pieces, strict=True) if not piece), None)

@@ -79,12 +79,7 @@ class ModelFacts:
 
     @classmethod
     def of(cls, encoder: SparseEncoder, folder: Path | None = None) -> "ModelFacts":
-        """Return the facts of a loaded model.
-
-        Args:
-            encoder: the model.
-            folder: its model directory, to look for ``TRANSFER_FILE``; None: it has none yet.
-        """
+        """Return the facts of a loaded model."""
         card, tokenizer = encoder.card, encoder.tokenizer
         layer = sparse_linear(encoder.model) if card.head == "token_weights" else None
         weight, bias = output_layer(encoder.model) if layer is None else (layer.weight, layer.bias)
@@ -118,11 +113,7 @@ class ModelFacts:
 
 
 def check_length(name: str, value: int | None, facts: ModelFacts) -> None:
-    """Refuse a number of tokens that the model does not support; None, the length of the card, always fits.
-
-    Raises:
-        ConfigError: its field is ``name``.
-    """
+    """Refuse a number of tokens that the model does not support; None, the length of the card, always fits."""
     if value is not None and not facts.shortest_input <= value <= facts.longest_input:
         raise ConfigError(
             name,

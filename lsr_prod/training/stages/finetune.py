@@ -39,11 +39,6 @@ def check(
 
     Returns:
         The digest of each input by name, and the facts of the model after the stage.
-
-    Raises:
-        ConfigError: a setting is wrong, or does not fit the model.
-        SourceError: the validation's collection is broken.
-        MissingExtraError: a package that the settings need is not installed.
     """
     check_watch(stage.watch)
     most = train.workers or train.min_workers or 1  # a number that is chosen later fits the batch
@@ -78,11 +73,6 @@ def run(stage: FinetuneSettings, job: StageRun) -> Mapping[str, Any]:
 
     Returns:
         A flat summary: training_set (digest), steps, rows, quarantined rows, the last loss, the best validation.
-
-    Raises:
-        ConfigError: a setting does not fit the model or the data; nothing was trained.
-        TrainingCollapsedError: vectors became empty or full, or the loss is not a number.
-        WorkersLostError: workers died more often than ``train.max_failures``.
     """
     check_watch(stage.watch)
     work = job.work
@@ -174,12 +164,7 @@ def _training_lengths(stage: FinetuneSettings, start: EncoderCard) -> EncoderCar
 
 
 def _check_query_encoder(stage: FinetuneSettings, facts: ModelFacts) -> None:
-    """Refuse settings that have no effect on how the model encodes queries.
-
-    Raises:
-        ConfigError: a regularizer of queries weighted by IDF, which are not trained; or an unused corpus for IDF, or
-            unused settings of learned weights.
-    """
+    """Refuse settings that have no effect on how the model encodes queries."""
     learned = facts.query_encoder == "learned"
     if stage.query_weights is not None and not learned:
         raise ConfigError(

@@ -46,10 +46,6 @@ def check_language(
 
     Returns:
         The digest of each input by name.
-
-    Raises:
-        ConfigError: a setting is wrong, or does not fit the model.
-        MissingExtraError: a package that the settings need is not installed.
     """
     check_watch(stage.watch)
     check_texts(stage, stage.batch.texts, train.workers or train.min_workers or 1)
@@ -71,15 +67,7 @@ def check_language(
 
 
 def check_masked(kind: str, facts: ModelFacts) -> None:
-    """Refuse a model that cannot predict masked tokens.
-
-    Args:
-        kind: the stage, for the error.
-        facts: facts of the model.
-
-    Raises:
-        ConfigError: it is a causal model, or its tokenizer has no mask token.
-    """
+    """Refuse a model that cannot predict masked tokens."""
     if facts.kind != "masked" or "mask" not in facts.roles:
         problem = "a causal model" if facts.kind == "causal" else "a model whose tokenizer has no mask token"
         raise ConfigError(
@@ -109,22 +97,9 @@ def train_language(
 ) -> Mapping[str, Any]:
     """Prepare the texts and train the model. Needs a Ray session.
 
-    Args:
-        stage: the settings.
-        job: model and folders of this run.
-        model: the model to start from.
-        layout: layout of the training set; None: tokens of a text.
-        new_tokens: tokens that are masked more often.
-        teacher: digest of the teacher's model directory, which lies in the work store as ``models/<teacher>``.
-
     Returns:
         A flat summary: training_set (digest), steps, rows (texts or packed blocks), quarantined rows, the last loss,
         the last validation.
-
-    Raises:
-        ConfigError: a setting does not fit the model or the data; nothing was trained.
-        TrainingCollapsedError: the loss is not a number, or vectors became empty.
-        WorkersLostError: workers died more often than ``train.max_failures``.
     """
     check_watch(stage.watch)
     data = _prepare(stage, stage.data, job, model, layout)

@@ -23,16 +23,8 @@ def check_query_model(
 ) -> tuple[dict[str, str], ModelFacts]:
     """Check the query encoder against the model of the chain; nothing is written.
 
-    Args:
-        stage: the settings; ``query_model`` is a local folder.
-        facts: facts of the model when the stage begins.
-        pins: digests of the other inputs.
-
     Returns:
         The digests with that of the query encoder, and the facts of the model that encodes queries.
-
-    Raises:
-        ConfigError: it is no model directory or does not fit the model, or a setting needs a separate query encoder.
     """
     if stage.query_model is None:
         if facts.query_encoder != "separate" and stage.trained != "both":
@@ -74,16 +66,7 @@ def _check_scale(stage: FinetuneSettings, facts: ModelFacts) -> None:
 
 
 def with_query_model(stage: FinetuneSettings, work: Store, start: str) -> str:
-    """Return the digest of the model directory to start from, with the query encoder in it, in the work store.
-
-    Args:
-        stage: the settings; ``query_model`` is a local folder.
-        work: the work store.
-        start: digest of the model of the chain.
-
-    Raises:
-        ConfigError: the two encoders do not fit together.
-    """
+    """Return the digest of the model directory to start from, with the query encoder in it, in the work store."""
     if stage.query_model is None:
         return start
     folder = Path(stage.query_model)

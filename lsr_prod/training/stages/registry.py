@@ -100,19 +100,8 @@ def check_stage(
 ) -> tuple[dict[str, str], ModelFacts]:
     """Check everything about a stage that can be known before it runs; nothing is written.
 
-    Args:
-        stage: its settings.
-        train: the section ``train``.
-        facts: facts of the model when the stage begins.
-        options: options of the object store.
-
     Returns:
         The digest of each input by name, and the facts of the model when the stage has ended.
-
-    Raises:
-        ConfigError: a setting is wrong.
-        SourceError: the validation's collection is broken.
-        MissingExtraError: a package that the settings need is not installed.
     """
     if facts.query_encoder == "separate" and stage.stage != "finetune":
         raise ConfigError(
@@ -143,12 +132,7 @@ def accepts_workers(stages: Sequence[StageSettings], workers: int) -> bool:
 
 
 def local_inputs(stage: StageSettings, options: dict[str, str]) -> StageSettings:
-    """Return the settings with the folders of the node cache in place of the URIs of models and tokenizers.
-
-    Raises:
-        ConfigError: nothing was stored at a URI.
-        StorageError: the store or the disk fails.
-    """
+    """Return the settings with the folders of the node cache in place of the URIs of models and tokenizers."""
     folders: dict[str, str] = {}
     for name in _FOLDERS:
         place = getattr(stage, name, None)
@@ -196,11 +180,5 @@ def _without_defaults(value: Any, parents: str = "") -> Any:
 
 
 def stage_digest(stage: StageSettings, pins: Mapping[str, str], parent: str) -> str:
-    """Return the digest (sha256, hex) that names a stage's work: stages with the same digest make the same model.
-
-    Args:
-        stage: its settings, including the seed.
-        pins: the digest of each input, as ``check_stage`` returned it.
-        parent: digest of the model that it starts from.
-    """
+    """Return the digest (sha256, hex) that names a stage's work: stages with the same digest make the same model."""
     return digest_json({"format": _FORMAT, "parent": parent, "pins": dict(pins), "stage": identity(stage)})

@@ -18,9 +18,6 @@ def check(stage: RescaleHeadSettings, facts: ModelFacts, options: dict[str, str]
 
     Returns:
         The digest of each input by name, and the facts of the model after the stage.
-
-    Raises:
-        ConfigError: the sample pairs do not exist, or ``auto`` is given and queries are inference-free.
     """
     if stage.alpha == "auto" and facts.query_encoder != "model":
         raise ConfigError(
@@ -37,12 +34,6 @@ def run(
     scratch: Path,  # noqa: ARG001 - all stages have the same signature
 ) -> tuple[SparseEncoder, dict[str, Any]]:
     """Divide the output matrix.
-
-    Args:
-        encoder: the model; not changed.
-        stage: the checked settings.
-        options: options of the object store.
-        scratch: not used.
 
     Returns:
         The new encoder, and a flat summary; with ``auto``, ``probes`` has one mapping per constant.

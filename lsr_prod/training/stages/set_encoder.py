@@ -23,9 +23,6 @@ def check(
 
     Returns:
         No inputs, and the facts of the model after the stage.
-
-    Raises:
-        ConfigError: a field does not fit the model.
     """
     if facts.head == "token_weights":
         check_card_changes(stage.changes())
@@ -74,12 +71,6 @@ def run(
     scratch: Path,  # noqa: ARG001
 ) -> tuple[SparseEncoder, dict[str, Any]]:
     """Change the card.
-
-    Args:
-        encoder: the model; not changed. It shares its weights with the new encoder.
-        stage: the checked settings.
-        options: not used.
-        scratch: not used.
 
     Returns:
         The new encoder, and the changed fields.

@@ -65,14 +65,7 @@ def transformation(
     run: Callable[..., tuple[SparseEncoder, dict[str, Any]]],
     not_in_digest: Excluded,
 ) -> Stage:
-    """Return a stage that changes an encoder in one go, without training loop and checkpoints.
-
-    Args:
-        check: as in ``Stage``, but without the section ``train``.
-        run: returns the new encoder and a flat summary; called with the encoder, the settings, ``options``, and
-            ``scratch``, a temporary folder that can receive ``TRANSFER_FILE``.
-        not_in_digest: as in ``Stage``.
-    """
+    """Return a stage that changes an encoder in one go, without training loop and checkpoints."""
 
     def run_once(settings: Any, job: StageRun) -> dict[str, Any]:
         encoder = SparseEncoder.load(fetch_artifact(job.work, f"models/{job.start}"))

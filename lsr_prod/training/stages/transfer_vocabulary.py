@@ -54,9 +54,6 @@ def check(
 
     Returns:
         The digest of each input by name, and the facts of the model after the stage.
-
-    Raises:
-        ConfigError: a path does not exist, or a setting does not fit the model.
     """
     if facts.output_vocabulary == "words":
         raise ConfigError(
@@ -85,12 +82,6 @@ def run(
     encoder: SparseEncoder, stage: TransferVocabularySettings, *, options: dict[str, str], scratch: Path
 ) -> tuple[SparseEncoder, dict[str, Any]]:
     """Give the encoder the new vocabulary.
-
-    Args:
-        encoder: the model; not changed.
-        stage: the checked settings.
-        options: options of the object store.
-        scratch: receives the file ``vocabulary_transfer.json``, which belongs in the model directory.
 
     Returns:
         The new encoder, and a flat summary.

@@ -20,10 +20,6 @@ BLOCK = 8192
 def block_dot(queries: Vectors, documents: Vectors) -> Tensor:
     """Return the dot products of all queries with all documents; at least one side is pruned.
 
-    Args:
-        queries: n vectors.
-        documents: m vectors.
-
     Returns:
         [n, m].
     """

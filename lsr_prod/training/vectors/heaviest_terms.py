@@ -12,10 +12,6 @@ _ROWS = 64  # rows with ties per batch
 def heaviest_terms(weights: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return ids and weights of the ``k`` heaviest terms of every row, by increasing id; ties go to the lower id.
 
-    Args:
-        weights: [B, V], at least 0.
-        k: at most V.
-
     Returns:
         int64 [B, k] and [B, k]. Rows with fewer active terms are filled up with inactive terms of weight 0.
     """

@@ -53,12 +53,7 @@ Vectors = Tensor | KeptTerms
 
 
 def keep_terms(vectors: Vectors, k: int) -> KeptTerms:
-    """Return the ``k`` heaviest terms of every vector; ties go to the lower id.
-
-    Args:
-        vectors: B vectors, at least 0.
-        k: 1 or more; values above V mean V.
-    """
+    """Return the ``k`` heaviest terms of every vector; ties go to the lower id."""
     if isinstance(vectors, KeptTerms):
         return vectors.top(k)
     terms, weights = heaviest_terms(vectors.detach(), min(k, vectors.shape[1]))
@@ -72,12 +67,7 @@ def cut(vectors: Vectors, k: int | None) -> Vectors:
 
 
 class Prunable:
-    """Vectors that are pruned to several sizes with a single search for their heaviest terms.
-
-    Args:
-        vectors: B vectors, at least 0.
-        sizes: all requested sizes; 0 and None mean all terms.
-    """
+    """Vectors that are pruned to several sizes with a single search for their heaviest terms."""
 
     def __init__(self, vectors: Vectors, sizes: Iterable[int | None]) -> None:
         self._whole = vectors
@@ -98,12 +88,7 @@ class Prunable:
 
 
 def all_vectors(vectors: Vectors, counts: Sequence[int]) -> Vectors:
-    """Return the vectors of all workers in rank order, like ``collective.all_rows``; pruned vectors are sent pruned.
-
-    Args:
-        vectors: vectors of this worker.
-        counts: number of vectors of every worker.
-    """
+    """Return the vectors of all workers in rank order, like ``collective.all_rows``; pruned vectors are sent pruned."""
     if isinstance(vectors, Tensor):
         return collective.all_rows(vectors, counts)
     terms, weights = collective.all_rows(vectors.terms, counts), collective.all_rows(vectors.weights, counts)

@@ -12,10 +12,6 @@ _ZERO = 1e-6  # vectors with a smaller norm count as zero vectors
 def dot(queries: Vectors, documents: Vectors) -> Tensor:
     """Return the dot products of all queries with all documents.
 
-    Args:
-        queries: n vectors.
-        documents: m vectors.
-
     Returns:
         [n, m].
     """
@@ -26,10 +22,6 @@ def dot(queries: Vectors, documents: Vectors) -> Tensor:
 
 def pair_dot(queries: Vectors, documents: Vectors) -> Tensor:
     """Return the dot products of each query with its own documents.
-
-    Args:
-        queries: n vectors.
-        documents: n * c vectors; those of query i are i * c to i * c + c - 1.
 
     Returns:
         [n, c].
@@ -67,11 +59,6 @@ def cosine(dots: Tensor, query_norms: Tensor, document_norms: Tensor) -> Tensor:
     """Return cosines from dot products, without a normalized copy of the vectors.
 
     The cosine of a zero vector and its gradient are 0.
-
-    Args:
-        dots: [n, m].
-        query_norms: [n].
-        document_norms: [m], or [n, m] if each query has its own documents.
 
     Returns:
         [n, m].

@@ -19,11 +19,6 @@ def temperature(settings: PruningSettings, step: int, steps: int) -> float:
     """Return the temperature of a step: ``temperature_start`` at the first, ``temperature_end`` at the last.
 
     In between it changes by a constant factor per step.
-
-    Args:
-        settings: both temperatures.
-        step: from 0.
-        steps: of the whole stage.
     """
     share = min(1.0, step / max(1, steps - 1))
     return float(settings.temperature_start * (settings.temperature_end / settings.temperature_start) ** share)
@@ -34,11 +29,6 @@ def prune_through(candidates: KeptTerms, k: int, temperature: float) -> KeptTerm
 
     The gradient of a candidate is that of its pruned weight, times ``sigmoid((weight - k-th weight) / temperature)``:
     one half at the boundary. A vector with at most k active terms is not pruned; its gradient is passed unchanged.
-
-    Args:
-        candidates: B vectors of m terms, at least 0; m is k or more.
-        k: terms to keep; ties go to the lower id.
-        temperature: above 0, in the unit of the weights.
 
     Returns:
         B vectors of m terms, of which all but the k heaviest weigh 0.

@@ -43,12 +43,7 @@ R = TypeVar("R", bound=Report)
 
 
 class Progress:
-    """Logs the progress every few seconds.
-
-    Args:
-        rows: rows of all slices to do.
-        unit: what the rate counts, for example ``queries``.
-    """
+    """Logs the progress every few seconds."""
 
     def __init__(self, rows: int, *, unit: str) -> None:
         self._rows, self._unit = rows, unit
@@ -68,13 +63,7 @@ class Progress:
 
 
 def finished_reports(store: Store, slices: int, read: Callable[[Store, int], R]) -> dict[int, R]:
-    """Read the reports of the slices that have a part.
-
-    Args:
-        store: the output folder.
-        slices: number of slices.
-        read: reads the report of a slice from its part.
-    """
+    """Read the reports of the slices that have a part."""
     existing = set(store.names())
     finished = [number for number in range(slices) if part_name(number) in existing]
     with ThreadPoolExecutor(_FOOTERS) as pool:
@@ -82,11 +71,7 @@ def finished_reports(store: Store, slices: int, read: Callable[[Store, int], R])
 
 
 def check_bad_rows(rows: int, bad: Counter[str], *, limit: float, section: str) -> None:
-    """Compare the bad rows with the limit of the settings.
-
-    Raises:
-        QuarantineOverflowError: there are more of them.
-    """
+    """Compare the bad rows with the limit of the settings."""
     if bad.total() > limit * rows:
         reasons = ", ".join(f"{reason} {number}" for reason, number in bad.most_common())
         raise QuarantineOverflowError(
@@ -96,16 +81,7 @@ def check_bad_rows(rows: int, bad: Counter[str], *, limit: float, section: str) 
 
 
 def check_lost_rows(store: Store, expected: Sequence[int], reports: Mapping[int, Report]) -> None:
-    """Compare the rows of every part and its quarantine with the rows that its slice has.
-
-    Args:
-        store: the output folder.
-        expected: rows of each slice, counted before the job.
-        reports: report of each slice.
-
-    Raises:
-        IncompleteWaveError: rows were lost.
-    """
+    """Compare the rows of every part and its quarantine with the rows that its slice has."""
     for number, rows in enumerate(expected):
         report = reports.get(number)
         if report is None or report.rows != rows or rows != report.made + report.quarantined.total():
@@ -117,13 +93,7 @@ def check_lost_rows(store: Store, expected: Sequence[int], reports: Mapping[int,
 
 
 def seal(store: Store, manifest: Mapping[str, Any], rows: Sequence[int]) -> None:
-    """Write the manifest, which completes the output.
-
-    Args:
-        store: the output folder.
-        manifest: what the job states about all of its rows.
-        rows: rows of every part.
-    """
+    """Write the manifest, which completes the output."""
     names = [part_name(number) for number in range(len(rows))]
     with ThreadPoolExecutor(_FOOTERS) as pool:
         digests = list(pool.map(partial(store_digest, store), names))

@@ -29,12 +29,7 @@ class RowOutput:
     inputs: str
 
     def manifest(self) -> Mapping[str, Any] | None:
-        """Check that the folder is empty or belongs to the plan, and return the manifest if the plan is complete.
-
-        Raises:
-            ConfigError: the folder contains other files or the output of another plan.
-            ArtifactError: the plan or the manifest is damaged.
-        """
+        """Check that the folder is empty or belongs to the plan, and return the manifest if the plan is complete."""
         found = self.store.get(PLAN)
         if found is None:
             if names := self.store.names():
@@ -52,14 +47,7 @@ class RowOutput:
         return None if done is None else self._read(MANIFEST, done)
 
     def reserve(self, plan: Mapping[str, Any]) -> None:
-        """Reserve the folder.
-
-        Args:
-            plan: everything that decides the rows; ``digest`` is its digest.
-
-        Raises:
-            ConfigError: another plan has reserved it.
-        """
+        """Reserve the folder."""
         self.store.put_new(PLAN, canonical_json({"digest": self.digest, "plan": plan}))
         self.manifest()
 

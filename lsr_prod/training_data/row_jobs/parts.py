@@ -48,17 +48,7 @@ def write_part(store: Store, number: int, table: pa.Table, counts: Mapping[str, 
 
 
 def read_counts(store: Store, number: int, *, key: bytes, made: str) -> dict[str, Any]:
-    """Read the counts of a finished slice from the footer of its part.
-
-    Args:
-        store: the output folder.
-        number: number of the slice.
-        key: name of the counts in the footer.
-        made: the count that is the number of rows of the part; with ``quarantined`` it gives the count ``rows``.
-
-    Raises:
-        ArtifactError: the file is damaged, or is no part of such a job.
-    """
+    """Read the counts of a finished slice from the footer of its part."""
     place = f"{store.uri}/{part_name(number)}"
     try:
         with store.open_reader(part_name(number)) as file:

@@ -14,17 +14,7 @@ RESTARTS = 3
 
 
 def pool_size(section: str, *, threads: int, most: int | None, gpu: bool = False) -> int:
-    """Return the number of actors that the cluster has room for, at most ``most``.
-
-    Args:
-        section: section of the settings, for messages.
-        threads: cores of an actor.
-        most: maximum number of actors; None: no maximum.
-        gpu: an actor also needs a GPU.
-
-    Raises:
-        ConfigError: no machine has room for one actor.
-    """
+    """Return the number of actors that the cluster has room for, at most ``most``."""
     alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
     cores = [int(node.get("CPU", 0)) // threads for node in alive]
     if not sum(cores):
@@ -38,17 +28,7 @@ def pool_size(section: str, *, threads: int, most: int | None, gpu: bool = False
 def run_slices(
     actors: Sequence[Any], todo: Sequence[int], call: Callable[[Any, int], Any], *, task: str
 ) -> Iterator[tuple[int, Any]]:
-    """Yield (slice number, result) of the slices in ``todo``, in the order in which they finish; end the actors then.
-
-    Args:
-        actors: handles of the actors.
-        todo: numbers of the slices.
-        call: starts a slice on an actor and returns the reference of its result.
-        task: the work, for messages.
-
-    Raises:
-        LsrError: a slice failed, or its process ended; the parts of the finished slices remain.
-    """
+    """Yield (slice number, result) of the slices in ``todo`` as they finish; end the actors then."""
     waiting = iter(todo)
     running: dict[Any, tuple[int, Any]] = {}
 
