@@ -25,7 +25,7 @@ from torch import Tensor
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.encoder_setup.attention import use_cpu_attention
 from lsr_prod.training.encoder_setup.dropout import use_cpu_dropout
-from lsr_prod.training.encoder_setup.gradient_checkpointing import checkpoint_layers
+from lsr_prod.training.encoder_setup.prepare import checkpoint_layers
 from lsr_prod.training.parallel.free_memory import return_free_memory
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.parallel.replica import Replica

@@ -3,13 +3,13 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 from lsr_prod.cluster.address import check_address
 from lsr_prod.cluster.own_folder import in_own_folder
 from lsr_prod.cluster.serve_variables import set_serve_variables
 from lsr_prod.cluster.temp_folder import check_temp_folder, cluster_address
 from lsr_prod.cluster.token import prepare_token, resolve_mode
-from lsr_prod.cluster.usage_reports import without_reporter
 from lsr_prod.config import RaySettings
 from lsr_prod.errors import ConfigError, MissingExtraError, WorkerError
 from lsr_prod.logs import get_log
@@ -112,3 +112,32 @@ def _start_local(num_cpus: int | None) -> None:
             log.warning("Ray started too slowly", extra={"fields": {"attempt": attempt, "of": _STARTS}})
         else:
             return
+
+
+# Usage reports of a local Ray: without them, the process that sends them is not started.
+#
+# Ray starts it also where reports are off, and it then still asks the metadata servers of clouds (the name
+# ``metadata.google.internal``, the address 169.254.169.254) which cloud the machine is in.
+
+
+@contextmanager
+def without_reporter() -> Iterator[None]:
+    """Let ``ray.init(include_dashboard=False)`` start no API server, unless RAY_USAGE_STATS_ENABLED is 1.
+
+    Without a dashboard, reports about usage are all that it does.
+    """
+    from ray._private.node import Node
+
+    if os.environ.get("RAY_USAGE_STATS_ENABLED") == "1":
+        yield
+        return
+    start = Node.start_api_server
+
+    def start_no_server(self: Node, **options: Any) -> None:  # noqa: ARG001 - the signature of Ray
+        assert options["include_dashboard"] is False
+
+    Node.start_api_server = start_no_server  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Node.start_api_server = start  # type: ignore[method-assign]

@@ -1,10 +1,13 @@
 """Systems of an evaluation: ways to answer the same queries from one index, or rankings of another engine."""
 
+import heapq
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
+
+import numpy as np
 
 from lsr_prod.config import EvaluateSettings
 from lsr_prod.config.evaluate import (
@@ -16,12 +19,14 @@ from lsr_prod.config.evaluate import (
     TwoStepSystem,
 )
 from lsr_prod.errors import ConfigError, QueryError, SourceError
-from lsr_prod.evaluation.matched import Threshold, count_matches
-from lsr_prod.evaluation.weight_threshold import search_above_weight
+from lsr_prod.evaluation.matched import WEIGHT_TOLERANCE, Threshold, count_matches
 from lsr_prod.interchange.runs import Ranking, read_run
 from lsr_prod.search import Hybrid, Options, Searcher, SearchResult
+from lsr_prod.search.candidates import Ranked
 from lsr_prod.search.query.request import CountOptions, Request
-from lsr_prod.search.query.sparse_query import SparseQuery
+from lsr_prod.search.query.sparse_query import MAX_K, SparseQuery
+from lsr_prod.search.shard.shard_query import ShardQuery
+from lsr_prod.search.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,3 +242,27 @@ def _mapping(vector: SparseQuery) -> dict[str | int, float]:
     """Return a vector as a caller gives it; terms outside the vocabulary by name."""
     pairs = zip(vector.ids.tolist(), vector.terms, vector.weights.tolist(), strict=True)
     return {term if term_id < 0 else term_id: weight for term_id, term, weight in pairs}
+
+
+def search_above_weight(snapshot: Snapshot, query: SparseQuery, share: float, k: int) -> Ranking:
+    """Return the best documents whose shared terms have at least a share of the query's weight.
+
+    Documents after the best 10,000 of a search without a threshold are not considered.
+
+    Returns:
+        Document ids and scores, best first.
+    """
+    known = query.ids >= 0
+    ids, weights = query.ids[known], query.weights[known]
+    counted = np.ones(len(ids), np.uint8)
+    found = snapshot.match(ShardQuery(ids, query.scaled(snapshot.version.impact_step)[known], counted, 1, MAX_K))
+    least = (share - WEIGHT_TOLERANCE) * float(query.weights.sum(dtype=np.float64))
+    passing: list[Ranked] = []
+    for number, reader in snapshot.readers.items():
+        mine = [row for row in found.ranked if row[2] == number]
+        ordinals = np.array([row[3] for row in mine], np.int64)
+        offsets, terms, impacts = reader.shard.forward.gather(ordinals, reader.dk)
+        ones = np.ones_like(impacts)  # scores are then sums of the query's weights
+        covered, _ = reader.shard.forward.score(ordinals, ids, weights, dk=reader.dk, vectors=(offsets, terms, ones))
+        passing += [row for row, enough in zip(mine, (covered >= least).tolist(), strict=True) if enough]
+    return [(doc_id, -negative) for negative, doc_id, *_ in heapq.nsmallest(k, passing)]

@@ -8,19 +8,89 @@ after its marker: then no attempt can reuse it. Modification times are those of 
 
 import re
 import time
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from lsr_prod.encoding.commit.markers import MARKERS_FOLDER, marked_files
 from lsr_prod.errors import ArtifactError
 from lsr_prod.logs import get_log
-from lsr_prod.maintenance.garbage import Garbage, delete_garbage
 from lsr_prod.maintenance.plans import find_old_plans
-from lsr_prod.maintenance.table_log import find_old_log, oldest_kept_version
 from lsr_prod.storage import Store
 from lsr_prod.storage.draft_names import is_draft
+from lsr_prod.storage.local import Entry
 from lsr_prod.storage.threads import in_threads
 from lsr_prod.tables import Table, open_table
 from lsr_prod.tables.file_table import vector_files
+
+KINDS = (
+    "markers",
+    "plan_records",
+    "parts",
+    "deletion_vectors",
+    "drafts",
+    "plan_lists",
+    "epochs",
+    "successors",
+    "totals",
+    "log",
+)
+"""Kinds of files, in the order of their deletion.
+
+A marker goes before any part, so that none names a deleted part. The record of a plan goes before its links
+(``successors.link_successor``).
+"""
+
+_REUSED = ("parts", "deletion_vectors", "drafts")  # a running attempt may reuse or complete such a file
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """Files that a vacuum deletes.
+
+    Attributes:
+        kept: number of parts and files of deletion vectors that a kept version names.
+        kinds: kind -> files.
+    """
+
+    kept: int
+    kinds: Mapping[str, Sequence[Entry]] = field(default_factory=dict)
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """All files, in the order of their deletion."""
+        return tuple(entry for kind in KINDS for entry in self.kinds.get(kind, ()))
+
+    @property
+    def size(self) -> int:
+        """Total bytes of the files."""
+        return sum(entry.size for entry in self.entries)
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of files of each kind that has some; the kinds of files of plans are added up."""
+        counts = Counter({kind: len(files) for kind, files in self.kinds.items()})
+        counts["plans"] = counts.pop("plan_records", 0) + counts.pop("plan_lists", 0)
+        return {kind: number for kind, number in sorted(counts.items()) if number}
+
+
+def delete_garbage(store: Store, garbage: Garbage) -> None:
+    """Delete the files: parts, deletion vectors and drafts in threads, the others in groups.
+
+    One of the former is deleted only if it was not written or touched since it was listed.
+    """
+
+    def delete_if_unchanged(listed: Entry) -> None:
+        current = store.entry(listed.name)
+        if current is not None and current.modified == listed.modified:  # otherwise an attempt has reused it
+            store.delete(listed.name)
+
+    for kind in KINDS:
+        files: Collection[Entry] = garbage.kinds.get(kind, ())
+        if kind in _REUSED:
+            in_threads(delete_if_unchanged, files)
+        else:
+            store.delete_all([entry.name for entry in files])
+
 
 log = get_log(__name__)
 
@@ -115,3 +185,31 @@ def _files_of(store: Store, version: int) -> set[str]:
 def _paths(table: Table) -> set[str]:
     files = table.file_table()
     return {*files["path"].to_pylist()} | vector_files(files)
+
+
+_LOG = re.compile(r"^(?:_delta_log|_manifest)/(\d{20})\.(json|crc|checkpoint\.parquet|checkpoint\.\d+\.\d+\.parquet)$")
+_CHECKPOINT = "checkpoint.parquet"
+
+
+def oldest_kept_version(table: Table, horizon: float) -> int:
+    """Return the version that was the newest one at ``horizon``, or the first one that is in the log."""
+    commits = [entry for entry in table.log() if entry.version <= table.version]
+    # The version before the first young commit was the newest one until then.
+    young = [entry.version for entry in commits if entry.committed_at >= horizon]
+    first = min((entry.version for entry in commits), default=table.version)
+    return max(first, min(young, default=table.version + 1) - 1)
+
+
+def find_old_log(table: Table, entries: Sequence[Entry], versions: Collection[int]) -> list[Entry]:
+    """Return the commits and checkpoints that no kept version needs."""
+    found = [(entry, int(match[1]), match[2]) for entry in entries if (match := _LOG.match(entry.name))]
+    commits = {number for _, number, ending in found if ending == "json"}
+    oldest = min(versions)
+    checkpoints = {number for _, number, ending in found if ending == _CHECKPOINT and number <= oldest}
+    base = max(checkpoints & commits, default=0)
+    old = [entry for entry, number, _ in found if number < base]
+    if old:
+        snapshot = open_table(table.store, base)  # it must be readable without them
+        assert snapshot is not None
+        snapshot.file_table()
+    return old

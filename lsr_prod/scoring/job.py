@@ -2,22 +2,29 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+import ray
+import torch
 
 from lsr_prod.cluster import ray_session
 from lsr_prod.cluster.nodes import require_shared_folders
-from lsr_prod.config import Deployment
+from lsr_prod.config import Deployment, ScoreSettings
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.on_nodes import require_source_on_nodes
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.errors import ConfigError
+from lsr_prod.formats.digest import digest_json
 from lsr_prod.indexing.workers import Workers
 from lsr_prod.logs import get_log
-from lsr_prod.scoring.part import ScoreReport, read_report
-from lsr_prod.scoring.plan import ScorePlan, make_plan
-from lsr_prod.training_data.records import read_rows
+from lsr_prod.scoring.part import ScoreReport, read_report, score_slice
+from lsr_prod.scoring.pinned_model import PinnedModel
+from lsr_prod.scoring.teacher import PairScorer, open_teacher, validate_teacher
+from lsr_prod.storage import Store
+from lsr_prod.training_data.records import cut_data, pin_files, read_rows
 from lsr_prod.training_data.row_jobs.accounting import (
     Progress,
     check_bad_rows,
@@ -25,7 +32,76 @@ from lsr_prod.training_data.row_jobs.accounting import (
     finished_reports,
     seal,
 )
+from lsr_prod.training_data.row_jobs.output import RowOutput
 from lsr_prod.training_data.row_jobs.parts import QUARANTINE
+from lsr_prod.training_data.row_jobs.pool import RESTARTS, run_slices
+from lsr_prod.training_data.schemas import check_schemas
+
+# Settings that decide where and how fast the job runs, and do not change any row.
+_ELSEWHERE = {"output", "actors", "threads_per_actor", "slice_kilobytes"}
+_ELSEWHERE_OF_DATA = {"paths", "format", "version", "max_bad_fraction"}
+
+
+@dataclass(frozen=True, slots=True)
+class ScorePlan:
+    """Validated plan of a scoring run.
+
+    Attributes:
+        settings: the section ``score``.
+        store: the output folder.
+        slices: slices of the rows; the position of a slice is the number of its part.
+        model: the pinned model of the teacher.
+    """
+
+    settings: ScoreSettings
+    store: Store
+    slices: tuple[Slice, ...]
+    model: PinnedModel
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything that decides the rows; its digest identifies the plan."""
+        left_out: Any = {**dict.fromkeys(_ELSEWHERE, True), "data": _ELSEWHERE_OF_DATA, "teacher": {"model"}}
+        return {
+            "settings": self.settings.model_dump(mode="json", exclude=left_out),
+            "model": self.model.digest,
+            "slices": [[piece.file.identity(), piece.start, piece.stop] for piece in self.slices],
+        }
+
+    @property
+    def digest(self) -> str:
+        """sha256 of the plan."""
+        return digest_json(self.to_json())
+
+    @property
+    def output(self) -> RowOutput:
+        """The output folder, reserved for this plan."""
+        return RowOutput(self.store, self.digest, "score.output", "another model")
+
+
+def make_plan(deployment: Deployment) -> ScorePlan:
+    """Validate every setting and input, and open the teacher once on this machine's CPU; nothing is written."""
+    settings, options = deployment.score, deployment.storage.options
+    assert settings is not None
+    plan = ScorePlan(
+        settings,
+        Store(settings.output, options),
+        tuple(_slices(settings, options)),
+        PinnedModel.of(settings.teacher.model, options, field="score.teacher.model"),
+    )
+    if plan.output.manifest() is None:
+        validate_teacher(plan.model.open(), settings.teacher, field="score.teacher")
+    return plan
+
+
+def _slices(settings: ScoreSettings, options: dict[str, str]) -> list[Slice]:
+    try:
+        files = pin_files(settings.data, options)
+        check_schemas(files, settings.data, options)
+        return list(cut_data(files, settings.data, settings.slice_kilobytes * 1000, options))
+    except ConfigError as error:
+        field = error.field.removeprefix("source.").removeprefix("data.")
+        raise ConfigError(f"score.data.{field}", error.problem, error.remedy) from error
+
 
 log = get_log(__name__)
 
@@ -80,7 +156,7 @@ def _count_slices(plan: ScorePlan, deployment: Deployment) -> list[int]:
 
 
 def _score(plan: ScorePlan, expected: Sequence[int], actors: int) -> Mapping[str, Any]:
-    from lsr_prod.scoring.pool import score_slices
+    from lsr_prod.scoring.job import score_slices
 
     reports = finished_reports(plan.store, len(plan.slices), read_report)
     finished = len(reports)
@@ -143,3 +219,43 @@ def _summary(
         "output": plan.store.uri,
         "quarantine": f"{plan.store.uri.rstrip('/')}/{QUARANTINE}",
     }
+
+
+def score_slices(plan: ScorePlan, todo: Sequence[int], actors: int) -> Iterator[tuple[int, ScoreReport]]:
+    """Yield (slice number, report) of the slices in ``todo``, in the order in which they finish."""
+    settings = plan.settings
+    actor: Any = ray.remote(_ScoreActor).options(
+        num_cpus=settings.threads_per_actor,
+        num_gpus=int(settings.use_gpu),
+        max_restarts=RESTARTS,
+        max_task_retries=RESTARTS,
+    )
+    scorers = [actor.remote(settings, plan.model, plan.store, plan.digest) for _ in range(min(actors, len(todo)))]
+    yield from run_slices(
+        scorers,
+        todo,
+        lambda scorer, number: scorer.score.remote(number, plan.slices[number]),
+        task="scoring training rows",
+    )
+
+
+class _ScoreActor:
+    """Actor that opens the teacher with its first slice, then scores one slice at a time."""
+
+    def __init__(self, settings: ScoreSettings, model: PinnedModel, output: Store, plan: str) -> None:
+        self._settings, self._model, self._output, self._plan = settings, model, output, plan
+        self._scorer: PairScorer | None = None  # an error of its constructor would end the actor
+
+    def score(self, number: int, piece: Slice) -> ScoreReport:
+        settings = self._settings
+        if self._scorer is None:
+            torch.set_num_threads(settings.threads_per_actor)
+            self._scorer = open_teacher(
+                self._model.open(),
+                settings.teacher,
+                batch_tokens=settings.batch_tokens,
+                field="score.teacher",
+                device="cuda" if settings.use_gpu else "cpu",
+                threads=settings.threads_per_actor,
+            )
+        return score_slice(number, piece, self._scorer, settings, self._output, self._plan)

@@ -2,17 +2,22 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.config import TeacherModelSettings
+from lsr_prod.encoding.cells.batches import encode_batches
 from lsr_prod.errors import ConfigError, EncoderBrokenError
+from lsr_prod.formats.bundle import BUNDLE_FILE
+from lsr_prod.formats.card import EncoderCard, Kind
+from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.inference import BundleEncoder
+from lsr_prod.model import SparseEncoder
 from lsr_prod.scoring.cross_encoder import CrossEncoder
 from lsr_prod.scoring.dense import DenseEncoder
-from lsr_prod.scoring.sparse import SparseVectors
-from lsr_prod.scoring.two_encoder import TwoEncoder
+from lsr_prod.scoring.transformer import PRECISIONS
 
 _PROBE = ("word", "word")
 
@@ -87,3 +92,132 @@ def open_teacher(
     if problem:
         raise ConfigError(f"{field}.model", f"{folder} cannot score a plain word ({problem})", "give another model")
     return scorer
+
+
+_KEPT = 200_000  # vectors; of texts that occur again in the same part
+
+
+class TextVectors(Protocol):
+    """Encoder of queries and documents."""
+
+    def encode(self, texts: Sequence[str], kind: Kind) -> tuple[dict[int, Any], dict[int, str]]:
+        """Return the vectors by position; and, by position, why a text has none."""
+
+    def dot(self, query: Any, document: Any) -> float:
+        """Return the dot product of two vectors."""
+
+
+class TwoEncoder:
+    """A teacher over an encoder; the vectors of texts are kept until ``forget``, so each is encoded once per part."""
+
+    def __init__(self, encoder: TextVectors) -> None:
+        self._encoder = encoder
+        self._vectors: dict[tuple[Kind, str], Any] = {}
+        self._failed: dict[tuple[Kind, str], str] = {}
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> tuple[npt.NDArray[np.float32], dict[int, str]]:
+        """Return the dot products of pairs, as ``teacher.Teacher`` defines it."""
+        if len(self._vectors) > _KEPT:
+            self.forget()
+        self._encode([query for query, _ in pairs], "query")
+        self._encode([document for _, document in pairs], "document")
+        scores = np.full(len(pairs), np.nan, np.float32)
+        failed: dict[int, str] = {}
+        for i, (query, document) in enumerate(pairs):
+            keys: list[tuple[Kind, str]] = [("query", query), ("document", document)]
+            if problems := [f"{key[0]}: {self._failed[key]}" for key in keys if key in self._failed]:
+                failed[i] = problems[0]
+            else:
+                scores[i] = self._encoder.dot(self._vectors[keys[0]], self._vectors[keys[1]])
+        return scores, failed
+
+    def forget(self) -> None:
+        """Drop all vectors."""
+        self._vectors.clear()
+        self._failed.clear()
+
+    def _encode(self, texts: Sequence[str], kind: Kind) -> None:
+        keys = [(kind, text) for text in dict.fromkeys(texts)]
+        new = [key for key in keys if key not in self._vectors and key not in self._failed]
+        if not new:
+            return
+        vectors, failed = self._encoder.encode([text for _, text in new], kind)
+        self._vectors.update({new[i]: vector for i, vector in vectors.items()})
+        self._failed.update({new[i]: problem for i, problem in failed.items()})
+
+
+Vector = tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]
+
+
+class SparseVectors:
+    """An opened sparse encoder."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: TeacherModelSettings,
+        *,
+        device: str,
+        batch_tokens: int,
+        threads: int,
+        field: str,
+    ) -> None:
+        """Open the model or the bundle."""
+        self._batch_tokens = batch_tokens
+        self._encoder: SparseEncoder | BundleEncoder
+        if (folder / BUNDLE_FILE).is_file():
+            if settings.precision != "fp32":
+                raise ConfigError(
+                    f"{field}.precision", f"{folder} is a bundle, with its own number format", "remove it"
+                )
+            self._encoder = BundleEncoder(
+                folder, threads=threads, verify=True, provider="cuda" if device == "cuda" else "cpu"
+            )
+        else:
+            self._encoder = _load(folder, field).to(device=device, dtype=PRECISIONS[settings.precision])
+        card: EncoderCard = self._encoder.card
+        if card.query_encoder != "model":
+            raise ConfigError(
+                f"{field}.model",
+                f"queries of {folder} are inference-free, their weights are those of an index",
+                "give a model that encodes queries",
+            )
+
+    def encode(self, texts: Sequence[str], kind: Kind) -> tuple[dict[int, Any], dict[int, str]]:
+        """Return the vectors, as ``two_encoder.TextVectors`` defines it: (int32 [n], ascending; float32 [n])."""
+        found, failures = encode_batches(_OfKind(self._encoder, kind, self._batch_tokens), texts)
+        good = [i for i in range(len(texts)) if i not in failures]
+        return (
+            {i: _by_term(*found.row(place)) for place, i in enumerate(good)},
+            {i: failure.detail for i, failure in failures.items()},
+        )
+
+    def dot(self, query: Vector, document: Vector) -> float:
+        """Return the dot product of two vectors."""
+        _, left, right = np.intersect1d(query[0], document[0], assume_unique=True, return_indices=True)
+        return float(query[1][left] @ document[1][right])
+
+
+class _OfKind:
+    """A ``TextEncoder`` of queries or of documents."""
+
+    def __init__(self, encoder: SparseEncoder | BundleEncoder, kind: Kind, batch_tokens: int) -> None:
+        self._encoder, self._kind, self._tokens = encoder, kind, batch_tokens
+
+    def encode(self, texts: Sequence[str]) -> SparseBatch:
+        if isinstance(self._encoder, BundleEncoder):
+            return self._encoder.encode(texts, kind=self._kind, batch_tokens=self._tokens)
+        rows = max(1, self._tokens // self._encoder.card.max_length(self._kind))
+        return self._encoder.encode(texts, self._kind, batch_size=rows)
+
+
+def _by_term(terms: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]) -> Vector:
+    order = np.argsort(terms)
+    return terms[order], weights[order]
+
+
+def _load(folder: Path, field: str) -> SparseEncoder:
+    try:
+        return SparseEncoder.load(folder)
+    except ConfigError as error:
+        raise ConfigError(f"{field}.model", error.problem, error.remedy) from error

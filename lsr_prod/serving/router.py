@@ -10,10 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ray.serve.handle import DeploymentHandle
+from ray.util.metrics import Counter, Gauge, Histogram
 
-from lsr_prod.errors import LsrError
+from lsr_prod.errors import LsrError, QueryError
 from lsr_prod.search.follower import Follower
+from lsr_prod.search.metrics import BUCKETS, stages
+from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.query.query_text import MAX_QUERY_BYTES
+from lsr_prod.search.result import SearchResult
 from lsr_prod.search.searcher import Searcher
 from lsr_prod.search.server.admission import RETRY_AFTER_S, Admission
 from lsr_prod.search.server.collector import Collector
@@ -21,16 +25,58 @@ from lsr_prod.serving.calls import OverloadedError
 from lsr_prod.serving.groups import Groups
 from lsr_prod.serving.http import Reply, error_reply, json_reply, parse_body, read_body, send_reply
 from lsr_prod.serving.loopback import answer_http_directly, keep_internal_port_on_loopback
-from lsr_prod.serving.metrics import RayObserver
-from lsr_prod.serving.operations import OPERATIONS, run_operation
 from lsr_prod.serving.running_calls import HUNG, RunningCalls
 from lsr_prod.serving.scattering_searcher import ScatteringSearcher
-from lsr_prod.serving.wire import error_to_json
+from lsr_prod.serving.wire import WireRequest, error_to_json, result_to_json
+from lsr_prod.serving.wire_operations import (
+    Bm25Request,
+    EncodeRequest,
+    ExplainRequest,
+    explanation_to_json,
+    query_to_json,
+)
 from lsr_prod.storage.signatures import trust
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
+
+OPERATIONS = ("search", "bm25", "explain", "encode")
+
+
+def run_operation(searcher: Searcher, operation: str, value: Any, waited_ms: float) -> dict[str, Any]:
+    """Return the response to a request."""
+    match operation:
+        case "search":
+            return _search(searcher, WireRequest.read(value), waited_ms)
+        case "bm25":
+            words = Bm25Request.read(value)
+            result = searcher.bm25(words.text, words.k, count=words.count, fields=words.fields)
+            return {"results": [result_to_json(result)]}
+        case "explain":
+            asked = ExplainRequest.read(value)
+            query, text = (asked.text, None) if asked.vector is None else (asked.vector, asked.text)
+            if asked.vector is None and not isinstance(query, str):
+                raise QueryError(f"text={shorten(query)} is not a string; give a string")
+            found = searcher.explain(query, asked.doc_id, qk=asked.qk, hybrid=asked.hybrid, text=text)
+            return {"explanation": explanation_to_json(found)}
+        case "encode":
+            return {"queries": [query_to_json(query) for query in searcher.encode(EncodeRequest.read(value).texts)]}
+        case _:
+            raise QueryError(f"the operation {shorten(operation)} is unknown; use one of: {', '.join(OPERATIONS)}")
+
+
+def _search(searcher: Searcher, request: WireRequest, waited_ms: float) -> dict[str, Any]:
+    options = request.options
+    deadline_ms = options.get("deadline_ms")
+    if isinstance(deadline_ms, int | float) and deadline_ms > 0:  # the search validates the value
+        options["deadline_ms"] = max(0.0, deadline_ms - waited_ms)
+    if request.queries is None:
+        results = [searcher.search_vector(request.vector, request.k, text=request.text, **options)]
+    else:
+        results = searcher.search_batch(request.queries, request.k, **options)
+    return {"results": [result_to_json(result) for result in results]}
+
 
 _HEALTH_S = 1.0  # for a group to answer a health check
 _PATHS = frozenset({"/health", *(f"/{name}" for name in OPERATIONS)})
@@ -208,3 +254,31 @@ class Router:
         if "results" in response and "texts" not in value:
             response = response["results"][0]
         return json_reply(response)
+
+
+class RayObserver:
+    """Observer of the router's searcher."""
+
+    def __init__(self) -> None:
+        """Create the metrics; Ray adds ``ray_`` to their names."""
+        self._queries = Counter("lsr_prod_search_queries", "queries by outcome", tag_keys=("outcome",))
+        self._seconds = Histogram(
+            "lsr_prod_search_seconds", "seconds of a query by stage", boundaries=list(BUCKETS), tag_keys=("stage",)
+        )
+        self._publication = Gauge("lsr_prod_search_publication", "number of the current publication")
+        self._documents = Gauge("lsr_prod_search_documents", "documents that can be found")
+
+    def answered(self, result: SearchResult) -> None:
+        """See ``Observer``."""
+        self._queries.inc(1, tags={"outcome": "partial" if result.partial else "full"})
+        for stage, seconds in stages(result).items():
+            self._seconds.observe(seconds, tags={"stage": stage})
+
+    def failed(self, error: Exception) -> None:
+        """See ``Observer``."""
+        self._queries.inc(1, tags={"outcome": type(error).__name__})
+
+    def opened(self, version: str, publication: int, documents: int) -> None:  # noqa: ARG002 (of the protocol)
+        """See ``Observer``."""
+        self._publication.set(publication)
+        self._documents.set(documents)

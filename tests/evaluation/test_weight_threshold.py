@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lsr_prod.evaluation.matched import Threshold, count_matches
-from lsr_prod.evaluation.weight_threshold import search_above_weight
+from lsr_prod.evaluation.systems import search_above_weight
 from tests.evaluation.index_of_vectors import build, queries, scores
 
 

@@ -8,7 +8,7 @@ import torch
 from lsr_prod.config import ExportSettings
 from lsr_prod.errors import ConfigError, ParityError
 from lsr_prod.export import export_bundle, parity
-from lsr_prod.export.sentences import SENTENCES
+from lsr_prod.export.parity import SENTENCES
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder
 

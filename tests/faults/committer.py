@@ -22,7 +22,7 @@ from typing import Any
 import lsr_prod
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.maintenance.compact import compact
-from lsr_prod.maintenance.compact_quarantine import compact_quarantine
+from lsr_prod.maintenance.job import compact_quarantine
 from lsr_prod.maintenance.plans import shorten_chain
 from lsr_prod.maintenance.vacuum import paths_in_markers, vacuum
 from lsr_prod.tables import open_table

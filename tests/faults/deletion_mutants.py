@@ -84,7 +84,7 @@ DELETION_MUTANTS = (
     ),
     Mutant(
         "vacuum deletes parts that were reused since it listed them",
-        "maintenance/garbage.py",
+        "maintenance/vacuum.py",
         (("if current is not None and current.modified == listed.modified:", "if current is not None:"),),
         "vacuum_lists_parts_that_are_reused",
     ),

@@ -15,7 +15,7 @@ from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.plans.saved import save_plan
 from lsr_prod.encoding.table import create_sparse_table
 from lsr_prod.maintenance.compact import merge_parts
-from lsr_prod.maintenance.compact_quarantine import compact_quarantine
+from lsr_prod.maintenance.job import compact_quarantine
 from lsr_prod.maintenance.merges import Merge
 from lsr_prod.maintenance.vacuum import vacuum
 from lsr_prod.storage import Store
@@ -31,7 +31,7 @@ _TARGET = 1_000_000
 # Compacts a quarantine and kills its own process before the nth object is written.
 _KILLED = """
 import os, signal, sys
-from lsr_prod.maintenance.compact_quarantine import compact_quarantine
+from lsr_prod.maintenance.job import compact_quarantine
 from lsr_prod.storage import Store
 left, put_new = int(sys.argv[3]), Store.put_new
 def put_or_die(*args):

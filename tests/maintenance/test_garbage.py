@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.maintenance.garbage import Garbage, delete_garbage
+from lsr_prod.maintenance.vacuum import Garbage, delete_garbage
 from lsr_prod.storage import Store
 
 

@@ -14,9 +14,8 @@ from lsr_prod.encoding.plans.successors import check_not_followed, link_successo
 from lsr_prod.encoding.table import create_sparse_table
 from lsr_prod.errors import ArtifactError, CommitError, FencedError
 from lsr_prod.formats.digest import record_bytes
-from lsr_prod.maintenance.garbage import Garbage
 from lsr_prod.maintenance.plans import shorten_chain
-from lsr_prod.maintenance.vacuum import vacuum
+from lsr_prod.maintenance.vacuum import Garbage, vacuum
 from lsr_prod.operations.status import table_status
 from lsr_prod.storage import Store
 from tests.encoding.plans.test_increment import MEGABYTE, files_of, first_plan, increment, prepare

@@ -8,9 +8,9 @@ import pytest
 import ray
 
 from lsr_prod.errors import ConfigError, SourceError
+from lsr_prod.negatives.job import mine_slices, pool_size
 from lsr_prod.negatives.known import KnownPositives
 from lsr_prod.negatives.plan import make_plan
-from lsr_prod.negatives.pool import mine_slices, pool_size
 from tests.negatives.conftest import deployment, pairs_by_id, settings, write_lines
 
 

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser
 from lsr_prod.errors import ConfigError
 from lsr_prod.pages import write_page
 from lsr_prod.pages.evaluation import evaluation_page
-from lsr_prod.pages.render import page_json, render_page
+from lsr_prod.pages.write import page_json, render_page
 from tests.pages.browser import opened, problems_of
 from tests.pages.results import evaluation_result
 

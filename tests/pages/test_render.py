@@ -12,7 +12,7 @@ from playwright.sync_api import Browser
 
 from lsr_prod.pages import Chart, Page, write_page
 from lsr_prod.pages.charts import bars, lines, points, series
-from lsr_prod.pages.render import embedded_json, page_json, plain, render_page
+from lsr_prod.pages.write import embedded_json, page_json, plain, render_page
 from tests.pages.browser import opened, problems_of
 
 HOSTILE = "</script><img src=x onerror=alert(1)>&\"'<!--\u2028{{ 7 * 7 }}"
@@ -39,7 +39,7 @@ def _template(monkeypatch: pytest.MonkeyPatch) -> None:
     """A template of the tests, next to those of the package."""
     from jinja2 import ChoiceLoader, DictLoader
 
-    from lsr_prod.pages.render import _templates
+    from lsr_prod.pages.write import _templates
 
     source = (
         '{% extends "base.html.j2" %}{% import "parts.html.j2" as parts with context %}{% block content %}'

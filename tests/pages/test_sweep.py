@@ -7,8 +7,8 @@ from playwright.sync_api import Browser
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.pages import write_page
-from lsr_prod.pages.render import page_json, render_page
 from lsr_prod.pages.sweep import sweep_page
+from lsr_prod.pages.write import page_json, render_page
 from tests.pages.browser import opened, problems_of
 from tests.pages.results import sweep_result
 

@@ -20,7 +20,7 @@ from lsr_prod.indexing.boolean import BooleanWriter
 from lsr_prod.indexing.impacts.vectors import Vectors
 from lsr_prod.search.boolean_shard import BooleanShard
 from lsr_prod.search.query.filters import field
-from lsr_prod.search.shard.masks import evaluate
+from lsr_prod.search.shard.shard_reader import evaluate
 from tests.search.filtering import ROWS, TYPES, Row, batches, brute_force, filters
 
 NOTHING = dict.fromkeys(TYPES)

@@ -156,7 +156,9 @@ def test_words_are_not_looked_up_after_the_deadline(words: Path) -> None:
 
 def test_filter_of_a_batch_is_not_evaluated_after_the_deadline(words: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     evaluated = []
-    monkeypatch.setattr("lsr_prod.search.shard.masks.evaluate", lambda *arguments, **_: evaluated.append(arguments))
+    monkeypatch.setattr(
+        "lsr_prod.search.shard.shard_reader.evaluate", lambda *arguments, **_: evaluated.append(arguments)
+    )
     arrays = np.array([0, 1]), np.array([1], np.int32), np.ones(1, np.float32)
     found = Searcher.open(words).search_arrays(*arrays, filter=field("year") > 3, deadline_ms=0)
     assert found.partial
@@ -165,7 +167,9 @@ def test_filter_of_a_batch_is_not_evaluated_after_the_deadline(words: Path, monk
 
 def test_filter_of_facets_is_not_evaluated_after_the_deadline(words: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     evaluated = []
-    monkeypatch.setattr("lsr_prod.search.shard.masks.evaluate", lambda *arguments, **_: evaluated.append(arguments))
+    monkeypatch.setattr(
+        "lsr_prod.search.shard.shard_reader.evaluate", lambda *arguments, **_: evaluated.append(arguments)
+    )
     options = {"sort": "year", "facets": ["year"], "filter": field("year") > 3}
     found = Searcher.open(words).search_vector({1: 1.0}, deadline_ms=0, **options)
     assert (found.partial, found.matched, found.hits) == (True, 0, ())

@@ -106,7 +106,7 @@ def test_ids_are_found_in_their_order(
 
 def snapshot_scan(snapshot, expression) -> set[str]:
     """Return the ids that pass the filter, with ids compared one by one."""
-    from lsr_prod.search.shard.masks import evaluate
+    from lsr_prod.search.shard.shard_reader import evaluate
 
     found = set()
     for reader in snapshot.readers.values():

@@ -9,7 +9,7 @@ import pytest
 from ray.exceptions import ActorDiedError
 
 from lsr_prod.errors import QueryError
-from lsr_prod.serving.group_calls import GroupCalls
+from lsr_prod.serving.groups import GroupCalls
 
 
 class Replica:

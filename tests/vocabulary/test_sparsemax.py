@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from lsr_prod.vocabulary.sparsemax import sparsemax, sparsemax_support
+from lsr_prod.vocabulary.combination import sparsemax, sparsemax_support
 
 
 def plain_sparsemax(scores: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,6 +1,6 @@
 """Places of encoder actors: how many the nodes of the cluster have room for."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,7 +8,6 @@ import ray
 
 from lsr_prod.cluster.draining import draining_nodes
 from lsr_prod.config import EncodeSettings
-from lsr_prod.encoding.actors.labels import matches
 from lsr_prod.errors import ConfigError
 
 _MEGABYTE = 1_000_000
@@ -123,3 +122,15 @@ def _no_room(settings: EncodeSettings, alive: Sequence[Any]) -> ConfigError:
         f"{settings.threads_per_actor} threads on {cores} cores",
         "lower it, or set encode.max_actors to wait for nodes of an autoscaler",
     )
+
+
+def matches(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    """Return whether the labels of a node fulfill all conditions."""
+    return all(_fulfills(condition, labels.get(key)) for key, condition in selector.items())
+
+
+def _fulfills(condition: str, value: str | None) -> bool:
+    negated, positive = condition.startswith("!"), condition.removeprefix("!")
+    listed = positive.removeprefix("in(").removesuffix(")") if positive.startswith("in(") else None
+    values = [positive] if listed is None else [each.strip() for each in listed.split(",")]
+    return (value in values) != negated

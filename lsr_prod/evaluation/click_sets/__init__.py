@@ -7,6 +7,6 @@ written. ``hashing`` orders every draw: rows may come in any order.
 """
 
 from lsr_prod.evaluation.click_sets.build import ClickSets, build_sets
-from lsr_prod.evaluation.click_sets.leaks import find_leaks
+from lsr_prod.evaluation.click_sets.job import find_leaks
 
 __all__ = ["ClickSets", "build_sets", "find_leaks"]

@@ -21,7 +21,6 @@ from lsr_prod.evaluation.click_sets.lexical import (
 )
 from lsr_prod.evaluation.click_sets.log import ClickLog
 from lsr_prod.evaluation.click_sets.relevant import Relevant
-from lsr_prod.evaluation.click_sets.thirds import draw_equally, thirds_by_rank
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -224,3 +223,32 @@ def _figures(drawn: Floats, candidates: Floats) -> dict[str, Any]:
         "highest_ratio": float(candidates.max()),
         "mean_ratio": float(drawn.mean()) if len(drawn) else 0.0,
     }
+
+
+_ORDER_OF_TIES, _ORDER_OF_DRAW = 3, 4
+
+
+def thirds_by_rank(ratio: npt.NDArray[np.float64], hashes: Hashes) -> npt.NDArray[np.int8]:
+    """Return the third of every query: 0 low, 1 middle, 2 high.
+
+    Queries are ordered by (ratio, seeded hash, number); third i has the ranks from ``i * n // 3`` to ``(i + 1) * n //
+    3``. Short queries have few different ratios, so many queries are tied at a boundary: the hash decides there.
+    """
+    count = len(ratio)
+    order = np.lexsort((np.arange(count), mix(hashes, _ORDER_OF_TIES), ratio))
+    third = np.zeros(count, np.int8)
+    for number in range(3):
+        third[order[number * count // 3 : (number + 1) * count // 3]] = number
+    return third
+
+
+def draw_equally(third: npt.NDArray[np.int8], hashes: Hashes, drawn: int | None) -> npt.NDArray[np.int64]:
+    """Draw the same number of queries from each third: as many as the smallest has, ``drawn // 3`` at most.
+
+    Returns:
+        Numbers of the drawn queries, rising.
+    """
+    number = int(np.bincount(third, minlength=3).min())
+    number = number if drawn is None else min(number, drawn // 3)
+    order = np.lexsort((np.arange(len(third)), mix(hashes, _ORDER_OF_DRAW)))
+    return np.sort(np.concatenate([order[third[order] == one][:number] for one in range(3)]))

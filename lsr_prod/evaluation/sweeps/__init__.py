@@ -4,8 +4,7 @@
 missing points on Ray, ``pareto`` and ``choice`` look for good settings, ``report`` writes them.
 """
 
-from lsr_prod.evaluation.sweeps.choice import Choice
 from lsr_prod.evaluation.sweeps.points import Point
-from lsr_prod.evaluation.sweeps.report import SweepReport
+from lsr_prod.evaluation.sweeps.report import Choice, SweepReport
 
 __all__ = ["Choice", "Point", "SweepReport"]

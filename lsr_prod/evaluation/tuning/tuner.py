@@ -4,7 +4,9 @@ Every candidate is measured by ``Searcher`` itself, so the chosen value is that 
 once.
 """
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -13,17 +15,84 @@ import numpy.typing as npt
 from lsr_prod.config import Deployment, TuneSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation.collection import JudgedQueries, read_judged
-from lsr_prod.evaluation.measures import parse_measures
+from lsr_prod.evaluation.measures import measure_by_query, parse_measures
 from lsr_prod.evaluation.patches import evaluate_patch, limit_patch, search_options
 from lsr_prod.evaluation.significance import bootstrap_intervals
 from lsr_prod.evaluation.tuning.candidates import Candidate, grid, preference
-from lsr_prod.evaluation.tuning.cross_validation import cross_validate, make_folds
-from lsr_prod.evaluation.tuning.refinement import best_candidate
 from lsr_prod.evaluation.tuning.report import TuneReport, write_report
-from lsr_prod.evaluation.tuning.values import CandidateValues
-from lsr_prod.search import Searcher
+from lsr_prod.interchange.runs import Ranking
+from lsr_prod.logs import get_log
+from lsr_prod.search import Hybrid, Searcher
 from lsr_prod.storage import is_remote, require_exists
 from lsr_prod.storage.folders import file_exists
+
+log = get_log(__name__)
+
+_DEPTH = 1000  # hits per query for a measure without cutoff
+_RRF_DEPTH = 100
+_PROGRESS_S = 10.0
+
+
+class CandidateValues:
+    """Measures candidates on an index, each once.
+
+    Attributes:
+        measured: values of every query by candidate, float64 [Q].
+        queries: number of queries.
+    """
+
+    def __init__(self, searcher: Searcher, judged: JudgedQueries, settings: TuneSettings) -> None:
+        """Encode the queries."""
+        self.measured: dict[Candidate, npt.NDArray[np.float64]] = {}
+        self.queries = len(judged.queries)
+        self._searcher, self._judged, self._settings = searcher, judged, settings
+        self._measures = parse_measures("tune.measure", [settings.measure])
+        self._depth = int(self._measures[settings.measure].params.get("cutoff", _DEPTH))
+        encoded = searcher.encode(list(judged.queries.values()))
+        self._vectors = [dict(zip(one.terms, one.weights.tolist(), strict=True)) for one in encoded]
+        self._began = self._logged = time.monotonic()
+
+    def __call__(self, candidate: Candidate) -> npt.NDArray[np.float64]:
+        """Return the value of every query, float64 [Q]."""
+        if candidate not in self.measured:
+            weight, settings = candidate.hybrid_weight, self._settings
+            depth = {"depth": max(_RRF_DEPTH, self._depth)} if settings.fusion == "rrf" else {}
+            hybrid = None if weight is None else Hybrid(fusion=settings.fusion, words=weight, **depth)
+
+            def search(vector: dict[str | int, float], text: str) -> list[tuple[str, float]]:
+                words = None if hybrid is None else text
+                found = self._searcher.search_vector(
+                    vector,
+                    self._depth,
+                    text=words,
+                    hybrid=hybrid,
+                    overlap_threshold=candidate.threshold,
+                    qk=settings.qk,
+                )
+                return [(hit.doc_id, hit.score) for hit in found.hits]
+
+            with ThreadPoolExecutor(settings.threads) as pool:
+                rankings = list(pool.map(search, self._vectors, self._judged.queries.values()))
+            self.measured[candidate] = self._values(rankings)
+            self._log()
+        return self.measured[candidate]
+
+    def bm25(self) -> npt.NDArray[np.float64]:
+        """Return the value of every query for BM25 alone, float64 [Q]."""
+        results = [self._searcher.bm25(text, self._depth) for text in self._judged.queries.values()]
+        return self._values([[(hit.doc_id, hit.score) for hit in result.hits] for result in results])
+
+    def _values(self, rankings: Sequence[Ranking]) -> npt.NDArray[np.float64]:
+        ids = list(self._judged.queries)
+        by_query = dict(zip(ids, rankings, strict=True))
+        return measure_by_query(self._measures, self._judged.qrels, by_query, ids)[self._settings.measure]
+
+    def _log(self) -> None:
+        now = time.monotonic()
+        if now - self._logged >= _PROGRESS_S:
+            self._logged = now
+            fields = {"candidates": len(self.measured), "seconds": round(now - self._began, 1)}
+            log.info("measured", extra={"fields": fields})
 
 
 def tune_index(deployment: Deployment) -> TuneReport:
@@ -115,3 +184,63 @@ def _read(settings: TuneSettings, options: Mapping[str, str]) -> JudgedQueries:
 
 def _order(candidate: Candidate) -> tuple[float, float]:
     return candidate.threshold, candidate.hybrid_weight or 0.0
+
+
+Floats = npt.NDArray[np.float64]
+
+
+def make_folds(queries: int, folds: int, seed: int) -> npt.NDArray[np.int64]:
+    """Return int64 [Q]: the fold of every query; sizes differ by one at most, and the seed draws the queries."""
+    assigned = np.arange(queries, dtype=np.int64) % folds
+    np.random.default_rng(seed).shuffle(assigned)
+    return assigned
+
+
+def cross_validate(
+    choose: Callable[[npt.NDArray[np.bool_]], Any], values: Callable[[Any], Floats], folds: npt.NDArray[np.int64]
+) -> tuple[Floats, list[Any]]:
+    """Choose on all folds but one, and measure the choice on the one that was left out.
+
+    Returns:
+        float64 [Q], the value of every query by a choice that did not see it; and the choice of every fold.
+    """
+    held_out, choices = np.zeros(len(folds)), []
+    for fold in range(int(folds.max()) + 1):
+        choices.append(choose(folds != fold))
+        held_out[folds == fold] = values(choices[-1])[folds == fold]
+    return held_out, choices
+
+
+_COARSE = 8  # intervals of the first pass
+_BEST = 3  # weights around which a pass refines
+
+
+def best_candidate(
+    value: Callable[[Candidate], float], thresholds: Sequence[float], weights: Sequence[float], *, exhaustive: bool
+) -> Candidate:
+    """Return the candidate with the highest value; of equal ones the first by ``preference``.
+
+    For every threshold, a first pass measures no words and 9 weights at equal distances on the grid; each further pass
+    halves the distance around the 3 best weights so far. The mean of a rank measure over many queries varies little
+    between neighboring weights, so a maximum that all passes miss is hardly higher than the one they find.
+    """
+    found: list[Candidate] = []
+    for threshold in dict.fromkeys(thresholds):
+        found.append(Candidate(threshold, None))
+        row = [Candidate(threshold, weight) for weight in weights]
+        found += row if exhaustive else _refine(value, row)
+    return min(found, key=lambda one: (-value(one), *preference(one)))
+
+
+def _refine(value: Callable[[Candidate], float], row: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates of one threshold that were measured."""
+    last, distance = len(row) - 1, 1
+    while distance * _COARSE < last:
+        distance *= 2
+    places = {*range(0, last, distance), last}
+    while distance > 1:
+        distance //= 2
+        best = sorted(places, key=lambda place: (-value(row[place]), *preference(row[place])))[:_BEST]
+        near = {place + step for place in best for step in (-distance, distance)}
+        places |= {place for place in near if 0 <= place <= last}
+    return [row[place] for place in sorted(places)]

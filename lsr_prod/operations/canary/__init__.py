@@ -1,9 +1,8 @@
 """Canary: two versions or models answer the same queries, and what changed is measured."""
 
-from lsr_prod.operations.canary.canary import Canary, CanarySettings, run_canary
+from lsr_prod.operations.canary.canary import Canary, CanaryQuery, CanarySettings, read_queries, run_canary
 from lsr_prod.operations.canary.changes import QueryChange, compare_rankings, rank_biased_overlap
 from lsr_prod.operations.canary.judgments import Judge
-from lsr_prod.operations.canary.queries import CanaryQuery, read_queries
 from lsr_prod.operations.canary.sides import SideReport, open_side
 
 __all__ = [

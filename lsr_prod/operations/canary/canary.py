@@ -5,17 +5,51 @@ depends on the number of rows that are kept and on the vocabularies, not on the 
 """
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from lsr_prod.errors import SourceError
+from lsr_prod.evaluation import collection
 from lsr_prod.operations.canary.changes import QueryChange, compare_rankings
 from lsr_prod.operations.canary.judgments import Judge
-from lsr_prod.operations.canary.queries import CanaryQuery
 from lsr_prod.operations.canary.sides import SideReport, SideTotals
 from lsr_prod.operations.canary.terms import DocumentTermDrift, QueryTermDrift, QueryTermTotals, document_drift
 from lsr_prod.search import Searcher, SearchResult
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryQuery:
+    """A query that both sides answer.
+
+    Attributes:
+        query_id: its id.
+        text: the query.
+    """
+
+    query_id: str
+    text: str
+
+
+def read_queries(place: str, options: Mapping[str, str] | None = None) -> Iterator[CanaryQuery]:
+    """Read queries one after another; see ``evaluation.collection.read_queries`` for the formats.
+
+    Args:
+        place: path or URI of the file.
+        options: options of the object store.
+
+    Raises:
+        SourceError: a line is invalid, or there is none.
+        StorageError: the file cannot be read.
+    """
+    found = False
+    for query_id, text in collection.read_queries(place, options):
+        found = True
+        yield CanaryQuery(query_id, text)
+    if not found:
+        raise SourceError(f"{place} has no query; give at least one JSON line with _id and text")
+
 
 _BATCH = 64  # queries that are encoded together
 _EQUAL = 1e-9  # differences of a measure up to this are ties

@@ -1,15 +1,21 @@
 """One opened shard: postings, forward copy, documents and words from its mapped files."""
 
 import bisect
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.index import ShardManifest
 from lsr_prod.formats.pages import MappedFiles
-from lsr_prod.formats.shard import ImpactArrays, array_name, is_mapped
+from lsr_prod.formats.shard import WORD_ARRAYS, ImpactArrays, WordArrays, array_name, is_mapped
+from lsr_prod.kernels import native
 from lsr_prod.search.shard.documents import Documents
-from lsr_prod.search.shard.forward_copy import ForwardCopy
-from lsr_prod.search.shard.lexical_terms import LexicalTerms
-from lsr_prod.search.shard.postings import Postings
+from lsr_prod.search.shard.postings import Postings, damaged_arrays
 
 
 class OpenShard:
@@ -54,3 +60,136 @@ class OpenShard:
             return None
         ordinal = int(order[place])
         return ordinal if self.documents.doc_id(ordinal) == doc_id else None
+
+
+_CACHED = 1 << 14  # words whose ids are cached: a query looks up each of its words twice, and queries share words
+
+
+class LexicalTerms:
+    """Dictionary of the words of one opened shard. Safe to share between threads.
+
+    Attributes:
+        first: id of the first word in the postings; the ids of the encoder's terms lie below it.
+    """
+
+    def __init__(self, files: MappedFiles, arrays: WordArrays, first: int) -> None:
+        """Look words up in ``arrays``."""
+        self.first = first
+        self._files = files
+        self._arrays = arrays
+        self._cache: dict[str, int] = {}
+
+    @classmethod
+    def open(cls, files: MappedFiles, terms: int) -> "LexicalTerms | None":
+        """Open the dictionary of a shard; return None if the shard was built without BM25."""
+        present = [array_name(name) in files for name in WORD_ARRAYS]
+        if not any(present):
+            return None
+        if not all(present):
+            raise ArtifactError(f"{files.folder} has only a part of the dictionary of words; build the shard again")
+        arrays = WordArrays.open(files)
+        first = terms - (len(arrays.word_offsets) - 1)
+        if first < 0:
+            raise ArtifactError(f"{files.folder} has more words than terms with postings; build the shard again")
+        return cls(files, arrays, first)
+
+    def ids(self, names: Sequence[str]) -> npt.NDArray[np.int32]:
+        """Return int32 [n]: the id of each word in the shard's postings, -1 for a word that no document holds."""
+        return np.array([self._id(name) for name in names], np.int32)
+
+    def _id(self, name: str) -> int:
+        found = self._cache.get(name)
+        if found is None:
+            if len(self._cache) >= _CACHED:
+                self._cache.clear()
+            found = self._cache[name] = self._find(name.encode())
+        return found
+
+    def _find(self, word: bytes) -> int:
+        offsets, text = self._verified
+        places = range(len(offsets) - 1)
+        place = bisect.bisect_left(places, word, key=lambda at: bytes(text[offsets[at] : offsets[at + 1]]))
+        found = place < len(places) and text[offsets[place] : offsets[place + 1]] == word
+        return self.first + place if found else -1
+
+    @cached_property
+    def _verified(self) -> tuple[memoryview, memoryview]:
+        """Offsets and bytes, verified as a whole: a binary search touches pages everywhere."""
+        for name in WORD_ARRAYS:
+            array = getattr(self._arrays, name)
+            self._files.verify_items(array, array_name(name), 0, len(array))
+        return self._arrays.word_offsets.data, self._arrays.word_bytes.data
+
+
+Vectors = tuple[npt.NDArray[Any], ...]  # offsets, terms, impacts
+
+
+class ForwardCopy:
+    """The vectors of one opened shard. Safe to share between threads."""
+
+    def __init__(self, files: MappedFiles, arrays: ImpactArrays, *, vocabulary_size: int) -> None:
+        """Read vectors from mapped arrays."""
+        self._files = files
+        self._arrays = arrays
+        self._vocabulary_size = vocabulary_size
+
+    def score(
+        self,
+        ordinals: npt.NDArray[np.int64],
+        ids: npt.NDArray[np.int32],
+        weights: npt.NDArray[np.float32],
+        *,
+        dk: int,
+        vectors: Vectors = (),
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint16]]:
+        """Score given documents.
+
+        Returns:
+            Scores float32 [n] and shared terms uint16 [n].
+        """
+        if vectors:
+            offsets, terms, impacts = vectors
+            ordinals = np.arange(len(ordinals))
+        else:
+            self._verify(ordinals)
+            a = self._arrays
+            offsets, terms, impacts = a.forward_offsets, a.forward_terms, a.forward_impacts
+        scores, counts = np.empty(len(ordinals), np.float32), np.empty(len(ordinals), np.uint16)
+        size = self._vocabulary_size
+        if native.score(offsets, terms, impacts, ordinals, dk, ids, weights, size, scores, counts) < 0:
+            raise damaged_arrays(self._files)
+        return scores, counts
+
+    def gather(self, ordinals: npt.NDArray[np.int64], dk: int) -> Vectors:
+        """Copy the vectors of given documents next to each other.
+
+        Scattered over the mapped arrays, each vector would cost several reads of memory.
+
+        Returns:
+            Offsets int64 [n + 1], terms and impacts.
+        """
+        self._verify(ordinals)
+        a = self._arrays
+        starts = a.forward_offsets[ordinals]
+        lengths = np.minimum(a.forward_offsets[ordinals + 1] - starts, dk)
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+        return offsets, a.forward_terms[places], a.forward_impacts[places]
+
+    def vector(self, ordinal: int, dk: int) -> dict[int, int]:
+        """Return impact by term id of a document, its ``dk`` heaviest terms."""
+        self._verify(np.array([ordinal]))
+        a = self._arrays
+        start, stop = a.forward_offsets[ordinal : ordinal + 2].tolist()
+        stop = min(stop, start + dk)
+        return dict(zip(a.forward_terms[start:stop].tolist(), a.forward_impacts[start:stop].tolist(), strict=True))
+
+    def _verify(self, ordinals: npt.NDArray[np.int64]) -> None:
+        """Verify everything that the vectors of some documents lie on."""
+        a, verify = self._arrays, self._files.verify_rows
+        verify(a.forward_offsets, array_name("forward_offsets"), ordinals, ordinals + 2)
+        starts, stops = a.forward_offsets[ordinals], a.forward_offsets[ordinals + 1]
+        if len(ordinals) and not (starts.min() >= 0 and stops.max() <= len(a.forward_terms)):
+            raise damaged_arrays(self._files)
+        verify(a.forward_terms, array_name("forward_terms"), starts, stops)
+        verify(a.forward_impacts, array_name("forward_impacts"), starts, stops)

@@ -1,13 +1,17 @@
 """Prepare an encoder for training, in place."""
 
+from typing import Any
+
 from torch import nn
+from transformers import PreTrainedModel
 
 from lsr_prod.config.language import LanguageSettings
 from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
+from lsr_prod.model.backbone import transformer_layers
 from lsr_prod.training.encoder_setup.flash import use_flash_attention
 from lsr_prod.training.encoder_setup.freeze import freeze
-from lsr_prod.training.encoder_setup.gradient_checkpointing import checkpoint_layers
 from lsr_prod.training.encoder_setup.lora import add_lora
 from lsr_prod.training.encoder_setup.sides import freeze_side, models_of
 from lsr_prod.training.rng import seed_torch
@@ -38,3 +42,22 @@ def set_dropout(model: nn.Module, rate: float) -> None:
             module.p = rate
         if isinstance(getattr(module, "attention_dropout", None), float):
             setattr(module, "attention_dropout", rate)  # noqa: B010
+
+
+def checkpoint_layers(model: PreTrainedModel, *, kept: int = 1) -> None:
+    """Turn on gradient checkpointing, in place, for all layers but the last ones.
+
+    The backward pass reaches the last layers first, when no memory is freed yet: recomputing them saves nothing. The
+    vocabulary head is never recomputed; it keeps one byte per (text, term).
+    """
+    layers: list[Any] = [layer for layer in transformer_layers(model) if hasattr(layer, "gradient_checkpointing")]
+    if not layers:
+        raise ConfigError(
+            "scale.gradient_checkpointing",
+            f"{type(model).__name__} does not support gradient checkpointing",
+            "set it to false and lower batch.chunk",
+        )
+    model.config.use_cache = False  # a cache is for generation, and transformers refuses it with checkpointing
+    model.activation_checkpointing_enable()
+    for layer in layers[-kept:]:
+        layer.gradient_checkpointing = False

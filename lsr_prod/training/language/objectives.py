@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+from torch import Tensor, nn
+
 from lsr_prod.config.language import (
     AdaptCausalSettings,
     AdaptMlmSettings,
@@ -11,10 +14,10 @@ from lsr_prod.config.language import (
     PretrainEmlmSettings,
 )
 from lsr_prod.model import SparseEncoder
+from lsr_prod.training.batches import pad
 from lsr_prod.training.language.masked_language import MaskedTokens, MaskedWords
-from lsr_prod.training.language.next_tokens import NextTokens
-from lsr_prod.training.language.objective import LanguageObjective
-from lsr_prod.training.language.teacher_vectors import TeacherVectors
+from lsr_prod.training.language.objective import LanguageBatch, LanguageObjective, Rows, padding, token_sums
+from lsr_prod.training_data.training_set import Example
 
 
 def make_objective(
@@ -33,3 +36,63 @@ def make_objective(
             return TeacherVectors(stage, encoder, teacher)
         case _:
             raise TypeError(f"{type(stage).__name__} has no objective on plain text")
+
+
+class NextTokens:
+    """Next-token prediction with logits and with their activations (papers/csplade, 3.2)."""
+
+    losses: tuple[str, ...] = ("next_token", "activated_next_token")
+    figures: tuple[str, ...] = ("accuracy",)
+    pools = False
+
+    def __init__(self, stage: AdaptCausalSettings, encoder: SparseEncoder) -> None:
+        """Create the objective."""
+        self._relu_weight, self._pad = stage.relu_weight, padding(encoder)
+
+    def batch(self, examples: Sequence[Example], _rows: Rows, _step: int, /) -> LanguageBatch:
+        """Return blocks of text; the label of a token is the next token."""
+        texts = pad([example.documents[0] for example in examples], self._pad)
+        ids, mask = texts.input_ids, texts.attention_mask
+        has_next = torch.zeros_like(mask)
+        has_next[:, :-1] = mask[:, 1:]
+        places = has_next.flatten().nonzero()[:, 0]
+        labels = ids.flatten()[places + 1]
+        return LanguageBatch((ids, mask, places, labels), len(places), len(ids), int(mask.sum()))
+
+    def sums(self, encoder: SparseEncoder, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return both cross entropies, and the number of tokens predicted correctly."""
+        return token_sums(encoder, *inputs, attention="causal", relu_weight=self._relu_weight)
+
+
+class TeacherVectors:
+    """Distance to a teacher's sparse vectors (vocabulary-transfer, 6.3); the paper leaves the distance open."""
+
+    losses: tuple[str, ...] = ("distance",)
+    figures: tuple[str, ...] = ("l0_document", "l0_teacher")
+    pools = True
+
+    def __init__(self, stage: DistilHeadSettings, encoder: SparseEncoder, teacher: Path) -> None:
+        """Load the teacher; it is not trained."""
+        self._loss, self._pad = stage.loss, padding(encoder)
+        self._teacher = SparseEncoder.load(teacher).requires_grad_(requires_grad=False).eval()
+        self._teacher_pad = padding(self._teacher)
+
+    def batch(self, examples: Sequence[Example], _rows: Rows, _step: int, /) -> LanguageBatch:
+        """Return texts tokenized for the model and for the teacher."""
+        texts = pad([example.documents[0] for example in examples], self._pad)
+        teacher_texts = pad([example.query for example in examples], self._teacher_pad)
+        inputs = (texts.input_ids, texts.attention_mask, teacher_texts.input_ids, teacher_texts.attention_mask)
+        return LanguageBatch(inputs, len(examples), len(examples), int(texts.attention_mask.sum()))
+
+    def sums(self, encoder: SparseEncoder, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the sum of the distances of vectors, and the active terms of both."""
+        ids, mask, teacher_ids, teacher_mask = inputs
+        with torch.no_grad():
+            target = self._teacher.to(ids.device)(teacher_ids, teacher_mask)  # [B, V]
+        vectors = encoder(ids, mask)
+        if self._loss == "mse":
+            total = (vectors - target).square().sum()
+        else:
+            total = (1 - nn.functional.cosine_similarity(vectors, target, dim=1)).sum()
+        active = [torch.count_nonzero(one).to(total.dtype) for one in (vectors, target)]
+        return total, torch.stack([total.detach(), *active])

@@ -1,5 +1,6 @@
 """The regularizers of an objective, with their weights, ramps and document frequencies."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -8,12 +9,69 @@ from torch import Tensor
 from lsr_prod.config.objective import RegularizerSettings, SparsitySettings
 from lsr_prod.terms.casing import cased_terms
 from lsr_prod.training.parallel import collective
-from lsr_prod.training.regularizers.cased import cased
-from lsr_prod.training.regularizers.document_frequency import DocumentFrequency
-from lsr_prod.training.regularizers.flops import flops, joint_flops, off_diagonal_joint_flops
-from lsr_prod.training.regularizers.l1 import l1
 from lsr_prod.training.regularizers.ramp import ramp
-from lsr_prod.training.vectors.kept_terms import Vectors, cut
+from lsr_prod.training.vectors.kept_terms import Vectors, active_terms, cut
+from lsr_prod.training.vectors.similarity import pair_dot
+
+# FLOPS regularizers: squared mean weights, of queries, of documents or of both.
+#
+# Every regularizer takes the rows of one worker and returns the value for the rows of all workers, equal on all of
+# them.
+# Its gradient is that of the worker's own rows (``collective.global_sum``). The rows are those of the trained
+# representation: masked if ``keep`` is ``masked``, else whole.
+
+
+def flops(rows: Vectors, texts: int, *, l0_mask: int | None = None, term_weights: Tensor | None = None) -> Tensor:
+    """Return FLOPS (ESPLADE, eq. 3): the sum over terms of the squared mean weight.
+
+    Returns:
+        Scalar.
+    """
+    means = mean_weights(rows, texts, l0_mask=l0_mask)
+    if term_weights is not None:
+        means = means * term_weights
+    return means.square().sum()
+
+
+def joint_flops(queries: Vectors, documents: Vectors, *, query_texts: int, document_texts: int) -> Tensor:
+    """Return joint FLOPS (ESPLADE, eq. 4): the dot product of the mean query and the mean document.
+
+    Returns:
+        Scalar.
+    """
+    return mean_weights(queries, query_texts) @ mean_weights(documents, document_texts)
+
+
+def off_diagonal_joint_flops(queries: Vectors, documents: Vectors, *, query_texts: int, document_texts: int) -> Tensor:
+    """Return joint FLOPS without the own positives: the mean product of a query and a document over all other pairs.
+
+    A query's product with its own positive is many times the mean. ``joint_flops`` contains it with a share of one
+    divided by the number of documents, so its weight has to shrink with the batch. This mean (ours) does not depend on
+    the size of the batch, nor, in expectation, on the parts into which a step is split.
+
+    Returns:
+        Scalar: (sum over all pairs - sum over own positives) / (N * N * c - N); 0 if there is no other pair.
+    """
+    pairs = query_texts * document_texts - query_texts
+    if not pairs:
+        return queries.new_zeros(()) if isinstance(queries, Tensor) else queries.weights.new_zeros(())
+    everyones = mean_weights(queries, 1) @ mean_weights(documents, 1)
+    own = pair_dot(queries, documents)[:, :1].sum()  # of all own documents: a slice of them would copy its gradient
+    return (everyones - collective.global_sum(own)) / pairs
+
+
+def mean_weights(rows: Vectors, texts: int, *, l0_mask: int | None = None) -> Tensor:
+    """Return the mean weight of every term over the texts of all workers, [V]."""
+    weights = rows if isinstance(rows, Tensor) else rows.weights
+    enters = None if l0_mask is None else (active_terms(rows) > l0_mask).to(weights.dtype)
+    if isinstance(rows, Tensor):
+        # A product with the mask avoids a masked copy of the rows.
+        sums = rows.sum(dim=0) if enters is None else enters @ rows
+    else:
+        counted = weights if enters is None else weights * enters[:, None]
+        sums = weights.new_zeros(rows.vocabulary_size).index_add(0, rows.terms.flatten(), counted.flatten())
+    return collective.global_sum(sums) / texts
+
 
 _JOINT = {"all_pairs": joint_flops, "off_diagonal": off_diagonal_joint_flops}
 
@@ -96,3 +154,93 @@ class Regularizers:
 
 def _device(rows: Vectors) -> torch.device:
     return (rows if isinstance(rows, Tensor) else rows.weights).device
+
+
+def l1(rows: Vectors, texts: int, *, l0_mask: int | None = None) -> Tensor:
+    """Return the mean over texts of the sum of their weights, which are at least 0.
+
+    Returns:
+        Scalar.
+    """
+    return mean_weights(rows, texts, l0_mask=l0_mask).sum()
+
+
+def cased(rows: Vectors, texts: int, is_cased: Tensor) -> Tensor:
+    """Return the mean over texts of the sum of the squared weights of cased terms.
+
+    Equation 3 of the paper is printed as a sum over the batch. The authors' code takes the mean, and the weight 0.2 is
+    meant for it: as a sum, the term grows with the batch size.
+
+    Returns:
+        Scalar.
+    """
+    if isinstance(rows, Tensor):
+        squares = torch.linalg.vector_norm(rows, dim=0).square()  # [V], without a squared copy of the rows
+        total = torch.where(is_cased, squares, 0.0).sum()
+    else:
+        total = torch.where(is_cased[rows.terms], rows.weights.square(), 0.0).sum()
+    return collective.global_sum(total) / texts
+
+
+class DocumentFrequency:
+    """Document frequencies in windows of ``every`` steps, over all workers.
+
+    The weights of a window follow from the counts of the previous window; in the first window, from the counts so far.
+    Counts are integers, so they do not depend on the number of workers, and are equal on all workers.
+    """
+
+    def __init__(self, vocabulary_size: int, *, alpha: float, beta: float, every: int) -> None:
+        self._alpha, self._beta, self._every = alpha, beta, every
+        self._counts = torch.zeros(vocabulary_size, dtype=torch.int64)
+        self._shares = torch.zeros(vocabulary_size, dtype=torch.float64)
+        self._documents = self._window = 0
+
+    @torch.no_grad()
+    def observe(self, documents: Vectors, step: int) -> None:
+        """Count the documents of a step, or of one part of it; a collective operation of all workers."""
+        window = step // self._every
+        active = _documents_with(documents)
+        self._counts = self._counts.to(active.device)
+        if window != self._window:
+            self._shares = self._counts.double() / max(1, self._documents)
+            self._counts.zero_()
+            self._window, self._documents = window, 0
+        everyones = collective.global_sum(torch.cat([active, active.new_tensor([len(documents)])]))
+        self._counts += everyones[:-1]
+        self._documents += int(everyones[-1])
+        if self._window == 0:
+            self._shares = self._counts.double() / max(1, self._documents)
+
+    def weights(self, device: torch.device) -> Tensor:
+        """Return factors of the terms' mean weights, float32 [V] in [0, 1]; 0 before the first count."""
+        self._shares = self._shares.to(device)
+        return frequency_weights(self._shares, alpha=self._alpha, beta=self._beta).float()
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the tensors of a checkpoint, copied to the CPU."""
+        position = torch.tensor([self._documents, self._window])
+        return {"counts": self._counts.cpu().clone(), "shares": self._shares.cpu().clone(), "position": position}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Restore ``state()``."""
+        self._counts, self._shares = state["counts"].clone(), state["shares"].clone()
+        self._documents, self._window = (int(number) for number in state["position"])
+
+
+def _documents_with(documents: Vectors) -> Tensor:
+    """Return the number of documents with each term, int64 [V]."""
+    if isinstance(documents, Tensor):
+        return torch.count_nonzero(documents, dim=0)
+    active = documents.weights > 0
+    counts = torch.zeros(documents.vocabulary_size, dtype=torch.int64, device=active.device)
+    return counts.index_add(0, documents.terms.flatten(), active.flatten().long())
+
+
+def frequency_weights(shares: Tensor, *, alpha: float, beta: float) -> Tensor:
+    """Return ``1 / (1 + (x ** log_alpha(2) - 1) ** beta)``: 0 for x = 0, 1/2 for x = alpha, 1 for x = 1.
+
+    Returns:
+        [V], in the dtype of ``shares``.
+    """
+    exponent = math.log(2) / math.log(alpha)  # negative: x = 0 gives an infinite power, hence weight 0
+    return 1 / (1 + (shares.pow(exponent) - 1).clamp_min(0).pow(beta))

@@ -1,6 +1,6 @@
 import pytest
 
-from lsr_prod.encoding.actors.labels import matches
+from lsr_prod.encoding.actors.places import matches
 
 
 @pytest.mark.parametrize(

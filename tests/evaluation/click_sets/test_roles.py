@@ -2,9 +2,7 @@ from collections import Counter
 
 import numpy as np
 
-from lsr_prod.evaluation.click_sets.clusters import Clusters
-from lsr_prod.evaluation.click_sets.hashing import text_hashes
-from lsr_prod.evaluation.click_sets.roles import (
+from lsr_prod.evaluation.click_sets.build import (
     TEST_DISTRACTOR,
     TEST_QUERY,
     TRAINING,
@@ -13,6 +11,8 @@ from lsr_prod.evaluation.click_sets.roles import (
     assign_roles,
     role_sequence,
 )
+from lsr_prod.evaluation.click_sets.clusters import Clusters
+from lsr_prod.evaluation.click_sets.hashing import text_hashes
 from tests.evaluation.click_sets.logs import make_settings
 
 

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from lsr_prod.evaluation.sweeps.choice import choose_setting
 from lsr_prod.evaluation.sweeps.points import Point
+from lsr_prod.evaluation.sweeps.report import choose_setting
 from tests.evaluation.sweeps.points import by_threshold, point
 
 SETTINGS, QUERIES = 6, 8

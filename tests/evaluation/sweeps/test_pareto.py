@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsr_prod.evaluation.sweeps.pareto import pareto_front
+from lsr_prod.evaluation.sweeps.report import pareto_front
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=25))

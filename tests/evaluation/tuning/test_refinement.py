@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsr_prod.evaluation.tuning.candidates import Candidate, grid
-from lsr_prod.evaluation.tuning.refinement import best_candidate
+from lsr_prod.evaluation.tuning.tuner import best_candidate
 
 WEIGHTS = grid(1 / 64, 64, 4)
 THRESHOLDS = [0.0, 0.4]

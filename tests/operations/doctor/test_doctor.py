@@ -9,6 +9,14 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.jobs.doctor import main
+from lsr_prod.operations.doctor.checks import (
+    check_cluster,
+    check_packages,
+    check_ports,
+    check_python,
+    check_token,
+    installed_version,
+)
 from lsr_prod.operations.doctor.finding import Finding
 from lsr_prod.operations.doctor.machine import (
     check_disk,
@@ -17,8 +25,6 @@ from lsr_prod.operations.doctor.machine import (
     check_kernels,
     check_shared_memory,
 )
-from lsr_prod.operations.doctor.network import check_cluster, check_ports, check_token
-from lsr_prod.operations.doctor.packages import check_packages, check_python, installed_version
 from lsr_prod.operations.doctor.stores import check_checkpoints, check_store
 from lsr_prod.storage import Store
 from tests.objectstore.endpoint import s3_endpoint

@@ -14,9 +14,8 @@ from lsr_prod.indexing import publish
 from lsr_prod.indexing.gates import Candidate
 from lsr_prod.operations.gates import GATES, Gatekeeper, GateReport, read_report
 from lsr_prod.operations.gates.gates import gate_names
-from lsr_prod.operations.gates.impacts import count_impacts
 from lsr_prod.operations.gates.quality import one_sided_p
-from lsr_prod.operations.gates.versions import Versions
+from lsr_prod.operations.gates.versions import Versions, count_impacts
 from lsr_prod.storage import Store
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import current_publication

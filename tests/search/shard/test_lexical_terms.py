@@ -41,7 +41,7 @@ def test_lookup_finds_every_indexed_word_and_no_other(made):
 
 
 def test_cached_word_ids_equal_looked_up_ids(made, monkeypatch):
-    monkeypatch.setattr("lsr_prod.search.shard.lexical_terms._CACHED", 2)
+    monkeypatch.setattr("lsr_prod.search.shard.open_shard._CACHED", 2)
     words, names = opened(made).words, ["a", "none", "fill", "aa", "a", "none", "b", "b"]
     expected = {name: opened(made).words.ids([name]).tolist()[0] for name in names}
     for _ in range(3):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from lsr_prod.errors import QueryError
 from lsr_prod.search.query.filters import field
 from lsr_prod.search.shard.mask_cache import Mask, MaskCache
-from lsr_prod.search.shard.masks import evaluate
+from lsr_prod.search.shard.shard_reader import evaluate
 from tests.search.filtering import ROWS, TYPES, batches, brute_force, filters
 
 NOTHING = dict.fromkeys(TYPES)

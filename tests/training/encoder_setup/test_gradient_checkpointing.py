@@ -8,7 +8,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import transformer_layers
 from lsr_prod.training.encoder_setup.attention import use_cpu_attention
-from lsr_prod.training.encoder_setup.gradient_checkpointing import checkpoint_layers
+from lsr_prod.training.encoder_setup.prepare import checkpoint_layers
 from tests.model.tiny import tiny_checkpoint
 
 

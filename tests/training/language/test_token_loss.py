@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsr_prod.training.language import token_loss
-from lsr_prod.training.language.token_loss import token_losses
+from lsr_prod.training.language import objective as token_loss
+from lsr_prod.training.language.objective import token_losses
 
 
 def plain(states: np.ndarray, weight: np.ndarray, bias: np.ndarray, labels: np.ndarray) -> tuple[float, float, int]:

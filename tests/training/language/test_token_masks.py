@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsr_prod.training.language.token_masks import hide, mask_rates, mask_tokens, token_weights, uniform
+from lsr_prod.training.language.masked_language import hide, mask_rates, mask_tokens, token_weights, uniform
 
 MASK, ORDINARY = 99, np.arange(10, 20)
 

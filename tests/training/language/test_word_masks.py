@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsr_prod.training.language.token_masks import Masked
-from lsr_prod.training.language.word_masks import Words, mask_words, masked_count
+from lsr_prod.training.language.masked_language import Masked, Words, mask_words, masked_count
 
 MASK, ORDINARY, LENGTH = 99, np.arange(10, 20), 24
 

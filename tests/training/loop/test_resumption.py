@@ -7,7 +7,7 @@ import torch
 from pyarrow.fs import LocalFileSystem
 
 from lsr_prod.training.loop.checkpoint import Checkpoint, write_checkpoint
-from lsr_prod.training.loop.resumption import find_checkpoint, remove_strays
+from lsr_prod.training.loop.ray_train import find_checkpoint, remove_strays
 
 FILES = LocalFileSystem()
 LIST = "checkpoint_manager_snapshot.json"

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsr_prod.training.regularizers.document_frequency import DocumentFrequency, frequency_weights
+from lsr_prod.training.regularizers.regularizers import DocumentFrequency, frequency_weights
 from lsr_prod.training.vectors.kept_terms import keep_terms
 from tests.training.gloo import run_workers
 

@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lsr_prod.training.regularizers.cased import cased
-from lsr_prod.training.regularizers.flops import flops, joint_flops, off_diagonal_joint_flops
-from lsr_prod.training.regularizers.l1 import l1
+from lsr_prod.training.regularizers.regularizers import cased, flops, joint_flops, l1, off_diagonal_joint_flops
 from lsr_prod.training.vectors.kept_terms import KeptTerms, Vectors, cut
 
 V = 9
