@@ -17,6 +17,7 @@ from lsr_prod import Searcher
 from lsr_prod.config import Deployment
 from lsr_prod.encoding import encode_corpus
 from lsr_prod.evaluation.collection import JudgedQueries, read_judged
+from lsr_prod.evaluation.measures import parse_measures
 from lsr_prod.export import export_bundle
 from lsr_prod.formats.bundle import TOKENIZER_FILE
 from lsr_prod.indexing import build_index
@@ -152,7 +153,7 @@ def _values(answer: Answer, judged: JudgedQueries) -> dict[str, npt.NDArray[np.f
     ]
     place = {query_id: number for number, query_id in enumerate(judged.queries)}
     values = {name: np.zeros(len(place)) for name in MEASURES}
-    parsed = {ir_measures.parse_measure(name): name for name in MEASURES}
+    parsed = {measure: name for name, measure in parse_measures("measures", MEASURES).items()}
     for one in ir_measures.iter_calc(list(parsed), judged.qrels, run):
         values[parsed[one.measure]][place[one.query_id]] = one.value
     return values

@@ -11,7 +11,7 @@ from lsr_prod.evaluation.collection import read_judged
 from lsr_prod.search import Hybrid, Searcher
 from tests.indexing.corpus import encode_corpus, make_index
 
-NDCG = ir_measures.parse_measure("nDCG@10")
+NDCG = ir_measures.nDCG @ 10
 
 
 @pytest.mark.parametrize(
