@@ -111,7 +111,7 @@ def test_tables_and_errors_print_hostile_text_escaped(index: Path, tmp_path: Pat
         ["evaluate", "--evaluate.k", plain],
         ["doctor", f"--nodes={plain}"],
         ["page", plain],
-        ["page", "query", place, plain],
+        ["page", "query", place, plain, "--output", str(tmp_path / "page.html")],
         ["canary", place, plain],
         ["takedown", "--file", plain],
         ["lineage", plain],
