@@ -4,11 +4,14 @@ By default Ray keeps them in ``/tmp/ray`` and ``/tmp/_ray_lockfiles``, which bel
 machine: another user can lock nothing there, and every user can write into a session.
 """
 
+import hashlib
 import os
+import shlex
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lsr_prod.errors import ConfigError
@@ -44,6 +47,27 @@ def in_own_folder() -> Iterator[None]:
         yield
     finally:
         del os.environ[_VARIABLE]
+
+
+@contextmanager
+def plain_python() -> Iterator[None]:
+    """Let the Ray that this process starts find Python by a name that a shell reads as one word.
+
+    Ray starts a process with variables of its own by a line of a shell in which it does not quote the path of Python.
+    If that path has a space, Ray gets the path through a link to the environment in the folder of this user.
+    """
+    path, environment = sys.executable, Path(sys.prefix)
+    if shlex.quote(path) == path or not Path(path).is_relative_to(environment):
+        yield
+        return
+    link = own_folder() / f"python-{hashlib.sha256(os.fsencode(environment)).hexdigest()[:12]}"
+    with suppress(FileExistsError):
+        link.symlink_to(environment)
+    sys.executable = str(link / Path(path).relative_to(environment))
+    try:
+        yield
+    finally:
+        sys.executable = path
 
 
 def _belongs_to(folder: Path, user: int) -> bool:

@@ -6,7 +6,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from lsr_prod.cluster.address import check_address
-from lsr_prod.cluster.own_folder import in_own_folder
+from lsr_prod.cluster.own_folder import in_own_folder, plain_python
 from lsr_prod.cluster.serve_variables import set_serve_variables
 from lsr_prod.cluster.temp_folder import check_temp_folder, cluster_address
 from lsr_prod.cluster.token import prepare_token, resolve_mode
@@ -98,7 +98,7 @@ def _start_local(num_cpus: int | None) -> None:
 
     for attempt in range(1, _STARTS + 1):
         try:
-            with without_reporter():
+            with without_reporter(), plain_python():
                 ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, log_to_driver=False)
         except Exception as error:  # Ray raises no class of its own
             if _TOO_SLOW not in str(error):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import stat
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.cluster.own_folder import in_own_folder, own_folder
+from lsr_prod.cluster.own_folder import in_own_folder, own_folder, plain_python
 from lsr_prod.errors import ConfigError
 
 _SESSION = """
@@ -83,6 +84,24 @@ def test_given_folder_is_kept_and_another_is_forgotten(shared: Path, monkeypatch
     with in_own_folder():
         assert os.environ["RAY_TMPDIR"] == str(own_folder())
     assert "RAY_TMPDIR" not in os.environ
+
+
+def test_python_in_a_folder_with_a_space_is_started_through_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = tmp_path / "a b" / "env"
+    (environment / "bin").mkdir(parents=True)
+    (environment / "bin" / "python").write_text("program")
+    monkeypatch.setattr(sys, "prefix", str(environment))
+    monkeypatch.setattr(sys, "executable", str(environment / "bin" / "python"))
+    for _ in range(2):  # the link is used again
+        with plain_python():
+            assert shlex.quote(sys.executable) == sys.executable
+            assert Path(sys.executable).read_text() == "program"
+        assert sys.executable == str(environment / "bin" / "python")
+    monkeypatch.setattr(sys, "executable", "/usr/bin/python3")
+    with plain_python():
+        assert sys.executable == "/usr/bin/python3"
 
 
 def test_sessions_and_locks_of_a_local_ray_are_in_the_folder_of_the_user() -> None:
