@@ -98,32 +98,31 @@ class Groups:
 
     async def missing(self, within_s: float) -> tuple[int, ...]:
         """Return the groups of which no replica answers within ``within_s`` seconds."""
-
-        async def is_missing(group: int) -> bool:
-            try:
-                await asyncio.wait_for(self.handles[group].state.remote(), within_s)
-            except Exception:  # noqa: BLE001 - any failure means that the group cannot answer queries
-                return True
-            return False
-
-        found = await asyncio.gather(*map(is_missing, range(len(self.handles))))
-        return tuple(group for group, absent in enumerate(found) if absent)
+        states = await asyncio.gather(*(self._state(group, within_s) for group in range(len(self.handles))))
+        return tuple(group for group, state in enumerate(states) if state is None)
 
     async def lagging(self, version: str, within_s: float) -> dict[int, str]:
-        """Return the groups with a replica that has not opened a version, with its problem, or "" if it has none."""
+        """Return the groups with a replica that has not opened a version, with its problem, or "" if it has none.
 
-        async def state(group: int) -> dict[str, Any] | None:
-            try:
-                answer: dict[str, Any] = await asyncio.wait_for(self.handles[group].state.remote(), within_s)
-            except Exception:  # noqa: BLE001 - queries will find that the group is down
-                return None
-            return answer
-
+        Replicas that do not answer within ``within_s`` seconds cannot be waited for, and are left out.
+        """
         # Calls that run at the same time go to different replicas, as far as there are some.
         asked = [group for group in range(len(self.handles)) for _ in range(_ASKED)]
-        states = zip(asked, await asyncio.gather(*map(state, asked)), strict=True)
-        found = [(group, one["problem"] or "") for group, one in states if one and version not in one["versions"]]
+        states = await asyncio.gather(*(self._state(group, within_s) for group in asked))
+        found = [
+            (group, state["problem"] or "")
+            for group, state in zip(asked, states, strict=True)
+            if state is not None and version not in state["versions"]
+        ]
         return dict(sorted(found))  # of the replicas of a group, one with a problem
+
+    async def _state(self, group: int, within_s: float) -> dict[str, Any] | None:
+        """Return the state of a free replica of a group; None: it does not answer."""
+        try:
+            state: dict[str, Any] = await asyncio.wait_for(self.handles[group].state.remote(), within_s)
+        except Exception:  # noqa: BLE001 - any failure means that the group cannot answer queries
+            return None
+        return state
 
     def _check_up(self, group: int) -> None:
         if group in self._down:
