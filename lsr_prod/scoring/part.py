@@ -40,7 +40,7 @@ class ScoredRow:
 
     @property
     def positive_first(self) -> bool:
-        """Whether the positive scores above every negative."""
+        """Return whether the score of the positive is above those of all negatives."""
         return all(score < self.scores[0] for score in self.scores[1:])
 
 

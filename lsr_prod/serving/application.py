@@ -1,8 +1,6 @@
 """The Ray Serve application: a router, and one deployment for each shard group if there are several."""
 
 import os
-import shlex
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,7 +55,7 @@ def build_application(settings: ServeSettings, options: Mapping[str, str] | None
             serve.deployment(
                 name=group_name(group),
                 num_replicas=settings.replicas,
-                ray_actor_options=actor | _router_loss(),
+                ray_actor_options={**actor, "runtime_env": {"env_vars": _ROUTER_LOSS}},
                 max_ongoing_requests=settings.concurrency * routers,
             )(ShardReplica).bind(
                 settings.index,
@@ -98,12 +96,6 @@ def build_application(settings: ServeSettings, options: Mapping[str, str] | None
         options=options,
         trusted_keys=trusted,
     )
-
-
-def _router_loss() -> dict[str, Any]:
-    """Return the environment of shard replicas; Ray starts such processes through a shell, without quotes."""
-    plain = shlex.quote(sys.executable) == sys.executable
-    return {"runtime_env": {"env_vars": _ROUTER_LOSS}} if plain else {}
 
 
 def application_of_file(arguments: Mapping[str, str]) -> Application:

@@ -87,9 +87,9 @@ def test_given_folder_is_kept_and_another_is_forgotten(shared: Path, monkeypatch
 
 
 def test_python_in_a_folder_with_a_space_is_started_through_a_link(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    environment = tmp_path / "a b" / "env"
+    environment = shared / "a b" / "env"
     (environment / "bin").mkdir(parents=True)
     (environment / "bin" / "python").write_text("program")
     monkeypatch.setattr(sys, "prefix", str(environment))
