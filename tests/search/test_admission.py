@@ -20,7 +20,7 @@ def answers(one: Admission, clock: pytest.MonkeyPatch, each_s: float, count: int
             clock.setattr(module.time, "monotonic", lambda now=now: now)
 
 
-@pytest.mark.parametrize(("each_s", "admitted"), [(0.001, 50), (0.004, 50), (0.1, 6), (2.0, 1)])
+@pytest.mark.parametrize(("each_s", "admitted"), [(0.001, 50), (0.004, 50), (0.09, 6), (2.0, 1)])
 def test_requests_wait_if_they_are_answered_in_time(monkeypatch: pytest.MonkeyPatch, each_s: float, admitted) -> None:
     one = Admission(50, most_s=0.5)
     answers(one, monkeypatch, each_s, 30)
