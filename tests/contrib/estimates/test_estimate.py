@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from lsr_prod.inference import BundleEncoder
-from lsr_prod.jobs.estimate import main
+from lsr_prod_contrib.estimates.command import main
 
 ENCODE = {
     "documents": 1000, "rows_in": 1000, "encoded": 1000, "tokens": 100_000, "actors": 2, "threads_per_actor": 1,

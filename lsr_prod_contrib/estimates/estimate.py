@@ -7,8 +7,8 @@ from typing import Any, Literal
 from lsr_prod.operations.cluster import REQUEST_KINDS, ClusterDescription
 from lsr_prod.operations.measured import EncodeRun, MeasuredRuns
 from lsr_prod.operations.requests import RunSize, count_requests
-from lsr_prod.operations.sample import SampledTokens
 from lsr_prod.operations.speed import Speed, fit_speed
+from lsr_prod_contrib.estimates.sample import SampledTokens
 
 SIMILAR = 1.5  # ratio of the bytes per document of two corpora up to which their tokens per byte are comparable
 
