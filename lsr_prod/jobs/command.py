@@ -55,10 +55,9 @@ COMMANDS = {
 }
 """Subcommand -> summary. Its module is in one of the two tables below, or ``lsr_prod.jobs.<subcommand>``."""
 
-_CONTRIB = {"estimate": "estimates.command"}
+_CONTRIB = {"click-set": "click_sets.command", "estimate": "estimates.command"}
 
 _MODULES = {
-    "click-set": "evaluation.click_set",
     "publications": "publications.history",
     "rollback": "publications.rollback",
     "pin": "publications.pin",

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from lsr_prod.config.click_set import ClickSetSettings
-from lsr_prod.evaluation.click_sets.log import ClickLog, LogBuilder
-from lsr_prod.evaluation.click_sets.rows import ClickRow, normalized
+from lsr_prod_contrib.click_sets.log import ClickLog, LogBuilder
+from lsr_prod_contrib.click_sets.rows import ClickRow, normalized
 
 WORDS = [f"word{number}" for number in range(12)]
 

@@ -15,8 +15,8 @@ Exit codes: 0 done, 1 failed, 2 bad configuration (nothing was written).
 
 from collections.abc import Sequence
 
-from lsr_prod.evaluation.click_sets.job import make_click_set
 from lsr_prod.jobs.terminal.run import Job, run_job
+from lsr_prod_contrib.click_sets.job import make_click_set
 
 JOB = Job("click-set", __doc__, needs=("click_set",))
 

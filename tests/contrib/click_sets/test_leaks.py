@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lsr_prod.evaluation.click_sets import find_leaks
-from lsr_prod.evaluation.click_sets.build import build_sets
-from lsr_prod.evaluation.click_sets.files import PAIRS_SCHEMA, SPLITS, write_pairs, write_set
-from tests.evaluation.click_sets.logs import make_log, make_settings, random_rows
+from lsr_prod_contrib.click_sets import find_leaks
+from lsr_prod_contrib.click_sets.build import build_sets
+from lsr_prod_contrib.click_sets.files import PAIRS_SCHEMA, SPLITS, write_pairs, write_set
+from tests.contrib.click_sets.logs import make_log, make_settings, random_rows
 
 
 @pytest.fixture(scope="module")

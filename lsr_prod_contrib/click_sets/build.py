@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.config.click_set import ClickSetSettings
-from lsr_prod.evaluation.click_sets.clusters import Clusters, cluster_queries, given_clusters
-from lsr_prod.evaluation.click_sets.duplicates import ClickedTexts
-from lsr_prod.evaluation.click_sets.evaluation_set import EvaluationSet, SetBuilder
-from lsr_prod.evaluation.click_sets.hashing import Hashes, mix, text_hashes
-from lsr_prod.evaluation.click_sets.log import ClickLog
-from lsr_prod.evaluation.click_sets.relevant import relevant_pairs
+from lsr_prod_contrib.click_sets.clusters import Clusters, cluster_queries, given_clusters
+from lsr_prod_contrib.click_sets.duplicates import ClickedTexts
+from lsr_prod_contrib.click_sets.evaluation_set import EvaluationSet, SetBuilder
+from lsr_prod_contrib.click_sets.hashing import Hashes, mix, text_hashes
+from lsr_prod_contrib.click_sets.log import ClickLog
+from lsr_prod_contrib.click_sets.relevant import relevant_pairs
 
 Ints = npt.NDArray[np.int64]
 

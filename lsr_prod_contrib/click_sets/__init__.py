@@ -6,7 +6,7 @@ relevant, ``clusters`` groups queries, ``roles`` gives queries to the sets, ``ev
 written. ``hashing`` orders every draw: rows may come in any order.
 """
 
-from lsr_prod.evaluation.click_sets.build import ClickSets, build_sets
-from lsr_prod.evaluation.click_sets.job import find_leaks
+from lsr_prod_contrib.click_sets.build import ClickSets, build_sets
+from lsr_prod_contrib.click_sets.job import find_leaks
 
 __all__ = ["ClickSets", "build_sets", "find_leaks"]

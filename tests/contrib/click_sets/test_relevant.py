@@ -1,6 +1,6 @@
-from lsr_prod.evaluation.click_sets.hashing import text_hashes
-from lsr_prod.evaluation.click_sets.relevant import relevant_pairs
-from tests.evaluation.click_sets.logs import click, make_log, make_settings
+from lsr_prod_contrib.click_sets.hashing import text_hashes
+from lsr_prod_contrib.click_sets.relevant import relevant_pairs
+from tests.contrib.click_sets.logs import click, make_log, make_settings
 
 
 def relevant(rows, **changes):

@@ -13,9 +13,9 @@ from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.errors import ConfigError, QuarantineOverflowError
-from lsr_prod.evaluation.click_sets.log import LogBuilder
-from lsr_prod.evaluation.click_sets.rows import validate_click
 from lsr_prod.tables.quarantine import BadRowWriter
+from lsr_prod_contrib.click_sets.log import LogBuilder
+from lsr_prod_contrib.click_sets.rows import validate_click
 
 _SLICE_BYTES = 256_000_000
 

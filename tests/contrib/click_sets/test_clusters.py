@@ -3,7 +3,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.evaluation.click_sets.clusters import cluster_queries, given_clusters
+from lsr_prod_contrib.click_sets.clusters import cluster_queries, given_clusters
 
 
 def cluster(pairs, queries, *, documents=100, size=100):

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.config.click_set import ClickSetSettings
-from lsr_prod.evaluation.click_sets.clusters import Clusters
-from lsr_prod.evaluation.click_sets.duplicates import ClickedTexts
-from lsr_prod.evaluation.click_sets.hashing import Hashes, mix
-from lsr_prod.evaluation.click_sets.lexical import (
+from lsr_prod_contrib.click_sets.clusters import Clusters
+from lsr_prod_contrib.click_sets.duplicates import ClickedTexts
+from lsr_prod_contrib.click_sets.hashing import Hashes, mix
+from lsr_prod_contrib.click_sets.lexical import (
     WordPostings,
     document_texts,
     matched_terms,
@@ -19,8 +19,8 @@ from lsr_prod.evaluation.click_sets.lexical import (
     required_matches,
     term_rows,
 )
-from lsr_prod.evaluation.click_sets.log import ClickLog
-from lsr_prod.evaluation.click_sets.relevant import Relevant
+from lsr_prod_contrib.click_sets.log import ClickLog
+from lsr_prod_contrib.click_sets.relevant import Relevant
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

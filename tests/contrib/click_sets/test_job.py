@@ -12,7 +12,7 @@ from lsr_prod.evaluation.collection import read_judged
 from lsr_prod.formats.digest import digest_folder
 from lsr_prod.jobs.command import main
 from lsr_prod.storage import Store, store_digest
-from tests.evaluation.click_sets.logs import random_rows
+from tests.contrib.click_sets.logs import random_rows
 
 SPLIT = json.dumps({"queries": 1, "distractors": 1})
 OPTIONS = ["--click_set.test", SPLIT, "--click_set.validation", SPLIT, "--click_set.min_clicks", "1"]

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.config.click_set import ClickSetSettings
-from lsr_prod.evaluation.click_sets.hashing import Hashes, mix
-from lsr_prod.evaluation.click_sets.log import ClickLog
+from lsr_prod_contrib.click_sets.hashing import Hashes, mix
+from lsr_prod_contrib.click_sets.log import ClickLog
 
 Ints = npt.NDArray[np.int64]
 

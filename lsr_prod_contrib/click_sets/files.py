@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lsr_prod.evaluation.click_sets.evaluation_set import EvaluationSet
-from lsr_prod.evaluation.click_sets.lexical import document_texts
-from lsr_prod.evaluation.click_sets.log import ClickLog
 from lsr_prod.storage.drafts import new_file
+from lsr_prod_contrib.click_sets.evaluation_set import EvaluationSet
+from lsr_prod_contrib.click_sets.lexical import document_texts
+from lsr_prod_contrib.click_sets.log import ClickLog
 
 Ints = npt.NDArray[np.int64]
 

@@ -2,8 +2,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.evaluation.click_sets.evaluation_set import draw_equally, thirds_by_rank
-from lsr_prod.evaluation.click_sets.hashing import mix, text_hashes
+from lsr_prod_contrib.click_sets.evaluation_set import draw_equally, thirds_by_rank
+from lsr_prod_contrib.click_sets.hashing import mix, text_hashes
 
 RATIOS = st.lists(st.sampled_from([0.0, 1 / 3, 0.5, 2 / 3, 1.0]), max_size=40)
 

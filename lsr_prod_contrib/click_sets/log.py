@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsr_prod.evaluation.click_sets.rows import ClickRow
+from lsr_prod_contrib.click_sets.rows import ClickRow
 
 Ints = npt.NDArray[np.int64]
 

@@ -2,7 +2,7 @@ from collections import Counter
 
 import numpy as np
 
-from lsr_prod.evaluation.click_sets.build import (
+from lsr_prod_contrib.click_sets.build import (
     TEST_DISTRACTOR,
     TEST_QUERY,
     TRAINING,
@@ -11,9 +11,9 @@ from lsr_prod.evaluation.click_sets.build import (
     assign_roles,
     role_sequence,
 )
-from lsr_prod.evaluation.click_sets.clusters import Clusters
-from lsr_prod.evaluation.click_sets.hashing import text_hashes
-from tests.evaluation.click_sets.logs import make_settings
+from lsr_prod_contrib.click_sets.clusters import Clusters
+from lsr_prod_contrib.click_sets.hashing import text_hashes
+from tests.contrib.click_sets.logs import make_settings
 
 
 def roles(sizes, seed=0, **changes):

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.evaluation.click_sets.clusters import Clusters
-from lsr_prod.evaluation.click_sets.lexical import document_texts
-from lsr_prod.evaluation.click_sets.log import ClickLog
-from lsr_prod.evaluation.click_sets.rows import normalized
+from lsr_prod_contrib.click_sets.clusters import Clusters
+from lsr_prod_contrib.click_sets.lexical import document_texts
+from lsr_prod_contrib.click_sets.log import ClickLog
+from lsr_prod_contrib.click_sets.rows import normalized
 
 Ints = npt.NDArray[np.int64]
 

@@ -2,8 +2,8 @@ import pytest
 
 from lsr_prod.corpus.formats.interface import Record
 from lsr_prod.corpus.rows import BadRow, TypedValue
-from lsr_prod.evaluation.click_sets.rows import ClickRow, normalized, validate_click
-from tests.evaluation.click_sets.logs import make_settings
+from lsr_prod_contrib.click_sets.rows import ClickRow, normalized, validate_click
+from tests.contrib.click_sets.logs import make_settings
 
 COLUMNS = {"clicks": "clicks", "impressions": "shown", "position": "position", "cluster": "cluster", "text": "text"}
 GOOD = {

@@ -14,12 +14,6 @@ import pyarrow.parquet as pq
 from lsr_prod.config import Deployment
 from lsr_prod.config.click_set import ClickSetSettings
 from lsr_prod.errors import ArtifactError, SourceError
-from lsr_prod.evaluation.click_sets.build import build_sets
-from lsr_prod.evaluation.click_sets.files import SPLITS, write_pairs, write_set
-from lsr_prod.evaluation.click_sets.lexical import document_texts
-from lsr_prod.evaluation.click_sets.log import LogBuilder
-from lsr_prod.evaluation.click_sets.read import LogFiles, RowCounts, read_log
-from lsr_prod.evaluation.click_sets.rows import normalized
 from lsr_prod.formats.digest import canonical_json, digest_folder, digest_json
 from lsr_prod.interchange.quarantine import quarantine_store
 from lsr_prod.logs import get_log
@@ -28,13 +22,19 @@ from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.folders import absolute
 from lsr_prod.tables.quarantine import BadRowWriter
 from lsr_prod.training_data.row_jobs.output import MANIFEST, RowOutput
+from lsr_prod_contrib.click_sets.build import build_sets
+from lsr_prod_contrib.click_sets.files import SPLITS, write_pairs, write_set
+from lsr_prod_contrib.click_sets.lexical import document_texts
+from lsr_prod_contrib.click_sets.log import LogBuilder
+from lsr_prod_contrib.click_sets.read import LogFiles, RowCounts, read_log
+from lsr_prod_contrib.click_sets.rows import normalized
 
 CLICK_SET_FORMAT = 1
 
 # Settings that do not change the sets.
 _ELSEWHERE = {"paths", "format", "output", "quarantine", "max_bad_fraction"}
 
-log = get_log(__name__)
+log = get_log("lsr_prod.click_sets")
 
 
 def make_click_set(deployment: Deployment) -> Mapping[str, Any]:

@@ -4,15 +4,15 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.evaluation.click_sets.lexical import (
+from lsr_prod.terms.analysis import distinct_words
+from lsr_prod_contrib.click_sets.lexical import (
     WordPostings,
     matched_terms,
     query_vocabulary,
     required_matches,
     term_rows,
 )
-from lsr_prod.terms.analysis import distinct_words
-from tests.evaluation.click_sets.logs import WORDS
+from tests.contrib.click_sets.logs import WORDS
 
 TEXTS = st.lists(st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join), min_size=1, max_size=12)
 

@@ -3,9 +3,9 @@ from collections import Counter
 
 import numpy as np
 
-from lsr_prod.evaluation.click_sets import log as module
-from lsr_prod.evaluation.click_sets.log import LogBuilder
-from tests.evaluation.click_sets.logs import click, make_log, random_rows
+from lsr_prod_contrib.click_sets import log as module
+from lsr_prod_contrib.click_sets.log import LogBuilder
+from tests.contrib.click_sets.logs import click, make_log, random_rows
 
 
 def content(log):

@@ -5,15 +5,15 @@ import random
 import numpy as np
 import pytest
 
-from lsr_prod.evaluation.click_sets.build import build_sets
-from lsr_prod.evaluation.click_sets.clusters import cluster_queries
-from lsr_prod.evaluation.click_sets.duplicates import ClickedTexts
-from lsr_prod.evaluation.click_sets.evaluation_set import SetBuilder
-from lsr_prod.evaluation.click_sets.hashing import mix, text_hashes
-from lsr_prod.evaluation.click_sets.relevant import relevant_pairs
-from lsr_prod.evaluation.click_sets.rows import normalized
 from lsr_prod.terms.analysis import distinct_words
-from tests.evaluation.click_sets.logs import click, make_log, make_settings, random_rows
+from lsr_prod_contrib.click_sets.build import build_sets
+from lsr_prod_contrib.click_sets.clusters import cluster_queries
+from lsr_prod_contrib.click_sets.duplicates import ClickedTexts
+from lsr_prod_contrib.click_sets.evaluation_set import SetBuilder
+from lsr_prod_contrib.click_sets.hashing import mix, text_hashes
+from lsr_prod_contrib.click_sets.relevant import relevant_pairs
+from lsr_prod_contrib.click_sets.rows import normalized
+from tests.contrib.click_sets.logs import click, make_log, make_settings, random_rows
 
 ALL = {"queries": 100, "distractors": 0}
 NONE = {"queries": 1, "distractors": 0}
