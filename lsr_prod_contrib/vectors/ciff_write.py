@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import StorageError
-from lsr_prod.interchange.ciff import CIFF_VERSION
 from lsr_prod.interchange.files import new_file
-from lsr_prod.interchange.inversion import Inversion
 from lsr_prod.interchange.npz import CsrBlock
-from lsr_prod.interchange.wire import encode_varints, varint, varint_lengths
 from lsr_prod.storage.disk import scratch_folder
+from lsr_prod_contrib.vectors.ciff import CIFF_VERSION
+from lsr_prod_contrib.vectors.inversion import Inversion
+from lsr_prod_contrib.vectors.wire import encode_varints, varint, varint_lengths
 
 _PARTS = 128
 _LARGEST = (1 << 31) - 1

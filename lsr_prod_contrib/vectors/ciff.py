@@ -15,10 +15,10 @@ import numpy.typing as npt
 from lsr_prod.corpus.lines import Readable
 from lsr_prod.corpus.rows import BadRow, shorten
 from lsr_prod.corpus.source_file import DamagedFileError
-from lsr_prod.interchange.inversion import Inversion
 from lsr_prod.interchange.vectors import Rules, ValidatedVector, VectorRow, id_problem, row_of_ids
-from lsr_prod.interchange.wire import DelimitedReader, decode_varints, fields, signed32, varint_lengths
 from lsr_prod.storage.disk import scratch_folder
+from lsr_prod_contrib.vectors.inversion import Inversion
+from lsr_prod_contrib.vectors.wire import DelimitedReader, decode_varints, fields, signed32, varint_lengths
 
 CIFF_VERSION = 1
 

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.interchange.wire import decode_varints, encode_varints, signed32, varint, varint_lengths
+from lsr_prod_contrib.vectors.wire import decode_varints, encode_varints, signed32, varint, varint_lengths
 
 NUMBERS = st.lists(st.one_of(st.integers(0, 300), st.integers(0, 2**64 - 1)))
 
