@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from lsr_prod.config.language import LanguageSettings
+from lsr_prod.extras import contrib
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.batch_sampler import BatchSampler
-from lsr_prod.training.encoder_setup.attention import use_cpu_attention
-from lsr_prod.training.encoder_setup.dropout import use_cpu_dropout
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
 from lsr_prod.training.language.objective import LanguageBatch, LanguageModule, LanguageObjective
 from lsr_prod.training.language.steps import check_texts, language_steps
@@ -80,8 +79,7 @@ class LanguageTrainer:
         check_texts(settings, data.rows, group.world)
         prepare_encoder(encoder, settings)
         if group.device.type == "cpu":
-            use_cpu_attention(encoder.model)
-            use_cpu_dropout(encoder.model)
+            contrib("cpu_training").use_cpu_kernels(encoder.model)
         self._replica = Replica(
             encoder, settings.scale.strategy, group, around=lambda one: LanguageModule(one, objective)
         )  # fmt: skip

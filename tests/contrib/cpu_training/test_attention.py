@@ -17,8 +17,8 @@ from transformers import (
 )
 
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.encoder_setup import attention
-from lsr_prod.training.encoder_setup.attention import attention_with_dropout, kept_pairs, use_cpu_attention
+from lsr_prod_contrib.cpu_training import attention
+from lsr_prod_contrib.cpu_training.attention import attention_with_dropout, kept_pairs, use_cpu_attention
 
 
 def _plain(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, kept: Tensor, dropout: float) -> Tensor:

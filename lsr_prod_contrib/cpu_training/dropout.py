@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from lsr_prod.training.encoder_setup.attention import kept_pairs
+from lsr_prod_contrib.cpu_training.attention import kept_pairs
 
 _STEPS = 65_536  # a rate is rounded to 1 / 65,536
 

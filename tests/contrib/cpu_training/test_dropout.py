@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from lsr_prod.training.encoder_setup.dropout import SeededDropout, use_cpu_dropout
 from lsr_prod.training.encoder_setup.prepare import set_dropout
+from lsr_prod_contrib.cpu_training.dropout import SeededDropout, use_cpu_dropout
 
 
 def test_dropout_scales_kept_elements_and_its_gradient_has_the_same_mask() -> None:
