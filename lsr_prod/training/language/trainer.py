@@ -25,27 +25,16 @@ from lsr_prod.training_data.training_set import TrainingSet
 
 @dataclass(frozen=True, slots=True)
 class LanguageStep:
-    """Result of one step.
+    """Result of one step."""
 
-    Attributes:
-        losses: the loss of the global batch, ``total``, and its terms by name.
-        grad_norm: norm of all gradients together, before clipping.
-        learning_rate: learning rate of this step.
-        others: further reported figures, means over predictions.
-        texts: texts of this worker.
-        tokens: tokens of these texts, padding excluded.
-        predicted: tokens of this worker with logits; None: the objective computes vectors.
-        active: (text, term) pairs of this worker's vectors with a weight above 0.
-    """
-
-    losses: dict[str, float]
-    grad_norm: float
-    learning_rate: float
-    others: dict[str, float]
-    texts: int
-    tokens: int
-    predicted: int | None
-    active: int
+    losses: dict[str, float]  # the loss of the global batch, ``total``, and its terms by name
+    grad_norm: float  # norm of all gradients together, before clipping
+    learning_rate: float  # learning rate of this step
+    others: dict[str, float]  # further reported figures, means over predictions
+    texts: int  # texts of this worker
+    tokens: int  # tokens of these texts, padding excluded
+    predicted: int | None  # tokens of this worker with logits; None: the objective computes vectors
+    active: int  # (text, term) pairs of this worker's vectors with a weight above 0
 
     def figures(self) -> dict[str, float]:
         """Return the figures other than the loss."""
