@@ -21,6 +21,7 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     && /tools/bin/python -m pip install --no-cache-dir --no-deps --require-hashes --only-binary :all: -r requirements/build.txt
 COPY pyproject.toml build_kernels.py README.md LICENSE ./
 COPY lsr_prod lsr_prod
+COPY lsr_prod_contrib lsr_prod_contrib
 RUN SOURCE_DATE_EPOCH=315532800 /tools/bin/python -m pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .
 COPY infra/image infra/image
 

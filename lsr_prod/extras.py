@@ -1,4 +1,7 @@
-"""The extras of the wheel: which optional dependency each brings."""
+"""The extras: optional dependencies of the wheel, and modules of ``lsr_prod_contrib``."""
+
+from importlib import import_module
+from typing import Any
 
 from lsr_prod.errors import MissingExtraError
 
@@ -18,3 +21,8 @@ def missing_extra(error: ModuleNotFoundError) -> MissingExtraError:
         if module in modules:
             return MissingExtraError(module, extra)
     raise error
+
+
+def contrib(module: str) -> Any:
+    """Import a module of ``lsr_prod_contrib``. It is in the same distribution, but is loaded only by what uses it."""
+    return import_module(f"lsr_prod_contrib.{module}")

@@ -78,7 +78,7 @@ def test_json_has_null_for_numbers_that_json_lacks() -> None:
 def test_only_the_modules_of_the_terminal_write_to_it() -> None:
     found = {
         str(path.relative_to(ROOT))
-        for folder in ("lsr_prod", "quickstart", "examples")
+        for folder in ("lsr_prod", "lsr_prod_contrib", "quickstart", "examples")
         for path in (ROOT / folder).rglob("*.py")
         if any(map(_writes, ast.walk(ast.parse(path.read_text(encoding="utf-8")))))
     }

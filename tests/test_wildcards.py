@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("lsr_prod", "jobs", "quickstart", "infra", "benchmarks")
+FOLDERS = ("lsr_prod", "lsr_prod_contrib", "jobs", "quickstart", "infra", "benchmarks")
 SUFFIXES = {".py", ".sh", ".yaml", ".yml", ".json", ".toml", ".service", ".conf", ".env", ".md"}
 _WILDCARD = re.compile(r"\b0\.0\.0\.0(?!/)|\[::\](?!\w)|[\"']::[\"']|host[\"']?[:=]\s*[\"']?(\*|::)")
 _IN_PODS = re.compile(r"^\s*(dashboard-host|http_host|host): 0\.0\.0\.0$")

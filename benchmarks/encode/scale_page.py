@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from lsr_prod.operations.cluster import ClusterDescription, load_cluster
-from lsr_prod.operations.estimate import Corpus, estimate
 from lsr_prod.operations.measured import read_runs
+from lsr_prod_contrib.estimates.estimate import Corpus, estimate
 
 PAGE = Path(__file__).parents[2] / "docs/scale.md"
 _INPUTS = Path(__file__).parent / "scale"

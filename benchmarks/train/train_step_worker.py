@@ -23,12 +23,11 @@ import torch
 from torch import Tensor
 
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.encoder_setup.attention import use_cpu_attention
-from lsr_prod.training.encoder_setup.dropout import use_cpu_dropout
 from lsr_prod.training.encoder_setup.prepare import checkpoint_layers
 from lsr_prod.training.parallel.free_memory import return_free_memory
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.parallel.replica import Replica
+from lsr_prod_contrib.cpu_training import use_cpu_kernels
 
 QUERY_FLOPS, DOCUMENT_FLOPS = 5e-5, 3e-5  # as in the peer's documentation
 LEARNING_RATE = 2e-5
@@ -117,8 +116,7 @@ def writable() -> int:
 def ours(spec: Mapping[str, Any]) -> tuple[torch.nn.Module, Callable[[tuple[Batch, Batch]], Step]]:
     """One pass with a graph behind all texts, or, with ``chunk``, two passes over so many texts at a time."""
     encoder = SparseEncoder.load(spec["model"])
-    use_cpu_attention(encoder.model)
-    use_cpu_dropout(encoder.model)
+    use_cpu_kernels(encoder.model)
     if spec.get("kept_layers"):
         checkpoint_layers(encoder.model, kept=spec["kept_layers"])
     replica = Replica(encoder, "ddp", Group(0, 1, torch.device("cpu")))

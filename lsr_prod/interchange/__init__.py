@@ -1,10 +1,9 @@
 """Vectors and runs in the formats of other tools, streaming in both directions.
 
-Formats of vectors are ``jsonl`` (Anserini's vectors), ``topics`` (Anserini's queries), ``npz`` (CSR matrices of scipy),
-``ciff`` and ``ciff_write`` (the Common Index File Format, by ``wire`` and ``inversion``), ``bigann`` (CSR files of the
-BigANN benchmark) and ``tensors`` (sentence-transformers); ``vectors`` validates one vector, ``read`` finds and reads
-files. ``table_import`` writes a sparse table, ``table_export`` reads one; ``job`` runs both. ``runs`` writes TREC
-runs.
+Formats of vectors are ``jsonl`` (Anserini's vectors), ``topics`` (Anserini's queries), ``npz`` (CSR matrices of scipy)
+and ``tensors`` (sentence-transformers); CIFF and the CSR files of BigANN are extras. ``vectors`` validates one vector,
+``read`` finds and reads files. ``table_import`` writes a sparse table, ``table_export`` reads one; ``job`` runs both.
+``runs`` writes TREC runs.
 """
 
 from lsr_prod.interchange.jsonl import write_jsonl

@@ -13,9 +13,8 @@ from lsr_prod.corpus.listing import find_files
 from lsr_prod.corpus.rows import BadRow, shorten
 from lsr_prod.corpus.source_file import DamagedFileError
 from lsr_prod.errors import ConfigError, SourceError
+from lsr_prod.extras import contrib
 from lsr_prod.formats.sparse import SparseBatch
-from lsr_prod.interchange.bigann import csr_file_vectors
-from lsr_prod.interchange.ciff import ciff_vectors
 from lsr_prod.interchange.jsonl import json_vectors
 from lsr_prod.interchange.npz import csr_vectors, read_ids
 from lsr_prod.interchange.topics import topic_vectors
@@ -147,7 +146,7 @@ def read_vectors(file: VectorFile, rules: Rules) -> Iterator[tuple[int, Validate
 def _decode(file: VectorFile, rules: Rules) -> Iterator[tuple[int, ValidatedVector]]:
     if file.format == "csr":
         with _ids(file) as ids:
-            yield from csr_file_vectors(file.store, file.entry.name, ids, rules)
+            yield from contrib("vectors.bigann").csr_file_vectors(file.store, file.entry.name, ids, rules)
         return
     with file.store.open_reader(file.entry.name) as handle:
         if file.format == "npz":
@@ -158,7 +157,8 @@ def _decode(file: VectorFile, rules: Rules) -> Iterator[tuple[int, ValidatedVect
         compressed = file.entry.name.lower().endswith(".gz")
         with decompressed(handle, "jsonl.gz" if compressed else "jsonl") as plain:
             if file.format == "ciff":
-                yield from ciff_vectors(plain, file.entry.size * (4 if compressed else 1), rules)
+                size = file.entry.size * (4 if compressed else 1)
+                yield from contrib("vectors.ciff").ciff_vectors(plain, size, rules)
                 return
             yield from (json_vectors if file.format == "jsonl" else topic_vectors)(plain, rules)
 

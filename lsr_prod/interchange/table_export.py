@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError, ConfigError, LineageError
+from lsr_prod.extras import contrib
 from lsr_prod.formats.table import TableProperties
-from lsr_prod.interchange.ciff_write import write_ciff
 from lsr_prod.interchange.jsonl import write_jsonl
 from lsr_prod.interchange.npz import CsrBlock, write_csr
 from lsr_prod.interchange.vectors import Vocabulary
@@ -142,6 +142,7 @@ def export_ciff(vectors: TableVectors, path: Path) -> tuple[int, int]:
     counted = _Counted(vectors)
     step = vectors.properties.impact_step
     description = f"lsr_prod: impacts as frequencies, weight = impact * {step!r}"
+    write_ciff = contrib("vectors.ciff_write").write_ciff
     return write_ciff(path, counted.blocks(), vectors.vocabulary.terms, description), counted.postings
 
 

@@ -11,7 +11,7 @@ from types import ModuleType
 
 from lsr_prod import __version__
 from lsr_prod.errors import MissingExtraError
-from lsr_prod.extras import missing_extra
+from lsr_prod.extras import contrib, missing_extra
 from lsr_prod.jobs.terminal.output import accept_utf8, complain, protect_output, say
 
 COMMANDS = {
@@ -53,10 +53,11 @@ COMMANDS = {
     "watch": "serve the metrics of a deployment for Prometheus",
     "completion": "print a completion script for bash or zsh",
 }
-"""Subcommand -> summary. Its module is in ``_MODULES``, or ``lsr_prod.jobs.<subcommand>`` with underscores."""
+"""Subcommand -> summary. Its module is in one of the two tables below, or ``lsr_prod.jobs.<subcommand>``."""
+
+_CONTRIB = {"click-set": "click_sets.command", "estimate": "estimates.command"}
 
 _MODULES = {
-    "click-set": "evaluation.click_set",
     "publications": "publications.history",
     "rollback": "publications.rollback",
     "pin": "publications.pin",
@@ -99,6 +100,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def load(name: str) -> ModuleType:
     """Import the module of a subcommand."""
     try:
+        if name in _CONTRIB:
+            extra: ModuleType = contrib(_CONTRIB[name])
+            return extra
         return import_module(f"lsr_prod.jobs.{_MODULES.get(name, name.replace('-', '_'))}")
     except ModuleNotFoundError as error:
         raise missing_extra(error) from error

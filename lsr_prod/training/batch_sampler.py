@@ -27,11 +27,7 @@ _TRIED, _MOST_TRIED = 64, 1 << 20  # rows that are tried first per free place of
 
 
 def permuted(places: npt.NDArray[np.int64], count: int, key: int) -> npt.NDArray[np.int64]:
-    """Return the images of positions under a pseudo-random permutation of 0..count-1.
-
-    Returns:
-        int64 [n].
-    """
+    """Return the images of positions under a pseudo-random permutation of 0..count-1: int64 [n]."""
     bits = max(_FEWEST_BITS, (count - 1).bit_length())
     low = bits // 2
     values = _shuffled_bits(places, bits - low, low, key)

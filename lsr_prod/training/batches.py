@@ -23,15 +23,10 @@ _MISSING = -1  # place without a document
 
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
-    """Padded texts.
+    """Padded texts."""
 
-    Attributes:
-        input_ids: int64 [B, L].
-        attention_mask: int64 [B, L], 0 at padding.
-    """
-
-    input_ids: Tensor
-    attention_mask: Tensor
+    input_ids: Tensor  # int64 [B, L]
+    attention_mask: Tensor  # int64 [B, L], 0 at padding
 
     def on(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return token ids and attention mask on a device."""
@@ -46,22 +41,15 @@ class TokenBatch:
 
 @dataclass(frozen=True, slots=True)
 class TrainBatch:
-    """Batch of one worker for one part of a step.
+    """Batch of one worker for one part of a step."""
 
-    Attributes:
-        queries: n texts.
-        documents: n * c texts; those of query i are i*c .. i*c+c-1, its positive first. Where hard negatives are
-            missing, only the texts that ``present`` marks, in the same order.
-        scores: float32 [n, c], teacher's scores; None if the training set has none.
-        present: bool [n, c], False at places of missing hard negatives; None: nothing is missing.
-        keys: keys of the texts, to exclude false negatives; None: nothing is excluded.
-    """
-
-    queries: TokenBatch
+    queries: TokenBatch  # n texts
+    # n * c texts; those of query i are i*c .. i*c+c-1, its positive first. Where hard negatives are missing, only the
+    # texts that ``present`` marks, in the same order
     documents: TokenBatch
-    scores: Tensor | None
-    present: Tensor | None = None
-    keys: BatchKeys | None = None
+    scores: Tensor | None  # float32 [n, c], teacher's scores; None if the training set has none
+    present: Tensor | None = None  # bool [n, c], False at places of missing hard negatives; None: nothing is missing
+    keys: BatchKeys | None = None  # keys of the texts, to exclude false negatives; None: nothing is excluded
 
 
 def make_batch(
@@ -105,11 +93,7 @@ def make_batch(
 
 
 def spread(documents: Tensor, present: Tensor | None) -> Tensor:
-    """Put zero vectors at the places of missing hard negatives.
-
-    Returns:
-        [n * c, V].
-    """
+    """Put zero vectors at the places of missing hard negatives: [n * c, V]."""
     if present is None:
         return documents
     places = present.flatten().nonzero().squeeze(1).to(documents.device)

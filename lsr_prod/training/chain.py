@@ -52,25 +52,15 @@ from lsr_prod.training.stages.stage import StageRun
 
 @dataclass(frozen=True, slots=True)
 class StageSummary:
-    """Summary of one stage.
+    """Summary of one stage."""
 
-    Attributes:
-        number: position in the chain, from 0.
-        kind: kind of the stage, such as ``finetune``.
-        stage: digest of the stage.
-        parent: digest of the model that it started from.
-        model: digest of the model that it made.
-        skipped: an earlier run had finished the stage.
-        figures: figures of the run that finished it, such as steps and loss.
-    """
-
-    number: int
-    kind: str
-    stage: str
-    parent: str
-    model: str
-    skipped: bool
-    figures: Mapping[str, Any]
+    number: int  # position in the chain, from 0
+    kind: str  # kind of the stage, such as ``finetune``
+    stage: str  # digest of the stage
+    parent: str  # digest of the model that it started from
+    model: str  # digest of the model that it made
+    skipped: bool  # an earlier run had finished the stage
+    figures: Mapping[str, Any]  # figures of the run that finished it, such as steps and loss
 
     def result(self) -> dict[str, Any]:
         """Return the summary as a flat mapping."""
@@ -87,21 +77,13 @@ class StageSummary:
 
 @dataclass(frozen=True, slots=True)
 class ChainSummary:
-    """Summary of a chain.
+    """Summary of a chain."""
 
-    Attributes:
-        output: folder of the trained model.
-        start_digest: digest of the model that the chain started from.
-        stages: summaries of the stages.
-        seconds: duration of this run.
-        warnings: sentences about settings that are possible and probably wrong.
-    """
-
-    output: str
-    start_digest: str
-    stages: tuple[StageSummary, ...]
-    seconds: float
-    warnings: tuple[str, ...] = ()
+    output: str  # folder of the trained model
+    start_digest: str  # digest of the model that the chain started from
+    stages: tuple[StageSummary, ...]  # summaries of the stages
+    seconds: float  # duration of this run
+    warnings: tuple[str, ...] = ()  # sentences about settings that are possible and probably wrong
 
     @property
     def model_digest(self) -> str:
@@ -214,11 +196,7 @@ def _run(plan: ChainPlan, number: int, name: str, parent: str) -> StageRecord:
 
 
 def run_stage(stage: StageSettings, job: StageRun) -> Mapping[str, Any]:
-    """Run a stage, or resume it after an interruption. Needs a Ray session.
-
-    Returns:
-        A flat summary.
-    """
+    """Run a stage, or resume it after an interruption. Needs a Ray session."""
     summary = REGISTRY[stage.stage].run(local_inputs(stage, job.options), job)
     record = fetch_artifact(job.work, f"models/{job.start}", verify=False) / TRANSFER_FILE
     if record.is_file() and not (job.output / TRANSFER_FILE).exists():

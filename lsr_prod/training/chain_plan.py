@@ -21,26 +21,16 @@ log = get_log(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ChainPlan:
-    """A checked chain.
+    """A checked chain."""
 
-    Attributes:
-        train: the section ``train``.
-        store: the work store.
-        pins: by stage, the digest of each input.
-        facts: facts of the model before each stage, and after the last one.
-        output: absolute path or URI of the trained model.
-        start: folder of the model directory to start from.
-        digest: digest of the model directory to start from.
-        warnings: sentences about settings that are possible and probably wrong; they are logged, too.
-    """
-
-    train: TrainSettings
-    store: Store
-    pins: tuple[dict[str, str], ...]
-    facts: tuple[ModelFacts, ...]
-    output: str
-    start: Path
-    digest: str
+    train: TrainSettings  # the section ``train``
+    store: Store  # the work store
+    pins: tuple[dict[str, str], ...]  # by stage, the digest of each input
+    facts: tuple[ModelFacts, ...]  # facts of the model before each stage, and after the last one
+    output: str  # absolute path or URI of the trained model
+    start: Path  # folder of the model directory to start from
+    digest: str  # digest of the model directory to start from
+    # sentences about settings that are possible and probably wrong; they are logged, too
     warnings: tuple[str, ...] = ()
 
 

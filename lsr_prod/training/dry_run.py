@@ -43,19 +43,12 @@ _TIMED = 2  # steps after the first one, which allocates
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """Cost of a step with the whole batch, on one worker.
+    """Cost of a step with the whole batch, on one worker."""
 
-    Attributes:
-        seconds: seconds per step.
-        memory_bytes: peak memory of the process, scaled to the texts of a forward pass.
-        queries: queries of the timed steps.
-        threads: CPU threads of the timed steps; 0 on a GPU.
-    """
-
-    seconds: float
-    memory_bytes: int
-    queries: int
-    threads: int
+    seconds: float  # seconds per step
+    memory_bytes: int  # peak memory of the process, scaled to the texts of a forward pass
+    queries: int  # queries of the timed steps
+    threads: int  # CPU threads of the timed steps; 0 on a GPU
 
 
 def time_step(
@@ -112,17 +105,11 @@ _SLICE_BYTES = 16_000_000
 
 @dataclass(frozen=True, slots=True)
 class ReadData:
-    """Rows of a stage that were read and validated.
+    """Rows of a stage that were read and validated."""
 
-    Attributes:
-        rows: good rows.
-        quarantined: bad rows by reason.
-        sample: the first good rows.
-    """
-
-    rows: int
-    quarantined: dict[str, int]
-    sample: tuple[ReadRow, ...]
+    rows: int  # good rows
+    quarantined: dict[str, int]  # bad rows by reason
+    sample: tuple[ReadRow, ...]  # the first good rows
 
     def too_many_bad(self, data: TrainingDataSettings) -> bool:
         """Return whether the stage would fail, because the share of bad rows is above ``max_bad_fraction``."""

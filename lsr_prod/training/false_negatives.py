@@ -14,19 +14,12 @@ from lsr_prod.training.parallel import collective
 
 @dataclass(frozen=True, slots=True)
 class BatchKeys:
-    """Keys of the texts of one worker's batch; equal texts have equal keys.
+    """Keys of the texts of one worker's batch; equal texts have equal keys."""
 
-    Attributes:
-        queries: int64 [n].
-        documents: int64 [n * c]; those of query i are i * c to i * c + c - 1, its positive first; 0: missing.
-        owners: int64 [t], the query, from 0 to n - 1, of each positive that the training set has in addition.
-        positives: int64 [t], the keys of these positives.
-    """
-
-    queries: Tensor
-    documents: Tensor
-    owners: Tensor
-    positives: Tensor
+    queries: Tensor  # int64 [n]
+    documents: Tensor  # int64 [n * c]; those of query i are i * c to i * c + c - 1, its positive first; 0: missing
+    owners: Tensor  # int64 [t], the query, from 0 to n - 1, of each positive that the training set has in addition
+    positives: Tensor  # int64 [t], the keys of these positives
 
     def on(self, device: torch.device) -> "BatchKeys":
         """Return the keys on a device."""

@@ -24,14 +24,10 @@ _REMEDY = "use a model that lsr-prod train wrote"
 
 @dataclass(frozen=True, slots=True)
 class Ancestor:
-    """Ancestor of a model.
+    """Ancestor of a model."""
 
-    Attributes:
-        model: digest of the ancestor.
-        training: its ``training.json``; None: it was not trained by a chain, or is not in the store.
-    """
-
-    model: str
+    model: str  # digest of the ancestor
+    # its ``training.json``; None: it was not trained by a chain, or is not in the store
     training: Mapping[str, Any] | None
 
 

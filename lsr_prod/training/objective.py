@@ -21,17 +21,14 @@ _CONTRASTIVE = {"info_nce", "n_pair"}
 
 @dataclass(frozen=True, slots=True)
 class LossTerms:
-    """Loss of a step.
+    """Loss of a step."""
 
-    Attributes:
-        total: scalar with gradient, this worker's share. The gradients of all workers' shares add up to the gradient
-            of the global batch. Their values do not: each contains the regularizers of the global batch.
-        parts: detached scalars of the global batch, equal on all workers. ``total`` is the weighted sum of the others:
-            ``pruned`` and ``overlap`` have the weights of their settings, a regularizer the weight ``<name>_weight``
-            (with its ramp at this step), and ranking losses already contain their weights.
-    """
-
+    # scalar with gradient, this worker's share. The gradients of all workers' shares add up to the gradient of the
+    # global batch. Their values do not: each contains the regularizers of the global batch
     total: Tensor
+    # detached scalars of the global batch, equal on all workers. ``total`` is the weighted sum of the others:
+    # ``pruned`` and ``overlap`` have the weights of their settings, a regularizer the weight ``<name>_weight`` (with
+    # its ramp at this step), and ranking losses already contain their weights
     parts: dict[str, Tensor]
 
 

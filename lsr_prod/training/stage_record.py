@@ -14,19 +14,12 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class StageRecord:
-    """Record of a finished stage.
+    """Record of a finished stage."""
 
-    Attributes:
-        model: digest of its model in the work store.
-        parent: digest of the model that it started from.
-        training: description of the training, as in the model directory.
-        summary: figures of the run that finished it.
-    """
-
-    model: str
-    parent: str
-    training: Mapping[str, Any]
-    summary: Mapping[str, Any]
+    model: str  # digest of its model in the work store
+    parent: str  # digest of the model that it started from
+    training: Mapping[str, Any]  # description of the training, as in the model directory
+    summary: Mapping[str, Any]  # figures of the run that finished it
 
 
 def load_record(store: Store, name: str) -> StageRecord | None:

@@ -15,11 +15,7 @@ _EDGES = (32, 16, 8, 4)  # the edge of a batch is a 32nd of it, then a 16th, an 
 
 
 def repeated(*kinds: Numbers) -> npt.NDArray[np.bool_]:
-    """Return which rows have a key of an earlier row of their batch.
-
-    Returns:
-        bool [batches, n].
-    """
+    """Return which rows have a key of an earlier row of their batch: bool [batches, n]."""
     return _any(_repeated_keys(keys) for keys in kinds)
 
 

@@ -157,7 +157,7 @@ class RayMachines:
 def _program() -> list[Path]:
     """Return the files that make ``import lsr_prod`` work: the checkout's package and its installation."""
     packages = Path(sysconfig.get_paths()["purelib"])
-    return [ROOT / "lsr_prod", *packages.glob("*lsr_prod*")]
+    return [ROOT / "lsr_prod", ROOT / "lsr_prod_contrib", *packages.glob("*lsr_prod*")]
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import ray
 
 from lsr_prod.cluster.serve_variables import serve_variables
 
-PACKAGE = Path(__file__).parents[2] / "lsr_prod"
+ROOT = Path(__file__).parents[2]
 
 PRIVATE_IMPORTS = {
     "ray._private.state.state",
@@ -29,7 +29,7 @@ PRIVATE_IMPORTS = {
 def private_imports() -> dict[str, set[str]]:
     """Return the files of lsr_prod that import each private name of Ray."""
     found: dict[str, set[str]] = defaultdict(set)
-    for path in PACKAGE.rglob("*.py"):
+    for path in ROOT.glob("lsr_prod*/**/*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names: list[str] = []
             if isinstance(node, ast.ImportFrom) and node.module:
@@ -38,7 +38,7 @@ def private_imports() -> dict[str, set[str]]:
                 names = [alias.name for alias in node.names]
             for name in names:
                 if name.startswith("ray.") and "._" in name:
-                    found[name].add(str(path.relative_to(PACKAGE)))
+                    found[name].add(str(path.relative_to(ROOT)))
     return found
 
 

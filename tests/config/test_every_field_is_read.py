@@ -32,7 +32,8 @@ def sections(model: type[BaseModel]) -> set[type[BaseModel]]:
 @pytest.fixture(scope="module")
 def read() -> set[str]:
     """Names of all attributes that the code outside of the settings reads."""
-    code = [path.read_text(encoding="utf-8") for path in CODE.rglob("*.py") if path.parent.name != "config"]
+    paths = [*CODE.rglob("*.py"), *CODE.with_name("lsr_prod_contrib").rglob("*.py")]
+    code = [path.read_text(encoding="utf-8") for path in paths if path.parent.name != "config"]
     return set(re.findall(r"\.([a-z_0-9]+)\b(?!\()", "\n".join(code)))
 
 

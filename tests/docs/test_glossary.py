@@ -38,7 +38,7 @@ def descriptions() -> Iterator[tuple[str, str]]:
 
 def strings() -> Iterator[tuple[str, ast.Call, str]]:
     """File, the call that a string is the first argument of, and the string, for all of the library."""
-    for path in sorted((ROOT / "lsr_prod").rglob("*.py")):
+    for path in sorted(ROOT.glob("lsr_prod*/**/*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
                 case ast.Call(args=[ast.Constant(value=str(text)), *_]):

@@ -18,7 +18,8 @@ def lint(folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    shutil.copytree(ROOT / "lsr_prod", tmp_path / "lsr_prod", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in ("lsr_prod", "lsr_prod_contrib"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
 
@@ -40,6 +41,8 @@ def test_lint_is_part_of_make_lint():
         ("storage/store.py", "from lsr_prod.search import Searcher"),
         ("negatives/rules.py", "from lsr_prod import serving"),  # independent packages of one layer
         ("search/warm.py", "import lsr_prod.config"),  # the query library stays light
+        ("jobs/command.py", "import lsr_prod_contrib.estimates"),  # extras are imported on demand, by name
+        ("../lsr_prod_contrib/estimates/command.py", "import lsr_prod_contrib.click_sets"),  # each stands alone
     ],
 )
 def test_an_import_against_the_order_fails(checkout: Path, file: str, line: str):

@@ -9,8 +9,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FILES = 26
+CODE = ("lsr_prod", "lsr_prod_contrib", "benchmarks", "jobs", "quickstart")
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/adr/*.md"), *ROOT.glob("benchmarks/*.md")]
-_PATH = re.compile(r"`((?:lsr_prod|benchmarks|jobs|tests|docs|quickstart|requirements)/[\w./-]*\w/?)`")
+_PATH = re.compile(r"`((?:lsr_prod|lsr_prod_contrib|benchmarks|jobs|tests|docs|quickstart|requirements)/[\w./-]*\w/?)`")
 
 
 def modules(*folders: str) -> list[Path]:
@@ -18,7 +19,7 @@ def modules(*folders: str) -> list[Path]:
 
 
 def test_no_folder_is_flat_and_large():
-    counts = Counter(path.parent for path in modules("lsr_prod", "benchmarks", "jobs", "quickstart"))
+    counts = Counter(path.parent for path in modules(*CODE))
     assert {str(folder.relative_to(ROOT)): count for folder, count in counts.items() if count > FILES} == {}
 
 
@@ -34,7 +35,7 @@ def imported(path: Path) -> set[str]:
 
 
 def test_only_tests_import_tests():
-    paths = modules("lsr_prod", "benchmarks", "jobs", "quickstart")
+    paths = modules(*CODE)
     assert [str(path) for path in paths if "tests" in imported(path)] == []
 
 

@@ -27,17 +27,11 @@ _HIDDEN, _REPLACED = 0.8, 0.9  # below: mask token, random token; above: unchang
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """Masked batch.
+    """Masked batch."""
 
-    Attributes:
-        input_ids: int64 [B, L].
-        places: int64 [M], positions to predict, in the flattened batch.
-        labels: int64 [M], tokens or terms to predict.
-    """
-
-    input_ids: npt.NDArray[np.int64]
-    places: npt.NDArray[np.int64]
-    labels: npt.NDArray[np.int64]
+    input_ids: npt.NDArray[np.int64]  # int64 [B, L]
+    places: npt.NDArray[np.int64]  # int64 [M], positions to predict, in the flattened batch
+    labels: npt.NDArray[np.int64]  # int64 [M], tokens or terms to predict
 
 
 def mask_rates(weights: npt.NDArray[np.float64], rate: float) -> npt.NDArray[np.float64]:
@@ -91,11 +85,7 @@ def hide(
     ordinary: npt.NDArray[np.int64],
     groups: npt.NDArray[np.int64] | None = None,
 ) -> npt.NDArray[np.int64]:
-    """Replace chosen tokens: 80 % by the mask token, 10 % by a random token; 10 % are unchanged.
-
-    Returns:
-        int64 [B, L].
-    """
+    """Replace chosen tokens: 80 % by the mask token, 10 % by a random token; 10 % are unchanged; int64 [B, L]."""
     positions = np.arange(input_ids.shape[1])
     kinds = uniform(seed, _FATE, step, rows[:, None], positions if groups is None else groups)
     drawn = draw(seed, _RANDOM, step, rows[:, None], positions) % np.uint64(len(ordinary))

@@ -24,33 +24,20 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class LanguageBatch:
-    """Batch of one worker for one part of a step.
+    """Batch of one worker for one part of a step."""
 
-    Attributes:
-        inputs: arguments of the objective's ``sums``, on the CPU.
-        predicted: number of predictions: tokens, or texts.
-        texts: number of texts.
-        tokens: tokens of the texts, padding excluded.
-    """
-
-    inputs: tuple[Tensor, ...]
-    predicted: int
-    texts: int
-    tokens: int
+    inputs: tuple[Tensor, ...]  # arguments of the objective's ``sums``, on the CPU
+    predicted: int  # number of predictions: tokens, or texts
+    texts: int  # number of texts
+    tokens: int  # tokens of the texts, padding excluded
 
 
 class LanguageObjective(Protocol):
-    """Objective on plain text.
+    """Objective on plain text."""
 
-    Attributes:
-        losses: names of the terms of the loss.
-        figures: names of further reported figures.
-        pools: vectors of texts are computed, not logits of single tokens.
-    """
-
-    losses: tuple[str, ...]
-    figures: tuple[str, ...]
-    pools: bool
+    losses: tuple[str, ...]  # names of the terms of the loss
+    figures: tuple[str, ...]  # names of further reported figures
+    pools: bool  # vectors of texts are computed, not logits of single tokens
 
     def batch(self, examples: Sequence[Example], rows: Rows, step: int, /) -> LanguageBatch:
         """Return the batch of some rows; a pure function of rows and step."""

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from lsr_prod.config.language import LanguageSettings
+from lsr_prod.extras import contrib
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.batch_sampler import BatchSampler
-from lsr_prod.training.encoder_setup.attention import use_cpu_attention
-from lsr_prod.training.encoder_setup.dropout import use_cpu_dropout
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
 from lsr_prod.training.language.objective import LanguageBatch, LanguageModule, LanguageObjective
 from lsr_prod.training.language.steps import check_texts, language_steps
@@ -26,27 +25,16 @@ from lsr_prod.training_data.training_set import TrainingSet
 
 @dataclass(frozen=True, slots=True)
 class LanguageStep:
-    """Result of one step.
+    """Result of one step."""
 
-    Attributes:
-        losses: the loss of the global batch, ``total``, and its terms by name.
-        grad_norm: norm of all gradients together, before clipping.
-        learning_rate: learning rate of this step.
-        others: further reported figures, means over predictions.
-        texts: texts of this worker.
-        tokens: tokens of these texts, padding excluded.
-        predicted: tokens of this worker with logits; None: the objective computes vectors.
-        active: (text, term) pairs of this worker's vectors with a weight above 0.
-    """
-
-    losses: dict[str, float]
-    grad_norm: float
-    learning_rate: float
-    others: dict[str, float]
-    texts: int
-    tokens: int
-    predicted: int | None
-    active: int
+    losses: dict[str, float]  # the loss of the global batch, ``total``, and its terms by name
+    grad_norm: float  # norm of all gradients together, before clipping
+    learning_rate: float  # learning rate of this step
+    others: dict[str, float]  # further reported figures, means over predictions
+    texts: int  # texts of this worker
+    tokens: int  # tokens of these texts, padding excluded
+    predicted: int | None  # tokens of this worker with logits; None: the objective computes vectors
+    active: int  # (text, term) pairs of this worker's vectors with a weight above 0
 
     def figures(self) -> dict[str, float]:
         """Return the figures other than the loss."""
@@ -80,8 +68,7 @@ class LanguageTrainer:
         check_texts(settings, data.rows, group.world)
         prepare_encoder(encoder, settings)
         if group.device.type == "cpu":
-            use_cpu_attention(encoder.model)
-            use_cpu_dropout(encoder.model)
+            contrib("cpu_training").use_cpu_kernels(encoder.model)
         self._replica = Replica(
             encoder, settings.scale.strategy, group, around=lambda one: LanguageModule(one, objective)
         )  # fmt: skip

@@ -29,17 +29,11 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """State of a stage to resume from.
+    """State of a stage to resume from."""
 
-    Attributes:
-        step: completed steps.
-        tensors: tensors by part, then by name; on the CPU.
-        state: state other than tensors, as JSON values.
-    """
-
-    step: int
-    tensors: Mapping[str, Mapping[str, Tensor]]
-    state: Mapping[str, Any]
+    step: int  # completed steps
+    tensors: Mapping[str, Mapping[str, Tensor]]  # tensors by part, then by name; on the CPU
+    state: Mapping[str, Any]  # state other than tensors, as JSON values
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint, *, name: str) -> None:

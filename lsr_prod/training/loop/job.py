@@ -18,52 +18,31 @@ LoopSettings = FinetuneSettings | LanguageSettings
 
 @dataclass(frozen=True, slots=True)
 class LoopInputs:
-    """Inputs of a training loop in the work store.
+    """Inputs of a training loop in the work store."""
 
-    Attributes:
-        training_set: digest of the training set.
-        further_sets: digests of the other training sets of a fine-tuning with several, in order.
-        validation_set: digest of the validation texts of a language model.
-        new_tokens: for ``adapt_mlm``, tokens that are masked more often.
-        teacher: for ``distil_head``, digest of the teacher's model directory.
-        term_counts: document frequencies of terms, if queries are weighted by IDF or learned weights start from it.
-    """
-
-    training_set: str
-    further_sets: tuple[str, ...] = ()
-    validation_set: str | None = None
-    new_tokens: tuple[int, ...] = field(default=(), repr=False)
-    teacher: str | None = None
+    training_set: str  # digest of the training set
+    further_sets: tuple[str, ...] = ()  # digests of the other training sets of a fine-tuning with several, in order
+    validation_set: str | None = None  # digest of the validation texts of a language model
+    new_tokens: tuple[int, ...] = field(default=(), repr=False)  # for ``adapt_mlm``, tokens that are masked more often
+    teacher: str | None = None  # for ``distil_head``, digest of the teacher's model directory
+    # document frequencies of terms, if queries are weighted by IDF or learned weights start from it
     term_counts: FileDigest | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerJob:
-    """Job of every worker.
+    """Job of every worker."""
 
-    Attributes:
-        stage: the settings; all paths are absolute.
-        name: digest of the stage.
-        work: the work store.
-        start: digest of the model directory to start from.
-        inputs: further inputs in the work store.
-        threads: CPU threads per process.
-        use_gpu: each worker computes on a GPU.
-        reports: local folder of the reports; None: reports are kept in checkpoints only.
-        progress: actor that shows the progress; None: no progress is shown.
-        unlisted: checkpoint to resume from if Ray Train lists none.
-    """
-
-    stage: LoopSettings
-    name: str
-    work: Store
-    start: str
-    inputs: LoopInputs
-    threads: int
-    use_gpu: bool
-    reports: str | None
-    progress: Any
-    unlisted: ray.train.Checkpoint | None = None
+    stage: LoopSettings  # the settings; all paths are absolute
+    name: str  # digest of the stage
+    work: Store  # the work store
+    start: str  # digest of the model directory to start from
+    inputs: LoopInputs  # further inputs in the work store
+    threads: int  # CPU threads per process
+    use_gpu: bool  # each worker computes on a GPU
+    reports: str | None  # local folder of the reports; None: reports are kept in checkpoints only
+    progress: Any  # actor that shows the progress; None: no progress is shown
+    unlisted: ray.train.Checkpoint | None = None  # checkpoint to resume from if Ray Train lists none
 
 
 def make_job(

@@ -45,17 +45,11 @@ class StepOutcome(Protocol):
 
 
 class StageTrainer(Protocol):
-    """Trainer of a stage on one worker.
+    """Trainer of a stage on one worker."""
 
-    Attributes:
-        step: completed steps.
-        steps: steps of the stage.
-        encoder: the module; its parameters may be shards.
-    """
-
-    step: int
-    steps: int
-    encoder: SparseEncoder
+    step: int  # completed steps
+    steps: int  # steps of the stage
+    encoder: SparseEncoder  # the module; its parameters may be shards
 
     def train_step(self) -> StepOutcome:
         """Run the next step."""

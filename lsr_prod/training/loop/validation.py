@@ -17,15 +17,10 @@ from lsr_prod.training_data.training_set import TrainingSet
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:
-    """Result of one validation.
+    """Result of one validation."""
 
-    Attributes:
-        measures: measures by name; ``validation.keep_best`` names one of them.
-        others: further reported figures by name.
-    """
-
-    measures: dict[str, float]
-    others: dict[str, float]
+    measures: dict[str, float]  # measures by name; ``validation.keep_best`` names one of them
+    others: dict[str, float]  # further reported figures by name
 
 
 def make_validator(

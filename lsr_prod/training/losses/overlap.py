@@ -42,11 +42,7 @@ class OverlapTerm:
         )
 
     def __call__(self, queries: Vectors, positives: Vectors) -> Tensor:
-        """Return the term, summed over queries.
-
-        Returns:
-            Scalar.
-        """
+        """Return the term, summed over queries."""
         query_weights, positive_weights = _weights(queries), _weights(positives)
         self._targets = self._targets.to(query_weights.device)
 

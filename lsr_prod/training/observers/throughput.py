@@ -28,18 +28,13 @@ _PEAKS = {
 
 @dataclass(frozen=True, slots=True)
 class ModelWork:
-    """Arithmetic work per token: two operations per weight and pass of every linear layer, without attention scores.
+    """Arithmetic work per token: two operations per weight and pass of every linear layer, without attention scores."""
 
-    Attributes:
-        body: operations per token of all linear layers except the vocabulary head, forward and backward. The backward
-            pass costs as much again for the inputs and, if the weights are trained, for the weights.
-        head: operations per token of the forward pass of the vocabulary head.
-        head_active: operations of its backward pass per active (text, term): a maximum over tokens has one source.
-    """
-
+    # operations per token of all linear layers except the vocabulary head, forward and backward. The backward pass
+    # costs as much again for the inputs and, if the weights are trained, for the weights
     body: int
-    head: int
-    head_active: int
+    head: int  # operations per token of the forward pass of the vocabulary head
+    head_active: int  # operations of its backward pass per active (text, term): a maximum over tokens has one source
 
     @classmethod
     def of(cls, model: nn.Module, vocabulary_size: int) -> "ModelWork":

@@ -16,16 +16,11 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Division of a global batch among workers.
+    """Division of a global batch among workers."""
 
-    Attributes:
-        queries: number of queries of every worker, in rank order.
-        documents: number of documents of every worker, in rank order; places of missing hard negatives count.
-        present: the same without the places of missing hard negatives; empty: nothing is missing.
-    """
-
-    queries: list[int]
-    documents: list[int]
+    queries: list[int]  # number of queries of every worker, in rank order
+    documents: list[int]  # number of documents of every worker, in rank order; places of missing hard negatives count
+    # the same without the places of missing hard negatives; empty: nothing is missing
     present: list[int] = field(default_factory=list)
 
     @property
@@ -70,12 +65,9 @@ def shares(queries: int, documents: int, device: torch.device, present: int | No
 
 
 def all_rows(rows: Tensor, counts: Sequence[int] | None = None) -> Tensor:
-    """Return the rows of all workers in rank order.
+    """Return the rows of all workers in rank order: [sum of the Bs, ...], equal on all workers.
 
     In the backward pass, each worker receives the sum over all workers of the gradients of its rows.
-
-    Returns:
-        [sum of the Bs, ...], equal on all workers.
     """
     if world_size() == 1:
         return rows
@@ -86,12 +78,9 @@ def all_rows(rows: Tensor, counts: Sequence[int] | None = None) -> Tensor:
 
 
 def global_sum(values: Tensor) -> Tensor:
-    """Return the sum over workers; the backward pass is the identity.
+    """Return the sum over workers, equal on all of them; the backward pass is the identity.
 
     A term that every worker computes from global sums counts once: each worker has the gradient of its own share.
-
-    Returns:
-        The same shape, equal on all workers.
     """
     if world_size() == 1:
         return values

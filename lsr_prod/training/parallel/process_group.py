@@ -22,17 +22,11 @@ _TIMEOUT = timedelta(hours=2)
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """This process among the workers.
+    """This process among the workers."""
 
-    Attributes:
-        rank: rank of this worker; 0 is the first.
-        world: number of workers.
-        device: device of the computation.
-    """
-
-    rank: int
-    world: int
-    device: torch.device
+    rank: int  # rank of this worker; 0 is the first
+    world: int  # number of workers
+    device: torch.device  # device of the computation
 
 
 @contextmanager

@@ -22,11 +22,7 @@ from lsr_prod.training.vectors.similarity import pair_dot
 
 
 def flops(rows: Vectors, texts: int, *, l0_mask: int | None = None, term_weights: Tensor | None = None) -> Tensor:
-    """Return FLOPS (ESPLADE, eq. 3): the sum over terms of the squared mean weight.
-
-    Returns:
-        Scalar.
-    """
+    """Return FLOPS (ESPLADE, eq. 3): the sum over terms of the squared mean weight."""
     means = mean_weights(rows, texts, l0_mask=l0_mask)
     if term_weights is not None:
         means = means * term_weights
@@ -34,11 +30,7 @@ def flops(rows: Vectors, texts: int, *, l0_mask: int | None = None, term_weights
 
 
 def joint_flops(queries: Vectors, documents: Vectors, *, query_texts: int, document_texts: int) -> Tensor:
-    """Return joint FLOPS (ESPLADE, eq. 4): the dot product of the mean query and the mean document.
-
-    Returns:
-        Scalar.
-    """
+    """Return joint FLOPS (ESPLADE, eq. 4): the dot product of the mean query and the mean document."""
     return mean_weights(queries, query_texts) @ mean_weights(documents, document_texts)
 
 
@@ -157,11 +149,7 @@ def _device(rows: Vectors) -> torch.device:
 
 
 def l1(rows: Vectors, texts: int, *, l0_mask: int | None = None) -> Tensor:
-    """Return the mean over texts of the sum of their weights, which are at least 0.
-
-    Returns:
-        Scalar.
-    """
+    """Return the mean over texts of the sum of their weights, which are at least 0."""
     return mean_weights(rows, texts, l0_mask=l0_mask).sum()
 
 
@@ -170,9 +158,6 @@ def cased(rows: Vectors, texts: int, is_cased: Tensor) -> Tensor:
 
     Equation 3 of the paper is printed as a sum over the batch. The authors' code takes the mean, and the weight 0.2 is
     meant for it: as a sum, the term grows with the batch size.
-
-    Returns:
-        Scalar.
     """
     if isinstance(rows, Tensor):
         squares = torch.linalg.vector_norm(rows, dim=0).square()  # [V], without a squared copy of the rows

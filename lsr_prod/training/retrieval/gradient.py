@@ -27,26 +27,17 @@ from lsr_prod.training.rng import seed_torch
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """Settings for computing the gradient of a step.
+    """Settings for computing the gradient of a step."""
 
-    Attributes:
-        group: this process among the workers.
-        chunk: texts per forward pass of the gradient cache; None: all texts of a part at once.
-        autocast: dtype of matrix products; None: dtype of the weights.
-        seed: seed of dropout.
-        query_weights: returns float32 [V] for inference-free queries, given as output terms; with a graph if they are
-            learned. None: a model encodes queries.
-        return_memory: give free memory back to the system before the backward pass and after the step.
-        queries: the separate query encoder; None: one model encodes queries and documents.
-    """
-
-    group: Group
-    chunk: int | None
-    autocast: torch.dtype | None
-    seed: int
+    group: Group  # this process among the workers
+    chunk: int | None  # texts per forward pass of the gradient cache; None: all texts of a part at once
+    autocast: torch.dtype | None  # dtype of matrix products; None: dtype of the weights
+    seed: int  # seed of dropout
+    # returns float32 [V] for inference-free queries, given as output terms; with a graph if they are learned. None: a
+    # model encodes queries
     query_weights: Callable[[], Tensor] | None = None
-    return_memory: bool = False
-    queries: Replica | None = None
+    return_memory: bool = False  # give free memory back to the system before the backward pass and after the step
+    queries: Replica | None = None  # the separate query encoder; None: one model encodes queries and documents
 
 
 def backward(
@@ -58,11 +49,7 @@ def backward(
     plan: StepPlan,
     negatives: QueuedDocuments | None,
 ) -> list[EncodedPart]:
-    """Add the gradient of a step to the parameters' ``grad``.
-
-    Returns:
-        The encoded vectors by part.
-    """
+    """Add the gradient of a step to the parameters' ``grad``."""
     one = _whole if plan.chunk is None else _cached
     return [
         one(replica, objective, part, negatives, (step, number, len(parts)), plan)

@@ -21,15 +21,10 @@ from lsr_prod.training.vectors.kept_terms import KeptTerms
 
 @dataclass(frozen=True, slots=True)
 class QueuedDocuments:
-    """Documents of the queue.
+    """Documents of the queue."""
 
-    Attributes:
-        vectors: k documents.
-        keys: int64 [k], their keys.
-    """
-
-    vectors: KeptTerms
-    keys: Tensor
+    vectors: KeptTerms  # k documents
+    keys: Tensor  # int64 [k], their keys
 
 
 class MomentumQueue:

@@ -12,36 +12,22 @@ from lsr_prod.training.observers.throughput import ThroughputMeter
 
 @dataclass(frozen=True, slots=True)
 class EncodedPart:
-    """Vectors of one part of a step, without graph.
+    """Vectors of one part of a step, without graph."""
 
-    Attributes:
-        queries: [n, V].
-        documents: [n * c, V].
-        terms: the loss.
-    """
-
-    queries: Tensor
-    documents: Tensor
-    terms: LossTerms
+    queries: Tensor  # [n, V]
+    documents: Tensor  # [n * c, V]
+    terms: LossTerms  # the loss
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """Result of one step.
+    """Result of one step."""
 
-    Attributes:
-        scalars: the values of ``losses`` and ``grad_norm`` on the device of the step, which reads none of them.
-        names: names of the losses, in the order of ``scalars``.
-        learning_rate: learning rate of this step.
-        encoded: vectors of this worker, by part.
-        tokens: tokens of this worker's texts, padding excluded.
-    """
-
-    scalars: Tensor
-    names: tuple[str, ...]
-    learning_rate: float
-    encoded: list[EncodedPart]
-    tokens: int
+    scalars: Tensor  # the values of ``losses`` and ``grad_norm`` on the device of the step, which reads none of them
+    names: tuple[str, ...]  # names of the losses, in the order of ``scalars``
+    learning_rate: float  # learning rate of this step
+    encoded: list[EncodedPart]  # vectors of this worker, by part
+    tokens: int  # tokens of this worker's texts, padding excluded
 
     @classmethod
     def of(cls, encoded: list[EncodedPart], norm: Tensor, learning_rate: float, tokens: int) -> "StepResult":

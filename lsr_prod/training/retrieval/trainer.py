@@ -9,11 +9,10 @@ from torch import Tensor
 
 from lsr_prod.config.query_weights import QueryWeightsSettings
 from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.extras import contrib
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.batches import TrainBatch, make_batch
 from lsr_prod.training.data_sets import DataSets
-from lsr_prod.training.encoder_setup.attention import use_cpu_attention
-from lsr_prod.training.encoder_setup.dropout import use_cpu_dropout
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
 from lsr_prod.training.encoder_setup.sides import models_of, trained_module
 from lsr_prod.training.losses.chance import chance_level
@@ -65,8 +64,7 @@ class Trainer:
         prepare_encoder(encoder, settings)
         if group.device.type == "cpu":
             for model in models_of(encoder):
-                use_cpu_attention(model)
-                use_cpu_dropout(model)
+                contrib("cpu_training").use_cpu_kernels(model)
         queue = settings.objective.queue
         documents = encoder.document_encoder()
         self._negatives = None if queue is None else MomentumQueue(documents, queue, group)

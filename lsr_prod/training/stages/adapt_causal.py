@@ -15,11 +15,7 @@ from lsr_prod.training_data.layouts import PackedLayout
 def check(
     stage: AdaptCausalSettings, train: TrainSettings, facts: ModelFacts, options: dict[str, str]
 ) -> tuple[dict[str, str], ModelFacts]:
-    """Check the stage; nothing is written.
-
-    Returns:
-        The digest of each input by name, and the facts of the model, which stay.
-    """
+    """Check the stage; nothing is written."""
     pins = check_language(stage, train, facts, options)
     if facts.kind != "causal":
         raise ConfigError(

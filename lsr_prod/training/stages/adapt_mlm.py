@@ -29,11 +29,7 @@ from lsr_prod.training.stages.stage import StageRun
 def check(
     stage: AdaptMlmSettings, train: TrainSettings, facts: ModelFacts, options: dict[str, str]
 ) -> tuple[dict[str, str], ModelFacts]:
-    """Check the stage; nothing is written.
-
-    Returns:
-        The digest of each input by name, and the facts of the model, which stay.
-    """
+    """Check the stage; nothing is written."""
     pins = check_language(stage, train, facts, options)
     check_masked(stage.stage, facts)
     if facts.output_vocabulary != "tokenizer":

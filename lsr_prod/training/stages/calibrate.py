@@ -17,11 +17,7 @@ log = get_log(__name__)
 
 
 def check(stage: CalibrateSettings, facts: ModelFacts, options: dict[str, str]) -> tuple[dict[str, str], ModelFacts]:
-    """Check the stage; nothing is written.
-
-    Returns:
-        The digest of each input by name, and the facts of the model after the stage.
-    """
+    """Check the stage; nothing is written."""
     check_length("max_length", stage.max_length, facts)
     pins = {} if stage.data is None else {"data": pin_data(stage.data, options)}
     return pins, replace(facts, has_bias=True)

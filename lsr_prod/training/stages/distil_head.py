@@ -20,11 +20,7 @@ from lsr_prod.training_data.tokens import TokenSettings
 def check(
     stage: DistilHeadSettings, train: TrainSettings, facts: ModelFacts, options: dict[str, str]
 ) -> tuple[dict[str, str], ModelFacts]:
-    """Check the stage; nothing is written.
-
-    Returns:
-        The digest of each input by name, and the facts of the model, which stay.
-    """
+    """Check the stage; nothing is written."""
     pins = check_language(stage, train, facts, options)
     try:
         card = EncoderCard.load(Path(stage.teacher))

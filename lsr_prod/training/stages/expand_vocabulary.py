@@ -22,11 +22,7 @@ from lsr_prod.vocabulary.unigrams import count_words
 def check(
     stage: ExpandVocabularySettings, facts: ModelFacts, options: dict[str, str]
 ) -> tuple[dict[str, str], ModelFacts]:
-    """Check the stage; nothing is written.
-
-    Returns:
-        The digest of each input by name, and the facts of the model after the stage.
-    """
+    """Check the stage; nothing is written."""
     if facts.output_vocabulary == "words":
         raise ConfigError(
             "stage", "the model's output terms are words already", "expand a model whose terms are tokens"
@@ -50,11 +46,7 @@ def run(
     options: dict[str, str],
     scratch: Path,  # noqa: ARG001 - all stages have the same signature
 ) -> tuple[SparseEncoder, dict[str, Any]]:
-    """Count the words and build a head for them. Needs a Ray session.
-
-    Returns:
-        The new encoder, and a flat summary.
-    """
+    """Count the words and build a head for them. Needs a Ray session."""
     found = count_words(stage.data, encoder.tokenizer, size=stage.size, min_count=stage.min_count, options=options)
     words = [entry.word for entry in found]
     expanded, pieces = expand(encoder, words, drawn=stage.initialization == "random", seed=stage.seed)

@@ -27,54 +27,31 @@ _ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """Properties of a model other than its weights.
+    """Properties of a model other than its weights."""
 
-    Attributes:
-        architecture: class name, for example ``BertForMaskedLM``.
-        kind: masked or causal language model.
-        vocabulary_size: V, the number of output terms; an upper bound if a stage counts them only when it runs.
-        vocabulary_sha256: of the output terms, as in the card; None: only known after the stage that creates them.
-        hidden_size: d, the width of the output matrix [V, d].
-        has_bias: the output matrix has a bias.
-        tied: the output matrix is tied to the token embeddings.
-        output_vocabulary: tokens of the tokenizer, or words.
-        casing: as in the card.
-        attention: as in the card.
-        query_max_length: tokens of a query, including special tokens.
-        document_max_length: tokens of a document.
-        longest_input: maximum number of tokens of an input.
-        shortest_input: minimum number of tokens of an input: the special tokens and one more.
-        roles: special tokens that the tokenizer has: of bos, eos, unk, sep, pad, cls, mask.
-        linear_modules: names of the backbone's linear modules, without their parents.
-        transferred: the model directory has a record of the tokens that a vocabulary transfer added.
-        token_head: the output words are tokens of another tokenizer, so they cannot be found in a text.
-        query_encoder: as in the card.
-        query_prompt: as in the card.
-        head: as in the card.
-        letters: a ``vocabulary_sha256`` and the letters of its terms, see ``letters_of``.
-    """
-
-    architecture: str
-    kind: Literal["masked", "causal"]
-    vocabulary_size: int
+    architecture: str  # class name, for example ``BertForMaskedLM``
+    kind: Literal["masked", "causal"]  # masked or causal language model
+    vocabulary_size: int  # V, the number of output terms; an upper bound if a stage counts them only when it runs
+    # of the output terms, as in the card; None: only known after the stage that creates them
     vocabulary_sha256: str | None
-    hidden_size: int
-    has_bias: bool
-    tied: bool
-    output_vocabulary: Literal["tokenizer", "words"]
-    casing: Literal["none", "lowercase"]
-    attention: Attention
-    query_max_length: int
-    document_max_length: int
-    longest_input: int
-    shortest_input: int
-    roles: frozenset[str]
-    linear_modules: frozenset[str]
-    transferred: bool
-    token_head: bool = False
-    query_encoder: Literal["model", "idf", "learned", "separate"] = "model"
-    query_prompt: str = ""
-    head: Literal["vocabulary", "token_weights"] = "vocabulary"
+    hidden_size: int  # d, the width of the output matrix [V, d]
+    has_bias: bool  # the output matrix has a bias
+    tied: bool  # the output matrix is tied to the token embeddings
+    output_vocabulary: Literal["tokenizer", "words"]  # tokens of the tokenizer, or words
+    casing: Literal["none", "lowercase"]  # as in the card
+    attention: Attention  # as in the card
+    query_max_length: int  # tokens of a query, including special tokens
+    document_max_length: int  # tokens of a document
+    longest_input: int  # maximum number of tokens of an input
+    shortest_input: int  # minimum number of tokens of an input: the special tokens and one more
+    roles: frozenset[str]  # special tokens that the tokenizer has: of bos, eos, unk, sep, pad, cls, mask
+    linear_modules: frozenset[str]  # names of the backbone's linear modules, without their parents
+    transferred: bool  # the model directory has a record of the tokens that a vocabulary transfer added
+    token_head: bool = False  # the output words are tokens of another tokenizer, so they cannot be found in a text
+    query_encoder: Literal["model", "idf", "learned", "separate"] = "model"  # as in the card
+    query_prompt: str = ""  # as in the card
+    head: Literal["vocabulary", "token_weights"] = "vocabulary"  # as in the card
+    # a ``vocabulary_sha256`` and the letters of its terms, see ``letters_of``
     letters: tuple[str, frozenset[str]] | None = None
 
     @classmethod

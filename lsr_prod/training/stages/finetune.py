@@ -35,11 +35,7 @@ _KINDS: tuple[Kind, ...] = ("query", "document")
 def check(
     stage: FinetuneSettings, train: TrainSettings, facts: ModelFacts, options: dict[str, str]
 ) -> tuple[dict[str, str], ModelFacts]:
-    """Check the stage; nothing is written.
-
-    Returns:
-        The digest of each input by name, and the facts of the model after the stage.
-    """
+    """Check the stage; nothing is written."""
     check_watch(stage.watch)
     most = train.workers or train.min_workers or 1  # a number that is chosen later fits the batch
     for workers in range(train.min_workers or most, most + 1):

@@ -28,25 +28,16 @@ from lsr_prod.training_data.prepare import TrainingSetSummary, prepare_training_
 
 @dataclass(frozen=True, slots=True)
 class StartModel:
-    """The model that a stage starts from.
+    """The model that a stage starts from."""
 
-    Attributes:
-        folder: its model directory.
-        encoder: the loaded encoder.
-    """
-
-    folder: Path
-    encoder: SparseEncoder
+    folder: Path  # its model directory
+    encoder: SparseEncoder  # the loaded encoder
 
 
 def check_language(
     stage: LanguageSettings, train: TrainSettings, facts: ModelFacts, options: dict[str, str]
 ) -> dict[str, str]:
-    """Check the settings that all stages on plain text have; nothing is written.
-
-    Returns:
-        The digest of each input by name.
-    """
+    """Check the settings that all stages on plain text have; nothing is written."""
     check_watch(stage.watch)
     check_texts(stage, stage.batch.texts, train.workers or train.min_workers or 1)
     check_length("max_length", stage.max_length, facts)

@@ -16,11 +16,7 @@ from lsr_prod.training_data.layouts import WordLayout
 def check(
     stage: PretrainEmlmSettings, train: TrainSettings, facts: ModelFacts, options: dict[str, str]
 ) -> tuple[dict[str, str], ModelFacts]:
-    """Check the stage; nothing is written.
-
-    Returns:
-        The digest of each input by name, and the facts of the model, which stay.
-    """
+    """Check the stage; nothing is written."""
     pins = check_language(stage, train, facts, options)
     check_masked(stage.stage, facts)
     if facts.output_vocabulary != "words":

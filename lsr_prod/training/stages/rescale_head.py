@@ -14,11 +14,7 @@ from lsr_prod.vocabulary.head_scale import ALPHAS, choose_alpha, head_norms, pro
 
 
 def check(stage: RescaleHeadSettings, facts: ModelFacts, options: dict[str, str]) -> tuple[dict[str, str], ModelFacts]:
-    """Check the stage; nothing is written.
-
-    Returns:
-        The digest of each input by name, and the facts of the model after the stage.
-    """
+    """Check the stage; nothing is written."""
     if stage.alpha == "auto" and facts.query_encoder != "model":
         raise ConfigError(
             "alpha", "auto encodes sample queries, and this model does not encode queries", "rescale before set_encoder"

@@ -19,11 +19,7 @@ def check(
     facts: ModelFacts,
     options: dict[str, str],  # noqa: ARG001 - all stages have the same signature
 ) -> tuple[dict[str, str], ModelFacts]:
-    """Check the stage.
-
-    Returns:
-        No inputs, and the facts of the model after the stage.
-    """
+    """Check the stage."""
     if facts.head == "token_weights":
         check_card_changes(stage.changes())
     attention = stage.attention or facts.attention

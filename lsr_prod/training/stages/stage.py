@@ -21,21 +21,13 @@ Excluded: TypeAlias = dict[str, IncEx | bool]
 
 @dataclass(frozen=True, slots=True)
 class StageRun:
-    """Model and folders of one run of a stage.
+    """Model and folders of one run of a stage."""
 
-    Attributes:
-        train: the section ``train``.
-        start: digest of the model to start from, which lies in the work store as ``models/<start>``.
-        name: digest of the stage; its checkpoints lie under ``runs/<name>``.
-        output: the new model directory.
-        options: options of the object store.
-    """
-
-    train: TrainSettings
-    start: str
-    name: str
-    output: Path
-    options: dict[str, str]
+    train: TrainSettings  # the section ``train``
+    start: str  # digest of the model to start from, which lies in the work store as ``models/<start>``
+    name: str  # digest of the stage; its checkpoints lie under ``runs/<name>``
+    output: Path  # the new model directory
+    options: dict[str, str]  # options of the object store
 
     @property
     def work(self) -> Store:
@@ -45,18 +37,15 @@ class StageRun:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Implementation of one kind of stage.
+    """Implementation of one kind of stage."""
 
-    Attributes:
-        check: validates the settings before anything is written; returns the digest of each input by name, and the
-            facts of the model after the stage.
-        run: runs the stage, or resumes it; writes the model directory and returns a flat summary. Needs a Ray session.
-        not_in_digest: settings that do not enter the stage's digest. They decide what is reported, when the model is
-            saved or when the stage fails, never the weights; or they are paths, whose content ``check`` pins.
-    """
-
+    # validates the settings before anything is written; returns the digest of each input by name, and the facts of the
+    # model after the stage
     check: Callable[[Any, TrainSettings, ModelFacts, dict[str, str]], tuple[dict[str, str], ModelFacts]]
+    # runs the stage, or resumes it; writes the model directory and returns a flat summary. Needs a Ray session
     run: Callable[[Any, StageRun], Mapping[str, Any]]
+    # settings that do not enter the stage's digest. They decide what is reported, when the model is saved or when the
+    # stage fails, never the weights; or they are paths, whose content ``check`` pins
     not_in_digest: Excluded = field(default_factory=dict)
 
 

@@ -50,11 +50,7 @@ _FRAGMENTED = 2000  # texts that fragmentation is measured on
 def check(
     stage: TransferVocabularySettings, facts: ModelFacts, options: dict[str, str]
 ) -> tuple[dict[str, str], ModelFacts]:
-    """Check the stage; nothing is written.
-
-    Returns:
-        The digest of each input by name, and the facts of the model after the stage.
-    """
+    """Check the stage; nothing is written."""
     if facts.output_vocabulary == "words":
         raise ConfigError(
             "stage",
@@ -81,11 +77,7 @@ def check(
 def run(
     encoder: SparseEncoder, stage: TransferVocabularySettings, *, options: dict[str, str], scratch: Path
 ) -> tuple[SparseEncoder, dict[str, Any]]:
-    """Give the encoder the new vocabulary.
-
-    Returns:
-        The new encoder, and a flat summary.
-    """
+    """Give the encoder the new vocabulary."""
     encoder = encoder.with_card(output_casing="all")  # one term per row of the head
     tokenizer = _target_tokenizer(stage, options)
     terms = target_terms(tokenizer)

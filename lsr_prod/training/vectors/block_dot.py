@@ -18,11 +18,7 @@ BLOCK = 8192
 
 
 def block_dot(queries: Vectors, documents: Vectors) -> Tensor:
-    """Return the dot products of all queries with all documents; at least one side is pruned.
-
-    Returns:
-        [n, m].
-    """
+    """Return the dot products of all queries with all documents; at least one side is pruned; [n, m]."""
     columns = _columns(queries, documents)
     few = queries if isinstance(queries, KeptTerms) else documents
     assert isinstance(few, KeptTerms)

@@ -12,18 +12,12 @@ from lsr_prod.training.vectors.heaviest_terms import heaviest_terms
 
 @dataclass(frozen=True, slots=True)
 class KeptTerms:
-    """The heaviest terms of B vectors.
+    """The heaviest terms of B vectors."""
 
-    Attributes:
-        terms: int64 [B, k], strictly increasing within a row.
-        weights: [B, k]; weights above 0 pass the gradient; 0 fills up vectors with fewer than k terms.
-        vocabulary_size: V.
-        reached: bool [B, k], terms that a gradient reaches, at any weight; None: those with a weight above 0.
-    """
-
-    terms: Tensor
-    weights: Tensor
-    vocabulary_size: int
+    terms: Tensor  # int64 [B, k], strictly increasing within a row
+    weights: Tensor  # [B, k]; weights above 0 pass the gradient; 0 fills up vectors with fewer than k terms
+    vocabulary_size: int  # V
+    # bool [B, k], terms that a gradient reaches, at any weight; None: those with a weight above 0
     reached: Tensor | None = None
 
     def __len__(self) -> int:

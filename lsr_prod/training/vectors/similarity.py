@@ -10,22 +10,14 @@ _ZERO = 1e-6  # vectors with a smaller norm count as zero vectors
 
 
 def dot(queries: Vectors, documents: Vectors) -> Tensor:
-    """Return the dot products of all queries with all documents.
-
-    Returns:
-        [n, m].
-    """
+    """Return the dot products of all queries with all documents: [n, m]."""
     if isinstance(queries, Tensor) and isinstance(documents, Tensor):
         return queries @ documents.T
     return block_dot(queries, documents)
 
 
 def pair_dot(queries: Vectors, documents: Vectors) -> Tensor:
-    """Return the dot products of each query with its own documents.
-
-    Returns:
-        [n, c].
-    """
+    """Return the dot products of each query with its own documents: [n, c]."""
     n = len(queries)
     c = len(documents) // max(1, n)
     if isinstance(documents, KeptTerms):
@@ -56,12 +48,9 @@ def norms(vectors: Vectors) -> Tensor:
 
 
 def cosine(dots: Tensor, query_norms: Tensor, document_norms: Tensor) -> Tensor:
-    """Return cosines from dot products, without a normalized copy of the vectors.
+    """Return cosines from dot products, without a normalized copy of the vectors: [n, m].
 
     The cosine of a zero vector and its gradient are 0.
-
-    Returns:
-        [n, m].
     """
     return dots * _inverse(query_norms)[:, None] * _inverse(document_norms)
 

@@ -21,7 +21,7 @@ _BY_EITHER = re.compile(r"__name__=~\"\(ray_\)\?(\w+)\"")
 @cache
 def exported() -> frozenset[str]:
     """Return the metrics that the code constructs, by their exported names; histograms without suffix."""
-    return frozenset(name for path in (_REPOSITORY / "lsr_prod").rglob("*.py") for name in _constructed(path))
+    return frozenset(name for path in _REPOSITORY.glob("lsr_prod*/**/*.py") for name in _constructed(path))
 
 
 def _constructed(path: Path) -> Iterator[str]:

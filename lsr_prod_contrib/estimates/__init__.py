@@ -1,0 +1,1 @@
+"""Estimates of hours, storage and cost of encoding a corpus, from measured runs."""

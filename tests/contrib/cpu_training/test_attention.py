@@ -1,0 +1,116 @@
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import (
+    AlbertConfig,
+    AlbertForMaskedLM,
+    BertConfig,
+    BertForMaskedLM,
+    DistilBertConfig,
+    DistilBertForMaskedLM,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
+    RobertaConfig,
+    RobertaForMaskedLM,
+)
+
+from lsr_prod.model import SparseEncoder
+from lsr_prod_contrib.cpu_training import attention
+from lsr_prod_contrib.cpu_training.attention import attention_with_dropout, kept_pairs, use_cpu_attention
+
+
+def _plain(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, kept: Tensor, dropout: float) -> Tensor:
+    scores = query @ key.transpose(2, 3) * 0.3
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
+    return (torch.softmax(scores, dim=3) * kept / (1 - dropout)) @ value
+
+
+@pytest.mark.parametrize("masked", [None, "bool", "float"])
+@pytest.mark.parametrize("tile", [1, 7 * 7 * 2, 1 << 20])
+def test_attention_matches_formula_in_value_and_gradients(
+    monkeypatch: pytest.MonkeyPatch, masked: str | None, tile: int
+) -> None:
+    monkeypatch.setattr(attention, "_TILE", tile)
+    torch.manual_seed(0)
+    B, H, L, d, dropout = 2, 3, 7, 4, 0.25
+    inputs = [torch.randn(B, H, L, d, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    mask = None
+    if masked is not None:
+        mask = torch.rand(B, 1, 1, L) < 0.7
+        mask[..., 0] = True
+        mask = mask if masked == "bool" else torch.where(mask, 0.0, -1e9).double()
+    torch.manual_seed(5)
+    found = attention_with_dropout(*inputs, mask, dropout, 0.3)
+    above = torch.randn_like(found)
+    torch.autograd.backward(found, above)
+    gradients = [one.grad for one in inputs]
+
+    torch.manual_seed(5)
+    generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+    several = max(1, tile // (L * L))
+    kept = torch.empty(B, H, L, L)
+    for text in range(B):
+        for first in range(0, H, several):
+            heads = kept[text, first : first + several]
+            heads.copy_(kept_pairs(heads.numel(), dropout, generator).view_as(heads))
+    copies = [one.detach().clone().requires_grad_() for one in inputs]
+    expected = _plain(*copies, mask, kept, dropout)
+    torch.autograd.backward(expected, above)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(gradients, [one.grad for one in copies])
+
+
+@pytest.mark.parametrize("dropout", [0.1, 0.5])
+def test_kept_pairs_have_configured_rate(dropout: float) -> None:
+    kept = kept_pairs(1_000_003, dropout, torch.Generator().manual_seed(1))
+    assert kept.shape == (1_000_003,)
+    assert abs(float(kept.double().mean()) - (1 - dropout)) < 0.002
+    lanes = [float(kept[lane::4].double().mean()) for lane in range(4)]
+    assert max(lanes) - min(lanes) < 0.005
+
+
+def test_attention_is_determined_by_generator(tiny_model: Path) -> None:
+    encoder = SparseEncoder.load(tiny_model).train()
+    use_cpu_attention(encoder.model)
+    ids, mask = torch.tensor([[101, 2000, 3000, 102]]), torch.ones(1, 4, dtype=torch.int64)
+    found = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        found.append(encoder(ids, mask))
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+
+
+SIZES = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+MODELS = {
+    "albert": lambda: AlbertForMaskedLM(AlbertConfig(**SIZES, embedding_size=8, attention_probs_dropout_prob=0.2)),
+    "bert": lambda: BertForMaskedLM(BertConfig(**SIZES, attention_probs_dropout_prob=0.2)),
+    "distilbert": lambda: DistilBertForMaskedLM(
+        DistilBertConfig(vocab_size=50, dim=16, n_layers=2, n_heads=2, hidden_dim=32, attention_dropout=0.2)
+    ),
+    "modernbert": lambda: ModernBertForMaskedLM(
+        ModernBertConfig(**SIZES, attention_dropout=0.2, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+    ),
+    "roberta": lambda: RobertaForMaskedLM(RobertaConfig(**SIZES, attention_probs_dropout_prob=0.2)),
+}
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_every_architecture_uses_cpu_attention_only_in_training(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    torch.manual_seed(0)
+    model = MODELS[name]()
+    ids = torch.randint(3, 50, (3, 9))
+    mask = torch.ones_like(ids)
+    mask[1, 5:] = 0
+    expected = model.eval()(input_ids=ids, attention_mask=mask).logits
+    use_cpu_attention(model)
+    torch.testing.assert_close(model.eval()(input_ids=ids, attention_mask=mask).logits, expected)
+
+    calls = []
+    ours = attention.attention_with_dropout
+    monkeypatch.setattr(attention, "attention_with_dropout", lambda *given: calls.append(given) or ours(*given))
+    model.train()(input_ids=ids, attention_mask=mask).logits.sum().backward()
+    assert [given[4] for given in calls] == [0.2, 0.2]

@@ -1,0 +1,5 @@
+"""The difficult vocabulary of the tests of other formats."""
+
+from tests.interchange.conftest import bundle, rules, vocabulary
+
+__all__ = ["bundle", "rules", "vocabulary"]
