@@ -145,7 +145,7 @@ def _encode(work: Work) -> EncodeSummary:
         link_successor(work.table, work.plan, lambda plan: waves_done(_newest(work), plan))
     epoch = take_epoch(work.table, work.plan.digest, work.source.paths)
     properties = work.found or _create(work)
-    create_quarantine(work.quarantine, work.encode.sink)
+    create_quarantine(work.quarantine)
     give_up_base(work.plan, work.table, work.quarantine)
     committer = Committer(epoch, work.table, work.quarantine)
     skipped = waves_done(_newest(work), work.plan.digest)
@@ -285,9 +285,9 @@ def _warn_of_clipping(work: Work, result: WaveResult) -> None:
 def _create(work: Work) -> TableProperties:
     """Choose the impact scale and create the table, or open it if another attempt was faster."""
     wanted = with_scale(work.wanted, _probe_on_worker(work, 0.0))
-    table = create_sparse_table(work.table, work.encode.sink, wanted, work.plan.digest)
+    table = create_sparse_table(work.table, wanted, work.plan.digest)
     check_first_plan(table, work.plan.digest)
-    created = check_table(work.table, work.wanted, work.encode.sink)
+    created = check_table(work.table, work.wanted)
     assert created is not None
     return created
 

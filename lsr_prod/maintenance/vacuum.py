@@ -187,7 +187,7 @@ def _paths(table: Table) -> set[str]:
     return {*files["path"].to_pylist()} | vector_files(files)
 
 
-_LOG = re.compile(r"^(?:_delta_log|_manifest)/(\d{20})\.(json|crc|checkpoint\.parquet|checkpoint\.\d+\.\d+\.parquet)$")
+_LOG = re.compile(r"^_delta_log/(\d{20})\.(json|crc|checkpoint\.parquet|checkpoint\.\d+\.\d+\.parquet)$")
 _CHECKPOINT = "checkpoint.parquet"
 
 

@@ -64,8 +64,7 @@ class TableStatus:
 
     Attributes:
         table: its URI.
-        sink: ``delta`` or ``parquet``; None: no run has created the table yet.
-        version: newest version.
+        version: newest version; None: no run has created the table yet.
         committed_at: time of that version, in seconds since 1970 by the clock of the store.
         documents: rows of that version.
         plans: the chain of plans, oldest first, without old plans that ``lsr-prod maintain`` left out of it; then plans
@@ -73,7 +72,6 @@ class TableStatus:
     """
 
     table: str
-    sink: str | None
     version: int | None
     committed_at: float | None
     documents: int
@@ -92,9 +90,7 @@ def table_status(store: Store) -> TableStatus:
     if table is None:
         if not digests:
             raise ArtifactError(f"{store.uri} is not a table; give the folder or URI of encode.table")
-        return TableStatus(
-            store.uri, None, None, None, 0, tuple(_plan(store, None, digest, None) for digest in digests)
-        )
+        return TableStatus(store.uri, None, None, 0, tuple(_plan(store, None, digest, None) for digest in digests))
     if PLAN_PROPERTY not in table.properties:
         raise ArtifactError(f"{store.uri} is not a sparse table of lsr-prod encode; give the folder of encode.table")
     commits = table.log()
@@ -105,7 +101,7 @@ def table_status(store: Store) -> TableStatus:
     # A plan with a successor is an old one that the chain leaves out (``maintenance.plans``).
     outside = [digest for digest in digests if digest not in chain]
     others = [_plan(store, table, digest, None) for digest in outside if _successor(store, table, digest) is None]
-    return TableStatus(store.uri, table.sink, table.version, committed_at, document_count(table), (*plans, *others))
+    return TableStatus(store.uri, table.version, committed_at, document_count(table), (*plans, *others))
 
 
 def published_version(index: Store) -> dict[str, Any] | None:

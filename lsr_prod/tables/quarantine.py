@@ -16,10 +16,9 @@ import pyarrow.parquet as pq
 from lsr_prod.corpus.rows import RAW_LIMIT, BadRow
 from lsr_prod.storage import Store
 from lsr_prod.tables.file_table import partition_column
-from lsr_prod.tables.open import Sink, create_table, open_table
 from lsr_prod.tables.part import Part, write_part
 from lsr_prod.tables.schema import large_strings
-from lsr_prod.tables.table import Table
+from lsr_prod.tables.table import Table, create_table, open_table
 
 PARTITION = ("plan", "wave")
 _PLAN, _WAVE = map(partition_column, PARTITION)
@@ -56,9 +55,9 @@ def quarantine_folder(plan: str, wave: int) -> str:
     return f"plan={plan}/wave={wave}"
 
 
-def create_quarantine(store: Store, sink: Sink) -> Table:
+def create_quarantine(store: Store) -> Table:
     """Open the quarantine table; create it if it is absent."""
-    return create_table(store, sink, QUARANTINE_SCHEMA, PARTITION, {})
+    return create_table(store, QUARANTINE_SCHEMA, PARTITION, {})
 
 
 def write_quarantine(store: Store, plan: str, wave: int, rows: pa.Table) -> Part:

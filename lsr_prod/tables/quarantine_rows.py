@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
-from lsr_prod.tables.open import open_table
 from lsr_prod.tables.quarantine import PART_SCHEMA
+from lsr_prod.tables.table import open_table
 
 COMMITTED = "committed"
 NOT_COMMITTED = "not committed"

@@ -9,17 +9,17 @@ from lsr_prod.encoding.results import CellResult, WaveResult
 from lsr_prod.encoding.table import create_sparse_table
 from lsr_prod.formats.table import TableProperties, sparse_schema
 from lsr_prod.storage import Store
-from lsr_prod.tables import Sink, Table, open_table, read_part, write_part
+from lsr_prod.tables import Table, open_table, read_part, write_part
 from lsr_prod.tables.quarantine import create_quarantine, quarantined_by_reason, write_quarantine
 
 PROPERTIES = TableProperties("b" * 64, "v" * 64, 0.01, 8, 16, 2, (), 30522)
 
 
-def make_tables(folder: Path, sink: Sink = "delta") -> tuple[Store, Store]:
+def make_tables(folder: Path) -> tuple[Store, Store]:
     """Create the two empty tables of plan ``p``."""
     table, quarantine = Store(str(folder / "table")), Store(str(folder / "quarantine"))
-    create_sparse_table(table, sink, PROPERTIES, "p")
-    create_quarantine(quarantine, sink)
+    create_sparse_table(table, PROPERTIES, "p")
+    create_quarantine(quarantine)
     return table, quarantine
 
 

@@ -48,8 +48,8 @@ def save(store: Store, plan: PlanHeader) -> str:
 def tables(root: str, options: dict[str, str] | None = None, **fields: int) -> tuple[Store, Store, str]:
     table, quarantine = Store(f"{root}/table", options or {}), Store(f"{root}/quarantine", options or {})
     digest = save(table, header(**fields))
-    create_sparse_table(table, "parquet", PROPERTIES, digest)
-    create_quarantine(quarantine, "parquet")
+    create_sparse_table(table, PROPERTIES, digest)
+    create_quarantine(quarantine)
     return table, quarantine, digest
 
 

@@ -1,7 +1,7 @@
 """The committer: commits each wave as a whole and exactly once, despite crashes and concurrent attempts.
 
 The quarantine table is committed first and the sparse table last, so that the app transaction of the sparse table says
-that a wave is complete. A commit is based on the snapshot that was read, and every sink refuses it if the same plan has
+that a wave is complete. A commit is based on the snapshot that was read, and the table refuses it if the same plan has
 committed since. After a refusal or an error the committer loads the table and decides again.
 """
 

@@ -21,7 +21,6 @@ RUN_SETTINGS = frozenset(
     {
         "bundle",
         "table",
-        "sink",
         "quarantine",
         "batch_tokens",
         "actors",

@@ -32,7 +32,6 @@ def describe_encoding(
     reasons = sum((Counter(wave.reasons) for wave in waves), Counter[str]())
     return {
         "table": table.uri,
-        "sink": status.sink,
         "version": status.version,
         "documents": status.documents,
         "plan": asdict(chosen),

@@ -26,8 +26,8 @@ def encode_records(root: Path, *, waves: int = 3, reason: str = "broken_json") -
     header = PlanHeader(None, "b" * 64, *(ListDigest(1, "f" * 64),) * 2, waves, 4, {}, {"buckets": 2}, None, 3)
     plan = digest_json(header.to_json())
     table.put_new(f"{PROTOCOL_FOLDER}/plans/{plan}.json", record_bytes(header.to_json()))
-    create_sparse_table(table, "parquet", PROPERTIES, plan)
-    create_quarantine(quarantine, "parquet")
+    create_sparse_table(table, PROPERTIES, plan)
+    create_quarantine(quarantine)
     recorder = WaveRecorder(table, plan, 2, started=100.0, encoders=lambda: 2)
     for wave in range(waves):
         cell = make_cell(table, quarantine, wave, "abcdefgh"[: 4 + wave], "x" * wave)
