@@ -156,7 +156,7 @@ class WaveResult:
 
     @property
     def weights(self) -> int:
-        """Weights of the encoded documents; cells that earlier releases finished have no count."""
+        """Weights of the encoded documents."""
         return sum(cell.weights for cell in self.cells)
 
     @property

@@ -55,7 +55,7 @@ class WaveRecord:
         began: start of the model in the first block, in seconds since the start of the run; None: no block.
         ended: end of the last block, likewise.
         commit_seconds: duration of the commit.
-        weights: weights of the encoded documents; 0 in records of earlier releases.
+        weights: weights of the encoded documents.
         clipped: those above the largest impact.
     """
 
@@ -166,7 +166,7 @@ def save_run(table: Store, plan: str, attempt: int, summary: Mapping[str, Any]) 
 
 
 def read_waves(table: Store, plan: str) -> list[WaveRecord]:
-    """Return the records of the waves of a plan, by number; waves of earlier releases have none."""
+    """Return the records of the waves of a plan, by number."""
     return _read(table, f"{WAVES_FOLDER}/{plan}", WaveRecord)
 
 

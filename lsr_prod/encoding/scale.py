@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from lsr_prod.config import EncodeSettings
 from lsr_prod.encoding.commit.committer import Committer, waves_done
-from lsr_prod.encoding.commit.markers import MARKERS_FOLDER
 from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.errors import CommitError
 from lsr_prod.formats.table import TableProperties, quantize
@@ -46,7 +45,7 @@ def settle_scale(committer: Committer, plan: Plan, encode: EncodeSettings, probe
     """
     table = _load(committer)
     if _is_open(table, plan, encode):
-        after = _choose(table, plan, probe)
+        after = _choose(table, probe)
         committer.until_accepted(lambda: _commit(committer, after), "the impact scale")
     return TableProperties.from_delta(dict(_load(committer).properties))
 
@@ -77,10 +76,8 @@ def _is_open(table: Table, plan: Plan, encode: EncodeSettings) -> bool:
     )
 
 
-def _choose(table: Table, plan: Plan, probe: Probe) -> TableProperties:
+def _choose(table: Table, probe: Probe) -> TableProperties:
     before = TableProperties.from_delta(dict(table.properties))
-    if table.store.names(f"{MARKERS_FOLDER}/{plan.digest}"):
-        return before  # an attempt of an earlier release, which does not choose, has encoded cells with this step
     documents = total_live_rows(table.file_table())
     scale = probe(before.impact_step if documents else 0.0)
     if not scale.documents:

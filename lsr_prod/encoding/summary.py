@@ -153,8 +153,7 @@ class Totals:
         saved = work.table.get(_saved_totals(plan.digest)) if waves >= plan.waves else None
         if saved is not None:
             values = json.loads(saved)
-            # Earlier releases saved no unread bytes.
-            reasons, unread = Counter(values["reasons"]), values.get("unread_bytes", 0)
+            reasons, unread = Counter(values["reasons"]), values["unread_bytes"]
         else:
             # Cell 0, which is in wave 0 of an increment, has all rows with unread bytes.
             counted = waves if plan.base is None else min(waves, 1)

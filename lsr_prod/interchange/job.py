@@ -149,7 +149,6 @@ def _tag(file: VectorFile) -> str:
 def _plan(settings: VectorsSettings, vocabulary: Vocabulary, files: Sequence[VectorFile], tags: Sequence[str]) -> str:
     names = {"format", "buckets", "impact_bits", "impact_step", "quantized", "store_k", "contents"}
     document = settings.model_dump(mode="json", include={*names, "unknown_terms", "bad_weights"})
-    document["quantised"] = document.pop("quantized")  # the digest keeps the former name of the setting
     return digest_json(
         {
             "import": IMPORT_FORMAT,

@@ -98,7 +98,7 @@ def merge_parts(store: Store, merge: Merge) -> Part | None:
             )
         tables.append(table.cast(large_strings(table.schema)))
     folder = "/".join(f"{name}={value}" for name, value in merge.partition.items())
-    rows = pa.concat_tables(tables, promote_options="default")  # an earlier release wrote fewer columns
+    rows = pa.concat_tables(tables, promote_options="default")  # another program may write nullable columns
     if not rows.num_rows:
         return None
     return write_part(store, folder, rows.sort_by([(name, "ascending") for name in merge.order]), merge.origin)

@@ -10,7 +10,7 @@ from typing import Any
 from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.commit.fence import Attempt, newest_attempt
 from lsr_prod.encoding.commit.markers import MARKERS_FOLDER
-from lsr_prod.encoding.plans.header import READABLE_FORMATS, PlanHeader
+from lsr_prod.encoding.plans.header import PLAN_FORMAT, PlanHeader
 from lsr_prod.encoding.plans.successors import successor_of
 from lsr_prod.encoding.summary import document_count
 from lsr_prod.encoding.table import PLAN_PROPERTY, PROTOCOL_FOLDER
@@ -189,10 +189,8 @@ def _activity(store: Store, digest: str, wave: int) -> tuple[list[float], int]:
     return times, count
 
 
-def _cells(header: PlanHeader, wave: int) -> int | None:
-    """Return the number of cells of a wave; None: the plan of an earlier release does not say it."""
-    if not header.cells:
-        return None
+def _cells(header: PlanHeader, wave: int) -> int:
+    """Return the number of cells of a wave."""
     if header.base is None:
         return header.cells
     buckets = int(header.encode["buckets"])
@@ -208,7 +206,7 @@ def _header(store: Store, digest: str) -> PlanHeader | None:
         return None
     try:
         document = json.loads(data)
-        if document["format"] not in READABLE_FORMATS:
+        if document["format"] != PLAN_FORMAT:
             return None
         return PlanHeader.from_json(document)
     except (ValueError, KeyError, TypeError) as error:

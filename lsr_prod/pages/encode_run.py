@@ -61,9 +61,7 @@ def _waves(data: Mapping[str, Any], charts: dict[str, Chart]) -> Section:
         {**wave, "number": wave["wave"] + 1, "committed_at": moment(wave["committed_at"])} for wave in data["waves"]
     ]
     if not waves:
-        return Section(
-            "waves", "Waves", ["No wave is recorded: none was committed, or an earlier release committed it."]
-        )
+        return Section("waves", "Waves", ["No wave is recorded: none was committed."])
     rows = {"rows_out": "documents", "quarantined": "quarantined"}
     found = {
         "rows": curves(

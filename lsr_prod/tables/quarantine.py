@@ -124,10 +124,9 @@ def quarantined_by_reason(store: Store, plan: str, waves: int) -> tuple[Counter[
     table = open_table(store)
     for path in _paths(_files_of_plan(table, plan, range(waves))) if table else []:
         with store.open_reader(path) as data:
-            rows = pq.ParquetFile(data).read(["reason", "unread_bytes"])  # earlier releases wrote no unread_bytes
+            rows = pq.ParquetFile(data).read(["reason", "unread_bytes"])
         counts.update(rows["reason"].to_pylist())
-        if "unread_bytes" in rows.column_names:
-            unread += pc.sum(rows["unread_bytes"], min_count=0).as_py()
+        unread += pc.sum(rows["unread_bytes"], min_count=0).as_py()
     return counts, unread
 
 

@@ -189,7 +189,7 @@ def test_scale_of_enough_documents_is_never_chosen_again(tmp_path: Path):
 
 def test_table_of_many_documents_keeps_a_scale_of_few(tmp_path: Path):
     life = make(tmp_path, {"a": [5] * 9})
-    few = replace(life.properties, probe_documents=0).to_delta()  # of an earlier release, after an empty first night
+    few = replace(life.properties, probe_documents=0).to_delta()  # after an empty first night
     newest(life.table).commit([], [], app="q", version=0, epoch=1, properties=few)
     life.write("b", [900])
     life.run()
@@ -297,17 +297,6 @@ def test_deleted_rows_are_left_out_of_adapted_parts(tmp_path: Path):
     life.run()
     assert life.lengths().keys() == {"a1", "a2", "a4", *(f"b{i}" for i in range(len(MANY)))}
     assert all(file.deleted is None for file in newest(life.table).files())
-
-
-def test_cells_that_an_earlier_release_has_encoded_keep_their_step(tmp_path: Path):
-    life = make(tmp_path, {"a": [2, 3, 7]})
-    step = life.properties.impact_step
-    life.write("b", MANY)
-    plan, _ = life.begin()
-    life.table.put_new(f"{MARKERS_FOLDER}/{plan.digest}/0/1.json.draft", b"")
-    assert life.run().impact_step == step
-    assert newest(life.table).properties[SCALE_PROPERTY] == plan.digest
-    assert life.clipped > 0
 
 
 def test_plan_with_a_committed_wave_of_an_earlier_release_keeps_its_step(

@@ -72,7 +72,7 @@ def test_absent_quarantine_counts_no_rows(tmp_path: Path):
     assert create_quarantine(store).partition_by == PARTITION
 
 
-def test_unread_bytes_are_added_up_also_beside_parts_of_earlier_releases(tmp_path: Path):
+def test_unread_bytes_of_all_parts_are_added_up(tmp_path: Path):
     _, bad_rows = make_tables(tmp_path)
     writer = BadRowWriter(bad_rows, "p", 0)
     for unread in (7, 0, 5):
@@ -81,10 +81,10 @@ def test_unread_bytes_are_added_up_also_beside_parts_of_earlier_releases(tmp_pat
     writer.flush()
     (part,) = writer.parts
     assert read_part(bad_rows, part.path)["unread_bytes"].to_pylist() == [None, 5, 7]
-    old = write_part(bad_rows, "plan=p/wave=0", read_part(bad_rows, part.path).drop_columns(["unread_bytes"]), "old")
+    other = write_part(bad_rows, "plan=p/wave=0", read_part(bad_rows, part.path), "other")
     values = {"plan": "p", "wave": "0"}
-    newest(bad_rows).commit([(part, values), (old, values)], [], app="p", version=0, epoch=1)
-    assert quarantined_by_reason(bad_rows, "p", 1) == ({"damaged_file": 6}, 12)
+    newest(bad_rows).commit([(part, values), (other, values)], [], app="p", version=0, epoch=1)
+    assert quarantined_by_reason(bad_rows, "p", 1) == ({"damaged_file": 6}, 24)
 
 
 def test_bad_row_writer_keeps_every_row_whatever_the_size_of_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -105,8 +105,7 @@ def _from_json(fields: dict[str, Any]) -> CellResult:
         Deletion(**{**deletion, "vector": DeletionVector(**deletion["vector"])}) for deletion in fields.pop("deletions")
     )
     follows = tuple(
-        CellOutput(output["wave"], tuple(output["parts"]), output["quarantine"])
-        for output in fields.pop("follows", ())  # earlier releases wrote none
+        CellOutput(output["wave"], tuple(output["parts"]), output["quarantine"]) for output in fields.pop("follows")
     )
     fields["reused"] = True
     quarantine = Part(**bad) if bad else None

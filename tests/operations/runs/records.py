@@ -23,7 +23,7 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 def encode_records(root: Path, *, waves: int = 3, reason: str = "broken_json") -> tuple[Store, str]:
     """A table with the records of one run of a plan, whose waves take 10 s on two encoders, which work 14 s of 20."""
     table, quarantine = Store(str(root / "table"), {}), Store(str(root / "quarantine"), {})
-    header = PlanHeader(None, "b" * 64, *(ListDigest(1, "f" * 64),) * 2, waves, 4, {}, {"buckets": 2}, None, 3)
+    header = PlanHeader(None, "b" * 64, *(ListDigest(1, "f" * 64),) * 2, waves, 4, {}, {"buckets": 2})
     plan = digest_json(header.to_json())
     table.put_new(f"{PROTOCOL_FOLDER}/plans/{plan}.json", record_bytes(header.to_json()))
     create_sparse_table(table, PROPERTIES, plan)
