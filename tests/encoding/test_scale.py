@@ -107,7 +107,7 @@ class Nights:
             task = _wave_task(job, plan, properties, wave)
             result: WaveResult = _encode_wave(task, plan, rows, Lengths(), results)
             committer.commit(result)
-            self.clipped += result.clipped
+            self.clipped += result.counts.clipped
         assert properties == self.properties
         return properties
 

@@ -117,7 +117,7 @@ MUTANTS = (
     Mutant(
         "marker with another number of rows is accepted",
         "encoding/commit/markers.py",
-        (("earlier is not None and earlier.rows_in != result.rows_in", "False"),),
+        (("earlier is not None and earlier.counts.rows_in != result.counts.rows_in", "False"),),
         "attempts_read_different_rows",
     ),
     Mutant(

@@ -21,7 +21,7 @@ from lsr_prod.jobs.command import main
 from lsr_prod.operations.status import PlanStatus, table_status
 from lsr_prod.storage import Store
 from lsr_prod.tables.quarantine import create_quarantine
-from tests.encoding.tables import PROPERTIES, make_cell, newest
+from tests.encoding.tables import PROPERTIES, make_cell, newest, recount
 
 # Takes the epoch of a plan, says so, and lives until its input ends.
 _HOLDER = """
@@ -118,7 +118,7 @@ def test_digest_of_a_table_with_deleted_rows(tmp_path: Path, capsys: pytest.Capt
     files = newest(table).files()
     going = pa.table({"path": [files[0].path], "row": pa.array([1], pa.int64())})
     new = replace(make_cell(table, quarantine, 1, "d", plan=digest), deletions=write_deletions(table, files, going))
-    new = replace(new, deleted=1)
+    new = recount(new, deleted=1)
     Committer(take_epoch(table, digest, ()), table, quarantine).commit(WaveResult(1, (new,)))
     other, other_quarantine, plan = tables(str(tmp_path / "whole"))
     same = make_cell(other, other_quarantine, 0, "acd", plan=plan)

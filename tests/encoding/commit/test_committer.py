@@ -15,7 +15,7 @@ from deltalake.exceptions import DeltaError
 from lsr_prod.encoding.commit.committer import Committer, check_cell, check_for_commit, waves_done
 from lsr_prod.encoding.commit.fence import Epoch, take_epoch
 from lsr_prod.encoding.deletions import write_deletions
-from lsr_prod.encoding.results import CellResult, Deletion, WaveResult
+from lsr_prod.encoding.results import CellResult, Counts, Deletion, WaveResult
 from lsr_prod.errors import (
     CommitError,
     FencedError,
@@ -26,7 +26,7 @@ from lsr_prod.errors import (
 )
 from lsr_prod.storage import Store
 from lsr_prod.tables import Table, create_table
-from tests.encoding.tables import as_wave, bad_rows, ids_of, make_cell, make_tables, make_wave, newest
+from tests.encoding.tables import as_wave, bad_rows, ids_of, make_cell, make_tables, make_wave, newest, recount
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,14 +167,16 @@ def test_wave_result_sums_its_cells_and_refuses_a_wrong_count(tmp_path: Path):
     other = make_cell(table, quarantine, 0, "c", "yz", cell=1)
     result = as_wave(0, one, other)
     result.check()
-    assert (result.rows_in, result.rows_out, result.reasons, result.clipped) == (6, 3, {"broken_json": 3}, 0)
+    reasons = {"broken_json": 3}
+    assert result.counts == Counts(rows_in=6, rows_out=3, quarantined_by_reason=reasons)
     wrong = [
-        replace(one, rows_in=2),
-        replace(one, quarantine=None, reasons={}),
-        replace(one, reasons={"broken_json": 2}),
+        recount(one, rows_in=2),
+        recount(one, rows_out=3),
+        recount(replace(one, quarantine=None), quarantined_by_reason={}),
+        recount(one, quarantined_by_reason={"broken_json": 2}),
         replace(one, parts=()),
-        replace(one, superseded=1),
-        replace(one, deleted=1),
+        recount(one, superseded=1),
+        recount(one, deleted=1),
         other,
     ]
     for cell in wrong:
@@ -202,7 +204,7 @@ def deletion(table: Store, old: CellResult, *rows: int) -> tuple[Deletion, ...]:
 def increment(table: Store, quarantine: Store, old: CellResult) -> CellResult:
     """An increment of the rows a, b and c: a stays, b is replaced, c deleted, d added."""
     new = make_cell(table, quarantine, 0, "bd", impact=3)
-    return replace(new, deletions=deletion(table, old, 1, 2), superseded=1, deleted=1)
+    return recount(new, deletions=deletion(table, old, 1, 2), superseded=1, deleted=1)
 
 
 def test_increment_adds_and_deletes_rows_in_one_commit(tmp_path: Path):
@@ -210,7 +212,7 @@ def test_increment_adds_and_deletes_rows_in_one_commit(tmp_path: Path):
     old = make_cell(table, quarantine, 0, "abc")
     assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
     wave = as_wave(0, increment(table, quarantine, old))
-    assert (wave.rows_in, wave.rows_out, wave.superseded, wave.deleted) == (2, 2, 1, 1)
+    assert wave.counts == Counts(rows_in=2, rows_out=2, superseded=1, deleted=1)
     committer = Committer(take_epoch(table, "q", []), table, quarantine)
     assert committer.commit(wave) is True
     assert committer.commit(wave) is False
@@ -222,15 +224,15 @@ def test_cells_of_one_bucket_delete_rows_of_one_part(tmp_path: Path):
     table, quarantine = make_tables(tmp_path)
     old = make_cell(table, quarantine, 0, "abc")
     assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
-    one = replace(make_cell(table, quarantine, 0, "d", cell=0), deletions=deletion(table, old, 2), deleted=1)
-    other = replace(make_cell(table, quarantine, 0, "b", cell=2), deletions=deletion(table, old, 1), superseded=1)
+    one = recount(make_cell(table, quarantine, 0, "d", cell=0), deletions=deletion(table, old, 2), deleted=1)
+    other = recount(make_cell(table, quarantine, 0, "b", cell=2), deletions=deletion(table, old, 1), superseded=1)
     same = replace(other, deletions=deletion(table, old, 2))
     committer = Committer(take_epoch(table, "q", []), table, quarantine)
     with pytest.raises(IncompleteWaveError, match="some of them are the same rows"):
         committer.commit(as_wave(0, one, same))
     assert committer.commit(as_wave(0, one, other)) is True
     assert ids_of(table) == ["a", "b", "d"]
-    again = replace(make_cell(table, quarantine, 1, "e"), deletions=deletion(table, old, 0), deleted=1)
+    again = recount(make_cell(table, quarantine, 1, "e"), deletions=deletion(table, old, 0), deleted=1)
     assert committer.commit(as_wave(1, again)) is True
     assert ids_of(table) == ["b", "d", "e"]
     assert old.parts[0].path not in {file.path for file in newest(table).files()}  # no row of it is left
@@ -240,7 +242,7 @@ def test_row_that_the_part_does_not_have_is_not_deleted(tmp_path: Path):
     table, quarantine = make_tables(tmp_path)
     old = make_cell(table, quarantine, 0, "a")
     assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
-    wrong = replace(make_cell(table, quarantine, 0, "d"), deletions=deletion(table, old, 0, 1), deleted=2)
+    wrong = recount(make_cell(table, quarantine, 0, "d"), deletions=deletion(table, old, 0, 1), deleted=2)
     with pytest.raises(IncompleteWaveError, match=r"deletes 2 rows of .*, which has 1"):
         Committer(take_epoch(table, "q", []), table, quarantine).commit(as_wave(0, wrong))
     assert ids_of(table) == ["a"]
@@ -252,7 +254,7 @@ def test_damaged_deletion_vector_is_not_committed(tmp_path: Path):
     old = make_cell(table, quarantine, 0, ids)
     assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
     rows = range(0, 400, 2)
-    cell = replace(make_cell(table, quarantine, 0, "d"), deletions=deletion(table, old, *rows), deleted=len(rows))
+    cell = recount(make_cell(table, quarantine, 0, "d"), deletions=deletion(table, old, *rows), deleted=len(rows))
     (file,) = Path(table.uri).glob("deletion_vector_*.bin")
     content = file.read_bytes()
     file.write_bytes(content[:-5])
@@ -337,7 +339,7 @@ def test_only_old_files_are_touched_before_their_commit_and_a_deleted_one_is_an_
     old = make_cell(table, quarantine, 0, "".join(map(chr, range(0x4E00, 0x4E00 + 400))))
     assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
     rows = range(0, 400, 2)
-    cell = replace(make_cell(table, quarantine, 0, "d", "x"), deletions=deletion(table, old, *rows), deleted=len(rows))
+    cell = recount(make_cell(table, quarantine, 0, "d", "x"), deletions=deletion(table, old, *rows), deleted=len(rows))
     (vector,) = Path(table.uri).glob("deletion_vector_*.bin")
     assert cell.quarantine
     files = {
@@ -373,7 +375,7 @@ def test_deletion_vector_that_is_deleted_after_its_check_is_not_committed(
     old = make_cell(table, quarantine, 0, "".join(map(chr, range(0x4E00, 0x4E00 + 400))))
     assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
     rows = range(0, 400, 2)
-    cell = replace(make_cell(table, quarantine, 0, "d"), deletions=deletion(table, old, *rows), deleted=len(rows))
+    cell = recount(make_cell(table, quarantine, 0, "d"), deletions=deletion(table, old, *rows), deleted=len(rows))
     (vector,) = Path(table.uri).glob("deletion_vector_*.bin")
     entry = Store.entry
 
@@ -389,7 +391,7 @@ def test_deletion_vector_that_is_deleted_after_its_check_is_not_committed(
 
 def test_wave_with_wrong_row_counts_is_not_committed(tmp_path: Path):
     table, quarantine = make_tables(tmp_path)
-    wrong = replace(make_cell(table, quarantine, 0, "ab"), rows_in=3)
+    wrong = recount(make_cell(table, quarantine, 0, "ab"), rows_in=3)
     with pytest.raises(IncompleteWaveError, match="wave 0"):
         Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, wrong))
     assert ids_of(table) == []
@@ -435,7 +437,7 @@ def test_rows_of_a_part_without_statistics_are_counted_before_they_are_deleted(t
         line.get("add", {}).pop("stats", None)
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert [file.rows for file in newest(table).files()] == [None]
-    whole = replace(make_cell(table, quarantine, 0, "e"), deletions=deletion(table, old, 0, 1), deleted=2)
+    whole = recount(make_cell(table, quarantine, 0, "e"), deletions=deletion(table, old, 0, 1), deleted=2)
     assert Committer(take_epoch(table, "q", []), table, quarantine).commit(as_wave(0, whole))
     assert ids_of(table) == ["e"]
     assert old.parts[0].path not in {file.path for file in newest(table).files()}
@@ -445,8 +447,8 @@ def test_deletions_of_vectors_that_changed_in_the_meantime_are_stale(tmp_path: P
     table, quarantine = make_tables(tmp_path)
     old = make_cell(table, quarantine, 0, "abcd")
     assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
-    ours = replace(make_cell(table, quarantine, 0, "e"), deletions=deletion(table, old, 1), deleted=1)
-    theirs = replace(make_cell(table, quarantine, 0, "f"), deletions=deletion(table, old, 2), deleted=1)
+    ours = recount(make_cell(table, quarantine, 0, "e"), deletions=deletion(table, old, 1), deleted=1)
+    theirs = recount(make_cell(table, quarantine, 0, "f"), deletions=deletion(table, old, 2), deleted=1)
     assert Committer(take_epoch(table, "q", []), table, quarantine).commit(as_wave(0, theirs))
     with pytest.raises(StaleWaveError, match="wave 0 deletes rows of 1 parts"):
         Committer(take_epoch(table, "r", []), table, quarantine).commit(as_wave(0, ours))
