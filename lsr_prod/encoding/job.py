@@ -35,7 +35,7 @@ from lsr_prod.errors import QuarantineOverflowError
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.logs import get_log
 from lsr_prod.storage.counts import StoreCounts, store_counts
-from lsr_prod.tables import Table, open_table
+from lsr_prod.tables import load_table
 from lsr_prod.tables.impact_scale import ImpactScale
 from lsr_prod.tables.quarantine import create_quarantine
 
@@ -171,12 +171,12 @@ def _begin(work: Work) -> _Run:
     require_on_nodes(work)
     save_plan(work.plan, work.table)
     if work.plan.base is not None:
-        link_successor(work.table, work.plan, lambda plan: waves_done(_newest(work), plan))
+        link_successor(work.table, work.plan, lambda plan: waves_done(load_table(work.table), plan))
     epoch = take_epoch(work.table, work.plan.digest, work.source.paths)
     properties = work.found or _create(work)
     create_quarantine(work.quarantine)
     give_up_base(work.plan, work.table, work.quarantine)
-    table = _newest(work)
+    table = load_table(work.table)
     skipped = waves_done(table, work.plan.digest)
     totals = Totals.before(work, table, skipped)
     committer = Committer(epoch, work.table, work.quarantine)
@@ -189,7 +189,7 @@ def _pool_size(work: Work) -> "PoolSize":
     from lsr_prod.encoding.actors.gpu import check_gpu_nodes
     from lsr_prod.encoding.actors.places import pool_size
 
-    finished = work.found is not None and waves_done(_newest(work), work.plan.digest) >= work.plan.waves
+    finished = work.found is not None and waves_done(load_table(work.table), work.plan.digest) >= work.plan.waves
     size = pool_size(work.encode) if finished else wait_for_room(work.encode)  # nothing to do needs no node
     if size.gpus and not finished:
         check_gpu_nodes(work.encode.provider, size.nodes)
@@ -253,7 +253,7 @@ def _run_waves(run: _Run) -> None:
 def _summarize(run: _Run) -> EncodeSummary:
     from lsr_prod.encoding.digest import table_digest_on_ray
 
-    work, totals, table = run.work, run.totals, _newest(run.work)
+    work, totals, table = run.work, run.totals, load_table(run.work.table)
     seconds = time.monotonic() - run.started
     counts = totals.counts + Counts.of_store(store_counts() - run.io)
     return EncodeSummary(
@@ -332,9 +332,3 @@ def _probe(work: Work, floor: float) -> ImpactScale:
             step=encode.impact_step,
             floor=floor,
         )
-
-
-def _newest(work: Work) -> Table:
-    table = open_table(work.table)
-    assert table is not None
-    return table

@@ -3,11 +3,11 @@
 import numpy as np
 import pyarrow as pa
 
-from lsr_prod.errors import ArtifactError, ConfigError, LineageError
+from lsr_prod.errors import ConfigError, LineageError
 from lsr_prod.formats.table import TableProperties, sparse_schema
 from lsr_prod.storage import Store
 from lsr_prod.storage.draft_names import is_draft
-from lsr_prod.tables import Table, TableFile, create_table, open_table
+from lsr_prod.tables import Table, TableFile, create_table, load_table, open_table
 from lsr_prod.tables.file_table import bucket_numbers, partition_column, to_files
 from lsr_prod.tables.part_digest import part_digest
 from lsr_prod.tables.row_digest import combine_digests
@@ -109,7 +109,5 @@ def table_digest(
         ArtifactError: there is no table.
     """
     store = Store(table_uri, options or {})
-    table = open_table(store, version)
-    if table is None:
-        raise ArtifactError(f"{store.uri} is not a table; give the folder that lsr-prod encode wrote")
-    return combine_digests(part_digest(store, file, verify=verify) for file in table.files())
+    files = load_table(store, version).files()
+    return combine_digests(part_digest(store, file, verify=verify) for file in files)

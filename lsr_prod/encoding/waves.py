@@ -20,7 +20,7 @@ from lsr_prod.encoding.results import BlockResult, CellResult, Counts, WaveResul
 from lsr_prod.encoding.table import committed_files
 from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.formats.table import TableProperties
-from lsr_prod.tables import open_table
+from lsr_prod.tables import load_table
 
 _BLOCKS_PER_ACTOR = 4  # a few are enough to keep all actors busy
 _BLOCK_BYTES = 64_000_000  # source bytes of a block, about: an actor has two of them
@@ -122,9 +122,7 @@ class WaveOpener:
         return OpenWave(task, ray.put(task), cells, blocks, rows, reused)
 
     def _task(self, wave: int) -> WaveTask:
-        table = open_table(self.work.table)
-        assert table is not None
-        plan = self.work.plan
+        table, plan = load_table(self.work.table), self.work.plan
         return WaveTask(
             plan=plan.digest,
             wave=wave,

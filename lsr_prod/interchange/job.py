@@ -27,7 +27,7 @@ from lsr_prod.interchange.vectors import Rules, Vocabulary
 from lsr_prod.storage import Store, is_remote, require_exists, store_digest
 from lsr_prod.storage.draft_names import is_draft
 from lsr_prod.storage.folders import absolute, open_bundle
-from lsr_prod.tables import Table, open_table
+from lsr_prod.tables import Table, load_table, open_table
 from lsr_prod.tables.file_table import total_live_rows
 
 IMPORT_FORMAT = 1
@@ -215,9 +215,7 @@ def _snapshot(settings: VectorsSettings, store: Store) -> Table:
             f"the table has no version {settings.table_version}",
             f"give a version up to {table.version}",
         )
-    table = open_table(store, settings.table_version)
-    assert table is not None
-    return table
+    return load_table(store, settings.table_version)
 
 
 def _output_folder(settings: VectorsSettings, table: Store) -> Store:

@@ -4,7 +4,7 @@ from lsr_prod.tables.deletion_vector import DeletionVector
 from lsr_prod.tables.file_table import TableFile
 from lsr_prod.tables.live_rows import live_batches, read_part
 from lsr_prod.tables.part import Part, check_part, count_rows, read_all_rows, write_part
-from lsr_prod.tables.table import LogEntry, Table, create_table, open_table
+from lsr_prod.tables.table import LogEntry, Table, create_table, load_table, open_table
 
 __all__ = [
     "DeletionVector",
@@ -16,6 +16,7 @@ __all__ = [
     "count_rows",
     "create_table",
     "live_batches",
+    "load_table",
     "open_table",
     "read_all_rows",
     "read_part",

@@ -234,6 +234,18 @@ def open_table(store: Store, version: int | None = None) -> Table | None:
         raise StorageError(f"{store.uri} cannot be opened as a Delta table ({short_message(error)})") from error
 
 
+def load_table(store: Store, version: int | None = None) -> Table:
+    """Open a snapshot of a table that exists; see ``open_table``.
+
+    Raises:
+        ArtifactError: there is no table.
+    """
+    table = open_table(store, version)
+    if table is None:
+        raise ArtifactError(f"{store.uri} is not a table; give a folder that lsr-prod encode wrote")
+    return table
+
+
 def create_table(store: Store, schema: pa.Schema, partition_by: Sequence[str], properties: Mapping[str, str]) -> Table:
     """Open the table of a folder; create it if there is none. Of two concurrent creators, one opens the other's table.
 
@@ -262,9 +274,7 @@ def create_table(store: Store, schema: pa.Schema, partition_by: Sequence[str], p
         )
         first = (scratch / commit_name(0)).read_bytes()
     store.put_new(commit_name(0), first)
-    created = open_table(store)
-    assert created is not None
-    return created
+    return load_table(store)
 
 
 def _check_removes(table: Table, removes: Sequence[str]) -> list[TableFile]:
