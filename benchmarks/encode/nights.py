@@ -110,7 +110,6 @@ def main() -> int:
     parser.add_argument("--bundle", type=Path, required=True, help="folder of any ONNX bundle; its model is not used")
     parser.add_argument("--documents", type=int, default=1_000_000)
     parser.add_argument("--files", type=int, default=100)
-    parser.add_argument("--sink", default="delta", choices=["delta", "parquet"])
     arguments = parser.parse_args()
     if arguments.files % 100 or arguments.documents % arguments.files:
         parser.error("--files must be a multiple of 100, and --documents one of --files")
@@ -125,7 +124,7 @@ def main() -> int:
         deployment = Deployment.model_validate(
             {
                 "source": {"paths": [str(corpus)]},
-                "encode": {**encode_settings, "sink": arguments.sink, "probe_documents": 16},
+                "encode": {**encode_settings, "probe_documents": 16},
                 "ray": {},
             }
         )

@@ -19,7 +19,7 @@ from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.plans.plan import Plan, make_plan
 from lsr_prod.encoding.plans.saved import load_plan, save_plan
 from lsr_prod.encoding.reading import blocks_of_cells
-from lsr_prod.encoding.results import CellResult, WaveResult
+from lsr_prod.encoding.results import CellResult, Counts, WaveResult
 from lsr_prod.encoding.summary import table_bytes
 from lsr_prod.encoding.table import committed_files, create_sparse_table, table_digest
 from lsr_prod.formats.table import TableProperties
@@ -130,5 +130,5 @@ def _receipts(plan: Plan, wave: int, rows: int) -> WaveResult:
         bounds = {"doc_id": "https://example.org/000000000000", "content_hash": "0" * 64, "source_file": 1 << 62}
         stats = {"numRecords": share, "minValues": bounds, "maxValues": bounds, "nullCount": dict.fromkeys(bounds, 0)}
         part = Part(name, size, share, json.dumps(stats))
-        results.append(CellResult(cell, bucket, share, (part,), None, {}, 0, encoded=share))
+        results.append(CellResult(cell, bucket, Counts(rows_in=share, rows_out=share), (part,), None))
     return WaveResult(wave, tuple(results))

@@ -118,11 +118,6 @@ class EncodeSettings(Section):
         min_length=1, description="folder or URI of the ONNX bundle; a folder has to be visible to every node"
     )
     table: TableLocation = Field(min_length=1, description="folder or URI of the sparse table; created if absent")
-    sink: Literal["delta", "parquet"] = Field(
-        "delta",
-        description="format of a new table and its quarantine table: delta, or plain Parquet files with our own "
-        "transaction log",
-    )
     quarantine: TableLocation | None = Field(
         None, description="folder or URI of the quarantine table; default: <table>_quarantine"
     )

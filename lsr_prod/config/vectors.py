@@ -16,18 +16,17 @@ class VectorsSettings(Section):
     bundle: Location = Field(
         min_length=1, description="folder or URI of the bundle whose output vocabulary the terms belong to"
     )
-    format: Literal["jsonl", "tsv", "npz", "ciff", "csr"] = Field(
+    format: Literal["jsonl", "tsv", "npz", "ciff", "csr", "parquet"] = Field(
         "jsonl",
         description="jsonl: JSONL of Anserini, {id, contents, vector}; tsv: topics of Anserini, import only; "
         "npz: a CSR matrix of scipy, with its ids in a file next to it; ciff: postings lists of Anserini, PISA and "
         "Terrier, frequencies as weights; csr: the sparse track of BigANN, import only, ids in a file next to it or "
-        "row numbers",
+        "row numbers; parquet: the rows of the table as Parquet files in folders, export only",
     )
     paths: list[SourceLocation] = Field([], description="import: files, folders or globs")
     quarantine: Location | None = Field(
         None, description="import: folder or URI of the quarantine table (Parquet); default: <table>_quarantine"
     )
-    sink: Literal["delta", "parquet"] = Field("delta", description="import: format of the table")
     buckets: int = Field(16, ge=1, le=256, description="import: number of hash buckets (partitions) of the table")
     impact_bits: int = Field(8, description="import: bits per impact: 4, 8 or 16; an index supports 4 and 8")
     impact_step: float | None = Field(
@@ -61,7 +60,12 @@ class VectorsSettings(Section):
         "or refuse the import",
     )
     output: Location | None = Field(
-        None, description="export: file to create: .jsonl, .jsonl.gz, .npz, .ciff or .ciff.gz"
+        None,
+        description="export: file to create: .jsonl, .jsonl.gz, .npz, .ciff or .ciff.gz; parquet: new folder or URI",
+    )
+    partition_by: list[str] = Field(
+        ["bucket"],
+        description="export of parquet: columns whose values become folders, <column>=<value>: bucket, stored fields",
     )
     table_version: int | None = Field(None, ge=0, description="export: version of the table; default: the newest")
     weights: Literal["impacts", "floats"] = Field(

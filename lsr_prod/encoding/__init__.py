@@ -7,7 +7,8 @@ commits a wave as a whole.
 """
 
 from lsr_prod.encoding.job import check_encode, encode_corpus
+from lsr_prod.encoding.results import Counts
 from lsr_prod.encoding.summary import EncodeSummary
 from lsr_prod.encoding.table import table_digest
 
-__all__ = ["EncodeSummary", "check_encode", "encode_corpus", "table_digest"]
+__all__ = ["Counts", "EncodeSummary", "check_encode", "encode_corpus", "table_digest"]

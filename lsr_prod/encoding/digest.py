@@ -19,7 +19,7 @@ def table_digest_on_ray(table: Table) -> str | None:
 
     The digests of deleted rows are not known without reading their parts, and a job that changes a hundredth of the
     rows must not read all of them: ``table.table_digest`` does. Ray tasks read parts without a digest in their names,
-    which were written by an earlier release or by another program.
+    which another program wrote.
 
     Returns:
         64 hex digits; None: a part has deleted rows.

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment
 from lsr_prod.corpus.read import Reader
 from lsr_prod.encoding.actors.idle import report_idle_actors
+from lsr_prod.encoding.busy import BusyTime
 from lsr_prod.encoding.cells.batches import ENCODER_REASONS
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
@@ -24,7 +25,7 @@ from lsr_prod.encoding.plans.saved import save_plan
 from lsr_prod.encoding.plans.successors import link_successor
 from lsr_prod.encoding.prepare import Work, prepare
 from lsr_prod.encoding.probe import probe_scale
-from lsr_prod.encoding.results import WaveCosts, WaveResult
+from lsr_prod.encoding.results import Counts, WaveResult
 from lsr_prod.encoding.returning import run_here
 from lsr_prod.encoding.run_records import WaveRecorder, save_run
 from lsr_prod.encoding.scale import settle_scale, with_scale
@@ -33,8 +34,8 @@ from lsr_prod.encoding.table import check_first_plan, check_table, create_sparse
 from lsr_prod.errors import QuarantineOverflowError
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.logs import get_log
-from lsr_prod.storage.counts import store_counts
-from lsr_prod.tables import Table, open_table
+from lsr_prod.storage.counts import StoreCounts, store_counts
+from lsr_prod.tables import load_table
 from lsr_prod.tables.impact_scale import ImpactScale
 from lsr_prod.tables.quarantine import create_quarantine
 
@@ -125,96 +126,80 @@ def _prepare(deployment: Deployment, abandon: str | None, session: ExitStack) ->
 
 
 def _encode(work: Work) -> EncodeSummary:
-    from lsr_prod.encoding.actors.demand import wait_for_room
-    from lsr_prod.encoding.actors.gpu import check_gpu_nodes
-    from lsr_prod.encoding.actors.places import pool_size
-    from lsr_prod.encoding.digest import table_digest_on_ray
+    run = _begin(work)
+    if run.skipped < work.plan.waves:
+        _run_waves(run)
+        run.totals.save(work)
+    summary = _summarize(run)
+    if run.skipped < work.plan.waves:
+        save_run(work.table, work.plan.digest, run.committer.epoch.number, summary.result())
+    return summary
 
-    started, counted = time.monotonic(), store_counts()
-    finished = work.found is not None and waves_done(_newest(work), work.plan.digest) >= work.plan.waves
-    size = pool_size(work.encode) if finished else wait_for_room(work.encode)  # nothing to do needs no node
-    actors = size.actors
-    if size.gpus and not finished:
-        check_gpu_nodes(work.encode.provider, size.nodes)
-    fields = {"actors": size.actors, "threads": size.threads, "gpus": size.gpus, "nodes": len(set(size.nodes))}
-    log.info("encoder pool", extra={"fields": fields})
+
+@dataclass(slots=True)
+class _Run:
+    """An attempt that may commit.
+
+    Attributes:
+        work: the checked job.
+        size: of the pool of encoders.
+        committer: commits under the epoch of this attempt.
+        properties: of the sparse table; its impact scale is settled before the first wave.
+        totals: counts so far.
+        skipped: waves that were committed before.
+        started: when it began, on the monotonic clock.
+        io: requests and bytes of this process before it began.
+        actors: the highest number of encoders that it had.
+    """
+
+    work: Work
+    size: "PoolSize"
+    committer: Committer
+    properties: TableProperties
+    totals: Totals
+    skipped: int
+    started: float
+    io: StoreCounts
+    actors: int
+
+
+def _begin(work: Work) -> _Run:
+    """Take the epoch of the plan, and create the tables that do not exist."""
+    started, io = time.monotonic(), store_counts()
+    size = _pool_size(work)
     log.info("plan sizes", extra={"fields": work.plan.sizes()})
     require_on_nodes(work)
     save_plan(work.plan, work.table)
     if work.plan.base is not None:
-        link_successor(work.table, work.plan, lambda plan: waves_done(_newest(work), plan))
+        link_successor(work.table, work.plan, lambda plan: waves_done(load_table(work.table), plan))
     epoch = take_epoch(work.table, work.plan.digest, work.source.paths)
     properties = work.found or _create(work)
-    create_quarantine(work.quarantine, work.encode.sink)
+    create_quarantine(work.quarantine)
     give_up_base(work.plan, work.table, work.quarantine)
+    table = load_table(work.table)
+    skipped = waves_done(table, work.plan.digest)
+    totals = Totals.before(work, table, skipped)
     committer = Committer(epoch, work.table, work.quarantine)
-    skipped = waves_done(_newest(work), work.plan.digest)
-    totals = Totals.before(work, _newest(work), skipped)
-    if skipped < work.plan.waves:
-        report_idle_actors(work.plan, size.planned)
-        committer.fence()
-        properties = settle_scale(committer, work.plan, work.encode, partial(_probe_on_worker, work))
-        actors = _run_waves(work, size, properties, committer, totals, skipped, started)
-        totals.save(work)
-    seconds = time.monotonic() - started
-    table = _newest(work)
-    io = totals.io + (store_counts() - counted)
-    summary = EncodeSummary(
-        documents=document_count(table),
-        rows_in=totals.rows_out + totals.quarantined,
-        rows_out=totals.rows_out,
-        quarantined=totals.quarantined,
-        quarantined_by_reason=dict(sorted(totals.reasons.items())),
-        unread_bytes=totals.unread_bytes,
-        unread_share=totals.unread_bytes / max(work.plan.source_bytes, 1),
-        encoded=totals.encoded,
-        unchanged=totals.unchanged,
-        deleted=totals.deleted,
-        clipped=totals.clipped,
-        clipped_share=totals.clipped / max(totals.weights, 1),
-        max_clipped_share=work.max_clipped_share,
-        reused_cells=totals.reused_cells,
-        tokens=totals.counters.tokens,
-        padding_share=totals.counters.padding_share,
-        cut_documents=totals.counters.cut,
-        waves=work.plan.waves,
-        waves_skipped=skipped,
-        actors=actors,
-        threads_per_actor=size.threads,
-        seconds=seconds,
-        encode_seconds=totals.busy.span_s,
-        busy_share=totals.busy.share(actors),
-        source_bytes=work.plan.source_bytes,
-        table_bytes=table_bytes(table),
-        requests=sum(io.requests.values()),
-        bytes_read=io.bytes_read,
-        bytes_written=io.bytes_written,
-        docs_per_s=totals.encoded / seconds,
-        impact_step=properties.impact_step,
-        impact_error=properties.impact_error,
-        table=work.table.uri,
-        quarantine=work.quarantine.uri,
-        plan=work.plan.digest,
-        base_plan=work.plan.base,
-        bundle_digest=properties.bundle_digest,
-        table_version=table.version,
-        table_digest=table_digest_on_ray(table),
-    )
-    if skipped < work.plan.waves:
-        save_run(work.table, work.plan.digest, epoch.number, summary.result())
-    return summary
+    return _Run(work, size, committer, properties, totals, skipped, started, io, size.actors)
 
 
-def _run_waves(
-    work: Work,
-    size: "PoolSize",
-    properties: TableProperties,
-    committer: Committer,
-    totals: Totals,
-    skipped: int,
-    started: float,
-) -> int:
-    """Encode and commit the waves that are left; returns the highest number of encoders that the job had."""
+def _pool_size(work: Work) -> "PoolSize":
+    """Return the sizes of the pool; wait for room for an encoder, unless the plan is finished."""
+    from lsr_prod.encoding.actors.demand import wait_for_room
+    from lsr_prod.encoding.actors.gpu import check_gpu_nodes
+    from lsr_prod.encoding.actors.places import pool_size
+
+    finished = work.found is not None and waves_done(load_table(work.table), work.plan.digest) >= work.plan.waves
+    size = pool_size(work.encode) if finished else wait_for_room(work.encode)  # nothing to do needs no node
+    if size.gpus and not finished:
+        check_gpu_nodes(work.encode.provider, size.nodes)
+    fields = {"actors": size.actors, "threads": size.threads, "gpus": size.gpus, "nodes": len(set(size.nodes))}
+    log.info("encoder pool", extra={"fields": fields})
+    return size
+
+
+def _run_waves(run: _Run) -> None:
+    """Settle the impact scale, then encode and commit the waves that are left."""
     from lsr_prod.encoding.actors.actor import ModelSettings
     from lsr_prod.encoding.actors.places import current_places
     from lsr_prod.encoding.actors.pool import EncoderPool
@@ -226,7 +211,11 @@ def _run_waves(
     from lsr_prod.encoding.reading import WaveReader
     from lsr_prod.encoding.waves import WaveOpener
 
-    encode = work.encode
+    work, size, totals, skipped = run.work, run.size, run.totals, run.skipped
+    encode, epoch = work.encode, run.committer.epoch
+    report_idle_actors(work.plan, size.planned)
+    run.committer.fence()
+    run.properties = settle_scale(run.committer, work.plan, encode, partial(_probe_on_worker, work))
     metrics = WaveMetrics()
     gpu_provider = encode.provider if size.gpus else None
     model = ModelSettings(work.factory, encode.batch_timeout_s, encode.document_timeout_s, gpu_provider)
@@ -235,19 +224,15 @@ def _run_waves(
         Progress(work.plan.wave_shares().tolist(), skipped, pool.activity) as progress,
     ):
         tasks = NodeTasks(pool.nodes, size.threads)
-        committer = replace(committer, check=partial(check_on_workers, tasks), merge=partial(merge_on_workers, tasks))
-
+        check, merge = partial(check_on_workers, tasks), partial(merge_on_workers, tasks)
+        committer = replace(run.committer, check=check, merge=merge)
         recorder = WaveRecorder(
-            work.table,
-            work.plan.digest,
-            committer.epoch.number,
-            started=started,
-            encoders=lambda: pool.activity().ready,
+            work.table, work.plan.digest, epoch.number, started=run.started, encoders=lambda: pool.activity().ready
         )
 
-        def spend(wave: int, costs: WaveCosts) -> None:
-            totals.add_costs(costs)
-            recorder.spend(wave, costs)
+        def spend(wave: int, spent: Counts, busy: BusyTime) -> None:
+            totals.spend(spent, busy)
+            recorder.spend(wave, spent, busy)
 
         def commit(result: WaveResult) -> None:
             _check_overflow(work, result, totals)
@@ -256,13 +241,44 @@ def _run_waves(
             seconds = time.monotonic() - began
             totals.add(result)
             _warn_of_clipping(work, result)
-            metrics.committed(result.wave, dict(result.reasons), seconds)
-            progress.committed(result.wave, totals.rows_out, totals.quarantined, seconds)
+            metrics.committed(result.wave, result.counts.quarantined_by_reason, seconds)
+            progress.committed(result.wave, totals.rows_out, totals.counts.quarantined, seconds)
             recorder.committed(result, seconds)
 
-        opener = WaveOpener(work, properties, WaveReader(work, tasks), size.planned)
+        opener = WaveOpener(work, run.properties, WaveReader(work, tasks), size.planned)
         Pipeline(opener, pool, progress, commit, spend).run(skipped, work.plan.waves)
-    return pool.peak or size.actors
+    run.actors = pool.peak or size.actors
+
+
+def _summarize(run: _Run) -> EncodeSummary:
+    from lsr_prod.encoding.digest import table_digest_on_ray
+
+    work, totals, table = run.work, run.totals, load_table(run.work.table)
+    seconds = time.monotonic() - run.started
+    counts = totals.counts + Counts.of_store(store_counts() - run.io)
+    return EncodeSummary(
+        **{**counts.by_name(), "rows_out": totals.rows_out},
+        documents=document_count(table),
+        max_clipped_share=work.max_clipped_share,
+        waves=work.plan.waves,
+        waves_skipped=run.skipped,
+        actors=run.actors,
+        threads_per_actor=run.size.threads,
+        seconds=seconds,
+        encode_seconds=totals.busy.span_s,
+        busy_share=totals.busy.share(run.actors),
+        source_bytes=work.plan.source_bytes,
+        table_bytes=table_bytes(table),
+        impact_step=run.properties.impact_step,
+        impact_error=run.properties.impact_error,
+        table=work.table.uri,
+        quarantine=work.quarantine.uri,
+        plan=work.plan.digest,
+        base_plan=work.plan.base,
+        bundle_digest=run.properties.bundle_digest,
+        table_version=table.version,
+        table_digest=table_digest_on_ray(table),
+    )
 
 
 def _check_overflow(work: Work, result: WaveResult, totals: Totals) -> None:
@@ -270,24 +286,27 @@ def _check_overflow(work: Work, result: WaveResult, totals: Totals) -> None:
         totals.check_overflow(work, result)
     except QuarantineOverflowError:
         # Rows that the model failed on must be tried again by the next attempt.
-        failed = {cell.cell for cell in result.cells if not ENCODER_REASONS.isdisjoint(cell.reasons)}
+        failed = {
+            cell.cell for cell in result.cells if not ENCODER_REASONS.isdisjoint(cell.counts.quarantined_by_reason)
+        }
         delete_markers(work.table, work.plan.digest, result.wave, failed)
         raise
 
 
 def _warn_of_clipping(work: Work, result: WaveResult) -> None:
-    if work.max_clipped_share is not None and result.clipped_share > work.max_clipped_share:
-        fields = {"wave": result.wave, "clipped": result.clipped, "weights": result.weights}
-        share = {"share": round(result.clipped_share, 5), "limit": work.max_clipped_share}
+    counts = result.counts
+    if work.max_clipped_share is not None and counts.clipped_share > work.max_clipped_share:
+        fields = {"wave": result.wave, "clipped": counts.clipped, "weights": counts.weights}
+        share = {"share": round(counts.clipped_share, 5), "limit": work.max_clipped_share}
         log.warning("weights clipped", extra={"fields": {**fields, **share}})
 
 
 def _create(work: Work) -> TableProperties:
     """Choose the impact scale and create the table, or open it if another attempt was faster."""
     wanted = with_scale(work.wanted, _probe_on_worker(work, 0.0))
-    table = create_sparse_table(work.table, work.encode.sink, wanted, work.plan.digest)
+    table = create_sparse_table(work.table, wanted, work.plan.digest)
     check_first_plan(table, work.plan.digest)
-    created = check_table(work.table, work.wanted, work.encode.sink)
+    created = check_table(work.table, work.wanted)
     assert created is not None
     return created
 
@@ -313,9 +332,3 @@ def _probe(work: Work, floor: float) -> ImpactScale:
             step=encode.impact_step,
             floor=floor,
         )
-
-
-def _newest(work: Work) -> Table:
-    table = open_table(work.table)
-    assert table is not None
-    return table

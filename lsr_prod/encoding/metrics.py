@@ -1,5 +1,7 @@
 """Metrics of the encode job for the Prometheus endpoint of Ray."""
 
+from collections.abc import Mapping
+
 from ray.util.metrics import Counter, Gauge, Histogram
 
 from lsr_prod.encoding.results import BlockResult
@@ -16,13 +18,13 @@ class EncodeMetrics:
 
     def block(self, result: BlockResult) -> None:
         """Record a finished block."""
-        documents = sum(cell.encoded for cell in result.cells if not cell.reused)
-        if documents:
-            self._documents.inc(documents)
-            self._docs_per_s.set(documents / max(result.model_seconds, 1e-9))
-        if result.counters.tokens:
-            self._tokens.inc(result.counters.tokens)
-            self._padding.set(result.counters.padding_share)
+        counts = result.counts
+        if counts.encoded:
+            self._documents.inc(counts.encoded)
+            self._docs_per_s.set(counts.encoded / max(result.model_seconds, 1e-9))
+        if counts.tokens:
+            self._tokens.inc(counts.tokens)
+            self._padding.set(counts.padding_share)
 
 
 class WaveMetrics:
@@ -35,7 +37,7 @@ class WaveMetrics:
             "lsr_prod_encode_commit_seconds", "duration of the commit of a wave", boundaries=[0.1, 0.3, 1, 3, 10, 30]
         )
 
-    def committed(self, wave: int, reasons: dict[str, int], seconds: float) -> None:
+    def committed(self, wave: int, reasons: Mapping[str, int], seconds: float) -> None:
         """Record a committed wave."""
         self._wave.set(wave + 1)
         self._commit.observe(seconds)

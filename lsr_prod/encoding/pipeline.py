@@ -14,9 +14,10 @@ from ray.exceptions import RayError
 
 from lsr_prod.cluster.errors import describe, our_error
 from lsr_prod.encoding.actors.pool import BlockCall, EncoderPool
+from lsr_prod.encoding.busy import BusyTime
 from lsr_prod.encoding.cells.reuse import followed_outputs
 from lsr_prod.encoding.progress import Progress
-from lsr_prod.encoding.results import BlockResult, CellResult, WaveCosts, WaveResult
+from lsr_prod.encoding.results import BlockResult, CellResult, Counts, WaveResult
 from lsr_prod.encoding.waves import OpenWave, WaveOpener
 from lsr_prod.errors import EncoderLostError, LsrError, StaleWaveError
 from lsr_prod.logs import get_log
@@ -31,7 +32,7 @@ _LOST_TRIES = 10  # of a wave: a lost node loses one
 _STALE_TRIES = 5
 
 Commit = Callable[[WaveResult], None]
-Spend = Callable[[int, WaveCosts], None]
+Spend = Callable[[int, Counts, BusyTime], None]
 
 
 class Pipeline:
@@ -138,7 +139,7 @@ class Pipeline:
         except LsrError as error:
             self._fail(wave.number, error)
             return
-        self._spend(wave.number, wave.costs)
+        self._spend(wave.number, wave.work, wave.busy)
         del self._open[wave.number]
 
     def _look_at_commit(self, threads: ThreadPoolExecutor) -> None:
@@ -202,7 +203,7 @@ class Pipeline:
             self._opening.exception()  # wait: it reads with the same reader
             self._opening = None
         for number in [number for number in self._open if number >= wave]:
-            self._spend(number, self._open[number].costs)
+            self._spend(number, self._open[number].work, self._open[number].busy)
         self._pool.cancel(wave)
         self._progress.drop(wave)
         self._opener.reader.discard()

@@ -95,8 +95,8 @@ def prepare(
         buckets=encode.buckets or 0,
         stored_fields=tuple(source.stored_fields),
     )
-    found = check_table(table, wanted, encode.sink)
-    _check_quarantine(quarantine, encode.sink)
+    found = check_table(table, wanted)
+    _check_quarantine(quarantine)
     given = encode.actors or encode.max_actors or max((os.cpu_count() or 1) // encode.threads_per_actor, 1)
     counted = cache(actors or (lambda: given))
     returning = partial(find_returning_files, quarantine=quarantine, rule=encode.on_duplicate, run=run)
@@ -155,14 +155,12 @@ def _check_fields(source: SourceSettings) -> None:
             )
 
 
-def _check_quarantine(store: Store, sink: str) -> None:
+def _check_quarantine(store: Store) -> None:
     table = open_table(store)
     if table is None:
         if names := [name for name in store.names() if not is_draft(name)]:
             raise ConfigError(
                 "encode.quarantine", f"{store.uri} contains {names[0]} and is not a table", "give a new folder"
             )
-    elif table.partition_by != PARTITION or table.sink != sink:
-        raise ConfigError(
-            "encode.quarantine", f"{store.uri} is not a quarantine table of this sink", "give a new folder"
-        )
+    elif table.partition_by != PARTITION:
+        raise ConfigError("encode.quarantine", f"{store.uri} is not a quarantine table", "give a new folder")

@@ -83,8 +83,8 @@ class Progress:
         with self._lock:
             self._open[wave] = self._open.get(wave, 0.0) + share
             self._share += share * self._wave_shares[wave]
-            self._rows += sum(cell.rows_in for cell in result.cells if not cell.reused)
-            self._tokens += result.counters.tokens
+            self._rows += sum(cell.counts.rows_in for cell in result.cells if not cell.reused)
+            self._tokens += result.counts.tokens
             self._model_s += result.model_seconds
 
     def committed(self, wave: int, documents: int, quarantined: int, commit_s: float) -> None:

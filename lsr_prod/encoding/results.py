@@ -1,15 +1,104 @@
-"""Results of encoding, from small to large: a cell, a block of cells, a wave, and what a wave cost."""
+"""Results of encoding, from small to large: a cell, a block of cells, a wave; and the counts of each, which add up."""
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
 
-from lsr_prod.encoding.busy import BusyTime
 from lsr_prod.errors import IncompleteWaveError
-from lsr_prod.inference import Counters
 from lsr_prod.storage.counts import StoreCounts
 from lsr_prod.tables import Part
 from lsr_prod.tables.deletion_vector import DeletionVector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Counts of an encode job, which add up over cells, blocks, waves and runs.
+
+    A cell counts what became of its rows, a block the work of its encoder. So work on a wave that is lost counts, and
+    its rows count only once.
+
+    Attributes:
+        rows_in: rows of the source.
+        rows_out: rows of the source that became documents.
+        quarantined_by_reason: bad rows by reason.
+        unread_bytes: bytes of the source that do not decode; the rows in them are not counted.
+        unchanged: documents that kept their vector.
+        deleted: documents that were deleted from the table.
+        superseded: documents of deleted rows that have a new version.
+        displaced: committed documents that another row of their id replaces; they are quarantined as duplicates.
+        clipped: weights above the largest impact.
+        weights: weights of the documents that were encoded.
+        reused_cells: cells that an earlier attempt had finished.
+        encoded: documents that went through the model in this run.
+        tokens: tokens that the model read in this run, padding excluded; 0 if it ran in a child process.
+        padded_tokens: tokens of its batches, padding included.
+        cut_documents: documents with text beyond their last passage.
+        requests: requests to stores of the driver and the encoders in this run, those of delta-rs excluded.
+        bytes_read: bytes that they read; those of the source are read by other tasks and not included.
+        bytes_written: bytes that they wrote.
+    """
+
+    rows_in: int = 0
+    rows_out: int = 0
+    quarantined_by_reason: Mapping[str, int] = field(default_factory=dict)
+    unread_bytes: int = 0
+    unchanged: int = 0
+    deleted: int = 0
+    superseded: int = 0
+    displaced: int = 0
+    clipped: int = 0
+    weights: int = 0
+    reused_cells: int = 0
+    encoded: int = 0
+    tokens: int = 0
+    padded_tokens: int = 0
+    cut_documents: int = 0
+    requests: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+    def by_name(self) -> dict[str, Any]:
+        """Return the counts by name."""
+        return {name: getattr(self, name) for name in _NAMES}
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts.sum((self, other))
+
+    @classmethod
+    def of_store(cls, io: StoreCounts) -> "Counts":
+        """Return the requests and bytes of a process."""
+        return cls(requests=sum(io.requests.values()), bytes_read=io.bytes_read, bytes_written=io.bytes_written)
+
+    @classmethod
+    def sum(cls, counts: Iterable["Counts"]) -> "Counts":
+        """Return the sum."""
+        reasons: Counter[str] = Counter()
+        numbers = dict.fromkeys(_NUMBERS, 0)
+        for one in counts:
+            reasons.update(one.quarantined_by_reason)
+            for name in _NUMBERS:
+                numbers[name] += getattr(one, name)
+        return Counts(quarantined_by_reason=dict(sorted(reasons.items())), **numbers)
+
+    @property
+    def quarantined(self) -> int:
+        """Bad rows."""
+        return sum(self.quarantined_by_reason.values())
+
+    @property
+    def clipped_share(self) -> float:
+        """Share of the weights that are above the largest impact."""
+        return self.clipped / max(self.weights, 1)
+
+    @property
+    def padding_share(self) -> float:
+        """Share of padding in the batches."""
+        return 1 - self.tokens / self.padded_tokens if self.padded_tokens else 0.0
+
+
+_NAMES = tuple(each.name for each in fields(Counts))
+_NUMBERS = tuple(name for name in _NAMES if name != "quarantined_by_reason")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,39 +145,23 @@ class CellResult:
     Attributes:
         cell: number of the cell.
         bucket: its bucket.
-        rows_in: rows of the source.
+        counts: what became of its rows.
         parts: new parts of the sparse table.
         quarantine: part with the bad rows, or None.
-        reasons: bad rows by reason.
-        clipped: weights above the largest impact.
         deletions: committed rows of this cell that are deleted, by part.
-        deleted: documents of these rows that no new part has.
-        superseded: documents of these rows that have a new version.
-        displaced: committed documents that another row of their id replaces; they are quarantined as duplicates.
-        encoded: documents that went through the model.
         reused: an earlier attempt finished the cell.
         follows: outputs of this cell in earlier waves of the plan that were not committed when the ids were looked
             up.
-        weights: weights of the encoded documents.
-        unread_bytes: bytes of the source that do not decode; the rows in them are not counted.
     """
 
     cell: int
     bucket: int
-    rows_in: int
+    counts: Counts
     parts: tuple[Part, ...]
     quarantine: Part | None
-    reasons: Mapping[str, int]
-    clipped: int
     deletions: tuple[Deletion, ...] = ()
-    deleted: int = 0
-    superseded: int = 0
-    displaced: int = 0
-    encoded: int = 0
     reused: bool = False
     follows: tuple[CellOutput, ...] = ()
-    weights: int = 0
-    unread_bytes: int = 0
 
     def output(self, wave: int) -> CellOutput:
         """Return the parts of this result, which is one of ``wave``."""
@@ -96,14 +169,9 @@ class CellResult:
         return CellOutput(wave, tuple(part.path for part in self.parts), bad)
 
     @property
-    def rows_out(self) -> int:
-        """Rows of the source that became documents of ``parts``."""
-        return sum(part.rows for part in self.parts)
-
-    @property
-    def quarantined(self) -> int:
-        """Rows of the source that are bad."""
-        return self.quarantine.rows if self.quarantine else 0
+    def encoded(self) -> int:
+        """Documents that went through the model, in this attempt or an earlier one."""
+        return self.counts.rows_out - self.counts.unchanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,18 +181,16 @@ class BlockResult:
     Attributes:
         node: host name of the actor.
         cells: one result per cell.
-        counters: documents and tokens that the model read; zero if it ran in a child process.
+        counts: work of the actor since its result before.
         seconds: duration, with the time that it waited for the model.
         model_seconds: duration of the calls of the model.
-        io: requests and bytes of the actor since its result before.
     """
 
     node: str
     cells: tuple[CellResult, ...]
-    counters: Counters
+    counts: Counts
     seconds: float
     model_seconds: float
-    io: StoreCounts = field(default_factory=StoreCounts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,44 +206,10 @@ class WaveResult:
     cells: tuple[CellResult, ...]
 
     @property
-    def rows_in(self) -> int:
-        """Rows of the source that reached the encoders."""
-        return sum(cell.rows_in for cell in self.cells)
-
-    @property
-    def rows_out(self) -> int:
-        """Rows of the source that became documents of the new parts."""
-        return sum(cell.rows_out for cell in self.cells)
-
-    @property
-    def clipped(self) -> int:
-        """Weights above the largest impact."""
-        return sum(cell.clipped for cell in self.cells)
-
-    @property
-    def weights(self) -> int:
-        """Weights of the encoded documents; cells that earlier releases finished have no count."""
-        return sum(cell.weights for cell in self.cells)
-
-    @property
-    def clipped_share(self) -> float:
-        """Share of the weights that are above the largest impact."""
-        return self.clipped / max(self.weights, 1)
-
-    @property
-    def unread_bytes(self) -> int:
-        """Bytes of the source that do not decode."""
-        return sum(cell.unread_bytes for cell in self.cells)
-
-    @property
-    def deleted(self) -> int:
-        """Documents that are deleted from the table."""
-        return sum(cell.deleted for cell in self.cells)
-
-    @property
-    def superseded(self) -> int:
-        """Documents of deleted rows that have a new version."""
-        return sum(cell.superseded for cell in self.cells)
+    def counts(self) -> Counts:
+        """What became of the rows of all cells."""
+        reused = Counts(reused_cells=sum(cell.reused for cell in self.cells))
+        return Counts.sum((reused, *(cell.counts for cell in self.cells)))
 
     def deletions(self) -> dict[str, list[Deletion]]:
         """Return the deletions of the cells by the path of their part."""
@@ -187,67 +219,26 @@ class WaveResult:
                 found.setdefault(deletion.path, []).append(deletion)
         return found
 
-    @property
-    def displaced(self) -> int:
-        """Committed documents that another row of their id replaces."""
-        return sum(cell.displaced for cell in self.cells)
-
-    @property
-    def encoded(self) -> int:
-        """Documents that went through the model."""
-        return sum(cell.encoded for cell in self.cells)
-
-    @property
-    def reasons(self) -> Counter[str]:
-        """Bad rows by reason."""
-        return sum((Counter(cell.reasons) for cell in self.cells), Counter[str]())
-
     def check(self) -> None:
         """Check that no row was lost or duplicated between source and parts."""
         for cell in self.cells:
-            out, bad = cell.rows_out, cell.quarantined
-            if cell.rows_in + cell.displaced != out + bad or bad != sum(cell.reasons.values()):
+            counts = cell.counts
+            out = sum(part.rows for part in cell.parts)
+            bad = cell.quarantine.rows if cell.quarantine else 0
+            balanced = counts.rows_in + counts.displaced == out + bad
+            if not balanced or (counts.rows_out, counts.quarantined) != (out, bad):
                 raise self._error(
-                    f", cell {cell.cell}: {cell.rows_in} rows in, {cell.displaced} documents displaced, {out} out and "
-                    f"{bad} quarantined"
+                    f", cell {cell.cell}: {counts.rows_in} rows in, {counts.displaced} documents displaced, {out} out "
+                    f"and {bad} quarantined"
                 )
             rows = sum(deletion.rows for deletion in cell.deletions)
-            if rows != cell.superseded + cell.deleted:
+            if rows != counts.superseded + counts.deleted:
                 raise self._error(
-                    f", cell {cell.cell}: {rows} rows deleted, but {cell.superseded} documents superseded and "
-                    f"{cell.deleted} deleted"
+                    f", cell {cell.cell}: {rows} rows deleted, but {counts.superseded} documents superseded and "
+                    f"{counts.deleted} deleted"
                 )
         if len({cell.cell for cell in self.cells}) < len(self.cells):
             raise self._error(": a cell was encoded in several pieces, so duplicate ids could be missed")
 
     def _error(self, problem: str) -> IncompleteWaveError:
         return IncompleteWaveError(f"wave {self.wave}{problem}; nothing was committed, report this")
-
-
-@dataclass(frozen=True, slots=True)
-class WaveCosts:
-    """Work spent on a wave.
-
-    Attributes:
-        encoded: documents that went through the model in this run.
-        reused_cells: cells that an earlier attempt had finished.
-        counters: documents and tokens that the model read.
-        busy: working time of the encoders.
-        io: requests and bytes of the encoders.
-    """
-
-    encoded: int
-    reused_cells: int
-    counters: Counters
-    busy: BusyTime = field(default_factory=BusyTime)
-    io: StoreCounts = field(default_factory=StoreCounts)
-
-    def __add__(self, other: "WaveCosts") -> "WaveCosts":
-        """Return the work of two attempts at a wave in the same run."""
-        return WaveCosts(
-            self.encoded + other.encoded,
-            other.reused_cells,
-            self.counters + other.counters,
-            self.busy + other.busy,
-            self.io + other.io,
-        )

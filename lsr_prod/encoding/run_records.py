@@ -16,11 +16,10 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
 from lsr_prod.encoding.busy import BusyTime
-from lsr_prod.encoding.results import WaveCosts, WaveResult
+from lsr_prod.encoding.results import Counts, WaveResult
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.errors import ArtifactError, StorageError
 from lsr_prod.formats.digest import record_bytes
-from lsr_prod.inference import Counters
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.storage.threads import in_threads
@@ -32,53 +31,33 @@ RUNS_FOLDER = f"{PROTOCOL_FOLDER}/runs"
 _FORMAT = 1
 
 
-@dataclass(frozen=True, slots=True)
-class WaveRecord:
-    """Record of a committed wave.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaveRecord(Counts):
+    """Record of a committed wave: its counts, with those of work that was lost in the same run, and its times.
 
     Attributes:
         wave: its number.
         attempt: attempt that committed it.
         committed_at: UTC, ISO 8601, by the clock of the driver.
-        rows_in: rows of the source.
-        rows_out: rows of the source that became documents.
-        reasons: quarantined rows by reason.
-        encoded: documents that went through the model in this run.
-        deleted: documents that were deleted from the table.
-        reused_cells: cells that an earlier attempt had finished.
         parts: new parts of the table.
         bytes: their bytes.
-        tokens: tokens that the model read, padding excluded.
-        padded_tokens: tokens of the batches, padding included.
         encoders: encoders that ran at the commit.
         model_seconds: duration of the calls of the model, summed over blocks.
         began: start of the model in the first block, in seconds since the start of the run; None: no block.
         ended: end of the last block, likewise.
         commit_seconds: duration of the commit.
-        weights: weights of the encoded documents; 0 in records of earlier releases.
-        clipped: those above the largest impact.
     """
 
     wave: int
     attempt: int
     committed_at: str
-    rows_in: int
-    rows_out: int
-    reasons: Mapping[str, int]
-    encoded: int
-    deleted: int
-    reused_cells: int
     parts: int
     bytes: int
-    tokens: int
-    padded_tokens: int
     encoders: int
     model_seconds: float
     began: float | None
     ended: float | None
     commit_seconds: float
-    weights: int = 0
-    clipped: int = 0
 
     @property
     def idle_share(self) -> float | None:
@@ -116,39 +95,30 @@ class WaveRecorder:
     def __init__(self, table: Store, plan: str, attempt: int, *, started: float, encoders: Callable[[], int]) -> None:
         self._table, self._plan, self._attempt, self._started = table, plan, attempt, started
         self._encoders = encoders
-        self._costs: dict[int, WaveCosts] = {}
+        self._spent: dict[int, tuple[Counts, BusyTime]] = {}
 
-    def spend(self, wave: int, costs: WaveCosts) -> None:
+    def spend(self, wave: int, work: Counts, busy: BusyTime) -> None:
         """Add the work spent on a wave, or on a part of it that was lost."""
-        known = self._costs.get(wave)
-        self._costs[wave] = costs if known is None else known + costs
+        before, busy_before = self._spent.get(wave, (Counts(), BusyTime()))
+        self._spent[wave] = before + work, busy_before + busy
 
     def committed(self, result: WaveResult, commit_seconds: float) -> None:
         """Write the record of a wave; a failure is logged, as the wave is committed already."""
-        costs = self._costs.pop(result.wave, WaveCosts(0, 0, Counters(), BusyTime()))
-        busy, ran = costs.busy, costs.busy.span_s > 0
+        work, busy = self._spent.pop(result.wave, (Counts(), BusyTime()))
+        ran = busy.span_s > 0
         parts = [part for cell in result.cells for part in cell.parts]
         record = WaveRecord(
+            **(work + result.counts).by_name(),
             wave=result.wave,
             attempt=self._attempt,
             committed_at=_now(),
-            rows_in=result.rows_in,
-            rows_out=result.rows_out,
-            reasons=dict(sorted(result.reasons.items())),
-            encoded=costs.encoded,
-            deleted=result.deleted,
-            reused_cells=costs.reused_cells,
             parts=len(parts),
             bytes=sum(part.size for part in parts),
-            tokens=costs.counters.tokens,
-            padded_tokens=costs.counters.padded_tokens,
             encoders=self._encoders(),
             model_seconds=round(busy.seconds, 3),
             began=round(busy.first - self._started, 3) if ran else None,
             ended=round(busy.last - self._started, 3) if ran else None,
             commit_seconds=round(commit_seconds, 3),
-            weights=result.weights,
-            clipped=result.clipped,
         )
         try:
             _save(self._table, f"{WAVES_FOLDER}/{self._plan}/{result.wave:06d}.json", record)
@@ -166,7 +136,7 @@ def save_run(table: Store, plan: str, attempt: int, summary: Mapping[str, Any]) 
 
 
 def read_waves(table: Store, plan: str) -> list[WaveRecord]:
-    """Return the records of the waves of a plan, by number; waves of earlier releases have none."""
+    """Return the records of the waves of a plan, by number."""
     return _read(table, f"{WAVES_FOLDER}/{plan}", WaveRecord)
 
 

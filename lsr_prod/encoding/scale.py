@@ -18,13 +18,11 @@ import pyarrow as pa
 
 from lsr_prod.config import EncodeSettings
 from lsr_prod.encoding.commit.committer import Committer, waves_done
-from lsr_prod.encoding.commit.markers import MARKERS_FOLDER
 from lsr_prod.encoding.plans.plan import Plan
-from lsr_prod.errors import CommitError
 from lsr_prod.formats.table import TableProperties, quantize
 from lsr_prod.logs import get_log
 from lsr_prod.storage.threads import in_threads
-from lsr_prod.tables import Part, Table, TableFile, open_table, read_part, write_part
+from lsr_prod.tables import Part, Table, TableFile, read_part, write_part
 from lsr_prod.tables.file_table import total_live_rows
 from lsr_prod.tables.impact_scale import ImpactScale
 from lsr_prod.tables.rows import part_schema
@@ -44,11 +42,11 @@ def settle_scale(committer: Committer, plan: Plan, encode: EncodeSettings, probe
     Returns:
         The properties that the waves of the plan have to be encoded with.
     """
-    table = _load(committer)
+    table = committer.load()
     if _is_open(table, plan, encode):
-        after = _choose(table, plan, probe)
+        after = _choose(table, probe)
         committer.until_accepted(lambda: _commit(committer, after), "the impact scale")
-    return TableProperties.from_delta(dict(_load(committer).properties))
+    return TableProperties.from_delta(dict(committer.load().properties))
 
 
 def with_scale(properties: TableProperties, scale: ImpactScale) -> TableProperties:
@@ -77,10 +75,8 @@ def _is_open(table: Table, plan: Plan, encode: EncodeSettings) -> bool:
     )
 
 
-def _choose(table: Table, plan: Plan, probe: Probe) -> TableProperties:
+def _choose(table: Table, probe: Probe) -> TableProperties:
     before = TableProperties.from_delta(dict(table.properties))
-    if table.store.names(f"{MARKERS_FOLDER}/{plan.digest}"):
-        return before  # an attempt of an earlier release, which does not choose, has encoded cells with this step
     documents = total_live_rows(table.file_table())
     scale = probe(before.impact_step if documents else 0.0)
     if not scale.documents:
@@ -89,7 +85,7 @@ def _choose(table: Table, plan: Plan, probe: Probe) -> TableProperties:
 
 
 def _commit(committer: Committer, after: TableProperties) -> bool:
-    table, plan = _load(committer), committer.epoch.plan
+    table, plan = committer.load(), committer.epoch.plan
     if table.properties.get(SCALE_PROPERTY) == plan:
         return False  # another attempt was faster, or the answer to this commit was lost
     before = TableProperties.from_delta(dict(table.properties))
@@ -126,10 +122,3 @@ def _rescaled(
     lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(values), type=impacts.type)
     rows = rows.set_column(rows.schema.get_field_index("impacts"), rows.schema.field("impacts"), lists)
     return write_part(table.store, f"bucket={file.partition['bucket']}", rows, origin)
-
-
-def _load(committer: Committer) -> Table:
-    table = open_table(committer.table)
-    if table is None:
-        raise CommitError(f"{committer.table.uri} is no longer a table; restore it, or give a new encode.table")
-    return table

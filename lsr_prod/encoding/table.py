@@ -3,11 +3,11 @@
 import numpy as np
 import pyarrow as pa
 
-from lsr_prod.errors import ArtifactError, ConfigError, LineageError
+from lsr_prod.errors import ConfigError, LineageError
 from lsr_prod.formats.table import TableProperties, sparse_schema
 from lsr_prod.storage import Store
 from lsr_prod.storage.draft_names import is_draft
-from lsr_prod.tables import Sink, Table, TableFile, create_table, open_table
+from lsr_prod.tables import Table, TableFile, create_table, load_table, open_table
 from lsr_prod.tables.file_table import bucket_numbers, partition_column, to_files
 from lsr_prod.tables.part_digest import part_digest
 from lsr_prod.tables.row_digest import combine_digests
@@ -19,10 +19,10 @@ PLAN_PROPERTY = "lsr_prod.plan"
 """Table property with the digest of the first plan."""
 
 
-def create_sparse_table(store: Store, sink: Sink, properties: TableProperties, plan: str) -> Table:
+def create_sparse_table(store: Store, properties: TableProperties, plan: str) -> Table:
     """Open the sparse table, or create it if it does not exist."""
     schema = sparse_schema(properties.stored_fields, properties.impact_bits)
-    return create_table(store, sink, schema, ["bucket"], {**properties.to_delta(), PLAN_PROPERTY: plan})
+    return create_table(store, schema, ["bucket"], {**properties.to_delta(), PLAN_PROPERTY: plan})
 
 
 def check_first_plan(table: Table, plan: str) -> None:
@@ -35,7 +35,7 @@ def check_first_plan(table: Table, plan: str) -> None:
         )
 
 
-def check_table(store: Store, wanted: TableProperties, sink: Sink) -> TableProperties | None:
+def check_table(store: Store, wanted: TableProperties) -> TableProperties | None:
     """Refuse a table that this run cannot write to.
 
     Returns:
@@ -50,10 +50,6 @@ def check_table(store: Store, wanted: TableProperties, sink: Sink) -> TablePrope
                 "encode.table", f"{store.uri} contains {foreign[0]} and is not a table", "give a new folder"
             )
         return None
-    if table.sink != sink:
-        raise ConfigError(
-            "encode.sink", f"{store.uri} is a {table.sink} table", f"set {table.sink}, or give a new table"
-        )
     found = TableProperties.from_delta(dict(table.properties))
     if (found.bundle_digest, found.vocabulary_sha256) != (wanted.bundle_digest, wanted.vocabulary_sha256):
         raise LineageError(
@@ -113,7 +109,5 @@ def table_digest(
         ArtifactError: there is no table.
     """
     store = Store(table_uri, options or {})
-    table = open_table(store, version)
-    if table is None:
-        raise ArtifactError(f"{store.uri} is not a table; give the folder that lsr-prod encode wrote")
-    return combine_digests(part_digest(store, file, verify=verify) for file in table.files())
+    files = load_table(store, version).files()
+    return combine_digests(part_digest(store, file, verify=verify) for file in files)

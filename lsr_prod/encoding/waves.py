@@ -16,13 +16,11 @@ from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.commit.on_workers import read_markers_on_workers
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.reading import BlockRows, WaveReader, blocks_of_cells
-from lsr_prod.encoding.results import BlockResult, CellResult, WaveCosts, WaveResult
+from lsr_prod.encoding.results import BlockResult, CellResult, Counts, WaveResult
 from lsr_prod.encoding.table import committed_files
 from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.formats.table import TableProperties
-from lsr_prod.inference import Counters
-from lsr_prod.storage.counts import StoreCounts
-from lsr_prod.tables import open_table
+from lsr_prod.tables import load_table
 
 _BLOCKS_PER_ACTOR = 4  # a few are enough to keep all actors busy
 _BLOCK_BYTES = 64_000_000  # source bytes of a block, about: an actor has two of them
@@ -42,10 +40,8 @@ class OpenWave:
         results: cell -> result.
         waiting: blocks that no actor has got yet.
         running: blocks that were submitted.
-        encoded: documents that went through the model.
-        counters: documents and tokens that the model read.
-        busy: working time of the encoders.
-        io: requests and bytes of the encoders.
+        work: work of the encoders since the wave was opened.
+        busy: their working time.
     """
 
     task: WaveTask
@@ -57,10 +53,8 @@ class OpenWave:
     results: dict[int, CellResult] = field(init=False)
     waiting: list[int] = field(init=False)
     running: set[int] = field(default_factory=set)
-    encoded: int = 0
-    counters: Counters = field(default_factory=Counters)
+    work: Counts = field(default_factory=Counts)
     busy: BusyTime = field(default_factory=BusyTime)
-    io: StoreCounts = field(default_factory=StoreCounts)
 
     def __post_init__(self) -> None:
         self.results, self.waiting = dict(self.reused), list(self.blocks)
@@ -83,15 +77,8 @@ class OpenWave:
         """Add the result of a block."""
         self.running.discard(block)
         self.results.update({cell.cell: cell for cell in result.cells})
-        self.encoded += sum(cell.encoded for cell in result.cells if not cell.reused)
-        self.counters += result.counters
+        self.work += result.counts
         self.busy += BusyTime.of_block(result.model_seconds, time.monotonic())
-        self.io += result.io
-
-    @property
-    def costs(self) -> WaveCosts:
-        """Work spent on the wave since it was opened."""
-        return WaveCosts(self.encoded, len(self.reused), self.counters, self.busy, self.io)
 
     def close(self) -> WaveResult:
         """Return the result of the wave."""
@@ -135,9 +122,7 @@ class WaveOpener:
         return OpenWave(task, ray.put(task), cells, blocks, rows, reused)
 
     def _task(self, wave: int) -> WaveTask:
-        table = open_table(self.work.table)
-        assert table is not None
-        plan = self.work.plan
+        table, plan = load_table(self.work.table), self.work.plan
         return WaveTask(
             plan=plan.digest,
             wave=wave,

@@ -10,7 +10,6 @@ from lsr_prod.errors import DigestMismatchError, FormatVersionError
 from lsr_prod.formats.digest import digest_json
 
 PUBLICATION_FORMAT = 3
-"""Format 1 has no ``by``, ``forced`` and ``report``; format 2 no ``previous`` and ``signature``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,6 @@ class Publication:
         report: sha256 of the report of the gates, ``reports/<sha256>.json``; "": they have written none.
         previous: sha256 of publication ``number - 1``; "" for the first.
         signature: signature of the publisher; None: it is not signed.
-        format: ``PUBLICATION_FORMAT`` of the release that wrote it.
     """
 
     number: int
@@ -75,7 +73,6 @@ class Publication:
     report: str = ""
     previous: str = ""
     signature: Signature | None = None
-    format: int = PUBLICATION_FORMAT
 
     @property
     def sha(self) -> str:
@@ -93,27 +90,25 @@ class Publication:
         return {**self._fields(), "sha256": self.sha, **signature}
 
     def _fields(self) -> dict[str, Any]:
-        value: dict[str, Any] = {
+        return {
+            "format": PUBLICATION_FORMAT,
             "number": self.number,
             "version": self.version,
             "published_at": self.published_at,
             "note": self.note,
+            "by": self.by,
+            "forced": [one.to_json() for one in self.forced],
+            "report": self.report,
+            "previous": self.previous,
         }
-        if self.format > 1:
-            forced = [one.to_json() for one in self.forced]
-            value |= {"format": self.format, "by": self.by, "forced": forced, "report": self.report}
-        if self.format > 2:
-            value["previous"] = self.previous
-        return value
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Publication":
         """Read the form of ``to_json``."""
-        written = value.get("format", 1)
-        if written > PUBLICATION_FORMAT:
+        if value.get("format") != PUBLICATION_FORMAT:
             raise FormatVersionError(
-                f"publication {value['number']} has format {written}, this release reads up to {PUBLICATION_FORMAT}; "
-                "install a newer release"
+                f"publication {value['number']} has format {value.get('format')}, this release reads "
+                f"{PUBLICATION_FORMAT}; install the release that wrote it"
             )
         signature = value.get("signature")
         publication = cls(
@@ -121,12 +116,11 @@ class Publication:
             value["version"],
             value["published_at"],
             value["note"],
-            value.get("by", ""),
-            tuple(Forced(one["gate"], one["sentence"], one["reason"]) for one in value.get("forced", [])),
-            value.get("report", ""),
-            value.get("previous", ""),
+            value["by"],
+            tuple(Forced(one["gate"], one["sentence"], one["reason"]) for one in value["forced"]),
+            value["report"],
+            value["previous"],
             Signature(str(signature["key"]), str(signature["value"])) if signature is not None else None,
-            written,
         )
         if publication.to_json() != value:
             raise DigestMismatchError("the publication differs from its recorded sha256; publish the version again")

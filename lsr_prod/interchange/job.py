@@ -1,4 +1,4 @@
-"""The vectors job: check all settings, then import as one commit or export as one file."""
+"""The vectors job: check all settings, then import as one commit, or export as one file or one folder."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,20 @@ from lsr_prod.formats.table import CORE_COLUMNS, TableProperties
 from lsr_prod.interchange.quarantine import ImportQuarantine, quarantine_store
 from lsr_prod.interchange.read import VectorFile, find_vector_files, read_vectors
 from lsr_prod.interchange.summaries import ExportSummary, FinishedImport, ImportSummary
-from lsr_prod.interchange.table_export import TableVectors, export_ciff, export_csr, export_jsonl, ids_path
+from lsr_prod.interchange.table_export import (
+    TableVectors,
+    export_ciff,
+    export_csr,
+    export_jsonl,
+    export_parquet,
+    ids_path,
+)
 from lsr_prod.interchange.table_import import Source, TableLayout, import_vectors
 from lsr_prod.interchange.vectors import Rules, Vocabulary
 from lsr_prod.storage import Store, is_remote, require_exists, store_digest
 from lsr_prod.storage.draft_names import is_draft
 from lsr_prod.storage.folders import absolute, open_bundle
-from lsr_prod.tables import Table, open_table
+from lsr_prod.tables import Table, load_table, open_table
 from lsr_prod.tables.file_table import total_live_rows
 
 IMPORT_FORMAT = 1
@@ -53,10 +60,12 @@ def _import(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> 
     _check_contents(settings)
     if not settings.paths:
         raise ConfigError("vectors.paths", "an import needs files", "add --vectors.paths VALUE")
+    if settings.format == "parquet":
+        raise ConfigError("vectors.format", "parquet is written only", "import jsonl, tsv, npz, ciff or csr")
     files = find_vector_files(settings.paths, settings.format, store.options, field="vectors.paths")
     tags = [_tag(file) for file in files]
     plan = _plan(settings, vocabulary, files, tags)
-    if (done := _check_target(store, plan, settings)) is not None:
+    if (done := _check_target(store, plan)) is not None:
         return _finished(done, plan)
     rules = Rules(
         vocabulary,
@@ -105,7 +114,6 @@ def _finished(table: Table, plan: str) -> FinishedImport:
 
 def _layout(settings: VectorsSettings) -> TableLayout:
     return TableLayout(
-        sink=settings.sink,
         buckets=settings.buckets,
         impact_bits=settings.impact_bits,
         impact_step=settings.impact_step,
@@ -139,9 +147,8 @@ def _tag(file: VectorFile) -> str:
 
 
 def _plan(settings: VectorsSettings, vocabulary: Vocabulary, files: Sequence[VectorFile], tags: Sequence[str]) -> str:
-    names = {"format", "sink", "buckets", "impact_bits", "impact_step", "quantized", "store_k", "contents"}
+    names = {"format", "buckets", "impact_bits", "impact_step", "quantized", "store_k", "contents"}
     document = settings.model_dump(mode="json", include={*names, "unknown_terms", "bad_weights"})
-    document["quantised"] = document.pop("quantized")  # the digest keeps the former name of the setting
     return digest_json(
         {
             "import": IMPORT_FORMAT,
@@ -152,7 +159,7 @@ def _plan(settings: VectorsSettings, vocabulary: Vocabulary, files: Sequence[Vec
     )
 
 
-def _check_target(store: Store, plan: str, settings: VectorsSettings) -> Table | None:
+def _check_target(store: Store, plan: str) -> Table | None:
     """Return the table if this import has finished it, or None if it has to be written."""
     table = open_table(store)
     if table is None:
@@ -162,48 +169,83 @@ def _check_target(store: Store, plan: str, settings: VectorsSettings) -> Table |
                 "vectors.table", f"{store.uri} contains {foreign[0]} and is not a table", "give a new folder"
             )
         return None
-    if table.properties.get(PLAN_PROPERTY) != plan or table.sink != settings.sink:
+    if table.properties.get(PLAN_PROPERTY) != plan:
         raise ConfigError("vectors.table", f"{store.uri} is a table of other vectors or settings", "give a new folder")
     return table if table.transaction_version(plan) is not None else None
 
 
 def _export(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> ExportSummary:
     started = time.monotonic()
-    output = _output_path(settings)
-    require_exists("vectors.table", store.uri, store.options)
-    table = open_table(store)
-    if table is None:
-        raise ConfigError("vectors.table", f"{store.uri} is not a sparse table", "give what lsr-prod encode wrote")
-    if settings.table_version is not None:
-        if settings.table_version > table.version:
-            raise ConfigError(
-                "vectors.table_version",
-                f"the table has no version {settings.table_version}",
-                f"give a version up to {table.version}",
-            )
-        table = open_table(store, settings.table_version)
-        assert table is not None
+    output = _output_folder(settings, store) if settings.format == "parquet" else _output_path(settings)
+    table = _snapshot(settings, store)
     contents = settings.contents if settings.format == "jsonl" else None
     vectors = TableVectors.open(table, vocabulary, floats=settings.weights == "floats", contents=contents)
-    documents, postings = _EXPORTS[settings.format](vectors, output)
+    if isinstance(output, Store):
+        _check_columns(settings, vectors.properties.stored_fields)
+        documents, postings = export_parquet(vectors, output, settings.partition_by)
+        size, place = sum(entry.size for entry in output.entries()), output.uri
+    else:
+        documents, postings = _EXPORTS[settings.format](vectors, output)
+        size, place = output.stat().st_size, str(output)
     seconds = time.monotonic() - started
     return ExportSummary(
         documents=documents,
         postings=postings,
-        bytes=output.stat().st_size,
+        bytes=size,
         impact_step=vectors.properties.impact_step,
         seconds=seconds,
         docs_per_s=documents / seconds,
         table=store.uri,
         table_version=table.version,
-        output=str(output),
+        output=place,
     )
+
+
+def _snapshot(settings: VectorsSettings, store: Store) -> Table:
+    """Return the version of the table to export."""
+    require_exists("vectors.table", store.uri, store.options)
+    table = open_table(store)
+    if table is None:
+        raise ConfigError("vectors.table", f"{store.uri} is not a sparse table", "give what lsr-prod encode wrote")
+    if settings.table_version is None:
+        return table
+    if settings.table_version > table.version:
+        raise ConfigError(
+            "vectors.table_version",
+            f"the table has no version {settings.table_version}",
+            f"give a version up to {table.version}",
+        )
+    return load_table(store, settings.table_version)
+
+
+def _output_folder(settings: VectorsSettings, table: Store) -> Store:
+    if settings.output is None:
+        raise ConfigError("vectors.output", "an export needs a folder", "add --vectors.output VALUE")
+    output = Store(absolute(settings.output), table.options)
+    if names := output.names():
+        raise ConfigError(
+            "vectors.output", f"{output.uri} contains {names[0]}", "give a new folder, or delete what it contains"
+        )
+    return output
+
+
+def _check_columns(settings: VectorsSettings, stored: Sequence[str]) -> None:
+    columns, known = settings.partition_by, ("bucket", *stored)
+    if settings.weights == "floats" and "weights" in stored:
+        raise ConfigError("vectors.weights", "a stored field of the table is named weights", "export impacts")
+    for name in columns:
+        if name not in known or columns.count(name) > 1:
+            raise ConfigError(
+                "vectors.partition_by",
+                f"{name!r} cannot partition the rows",
+                f"give each column once, of {', '.join(known)}",
+            )
 
 
 def _output_path(settings: VectorsSettings) -> Path:
     endings = {"jsonl": (".jsonl", ".jsonl.gz"), "npz": (".npz",), "ciff": (".ciff", ".ciff.gz")}.get(settings.format)
     if endings is None:
-        raise ConfigError("vectors.format", f"{settings.format} is read only", "export jsonl, npz or ciff")
+        raise ConfigError("vectors.format", f"{settings.format} is read only", "export jsonl, npz, ciff or parquet")
     if settings.format == "ciff" and settings.weights == "floats":
         raise ConfigError("vectors.weights", "CIFF has integers only", "export impacts")
     if settings.output is None:

@@ -1,23 +1,30 @@
-"""Export of a sparse table as JSON vectors, a CSR matrix or CIFF, in bounded memory; rows by bucket, then by part."""
+"""Export of a sparse table as JSON vectors, CSR matrix, CIFF or Parquet, in bounded memory; by bucket, then by part."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lsr_prod.errors import ArtifactError, ConfigError, LineageError
+from lsr_prod.errors import ArtifactError, ConfigError, LineageError, StorageError
 from lsr_prod.extras import contrib
-from lsr_prod.formats.table import TableProperties
+from lsr_prod.formats.table import TableProperties, sparse_schema
 from lsr_prod.interchange.jsonl import write_jsonl
 from lsr_prod.interchange.npz import CsrBlock, write_csr
 from lsr_prod.interchange.vectors import Vocabulary
-from lsr_prod.tables import Table, TableFile, live_batches
+from lsr_prod.storage import Store
+from lsr_prod.tables import Table, TableFile, live_batches, read_part
+from lsr_prod.tables.part import parquet_bytes
+from lsr_prod.tables.schema import large_strings
 
 _ROWS = 2048
+_ROW = "row,number"  # no stored field has a comma in its name
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +68,42 @@ class TableVectors:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the columns ``doc_id``, ``terms``, ``impacts`` and the contents."""
         columns = ["doc_id", "terms", "impacts", *([] if self.contents is None else [self.contents])]
-        for file in sorted(self.table.files(), key=lambda one: (int(one.partition["bucket"] or 0), one.path)):
-            rows = 0
-            for batch in live_batches(self.table.store, file, columns, _ROWS):
-                self._check(file, batch)
-                rows += batch.num_rows
-                yield batch
-            if file.live_rows is not None and rows != file.live_rows:
-                raise ArtifactError(f"{self._name(file)} has {rows} rows, the table says {file.live_rows}; restore it")
+        for file in self.files():
+            yield from self._batches_of(file, columns)
+
+    def files(self) -> list[TableFile]:
+        """Return the parts by bucket, then by path."""
+        return sorted(self.table.files(), key=lambda file: (_bucket(file), file.path))
+
+    def rows_of(self, file: TableFile) -> pa.Table:
+        """Return the rows of a part in the columns of the table; with ``floats``, ``weights`` replace ``impacts``."""
+        stored = sparse_schema(self.properties.stored_fields, self.properties.impact_bits)
+        schema = large_strings(stored.remove(stored.get_field_index("bucket")))
+        rows = read_part(self.table.store, file, schema).combine_chunks()
+        batches = rows.to_batches()
+        for batch in batches:
+            self._check(file, batch)
+        self._check_count(file, rows.num_rows)
+        if self.floats:
+            lists = pa.chunked_array([self._weight_lists(batch) for batch in batches], pa.list_(pa.float32()))
+            rows = rows.set_column(schema.get_field_index("impacts"), "weights", lists)
+        return rows.append_column("bucket", pa.repeat(pa.scalar(_bucket(file), pa.int32()), rows.num_rows))
+
+    def _weight_lists(self, batch: pa.RecordBatch) -> pa.ListArray:
+        ends = np.cumsum(batch["impacts"].value_lengths().to_numpy(), dtype=np.int32)
+        return pa.ListArray.from_arrays(np.append(np.int32(0), ends), self.weights(batch))
+
+    def _batches_of(self, file: TableFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        rows = 0
+        for batch in live_batches(self.table.store, file, columns, _ROWS):
+            self._check(file, batch)
+            rows += batch.num_rows
+            yield batch
+        self._check_count(file, rows)
+
+    def _check_count(self, file: TableFile, rows: int) -> None:
+        if file.live_rows is not None and rows != file.live_rows:
+            raise ArtifactError(f"{self._name(file)} has {rows} rows, the table says {file.live_rows}; restore it")
 
     def weights(self, batch: pa.RecordBatch) -> npt.NDArray[Any]:
         """Return the weights of all terms of a batch, concatenated."""
@@ -144,6 +179,52 @@ def export_ciff(vectors: TableVectors, path: Path) -> tuple[int, int]:
     description = f"lsr_prod: impacts as frequencies, weight = impact * {step!r}"
     write_ciff = contrib("vectors.ciff_write").write_ciff
     return write_ciff(path, counted.blocks(), vectors.vocabulary.terms, description), counted.postings
+
+
+def export_parquet(vectors: TableVectors, output: Store, partition_by: Sequence[str]) -> tuple[int, int]:
+    """Write the rows as Parquet files in folders ``<column>=<value>``, one part of the table at a time.
+
+    The columns are those of the table, without the ones in ``partition_by``; with ``floats``, ``weights`` takes the
+    place of ``impacts``. The file ``_SUCCESS`` is written last.
+
+    Returns:
+        Number of documents and of postings.
+    """
+    documents = postings = 0
+    for number, file in enumerate(vectors.files()):
+        rows = vectors.rows_of(file)
+        documents += rows.num_rows
+        postings += len(rows["terms"].combine_chunks().flatten())
+        for folder, group in _by_partition(rows, partition_by):
+            _put(output, f"{folder}part-{number:06d}.parquet", parquet_bytes(group))
+    _put(output, "_SUCCESS", b"")
+    return documents, postings
+
+
+def _put(output: Store, name: str, data: bytes) -> None:
+    if not output.put_new(name, data):
+        raise StorageError(f"{output.uri}/{name} exists already: another export writes there; give a new folder")
+
+
+def _by_partition(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the rows of each combination of values, without these columns, and the folder that names the values."""
+    if not columns or not rows.num_rows:
+        yield "", rows
+        return
+    values = [rows[name] if name == "bucket" else pc.fill_null(rows[name], "") for name in columns]  # one folder
+    numbered = pa.table([*values, np.arange(rows.num_rows)], names=[*columns, _ROW])
+    groups = numbered.group_by(list(columns), use_threads=False).aggregate([(_ROW, "list")])
+    for group in groups.to_pylist():
+        folder = "".join(f"{name}={_folder_name(group[name])}/" for name in columns)
+        yield folder, rows.drop_columns(list(columns)).take(pa.array(group[f"{_ROW}_list"]))
+
+
+def _folder_name(value: object) -> str:
+    return _NO_VALUE if value == "" else quote(str(value), safe="")
+
+
+def _bucket(file: TableFile) -> int:
+    return int(file.partition["bucket"] or 0)
 
 
 class _Counted:

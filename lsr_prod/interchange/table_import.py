@@ -20,7 +20,7 @@ from lsr_prod.interchange.spill import Spill, SpillTotals
 from lsr_prod.interchange.vectors import ValidatedVector, Vocabulary
 from lsr_prod.storage import Store
 from lsr_prod.storage.disk import scratch_folder
-from lsr_prod.tables import Part, Sink, Table, write_part
+from lsr_prod.tables import Part, Table, write_part
 from lsr_prod.tables.impact_scale import ImpactScale, impact_scale
 from lsr_prod.tables.quarantine import DUPLICATE
 from lsr_prod.tables.rows import build_rows
@@ -34,7 +34,6 @@ class TableLayout:
     """Layout of the table of imported vectors.
 
     Attributes:
-        sink: kind of the table.
         buckets: 1 to 256.
         impact_bits: 4, 8 or 16.
         impact_step: weight of one impact unit; None: computed from the largest weight.
@@ -44,7 +43,6 @@ class TableLayout:
         max_impact_error: largest mean error of an impact, as a share of the mean weight; None: no limit.
     """
 
-    sink: Sink = "delta"
     buckets: int = 16
     impact_bits: int = 8
     impact_step: float | None = None
@@ -112,7 +110,7 @@ def import_vectors(
         scale = _scale(spill, layout)
         _check_error(scale, spill.totals, layout)
         properties = _properties(vocabulary, layout, scale, spill.totals)
-        table = create_sparse_table(store, layout.sink, properties, plan)
+        table = create_sparse_table(store, properties, plan)
         writer = _Writer(store, properties, layout, sources, quarantine, plan)
         adds = [(part, {"bucket": str(b)}) for b in range(layout.buckets) for part in writer.parts(spill, b)]
     quarantine.flush()  # before the commit: a committed import always has its quarantine

@@ -108,17 +108,6 @@ def load(name: str) -> ModuleType:
         raise missing_extra(error) from error
 
 
-def run_alias(alias: str, name: str) -> int:
-    """Run subcommand ``name`` on behalf of an older command, and say so on stderr."""
-    complain(f"{alias} is an alias of lsr-prod {name}")
-    return main([name, *sys.argv[1:]])
-
-
-def lsr_search() -> int:
-    """Run the command ``lsr-search``."""
-    return run_alias("lsr-search", "search")
-
-
 def _manual() -> str:
     width = max(map(len, COMMANDS))
     commands = "".join(f"  {name:{width}}  {summary}\n" for name, summary in COMMANDS.items())

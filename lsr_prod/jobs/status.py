@@ -45,7 +45,7 @@ def print_status(status: "TableStatus") -> None:
     """Print the table, its plans, and a sentence about the plan that is not finished."""
     from lsr_prod.jobs.terminal.tables import print_columns, print_table
 
-    facts = {"table": status.table, "documents": status.documents, "version": status.version, "sink": status.sink}
+    facts = {"table": status.table, "documents": status.documents, "version": status.version}
     print_table("sparse table", {**facts, "committed": _ago(status.committed_at)})
     headings = ("plan", "kind", "waves", "state", "attempt", "host", "process", "since", "last activity")
     print_columns("plans, oldest first", headings, [_row(plan) for plan in status.plans])

@@ -19,7 +19,7 @@ from lsr_prod.maintenance.merges import DOCUMENT_ORDER, Merge, plan_merges
 from lsr_prod.maintenance.summaries import CompactionSummary
 from lsr_prod.storage import Store
 from lsr_prod.storage.threads import in_threads
-from lsr_prod.tables import DeletionVector, Part, Table, check_part, open_table, read_part, write_part
+from lsr_prod.tables import DeletionVector, Part, Table, check_part, load_table, read_part, write_part
 from lsr_prod.tables.file_table import files_with_paths, to_files, total_deleted_rows
 from lsr_prod.tables.schema import large_strings
 
@@ -63,7 +63,7 @@ def compact(
         ArtifactError: there is no table, or a part is damaged.
         CommitError: other writers committed first, too many times.
     """
-    table = _load(store)
+    table = load_table(store)
     before = table.file_table()
     merged = skipped = commits = dropped = 0
     merges = plan_merges(before if files is None else files(table), target_bytes, order, purge=purge)
@@ -77,7 +77,7 @@ def compact(
         dropped += sum(merge.deleted for merge in committed)
         skipped += len(done) - len(committed)
         commits += bool(committed)
-    left = _load(store).file_table()
+    left = load_table(store).file_table()
     counts = (merged, skipped, commits, dropped, total_deleted_rows(left))
     return CompactionSummary(before.num_rows, left.num_rows, *counts)
 
@@ -98,7 +98,7 @@ def merge_parts(store: Store, merge: Merge) -> Part | None:
             )
         tables.append(table.cast(large_strings(table.schema)))
     folder = "/".join(f"{name}={value}" for name, value in merge.partition.items())
-    rows = pa.concat_tables(tables, promote_options="default")  # an earlier release wrote fewer columns
+    rows = pa.concat_tables(tables, promote_options="default")  # another program may write nullable columns
     if not rows.num_rows:
         return None
     return write_part(store, folder, rows.sort_by([(name, "ascending") for name in merge.order]), merge.origin)
@@ -126,7 +126,7 @@ def _commit(store: Store, done: Sequence[tuple[Merge, Part | None]]) -> list[Mer
     # The worker has verified what it wrote; a part that waited for a slow merge may have been deleted since.
     in_threads(partial(check_part, store), [part for _, part in done if part])
     for attempt in range(_CONFLICT_TRIES):
-        table = _load(store)
+        table = load_table(store)
         merged = [file.path for merge, _ in done for file in merge.files]
         current = {file.path: file.deleted for file in to_files(files_with_paths(table.file_table(), merged))}
         valid = [(merge, part) for merge, part in done if _is_valid(merge, current)]
@@ -150,10 +150,3 @@ def _commit(store: Store, done: Sequence[tuple[Merge, Part | None]]) -> list[Mer
 def _is_valid(merge: Merge, current: Mapping[str, DeletionVector | None]) -> bool:
     """Return whether the table has the parts, with the deleted rows that the merge left out."""
     return all(file.path in current and current[file.path] == file.deleted for file in merge.files)
-
-
-def _load(store: Store) -> Table:
-    table = open_table(store)
-    if table is None:
-        raise ArtifactError(f"{store.uri} is not a table; give a folder that lsr-prod encode wrote")
-    return table

@@ -14,7 +14,7 @@ from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.plans.increment import newest_plan
 from lsr_prod.encoding.plans.saved import read_record
 from lsr_prod.encoding.table import PLAN_PROPERTY
-from lsr_prod.errors import ArtifactError, ConfigError, FormatVersionError
+from lsr_prod.errors import ConfigError, FormatVersionError
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.logs import get_log
 from lsr_prod.maintenance.compact import Merger, compact, merge_parts
@@ -26,7 +26,7 @@ from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.location import same_location
 from lsr_prod.storage.publications import publication_numbers, read_publication
-from lsr_prod.tables import Part, Table, open_table
+from lsr_prod.tables import Part, Table, load_table, open_table
 from lsr_prod.tables.file_table import partition_column
 
 log = get_log(__name__)
@@ -63,9 +63,7 @@ def maintain(deployment: Deployment) -> MaintenanceSummary:
         garbage = vacuum(quarantine, retention, marked=marked, dry_run=settings.dry_run)
         found.append(("quarantine_", quarantine, garbage))
     if not settings.dry_run:
-        snapshot = open_table(table)
-        assert snapshot is not None
-        shorten_chain(snapshot)
+        shorten_chain(load_table(table))
     return MaintenanceSummary(
         compaction=compaction,
         quarantine=bad_rows,
@@ -203,9 +201,7 @@ def compact_quarantine(
         ArtifactError: there is no table, or a part is damaged.
         CommitError: other writers committed first, too many times.
     """
-    sparse = open_table(table)
-    if sparse is None:
-        raise ArtifactError(f"{table.uri} is not a table; give a folder that lsr-prod encode wrote")
+    sparse = load_table(table)
     busy = _unfinished_plan(sparse)
 
     def of_committed_waves(found: Table) -> pa.Table:

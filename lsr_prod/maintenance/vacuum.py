@@ -20,7 +20,7 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.draft_names import is_draft
 from lsr_prod.storage.local import Entry
 from lsr_prod.storage.threads import in_threads
-from lsr_prod.tables import Table, open_table
+from lsr_prod.tables import Table, load_table
 from lsr_prod.tables.file_table import vector_files
 
 KINDS = (
@@ -148,9 +148,7 @@ def find_garbage(store: Store, horizon: float, keep_versions: Collection[int], m
     """Find the files that a vacuum would delete."""
     # List the files before reading the versions: a part of a commit that lands in between is young.
     entries = store.entries()
-    table = open_table(store)
-    if table is None:
-        raise ArtifactError(f"{store.uri} is not a table; give a folder that lsr-prod encode wrote")
+    table = load_table(store)
     oldest = oldest_kept_version(table, horizon)
     kept = _kept_paths(table, oldest, keep_versions)
     old = [entry for entry in entries if entry.modified < horizon and entry.name not in kept]
@@ -175,11 +173,9 @@ def _kept_paths(table: Table, oldest: int, keep_versions: Collection[int]) -> se
 
 def _files_of(store: Store, version: int) -> set[str]:
     try:
-        table = open_table(store, version)
+        return _paths(load_table(store, version))
     except OSError as error:
         raise ArtifactError(f"version {version} of {store.uri} must be kept, but cannot be read ({error})") from error
-    assert table is not None
-    return _paths(table)
 
 
 def _paths(table: Table) -> set[str]:
@@ -187,7 +183,7 @@ def _paths(table: Table) -> set[str]:
     return {*files["path"].to_pylist()} | vector_files(files)
 
 
-_LOG = re.compile(r"^(?:_delta_log|_manifest)/(\d{20})\.(json|crc|checkpoint\.parquet|checkpoint\.\d+\.\d+\.parquet)$")
+_LOG = re.compile(r"^_delta_log/(\d{20})\.(json|crc|checkpoint\.parquet|checkpoint\.\d+\.\d+\.parquet)$")
 _CHECKPOINT = "checkpoint.parquet"
 
 
@@ -209,7 +205,5 @@ def find_old_log(table: Table, entries: Sequence[Entry], versions: Collection[in
     base = max(checkpoints & commits, default=0)
     old = [entry for entry, number, _ in found if number < base]
     if old:
-        snapshot = open_table(table.store, base)  # it must be readable without them
-        assert snapshot is not None
-        snapshot.file_table()
+        load_table(table.store, base).file_table()  # it must be readable without them
     return old

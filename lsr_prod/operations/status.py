@@ -10,7 +10,7 @@ from typing import Any
 from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.commit.fence import Attempt, newest_attempt
 from lsr_prod.encoding.commit.markers import MARKERS_FOLDER
-from lsr_prod.encoding.plans.header import READABLE_FORMATS, PlanHeader
+from lsr_prod.encoding.plans.header import PLAN_FORMAT, PlanHeader
 from lsr_prod.encoding.plans.successors import successor_of
 from lsr_prod.encoding.summary import document_count
 from lsr_prod.encoding.table import PLAN_PROPERTY, PROTOCOL_FOLDER
@@ -64,8 +64,7 @@ class TableStatus:
 
     Attributes:
         table: its URI.
-        sink: ``delta`` or ``parquet``; None: no run has created the table yet.
-        version: newest version.
+        version: newest version; None: no run has created the table yet.
         committed_at: time of that version, in seconds since 1970 by the clock of the store.
         documents: rows of that version.
         plans: the chain of plans, oldest first, without old plans that ``lsr-prod maintain`` left out of it; then plans
@@ -73,7 +72,6 @@ class TableStatus:
     """
 
     table: str
-    sink: str | None
     version: int | None
     committed_at: float | None
     documents: int
@@ -92,9 +90,7 @@ def table_status(store: Store) -> TableStatus:
     if table is None:
         if not digests:
             raise ArtifactError(f"{store.uri} is not a table; give the folder or URI of encode.table")
-        return TableStatus(
-            store.uri, None, None, None, 0, tuple(_plan(store, None, digest, None) for digest in digests)
-        )
+        return TableStatus(store.uri, None, None, 0, tuple(_plan(store, None, digest, None) for digest in digests))
     if PLAN_PROPERTY not in table.properties:
         raise ArtifactError(f"{store.uri} is not a sparse table of lsr-prod encode; give the folder of encode.table")
     commits = table.log()
@@ -105,7 +101,7 @@ def table_status(store: Store) -> TableStatus:
     # A plan with a successor is an old one that the chain leaves out (``maintenance.plans``).
     outside = [digest for digest in digests if digest not in chain]
     others = [_plan(store, table, digest, None) for digest in outside if _successor(store, table, digest) is None]
-    return TableStatus(store.uri, table.sink, table.version, committed_at, document_count(table), (*plans, *others))
+    return TableStatus(store.uri, table.version, committed_at, document_count(table), (*plans, *others))
 
 
 def published_version(index: Store) -> dict[str, Any] | None:
@@ -193,10 +189,8 @@ def _activity(store: Store, digest: str, wave: int) -> tuple[list[float], int]:
     return times, count
 
 
-def _cells(header: PlanHeader, wave: int) -> int | None:
-    """Return the number of cells of a wave; None: the plan of an earlier release does not say it."""
-    if not header.cells:
-        return None
+def _cells(header: PlanHeader, wave: int) -> int:
+    """Return the number of cells of a wave."""
     if header.base is None:
         return header.cells
     buckets = int(header.encode["buckets"])
@@ -212,7 +206,7 @@ def _header(store: Store, digest: str) -> PlanHeader | None:
         return None
     try:
         document = json.loads(data)
-        if document["format"] not in READABLE_FORMATS:
+        if document["format"] != PLAN_FORMAT:
             return None
         return PlanHeader.from_json(document)
     except (ValueError, KeyError, TypeError) as error:

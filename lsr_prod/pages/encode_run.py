@@ -50,7 +50,8 @@ def _summary(data: Mapping[str, Any]) -> Section:
         "encoders idle, last run": show_percent(idle),
         "bytes written by waves": show_bytes(sum(wave["bytes"] for wave in data["waves"])),
     }
-    text = [f"Table: {data['table']} ({data['sink'] or 'not created'}, version {data['version']})."]
+    version = "not created" if data["version"] is None else f"version {data['version']}"
+    text = [f"Table: {data['table']} ({version})."]
     text.append(f"Plan: {plan['plan']}, {plan['kind']}; the table has {data['plans']} plans.")
     return Section("summary", "Summary", text, facts)
 
@@ -60,9 +61,7 @@ def _waves(data: Mapping[str, Any], charts: dict[str, Chart]) -> Section:
         {**wave, "number": wave["wave"] + 1, "committed_at": moment(wave["committed_at"])} for wave in data["waves"]
     ]
     if not waves:
-        return Section(
-            "waves", "Waves", ["No wave is recorded: none was committed, or an earlier release committed it."]
-        )
+        return Section("waves", "Waves", ["No wave is recorded: none was committed."])
     rows = {"rows_out": "documents", "quarantined": "quarantined"}
     found = {
         "rows": curves(

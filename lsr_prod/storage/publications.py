@@ -68,8 +68,6 @@ def read_publication(index: Store | Path, number: int) -> Publication:
 
 def _check_previous(store: Store, publication: Publication) -> None:
     """Compare the publication before with the digest in ``publication``, unless retention has deleted it."""
-    if publication.format < 3:
-        return
     try:
         before = _read(store, publication.number - 1).sha if publication.number > 1 else ""
     except PublicationError:

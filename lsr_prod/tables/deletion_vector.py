@@ -1,8 +1,7 @@
 """Deletion vectors of Delta: the row numbers of a part that are deleted, as a Roaring bitmap.
 
 The format is that of the Delta protocol (reader version 3, feature ``deletionVectors``): a ``RoaringBitmapArray`` with
-the portable serialization of Roaring. Several vectors share a file, whose name is the digest of its content. Both sinks
-use it, so that a deletion has one form.
+the portable serialization of Roaring. Several vectors share a file, whose name is the digest of its content.
 """
 
 import hashlib

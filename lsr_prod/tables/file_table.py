@@ -66,12 +66,7 @@ def to_files(files: pa.Table) -> list[TableFile]:
 
 def files_with_paths(files: pa.Table, paths: Collection[str]) -> pa.Table:
     """Return the rows whose path is one of ``paths``."""
-    return files.filter(_has_path(files, paths))
-
-
-def files_without_paths(files: pa.Table, paths: Collection[str]) -> pa.Table:
-    """Return the rows whose path is none of ``paths``."""
-    return files.filter(pc.invert(_has_path(files, paths))) if paths else files
+    return files.filter(pc.is_in(files["path"], value_set=pa.array([*paths], files.schema.field("path").type)))
 
 
 def bucket_numbers(files: pa.Table) -> pa.ChunkedArray:
@@ -120,7 +115,3 @@ def _vectors(column: pa.ChunkedArray) -> Iterable[DeletionVector | None]:
     if column.null_count == len(column):
         return (None,) * len(column)
     return (None if one is None else DeletionVector(**one) for one in column.to_pylist())
-
-
-def _has_path(files: pa.Table, paths: Collection[str]) -> pa.ChunkedArray:
-    return pc.is_in(files["path"], value_set=pa.array([*paths], files.schema.field("path").type))

@@ -58,7 +58,7 @@ def write_part(store: Store, folder: str, table: pa.Table, origin: str) -> Part:
             path, so a path that was removed must never be added again: neither by the commit that removes it, which
             Delta forbids, nor by a later one, whose file a vacuum may be about to delete.
     """
-    data = _parquet(table)
+    data = parquet_bytes(table)
     identity = hashlib.sha256(hashlib.sha256(data).digest() + origin.encode())
     name = f"{folder}/part-{identity.hexdigest()}"
     if set(DIGESTED) <= set(table.column_names):
@@ -86,7 +86,7 @@ def write_part(store: Store, folder: str, table: pa.Table, origin: str) -> Part:
 
 
 def check_part(store: Store, part: Part) -> Entry:
-    """Verify that a part is in the store; neither sink notices a missing file.
+    """Verify that a part is in the store; a commit does not notice a missing file.
 
     Returns:
         The entry of the file in the store.
@@ -136,7 +136,8 @@ def read_all_rows(store: Store, path: str, schema: pa.Schema | None = None) -> p
         raise ArtifactError(f"{store.uri}/{path} cannot be read ({error}); encode the table again") from error
 
 
-def _parquet(table: pa.Table) -> bytes:
+def parquet_bytes(table: pa.Table) -> bytes:
+    """Return the rows as a Parquet file, with the encodings of a part."""
     schema = stored_strings(table.schema)
     buffer = io.BytesIO()
     options: dict[str, Any] = {}

@@ -16,10 +16,9 @@ import pyarrow.parquet as pq
 from lsr_prod.corpus.rows import RAW_LIMIT, BadRow
 from lsr_prod.storage import Store
 from lsr_prod.tables.file_table import partition_column
-from lsr_prod.tables.open import Sink, create_table, open_table
 from lsr_prod.tables.part import Part, write_part
 from lsr_prod.tables.schema import large_strings
-from lsr_prod.tables.table import Table
+from lsr_prod.tables.table import Table, create_table, open_table
 
 PARTITION = ("plan", "wave")
 _PLAN, _WAVE = map(partition_column, PARTITION)
@@ -56,9 +55,9 @@ def quarantine_folder(plan: str, wave: int) -> str:
     return f"plan={plan}/wave={wave}"
 
 
-def create_quarantine(store: Store, sink: Sink) -> Table:
+def create_quarantine(store: Store) -> Table:
     """Open the quarantine table; create it if it is absent."""
-    return create_table(store, sink, QUARANTINE_SCHEMA, PARTITION, {})
+    return create_table(store, QUARANTINE_SCHEMA, PARTITION, {})
 
 
 def write_quarantine(store: Store, plan: str, wave: int, rows: pa.Table) -> Part:
@@ -125,10 +124,9 @@ def quarantined_by_reason(store: Store, plan: str, waves: int) -> tuple[Counter[
     table = open_table(store)
     for path in _paths(_files_of_plan(table, plan, range(waves))) if table else []:
         with store.open_reader(path) as data:
-            rows = pq.ParquetFile(data).read(["reason", "unread_bytes"])  # earlier releases wrote no unread_bytes
+            rows = pq.ParquetFile(data).read(["reason", "unread_bytes"])
         counts.update(rows["reason"].to_pylist())
-        if "unread_bytes" in rows.column_names:
-            unread += pc.sum(rows["unread_bytes"], min_count=0).as_py()
+        unread += pc.sum(rows["unread_bytes"], min_count=0).as_py()
     return counts, unread
 
 

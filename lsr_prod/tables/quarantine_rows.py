@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
-from lsr_prod.tables.open import open_table
 from lsr_prod.tables.quarantine import PART_SCHEMA
+from lsr_prod.tables.table import open_table
 
 COMMITTED = "committed"
 NOT_COMMITTED = "not committed"
@@ -67,13 +67,12 @@ def quarantine_parts(store: Store) -> list[QuarantinePart]:
 def quarantined_rows(store: Store, part: QuarantinePart) -> Iterator[dict[str, Any]]:
     """Yield the rows of a part by column name; a batch of them is in memory at a time.
 
-    Columns that an earlier release did not write are None. A part that was deleted meanwhile has no rows.
+    A part that was deleted meanwhile has no rows.
     """
     try:
         with store.open_reader(part.path) as data:
             for batch in pq.ParquetFile(data).iter_batches(_BATCH_ROWS):
-                for row in batch.to_pylist():
-                    yield {name: row.get(name) for name in PART_SCHEMA.names}
+                yield from batch.select(PART_SCHEMA.names).to_pylist()
     except FileNotFoundError:
         return
     except pa.ArrowInvalid as error:

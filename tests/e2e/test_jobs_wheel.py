@@ -74,6 +74,3 @@ def test_wheel_encodes_indexes_and_searches_without_checkout(command: Path, tiny
     refused = run(command, "model", "bert", "model", cwd=tmp_path, expected=2)
     assert refused.stderr.startswith("lsr-prod model: ")
     assert refused.stderr.endswith("install it with: pip install 'lsr_prod[train]'\n")
-    alias = run(command.with_name("lsr-search"), "index", cwd=tmp_path, stdin="square root\n")
-    assert alias.stderr == "lsr-search is an alias of lsr-prod search\n"
-    assert " 1. " in alias.stdout

@@ -1,25 +1,27 @@
 """Sparse and quarantine tables and waves for tests, without Ray and without a model."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from lsr_prod.corpus.rows import row_schema
-from lsr_prod.encoding.results import CellResult, WaveResult
+from lsr_prod.encoding.results import CellResult, Counts, Deletion, WaveResult
 from lsr_prod.encoding.table import create_sparse_table
 from lsr_prod.formats.table import TableProperties, sparse_schema
 from lsr_prod.storage import Store
-from lsr_prod.tables import Sink, Table, open_table, read_part, write_part
+from lsr_prod.tables import Table, open_table, read_part, write_part
 from lsr_prod.tables.quarantine import create_quarantine, quarantined_by_reason, write_quarantine
 
 PROPERTIES = TableProperties("b" * 64, "v" * 64, 0.01, 8, 16, 2, (), 30522)
 
 
-def make_tables(folder: Path, sink: Sink = "delta") -> tuple[Store, Store]:
+def make_tables(folder: Path) -> tuple[Store, Store]:
     """Create the two empty tables of plan ``p``."""
     table, quarantine = Store(str(folder / "table")), Store(str(folder / "quarantine"))
-    create_sparse_table(table, sink, PROPERTIES, "p")
-    create_quarantine(quarantine, sink)
+    create_sparse_table(table, PROPERTIES, "p")
+    create_quarantine(quarantine)
     return table, quarantine
 
 
@@ -56,7 +58,14 @@ def make_cell(
     refused = pa.Table.from_pylist(rows, schema=row_schema(()))
     bad_part = write_quarantine(quarantine, plan, wave, refused) if bad else None
     reasons = {"broken_json": len(bad)} if bad else {}
-    return CellResult(cell, bucket, len(ids) + len(bad), parts, bad_part, reasons, 0)
+    counts = Counts(rows_in=len(ids) + len(bad), rows_out=len(ids), quarantined_by_reason=reasons)
+    return CellResult(cell, bucket, counts, parts, bad_part)
+
+
+def recount(cell: CellResult, deletions: tuple[Deletion, ...] | None = None, **counts: Any) -> CellResult:
+    """Return a cell with other counts, and other deletions if they are given."""
+    given = cell.deletions if deletions is None else deletions
+    return replace(cell, deletions=given, counts=replace(cell.counts, **counts))
 
 
 def make_wave(table: Store, quarantine: Store, wave: int, ids: str, bad: str = "") -> WaveResult:

@@ -89,7 +89,7 @@ def test_each_defect_is_quarantined_with_its_reason_and_no_other_row_lost(tmp_pa
     assert 0 < summary.busy_share <= 1
     store = Store(str(tmp_path / "table"))
     (wave,), (run,) = read_waves(store, summary.plan), read_runs(store, summary.plan)
-    assert (wave.rows_in, wave.rows_out, wave.reasons) == (67, 60, summary.quarantined_by_reason)
+    assert (wave.rows_in, wave.rows_out, wave.quarantined_by_reason) == (67, 60, summary.quarantined_by_reason)
     assert (wave.encoded, wave.tokens, wave.bytes) == (summary.encoded, summary.tokens, summary.table_bytes)
     assert (run.attempt, run.summary) == (wave.attempt, summary.result())
     rows = rows_of(tmp_path / "table")

@@ -99,8 +99,7 @@ def test_increment_of_a_delta_source_with_one_percent_of_changes(tmp_path: Path,
     assert (again.encoded, again.table_version) == (0, increment.table_version)
 
 
-@pytest.mark.parametrize("sink", ["delta", "parquet"])
-def test_increments_follow_added_changed_and_removed_files(tmp_path: Path, tiny_bundle: Path, sink: str):
+def test_increments_follow_added_changed_and_removed_files(tmp_path: Path, tiny_bundle: Path):
     rng = random.Random(1)
     folder = tmp_path / "corpus"
     folder.mkdir()
@@ -111,14 +110,12 @@ def test_increments_follow_added_changed_and_removed_files(tmp_path: Path, tiny_
     a, b, c = ([document(rng, i) for i in range(start, start + 30)] for start in (0, 30, 60))
     write("a.jsonl", a)
     write("b.jsonl", b)
-    settings = deployment(tiny_bundle, tmp_path / "table", sink=sink, source={"paths": [str(folder)]})
+    settings = deployment(tiny_bundle, tmp_path / "table", source={"paths": [str(folder)]})
     encode_corpus(settings)
 
     write("b.jsonl", [b[0] | {"title": "renamed", "text": b[0]["text"]}, *b[1:20]])  # one changed, ten removed
     write("c.jsonl", [*c, {**a[0], "text": "again"}])  # an id of an unchanged file
-    settings = deployment(
-        tiny_bundle, tmp_path / "table", sink=sink, max_bad_fraction=0.5, source={"paths": [str(folder)]}
-    )
+    settings = deployment(tiny_bundle, tmp_path / "table", max_bad_fraction=0.5, source={"paths": [str(folder)]})
     second = encode_corpus(settings)
     assert second.quarantined_by_reason == {"duplicate_id": 1}
     assert (second.documents, second.deleted) == (80, 10)
@@ -128,7 +125,7 @@ def test_increments_follow_added_changed_and_removed_files(tmp_path: Path, tiny_
     write("c.jsonl", c)
     third = encode_corpus(settings)
     assert (third.documents, third.deleted, third.encoded) == (50, 30, 0)
-    full = encode_corpus(deployment(tiny_bundle, tmp_path / "full", sink=sink, source={"paths": [str(folder)]}))
+    full = encode_corpus(deployment(tiny_bundle, tmp_path / "full", source={"paths": [str(folder)]}))
     assert table_digest(third.table) == full.table_digest
     assert rows_of(tmp_path / "table") == rows_of(tmp_path / "full")
 

@@ -6,8 +6,7 @@ import pytest
 
 from lsr_prod.encoding.actors.pool import PoolActivity
 from lsr_prod.encoding.progress import Progress
-from lsr_prod.encoding.results import BlockResult, CellResult
-from lsr_prod.inference import Counters
+from lsr_prod.encoding.results import BlockResult, CellResult, Counts
 
 ENCODING = PoolActivity(ready=2, starting=0, encoding=True, reading=False)
 
@@ -25,8 +24,8 @@ class Scene:
             self.progress.sample()
 
     def block(self, wave: int, share: float, rows: int = 0, model_s: float = 0.0) -> None:
-        cell = CellResult(0, 0, rows, (), None, {}, 0)
-        self.progress.block(wave, share, BlockResult("n", (cell,), Counters(tokens=10 * rows), model_s, model_s))
+        cell = CellResult(0, 0, Counts(rows_in=rows), (), None)
+        self.progress.block(wave, share, BlockResult("n", (cell,), Counts(tokens=10 * rows), model_s, model_s))
 
 
 def test_line_every_30_s_also_while_no_block_finishes(caplog: pytest.LogCaptureFixture) -> None:

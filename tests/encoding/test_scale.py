@@ -29,7 +29,7 @@ from lsr_prod.errors import FencedError
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store
-from lsr_prod.tables import Sink, open_table
+from lsr_prod.tables import open_table
 from lsr_prod.tables.impact_scale import HEADROOM, ImpactScale
 from lsr_prod.tables.quarantine import create_quarantine
 from tests.encoding.tables import newest, read
@@ -37,11 +37,6 @@ from tests.faults.protocol import Job, _encode_wave, _Rows, _wave_task
 from tests.tables.deletions import delete_ids
 
 WANTED = TableProperties("b" * 64, "v" * 64, 0.0, 8, 16, 2, (), vocabulary_size=99)
-
-
-@pytest.fixture(params=["delta", "parquet"])
-def sink(request: pytest.FixtureRequest) -> Sink:
-    return request.param
 
 
 class Lengths:
@@ -57,7 +52,6 @@ class Nights:
     """Nights of an encode job with probes of eight documents."""
 
     folder: Path
-    sink: Sink
     clipped: int = 0
     probes: list[int] = field(default_factory=list)
 
@@ -65,7 +59,7 @@ class Nights:
         (self.folder / "corpus").mkdir(parents=True)
         self.table, self.quarantine = Store(str(self.folder / "table")), Store(str(self.folder / "table_quarantine"))
         self.source = SourceSettings(paths=[str(self.folder / "corpus")])
-        self.encode = EncodeSettings(bundle="b", table=self.table.uri, buckets=2, probe_documents=8, sink=self.sink)
+        self.encode = EncodeSettings(bundle="b", table=self.table.uri, buckets=2, probe_documents=8)
 
     def write(self, name: str, lengths: Sequence[int]) -> None:
         rows = [{"_id": f"{name}{i}", "text": "x" * length} for i, length in enumerate(lengths)]
@@ -89,8 +83,8 @@ class Nights:
             link_successor(self.table, plan, lambda digest: waves_done(newest(self.table), digest))
         committer = Committer(take_epoch(self.table, plan.digest, ()), self.table, self.quarantine)
         if found is None:
-            create_sparse_table(self.table, self.sink, with_scale(WANTED, self.probe(plan)(0.0)), plan.digest)
-        create_quarantine(self.quarantine, self.sink)
+            create_sparse_table(self.table, with_scale(WANTED, self.probe(plan)(0.0)), plan.digest)
+        create_quarantine(self.quarantine)
         return plan, committer
 
     def probe(self, plan: Plan) -> Callable[[float], ImpactScale]:
@@ -107,13 +101,13 @@ class Nights:
         plan, committer = self.begin()
         committer.fence()
         properties = settle_scale(committer, plan, self.encode, probe or self.probe(plan))
-        job = Job((), self.table.uri, self.sink, {}, buckets=2)
+        job = Job((), self.table.uri, {}, buckets=2)
         rows, results = _Rows(plan, self.source), {}
         for wave in range(waves_done(newest(self.table), plan.digest), plan.waves):
             task = _wave_task(job, plan, properties, wave)
             result: WaveResult = _encode_wave(task, plan, rows, Lengths(), results)
             committer.commit(result)
-            self.clipped += result.clipped
+            self.clipped += result.counts.clipped
         assert properties == self.properties
         return properties
 
@@ -130,8 +124,8 @@ class Nights:
         return {row["doc_id"]: row["impacts"][row["terms"].index(5)] * step for row in rows}
 
 
-def make(folder: Path, sink: Sink, *nights: dict[str, Sequence[int]]) -> Nights:
-    life = Nights(folder, sink)
+def make(folder: Path, *nights: dict[str, Sequence[int]]) -> Nights:
+    life = Nights(folder)
     for night in nights:
         for name, lengths in night.items():
             life.write(name, lengths)
@@ -143,21 +137,21 @@ MANY = list(range(300, 100, -10))  # a probe of eight has the heaviest
 
 
 @pytest.mark.parametrize("first", ["", "no json\n"])
-def test_empty_first_night_leaves_the_scale_to_the_first_documents(tmp_path: Path, sink: Sink, first: str):
-    life = Nights(tmp_path / "nights", sink)
+def test_empty_first_night_leaves_the_scale_to_the_first_documents(tmp_path: Path, first: str):
+    life = Nights(tmp_path / "nights")
     (life.folder / "corpus" / "a.jsonl").write_text(first)
     assert life.run().probe_documents == 0
     life.write("b", MANY)
     found = life.run()
-    at_once = make(tmp_path / "once", sink, {"b": MANY})
+    at_once = make(tmp_path / "once", {"b": MANY})
     assert found == at_once.properties
     assert life.lengths() == at_once.lengths()
     assert life.clipped == at_once.clipped == 0
     assert found.probe_documents == 8
 
 
-def test_few_first_documents_are_adapted_to_the_scale_of_more(tmp_path: Path, sink: Sink):
-    life = make(tmp_path, sink, {"a": [2, 3, 7]})
+def test_few_first_documents_are_adapted_to_the_scale_of_more(tmp_path: Path):
+    life = make(tmp_path, {"a": [2, 3, 7]})
     before = life.properties
     assert (before.probe_documents, newest(life.table).properties.get(SCALE_PROPERTY)) == (3, None)
     assert life.lengths()["a2"] == pytest.approx(7, abs=before.impact_step / 2)
@@ -173,8 +167,8 @@ def test_few_first_documents_are_adapted_to_the_scale_of_more(tmp_path: Path, si
     assert TableProperties.from_delta(dict(old.properties)) == before  # readers of an old version scale its impacts
 
 
-def test_lighter_documents_keep_the_step_and_write_no_part_again(tmp_path: Path, sink: Sink):
-    life = make(tmp_path, sink, {"a": [900, 3, 7]})
+def test_lighter_documents_keep_the_step_and_write_no_part_again(tmp_path: Path):
+    life = make(tmp_path, {"a": [900, 3, 7]})
     before, parts = life.properties, {file.path for file in newest(life.table).files()}
     life.write("b", [20] * 3)
     after = life.run()
@@ -183,27 +177,27 @@ def test_lighter_documents_keep_the_step_and_write_no_part_again(tmp_path: Path,
     assert life.lengths()["a0"] == pytest.approx(900, abs=before.impact_step)
 
 
-def test_scale_of_enough_documents_is_never_chosen_again(tmp_path: Path, sink: Sink):
-    life = make(tmp_path, sink, {"a": [5, 6, 7]}, {"b": [8] * 5}, {"c": [900]})
+def test_scale_of_enough_documents_is_never_chosen_again(tmp_path: Path):
+    life = make(tmp_path, {"a": [5, 6, 7]}, {"b": [8] * 5}, {"c": [900]})
     assert (life.probes, life.clipped) == ([3, 5], 1)
-    few = make(tmp_path / "few", sink, {"a": [5] * 9})
+    few = make(tmp_path / "few", {"a": [5] * 9})
     (few.folder / "corpus" / "a.jsonl").unlink()
     few.write("b", [900])
     few.run()
     assert (few.probes, few.clipped) == ([8], 1)
 
 
-def test_table_of_many_documents_keeps_a_scale_of_few(tmp_path: Path, sink: Sink):
-    life = make(tmp_path, sink, {"a": [5] * 9})
-    few = replace(life.properties, probe_documents=0).to_delta()  # of an earlier release, after an empty first night
+def test_table_of_many_documents_keeps_a_scale_of_few(tmp_path: Path):
+    life = make(tmp_path, {"a": [5] * 9})
+    few = replace(life.properties, probe_documents=0).to_delta()  # after an empty first night
     newest(life.table).commit([], [], app="q", version=0, epoch=1, properties=few)
     life.write("b", [900])
     life.run()
     assert (life.probes, life.clipped) == ([8], 1)
 
 
-def test_configured_step_is_never_replaced(tmp_path: Path, sink: Sink):
-    life = Nights(tmp_path, sink)
+def test_configured_step_is_never_replaced(tmp_path: Path):
+    life = Nights(tmp_path)
     life.encode = life.encode.model_copy(update={"impact_step": 0.25})
     life.write("a", [])
     life.run()
@@ -213,8 +207,8 @@ def test_configured_step_is_never_replaced(tmp_path: Path, sink: Sink):
     assert (life.properties.impact_step, len(life.probes)) == (step, 1)
 
 
-def test_attempt_after_a_crash_keeps_the_scale_that_its_plan_has_chosen(tmp_path: Path, sink: Sink):
-    life = make(tmp_path, sink, {"a": [2, 3, 7]})
+def test_attempt_after_a_crash_keeps_the_scale_that_its_plan_has_chosen(tmp_path: Path):
+    life = make(tmp_path, {"a": [2, 3, 7]})
     life.write("b", MANY[:3])
     plan, committer = life.begin()
     committer.fence()
@@ -230,10 +224,8 @@ def test_attempt_after_a_crash_keeps_the_scale_that_its_plan_has_chosen(tmp_path
 
 
 @pytest.mark.parametrize("at", [0, 1])
-def test_crash_before_the_commit_of_the_scale_changes_nothing(
-    tmp_path: Path, sink: Sink, at: int, monkeypatch: pytest.MonkeyPatch
-):
-    life = make(tmp_path, sink, {"a": [2, 3, 7, 5, 4, 6, 1]})
+def test_crash_before_the_commit_of_the_scale_changes_nothing(tmp_path: Path, at: int, monkeypatch: pytest.MonkeyPatch):
+    life = make(tmp_path, {"a": [2, 3, 7, 5, 4, 6, 1]})
     before, version = life.lengths(), newest(life.table).version
     life.write("b", MANY)
     begun = []
@@ -255,8 +247,8 @@ def test_crash_before_the_commit_of_the_scale_changes_nothing(
     assert (len(life.lengths()), life.clipped) == (7 + len(MANY), 0)
 
 
-def test_stalled_attempt_takes_the_scale_of_the_newer_one(tmp_path: Path, sink: Sink):
-    life = make(tmp_path, sink, {"a": [2, 3, 7]})
+def test_stalled_attempt_takes_the_scale_of_the_newer_one(tmp_path: Path):
+    life = make(tmp_path, {"a": [2, 3, 7]})
     life.write("b", MANY)
     plan, older = life.begin()
     older.fence()
@@ -278,8 +270,8 @@ def test_stalled_attempt_takes_the_scale_of_the_newer_one(tmp_path: Path, sink: 
         Epoch.check(older.epoch)
 
 
-def test_concurrent_attempts_choose_one_scale(tmp_path: Path, sink: Sink):
-    life = make(tmp_path, sink, {"a": [2, 3, 7]})
+def test_concurrent_attempts_choose_one_scale(tmp_path: Path):
+    life = make(tmp_path, {"a": [2, 3, 7]})
     life.write("b", MANY)
     begun = [life.begin() for _ in range(4)]
     begun[-1][1].fence()
@@ -298,8 +290,8 @@ def test_concurrent_attempts_choose_one_scale(tmp_path: Path, sink: Sink):
     assert life.lengths().keys() == {"a0", "a1", "a2"}
 
 
-def test_deleted_rows_are_left_out_of_adapted_parts(tmp_path: Path, sink: Sink):
-    life = make(tmp_path, sink, {"a": [2, 3, 7, 6, 5]})
+def test_deleted_rows_are_left_out_of_adapted_parts(tmp_path: Path):
+    life = make(tmp_path, {"a": [2, 3, 7, 6, 5]})
     delete_ids(life.table, ["a0", "a3"])
     life.write("b", MANY)
     life.run()
@@ -307,21 +299,10 @@ def test_deleted_rows_are_left_out_of_adapted_parts(tmp_path: Path, sink: Sink):
     assert all(file.deleted is None for file in newest(life.table).files())
 
 
-def test_cells_that_an_earlier_release_has_encoded_keep_their_step(tmp_path: Path, sink: Sink):
-    life = make(tmp_path, sink, {"a": [2, 3, 7]})
-    step = life.properties.impact_step
-    life.write("b", MANY)
-    plan, _ = life.begin()
-    life.table.put_new(f"{MARKERS_FOLDER}/{plan.digest}/0/1.json.draft", b"")
-    assert life.run().impact_step == step
-    assert newest(life.table).properties[SCALE_PROPERTY] == plan.digest
-    assert life.clipped > 0
-
-
 def test_plan_with_a_committed_wave_of_an_earlier_release_keeps_its_step(
-    tmp_path: Path, sink: Sink, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    life = make(tmp_path, sink, {"a": [2, 3, 7]})
+    life = make(tmp_path, {"a": [2, 3, 7]})
     before = life.properties
     life.write("b", MANY[:3])
     monkeypatch.setattr("tests.encoding.test_scale.settle_scale", lambda *_: before)
@@ -332,8 +313,8 @@ def test_plan_with_a_committed_wave_of_an_earlier_release_keeps_its_step(
     assert settle_scale(committer, plan, life.encode, lambda _: ImpactScale(9.0, 0.0, 0.0, 0.0, 8)) == before
 
 
-def test_plan_without_readable_documents_keeps_the_scale(tmp_path: Path, sink: Sink):
-    life = make(tmp_path, sink, {"a": [2, 3, 7]})
+def test_plan_without_readable_documents_keeps_the_scale(tmp_path: Path):
+    life = make(tmp_path, {"a": [2, 3, 7]})
     before = life.properties
     (life.folder / "corpus" / "b.jsonl").write_text("no json\n")
     assert life.run() == before
@@ -342,8 +323,8 @@ def test_plan_without_readable_documents_keeps_the_scale(tmp_path: Path, sink: S
     assert life.probes == [3, 0]
 
 
-def test_scale_survives_checkpoints_of_the_log(tmp_path: Path, sink: Sink):
-    life = make(tmp_path, sink, {"a": [2, 3, 7]}, {"b": MANY})
+def test_scale_survives_checkpoints_of_the_log(tmp_path: Path):
+    life = make(tmp_path, {"a": [2, 3, 7]}, {"b": MANY})
     found = life.properties
     for number in range(8):
         life.write("c", [number + 1])

@@ -20,7 +20,7 @@ from lsr_prod.encoding.table import (
 from lsr_prod.errors import ArtifactError, ConfigError, FormatVersionError, LineageError
 from lsr_prod.formats.table import TableProperties, sparse_schema
 from lsr_prod.storage import Store
-from lsr_prod.tables import Sink, open_table, write_part
+from lsr_prod.tables import open_table, write_part
 from lsr_prod.tables.part_digest import part_digest
 from lsr_prod.tables.row_digest import combine_digests, digest_in_name
 from tests.encoding.tables import newest
@@ -41,13 +41,8 @@ ROWS = [
 ]
 
 
-@pytest.fixture(params=["delta", "parquet"])
-def sink(request: pytest.FixtureRequest) -> Sink:
-    return request.param
-
-
 def digest_of(folder: Path, *commits: Sequence[dict]) -> str:
-    create_sparse_table(Store(str(folder)), "delta", PROPERTIES, "p")
+    create_sparse_table(Store(str(folder)), PROPERTIES, "p")
     for rows in commits:
         table = pa.Table.from_pylist(list(rows), schema=sparse_schema(("title",)))
         write_deltalake(folder, table, mode="append")
@@ -87,44 +82,44 @@ def test_missing_or_duplicated_row_changes_the_digest(tmp_path: Path):
 def test_folder_without_a_table_gives_none(tmp_path: Path):
     store = Store(str(tmp_path / "t"))
     assert open_table(store) is None
-    assert check_table(store, PROPERTIES, "delta") is None
+    assert check_table(store, PROPERTIES) is None
     store.put_new(f"{PROTOCOL_FOLDER}/plans/p.json", b"{}")  # of an attempt that died before it created the table
-    assert check_table(store, PROPERTIES, "delta") is None
+    assert check_table(store, PROPERTIES) is None
     store.put_new("photo.jpg", b"")
     with pytest.raises(ConfigError, match=r"contains photo\.jpg and is not a table"):
-        check_table(store, PROPERTIES, "delta")
+        check_table(store, PROPERTIES)
 
 
 def test_draft_of_an_interrupted_creation_is_not_a_foreign_file(tmp_path: Path):
     draft = tmp_path / "table" / "_delta_log" / f".{0:020d}.json.{'0f' * 16}.tmp"
     draft.parent.mkdir(parents=True)
     draft.touch()
-    assert check_table(Store(str(tmp_path / "table")), PROPERTIES, "delta") is None
+    assert check_table(Store(str(tmp_path / "table")), PROPERTIES) is None
 
 
-def test_table_keeps_the_impact_step_of_the_attempt_that_created_it(tmp_path: Path, sink: Sink):
+def test_table_keeps_the_impact_step_of_the_attempt_that_created_it(tmp_path: Path):
     store = Store(str(tmp_path / "t"))
-    create_sparse_table(store, sink, PROPERTIES, "p")
-    again = create_sparse_table(store, sink, replace(PROPERTIES, impact_step=9.0), "p")
+    create_sparse_table(store, PROPERTIES, "p")
+    again = create_sparse_table(store, replace(PROPERTIES, impact_step=9.0), "p")
     assert again.version == 0
-    assert check_table(store, replace(PROPERTIES, impact_step=9.0), sink) == PROPERTIES
+    assert check_table(store, replace(PROPERTIES, impact_step=9.0)) == PROPERTIES
     assert files_of_bucket(committed_files(again), 0) == []
 
 
-def test_concurrent_attempts_create_one_table(tmp_path: Path, sink: Sink):
+def test_concurrent_attempts_create_one_table(tmp_path: Path):
     def make(step: int) -> str:
         properties = replace(PROPERTIES, impact_step=step / 64)
-        return create_sparse_table(Store(str(tmp_path / "t")), sink, properties, "p").properties["lsr_prod.impact_step"]
+        return create_sparse_table(Store(str(tmp_path / "t")), properties, "p").properties["lsr_prod.impact_step"]
 
     with ThreadPoolExecutor(6) as pool:
         assert len(set(pool.map(make, range(1, 7)))) == 1
 
 
-def test_second_of_two_first_plans_is_refused(tmp_path: Path, sink: Sink):
+def test_second_of_two_first_plans_is_refused(tmp_path: Path):
     store = Store(str(tmp_path / "t"))
-    check_first_plan(create_sparse_table(store, sink, PROPERTIES, "p"), "p")
+    check_first_plan(create_sparse_table(store, PROPERTIES, "p"), "p")
     with pytest.raises(ConfigError, match=r"encode\.table: .* by another run, with another source"):
-        check_first_plan(create_sparse_table(store, sink, PROPERTIES, "q"), "q")
+        check_first_plan(create_sparse_table(store, PROPERTIES, "q"), "q")
 
 
 @pytest.mark.parametrize(
@@ -137,20 +132,11 @@ def test_second_of_two_first_plans_is_refused(tmp_path: Path, sink: Sink):
         ({"stored_fields": ()}, ConfigError, r"source\.stored_fields: "),
     ],
 )
-def test_table_with_other_settings_is_refused(
-    tmp_path: Path, sink: Sink, change: dict, error: type[Exception], problem: str
-):
+def test_table_with_other_settings_is_refused(tmp_path: Path, change: dict, error: type[Exception], problem: str):
     store = Store(str(tmp_path / "t"))
-    create_sparse_table(store, sink, PROPERTIES, "p")
+    create_sparse_table(store, PROPERTIES, "p")
     with pytest.raises(error, match=problem):
-        check_table(store, replace(PROPERTIES, **change), sink)
-
-
-def test_table_of_another_sink_is_refused(tmp_path: Path):
-    store = Store(str(tmp_path / "t"))
-    create_sparse_table(store, "parquet", PROPERTIES, "p")
-    with pytest.raises(ConfigError, match=r"encode\.sink: .* is a parquet table"):
-        check_table(store, PROPERTIES, "delta")
+        check_table(store, replace(PROPERTIES, **change))
 
 
 def test_summands_of_files_add_up_to_the_digest(tmp_path: Path):
@@ -168,13 +154,13 @@ def test_summands_of_files_add_up_to_the_digest(tmp_path: Path):
 def test_delta_table_of_another_program_is_refused(tmp_path: Path):
     write_deltalake(tmp_path / "t", pa.table({"x": [1]}))
     with pytest.raises(FormatVersionError, match="not written by lsr_prod"):
-        check_table(Store(str(tmp_path / "t")), PROPERTIES, "delta")
+        check_table(Store(str(tmp_path / "t")), PROPERTIES)
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_digest_of_a_table_with_deleted_rows_is_that_of_a_table_without_them(tmp_path: Path, sink: Sink, named: bool):
+def test_digest_of_a_table_with_deleted_rows_is_that_of_a_table_without_them(tmp_path: Path, named: bool):
     store = Store(str(tmp_path / "a"))
-    table = create_sparse_table(store, sink, PROPERTIES, "p")
+    table = create_sparse_table(store, PROPERTIES, "p")
     rows = pa.Table.from_pylist(ROWS, schema=sparse_schema(("title",))).drop(["bucket"])
     part = write_part(store, "bucket=0", rows, "plan/0")
     if not named:

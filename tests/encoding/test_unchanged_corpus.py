@@ -30,9 +30,8 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-@pytest.mark.parametrize("sink", ["delta", "parquet"])
 def test_unchanged_corpus_is_listed_only(
-    tmp_path: Path, tiny_bundle: Path, read: list[str], monkeypatch: pytest.MonkeyPatch, sink: str
+    tmp_path: Path, tiny_bundle: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
 ):
     folder, table = tmp_path / "corpus", tmp_path / "table"
     folder.mkdir()
@@ -40,9 +39,7 @@ def test_unchanged_corpus_is_listed_only(
         lines = [{"_id": f"d{i}", "title": "t", "text": f"quick fox {i}"} for i in range(file * 5, file * 5 + 5)]
         (folder / f"{file}.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\nnot json\n")
         os.utime(folder / f"{file}.jsonl", (1e9, 1e9))  # a file that was written just now would be hashed again
-    given = deployment(
-        tiny_bundle, table, source={"paths": [str(folder)]}, sink=sink, max_bad_fraction=0.5, wave_megabytes=1
-    )
+    given = deployment(tiny_bundle, table, source={"paths": [str(folder)]}, max_bad_fraction=0.5, wave_megabytes=1)
     first = encode_corpus(given)
     read.clear()
     before = store_counts()

@@ -89,7 +89,7 @@ def _mutants(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings, C
         for verdict in run_mutants(Path(name), make_chain(arguments.seed), chosen):
             mutant = verdict.mutant
             outcome = "caught by" if verdict.caught else f"MISSED {verdict.crash} by"
-            where = f"{mutant.scenario} ({mutant.sink}), {verdict.seconds:.1f} s: {verdict.found[:1]}"
+            where = f"{mutant.scenario}, {verdict.seconds:.1f} s: {verdict.found[:1]}"
             print(f"mutant {mutant.name}: {outcome} {where}", flush=True)
             missed += not verdict.caught
     return {"mutants": len(chosen), "mutants_missed": missed, "failed": missed > 0}, Findings(), Counter()

@@ -54,7 +54,6 @@ class WorldPlan:
     Attributes:
         number: of the world; ``seed/number`` seeds its random choices.
         place: one of ``PLACES``; ``full`` is a small tmpfs.
-        sink: of both tables.
         buckets: of the table; with one bucket, large increments have several cells per bucket.
         flaky: documents fail in some attempts and not in others.
         faults: in their order.
@@ -62,7 +61,6 @@ class WorldPlan:
 
     number: int
     place: str
-    sink: str
     buckets: int
     flaky: bool
     faults: tuple[Fault, ...]
@@ -82,9 +80,8 @@ def plan_worlds(seed: int, share: int = 1) -> list[WorldPlan]:
         rng.shuffle(faults)
         for start in range(0, len(faults), _IN_A_WORLD):
             number = len(worlds)
-            sink = ("delta", "parquet")[number % 2]
             part = tuple(faults[start : start + _IN_A_WORLD])
-            worlds.append(WorldPlan(number, place, sink, rng.choice([1, 4]), rng.random() < 0.4, part))
+            worlds.append(WorldPlan(number, place, rng.choice([1, 4]), rng.random() < 0.4, part))
     return worlds
 
 
@@ -119,7 +116,7 @@ def _run_world(
     table, options = (
         (f"s3://lsr/faults-{seed}-{plan.number}/table", s3) if plan.place == "s3" else (str(here / "t"), {})
     )
-    job, source = Job((), table, plan.sink, options, plan.buckets), folder / f"source-{plan.number}"
+    job, source = Job((), table, options, plan.buckets), folder / f"source-{plan.number}"
     if plan.place != "full":
         return World(start, source, job, chain, baseline, rng, flaky=plan.flaky).run(list(plan.faults))
     with small_disk(here) as disk:
@@ -148,7 +145,7 @@ def resume_at_half(seed: int) -> Resumed:
     rng = random.Random(f"resume {seed}")
     with _stage() as (start, folder):
         corpus = make_corpus(folder / "corpus", seed, documents=130)
-        job = Job(corpus.paths, str(folder / "whole"), "delta", {})
+        job = Job(corpus.paths, str(folder / "whole"), {})
         sizes = []
         with start.start(job) as attempt:
             wave = 1
@@ -156,7 +153,7 @@ def resume_at_half(seed: int) -> Resumed:
                 sizes.append(attempt.encoded - sum(sizes))
                 wave += 1
         expected = vectors(job)
-        job = Job(corpus.paths, str(folder / "killed"), "delta", {})
+        job = Job(corpus.paths, str(folder / "killed"), {})
         half = len(sizes) // 2
         with start.start(job) as attempt:
             attempt.until("after-commit", half)

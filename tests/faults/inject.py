@@ -22,10 +22,8 @@ from lsr_prod.maintenance.compact import APP
 from lsr_prod.storage import Store
 from lsr_prod.tables import Table, deletion_vector
 from lsr_prod.tables import part as parts
-from lsr_prod.tables.delta import DeltaSink
-from lsr_prod.tables.parquet import ParquetSink
 from tests.faults import protocol
-from tests.faults.protocol import MANIFEST
+from tests.faults.protocol import COMMIT
 from tests.faults.script import Script
 
 __all__ = ["Stage", "inject"]
@@ -56,7 +54,7 @@ def inject(stage: Stage, script: Script) -> None:
     put_part = stage.announce("write", whole_put)
 
     def put_new(store: Store, name: str, data: bytes) -> bool:
-        if MANIFEST.search(name):
+        if COMMIT.search(name):
             return commits(whole_put)(store, name, data)
         written = any(word in f"/{name}" for word in ("/part-", "/deletion_vector_", "/done/"))
         return (put_part if written else whole_put)(store, name, data)
@@ -65,8 +63,7 @@ def inject(stage: Stage, script: Script) -> None:
     commits = _Commits(stage, script)
     Store.put_new = put_new
     DeltaTable.create_write_transaction = commits(DeltaTable.create_write_transaction)
-    for sink in (DeltaSink, ParquetSink):
-        sink.commit = _gated_commit(stage, sink.commit)
+    Table.commit = _gated_commit(stage, Table.commit)
     Reader.read = _gated_read(stage, Reader.read)
     Store.delete = _gated_on_parts(stage, "delete", Store.delete)
     protocol.save_plan = stage.gate_before("save-plan", protocol.save_plan)

@@ -18,7 +18,6 @@ class Mutant:
         file: path inside ``lsr_prod``.
         edits: (text, replacement) pairs; every text occurs exactly once in the file.
         scenario: the scenario that detects it.
-        sink: of the scenario.
         buckets: of the scenario's table.
     """
 
@@ -26,5 +25,4 @@ class Mutant:
     file: str
     edits: tuple[tuple[str, str], ...]
     scenario: str
-    sink: str = "delta"
     buckets: int = 4

@@ -45,7 +45,7 @@ MUTANTS = (
     ),
     Mutant(
         "commit from a fresh handle",
-        "tables/delta.py",
+        "tables/table.py",
         (
             (
                 "self._handle.create_write_transaction(",
@@ -55,34 +55,10 @@ MUTANTS = (
         "older_stalls_until_newer_is_done",
     ),
     Mutant(
-        "log of the Parquet sink ignores commits of the same plan",
-        "tables/parquet.py",
-        (
-            (
-                'if other["app"] == app or alone:',
-                "if alone:",
-            ),
-        ),
-        "older_stalls_until_newer_is_done",
-        "parquet",
-    ),
-    Mutant(
         "commit with removals is tried at several versions",
-        "tables/delta.py",
+        "tables/table.py",
         (("max_commit_retries=0 if removes else None", "max_commit_retries=None"),),
         "compaction_commits_before_an_increment",
-    ),
-    Mutant(
-        "log of the Parquet sink ignores removals",
-        "tables/parquet.py",
-        (
-            (
-                'if other["app"] == app or alone:',
-                'if other["app"] == app:',
-            ),
-        ),
-        "compaction_commits_before_an_increment",
-        "parquet",
     ),
     Mutant(
         "overwrite instead of create-if-absent",
@@ -95,7 +71,6 @@ MUTANTS = (
             ),
         ),
         "older_stalls_until_newer_is_done",
-        "parquet",
     ),
     Mutant(
         "sparse table is committed before the quarantine",
@@ -142,7 +117,7 @@ MUTANTS = (
     Mutant(
         "marker with another number of rows is accepted",
         "encoding/commit/markers.py",
-        (("earlier is not None and earlier.rows_in != result.rows_in", "False"),),
+        (("earlier is not None and earlier.counts.rows_in != result.counts.rows_in", "False"),),
         "attempts_read_different_rows",
     ),
     Mutant(

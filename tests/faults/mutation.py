@@ -20,7 +20,7 @@ from tests.faults.scene import Detected, Scene, undisturbed
 __all__ = ["Verdict", "mutated", "run_mutants", "run_scenarios"]
 
 _AT_ONCE = 2
-_TABLES = (("delta", 4), ("parquet", 1))
+_BUCKETS = (4, 1)
 _MISTAKES = ("NameError", "UnboundLocalError", "ImportError", "AttributeError", "TypeError", "SyntaxError")
 
 
@@ -86,7 +86,7 @@ def _run_mutant(folder: Path, chain: SourceChain, baseline: tuple[Vectors, ...],
     began = time.monotonic()
     here = folder / mutant.name.replace(" ", "-")
     with mutated(here / "code", mutant) as code, launcher(code) as start:
-        scene = Scene(start, here / "source", chain, baseline, _job(here, mutant.sink, mutant.buckets), stop=True)
+        scene = Scene(start, here / "source", chain, baseline, _job(here, mutant.buckets), stop=True)
         with suppress(Detected):
             SCENARIOS[mutant.scenario](scene)
     shutil.rmtree(here, ignore_errors=True)
@@ -94,12 +94,12 @@ def _run_mutant(folder: Path, chain: SourceChain, baseline: tuple[Vectors, ...],
     return Verdict(mutant, tuple(scene.findings.sentences), crash, time.monotonic() - began)
 
 
-def _job(folder: Path, sink: str, buckets: int) -> Job:
-    return Job((), str(folder / "table"), sink, {}, buckets)
+def _job(folder: Path, buckets: int) -> Job:
+    return Job((), str(folder / "table"), {}, buckets)
 
 
 def run_scenarios(folder: Path, chain: SourceChain, names: Iterable[str] = SCENARIOS) -> tuple[int, Findings]:
-    """Run scenarios of the code as it is, with each sink.
+    """Run scenarios of the code as it is, with several buckets and with one.
 
     Args:
         folder: of the tables.
@@ -113,13 +113,13 @@ def run_scenarios(folder: Path, chain: SourceChain, names: Iterable[str] = SCENA
     with launcher() as start, ThreadPoolExecutor(_AT_ONCE) as pool:
         baseline = undisturbed(start, folder / "undisturbed", chain)
 
-        def run(name: str, sink: str, buckets: int) -> Scene:
-            here = folder / f"{name}-{sink}"
-            scene = Scene(start, here / "source", chain, baseline, _job(here, sink, buckets))
+        def run(name: str, buckets: int) -> Scene:
+            here = folder / f"{name}-{buckets}"
+            scene = Scene(start, here / "source", chain, baseline, _job(here, buckets))
             SCENARIOS[name](scene)
             return scene
 
-        running = [(name, pool.submit(run, name, sink, buckets)) for name in names for sink, buckets in _TABLES]
+        running = [(name, pool.submit(run, name, buckets)) for name in names for buckets in _BUCKETS]
         for name, future in running:
             scene = future.result()
             scene.findings.note("wrong", len(scene.crashes), f"an attempt ended with {scene.crashes[:1]}")

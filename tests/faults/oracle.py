@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from lsr_prod.storage import Store
 from tests.faults.corpus import Corpus
 from tests.faults.protocol import Job
-from tests.faults.snapshots import deleted_rows, delta_rows, snapshot
+from tests.faults.snapshots import delta_rows, snapshot
 
 __all__ = ["FINDINGS", "Findings", "Vectors", "inspect", "read_rows", "vectors"]
 
@@ -144,11 +144,7 @@ def _content(row: Mapping[str, Any]) -> tuple[Any, ...]:
 def read_rows(store: Store, columns: list[str], findings: Findings, version: int | None = None) -> list[dict[str, Any]]:
     """Return the live rows of a snapshot; every file is read and checked."""
     rows: list[dict[str, Any]] = []
-    files = snapshot(store, version)
-    if files is None:
-        findings.note("torn_visible", 1, f"the log of {store.uri} changes a file that it does not have")
-        return rows
-    for file in files:
+    for file in snapshot(store, version):
         data = store.get(file.path)
         if data is None or len(data) != file.size:
             size = None if data is None else len(data)
@@ -156,13 +152,12 @@ def read_rows(store: Store, columns: list[str], findings: Findings, version: int
             continue
         try:
             found = pq.ParquetFile(pa.BufferReader(data)).read(columns=columns)
-            gone = deleted_rows(store, file.deleted) if file.deleted else ()
         except (pa.ArrowException, OSError, ValueError) as error:
-            findings.note("torn_visible", 1, f"{file.path} or its deleted rows cannot be read: {error}")
+            findings.note("torn_visible", 1, f"{file.path} cannot be read: {error}")
             continue
         if found.num_rows != file.rows:
             findings.note("torn_visible", 1, f"{file.path} has {found.num_rows} rows, expected {file.rows}")
-        rows += [row for number, row in enumerate(found.to_pylist()) if number not in gone]
+        rows += found.to_pylist()
     try:
         live = delta_rows(store, columns, version)
     except Exception as error:  # noqa: BLE001 (delta-rs raises many kinds)

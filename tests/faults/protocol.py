@@ -41,10 +41,10 @@ from lsr_prod.storage import Store
 from lsr_prod.tables import Table, open_table
 from lsr_prod.tables.quarantine import create_quarantine
 
-__all__ = ["MANIFEST", "Job", "run_attempt"]
+__all__ = ["COMMIT", "Job", "run_attempt"]
 
-MANIFEST = re.compile(r"_(manifest|delta_log)/0*[1-9]\d*\.json$")
-"""Name of an object whose creation commits a Parquet table, or deletions to a Delta table."""
+COMMIT = re.compile(r"_delta_log/0*[1-9]\d*\.json$")
+"""Name of an object whose creation commits deletions or properties to a table."""
 
 _STALE_TRIES = 5
 _AHEAD = 1  # waves that are encoded before the one before them is committed
@@ -59,7 +59,6 @@ class Job:
     Attributes:
         paths: files of the corpus.
         table: folder or URI of the sparse table; the quarantine table is next to it.
-        sink: ``delta`` or ``parquet``.
         options: options of the object store.
         on_duplicate: ``encode.on_duplicate``.
         buckets: of the sparse table; with one bucket, large increments have several cells per bucket.
@@ -67,7 +66,6 @@ class Job:
 
     paths: tuple[str, ...]
     table: str
-    sink: str
     options: dict[str, str]
     buckets: int = 4
     on_duplicate: Rule = "first"
@@ -140,7 +138,6 @@ def _begin(
         slice_megabytes=job.megabytes,
         cell_megabytes=job.megabytes,
         buckets=job.buckets,
-        sink=job.sink,
         on_duplicate=job.on_duplicate,
         max_bad_fraction=1,
     )
@@ -154,7 +151,7 @@ def _begin(
         stored_fields=tuple(job.stored_fields),
         vocabulary_size=job.vocabulary_size,
     )
-    found = check_table(table, wanted, settings.sink)
+    found = check_table(table, wanted)
     snapshot = _open(table) if found else None
     root = None if snapshot is None else snapshot.properties[PLAN_PROPERTY]
 
@@ -180,8 +177,8 @@ def _begin(
         link_successor(table, plan, lambda digest: waves_done(_open(table), digest))
     epoch = take_epoch(table, plan.digest, source.paths)
     if found is None:
-        check_first_plan(create_sparse_table(table, settings.sink, wanted, plan.digest), plan.digest)
-    create_quarantine(quarantine, settings.sink)
+        check_first_plan(create_sparse_table(table, wanted, plan.digest), plan.digest)
+    create_quarantine(quarantine)
     give_up_base(plan, table, quarantine)
     committer = Committer(epoch, table, quarantine)
     committer.fence()

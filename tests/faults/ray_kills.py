@@ -72,7 +72,7 @@ class RayKills:
         else:
             self._state += 1
         table = str(self._folder / f"ray-{self._tables}")
-        self._job = Job(self._chain.place(self._folder / "source", self._state), table, "delta", {})
+        self._job = Job(self._chain.place(self._folder / "source", self._state), table, {})
         encode = {"bundle": str(self._bundle), "table": table, "wave_megabytes": 1, "slice_megabytes": 1}
         sections = {
             "ray": {"address": self._cluster.address},

@@ -14,7 +14,6 @@ from types import FrameType
 
 import lsr_prod
 from lsr_prod.indexing import build_index
-from lsr_prod.tables import delta  # noqa: F401 (imported here, so that its import is not counted)
 from tests.indexing.increments import deployment
 
 __all__ = ["SETTINGS"]

@@ -196,7 +196,7 @@ def undisturbed(start: Launcher, folder: Path, chain: SourceChain) -> tuple[Vect
     Raises:
         RuntimeError: the run without faults lost, doubled or changed a row.
     """
-    scene = Scene(start, folder / "source", chain, (), Job((), str(folder / "table"), "delta", {}))
+    scene = Scene(start, folder / "source", chain, (), Job((), str(folder / "table"), {}))
     found = []
     for state in range(len(chain)):
         scene.change_source(state)

@@ -1,4 +1,4 @@
-"""Sixteen processes commit to one table at once: every commit is in the table exactly once, for each sink and store."""
+"""Sixteen processes commit to one table at once: every commit is in the table exactly once, for each store."""
 
 import json
 import multiprocessing
@@ -14,7 +14,6 @@ from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.table import create_sparse_table
 from lsr_prod.errors import FencedError
 from lsr_prod.storage import Store
-from lsr_prod.tables import Sink
 from lsr_prod.tables.quarantine import create_quarantine
 from tests.encoding.tables import PROPERTIES, as_wave, bad_rows, ids_of, make_cell, newest
 
@@ -22,37 +21,34 @@ WRITERS, COMMITS = 16, 20
 
 
 def test_four_concurrent_writers_commit_exactly_once(tmp_path: Path) -> None:
-    for sink in ("delta", "parquet"):
-        race("own", {"uri": str(tmp_path / sink), "options": {}}, sink, writers=4, commits=4)
-        race("shared", {"uri": str(tmp_path / f"{sink}_shared"), "options": {}}, sink, writers=4, commits=4)
+    for role in ("own", "shared"):
+        race(role, {"uri": str(tmp_path / role), "options": {}}, writers=4, commits=4)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sink", ["delta", "parquet"])
 @pytest.mark.parametrize("place", ["local", "s3"])
 @pytest.mark.parametrize("role", ["own", "shared"])
 def test_sixteen_concurrent_writers_commit_exactly_once(
-    request: pytest.FixtureRequest, tmp_path: Path, role: str, place: str, sink: Sink
+    request: pytest.FixtureRequest, tmp_path: Path, role: str, place: str
 ) -> None:
     table = {"uri": str(tmp_path / "table"), "options": {}}
     if place == "s3":
         table = {"uri": f"s3://lsr/{uuid.uuid4().hex}/t", "options": request.getfixturevalue("s3_options")}
-    race(role, table, sink, writers=WRITERS, commits=COMMITS)
+    race(role, table, writers=WRITERS, commits=COMMITS)
 
 
-def race(role: str, place: dict, sink: Sink, *, writers: int, commits: int) -> None:
+def race(role: str, place: dict, *, writers: int, commits: int) -> None:
     """Run the writers and count the committed documents.
 
     Args:
         role: ``own``: each writer has its own plan. ``shared``: all attempt the same plan.
         place: the table.
-        sink: of both tables.
         writers: processes.
         commits: waves of every plan.
     """
     table, quarantine = stores(place)
-    create_sparse_table(table, sink, PROPERTIES, "p")
-    create_quarantine(quarantine, sink)
+    create_sparse_table(table, PROPERTIES, "p")
+    create_quarantine(quarantine)
     began = time.monotonic()
     start = multiprocessing.get_context("forkserver")
     running = [start.Process(target=write, args=(role, number, commits, place)) for number in range(writers)]
@@ -67,7 +63,7 @@ def race(role: str, place: dict, sink: Sink, *, writers: int, commits: int) -> N
     lost, doubled = len(set(wanted) - set(found)), len(found) - len(set(found))
     quarantined = sum(bad_rows(quarantine, plan(role, number)) for number in range(plans))
     counts = {
-        "role": role, "sink": sink, "writers": writers, "commits": plans * commits, "lost": lost, "doubled": doubled,
+        "role": role, "writers": writers, "commits": plans * commits, "lost": lost, "doubled": doubled,
         "quarantined": quarantined, "seconds": round(time.monotonic() - began, 1),
     }  # fmt: skip
     print(json.dumps(counts))

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.errors import CommitError, FencedError, IncompleteWaveError
-from tests.encoding.tables import bad_rows, ids_of, make_tables, make_wave
+from tests.encoding.tables import bad_rows, ids_of, make_tables, make_wave, recount
 
 ROOT = Path(__file__).parents[2]
 
@@ -109,7 +109,7 @@ def test_wrong_row_counts_and_deleted_parts_are_refused(tmp_path: Path):
     committer = Committer(take_epoch(table, "p", []), table, quarantine)
     result = make_wave(table, quarantine, 0, "a")
     with pytest.raises(IncompleteWaveError, match="2 rows in, 0 documents displaced, 1 out and 0 quarantined"):
-        committer.commit(replace(result, cells=(replace(result.cells[0], rows_in=2),)))
+        committer.commit(replace(result, cells=(recount(result.cells[0], rows_in=2),)))
     with pytest.raises(CommitError, match="wave 1 is next but the table has 0 waves"):
         committer.commit(replace(result, wave=1))
     (tmp_path / "table" / result.cells[0].parts[0].path).unlink()

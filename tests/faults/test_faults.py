@@ -47,8 +47,8 @@ def test_mutants_fit_the_code(tmp_path: Path):
     for mutant in MUTANTS:
         text = (ROOT / "lsr_prod" / mutant.file).read_text()
         assert [text.count(old) for old, _ in mutant.edits] == [1] * len(mutant.edits), mutant.name
-    stale = Mutant("stale", "tables/delta.py", (("no such text", ""),), "chain_without_faults")
-    problem = r"mutant 'stale': tables/delta.py has 0 times 'no such text', not once"
+    stale = Mutant("stale", "tables/table.py", (("no such text", ""),), "chain_without_faults")
+    problem = r"mutant 'stale': tables/table.py has 0 times 'no such text', not once"
     with pytest.raises(ValueError, match=problem), mutated(tmp_path / "code", stale):
         pass
 
@@ -85,7 +85,6 @@ def test_campaign_covers_all_faults_and_depends_on_its_seed():
     for phase in PHASES:
         assert sum(fault.kind == "kill" and fault.where == phase for fault in found) >= 20
     assert {world.place for world in worlds} == {"local", "full", "s3"}
-    assert {world.sink for world in worlds} == {"delta", "parquet"}
     assert worlds == plan_worlds(3)
     assert worlds != plan_worlds(4)
 
@@ -95,7 +94,7 @@ def test_oracle_detects_loss_duplicate_truncation_and_wrong_vector(tmp_path: Pat
     from tests.faults.oracle import vectors
 
     corpus = make_corpus(tmp_path / "corpus", 1, documents=40)
-    job = Job(corpus.paths, str(tmp_path / "table"), "parquet", {})
+    job = Job(corpus.paths, str(tmp_path / "table"), {})
     with launcher() as start:
         assert start.run(job).how == "done"
     expected = vectors(job)
@@ -113,14 +112,13 @@ def test_oracle_detects_loss_duplicate_truncation_and_wrong_vector(tmp_path: Pat
     assert (look().torn_visible, look().lost > 0) == (1, True)
     part.write_bytes(whole)
 
-    log = tmp_path / "table" / "_manifest"
-    commit = max(log.glob("*.json"))
-    again = json.loads(
-        next(path for path in sorted(log.glob("*.json")) if b'"adds":[{' in path.read_bytes()).read_bytes()
-    )
-    for number, add in enumerate(again["adds"]):
+    log = tmp_path / "table" / "_delta_log"
+    commits = sorted(log.glob("*.json"))
+    lines = next(path for path in commits if b'"add":' in path.read_bytes()).read_text().splitlines()
+    again = [action for action in map(json.loads, lines) if "add" in action]
+    for number, action in enumerate(again):
         copy = part.with_name(f"copy-{number}.parquet")
-        copy.write_bytes((tmp_path / "table" / add["path"]).read_bytes())
-        add["path"] = f"{copy.parent.name}/{copy.name}"
-    (log / f"{int(commit.stem) + 1:020d}.json").write_text(json.dumps(again))
-    assert look().doubled == sum(add["rows"] for add in again["adds"])
+        copy.write_bytes((tmp_path / "table" / action["add"]["path"]).read_bytes())
+        action["add"]["path"] = f"{copy.parent.name}/{copy.name}"
+    (log / f"{int(commits[-1].stem) + 1:020d}.json").write_text("".join(json.dumps(action) + "\n" for action in again))
+    assert look().doubled == sum(json.loads(action["add"]["stats"])["numRecords"] for action in again)

@@ -23,7 +23,7 @@ from lsr_prod.indexing.shard import build_shard
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.storage import Store
-from lsr_prod.tables import Sink, create_table, write_part
+from lsr_prod.tables import create_table, write_part
 from lsr_prod.terms.analysis import words_of
 
 STEP = 0.03125
@@ -78,7 +78,6 @@ def make_table(
     *,
     buckets: int = 4,
     store_k: int = 64,
-    sink: Sink = "delta",
 ) -> str:
     """Write a sparse table."""
     properties = TableProperties(
@@ -92,7 +91,7 @@ def make_table(
         vocabulary_size=EncoderCard.load(bundle).vocabulary_size,
     )
     store = Store(str(folder))
-    table = create_table(store, sink, sparse_schema(FIELDS), ["bucket"], properties.to_delta())
+    table = create_table(store, sparse_schema(FIELDS), ["bucket"], properties.to_delta())
     some = {bucket: rows(corpus, buckets, bucket).drop(["bucket"]) for bucket in range(buckets)}
     adds = [
         (write_part(store, f"bucket={bucket}", part, "plan/0"), {"bucket": str(bucket)})

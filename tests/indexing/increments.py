@@ -40,10 +40,10 @@ class Increment:
         return {i: d for i, d in {**corpus, **self.upserts}.items() if i not in self.deletes}
 
 
-def make_world(root: Path, corpus: Mapping[str, Doc], *, buckets: int = 4, sink: str = "delta") -> Deployment:
+def make_world(root: Path, corpus: Mapping[str, Doc], *, buckets: int = 4) -> Deployment:
     """Make a bundle and a table at version 1; return the settings of an index of two shards."""
     make_bundle(root / "bundle", [f"t{i}" for i in range(VOCABULARY)])
-    make_table(root / "table", corpus, root / "bundle", buckets=buckets, store_k=16, sink=sink)
+    make_table(root / "table", corpus, root / "bundle", buckets=buckets, store_k=16)
     return deployment(root)
 
 

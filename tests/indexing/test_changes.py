@@ -34,9 +34,8 @@ def compare(store: Store, old: int, new: int) -> tuple[set[str], set[str], int]:
     return set(upserts), set(deletes), sum(one.replaced for one in found)
 
 
-@pytest.mark.parametrize("sink", ["delta", "parquet"])
-def test_changed_rows_of_an_increment_are_found_in_both_sinks(tmp_path, sink):
-    make_world(tmp_path, CORPUS, sink=sink)
+def test_changed_rows_of_an_increment_are_found(tmp_path):
+    make_world(tmp_path, CORPUS)
     increment = random_increment(DICE, CORPUS, 0.05, "new")
     same = {i: CORPUS[i] for i in sorted(set(CORPUS) - set(increment.upserts) - set(increment.deletes))[:5]}
     change_table(tmp_path, Increment({**increment.upserts, **same}, increment.deletes))
@@ -54,7 +53,7 @@ def test_changed_rows_are_found_in_an_object_store(tmp_path, s3_options):
     make_bundle(tmp_path / "bundle", [f"t{i}" for i in range(64)])
     uri = f"s3://lsr/{tmp_path.name}"
     store = Store(uri, s3_options)
-    make_table(tmp_path / "local", CORPUS, tmp_path / "bundle", store_k=16, sink="parquet")
+    make_table(tmp_path / "local", CORPUS, tmp_path / "bundle", store_k=16)
     for name in Store(str(tmp_path / "local")).names():
         store.put_new(name, (tmp_path / "local" / name).read_bytes())
     change_table(uri, Increment({"doc001": Doc({1: 1})}, ["doc002"]), options=s3_options)
@@ -140,7 +139,7 @@ DOCS = st.dictionaries(st.sampled_from("abcdefgh"), st.builds(Doc, TERMS, st.sam
 @given(DOCS, DOCS)
 def test_changes_between_random_corpora_equal_the_expected_ones(tmp_path_factory, old, new):
     folder = tmp_path_factory.mktemp("tables")
-    make_world(folder, old, buckets=4, sink="parquet")
+    make_world(folder, old, buckets=4)
     change_table(folder, Increment(new, set(old) - set(new)))
     changed = {i for i, d in new.items() if i not in old or list(old[i].terms.items()) != list(d.terms.items())}
     changed |= {i for i, d in new.items() if i in old and old[i].text != d.text}

@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from lsr_prod.interchange.table_export import TableVectors, export_csr, export_jsonl, ids_path
 from lsr_prod.storage import Store
 from lsr_prod.tables import open_table
@@ -11,9 +9,8 @@ from tests.indexing.corpus import Doc, make_table
 from tests.tables.deletions import delete_ids
 
 
-@pytest.mark.parametrize("sink", ["delta", "parquet"])
-def test_export_has_no_deleted_rows(bundle, vocabulary, tmp_path, sink):
-    make_table(tmp_path / "table", {f"d{i}": Doc({i % 5: 9}) for i in range(40)}, bundle, sink=sink)
+def test_export_has_no_deleted_rows(bundle, vocabulary, tmp_path):
+    make_table(tmp_path / "table", {f"d{i}": Doc({i % 5: 9}) for i in range(40)}, bundle)
     store = Store(str(tmp_path / "table"))
     delete_ids(store, ["d3", "d30"])
     vectors = TableVectors.open(open_table(store), vocabulary)

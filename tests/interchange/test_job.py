@@ -6,9 +6,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from deltalake import DeltaTable, QueryBuilder
 from tokenizers import Tokenizer
 
 from lsr_prod.config import Deployment, IndexSettings
@@ -56,7 +59,6 @@ def given(bundle, tmp_path):
         "paths": [str(folder)],
         "quantized": True,
         "impact_step": STEP,
-        "sink": "parquet",
         "buckets": 4,
     }
 
@@ -127,6 +129,66 @@ def test_imported_export_gives_the_same_table(given, tmp_path, capsys, output):
     assert "vectors.output" in errors
 
 
+def rows_of(folder: str, *names: str) -> list[tuple]:
+    """Return the rows of Parquet files in folders with values, by id."""
+    table = ds.dataset(folder, partitioning=ds.partitioning(flavor="hive")).to_table()
+    return sorted(zip(*(table[name].to_pylist() for name in names), strict=True))
+
+
+@pytest.mark.parametrize("weights", ["impacts", "floats"])
+@pytest.mark.parametrize("place", ["local", "s3"])
+def test_export_as_parquet_has_the_live_rows_of_the_table(request, given, tmp_path, capsys, place, weights):
+    run(tmp_path, capsys, **given)
+    delete_ids(Store(given["table"]), ["doc 5"])
+    options = request.getfixturevalue("s3_options") if place == "s3" else {}
+    output = f"s3://lsr/{tmp_path.name}" if options else str(tmp_path / "out")
+    export = {name: given[name] for name in ("table", "bundle")} | {"action": "export", "format": "parquet"}
+    config = tmp_path / "export.yaml"
+    document = {"vectors": {**export, "output": output, "weights": weights}, "storage": {"options": options}}
+    config.write_text(yaml.safe_dump(document))
+    assert main(["--config", str(config)]) == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix("RESULT "))
+    store, copy = Store(output, options), tmp_path / "copy"
+    assert result["bytes"] == sum(entry.size for entry in store.entries())
+    for name in store.names():
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).write_bytes(store.get(name) or b"")
+    assert {name.partition("/")[0] for name in store.names()} == {"_SUCCESS", *(f"bucket={n}" for n in range(4))}
+    table = DeltaTable(given["table"])
+    plain = ("doc_id", "bucket", "terms", "content_hash", "content_key", "source_file", "text")
+    query = QueryBuilder().register("t", table).execute(f"select {', '.join(plain)}, impacts from t")
+    wanted = pa.table(query.read_all())
+    rows = sorted(zip(*(wanted[name].to_pylist() for name in plain), strict=True))
+    assert rows_of(str(copy), *plain) == rows
+    assert result["documents"] == len(rows) == 79
+    found = dict(rows_of(str(copy), "doc_id", "impacts" if weights == "impacts" else "weights"))
+    unit = 1 if weights == "impacts" else STEP
+    stored = zip(wanted["doc_id"].to_pylist(), wanted["impacts"].to_pylist(), strict=True)
+    assert found == {doc_id: [impact * unit for impact in impacts] for doc_id, impacts in stored}
+
+
+def test_export_as_parquet_is_partitioned_as_asked(given, tmp_path, capsys):
+    write_jsonl(tmp_path / "vectors" / "c.jsonl", [("u", {"lock": 1}, "a/b=c%"), ("v", {"lock": 1}, None)])
+    given |= {"contents": "kind"}
+    run(tmp_path, capsys, **given)
+    export = {name: given[name] for name in ("table", "bundle")} | {"action": "export", "format": "parquet"}
+    plain, both = tmp_path / "plain", tmp_path / "both"
+    assert run(tmp_path, capsys, **export, output=str(plain), partition_by=[])[0] == 0
+    assert not any(path.is_dir() for path in plain.iterdir())
+    code, result, _ = run(tmp_path, capsys, **export, output=str(both), partition_by=["kind", "bucket"])
+    assert (code, result["documents"]) == (0, 82)
+    assert [path.name for path in both.glob("kind=__HIVE_DEFAULT_PARTITION__/bucket=*/*")] != []
+    assert [path.parts[-3] for path in both.rglob("part-*") if "%2F" in str(path)] == ["kind=a%2Fb%3Dc%25"]
+    names = ("doc_id", "bucket", "terms")
+    assert rows_of(str(both), *names) == rows_of(str(plain), *names)
+    assert dict(rows_of(str(both), "doc_id", "kind"))["u"] == "a/b=c%"
+    code, _, errors = run(tmp_path, capsys, **export, output=str(both))
+    assert (code, "vectors.output" in errors) == (2, True)
+    for columns in (["terms"], ["kind", "kind"]):
+        code, _, errors = run(tmp_path, capsys, **export, output=str(tmp_path / "no"), partition_by=columns)
+        assert (code, "vectors.partition_by" in errors) == (2, True)
+
+
 def test_topics_are_imported_as_vectors(given, tmp_path, capsys):
     (tmp_path / "topics.tsv").write_text("1\tlock lock lock 数据\n2\t\n")
     code, result, _ = run(tmp_path, capsys, **{**given, "format": "tsv", "paths": [str(tmp_path / "topics.tsv")]})
@@ -160,6 +222,8 @@ def test_refused_reason_fails_the_job_with_nothing_written(given, tmp_path, caps
         ({"action": "export", "output": "a.csv"}, "vectors.output"),
         ({"action": "export", "output": "a.jsonl"}, "vectors.table"),
         ({"action": "export", "format": "tsv", "output": "a.tsv"}, "vectors.format"),
+        ({"format": "parquet"}, "vectors.format"),
+        ({"action": "export", "format": "parquet"}, "vectors.output"),
         ({"action": "move"}, "vectors.action"),
     ],
 )
@@ -210,7 +274,7 @@ def test_real_query_vectors_of_anserini_are_imported_completely(splade_tiny, sha
     tokenizer = Tokenizer.from_file(str(splade_tiny / "tokenizer.json"))
     terms = [tokenizer.id_to_token(i) for i in range(tokenizer.get_vocab_size())]
     make_bundle(tmp_path / "bundle", terms)
-    given = {"table": str(tmp_path / "table"), "bundle": str(tmp_path / "bundle"), "sink": "parquet"}
+    given = {"table": str(tmp_path / "table"), "bundle": str(tmp_path / "bundle")}
     code, result, errors = run(
         tmp_path, capsys, action="import", paths=[str(path)], impact_bits=16, impact_step=1.0, **given
     )
@@ -232,4 +296,4 @@ def _vectors(path: Path) -> list[str]:
 def test_plan_digest_of_an_import_is_unchanged():
     settings = VectorsSettings(action="import", paths=["a.jsonl"], bundle="b", table="t")
     plan = _plan(settings, cast("Any", SimpleNamespace(bundle_digest="0" * 64)), [], [])
-    assert plan == "589582d578cbce91fb05667facb07730174629ca80e9c519bec30a4bd44a5d2f"
+    assert plan == "a5cfcdf656773542d76304d03430916fe5ca3f115633cf9fa406957c2637798f"

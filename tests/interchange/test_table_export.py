@@ -19,7 +19,7 @@ CORPUS = {
 
 @pytest.fixture
 def table(bundle, tmp_path):
-    make_table(tmp_path / "table", CORPUS, bundle, sink="parquet")
+    make_table(tmp_path / "table", CORPUS, bundle)
     return open_table(Store(str(tmp_path / "table")))
 
 
@@ -52,7 +52,7 @@ def test_json_has_contents_and_integer_impacts(table, vocabulary, tmp_path):
 
 @pytest.mark.parametrize("impact", [0, 256])
 def test_impacts_above_impact_bits_are_damage(vocabulary, bundle, tmp_path, impact):
-    make_table(tmp_path / "table", {"a": Doc({1: impact})}, bundle, sink="parquet")
+    make_table(tmp_path / "table", {"a": Doc({1: impact})}, bundle)
     table = open_table(Store(str(tmp_path / "table")))
     with pytest.raises(ArtifactError, match="above 2\\*\\*impact_bits"):
         export_jsonl(TableVectors.open(table, vocabulary), tmp_path / "a.jsonl")
@@ -99,14 +99,14 @@ def test_damaged_part_leaves_no_output(table, vocabulary, tmp_path):
 
 
 def test_terms_outside_the_vocabulary_are_damage(vocabulary, bundle, tmp_path):
-    make_table(tmp_path / "table", {"a": Doc({len(TERMS): 1})}, bundle, sink="parquet")
+    make_table(tmp_path / "table", {"a": Doc({len(TERMS): 1})}, bundle)
     table = open_table(Store(str(tmp_path / "table")))
     with pytest.raises(ArtifactError, match="outside its vocabulary"):
         export_jsonl(TableVectors.open(table, vocabulary), tmp_path / "a.jsonl")
 
 
 def test_export_of_an_empty_table_is_read_as_empty(vocabulary, bundle, tmp_path):
-    make_table(tmp_path / "table", {}, bundle, sink="parquet")
+    make_table(tmp_path / "table", {}, bundle)
     table = open_table(Store(str(tmp_path / "table")))
     assert export_csr(TableVectors.open(table, vocabulary), tmp_path / "a.npz") == (0, 0)
     (file,) = find_vector_files([str(tmp_path / "a.npz")], "npz")

@@ -33,7 +33,7 @@ def run(folder, vocabulary, rows, refused=(), **layout):
     parts = [rows[:half], rows[half:]]
     sources = [Source(f"s{i}", i - 1, list(enumerate(part))) for i, part in enumerate(parts)]
     store, path = Store(str(folder / "table")), folder / "q"
-    made = TableLayout(**{"sink": "parquet", "buckets": 3, **layout})
+    made = TableLayout(**{"buckets": 3, **layout})
     done = import_vectors(sources, store, vocabulary, made, ImportQuarantine(Store(str(path)), PLAN, refused), PLAN)
     return (
         done,
@@ -42,12 +42,9 @@ def run(folder, vocabulary, rows, refused=(), **layout):
     )
 
 
-@pytest.mark.parametrize("sink", ["parquet", "delta"])
-def test_impacts_are_kept_exactly(vocabulary, tmp_path, sink):
+def test_impacts_are_kept_exactly(vocabulary, tmp_path):
     vectors = [(f"d{i}", {term: 1 + (i * j) % 255 for j, term in enumerate(TERMS[: i % 15])}) for i in range(60)]
-    done, rows, bad = run(
-        tmp_path, vocabulary, rows_of(vocabulary, vectors, "née"), quantized=True, impact_step=0.01, sink=sink
-    )
+    done, rows, bad = run(tmp_path, vocabulary, rows_of(vocabulary, vectors, "née"), quantized=True, impact_step=0.01)
     assert bad == []
     for doc_id, vector in vectors:
         row = rows[doc_id]

@@ -1,4 +1,4 @@
-"""The command ``lsr-prod``: dispatch, bad usage, missing extras, aliases."""
+"""The command ``lsr-prod``: dispatch, bad usage, missing extras."""
 
 import subprocess
 import sys
@@ -114,22 +114,6 @@ def test_module_that_belongs_to_no_extra_keeps_its_traceback() -> None:
     done = python(code)
     assert done.returncode == 1
     assert "ModuleNotFoundError" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("alias", "name", "code"),
-    [("lsr_prod.search", "search", 1), ("lsr_prod.model", "model", 2)],
-)
-def test_alias_names_the_subcommand_and_does_the_same(alias: str, name: str, code: int, tmp_path: Path) -> None:
-    argv = [str(tmp_path / "nowhere"), *([str(tmp_path / "dest")] if name == "model" else [])]
-    done, direct = (
-        subprocess.run([sys.executable, "-m", *command, *argv], capture_output=True, text=True, check=False, cwd=ROOT)
-        for command in ([alias], ["lsr_prod", name])
-    )
-    first, rest = done.stderr.split("\n", 1)
-    assert first == f"python -m {alias} is an alias of lsr-prod {name}"
-    assert (done.returncode, rest, done.stdout) == (direct.returncode, direct.stderr, direct.stdout)
-    assert done.returncode == code
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "jobs").glob("*.py")), ids=lambda path: path.stem)

@@ -15,20 +15,15 @@ from lsr_prod.errors import ArtifactError
 from lsr_prod.maintenance.compact import compact, merge_parts
 from lsr_prod.maintenance.merges import Merge, plan_merges
 from lsr_prod.storage import Store
-from lsr_prod.tables import Part, Sink, TableFile, read_part, write_part
+from lsr_prod.tables import Part, TableFile, read_part, write_part
 from lsr_prod.tables.file_table import file_schema
 from tests.encoding.commit.test_committer import Interrupted
 from tests.encoding.tables import as_wave, ids_of, make_cell, make_tables, newest
 
 
-@pytest.fixture(params=["delta", "parquet"])
-def sink(request: pytest.FixtureRequest) -> Sink:
-    return request.param
-
-
-def encoded(folder: Path, sink: Sink, waves: Sequence[str]) -> tuple[Store, Committer]:
+def encoded(folder: Path, waves: Sequence[str]) -> tuple[Store, Committer]:
     """Return a table with one part per wave and bucket, and its committer."""
-    table, quarantine = make_tables(folder, sink)
+    table, quarantine = make_tables(folder)
     committer = Committer(take_epoch(table, "p", []), table, quarantine)
     for wave, ids in enumerate(waves):
         cells = [make_cell(table, quarantine, wave, part, cell=cell) for cell, part in enumerate(ids.split()) if part]
@@ -36,8 +31,8 @@ def encoded(folder: Path, sink: Sink, waves: Sequence[str]) -> tuple[Store, Comm
     return table, committer
 
 
-def test_compact_merges_parts_of_a_bucket_into_one_sorted_part(tmp_path: Path, sink: Sink):
-    table, _ = encoded(tmp_path, sink, ["dz ab", "ca q", "m x"])
+def test_compact_merges_parts_of_a_bucket_into_one_sorted_part(tmp_path: Path):
+    table, _ = encoded(tmp_path, ["dz ab", "ca q", "m x"])
     digest, before = table_digest(table.uri), newest(table)
     done = compact(table, 1_000_000)
     assert (done.parts_before, done.parts_after, done.merged, done.skipped, done.commits) == (6, 2, 6, 0, 1)
@@ -66,8 +61,8 @@ def test_parts_with_more_than_two_gigabytes_of_text_are_merged(tmp_path: Path):
     assert found.read(["doc_id"])["doc_id"].to_pylist() == [f"{name}{i:02}" for name in "ab" for i in range(count)]
 
 
-def test_plan_merges_takes_only_small_parts_up_to_the_target_size(tmp_path: Path, sink: Sink):
-    table, _ = encoded(tmp_path, sink, [c * 1 for c in "abcdefgh"])
+def test_plan_merges_takes_only_small_parts_up_to_the_target_size(tmp_path: Path):
+    table, _ = encoded(tmp_path, [c * 1 for c in "abcdefgh"])
     sizes = {file.size for file in newest(table).files()}
     target = 3 * max(sizes) + 1
     merges = plan_merges(newest(table).file_table(), target)
@@ -75,8 +70,8 @@ def test_plan_merges_takes_only_small_parts_up_to_the_target_size(tmp_path: Path
     assert plan_merges(newest(table).file_table(), max(sizes)) == []
 
 
-def test_wave_prepared_before_a_compaction_commits_after_it(tmp_path: Path, sink: Sink):
-    table, committer = encoded(tmp_path, sink, ["a", "b"])
+def test_wave_prepared_before_a_compaction_commits_after_it(tmp_path: Path):
+    table, committer = encoded(tmp_path, ["a", "b"])
     cell = make_cell(table, committer.quarantine, 2, "c")
     epoch = take_epoch(table, "p", [])
     merging = Interrupted(epoch.store, epoch.plan, epoch.number, iter([lambda: compact(table, 1_000_000)]))
@@ -85,8 +80,8 @@ def test_wave_prepared_before_a_compaction_commits_after_it(tmp_path: Path, sink
     assert len(newest(table).files()) == 2
 
 
-def test_compact_skips_a_merge_whose_parts_were_replaced(tmp_path: Path, sink: Sink):
-    table, committer = encoded(tmp_path, sink, ["a x", "b y"])
+def test_compact_skips_a_merge_whose_parts_were_replaced(tmp_path: Path):
+    table, committer = encoded(tmp_path, ["a x", "b y"])
 
     def replace_part_then_merge(store: Store, merges: Sequence[Merge]) -> Iterator[tuple[Merge, Part]]:
         made = [(merge, merge_parts(store, merge)) for merge in merges]
@@ -103,8 +98,8 @@ def test_compact_skips_a_merge_whose_parts_were_replaced(tmp_path: Path, sink: S
     assert ids_of(table) == ["a", "b", "x", "y"]
 
 
-def test_compact_rejects_a_damaged_part_and_commits_nothing(tmp_path: Path, sink: Sink):
-    table, _ = encoded(tmp_path, sink, ["ab", "c"])
+def test_compact_rejects_a_damaged_part_and_commits_nothing(tmp_path: Path):
+    table, _ = encoded(tmp_path, ["ab", "c"])
     file = newest(table).files()[0]
     path = Path(table.uri) / file.path
     whole = pq.ParquetFile(path).read()
@@ -120,7 +115,7 @@ def test_compact_rejects_a_damaged_part_and_commits_nothing(tmp_path: Path, sink
 
 
 def test_compact_commits_to_delta_without_data_change(tmp_path: Path):
-    table, _ = encoded(tmp_path, "delta", ["a", "b"])
+    table, _ = encoded(tmp_path, ["a", "b"])
     compact(table, 1_000_000)
     lines = (Path(table.uri) / "_delta_log" / f"{3:020d}.json").read_text().splitlines()
     changes = [next(iter(action.values())).get("dataChange") for action in map(json.loads, lines)]

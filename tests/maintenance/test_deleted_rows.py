@@ -13,7 +13,7 @@ from lsr_prod.maintenance.compact import compact, merge_parts
 from lsr_prod.maintenance.merges import Merge, plan_merges
 from lsr_prod.maintenance.vacuum import vacuum
 from lsr_prod.storage import Store
-from lsr_prod.tables import Part, Sink, deletion_vector, read_part
+from lsr_prod.tables import Part, deletion_vector, read_part
 from lsr_prod.tables.file_table import vector_files
 from tests.encoding.tables import newest
 from tests.maintenance.test_compact import encoded
@@ -23,11 +23,6 @@ from tests.tables.deletions import delete_ids
 
 LARGE = 1_000_000
 NEVER_SMALL = 1  # bytes: no part is below half of it
-
-
-@pytest.fixture(params=["delta", "parquet"])
-def sink(request: pytest.FixtureRequest) -> Sink:
-    return request.param
 
 
 @pytest.fixture
@@ -40,8 +35,8 @@ def documents(store: Store) -> str:
     return "".join(sorted(i for file in files for i in read_part(store, file)["doc_id"].to_pylist()))
 
 
-def test_merged_part_has_no_deleted_rows(tmp_path: Path, sink: Sink):
-    table, _ = encoded(tmp_path, sink, ["abcd", "efgh"])
+def test_merged_part_has_no_deleted_rows(tmp_path: Path):
+    table, _ = encoded(tmp_path, ["abcd", "efgh"])
     delete_ids(table, "bg")
     digest = table_digest(table.uri)
     done = compact(table, LARGE)
@@ -51,8 +46,8 @@ def test_merged_part_has_no_deleted_rows(tmp_path: Path, sink: Sink):
     assert table_digest(table.uri) == table_digest(table.uri, verify=True) == digest
 
 
-def test_part_is_written_again_when_half_of_its_rows_are_deleted(tmp_path: Path, sink: Sink):
-    table, _ = encoded(tmp_path, sink, ["abcd"])
+def test_part_is_written_again_when_half_of_its_rows_are_deleted(tmp_path: Path):
+    table, _ = encoded(tmp_path, ["abcd"])
     delete_ids(table, "b")
     assert compact(table, NEVER_SMALL).merged == 0
     assert compact(table, LARGE).merged == 0  # it is alone
@@ -63,15 +58,15 @@ def test_part_is_written_again_when_half_of_its_rows_are_deleted(tmp_path: Path,
     assert (documents(table), newest(table).files()[0].rows) == ("ad", 2)
 
 
-def test_part_of_which_all_rows_are_deleted_is_removed(tmp_path: Path, sink: Sink):
-    table, _ = encoded(tmp_path, sink, ["ab", "cd"])
+def test_part_of_which_all_rows_are_deleted_is_removed(tmp_path: Path):
+    table, _ = encoded(tmp_path, ["ab", "cd"])
     delete_ids(table, "abcd")
     assert compact(table, NEVER_SMALL).parts_after == 0
     assert (newest(table).files(), table_digest(table.uri)) == ([], "0" * 64)
 
 
-def test_purge_writes_every_part_with_deleted_rows_again(tmp_path: Path, sink: Sink):
-    table, _ = encoded(tmp_path, sink, ["abcdefgh x", "ijkl"])
+def test_purge_writes_every_part_with_deleted_rows_again(tmp_path: Path):
+    table, _ = encoded(tmp_path, ["abcdefgh x", "ijkl"])
     delete_ids(table, "a")
     untouched = {file.path for file in newest(table).files() if file.deleted is None}
     done = compact(table, NEVER_SMALL, purge=True)
@@ -82,7 +77,7 @@ def test_purge_writes_every_part_with_deleted_rows_again(tmp_path: Path, sink: S
 
 
 def test_deleted_rows_do_not_count_in_the_size_of_a_part(tmp_path: Path):
-    table, _ = encoded(tmp_path, "parquet", ["abcdefghij", "klmnop"])
+    table, _ = encoded(tmp_path, ["abcdefghij", "klmnop"])
     target = 2 * max(file.size for file in newest(table).files())
     assert plan_merges(newest(table).file_table(), target) == []
     delete_ids(table, "abcd")
@@ -90,8 +85,8 @@ def test_deleted_rows_do_not_count_in_the_size_of_a_part(tmp_path: Path):
     assert (len(merge.files), merge.deleted) == (2, 4)
 
 
-def test_merge_is_dropped_if_rows_of_its_parts_were_deleted_meanwhile(tmp_path: Path, sink: Sink):
-    table, _ = encoded(tmp_path, sink, ["abcd ", "efgh "])
+def test_merge_is_dropped_if_rows_of_its_parts_were_deleted_meanwhile(tmp_path: Path):
+    table, _ = encoded(tmp_path, ["abcd ", "efgh "])
 
     def delete_then_yield(store: Store, merges: Sequence[Merge]) -> Iterator[tuple[Merge, Part | None]]:
         made = [(merge, merge_parts(store, merge)) for merge in merges]
@@ -106,8 +101,8 @@ def test_merge_is_dropped_if_rows_of_its_parts_were_deleted_meanwhile(tmp_path: 
     assert documents(table) == "bdefgh"
 
 
-def test_vacuum_keeps_vectors_of_kept_versions(tmp_path: Path, sink: Sink, vectors_in_files: None):
-    table, _ = encoded(tmp_path, sink, ["abcd", "efgh"])
+def test_vacuum_keeps_vectors_of_kept_versions(tmp_path: Path, vectors_in_files: None):
+    table, _ = encoded(tmp_path, ["abcd", "efgh"])
     delete_ids(table, "a")
     kept = newest(table)
     delete_ids(table, "b")
@@ -127,7 +122,7 @@ def test_vacuum_keeps_vectors_of_kept_versions(tmp_path: Path, sink: Sink, vecto
 
 
 def test_document_is_in_no_file_after_purge_and_vacuum(tmp_path: Path, ray_local: None):
-    table, _ = encoded(tmp_path, "delta", ["abcdefgh ijkl"])
+    table, _ = encoded(tmp_path, ["abcdefgh ijkl"])
     before = {file.path for file in newest(table).files()}
     delete_ids(table, "a")
     digest = table_digest(table.uri)

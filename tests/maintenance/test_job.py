@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from lsr_prod.config import Deployment, MaintainSettings
 from lsr_prod.encoding.table import table_digest
@@ -33,7 +34,7 @@ def publish_version(index: Path | str, number: int, table: Store, version: int) 
 
 
 def test_maintain_compacts_and_keeps_table_versions_of_published_indexes(tmp_path: Path, ray_local: None):
-    table, _ = two_waves(tmp_path, "delta")
+    table, _ = two_waves(tmp_path)
     digest, old = table_digest(table.uri), newest(table).files()
     publish_version(tmp_path / "index", 1, table, 1)
     publish_version(tmp_path / "index", 2, table, 2)
@@ -62,7 +63,7 @@ def test_maintain_compacts_and_keeps_table_versions_of_published_indexes(tmp_pat
 def test_versions_of_indexes_are_kept_if_the_table_is_named_by_another_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
 ):
-    table, _ = two_waves(tmp_path, "parquet")
+    table, _ = two_waves(tmp_path)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "linked").symlink_to(tmp_path, target_is_directory=True)
     folder = Path(table.uri).relative_to(tmp_path)
@@ -87,7 +88,7 @@ def test_versions_of_an_index_on_an_object_store_are_kept(tmp_path: Path, s3_opt
 
 
 def test_index_that_protects_no_version_of_the_table_is_refused(tmp_path: Path):
-    table, _ = two_waves(tmp_path, "parquet")
+    table, _ = two_waves(tmp_path)
     publish_version(tmp_path / "index", 1, Store(str(tmp_path / "another")), 1)
     with pytest.raises(ConfigError, match=r"maintain\.indexes: .*index was built from .*another, .*not from"):
         maintain(deployment(table, indexes=[str(tmp_path / "index")]))
@@ -105,7 +106,7 @@ def test_index_that_protects_no_version_of_the_table_is_refused(tmp_path: Path):
     ],
 )
 def test_maintain_rejects_settings_that_name_nothing(tmp_path: Path, changes: dict, field: str):
-    table, _ = two_waves(tmp_path, "parquet")
+    table, _ = two_waves(tmp_path)
     before = table.entries()
     with pytest.raises(ConfigError, match=field):
         maintain(deployment(table, **changes))
@@ -113,8 +114,10 @@ def test_maintain_rejects_settings_that_name_nothing(tmp_path: Path, changes: di
 
 
 def test_versions_whose_log_was_deleted_are_refused_in_keep_versions_and_ignored_in_indexes(tmp_path: Path):
-    table, _ = make_tables(tmp_path, "parquet")
+    table, _ = make_tables(tmp_path)
     for wave in range(17):
+        if wave == 16:
+            DeltaTable(table.location).create_checkpoint()
         newest(table).commit([], [], app="p", version=wave, epoch=1)
     publish_version(tmp_path / "index", 1, table, 3)
     age(tmp_path)
@@ -127,13 +130,13 @@ def test_versions_whose_log_was_deleted_are_refused_in_keep_versions_and_ignored
 
 
 def test_maintain_rejects_a_table_of_another_program(tmp_path: Path):
-    table, quarantine = two_waves(tmp_path, "delta")
+    table, quarantine = two_waves(tmp_path)
     with pytest.raises(ConfigError, match=r"maintain\.table: .*not written by lsr_prod"):
         maintain(deployment(table, table=quarantine.uri))
 
 
 def test_maintain_command_prints_result_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    table, _ = two_waves(tmp_path, "parquet")
+    table, _ = two_waves(tmp_path)
     quarantine = str(tmp_path / "quarantine")
     config = tmp_path / "config.yaml"
     config.write_text(json.dumps({"maintain": {"table": table.uri, "quarantine": quarantine, "compact": False}}))

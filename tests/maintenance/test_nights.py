@@ -76,10 +76,9 @@ def maintained(job: Job) -> dict[str, int]:
     return dict(done.kinds)
 
 
-@pytest.mark.parametrize("sink", ["delta", "parquet"])
-def test_increment_after_maintenance_equals_a_full_encode(tmp_path: Path, sink: str):
+def test_increment_after_maintenance_equals_a_full_encode(tmp_path: Path):
     source = Source(tmp_path / "source")
-    job = Job((), str(tmp_path / "table"), sink, {})
+    job = Job((), str(tmp_path / "table"), {})
     source.write("a", ["one", "two", "three"], 0)
     source.write("b", ["four", "five"], 10)
     night(job, source)
@@ -102,7 +101,7 @@ def test_increment_after_maintenance_equals_a_full_encode(tmp_path: Path, sink: 
 
 def test_unfinished_night_is_resumed_after_maintenance(tmp_path: Path):
     source = Source(tmp_path / "source")
-    job = Job((), str(tmp_path / "table"), "parquet", {})
+    job = Job((), str(tmp_path / "table"), {})
     for number, name in enumerate("abc"):
         source.write(name, [f"text {name}", "more"], 10 * number)
         night(job, source)

@@ -64,7 +64,7 @@ def nights(folder: Path, states: Sequence[str]) -> tuple[Store, list[Plan]]:
     table = Store(str(folder / "table"))
     root = first_plan(states[0], size=MEGABYTE)
     save_plan(root, table)
-    create_sparse_table(table, "parquet", PROPERTIES, root.digest)
+    create_sparse_table(table, PROPERTIES, root.digest)
     commit(table, root)
     table.put_new(f"_lsr_prod/totals/{root.digest}.json", record_bytes({"reasons": {}}))
     plans = [root]

@@ -8,26 +8,20 @@ import pytest
 from lsr_prod.errors import ArtifactError, StorageError
 from lsr_prod.maintenance.vacuum import vacuum
 from lsr_prod.storage import Store
-from lsr_prod.tables import Sink, create_table, open_table, write_part
+from lsr_prod.tables import create_table, open_table, write_part
 from tests.encoding.tables import newest
 from tests.maintenance.test_vacuum import DAY, age
 
 _COMMITS = 40
-_EVERY = {"delta": 10, "parquet": 16}  # commits between checkpoints
-_FOLDER = {"delta": "_delta_log", "parquet": "_manifest"}
+_EVERY = 10  # commits between checkpoints
 _SCHEMA = pa.schema([("doc_id", pa.string()), ("bucket", pa.int32())])
 
 
-@pytest.fixture(params=["delta", "parquet"])
-def sink(request: pytest.FixtureRequest) -> Sink:
-    return request.param
-
-
 @pytest.fixture
-def table(tmp_path: Path, sink: Sink) -> Store:
+def table(tmp_path: Path) -> Store:
     """A table with a part per commit, the first of which is another plan's."""
     store = Store(str(tmp_path))
-    create_table(store, sink, _SCHEMA, ["bucket"], {"delta.checkpointInterval": str(_EVERY["delta"])})
+    create_table(store, _SCHEMA, ["bucket"], {"delta.checkpointInterval": str(_EVERY)})
     for number in range(_COMMITS):
         part = write_part(store, "bucket=0", pa.table({"doc_id": [f"d{number}"]}), "plan/0")
         app = "plan" if number else "first"
@@ -39,13 +33,13 @@ def versions(store: Store) -> list[int]:
     return [entry.version for entry in newest(store).log()]
 
 
-def test_log_is_deleted_up_to_the_last_checkpoint_before_the_kept_versions(table: Store, tmp_path: Path, sink: Sink):
+def test_log_is_deleted_up_to_the_last_checkpoint_before_the_kept_versions(table: Store, tmp_path: Path):
     files = newest(table).file_table()
     age(tmp_path)
     deleted = vacuum(table, DAY)
-    first = (_COMMITS // _EVERY[sink]) * _EVERY[sink] - (sink == "delta")
+    first = (_COMMITS // _EVERY) * _EVERY - 1
     assert versions(table) == list(range(first, _COMMITS + 1))
-    assert deleted.counts() == {"log": first + _COMMITS // _EVERY[sink] - 1}
+    assert deleted.counts() == {"log": first + _COMMITS // _EVERY - 1}
     assert vacuum(table, DAY).entries == ()
     found = newest(table)
     assert found.file_table().equals(files)
@@ -59,11 +53,11 @@ def test_log_is_deleted_up_to_the_last_checkpoint_before_the_kept_versions(table
     assert vacuum(table, 10 * 365 * DAY).entries == ()  # a longer retention than before
 
 
-def test_log_of_versions_to_keep_is_kept(table: Store, tmp_path: Path, sink: Sink):
+def test_log_of_versions_to_keep_is_kept(table: Store, tmp_path: Path):
     age(tmp_path)
-    kept = 2 * _EVERY[sink] + 1
+    kept = 2 * _EVERY + 1
     vacuum(table, DAY, keep_versions=[kept])
-    first = 2 * _EVERY[sink] - (sink == "delta")
+    first = 2 * _EVERY - 1
     assert versions(table)[0] == first
     old = open_table(table, kept)
     assert old is not None
@@ -74,8 +68,8 @@ def test_log_of_versions_to_keep_is_kept(table: Store, tmp_path: Path, sink: Sin
     assert table.names() == before
 
 
-def test_nothing_is_deleted_if_the_checkpoint_is_damaged(table: Store, tmp_path: Path, sink: Sink):
-    checkpoint = max((tmp_path / _FOLDER[sink]).glob("*.checkpoint.parquet"))
+def test_nothing_is_deleted_if_the_checkpoint_is_damaged(table: Store, tmp_path: Path):
+    checkpoint = max((tmp_path / "_delta_log").glob("*.checkpoint.parquet"))
     checkpoint.write_bytes(b"torn")
     age(tmp_path)
     before = table.names()

@@ -1,7 +1,7 @@
 """Change the code of the protocol, and list the changes that no test detects.
 
     make mutants
-    python -m tests.mutation [--module encoding/commit tables/delta.py] [--only Epoch.check take_epoch] [--sample 50]
+    python -m tests.mutation [--module encoding/commit tables/table.py] [--only Epoch.check take_epoch] [--sample 50]
         [--seed 7] [--processes 2] [--budget 10]
 
 Every condition, guard, ``raise`` and call without a result of the modules in ``targets.TARGETS`` is changed, one at a

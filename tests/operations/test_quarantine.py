@@ -21,7 +21,7 @@ _EVIL = "\x1b]0;title\x07\r\n\x9b31m\u202e\x7f"
 
 def wave(folder: Path) -> Store:
     """A quarantine with two committed rows, a leftover of an earlier attempt at their wave, and an uncommitted wave."""
-    table, quarantine = make_tables(folder, "parquet")
+    table, quarantine = make_tables(folder)
     make_cell(table, quarantine, 0, "", "z", plan="p")
     committer = Committer(take_epoch(table, "p", ()), table, quarantine)
     committer.commit(WaveResult(0, (make_cell(table, quarantine, 0, "a", "xy"),)))

@@ -19,7 +19,6 @@ from lsr_prod.storage import Store
 from lsr_prod.storage import options as module
 from lsr_prod.storage.options import is_client_option, normalize_options, options_of
 from lsr_prod.tables import open_table
-from lsr_prod.tables.delta import open_delta
 
 
 @pytest.mark.parametrize(
@@ -150,7 +149,7 @@ def forbidden() -> Iterator[str]:
 def test_refused_credentials_are_one_storage_error(uri: str, endpoint: str, forbidden: str) -> None:
     options = {endpoint: forbidden, "allow_http": True, "skip_signature": True, "azure_storage_account_name": "a"}
     store = Store(uri, options)  # type: ignore[arg-type]
-    for act in (lambda: store.get("x"), lambda: store.names(), lambda: open_delta(store, None)):
+    for act in (lambda: store.get("x"), lambda: store.names(), lambda: open_table(store, None)):
         with pytest.raises(StorageError, match=forbidden) as raised:
             act()
         for part in ("\n", "\x1b", "Debug source"):
@@ -188,7 +187,6 @@ import sys
 from lsr_prod.errors import StorageError
 from lsr_prod.storage import Store
 from lsr_prod.tables import open_table
-from lsr_prod.tables.delta import open_delta
 for act in (lambda s: s.get("x"), lambda s: s.names(), open_table):
     try:
         act(Store("s3://b/x"))

@@ -99,7 +99,7 @@ def test_history_of_a_signed_publication_is_compared_with_its_digest(
         read_publication(tmp_path, 2)
     (tmp_path / "publications" / publication_name(1)).unlink()  # by retention
     assert read_publication(tmp_path, 2) == made[1]
-    old = replace(made[1], format=2, previous="", signature=None)
+    old = replace(made[1], previous="", signature=None)
     overwrite(tmp_path, old, 2)
     with pytest.raises(SignatureError, match=r"publication 2 of .* is not signed"):
         read_publication(tmp_path, 2)
@@ -124,18 +124,4 @@ def test_unsigned_publication_is_read_only_in_the_history_of_a_signed_one(
     monkeypatch.setenv(TRUSTED_KEYS, public(KEYS[1]))
     overwrite(tmp_path, replace(first, note="changed"), 1)
     with pytest.raises(SignatureError, match="history was changed"):
-        read_publication(tmp_path, 1)
-
-
-def test_history_of_formats_without_digests_of_the_publication_before_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(SIGNING_KEY, private(KEYS[0]))
-    monkeypatch.setenv(TRUSTED_KEYS, public(KEYS[0]))
-    old = [Publication(number, "a" * 64, "2026-01-01T00:00:00+00:00", format=2) for number in (1, 2)]
-    for publication in old:
-        create_publication(tmp_path, publication)
-    create_publication(tmp_path, sign(Publication(3, "b" * 64, "2026-11-23T00:00:00+00:00", previous=old[1].sha)))
-    assert read_publication(tmp_path, 2) == old[1]
-    with pytest.raises(SignatureError, match="history was changed"):  # no digest leads to it
         read_publication(tmp_path, 1)

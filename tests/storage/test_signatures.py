@@ -123,10 +123,10 @@ def test_history_that_retention_shortened_is_read(tmp_path, use):
     assert [read_publication(tmp_path, number).number for number in (1, 3)] == [1, 3]
 
 
-def test_unsigned_and_older_history_of_a_signed_publication_is_read(tmp_path, use):
+def test_unsigned_history_of_a_signed_publication_is_read(tmp_path, use):
     """Signing starts, and keys are replaced, in the middle of a history."""
     version = build(tmp_path)[0]
-    old = Publication(1, version, "2026-01-01T00:00:00+00:00", format=2)
+    old = Publication(1, version, "2026-01-01T00:00:00+00:00")
     overwrite(tmp_path, old)
     use(KEYS[1])
     build(tmp_path, 2)  # the first version is current already

@@ -1,4 +1,4 @@
-"""Fixtures: both sinks, in a local folder and on an S3 endpoint over HTTP."""
+"""Fixture: a folder on the disk, and one on an S3 endpoint over HTTP."""
 
 import uuid
 from pathlib import Path
@@ -6,11 +6,6 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.storage import Store
-
-
-@pytest.fixture(params=["delta", "parquet"])
-def sink(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 @pytest.fixture(params=["local", "s3"])

@@ -1,4 +1,4 @@
-"""Deleted rows of parts in both sinks, local and on S3: committed, kept by checkpoints, conflicts, foreign readers."""
+"""Deleted rows of parts, local and on S3: committed, kept by checkpoints, conflicts, foreign readers."""
 
 import json
 from pathlib import Path
@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from lsr_prod.errors import ArtifactError, FormatVersionError, TableConflictError
+from lsr_prod.errors import ArtifactError, TableConflictError
 from lsr_prod.storage import Store
-from lsr_prod.tables import Sink, Table, create_table, delta, delta_deletions
-from lsr_prod.tables import parquet as parquet_sink
+from lsr_prod.tables import Table, create_table, delta_deletions
+from lsr_prod.tables import table as tables
 from lsr_prod.tables.deletion_vector import deleted_rows, save_vectors
 from lsr_prod.tables.delta_log import read_actions
 from tests.tables.test_tables import SCHEMA, make, part, reopen
@@ -38,31 +38,29 @@ def rows_for_others(store: Store) -> int:
     return pa.table(query.execute("select count(doc_id) as n from t").read_all())["n"][0].as_py()
 
 
-def test_rows_are_deleted_and_older_versions_keep_them(store: Store, sink: Sink):
-    path = add(make(store, sink), "abcd")
+def test_rows_are_deleted_and_older_versions_keep_them(store: Store):
+    path = add(make(store), "abcd")
     before = reopen(store)
     delete(before, path, [1])
     delete(reopen(store), path, [1, 3], version=1)
     assert deleted(reopen(store)) == {path: [1, 3]}
     assert deleted(reopen(store, before.version)) == {}
     assert reopen(store).files()[0].rows == 4
-    if sink == "delta":
-        assert rows_for_others(store) == 2
+    assert rows_for_others(store) == 2
 
 
-def test_removed_part_with_deleted_rows_is_gone(store: Store, sink: Sink):
-    path = add(make(store, sink), "abcd")
+def test_removed_part_with_deleted_rows_is_gone(store: Store):
+    path = add(make(store), "abcd")
     delete(reopen(store), path, [1])
     new = part(store, "acd")
     reopen(store).commit([new], [path], app="fold", version=0, epoch=1, data_change=False)
     assert [file.path for file in reopen(store).files()] == [new[0].path]
     assert deleted(reopen(store)) == {}
-    if sink == "delta":
-        assert rows_for_others(store) == 3
+    assert rows_for_others(store) == 3
 
 
-def test_deletion_from_a_stale_snapshot_is_rejected(store: Store, sink: Sink):
-    path = add(make(store, sink), "abcd")
+def test_deletion_from_a_stale_snapshot_is_rejected(store: Store):
+    path = add(make(store), "abcd")
     stale = reopen(store)
     add(reopen(store), "ef", "other")
     with pytest.raises(TableConflictError):
@@ -70,8 +68,8 @@ def test_deletion_from_a_stale_snapshot_is_rejected(store: Store, sink: Sink):
 
 
 @pytest.mark.parametrize("app", ["night", "other"])
-def test_commit_from_a_snapshot_before_a_deletion_is_rejected(store: Store, sink: Sink, app: str):
-    path = add(make(store, sink), "abcd")
+def test_commit_from_a_snapshot_before_a_deletion_is_rejected(store: Store, app: str):
+    path = add(make(store), "abcd")
     stale = reopen(store)
     stale.transaction_version(app)
     delete(reopen(store), path, [1])
@@ -80,17 +78,16 @@ def test_commit_from_a_snapshot_before_a_deletion_is_rejected(store: Store, sink
             stale.commit([part(store, "ef")], removes, app=app, version=0, epoch=1)
 
 
-def test_checkpoints_keep_deleted_rows(store: Store, sink: Sink):
-    path = add(make(store, sink), "abcd")
+def test_checkpoints_keep_deleted_rows(store: Store):
+    path = add(make(store), "abcd")
     delete(reopen(store), path, [2])
-    if sink == "delta":
-        DeltaTable(store.location, storage_options=store.delta_options).create_checkpoint()
+    DeltaTable(store.location, storage_options=store.delta_options).create_checkpoint()
     for number in range(16):
         add(reopen(store), f"x{number}", "more", number)
     checkpoints = [name for name in store.names() if "checkpoint.parquet" in name]
     assert checkpoints
     assert deleted(reopen(store)) == {path: [2]}
-    for name in store.names("_delta_log" if sink == "delta" else "_manifest"):
+    for name in store.names("_delta_log"):
         number = name.rpartition("/")[2][:20]
         if name.endswith(".json") and number.isdigit() and 0 < int(number) <= 2:
             store.delete(name)  # the state comes from the checkpoint
@@ -100,7 +97,7 @@ def test_checkpoints_keep_deleted_rows(store: Store, sink: Sink):
 def test_checkpoint_follows_a_commit_with_deletions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(delta_deletions, "CHECKPOINT_EVERY", 3)
     store = Store(str(tmp_path))
-    path = add(make(store, "delta"), "abcd")
+    path = add(make(store), "abcd")
     for number in range(3):
         delete(reopen(store), path, [*range(number + 1)], version=number)
     assert [name.rpartition("/")[2] for name in store.names("_delta_log") if "checkpoint." in name] == [
@@ -111,7 +108,7 @@ def test_checkpoint_follows_a_commit_with_deletions(tmp_path: Path, monkeypatch:
 
 def test_older_version_than_the_checkpoint_is_read_from_its_commits(tmp_path: Path):
     store = Store(str(tmp_path))
-    path = add(make(store, "delta"), "abcd")
+    path = add(make(store), "abcd")
     delete(reopen(store), path, [0])
     delete(reopen(store), path, [0, 1], version=1)
     DeltaTable(store.location).create_checkpoint()
@@ -122,7 +119,7 @@ def test_older_version_than_the_checkpoint_is_read_from_its_commits(tmp_path: Pa
 
 def test_checkpoint_without_vectors_has_none_and_a_damaged_one_is_an_error(tmp_path: Path):
     store = Store(str(tmp_path))
-    path = add(make(store, "delta"), "abcd")
+    path = add(make(store), "abcd")
     delete(reopen(store), path, [3])
     saved = tmp_path / "_delta_log" / f"{1:020d}.checkpoint.parquet"
     pq.write_table(pa.table({"add": [{"path": path, "size": 1}]}), saved)
@@ -135,41 +132,25 @@ def test_checkpoint_without_vectors_has_none_and_a_damaged_one_is_an_error(tmp_p
 
 def test_vector_of_a_file_that_delta_rs_does_not_list_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     store = Store(str(tmp_path))
-    path = add(make(store, "delta"), "abcd")
+    path = add(make(store), "abcd")
     delete(reopen(store), path, [1])
     found = delta_deletions.deletion_vectors(store, 2)
-    monkeypatch.setattr(delta, "deletion_vectors", lambda *_: {**found, "bucket=0/other.parquet": found[path]})
+    monkeypatch.setattr(tables, "deletion_vectors", lambda *_: {**found, "bucket=0/other.parquet": found[path]})
     with pytest.raises(ArtifactError, match="deletes rows of files that the table does not have"):
         reopen(store).files()
 
 
-def test_table_without_deletions_keeps_its_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Earlier releases read it, and so do Delta readers without deletion vectors."""
-    monkeypatch.setattr(parquet_sink, "CHECKPOINT_EVERY", 1)
-    plain = Store(str(tmp_path / "plain"))
-    paths = [add(make(plain, "parquet"), "abcd")]
-    delete(reopen(plain), paths[0], [1])
-    reopen(plain).commit([part(plain, "acd")], paths, app="fold", version=0, epoch=1)
-    records = [json.loads(plain.get(f"_manifest/{number:020d}.json") or b"") for number in range(4)]
-    assert [(one["format"], "deletions" in one) for one in records] == [(1, False), (1, False), (2, True), (1, False)]
-    saved = [
-        pq.read_schema(tmp_path / "plain" / "_manifest" / f"{number:020d}.checkpoint.parquet") for number in (1, 2, 3)
-    ]
-    assert [("deleted" in one.names, b'"format":2' in one.metadata[b"lsr_prod.state"]) for one in saved] == [
-        (False, False),
-        (True, True),
-        (False, False),
-    ]
-    other = Store(str(tmp_path / "delta"))
-    path = add(make(other, "delta"), "abcd")
-    assert DeltaTable(other.location).protocol().min_reader_version == 1
-    delete(reopen(other), path, [1])
-    assert DeltaTable(other.location).protocol().reader_features == ["deletionVectors"]
+def test_table_without_deletions_is_readable_without_deletion_vectors(tmp_path: Path):
+    store = Store(str(tmp_path))
+    path = add(make(store), "abcd")
+    assert DeltaTable(store.location).protocol().min_reader_version == 1
+    delete(reopen(store), path, [1])
+    assert DeltaTable(store.location).protocol().reader_features == ["deletionVectors"]
 
 
 def test_named_features_of_a_table_are_kept(tmp_path: Path):
     store = Store(str(tmp_path))
-    make(store, "delta")
+    make(store)
     log = tmp_path / "_delta_log" / f"{0:020d}.json"
     actions = [json.loads(line) for line in log.read_text().splitlines()]
     for action in actions:
@@ -184,20 +165,9 @@ def test_named_features_of_a_table_are_kept(tmp_path: Path):
     assert {*protocol.writer_features} == {"timestampNtz", "appendOnly", "deletionVectors"}
 
 
-def test_checkpoint_of_a_later_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(parquet_sink, "CHECKPOINT_EVERY", 1)
-    monkeypatch.setattr(parquet_sink, "DELETIONS_FORMAT", 9)
-    store = Store(str(tmp_path))
-    path = add(make(store, "parquet"), "abcd")
-    delete(reopen(store), path, [1])
-    monkeypatch.setattr(parquet_sink, "DELETIONS_FORMAT", 2)
-    with pytest.raises(FormatVersionError, match="manifest format 9; this release reads 1, 2, 3"):
-        reopen(store)
-
-
 def test_first_deletion_adds_its_feature_to_those_of_the_table(tmp_path: Path):
     store = Store(str(tmp_path))
-    create_table(store, "delta", SCHEMA, ["bucket"], {"delta.enableChangeDataFeed": "true"})
+    create_table(store, SCHEMA, ["bucket"], {"delta.enableChangeDataFeed": "true"})
     path = add(reopen(store), "abcd")
     before = DeltaTable(store.location)
     delete(reopen(store), path, [1])

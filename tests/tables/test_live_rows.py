@@ -10,7 +10,7 @@ import pytest
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
-from lsr_prod.tables import Sink, TableFile, live_batches, read_all_rows, read_part
+from lsr_prod.tables import TableFile, live_batches, read_all_rows, read_part
 from lsr_prod.tables.deletion_vector import DeletionVector, deleted_rows, save_vectors
 from lsr_prod.tables.file_table import total, total_live_rows, vector_files
 from lsr_prod.tables.live_rows import deleted_batches
@@ -27,8 +27,8 @@ def folder(tmp_path: Path) -> Store:
     return Store(str(tmp_path))
 
 
-def test_deleted_rows_are_left_out(folder: Store, sink: Sink):
-    make(folder, sink).commit([part(folder, "abcdefg"), part(folder, "xyz", 1)], [], app="p", version=0, epoch=1)
+def test_deleted_rows_are_left_out(folder: Store):
+    make(folder).commit([part(folder, "abcdefg"), part(folder, "xyz", 1)], [], app="p", version=0, epoch=1)
     delete_ids(folder, "bdgxyz")
     files = reopen(folder).files()
     assert [ids([read_part(folder, file, SCHEMA.remove(1))]) for file in files] == ["acef", ""]
@@ -40,9 +40,9 @@ def test_deleted_rows_are_left_out(folder: Store, sink: Sink):
     assert (total(reopen(folder).file_table(), "rows"), total_live_rows(reopen(folder).file_table())) == (10, 4)
 
 
-def test_vector_without_rows_deletes_none_and_a_missing_part_is_an_error(folder: Store, sink: Sink):
+def test_vector_without_rows_deletes_none_and_a_missing_part_is_an_error(folder: Store):
     added = part(folder, "ab")
-    make(folder, sink).commit([added], [], app="p", version=0, epoch=1)
+    make(folder).commit([added], [], app="p", version=0, epoch=1)
     none = save_vectors(folder, {added[0].path: np.empty(0, np.uint32)})
     reopen(folder).commit([], [], app="q", version=0, epoch=1, deletions=none)
     (file,) = reopen(folder).files()
@@ -54,9 +54,9 @@ def test_vector_without_rows_deletes_none_and_a_missing_part_is_an_error(folder:
         ids(live_batches(folder, file, ["doc_id"], 1))
 
 
-def test_vector_that_names_rows_beyond_the_part_is_an_error(folder: Store, sink: Sink):
+def test_vector_that_names_rows_beyond_the_part_is_an_error(folder: Store):
     added = part(folder, "ab")
-    make(folder, sink).commit([added], [], app="p", version=0, epoch=1)
+    make(folder).commit([added], [], app="p", version=0, epoch=1)
     path = added[0].path
     wrong = save_vectors(folder, {path: np.array([0, 2], np.uint32)})
     reopen(folder).commit([], [], app="q", version=0, epoch=1, deletions=wrong)
@@ -67,9 +67,9 @@ def test_vector_that_names_rows_beyond_the_part_is_an_error(folder: Store, sink:
         list(live_batches(folder, file, ["doc_id"], 2))
 
 
-def test_file_of_vectors_is_listed_once(folder: Store, sink: Sink):
+def test_file_of_vectors_is_listed_once(folder: Store):
     parts = [part(folder, f"{'ab'[bucket]}", bucket) for bucket in range(2)]
-    make(folder, sink).commit(parts, [], app="p", version=0, epoch=1)
+    make(folder).commit(parts, [], app="p", version=0, epoch=1)
     rows = np.arange(0, 2000, 2, dtype=np.uint32)
     vectors = save_vectors(folder, {one.path: rows for one, _ in parts})
     assert len({(vector.data, vector.offset) for vector in vectors.values()}) == 2
@@ -90,7 +90,7 @@ def test_file_without_a_row_count_has_no_number_of_live_rows():
 @pytest.fixture
 def with_deletions(folder: Store) -> str:
     """Return the folder of a Delta table of a, c, e and f."""
-    make(folder, "delta").commit([part(folder, "abcdefg")], [], app="p", version=0, epoch=1)
+    make(folder).commit([part(folder, "abcdefg")], [], app="p", version=0, epoch=1)
     delete_ids(folder, "bd")
     delete_ids(folder, "g")
     return folder.location

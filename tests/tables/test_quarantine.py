@@ -8,7 +8,7 @@ from lsr_prod.corpus.rows import BadRow, row_schema
 from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.storage import Store
-from lsr_prod.tables import Sink, quarantine, write_part
+from lsr_prod.tables import quarantine, write_part
 from lsr_prod.tables.quarantine import (
     PART_SCHEMA,
     PARTITION,
@@ -50,9 +50,8 @@ def test_part_has_the_rows_in_source_order_and_is_named_by_content(tmp_path: Pat
     assert write_quarantine(Store(str(tmp_path)), "p", 3, shuffled) == part
 
 
-@pytest.mark.parametrize("sink", ["delta", "parquet"])
-def test_only_committed_rows_are_counted_by_plan_and_wave(tmp_path: Path, sink: Sink):
-    table, bad_rows = make_tables(tmp_path, sink)
+def test_only_committed_rows_are_counted_by_plan_and_wave(tmp_path: Path):
+    table, bad_rows = make_tables(tmp_path)
     committer = Committer(take_epoch(table, "p", []), table, bad_rows)
     for wave, bad in enumerate(["xy", "", "z"]):
         assert committer.commit(make_wave(table, bad_rows, wave, str(wave), bad))
@@ -70,10 +69,10 @@ def test_only_committed_rows_are_counted_by_plan_and_wave(tmp_path: Path, sink: 
 def test_absent_quarantine_counts_no_rows(tmp_path: Path):
     store = Store(str(tmp_path / "q"))
     assert quarantined_by_reason(store, "p", 9) == ({}, 0)
-    assert create_quarantine(store, "parquet").partition_by == PARTITION
+    assert create_quarantine(store).partition_by == PARTITION
 
 
-def test_unread_bytes_are_added_up_also_beside_parts_of_earlier_releases(tmp_path: Path):
+def test_unread_bytes_of_all_parts_are_added_up(tmp_path: Path):
     _, bad_rows = make_tables(tmp_path)
     writer = BadRowWriter(bad_rows, "p", 0)
     for unread in (7, 0, 5):
@@ -82,10 +81,10 @@ def test_unread_bytes_are_added_up_also_beside_parts_of_earlier_releases(tmp_pat
     writer.flush()
     (part,) = writer.parts
     assert read_part(bad_rows, part.path)["unread_bytes"].to_pylist() == [None, 5, 7]
-    old = write_part(bad_rows, "plan=p/wave=0", read_part(bad_rows, part.path).drop_columns(["unread_bytes"]), "old")
+    other = write_part(bad_rows, "plan=p/wave=0", read_part(bad_rows, part.path), "other")
     values = {"plan": "p", "wave": "0"}
-    newest(bad_rows).commit([(part, values), (old, values)], [], app="p", version=0, epoch=1)
-    assert quarantined_by_reason(bad_rows, "p", 1) == ({"damaged_file": 6}, 12)
+    newest(bad_rows).commit([(part, values), (other, values)], [], app="p", version=0, epoch=1)
+    assert quarantined_by_reason(bad_rows, "p", 1) == ({"damaged_file": 6}, 24)
 
 
 def test_bad_row_writer_keeps_every_row_whatever_the_size_of_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -10,6 +10,7 @@ from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
+from lsr_prod.tables.quarantine import PART_SCHEMA
 from lsr_prod.tables.quarantine_rows import QuarantinePart, quarantine_parts, quarantined_rows
 from tests.encoding.tables import make_cell, make_tables, make_wave, newest
 
@@ -65,8 +66,10 @@ def test_deleted_part_has_no_rows_and_a_damaged_one_is_an_error(tmp_path: Path) 
     assert list(quarantined_rows(store, part)) == []
     path = tmp_path / part.path
     path.parent.mkdir(parents=True)
-    pq.write_table(pa.table({"reason": ["broken_json"]}), path)  # of an earlier release, with fewer columns
+    schema = pa.schema([field.with_nullable(True) for field in PART_SCHEMA])
+    pq.write_table(pa.Table.from_pylist([{"reason": "broken_json"}], schema), path)
     (row,) = quarantined_rows(store, part)
+    assert list(row) == PART_SCHEMA.names
     assert (row["reason"], row["doc_id"]) == ("broken_json", None)
     path.write_bytes(b"PAR1 damaged PAR1")
     with pytest.raises(ArtifactError, match=r"part\.parquet is damaged .*; restore or delete it"):

@@ -1,4 +1,4 @@
-"""Contract of both sinks."""
+"""Contract of a table."""
 
 import shutil
 import threading
@@ -12,9 +12,8 @@ from deltalake import DeltaTable
 
 from lsr_prod.errors import ArtifactError, CommitError, DiskFullError, StorageError, TableConflictError
 from lsr_prod.storage import Store
-from lsr_prod.tables import Part, Sink, Table, create_table, delta, open_table, write_part
-from lsr_prod.tables.delta import create_delta
-from lsr_prod.tables.parquet import create_parquet
+from lsr_prod.tables import Part, Table, create_table, open_table, write_part
+from lsr_prod.tables import table as tables
 
 SCHEMA = pa.schema(
     [
@@ -26,8 +25,8 @@ SCHEMA = pa.schema(
 )
 
 
-def make(store: Store, sink: Sink) -> Table:
-    return create_table(store, sink, SCHEMA, ["bucket"], {"lsr_prod.a": "1"})
+def make(store: Store) -> Table:
+    return create_table(store, SCHEMA, ["bucket"], {"lsr_prod.a": "1"})
 
 
 def part(store: Store, names: str, bucket: int = 0) -> tuple[Part, dict[str, str | None]]:
@@ -54,26 +53,19 @@ def test_open_table_returns_none_without_a_table(store: Store):
     assert open_table(store) is None
 
 
-def test_create_table_stores_sink_partitions_properties_and_schema(store: Store, sink: Sink):
-    made = make(store, sink)
-    assert (made.sink, made.version, made.partition_by, made.files()) == (sink, 0, ("bucket",), [])
+def test_create_table_stores_partitions_properties_and_schema(store: Store):
+    made = make(store)
+    assert (made.version, made.partition_by, made.files()) == (0, ("bucket",), [])
     assert made.properties["lsr_prod.a"] == "1"
     assert made.schema.equals(SCHEMA)
-    other = create_table(store, sink, SCHEMA, ["bucket"], {"lsr_prod.a": "2"})
+    other = create_table(store, SCHEMA, ["bucket"], {"lsr_prod.a": "2"})
     assert (other.version, other.properties["lsr_prod.a"]) == (0, "1")
 
 
-def test_existing_table_keeps_its_own_sink(tmp_path: Path, sink: Sink):
-    store = Store(str(tmp_path))
-    make(store, sink)
-    other = "delta" if sink == "parquet" else "parquet"
-    assert create_table(store, other, SCHEMA, ["bucket"], {}).sink == sink
-
-
-def test_concurrent_creators_get_one_table(store: Store, sink: Sink):
+def test_concurrent_creators_get_one_table(store: Store):
     def make_with(i: int) -> str:
         barrier.wait()
-        return create_table(store, sink, SCHEMA, ["bucket"], {"lsr_prod.a": str(i)}).properties["lsr_prod.a"]
+        return create_table(store, SCHEMA, ["bucket"], {"lsr_prod.a": str(i)}).properties["lsr_prod.a"]
 
     barrier = threading.Barrier(6)
     with ThreadPoolExecutor(6) as pool:
@@ -82,16 +74,22 @@ def test_concurrent_creators_get_one_table(store: Store, sink: Sink):
     assert reopen(store).version == 0
 
 
-def test_late_creator_changes_nothing(store: Store, sink: Sink):
-    make(store, sink)
+def test_late_creator_changes_nothing(store: Store, monkeypatch: pytest.MonkeyPatch):
+    make(store)
     reopen(store).commit([part(store, "a")], [], app="p", version=0, epoch=1)
-    late = create_delta if sink == "delta" else create_parquet  # as if it had checked before the table existed
-    late(store, SCHEMA, ["bucket"], {"lsr_prod.a": "2"})
-    assert (reopen(store).version, reopen(store).properties["lsr_prod.a"]) == (1, "1")
+    whole, looks = open_table, []
+
+    def late(store: Store, version: int | None = None) -> Table | None:
+        looks.append(store)
+        return None if len(looks) == 1 else whole(store, version)  # it looked before the table existed
+
+    monkeypatch.setattr(tables, "open_table", late)
+    found = create_table(store, SCHEMA, ["bucket"], {"lsr_prod.a": "2"})
+    assert (found.version, found.properties["lsr_prod.a"], len(looks)) == (1, "1", 2)
 
 
-def test_commit_adds_and_removes_files_and_keeps_older_versions(store: Store, sink: Sink):
-    make(store, sink)
+def test_commit_adds_and_removes_files_and_keeps_older_versions(store: Store):
+    make(store)
     first, second = part(store, "ab"), part(store, "c", 1)
     reopen(store).commit([first, second], [], app="p", version=0, epoch=1)
     third = part(store, "abd")
@@ -111,8 +109,8 @@ def test_commit_adds_and_removes_files_and_keeps_older_versions(store: Store, si
         open_table(store, 9)
 
 
-def test_commit_from_a_stale_snapshot_of_the_same_app_is_rejected(store: Store, sink: Sink):
-    make(store, sink)
+def test_commit_from_a_stale_snapshot_of_the_same_app_is_rejected(store: Store):
+    make(store)
     stale = reopen(store)
     reopen(store).commit([part(store, "a")], [], app="p", version=0, epoch=1)
     with pytest.raises(TableConflictError):
@@ -122,8 +120,8 @@ def test_commit_from_a_stale_snapshot_of_the_same_app_is_rejected(store: Store, 
     assert reopen(store).version == 1
 
 
-def test_file_of_the_table_cannot_be_added_again(store: Store, sink: Sink):
-    make(store, sink)
+def test_file_of_the_table_cannot_be_added_again(store: Store):
+    make(store)
     first, second = part(store, "a"), part(store, "b")
     reopen(store).commit([first, second], [], app="p", version=0, epoch=1)
     for adds, removes in ([first], [first[0].path]), ([second], []), ([part(store, "c")] * 2, []):
@@ -132,8 +130,8 @@ def test_file_of_the_table_cannot_be_added_again(store: Store, sink: Sink):
     assert (reopen(store).version, paths(reopen(store))) == (1, sorted([first[0].path, second[0].path]))
 
 
-def test_second_removal_of_a_file_is_rejected(store: Store, sink: Sink):
-    make(store, sink)
+def test_second_removal_of_a_file_is_rejected(store: Store):
+    make(store)
     old = part(store, "a")
     reopen(store).commit([old], [], app="p", version=0, epoch=1)
     one, other = reopen(store), reopen(store)
@@ -145,8 +143,8 @@ def test_second_removal_of_a_file_is_rejected(store: Store, sink: Sink):
     assert sum(file.rows or 0 for file in reopen(store).files()) == 2
 
 
-def test_removal_from_a_stale_snapshot_is_rejected_after_any_commit(store: Store, sink: Sink):
-    make(store, sink)
+def test_removal_from_a_stale_snapshot_is_rejected_after_any_commit(store: Store):
+    make(store)
     old = part(store, "a")
     reopen(store).commit([old], [], app="p", version=0, epoch=1)
     stale = reopen(store)
@@ -156,9 +154,9 @@ def test_removal_from_a_stale_snapshot_is_rejected_after_any_commit(store: Store
     assert sum(file.rows or 0 for file in reopen(store).files()) == 2
 
 
-def test_addition_is_rejected_after_a_removal_of_another_app(store: Store, sink: Sink):
+def test_addition_is_rejected_after_a_removal_of_another_app(store: Store):
     """A running encode job must load the table again after a compaction."""
-    make(store, sink)
+    make(store)
     old = part(store, "a")
     reopen(store).commit([old], [], app="p", version=0, epoch=1)
     stale = reopen(store)
@@ -167,9 +165,9 @@ def test_addition_is_rejected_after_a_removal_of_another_app(store: Store, sink:
         stale.commit([part(store, "z")], [], app="p", version=1, epoch=1)
 
 
-def test_plain_parquet_readers_read_the_files_of_both_sinks(tmp_path: Path, sink: Sink):
+def test_plain_parquet_readers_read_the_files(tmp_path: Path):
     store = Store(str(tmp_path))
-    make(store, sink)
+    make(store)
     reopen(store).commit([part(store, "ab"), part(store, "c", 1)], [], app="p", version=0, epoch=1)
     part(store, "lost")  # written and not committed
     files = [f"{tmp_path}/{path}" for path in paths(reopen(store))]
@@ -178,16 +176,8 @@ def test_plain_parquet_readers_read_the_files_of_both_sinks(tmp_path: Path, sink
     assert sorted((row["doc_id"], row["bucket"]) for row in found) == [("a", 0), ("b", 0), ("c", 1)]
 
 
-def test_open_table_rejects_two_logs_in_one_folder(tmp_path: Path):
-    make(Store(str(tmp_path)), "delta")
-    make(Store(str(tmp_path / "other")), "parquet")
-    (tmp_path / "other" / "_manifest").rename(tmp_path / "_manifest")
-    with pytest.raises(ArtifactError, match="a Delta log and a manifest"):
-        open_table(Store(str(tmp_path)))
-
-
 def test_open_table_reports_an_unreadable_delta_log(tmp_path: Path):
-    make(Store(str(tmp_path)), "delta")
+    make(Store(str(tmp_path)))
     (tmp_path / "_delta_log" / f"{0:020d}.json").write_text("no json")
     with pytest.raises(StorageError, match="cannot be opened as a Delta table"):
         open_table(Store(str(tmp_path)))
@@ -195,7 +185,7 @@ def test_open_table_reports_an_unreadable_delta_log(tmp_path: Path):
 
 def test_commit_to_a_log_that_became_a_file_is_a_storage_error(tmp_path: Path):
     store = Store(str(tmp_path))
-    table = make(store, "delta")
+    table = make(store)
     added = part(store, "a")
     shutil.rmtree(tmp_path / "_delta_log")
     (tmp_path / "_delta_log").write_text("")
@@ -204,7 +194,7 @@ def test_commit_to_a_log_that_became_a_file_is_a_storage_error(tmp_path: Path):
 
 
 def test_commit_to_a_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    table = make(Store(str(tmp_path)), "delta")
+    table = make(Store(str(tmp_path)))
     added = part(table.store, "a")
 
     def refuse(*_: object, **__: object) -> None:
@@ -222,21 +212,21 @@ def test_only_errors_of_stores_become_storage_errors(tmp_path: Path, monkeypatch
     def refuse(*_: object, **__: object) -> None:
         raise raised
 
-    make(Store(str(tmp_path)), "delta")
-    monkeypatch.setattr(delta, "DeltaTable", refuse)
+    make(Store(str(tmp_path)))
+    monkeypatch.setattr(tables, "DeltaTable", refuse)
     with pytest.raises(StorageError if kind == "remote" else KeyError):
         open_table(Store(str(tmp_path)))
 
 
 def test_log_lists_commits_without_checkpoints(tmp_path: Path):
     store = Store(str(tmp_path))
-    make(store, "delta").commit([part(store, "a")], [], app="p", version=0, epoch=1)
+    make(store).commit([part(store, "a")], [], app="p", version=0, epoch=1)
     DeltaTable(store.location).create_checkpoint()
     assert [entry.version for entry in reopen(store).log()] == [0, 1]
 
 
-def test_commit_changes_properties_for_later_versions_only(store: Store, sink: Sink):
-    table = make(store, sink)
+def test_commit_changes_properties_for_later_versions_only(store: Store):
+    table = make(store)
     before = dict(table.properties)
     table.commit([part(store, "a")], [], app="p", version=0, epoch=1, properties={"lsr_prod.x": "1"})
     reopen(store).commit([part(store, "b")], [], app="p", version=1, epoch=1)
@@ -245,8 +235,8 @@ def test_commit_changes_properties_for_later_versions_only(store: Store, sink: S
     assert paths(reopen(store)) == sorted(part(store, name)[0].path for name in "ab")
 
 
-def test_change_of_properties_conflicts_with_every_other_commit(store: Store, sink: Sink):
-    make(store, sink)
+def test_change_of_properties_conflicts_with_every_other_commit(store: Store):
+    make(store)
     one, other = reopen(store), reopen(store)
     one.commit([part(store, "a")], [], app="p", version=0, epoch=1)
     with pytest.raises(TableConflictError):

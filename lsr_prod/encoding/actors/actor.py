@@ -25,7 +25,7 @@ from lsr_prod.encoding.encoder import EncoderFactory, TextEncoder
 from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE, IsolatedEncoder
 from lsr_prod.encoding.isolation.watchdog import WatchedEncoder
 from lsr_prod.encoding.metrics import EncodeMetrics
-from lsr_prod.encoding.results import BlockResult, CellOutput
+from lsr_prod.encoding.results import BlockResult, CellOutput, Counts
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import Counters
 from lsr_prod.inference.session import Provider
@@ -100,14 +100,15 @@ class EncoderActor:
             for cell in cells:
                 writer.write(cell, *encode_batches(model, cell.texts(), batch_size=batch_size))
             counters = self._counters() - before
-        result = BlockResult(
-            node=socket.gethostname(),
-            cells=tuple(writer.results),
-            counters=counters,
-            seconds=time.monotonic() - started,
-            model_seconds=model.seconds,
-            io=self._io(),
+        counts = Counts(
+            encoded=sum(cell.encoded for cell in writer.results if not cell.reused),
+            tokens=counters.tokens,
+            padded_tokens=counters.padded_tokens,
+            cut_documents=counters.cut,
         )
+        counts += Counts.of_store(self._io())
+        seconds = time.monotonic() - started
+        result = BlockResult(socket.gethostname(), tuple(writer.results), counts, seconds, model.seconds)
         self._metrics.block(result)
         return result
 

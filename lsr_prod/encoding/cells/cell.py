@@ -17,7 +17,7 @@ from lsr_prod.encoding.cells.duplicates import DETAILS, displaced_rows, refuse_d
 from lsr_prod.encoding.cells.known import unchanged_rows
 from lsr_prod.encoding.cells.lookup import CellRows, WaveTask
 from lsr_prod.encoding.deletions import write_deletions
-from lsr_prod.encoding.results import CellOutput, CellResult
+from lsr_prod.encoding.results import CellOutput, CellResult, Counts
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import TableProperties, content_hash, quantize
 from lsr_prod.tables import write_part
@@ -92,19 +92,22 @@ def write_cell(
     return CellResult(
         cell=found.cell,
         bucket=found.bucket,
-        rows_in=found.rows.num_rows,
+        counts=Counts(
+            rows_in=found.rows.num_rows,
+            rows_out=fresh.num_rows,
+            quarantined_by_reason=_count(bad["reason"]),
+            unread_bytes=pc.sum(bad["unread_bytes"], min_count=0).as_py(),
+            unchanged=carried.num_rows,
+            deleted=len(deleted),
+            superseded=len(going) - len(deleted),
+            displaced=lost.num_rows,
+            clipped=clipped,
+            weights=len(vectors.weights),
+        ),
         parts=(write_part(task.table, f"bucket={found.bucket}", fresh, origin),) if fresh.num_rows else (),
         quarantine=write_quarantine(task.quarantine, task.plan, task.wave, bad) if bad.num_rows else None,
-        reasons=_count(bad["reason"]),
-        clipped=clipped,
         deletions=write_deletions(task.table, files, known.going),
-        deleted=len(deleted),
-        superseded=len(going) - len(deleted),
-        displaced=lost.num_rows,
-        encoded=encoded.num_rows,
         follows=tuple(follows),
-        weights=len(vectors.weights),
-        unread_bytes=pc.sum(bad["unread_bytes"], min_count=0).as_py(),
     )
 
 

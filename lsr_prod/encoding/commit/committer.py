@@ -1,7 +1,7 @@
 """The committer: commits each wave as a whole and exactly once, despite crashes and concurrent attempts.
 
 The quarantine table is committed first and the sparse table last, so that the app transaction of the sparse table says
-that a wave is complete. A commit is based on the snapshot that was read, and every sink refuses it if the same plan has
+that a wave is complete. A commit is based on the snapshot that was read, and the table refuses it if the same plan has
 committed since. After a refusal or an error the committer loads the table and decides again.
 """
 
@@ -93,6 +93,10 @@ class Committer:
     check: CheckParts = check_for_commit
     merge: MergeDeletions = merge_all
 
+    def load(self) -> Table:
+        """Return the newest snapshot of the sparse table."""
+        return _load(self.table)
+
     def fence(self) -> None:
         """Make all snapshots of the two tables stale that older attempts have read.
 
@@ -151,7 +155,7 @@ class Committer:
         ) from refused
 
     def _decide(self, result: WaveResult, deletions: Mapping[str, Deletion]) -> bool:
-        table = _load(self.table)
+        table = self.load()
         done = waves_done(table, self.epoch.plan)
         if done > result.wave:
             return False

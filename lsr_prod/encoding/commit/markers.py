@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from lsr_prod.encoding.commit.committer import check_cell
-from lsr_prod.encoding.results import CellOutput, CellResult, Deletion
+from lsr_prod.encoding.results import CellOutput, CellResult, Counts, Deletion
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.errors import CommitError, IncompleteWaveError
 from lsr_prod.formats.digest import record_bytes
@@ -35,9 +35,10 @@ def mark_finished(table: Store, quarantine: Store, plan: str, wave: int, result:
     if table.put_new(name, data):
         return result
     earlier = _read(table, quarantine, name)
-    if earlier is not None and earlier.rows_in != result.rows_in:
+    if earlier is not None and earlier.counts.rows_in != result.counts.rows_in:
         raise IncompleteWaveError(
-            f"wave {wave}, cell {result.cell}: {result.rows_in} rows in this attempt, {earlier.rows_in} in another; "
+            f"wave {wave}, cell {result.cell}: {result.counts.rows_in} rows in this attempt, "
+            f"{earlier.counts.rows_in} in another; "
             "nothing was committed, report this"
         )
     if earlier is None or _base(earlier) != _base(result):
@@ -105,12 +106,12 @@ def _from_json(fields: dict[str, Any]) -> CellResult:
         Deletion(**{**deletion, "vector": DeletionVector(**deletion["vector"])}) for deletion in fields.pop("deletions")
     )
     follows = tuple(
-        CellOutput(output["wave"], tuple(output["parts"]), output["quarantine"])
-        for output in fields.pop("follows", ())  # earlier releases wrote none
+        CellOutput(output["wave"], tuple(output["parts"]), output["quarantine"]) for output in fields.pop("follows")
     )
     fields["reused"] = True
     quarantine = Part(**bad) if bad else None
-    return CellResult(parts=parts, quarantine=quarantine, deletions=deletions, follows=follows, **fields)
+    counts = Counts(**fields.pop("counts"))
+    return CellResult(counts=counts, parts=parts, quarantine=quarantine, deletions=deletions, follows=follows, **fields)
 
 
 def _base(result: CellResult) -> object:

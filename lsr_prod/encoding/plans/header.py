@@ -5,8 +5,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 PLAN_FORMAT = 3
-READABLE_FORMATS = (2, PLAN_FORMAT)
-"""Formats that ``load_plan`` reads. A plan of format 2 has no number of cells: only an increment can follow it."""
 
 ROW_SETTINGS = frozenset(
     {"store_k", "max_length", "passage_stride", "max_passages", "impact_bits", "impact_step", "buckets",
@@ -21,7 +19,6 @@ RUN_SETTINGS = frozenset(
     {
         "bundle",
         "table",
-        "sink",
         "quarantine",
         "batch_tokens",
         "actors",
@@ -39,11 +36,6 @@ RUN_SETTINGS = frozenset(
     }
 )
 """Settings that an attempt may change: not part of the digest. The bundle enters it by its own digest."""
-
-ADDED_SETTINGS = {"on_duplicate": "first"}
-"""Settings that plans of format 2 do not name, and the values that they had."""
-
-_FORMAT_WITHOUT_CELLS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +56,10 @@ class PlanHeader:
         files: of the corpus and of the removed files.
         slices: that the waves read.
         waves: number of commits; wave ``w`` is commit ``w``.
-        cells: number of cells that ids are hashed to, a multiple of the buckets; 0 in format 2.
+        cells: number of cells that ids are hashed to, a multiple of the buckets.
         source: settings of the section ``source``, by name.
         encode: settings of the section ``encode``, by name.
         base_waves: committed waves of a previous plan that is not finished and never will be; None: it is finished.
-        format: number of the stored format. A plan of format 2 is only the base of an increment.
     """
 
     base: str | None
@@ -80,18 +71,17 @@ class PlanHeader:
     source: Mapping[str, Any]
     encode: Mapping[str, Any]
     base_waves: int | None = None
-    format: int = PLAN_FORMAT
 
     def to_json(self) -> dict[str, Any]:
         """Return the header as it is stored."""
         return {
-            "format": self.format,
+            "format": PLAN_FORMAT,
             "base": self.base,
             "bundle": self.bundle_digest,
             "files": asdict(self.files),
             "slices": asdict(self.slices),
             "waves": self.waves,
-            **({"cells": self.cells} if self.format > _FORMAT_WITHOUT_CELLS else {}),
+            "cells": self.cells,
             "source": dict(self.source),
             "encode": dict(self.encode),
             **({} if self.base_waves is None else {"base_waves": self.base_waves}),
@@ -106,9 +96,8 @@ class PlanHeader:
             files=ListDigest(**document["files"]),
             slices=ListDigest(**document["slices"]),
             waves=document["waves"],
-            cells=document.get("cells", 0),
+            cells=document["cells"],
             source=document["source"],
             encode=document["encode"],
             base_waves=document.get("base_waves"),
-            format=document["format"],
         )

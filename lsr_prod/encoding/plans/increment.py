@@ -23,12 +23,12 @@ import pyarrow as pa
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.filelist import KEPT, READ, REMOVED, file_keys, list_files, mark, relocate
 from lsr_prod.corpus.source_file import SourceFile
-from lsr_prod.encoding.plans.header import ADDED_SETTINGS, PLAN_FORMAT, PLAN_SETTINGS, ROW_SETTINGS
+from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS
 from lsr_prod.encoding.plans.plan import Plan, bytes_to_read, make_plan, plan_files
 from lsr_prod.encoding.plans.saved import load_plan
 from lsr_prod.encoding.plans.sizes import SIZE_SETTINGS, choose_sizes
 from lsr_prod.encoding.plans.successors import successor_of
-from lsr_prod.errors import ConfigError, FormatVersionError, LineageError
+from lsr_prod.errors import ConfigError, LineageError
 from lsr_prod.storage import Store
 
 
@@ -88,12 +88,6 @@ def prepare_plan(
     given_up = abandon is not None and _is_abandoned(newest, abandon, done, table)
     _check_settings(newest, source, encode, table, ROW_SETTINGS)
     if 0 < done < newest.waves and not given_up:
-        if newest.header.format != PLAN_FORMAT:
-            raise FormatVersionError(
-                f"plan {newest.digest[:12]} of {table.uri} has format {newest.header.format} and is not finished, but "
-                f"this release continues only plans of format {PLAN_FORMAT}; finish it with the release that began it, "
-                f"or give it up with lsr-prod encode --abandon {newest.digest[:12]}"
-            )
         _check_settings(newest, source, encode, table, PLAN_SETTINGS)
     return plan_increment(
         newest, files, source, encode, options=options, done=done, abandon=given_up, actors=actors, returning=returning
@@ -197,8 +191,7 @@ def _differences(
 def _same_waves(base: Plan, encode: EncodeSettings) -> bool:
     """Return whether a plan has the waves and cells that these settings give."""
     now = encode.model_dump(mode="json", include=set(PLAN_SETTINGS))
-    before = base.header.encode  # of format 2, without cells
-    return all(name in before and (_is_open(name, value) or before[name] == value) for name, value in now.items())
+    return all(_is_open(name, value) or base.header.encode[name] == value for name, value in now.items())
 
 
 def _is_open(name: str, value: object) -> bool:
@@ -269,7 +262,7 @@ def _check_settings(
     before = {"source": newest.header.source, "encode": newest.header.encode}
     for section, values in now.items():
         for name, value in values.items():
-            was = before[section].get(name, ADDED_SETTINGS.get(name))
+            was = before[section][name]
             if was != value and not _is_open(name, value):
                 raise ConfigError(
                     f"{section}.{name}",

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lsr_prod.corpus.filelist import file_keys, files_digest, with_location_facts, without_location_facts
-from lsr_prod.encoding.plans.header import PLAN_FORMAT, READABLE_FORMATS, PlanHeader
+from lsr_prod.encoding.plans.header import PLAN_FORMAT, PlanHeader
 from lsr_prod.encoding.plans.plan import Plan, slices_digest
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionError
@@ -55,7 +55,7 @@ def load_plan(table: Store, digest: str) -> Plan:
     if header is None or len(found) < len(tables):
         raise ArtifactError(f"{table.uri} has no plan {digest[:12]}: {folder}.* was deleted; encode into a new table")
     document = json.loads(header)
-    if document.get("format") not in READABLE_FORMATS:
+    if document.get("format") != PLAN_FORMAT:
         raise FormatVersionError(
             f"plan {digest[:12]} has format {document.get('format')}, but this release reads format {PLAN_FORMAT}; "
             "encode into a new table"

@@ -122,17 +122,14 @@ def _check_saved(table: Store, plan: Plan) -> None:
 
 
 def _names(table: Store, base: str) -> list[str]:
-    """Return the links of a plan, oldest first; earlier releases wrote a single one without a number."""
-    single = f"{_folder(base)}.json"
-    numbered = [name for name in table.names(_folder(base)) if name.endswith(".json")]
-    return [*([single] if table.size(single) is not None else []), *numbered]
+    """Return the links of a plan, oldest first."""
+    return [name for name in table.names(_folder(base)) if name.endswith(".json")]
 
 
 def _next_name(base: str, names: Sequence[str]) -> str:
     """Return a name after those of all links; the oldest of them may have been deleted."""
-    stems = [name.rpartition("/")[2].removesuffix(".json") for name in names]
-    number = max((int(stem) for stem in stems if len(stem) == 6), default=0) + 1
-    return f"{_folder(base)}/{number:06d}.json"
+    newest = names[-1].rpartition("/")[2].removesuffix(".json") if names else "0"
+    return f"{_folder(base)}/{int(newest) + 1:06d}.json"
 
 
 def _folder(base: str) -> str:

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
+from lsr_prod.encoding.results import Counts
 from lsr_prod.encoding.run_records import RunRecord, WaveRecord, read_runs, read_waves
 from lsr_prod.errors import ArtifactError
 from lsr_prod.operations.cluster import ClusterDescription
@@ -29,10 +30,9 @@ def describe_encoding(
     status = table_status(table)
     chosen = _choose(status.plans, plan, table.uri)
     waves, runs = read_waves(table, chosen.plan), read_runs(table, chosen.plan)
-    reasons = sum((Counter(wave.reasons) for wave in waves), Counter[str]())
+    reasons = Counter(Counts.sum(waves).quarantined_by_reason)
     return {
         "table": table.uri,
-        "sink": status.sink,
         "version": status.version,
         "documents": status.documents,
         "plan": asdict(chosen),
@@ -61,7 +61,7 @@ def _wave(wave: WaveRecord) -> dict[str, Any]:
     spent = None if wave.began is None or wave.ended is None else wave.ended - wave.began
     return {
         **asdict(wave),
-        "quarantined": sum(wave.reasons.values()),
+        "quarantined": wave.quarantined,
         "idle_share": wave.idle_share,
         "tokens_per_s": wave.tokens / spent if spent else None,
         "documents_per_s": wave.encoded / spent if spent else None,

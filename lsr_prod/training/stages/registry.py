@@ -30,29 +30,6 @@ from lsr_prod.training.stages import (
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.stage import Excluded, Stage, transformation
 
-# Settings that keep their former name in digests, so that finished stages are still found.
-_NAMES_IN_DIGEST = {"initialization": "initialisation"}
-# Settings, of any kind of stage, that a digest leaves out at these values: it was the same before they existed.
-_DEFAULTS_NOT_IN_DIGEST: dict[str, Any] = {
-    "idf_corpus": None,
-    "query_weights": None,
-    "card_query_max_length": None,
-    "card_document_max_length": None,
-    "negative_shift": "refuse",
-    "sampling": "proportional",
-    "trained": "both",
-    "batch.unique": False,
-    "scale.attention": "torch",
-    "validation.stop_after": None,
-    "validation.min_delta": 0.0,
-    "objective.mask_false_negatives": True,
-    "objective.sparsity.regularizers.estimator": "all_pairs",
-    "objective.pruning.gradient": "hard",
-    "objective.pruning.temperature_start": 0.2,
-    "objective.pruning.temperature_end": 0.05,
-    "objective.pruning.candidates": 4,
-}
-_ABSENT = object()
 _FORMAT = 2  # raise it when the same settings train other weights
 
 _ANY_HEAD = ("finetune", "set_encoder")  # stages that do not need a vocabulary head
@@ -162,21 +139,7 @@ def identity(stage: StageSettings) -> dict[str, Any]:
     excluded = REGISTRY[stage.stage].not_in_digest
     if isinstance(getattr(stage, "data", None), list):
         excluded = {**excluded, "data": {"__all__": _LOCATION | {"name"}}}
-    settings = stage.model_dump(mode="json", exclude=excluded)
-    return {_NAMES_IN_DIGEST.get(name, name): value for name, value in _without_defaults(settings).items()}
-
-
-def _without_defaults(value: Any, parents: str = "") -> Any:
-    """Return settings without those of ``_DEFAULTS_NOT_IN_DIGEST`` at their values; a list adds nothing to a name."""
-    if isinstance(value, list):
-        return [_without_defaults(one, parents) for one in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        name: _without_defaults(one, f"{parents}{name}.")
-        for name, one in value.items()
-        if _DEFAULTS_NOT_IN_DIGEST.get(f"{parents}{name}", _ABSENT) != one
-    }
+    return stage.model_dump(mode="json", exclude=excluded)
 
 
 def stage_digest(stage: StageSettings, pins: Mapping[str, str], parent: str) -> str:

@@ -49,8 +49,8 @@ def actor(factory: EncoderFactory) -> EncoderActor:
 def test_actor_encodes_a_block_cell_by_cell(tmp_path: Path, tiny_bundle: Path, ray_local: None):
     task = wave(tmp_path)
     result = actor(bundle_factory(tiny_bundle)).encode(task, {}, rows(0, 1, 1, 0, 1), isolated=False)
-    assert [(cell.cell, cell.rows_in, cell.encoded) for cell in result.cells] == [(0, 2, 2), (1, 3, 3)]
-    assert 0 < result.counters.tokens <= result.counters.padded_tokens
+    assert [(cell.cell, cell.counts.rows_in, cell.encoded) for cell in result.cells] == [(0, 2, 2), (1, 3, 3)]
+    assert 0 < result.counts.tokens <= result.counts.padded_tokens
     expected = BundleEncoder(tiny_bundle).encode(["fox 0", "fox 3"], kind="document", top_k=PROPERTIES.store_k)
     (part,) = result.cells[0].parts
     found = pq.read_table(Path(task.table.uri) / part.path, partitioning=None)["terms"].to_pylist()

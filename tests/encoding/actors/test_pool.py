@@ -79,7 +79,12 @@ def one_actor() -> Any:
 
 
 def reasons(results: list[BlockResult]) -> dict[str, int]:
-    return {reason: n for result in results for cell in result.cells for reason, n in cell.reasons.items()}
+    return {
+        reason: n
+        for result in results
+        for cell in result.cells
+        for reason, n in cell.counts.quarantined_by_reason.items()
+    }
 
 
 def test_documents_that_crash_or_hang_are_quarantined_and_others_encoded(tmp_path: Path):
@@ -89,7 +94,7 @@ def test_documents_that_crash_or_hang_are_quarantined_and_others_encoded(tmp_pat
         results = list(encode(pool, wave(tmp_path), [block(0, texts), block(1, ["fine fox"])]))
     assert reasons(results) == {"encoder_crashed": 1, "encoder_timeout": 1}
     assert sum(cell.encoded for result in results for cell in result.cells) == 39
-    assert sum(cell.rows_in for result in results for cell in result.cells) == 41
+    assert sum(cell.counts.rows_in for result in results for cell in result.cells) == 41
 
 
 def kill_at_first_call(pid_file: Path) -> int:

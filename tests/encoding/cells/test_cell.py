@@ -77,7 +77,7 @@ def encode_only(wave: WaveTask, rows: pa.Table) -> CellResult:
 
 def balance(result: CellResult) -> int:
     quarantined = result.quarantine.rows if result.quarantine else 0
-    return result.rows_in - sum(part.rows for part in result.parts) - quarantined
+    return result.counts.rows_in - sum(part.rows for part in result.parts) - quarantined
 
 
 def test_cell_encodes_documents_and_quarantines_bad_rows(tmp_path: Path):
@@ -94,15 +94,15 @@ def test_cell_encodes_documents_and_quarantines_bad_rows(tmp_path: Path):
         "content_key": content_keys([content_hash("one")])[0],
         "source_file": 1,
     }
-    assert result.reasons == {"broken_json": 2, "encode_failed": 1}
-    assert (result.rows_in, result.encoded, balance(result)) == (5, 2, 0)
+    assert result.counts.quarantined_by_reason == {"broken_json": 2, "encode_failed": 1}
+    assert (result.counts.rows_in, result.encoded, balance(result)) == (5, 2, 0)
 
 
 def test_first_row_of_an_id_in_source_order_is_the_document(tmp_path: Path):
     wave = task(tmp_path)
     result = encode_only(wave, rows(("a", "late", 5), ("a", "first", 2), ("a", "second", 2)))
     assert documents(wave.table, result)["a"]["content_hash"] == content_hash("first")
-    assert result.reasons == {"duplicate_id": 2}
+    assert result.counts.quarantined_by_reason == {"duplicate_id": 2}
 
 
 def test_committed_ids_are_duplicates(tmp_path: Path):
@@ -111,7 +111,7 @@ def test_committed_ids_are_duplicates(tmp_path: Path):
     second = task(tmp_path, before.parts)
     result = encode_only(second, rows(("a", "other", 2), ("c", "three", 2)))
     assert list(documents(second.table, result)) == ["c"]
-    assert (result.reasons, result.deletions) == ({"duplicate_id": 1}, ())
+    assert (result.counts.quarantined_by_reason, result.deletions) == ({"duplicate_id": 1}, ())
 
 
 def test_text_that_did_not_change_keeps_its_vector(tmp_path: Path):
@@ -124,7 +124,7 @@ def test_text_that_did_not_change_keeps_its_vector(tmp_path: Path):
         "a": ([term_of("one")], 2),
         "b": ([term_of("other")], 2),
     }
-    assert (result.encoded, result.superseded, result.deleted) == (1, 2, 0)
+    assert (result.encoded, result.counts.superseded, result.counts.deleted) == (1, 2, 0)
 
 
 def test_outputs_that_are_not_committed_yet_are_known(tmp_path: Path):
@@ -156,13 +156,13 @@ def test_clipped_weights_and_unread_bytes_are_counted(tmp_path: Path):
     cell = prepare_cell(wave, found)
     vectors, failures = encode(cell.texts())
     result = write_cell(wave, cell, replace(vectors, weights=np.array([9.0, 0.5], np.float32)), failures)
-    assert (result.unread_bytes, result.clipped, result.weights) == (12, 1, 2)
-    assert encode_only(wave, rows(("c", "three", 1))).unread_bytes == 0
+    assert (result.counts.unread_bytes, result.counts.clipped, result.counts.weights) == (12, 1, 2)
+    assert encode_only(wave, rows(("c", "three", 1))).counts.unread_bytes == 0
 
 
 def test_cell_without_rows_writes_nothing(tmp_path: Path):
     result = encode_only(task(tmp_path), rows(cell=1))
-    assert (result.rows_in, result.parts, result.quarantine, result.bucket) == (0, (), None, 1)
+    assert (result.counts.rows_in, result.parts, result.quarantine, result.bucket) == (0, (), None, 1)
 
 
 @pytest.mark.slow
@@ -179,7 +179,7 @@ def test_cell_with_more_than_two_gigabytes_of_text_is_encoded(tmp_path: Path):
     block = block.set_column(schema.get_field_index(stored.name), stored, big)
     counts = pa.Table.from_pylist([{"cell": 0, "reason": ROW_COUNT, "position": count}], schema=schema)
     result = encode_only(wave, pa.concat_tables([block, counts]))
-    assert (result.rows_in, result.encoded, balance(result)) == (count, count, 0)
+    assert (result.counts.rows_in, result.encoded, balance(result)) == (count, count, 0)
     found = read_all_rows(table, result.parts[0].path, pa.schema([("text", pa.large_string())]))
     assert pc.sum(pc.binary_length(found["text"])).as_py() == count * 100_000_000
 
@@ -221,6 +221,6 @@ def test_cells_of_a_bucket_give_together_the_documents_of_the_new_corpus(
         (name, content_hash(text), key, [term_of(text)]) for name, (text, key) in (stays | changed).items()
     )
     left = [name for name, row in before.items() if row[1] != 3]
-    assert result.deleted == len([name for name in left if name not in changed])
+    assert result.counts.deleted == len([name for name in left if name not in changed])
     same = [name for name in left if name in changed and changed[name][0] == before[name][0]]
-    assert result.encoded == len(changed) - len(same)
+    assert sum(cell.encoded for cell in results) == len(changed) - len(same)

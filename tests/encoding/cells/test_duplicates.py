@@ -37,7 +37,7 @@ def write(folder: Path, corpus: dict[str, str], *, large: bool = False) -> Path:
 
 
 def encode(folder: Path, table: Path, rule: Rule, buckets: int = 2) -> None:
-    job = Job((str(folder),), str(table), "parquet", {}, buckets, rule)
+    job = Job((str(folder),), str(table), {}, buckets, rule)
     run_attempt(job, lambda _phase: nullcontext(), PoisonEncoder())
 
 
@@ -91,7 +91,7 @@ def test_duplicate_of_a_row_that_the_model_failed_on_returns(tmp_path: Path) -> 
 def test_new_order_of_folders_changes_the_document_of_an_id(tmp_path: Path, rule: Rule) -> None:
     one, two = write(tmp_path / "1", {"a": "ab"}), write(tmp_path / "2", {"b": "bc"})
     for table, folders in (("table", (one, two)), ("table", (two, one)), ("full", (two, one))):
-        job = Job(tuple(map(str, folders)), str(tmp_path / table), "parquet", {}, 2, on_duplicate=rule)
+        job = Job(tuple(map(str, folders)), str(tmp_path / table), {}, 2, on_duplicate=rule)
         run_attempt(job, lambda _phase: nullcontext(), PoisonEncoder())
     assert documents(tmp_path / "table") == documents(tmp_path / "full")
 

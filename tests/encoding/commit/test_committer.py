@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from lsr_prod.encoding.commit.committer import Committer, check_cell, check_for_commit, waves_done
 from lsr_prod.encoding.commit.fence import Epoch, take_epoch
 from lsr_prod.encoding.deletions import write_deletions
-from lsr_prod.encoding.results import CellResult, Deletion, WaveResult
+from lsr_prod.encoding.results import CellResult, Counts, Deletion, WaveResult
 from lsr_prod.errors import (
     CommitError,
     FencedError,
@@ -23,14 +25,8 @@ from lsr_prod.errors import (
     TableConflictError,
 )
 from lsr_prod.storage import Store
-from lsr_prod.tables import Sink, create_table
-from lsr_prod.tables.parquet import ParquetSink
-from tests.encoding.tables import as_wave, bad_rows, ids_of, make_cell, make_tables, make_wave, newest
-
-
-@pytest.fixture(params=["delta", "parquet"])
-def sink(request: pytest.FixtureRequest) -> Sink:
-    return request.param
+from lsr_prod.tables import Table, create_table
+from tests.encoding.tables import as_wave, bad_rows, ids_of, make_cell, make_tables, make_wave, newest, recount
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +50,16 @@ def rival_commits(table: Store, quarantine: Store, result: WaveResult) -> Callab
 
 
 @pytest.mark.parametrize("bad", ["", "xy"])
-def test_commit_of_a_rival_between_check_and_commit_duplicates_nothing(tmp_path: Path, sink: Sink, bad: str):
-    table, quarantine = make_tables(tmp_path, sink)
+def test_commit_of_a_rival_between_check_and_commit_duplicates_nothing(tmp_path: Path, bad: str):
+    table, quarantine = make_tables(tmp_path)
     result = make_wave(table, quarantine, 0, "abc", bad)
     committer = interrupted(table, quarantine, rival_commits(table, quarantine, result))
     assert committer.commit(result) is False
     assert (ids_of(table), bad_rows(quarantine)) == (["a", "b", "c"], len(bad))
 
 
-def test_rival_between_the_two_commits_replaces_the_quarantine(tmp_path: Path, sink: Sink):
-    table, quarantine = make_tables(tmp_path, sink)
+def test_rival_between_the_two_commits_replaces_the_quarantine(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
     ours = make_wave(table, quarantine, 0, "ab", "cx")  # c failed in this attempt only
     theirs = make_wave(table, quarantine, 0, "abc", "x")
     committer = interrupted(table, quarantine, lambda: None, rival_commits(table, quarantine, theirs))
@@ -71,8 +67,8 @@ def test_rival_between_the_two_commits_replaces_the_quarantine(tmp_path: Path, s
     assert (ids_of(table), bad_rows(quarantine)) == (["a", "b", "c"], 1)
 
 
-def test_attempt_overtaken_between_check_and_commit_is_fenced_at_the_next_wave(tmp_path: Path, sink: Sink):
-    table, quarantine = make_tables(tmp_path, sink)
+def test_attempt_overtaken_between_check_and_commit_is_fenced_at_the_next_wave(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
     first, second = make_wave(table, quarantine, 0, "a"), make_wave(table, quarantine, 1, "b")
     committer = interrupted(table, quarantine, lambda: None, rival_commits(table, quarantine, first))
     assert committer.commit(first) is True
@@ -82,8 +78,8 @@ def test_attempt_overtaken_between_check_and_commit_is_fenced_at_the_next_wave(t
     assert ids_of(table) == ["a", "b"]
 
 
-def test_newer_attempt_makes_a_stalled_commit_of_an_older_one_fail(tmp_path: Path, sink: Sink):
-    table, quarantine = make_tables(tmp_path, sink)
+def test_newer_attempt_makes_a_stalled_commit_of_an_older_one_fail(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
     ours = make_wave(table, quarantine, 0, "ab", "cx")  # c failed in this attempt only
     theirs = make_wave(table, quarantine, 0, "abc", "x")
     rival: list[Committer] = []
@@ -100,8 +96,8 @@ def test_newer_attempt_makes_a_stalled_commit_of_an_older_one_fail(tmp_path: Pat
     assert (ids_of(table), bad_rows(quarantine)) == (["a", "b", "c"], 1)
 
 
-def test_stalled_quarantine_commit_fails_after_an_attempt_without_bad_rows(tmp_path: Path, sink: Sink):
-    table, quarantine = make_tables(tmp_path, sink)
+def test_stalled_quarantine_commit_fails_after_an_attempt_without_bad_rows(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
     ours = make_wave(table, quarantine, 0, "ab", "c")  # c failed in this attempt only
     theirs = make_wave(table, quarantine, 0, "abc")
 
@@ -114,8 +110,8 @@ def test_stalled_quarantine_commit_fails_after_an_attempt_without_bad_rows(tmp_p
     assert (ids_of(table), bad_rows(quarantine)) == (["a", "b", "c"], 0)
 
 
-def test_fence_adds_no_wave_and_is_refused_for_an_older_attempt(tmp_path: Path, sink: Sink):
-    table, quarantine = make_tables(tmp_path, sink)
+def test_fence_adds_no_wave_and_is_refused_for_an_older_attempt(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
     older, newer = (Committer(take_epoch(table, "p", []), table, quarantine) for _ in range(2))
     with pytest.raises(FencedError):
         older.fence()
@@ -128,8 +124,8 @@ def test_fence_adds_no_wave_and_is_refused_for_an_older_attempt(tmp_path: Path, 
     assert ids_of(table) == ["a", "b"]
 
 
-def test_waves_are_counted_per_plan(tmp_path: Path, sink: Sink):
-    table, quarantine = make_tables(tmp_path, sink)
+def test_waves_are_counted_per_plan(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
     assert waves_done(newest(table), "p") == 0
     committer = Committer(take_epoch(table, "p", []), table, quarantine)
     for wave, name in enumerate("abc"):
@@ -140,8 +136,8 @@ def test_waves_are_counted_per_plan(tmp_path: Path, sink: Sink):
     assert bad_rows(quarantine) == 3
 
 
-def test_wave_of_bad_rows_only_or_of_no_rows_is_committed(tmp_path: Path, sink: Sink):
-    table, quarantine = make_tables(tmp_path, sink)
+def test_wave_of_bad_rows_only_or_of_no_rows_is_committed(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
     committer = Committer(take_epoch(table, "p", []), table, quarantine)
     assert committer.commit(make_wave(table, quarantine, 0, "", "xyz"))
     assert committer.commit(as_wave(1))
@@ -150,8 +146,8 @@ def test_wave_of_bad_rows_only_or_of_no_rows_is_committed(tmp_path: Path, sink: 
 
 
 @pytest.mark.parametrize("kind", ["part", "quarantine"])
-def test_truncated_part_of_either_table_is_refused(tmp_path: Path, sink: Sink, kind: str):
-    table, quarantine = make_tables(tmp_path, sink)
+def test_truncated_part_of_either_table_is_refused(tmp_path: Path, kind: str):
+    table, quarantine = make_tables(tmp_path)
     cell = make_cell(table, quarantine, 0, "a", "x")
     part = cell.parts[0] if kind == "part" else cell.quarantine
     assert part
@@ -171,14 +167,16 @@ def test_wave_result_sums_its_cells_and_refuses_a_wrong_count(tmp_path: Path):
     other = make_cell(table, quarantine, 0, "c", "yz", cell=1)
     result = as_wave(0, one, other)
     result.check()
-    assert (result.rows_in, result.rows_out, result.reasons, result.clipped) == (6, 3, {"broken_json": 3}, 0)
+    reasons = {"broken_json": 3}
+    assert result.counts == Counts(rows_in=6, rows_out=3, quarantined_by_reason=reasons)
     wrong = [
-        replace(one, rows_in=2),
-        replace(one, quarantine=None, reasons={}),
-        replace(one, reasons={"broken_json": 2}),
+        recount(one, rows_in=2),
+        recount(one, rows_out=3),
+        recount(replace(one, quarantine=None), quarantined_by_reason={}),
+        recount(one, quarantined_by_reason={"broken_json": 2}),
         replace(one, parts=()),
-        replace(one, superseded=1),
-        replace(one, deleted=1),
+        recount(one, superseded=1),
+        recount(one, deleted=1),
         other,
     ]
     for cell in wrong:
@@ -186,8 +184,8 @@ def test_wave_result_sums_its_cells_and_refuses_a_wrong_count(tmp_path: Path):
             as_wave(0, cell, other).check()
 
 
-def test_cells_of_one_bucket_become_parts_of_it(tmp_path: Path, sink: Sink):
-    table, quarantine = make_tables(tmp_path, sink)
+def test_cells_of_one_bucket_become_parts_of_it(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
     cells = [
         make_cell(table, quarantine, 0, name, cell=cell) for cell, name in [(0, "a"), (2, "c"), (4, "e"), (1, "b")]
     ]
@@ -206,15 +204,15 @@ def deletion(table: Store, old: CellResult, *rows: int) -> tuple[Deletion, ...]:
 def increment(table: Store, quarantine: Store, old: CellResult) -> CellResult:
     """An increment of the rows a, b and c: a stays, b is replaced, c deleted, d added."""
     new = make_cell(table, quarantine, 0, "bd", impact=3)
-    return replace(new, deletions=deletion(table, old, 1, 2), superseded=1, deleted=1)
+    return recount(new, deletions=deletion(table, old, 1, 2), superseded=1, deleted=1)
 
 
-def test_increment_adds_and_deletes_rows_in_one_commit(tmp_path: Path, sink: Sink):
-    table, quarantine = make_tables(tmp_path, sink)
+def test_increment_adds_and_deletes_rows_in_one_commit(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
     old = make_cell(table, quarantine, 0, "abc")
     assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
     wave = as_wave(0, increment(table, quarantine, old))
-    assert (wave.rows_in, wave.rows_out, wave.superseded, wave.deleted) == (2, 2, 1, 1)
+    assert wave.counts == Counts(rows_in=2, rows_out=2, superseded=1, deleted=1)
     committer = Committer(take_epoch(table, "q", []), table, quarantine)
     assert committer.commit(wave) is True
     assert committer.commit(wave) is False
@@ -222,29 +220,29 @@ def test_increment_adds_and_deletes_rows_in_one_commit(tmp_path: Path, sink: Sin
     assert newest(table).version == 2
 
 
-def test_cells_of_one_bucket_delete_rows_of_one_part(tmp_path: Path, sink: Sink):
-    table, quarantine = make_tables(tmp_path, sink)
+def test_cells_of_one_bucket_delete_rows_of_one_part(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
     old = make_cell(table, quarantine, 0, "abc")
     assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
-    one = replace(make_cell(table, quarantine, 0, "d", cell=0), deletions=deletion(table, old, 2), deleted=1)
-    other = replace(make_cell(table, quarantine, 0, "b", cell=2), deletions=deletion(table, old, 1), superseded=1)
+    one = recount(make_cell(table, quarantine, 0, "d", cell=0), deletions=deletion(table, old, 2), deleted=1)
+    other = recount(make_cell(table, quarantine, 0, "b", cell=2), deletions=deletion(table, old, 1), superseded=1)
     same = replace(other, deletions=deletion(table, old, 2))
     committer = Committer(take_epoch(table, "q", []), table, quarantine)
     with pytest.raises(IncompleteWaveError, match="some of them are the same rows"):
         committer.commit(as_wave(0, one, same))
     assert committer.commit(as_wave(0, one, other)) is True
     assert ids_of(table) == ["a", "b", "d"]
-    again = replace(make_cell(table, quarantine, 1, "e"), deletions=deletion(table, old, 0), deleted=1)
+    again = recount(make_cell(table, quarantine, 1, "e"), deletions=deletion(table, old, 0), deleted=1)
     assert committer.commit(as_wave(1, again)) is True
     assert ids_of(table) == ["b", "d", "e"]
     assert old.parts[0].path not in {file.path for file in newest(table).files()}  # no row of it is left
 
 
-def test_row_that_the_part_does_not_have_is_not_deleted(tmp_path: Path, sink: Sink):
-    table, quarantine = make_tables(tmp_path, sink)
+def test_row_that_the_part_does_not_have_is_not_deleted(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
     old = make_cell(table, quarantine, 0, "a")
     assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
-    wrong = replace(make_cell(table, quarantine, 0, "d"), deletions=deletion(table, old, 0, 1), deleted=2)
+    wrong = recount(make_cell(table, quarantine, 0, "d"), deletions=deletion(table, old, 0, 1), deleted=2)
     with pytest.raises(IncompleteWaveError, match=r"deletes 2 rows of .*, which has 1"):
         Committer(take_epoch(table, "q", []), table, quarantine).commit(as_wave(0, wrong))
     assert ids_of(table) == ["a"]
@@ -256,7 +254,7 @@ def test_damaged_deletion_vector_is_not_committed(tmp_path: Path):
     old = make_cell(table, quarantine, 0, ids)
     assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
     rows = range(0, 400, 2)
-    cell = replace(make_cell(table, quarantine, 0, "d"), deletions=deletion(table, old, *rows), deleted=len(rows))
+    cell = recount(make_cell(table, quarantine, 0, "d"), deletions=deletion(table, old, *rows), deleted=len(rows))
     (file,) = Path(table.uri).glob("deletion_vector_*.bin")
     content = file.read_bytes()
     file.write_bytes(content[:-5])
@@ -269,8 +267,8 @@ def test_damaged_deletion_vector_is_not_committed(tmp_path: Path):
     assert file.read_bytes() == content[:-5]  # a delayed attempt may have damaged a file that others use
 
 
-def test_wave_whose_parts_were_compacted_in_the_meantime_is_stale(tmp_path: Path, sink: Sink):
-    table, quarantine = make_tables(tmp_path, sink)
+def test_wave_whose_parts_were_compacted_in_the_meantime_is_stale(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
     old = make_cell(table, quarantine, 0, "abc")
     assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
     wave = as_wave(0, increment(table, quarantine, old))
@@ -286,15 +284,10 @@ def test_wave_whose_parts_were_compacted_in_the_meantime_is_stale(tmp_path: Path
     assert ids_of(table) == ["a", "b", "c"]
 
 
-def test_commit_that_succeeded_but_reported_an_error_is_not_repeated(
-    tmp_path: Path, sink: Sink, monkeypatch: pytest.MonkeyPatch
-):
-    from lsr_prod.tables.delta import DeltaSink
-
-    table, quarantine = make_tables(tmp_path, sink)
+def test_commit_that_succeeded_but_reported_an_error_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    table, quarantine = make_tables(tmp_path)
     result = make_wave(table, quarantine, 0, "a", "x")
-    kind = DeltaSink if sink == "delta" else ParquetSink
-    whole, told = kind.commit, set()
+    whole, told = Table.commit, set()
 
     def landed(self, *args, **kwargs):
         whole(self, *args, **kwargs)
@@ -302,7 +295,7 @@ def test_commit_that_succeeded_but_reported_an_error_is_not_repeated(
             told.add(self.store.uri)
             raise StorageError("the connection was lost")
 
-    monkeypatch.setattr(kind, "commit", landed)
+    monkeypatch.setattr(Table, "commit", landed)
     assert Committer(take_epoch(table, "p", []), table, quarantine).commit(result) is False
     monkeypatch.undo()
     assert (ids_of(table), bad_rows(quarantine)) == (["a"], 1)
@@ -310,16 +303,16 @@ def test_commit_that_succeeded_but_reported_an_error_is_not_repeated(
 
 
 def test_store_that_fails_every_try_raises_commit_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    table, quarantine = make_tables(tmp_path, "parquet")
+    table, quarantine = make_tables(tmp_path)
     result = make_wave(table, quarantine, 0, "a")
     epoch = take_epoch(table, "p", [])
 
-    def full(*_: object) -> bool:
-        raise StorageError("no space left on device")
+    def fail(*_: object, **__: object) -> None:
+        raise DeltaError("no answer in time")
 
-    monkeypatch.setattr("lsr_prod.storage.store.create_file", full)
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", fail)
     monkeypatch.setattr("time.sleep", lambda _: None)
-    with pytest.raises(CommitError, match=r"wave 0 was refused 5 times \(no space left.*run the job again"):
+    with pytest.raises(CommitError, match=r"wave 0 was refused 5 times \(.*\(no answer in time\); run the job again"):
         Committer(epoch, table, quarantine).commit(result)
     monkeypatch.undo()
     assert Committer(epoch, table, quarantine).commit(result) is True
@@ -346,7 +339,7 @@ def test_only_old_files_are_touched_before_their_commit_and_a_deleted_one_is_an_
     old = make_cell(table, quarantine, 0, "".join(map(chr, range(0x4E00, 0x4E00 + 400))))
     assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
     rows = range(0, 400, 2)
-    cell = replace(make_cell(table, quarantine, 0, "d", "x"), deletions=deletion(table, old, *rows), deleted=len(rows))
+    cell = recount(make_cell(table, quarantine, 0, "d", "x"), deletions=deletion(table, old, *rows), deleted=len(rows))
     (vector,) = Path(table.uri).glob("deletion_vector_*.bin")
     assert cell.quarantine
     files = {
@@ -382,7 +375,7 @@ def test_deletion_vector_that_is_deleted_after_its_check_is_not_committed(
     old = make_cell(table, quarantine, 0, "".join(map(chr, range(0x4E00, 0x4E00 + 400))))
     assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
     rows = range(0, 400, 2)
-    cell = replace(make_cell(table, quarantine, 0, "d"), deletions=deletion(table, old, *rows), deleted=len(rows))
+    cell = recount(make_cell(table, quarantine, 0, "d"), deletions=deletion(table, old, *rows), deleted=len(rows))
     (vector,) = Path(table.uri).glob("deletion_vector_*.bin")
     entry = Store.entry
 
@@ -396,20 +389,18 @@ def test_deletion_vector_that_is_deleted_after_its_check_is_not_committed(
         check_for_commit(table, quarantine, [cell], 0)
 
 
-def test_wave_with_wrong_row_counts_is_not_committed(tmp_path: Path, sink: Sink):
-    table, quarantine = make_tables(tmp_path, sink)
-    wrong = replace(make_cell(table, quarantine, 0, "ab"), rows_in=3)
+def test_wave_with_wrong_row_counts_is_not_committed(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
+    wrong = recount(make_cell(table, quarantine, 0, "ab"), rows_in=3)
     with pytest.raises(IncompleteWaveError, match="wave 0"):
         Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, wrong))
     assert ids_of(table) == []
 
 
 def test_commit_that_every_try_conflicts_with_another_raises_commit_error(
-    tmp_path: Path, sink: Sink, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from lsr_prod.tables.delta import DeltaSink
-
-    table, quarantine = make_tables(tmp_path, sink)
+    table, quarantine = make_tables(tmp_path)
     result = make_wave(table, quarantine, 0, "a")
     tries = []
 
@@ -417,8 +408,7 @@ def test_commit_that_every_try_conflicts_with_another_raises_commit_error(
         tries.append(self)
         raise TableConflictError("another commit came first")
 
-    for kind in (DeltaSink, ParquetSink):
-        monkeypatch.setattr(kind, "commit", conflict)
+    monkeypatch.setattr(Table, "commit", conflict)
     monkeypatch.setattr("lsr_prod.encoding.commit.committer._CONFLICT_TRIES", 7)
     monkeypatch.setattr("time.sleep", lambda _: None)
     with pytest.raises(CommitError, match=r"wave 0 was refused 7 times \(another commit came first\)"):
@@ -426,8 +416,8 @@ def test_commit_that_every_try_conflicts_with_another_raises_commit_error(
     assert len(tries) == 7
 
 
-def test_deletions_that_name_another_number_of_earlier_ones_are_refused(tmp_path: Path, sink: Sink):
-    table, quarantine = make_tables(tmp_path, sink)
+def test_deletions_that_name_another_number_of_earlier_ones_are_refused(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
     old = make_cell(table, quarantine, 0, "abcd")
     assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
     (one,) = deletion(table, old, 1)
@@ -447,35 +437,33 @@ def test_rows_of_a_part_without_statistics_are_counted_before_they_are_deleted(t
         line.get("add", {}).pop("stats", None)
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert [file.rows for file in newest(table).files()] == [None]
-    whole = replace(make_cell(table, quarantine, 0, "e"), deletions=deletion(table, old, 0, 1), deleted=2)
+    whole = recount(make_cell(table, quarantine, 0, "e"), deletions=deletion(table, old, 0, 1), deleted=2)
     assert Committer(take_epoch(table, "q", []), table, quarantine).commit(as_wave(0, whole))
     assert ids_of(table) == ["e"]
     assert old.parts[0].path not in {file.path for file in newest(table).files()}
 
 
-def test_deletions_of_vectors_that_changed_in_the_meantime_are_stale(tmp_path: Path, sink: Sink):
-    table, quarantine = make_tables(tmp_path, sink)
+def test_deletions_of_vectors_that_changed_in_the_meantime_are_stale(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
     old = make_cell(table, quarantine, 0, "abcd")
     assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
-    ours = replace(make_cell(table, quarantine, 0, "e"), deletions=deletion(table, old, 1), deleted=1)
-    theirs = replace(make_cell(table, quarantine, 0, "f"), deletions=deletion(table, old, 2), deleted=1)
+    ours = recount(make_cell(table, quarantine, 0, "e"), deletions=deletion(table, old, 1), deleted=1)
+    theirs = recount(make_cell(table, quarantine, 0, "f"), deletions=deletion(table, old, 2), deleted=1)
     assert Committer(take_epoch(table, "q", []), table, quarantine).commit(as_wave(0, theirs))
     with pytest.raises(StaleWaveError, match="wave 0 deletes rows of 1 parts"):
         Committer(take_epoch(table, "r", []), table, quarantine).commit(as_wave(0, ours))
     assert ids_of(table) == ["a", "b", "d", "f"]
 
 
-def test_wave_after_a_missing_one_is_refused(tmp_path: Path, sink: Sink):
-    table, quarantine = make_tables(tmp_path, sink)
+def test_wave_after_a_missing_one_is_refused(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
     with pytest.raises(CommitError, match="wave 1 is next but the table has 0 waves; run the job again"):
         Committer(take_epoch(table, "p", []), table, quarantine).commit(make_wave(table, quarantine, 1, "a"))
     assert ids_of(table) == []
 
 
-def test_attempt_without_bad_rows_removes_those_of_an_attempt_that_was_killed_between_its_commits(
-    tmp_path: Path, sink: Sink
-):
-    table, quarantine = make_tables(tmp_path, sink)
+def test_attempt_without_bad_rows_removes_those_of_an_attempt_that_was_killed_between_its_commits(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
 
     def killed() -> None:
         raise KeyboardInterrupt
@@ -492,10 +480,8 @@ def test_attempt_without_bad_rows_removes_those_of_an_attempt_that_was_killed_be
     assert newest(quarantine).version == done  # there is nothing to remove
 
 
-def test_attempt_with_the_bad_rows_of_one_that_was_killed_between_its_commits_keeps_their_part(
-    tmp_path: Path, sink: Sink
-):
-    table, quarantine = make_tables(tmp_path, sink)
+def test_attempt_with_the_bad_rows_of_one_that_was_killed_between_its_commits_keeps_their_part(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
     result = make_wave(table, quarantine, 0, "ab", "c")
 
     def killed() -> None:
@@ -507,8 +493,8 @@ def test_attempt_with_the_bad_rows_of_one_that_was_killed_between_its_commits_ke
     assert (ids_of(table), bad_rows(quarantine)) == (["a", "b"], 1)
 
 
-def test_bad_rows_of_the_wave_that_was_given_up_are_removed_and_others_stay(tmp_path: Path, sink: Sink):
-    table, quarantine = make_tables(tmp_path, sink)
+def test_bad_rows_of_the_wave_that_was_given_up_are_removed_and_others_stay(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
     committer = Committer(take_epoch(table, "p", []), table, quarantine)
     assert committer.commit(make_wave(table, quarantine, 0, "a", "xy"))
     assert committer.commit(make_wave(table, quarantine, 1, "b", "z"))
@@ -520,9 +506,9 @@ def test_bad_rows_of_the_wave_that_was_given_up_are_removed_and_others_stay(tmp_
     assert bad_rows(quarantine) == 2
 
 
-def test_deleted_table_is_an_error_and_not_created_again(tmp_path: Path, sink: Sink):
+def test_deleted_table_is_an_error_and_not_created_again(tmp_path: Path):
     store = Store(str(tmp_path / "gone"))
     epoch = take_epoch(store, "p", [])
     with pytest.raises(CommitError, match="no longer a table"):
         Committer(epoch, store, store).fence()
-    assert create_table(store, sink, newest(make_tables(tmp_path, sink)[0]).schema, ["bucket"], {}).version == 0
+    assert create_table(store, newest(make_tables(tmp_path)[0]).schema, ["bucket"], {}).version == 0

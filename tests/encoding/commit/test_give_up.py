@@ -14,7 +14,6 @@ from lsr_prod.encoding.plans.successors import successor_of
 from lsr_prod.encoding.results import WaveResult
 from lsr_prod.errors import CommitError, FencedError
 from lsr_prod.storage import Store
-from lsr_prod.tables import Sink
 from tests.encoding.commit.test_committer import Interrupted
 from tests.encoding.plans.test_increment import MEGABYTE, files_of, first_plan, prepare, save
 from tests.encoding.tables import as_wave, bad_rows, ids_of, make_cell, make_tables, newest
@@ -22,13 +21,8 @@ from tests.encoding.tables import as_wave, bad_rows, ids_of, make_cell, make_tab
 OLD = first_plan("abc", size=MEGABYTE)
 
 
-@pytest.fixture(params=["delta", "parquet"])
-def sink(request: pytest.FixtureRequest) -> Sink:
-    return request.param
-
-
-def tables(folder: Path, sink: Sink) -> tuple[Store, Store]:
-    table, quarantine = make_tables(folder, sink)
+def tables(folder: Path) -> tuple[Store, Store]:
+    table, quarantine = make_tables(folder)
     save(OLD, table)
     return table, quarantine
 
@@ -58,9 +52,9 @@ def linked(table: Store) -> Plan:
 @pytest.mark.parametrize("committed", [0, 1])
 @pytest.mark.parametrize("stalls_after", [0, 1])
 def test_attempt_that_stalls_before_its_commit_cannot_commit_a_plan_that_was_given_up(
-    tmp_path: Path, sink: Sink, stalls_after: int, committed: int
+    tmp_path: Path, stalls_after: int, committed: int
 ) -> None:
-    table, quarantine = tables(tmp_path, sink)
+    table, quarantine = tables(tmp_path)
     if committed:
         attempt(table, quarantine).commit(wave(table, quarantine, 0, "ab"))
     after: list[Plan] = []
@@ -79,8 +73,8 @@ def test_attempt_that_stalls_before_its_commit_cannot_commit_a_plan_that_was_giv
     assert ids_of(table) == list("ab" * committed + "ef")
 
 
-def test_wave_that_is_committed_between_link_and_fence_makes_the_link_invalid(tmp_path: Path, sink: Sink) -> None:
-    table, quarantine = tables(tmp_path, sink)
+def test_wave_that_is_committed_between_link_and_fence_makes_the_link_invalid(tmp_path: Path) -> None:
+    table, quarantine = tables(tmp_path)
     after: list[Plan] = []
     slow = attempt(table, quarantine, lambda: after.append(linked(table)))
     assert slow.commit(wave(table, quarantine, 0, "ab")) is True
@@ -91,8 +85,8 @@ def test_wave_that_is_committed_between_link_and_fence_makes_the_link_invalid(tm
     assert ids_of(table) == list("abcd")
 
 
-def test_attempt_that_begins_after_its_plan_was_given_up_is_fenced(tmp_path: Path, sink: Sink) -> None:
-    table, quarantine = tables(tmp_path, sink)
+def test_attempt_that_begins_after_its_plan_was_given_up_is_fenced(tmp_path: Path) -> None:
+    table, quarantine = tables(tmp_path)
     give_up_base(linked(table), table, quarantine)
     late = attempt(table, quarantine)
     late.fence()
@@ -101,8 +95,8 @@ def test_attempt_that_begins_after_its_plan_was_given_up_is_fenced(tmp_path: Pat
     assert ids_of(table) == []
 
 
-def test_attempt_is_fenced_if_the_run_that_gave_its_plan_up_died_before_its_fence(tmp_path: Path, sink: Sink) -> None:
-    table, quarantine = tables(tmp_path, sink)
+def test_attempt_is_fenced_if_the_run_that_gave_its_plan_up_died_before_its_fence(tmp_path: Path) -> None:
+    table, quarantine = tables(tmp_path)
     after: list[Plan] = []
 
     def two_nights() -> None:
@@ -121,9 +115,9 @@ def test_attempt_is_fenced_if_the_run_that_gave_its_plan_up_died_before_its_fenc
 
 
 def test_only_plans_that_may_still_commit_are_fenced_and_the_log_says_which_was_given_up(
-    tmp_path: Path, sink: Sink, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    table, quarantine = tables(tmp_path, sink)
+    table, quarantine = tables(tmp_path)
     attempt(table, quarantine).commit(wave(table, quarantine, 0, "ab"))
     second = linked(table)
     give_up_base(second, table, quarantine)

@@ -24,7 +24,7 @@ from lsr_prod.encoding.plans.increment import has_order_of, newest_plan, plan_in
 from lsr_prod.encoding.plans.plan import Plan, make_plan
 from lsr_prod.encoding.plans.saved import load_plan, save_plan
 from lsr_prod.encoding.plans.successors import link_successor
-from lsr_prod.errors import CommitError, ConfigError, FormatVersionError, LineageError
+from lsr_prod.errors import CommitError, ConfigError, LineageError
 from lsr_prod.storage import Store
 
 MEGABYTE = 1_000_000
@@ -218,24 +218,6 @@ def test_source_that_changed_before_the_newest_plan_is_finished_is_refused(tmp_p
     twice = first_saved(table, "aab", size=MEGABYTE)
     assert prepare(table, files_of("ab", size=MEGABYTE), twice, done={twice.digest: 1}).digest == twice.digest
     assert prepare(table, files_of("a"), first_saved(table, "aa")).digest == first_plan("aa").digest
-
-
-def test_increment_follows_a_finished_plan_of_format_2_but_does_not_continue_it(tmp_path: Path):
-    table = Store(str(tmp_path))
-    now = first_plan("ab")
-    encode = {name: value for name, value in now.header.encode.items() if name != "cell_megabytes"}
-    root = Plan.of(replace(now.header, format=2, cells=0, encode=encode), now.files, now.slice_table)
-    assert "cells" not in root.header.to_json()
-    save(root, table)
-    assert load_plan(table, root.digest).header == root.header
-    after = prepare(table, files_of("abc"), root)
-    assert (after.base, after.header.format, after.cells) == (root.digest, 3, ENCODE.buckets)
-    begun = replace(root.header, waves=2)
-    half = Plan.of(begun, root.files, root.slice_table)
-    save(half, table)
-    with pytest.raises(FormatVersionError, match="has format 2 and is not finished, but this release continues only"):
-        prepare(table, files_of("ab"), half, done={half.digest: 1})
-    assert prepare(table, files_of("ab"), half, done={}).base == half.digest  # without a wave it is superseded
 
 
 def first_saved(table: Store, names: str, *, size: int = 10) -> Plan:

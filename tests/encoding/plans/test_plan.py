@@ -110,7 +110,6 @@ SOURCE_CHANGES: dict[str, tuple[Any, bool]] = {
 ENCODE_CHANGES: dict[str, tuple[Any, bool]] = {
     "bundle": ("elsewhere", False),  # its digest is in the digest
     "table": ("elsewhere", False),
-    "sink": ("parquet", False),
     "quarantine": ("elsewhere", False),
     "wave_megabytes": (1, True),
     "slice_megabytes": (1, True),

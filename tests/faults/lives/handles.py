@@ -12,15 +12,14 @@ from unittest.mock import patch
 
 from deltalake import DeltaTable
 
-from lsr_prod.tables import delta
-from lsr_prod.tables.delta import DeltaSink
+from lsr_prod.tables import Table, table
 from lsr_prod.tables.delta_log import is_commit
 
 __all__ = ["shared_handles"]
 
 
 class _Handles:
-    """Stand-in for the class ``DeltaTable`` in ``lsr_prod.tables.delta``."""
+    """Stand-in for the class ``DeltaTable`` in ``lsr_prod.tables.table``."""
 
     create = staticmethod(DeltaTable.create)
 
@@ -42,11 +41,11 @@ class _Handles:
 @contextmanager
 def shared_handles() -> Iterator[None]:
     """Share handles of local Delta tables in this block."""
-    commit = DeltaSink.commit
+    commit = Table.commit
 
-    def commit_alone(table: DeltaSink, *args: Any, **kwargs: Any) -> None:
-        own = DeltaTable(table.store.location, version=table.version)
-        commit(DeltaSink(table.store, own), *args, **kwargs)
+    def commit_alone(snapshot: Table, *args: Any, **kwargs: Any) -> None:
+        own = DeltaTable(snapshot.store.location, version=snapshot.version)
+        commit(Table(snapshot.store, own), *args, **kwargs)
 
-    with patch.object(delta, "DeltaTable", _Handles()), patch.object(DeltaSink, "commit", commit_alone):
+    with patch.object(table, "DeltaTable", _Handles()), patch.object(Table, "commit", commit_alone):
         yield

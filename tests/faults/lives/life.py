@@ -98,7 +98,6 @@ class _Life:
         return Job(
             paths=(str(self._source.folder),),
             table=table_for_bundle(self._first, bundle.digest).uri,
-            sink=self._script.sink,
             options={},
             buckets=self._script.buckets,
             on_duplicate=self._script.rule,  # type: ignore[arg-type]

@@ -37,7 +37,6 @@ class LifeScript:
 
     Attributes:
         rule: ``encode.on_duplicate``.
-        sink: of both tables.
         buckets: of the sparse table.
         overlap: share of the rows of a file with an id of another file.
         sizes: of plans.
@@ -45,7 +44,6 @@ class LifeScript:
     """
 
     rule: str
-    sink: str
     buckets: int
     overlap: float
     sizes: SmallSizes
@@ -83,7 +81,6 @@ def draw(seed: int) -> LifeScript:
             operations.append(_operation(rng, _one_of(rng, _INDEX)))
     return LifeScript(
         rule=rng.choice(["first", "last"]),
-        sink=rng.choice(["delta", "delta", "delta", "parquet"]),
         buckets=rng.choice([1, 2, 8, 8]),
         overlap=rng.choice([0.0, 0.05, 0.2]),
         sizes=SmallSizes(rng.choice([1, 1, 2, 8]), rng.choice([1, 2, 8]), rng.choice([1, 2])),

@@ -1,6 +1,6 @@
 """Scenarios: chosen interleavings of attempts, maintenance and changes of the source.
 
-Each is one function of a scene. A correct protocol passes all of them with each sink; a mutant has to fail one.
+Each is one function of a scene. A correct protocol passes all of them; a mutant has to fail one.
 """
 
 from collections.abc import Callable, Mapping

@@ -2,20 +2,18 @@
 
 import itertools
 import json
-from dataclasses import replace
 from pathlib import Path
 
 from lsr_prod.encoding.busy import BusyTime
 from lsr_prod.encoding.plans.header import ListDigest, PlanHeader
-from lsr_prod.encoding.results import WaveCosts
+from lsr_prod.encoding.results import Counts
 from lsr_prod.encoding.run_records import WaveRecorder, save_run
 from lsr_prod.encoding.table import PROTOCOL_FOLDER, create_sparse_table
 from lsr_prod.formats.digest import digest_json, record_bytes
-from lsr_prod.inference import Counters
 from lsr_prod.storage import Store
 from lsr_prod.tables.quarantine import create_quarantine
 from lsr_prod.training.stage_record import StageRecord, save_record
-from tests.encoding.tables import PROPERTIES, as_wave, make_cell
+from tests.encoding.tables import PROPERTIES, as_wave, make_cell, recount
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
@@ -23,18 +21,18 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 def encode_records(root: Path, *, waves: int = 3, reason: str = "broken_json") -> tuple[Store, str]:
     """A table with the records of one run of a plan, whose waves take 10 s on two encoders, which work 14 s of 20."""
     table, quarantine = Store(str(root / "table"), {}), Store(str(root / "quarantine"), {})
-    header = PlanHeader(None, "b" * 64, *(ListDigest(1, "f" * 64),) * 2, waves, 4, {}, {"buckets": 2}, None, 3)
+    header = PlanHeader(None, "b" * 64, *(ListDigest(1, "f" * 64),) * 2, waves, 4, {}, {"buckets": 2})
     plan = digest_json(header.to_json())
     table.put_new(f"{PROTOCOL_FOLDER}/plans/{plan}.json", record_bytes(header.to_json()))
-    create_sparse_table(table, "parquet", PROPERTIES, plan)
-    create_quarantine(quarantine, "parquet")
+    create_sparse_table(table, PROPERTIES, plan)
+    create_quarantine(quarantine)
     recorder = WaveRecorder(table, plan, 2, started=100.0, encoders=lambda: 2)
     for wave in range(waves):
         cell = make_cell(table, quarantine, wave, "abcdefgh"[: 4 + wave], "x" * wave)
-        cell = replace(cell, reasons={reason: wave} if wave else {})
+        cell = recount(cell, quarantined_by_reason={reason: wave} if wave else {})
         began = 100.0 + 8 * wave
-        costs = WaveCosts(4 + wave, 0, Counters(4 + wave, 1000, 1250), BusyTime(14.0, began, began + 10))
-        recorder.spend(wave, costs)
+        work = Counts(encoded=4 + wave, tokens=1000, padded_tokens=1250)
+        recorder.spend(wave, work, BusyTime(14.0, began, began + 10))
         recorder.committed(as_wave(wave, cell), 0.5)
     summary = {
         "seconds": 40.0, "encode_seconds": 26.0, "busy_share": 0.7, "actors": 2, "threads_per_actor": 3, "encoded": 15,
