@@ -43,15 +43,14 @@ def on_every_node(function: Callable[..., Result], *arguments: Any) -> list[tupl
     """
     import ray
     from ray.exceptions import NodeDiedError, TaskUnschedulableError, WorkerCrashedError
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    task: Any = ray.remote(num_cpus=0)(function)
+    from lsr_prod.cluster.tasks import Needs, remote
+
     running = {}
     for node in _alive():
         if node["Resources"].get("CPU") or node["Resources"].get("GPU"):
-            here = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
             name = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
-            running[task.options(scheduling_strategy=here).remote(*arguments)] = name
+            running[remote(function, Needs(cpus=0, node=node["NodeID"]))(*arguments)] = name
     results = []
     for reference, name in running.items():
         try:

@@ -40,9 +40,10 @@ def split(
     import ray
 
     from lsr_prod.cluster.errors import worker_errors
+    from lsr_prod.cluster.tasks import remote
 
-    remote: Any = ray.remote(num_cpus=1, max_retries=3, num_returns=partitions + 1)(_flat)
-    calls = [remote.remote(function, *item) for item in items]
+    start = remote(_flat, num_returns=partitions + 1)
+    calls = [start(function, *item) for item in items]
     try:
         with worker_errors(task):
             notes = ray.get([note for note, *_ in calls])

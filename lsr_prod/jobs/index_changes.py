@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from lsr_prod.cluster.workers import Workers
 from lsr_prod.config import Deployment
-from lsr_prod.indexing import Workers
 from lsr_prod.indexing.on_nodes import require_output_on_nodes
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute

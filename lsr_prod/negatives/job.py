@@ -10,11 +10,11 @@ import torch
 
 from lsr_prod.cluster import ray_session
 from lsr_prod.cluster.nodes import require_shared_folders
+from lsr_prod.cluster.workers import Workers
 from lsr_prod.config import Deployment, MineSettings
 from lsr_prod.corpus.on_nodes import require_source_on_nodes
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.errors import ConfigError
-from lsr_prod.indexing.workers import Workers
 from lsr_prod.logs import get_log
 from lsr_prod.negatives.index import MinedIndex
 from lsr_prod.negatives.known import KnownPositives, Survey, survey_slice

@@ -11,6 +11,7 @@ import torch
 
 from lsr_prod.cluster import ray_session
 from lsr_prod.cluster.nodes import require_shared_folders
+from lsr_prod.cluster.workers import Workers
 from lsr_prod.config import Deployment, ScoreSettings
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.on_nodes import require_source_on_nodes
@@ -18,7 +19,6 @@ from lsr_prod.corpus.rows import BadRow
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.digest import digest_json
-from lsr_prod.indexing.workers import Workers
 from lsr_prod.logs import get_log
 from lsr_prod.scoring.part import ScoreReport, read_report, score_slice
 from lsr_prod.scoring.pinned_model import PinnedModel

@@ -1,4 +1,4 @@
-"""Run the tasks of an index job: small work in this process, larger work on Ray, which is started when first needed."""
+"""Run the tasks of a job: small work in this process, larger work on Ray, which is started when first needed."""
 
 import sys
 from collections import Counter
@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from lsr_prod.cluster import ray_session
+from lsr_prod.cluster.session import ray_session
 from lsr_prod.config import RaySettings
 
 _SMALL = 32_000_000  # bytes of parts; reading and indexing them takes less time than starting a local Ray
@@ -33,16 +33,7 @@ class Workers:
     def run(
         self, function: Callable[..., Result], items: Sequence[tuple[Any, ...]], *, size: int
     ) -> Iterator[tuple[int, Result]]:
-        """Call a function with every tuple of arguments.
-
-        Args:
-            function: a stateless function at module level.
-            items: arguments of each call; arguments and results have to be picklable.
-            size: approximate bytes of the parts that all calls read.
-
-        Yields:
-            Number and result of each call, in the order of completion.
-        """
+        """Call a function with every tuple of arguments, as ``run_tasks`` does; ``size``: bytes that all calls read."""
         if not items:
             return
         if self._settings is None or (size <= _SMALL and not self._connected):
@@ -57,7 +48,7 @@ class Workers:
             self._check = None
         from lsr_prod.cluster.tasks import run_tasks  # imports Ray
 
-        task = f"{function.__name__.strip('_').replace('_', ' ')} of an index job"
+        task = function.__name__.strip("_").replace("_", " ")
         yield from run_tasks(function, _store_shared(items), task=task)
 
     def __enter__(self) -> Self:
