@@ -7,22 +7,14 @@ from typing import Any
 from lsr_prod.config import MineSettings, SourceSettings
 from lsr_prod.corpus.cut import cut_files
 from lsr_prod.corpus.formats.interface import ReadRequest
-from lsr_prod.corpus.formats.registry import file_format
 from lsr_prod.corpus.read import read_records
 from lsr_prod.corpus.rows import BadRow, as_string, is_visible, shorten, show
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.sources import resolve_source
-from lsr_prod.errors import ConfigError
+from lsr_prod.training_data.records import field_errors
+from lsr_prod.training_data.schemas import check_formats
 
 _JSON_BYTES = 1 << 20
-# The shared listing of files reports fields of the section source: translate them to this section.
-_FIELDS = {
-    "source.paths": "mine.data.paths",
-    "source.format": "mine.data.format",
-    "source.version": "mine.data.version",
-    "source.id_field": "mine.data.columns",
-    "source.text_fields": "mine.data.columns",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +37,10 @@ class Pair:
 def cut_pairs(settings: MineSettings, options: dict[str, str]) -> list[Slice]:
     """Pin the files of the data and cut them into slices."""
     source = _source(settings)
-    try:
+    with field_errors("mine.data"):
         files = list(resolve_source(source, options, documents=False))
-        for file in files:
-            if not file_format(file.format).training_data:
-                raise ConfigError(
-                    "mine.data.paths", f"{file.location} is {file.format}", "give Parquet, JSONL or a Delta table"
-                )
+        check_formats(files)
         return list(cut_files(enumerate(files), source, settings.slice_kilobytes * 1000, options))
-    except ConfigError as error:
-        raise ConfigError(_FIELDS.get(error.field, error.field), error.problem, error.remedy) from error
 
 
 def _source(settings: MineSettings) -> SourceSettings:

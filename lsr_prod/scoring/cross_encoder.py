@@ -29,7 +29,6 @@ class CrossEncoder:
     def __init__(
         self, folder: Path, settings: TeacherModelSettings, *, device: str, batch_tokens: int, field: str
     ) -> None:
-        """Open the model."""
         transformer = _check_folder(folder, field)
         self._model = read_model(folder, AutoModelForSequenceClassification, field=f"{field}.model")
         self.label = _label(self._model.config.num_labels, settings.label, folder, field)
@@ -75,7 +74,6 @@ class CrossEncoder:
 
     @torch.inference_mode()
     def _logits(self, rows: Sequence[tuple[list[int], list[int]]]) -> npt.NDArray[np.float32]:
-        """Return the scores [n, 1] of tokenized pairs."""
         tensors = input_tensors([ids for ids, _ in rows], self._model.config.pad_token_id, self._model.device)
         if self._types:
             types = input_tensors([types for _, types in rows], 0, self._model.device)["input_ids"]

@@ -55,7 +55,6 @@ class DenseEncoder:
     def __init__(
         self, folder: Path, settings: TeacherModelSettings, *, device: str, batch_tokens: int, field: str
     ) -> None:
-        """Open the model."""
         self.form = form = read_form(folder, settings, field=field)
         if form.pooling is None:
             raise ConfigError(f"{field}.pooling", f"{folder} does not say how it pools", "set it to mean or cls")
@@ -92,7 +91,6 @@ class DenseEncoder:
 
     @torch.inference_mode()
     def _vectors(self, rows: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
-        """Return the vectors [n, d] of tokenized texts."""
         tensors = input_tensors(rows, self._model.config.pad_token_id or 0, self._model.device)
         hidden = self._model(**tensors).last_hidden_state.float()  # [n, L, d]
         if self.form.pooling == "cls":

@@ -29,12 +29,17 @@ def check_schemas(files: Sequence[SourceFile], data: TrainingDataSettings, optio
     A JSONL file is rejected if all of its first rows lack a column or have another type in it; single rows are
     validated when they are read.
     """
-    for file in files:
-        if not file_format(file.format).training_data:
-            raise ConfigError("data.paths", f"{file.location} is {file.format}", "give Parquet, JSONL or a Delta table")
+    check_formats(files)
     with ThreadPoolExecutor(_THREADS) as pool:
         for _ in pool.map(partial(_check_file, data=data, options=options), files):
             pass
+
+
+def check_formats(files: Sequence[SourceFile]) -> None:
+    """Refuse files of formats that have no training data."""
+    for file in files:
+        if not file_format(file.format).training_data:
+            raise ConfigError("data.paths", f"{file.location} is {file.format}", "give Parquet, JSONL or a Delta table")
 
 
 def _check_file(file: SourceFile, data: TrainingDataSettings, options: dict[str, str]) -> None:
