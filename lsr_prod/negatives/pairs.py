@@ -11,10 +11,8 @@ from lsr_prod.corpus.read import read_records
 from lsr_prod.corpus.rows import BadRow, as_string, is_visible, shorten, show
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.sources import resolve_source
-from lsr_prod.training_data.records import field_errors
+from lsr_prod.training_data.records import field_errors, row_limit, source_of
 from lsr_prod.training_data.schemas import check_formats
-
-_JSON_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +45,7 @@ def _source(settings: MineSettings) -> SourceSettings:
     """Return the source settings for listing and cutting; a row needs a query, and a positive as text or id."""
     data = settings.data
     positive = [data.column("positive"), *([settings.positive_id] if settings.positive_id else [])]
-    return SourceSettings(
-        paths=data.paths,
-        format=data.format,
-        version=data.version,
-        id_field=data.column("query"),
-        text_fields=positive,
-        stored_fields=[],
-    )
+    return source_of(data, data.column("query"), positive)
 
 
 def read_pairs(piece: Slice, settings: MineSettings, options: dict[str, str]) -> Iterator[tuple[int, Pair | BadRow]]:
@@ -63,7 +54,7 @@ def read_pairs(piece: Slice, settings: MineSettings, options: dict[str, str]) ->
     request = ReadRequest(
         source=_source(settings),
         columns=frozenset({settings.data.column("query"), settings.data.column("positive"), *ids}),
-        limit=64 * settings.data.max_text_bytes + _JSON_BYTES,  # a row may have other texts; escapes lengthen them
+        limit=row_limit(settings.data),
         ids=ids,
     )
     for position, record in read_records(piece, request, options):

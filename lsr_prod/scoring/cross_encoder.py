@@ -14,7 +14,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.model.card_update import add_lowercase
 from lsr_prod.model.loading import read_tokenizer
 from lsr_prod.model.sentence_transformers import read_json
-from lsr_prod.scoring.halving import call_in_halves, token_batches
+from lsr_prod.scoring.halving import call_in_halves
 from lsr_prod.scoring.transformer import PRECISIONS, input_tensors, longest_text, read_model
 
 
@@ -51,7 +51,8 @@ class CrossEncoder:
         """Return the raw logits of pairs, as ``teacher.Teacher`` defines it."""
         rows = self._tokenized(pairs)
         values, failed = call_in_halves(
-            token_batches([len(ids) for ids, _ in rows], self._batch_tokens),
+            [len(ids) for ids, _ in rows],
+            self._batch_tokens,
             lambda batch: self._logits([rows[i] for i in batch]),
             lambda: self._logits(self._tokenized([("word", "word")])),
         )

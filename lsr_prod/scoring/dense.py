@@ -17,7 +17,7 @@ from lsr_prod.formats.card import Kind
 from lsr_prod.model.card_update import add_lowercase
 from lsr_prod.model.loading import read_tokenizer
 from lsr_prod.model.sentence_transformers import pick_prompt, read_json
-from lsr_prod.scoring.halving import call_in_halves, token_batches
+from lsr_prod.scoring.halving import call_in_halves
 from lsr_prod.scoring.transformer import PRECISIONS, input_tensors, longest_text, read_model
 
 
@@ -73,7 +73,8 @@ class DenseEncoder:
         prompt = self.form.query_prompt if kind == "query" else self.form.document_prompt
         rows = self._token_ids([prompt + text for text in texts])
         return call_in_halves(
-            token_batches([len(row) for row in rows], self._batch_tokens),
+            [len(row) for row in rows],
+            self._batch_tokens,
             lambda batch: self._vectors([rows[i] for i in batch]),
             lambda: self._vectors(self._token_ids(["word"])),
         )

@@ -59,19 +59,29 @@ def read_data(piece: Slice, data: TrainingDataSettings, options: dict[str, str])
     request = ReadRequest(
         source=_source(data),
         columns=frozenset(data.column(field) for field in data.fields),
-        limit=64 * data.max_text_bytes + _JSON_BYTES,  # a row has many texts, and escapes lengthen each
+        limit=row_limit(data),
         lists=True,
     )
     return read_records(piece, request, options)
 
 
-def _source(data: TrainingDataSettings) -> SourceSettings:
-    columns = [data.column(field) for field in data.fields]
+def source_of(data: TrainingDataSettings, id_field: str, text_fields: list[str]) -> SourceSettings:
+    """Return the settings by which the corpus lists, cuts and reads files of training data."""
     return SourceSettings(
         paths=data.paths,
         format=data.format,
         version=data.version,
-        id_field=columns[0],
-        text_fields=columns,
+        id_field=id_field,
+        text_fields=text_fields,
         stored_fields=[],
     )
+
+
+def row_limit(data: TrainingDataSettings) -> int:
+    """Return the bytes of the longest row: it has many texts, and escapes lengthen each."""
+    return 64 * data.max_text_bytes + _JSON_BYTES
+
+
+def _source(data: TrainingDataSettings) -> SourceSettings:
+    columns = [data.column(field) for field in data.fields]
+    return source_of(data, columns[0], columns)

@@ -127,13 +127,7 @@ class PartFormat:
     ) -> PartReport:
         """Write the quarantine of a slice, then its part.
 
-        Args:
-            store: the output folder.
-            plan: digest of the plan.
-            number: number of the slice.
-            piece: the slice.
-            rows: position of each row, its output row, and what was dropped by rule.
-            to_table: makes the columns of some output rows.
+        ``rows`` has the position of each row, its output row, and what was dropped by rule.
         """
         bad = BadRowWriter(store.child(QUARANTINE), plan, number)
         tables, read = [to_table([])], 0
