@@ -13,15 +13,8 @@ from dataclasses import asdict, dataclass
 from dataclasses import fields as dataclass_fields
 from typing import Any
 
-from lsr_prod.errors import (
-    ArtifactError,
-    DigestMismatchError,
-    FormatVersionError,
-    LineageError,
-    LsrError,
-    PublicationError,
-    QueryError,
-)
+from lsr_prod import errors
+from lsr_prod.errors import LsrError, QueryError
 from lsr_prod.search.query.request import Options
 from lsr_prod.search.result import Facet, Hit, QueryTerm, SearchResult
 from lsr_prod.serving.calls import OverloadedError, UnavailableError
@@ -30,12 +23,12 @@ from lsr_prod.serving.wire_values import LIST, OPTION_FORMS, VALUE, VECTOR, plai
 _ERRORS = {
     kind.__name__: kind
     for kind in (
-        ArtifactError,
-        DigestMismatchError,
-        FormatVersionError,
-        LineageError,
+        errors.ArtifactError,
+        errors.DigestMismatchError,
+        errors.FormatVersionError,
+        errors.LineageError,
         OverloadedError,
-        PublicationError,
+        errors.PublicationError,
         QueryError,
         UnavailableError,
     )

@@ -15,6 +15,8 @@ from lsr_prod.search.query.filter_json import filter_from_json
 from lsr_prod.search.query.filters import Filter, shorten
 from lsr_prod.search.query.request import Hybrid, Options
 
+_OF_HYBRID = {each.name: each for each in fields(Hybrid)}
+
 
 def plain(value: Any) -> Any:
     """Return numpy scalars as Python numbers. The router refuses values that JSON does not have."""
@@ -61,22 +63,13 @@ def vector_to_json(vector: Any) -> list[list[Any]]:
     return [[plain(term), plain(weight)] for term, weight in vector.items()]
 
 
-def _read_string(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise QueryError(f"{name}={shorten(value)} is not possible; give a string")
-    return value
+def _of_type(kind: type, wanted: str, *, optional: bool = False) -> Callable[[str, Any], Any]:
+    def read(name: str, value: Any) -> Any:
+        if not isinstance(value, kind) and not (optional and value is None):
+            raise QueryError(f"{name} is {shorten(value)}; give {wanted}")
+        return value
 
-
-def _read_flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise QueryError(f"{name}={shorten(value)} is not possible; give true or false")
-    return value
-
-
-def _read_list(name: str, value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise QueryError(f"{name} is {shorten(value)}; give a list")
-    return value
+    return read
 
 
 def _read_filter(_: str, value: Any) -> Filter | None:
@@ -95,9 +88,9 @@ def _read_hybrid(_: str, value: Any) -> Hybrid | None:
     """Read ``Hybrid`` from an object with some of its attributes."""
     if value is None:
         return None
-    known = [field.name for field in fields(Hybrid)]
-    if not isinstance(value, Mapping) or not set(value) <= set(known):
-        raise QueryError(f"hybrid={shorten(value)} is not possible; give an object with some of: {', '.join(known)}")
+    if not isinstance(value, Mapping) or not value.keys() <= _OF_HYBRID.keys():
+        known = ", ".join(_OF_HYBRID)
+        raise QueryError(f"hybrid={shorten(value)} is not possible; give an object with some of: {known}")
     return Hybrid(**value)
 
 
@@ -118,12 +111,12 @@ def _read_vector(_: str, value: Any) -> dict[Any, Any]:
 
 
 VALUE = Form()
-STRING = Form(_read_string)
-LIST = Form(_read_list, lambda value: list(value) if isinstance(value, tuple) else value)
+STRING = Form(_of_type(str, "a string"))
+LIST = Form(_of_type(list, "a list"), lambda value: list(value) if isinstance(value, tuple) else value)
 VECTOR = Form(_read_vector, vector_to_json)
 _OF_TYPES = {
-    bool: Form(_read_flag),
-    str | None: Form(lambda name, value: None if value is None else _read_string(name, value)),
+    bool: Form(_of_type(bool, "true or false")),
+    str | None: Form(_of_type(str, "a string", optional=True)),
     Sequence[str]: LIST,
     Filter | None: Form(_read_filter, _filter_to_json),
     Hybrid | None: Form(_read_hybrid, hybrid_to_json),
