@@ -43,15 +43,14 @@ def on_every_node(function: Callable[..., Result], *arguments: Any) -> list[tupl
     """
     import ray
     from ray.exceptions import NodeDiedError, TaskUnschedulableError, WorkerCrashedError
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    task: Any = ray.remote(num_cpus=0)(function)
+    from lsr_prod.cluster.tasks import Needs, remote
+
     running = {}
     for node in _alive():
         if node["Resources"].get("CPU") or node["Resources"].get("GPU"):
-            here = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
             name = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
-            running[task.options(scheduling_strategy=here).remote(*arguments)] = name
+            running[remote(function, Needs(cpus=0, node=node["NodeID"]))(*arguments)] = name
     results = []
     for reference, name in running.items():
         try:
@@ -73,12 +72,7 @@ def require_shared_folders(folders: Mapping[str, str]) -> None:
         files = {field: str(stack.enter_context(sentinel(folder))) for field, folder in local.items()}
         found = on_every_node(_missing, [(file, 0) for file in files.values()])
     for field, file in files.items():
-        if lacking := [name for name, missing in found if file in missing]:
-            raise ConfigError(
-                field,
-                f"{local[field]} is not the same folder on {summarize_nodes(lacking, len(found))}",
-                "give the URI of an object store, or a folder that every node sees",
-            )
+        _require(field, file, found, f"{local[field]} is not the same folder")
 
 
 def require_files(field: str, files: Sequence[tuple[str, int]]) -> None:
@@ -87,12 +81,17 @@ def require_files(field: str, files: Sequence[tuple[str, int]]) -> None:
         return
     found = on_every_node(_missing, sample := spread(files, _SAMPLE))
     for file, _ in sample:
-        if lacking := [name for name, missing in found if file in missing]:
-            raise ConfigError(
-                field,
-                f"{file} is missing or differs on {summarize_nodes(lacking, len(found))}",
-                "give the URI of an object store, or a folder that every node sees",
-            )
+        _require(field, file, found, f"{file} is missing or differs")
+
+
+def _require(field: str, file: str, found: Sequence[tuple[str, set[str]]], problem: str) -> None:
+    """Refuse a file that some node lacks, given what every node lacks."""
+    if lacking := [name for name, missing in found if file in missing]:
+        raise ConfigError(
+            field,
+            f"{problem} on {summarize_nodes(lacking, len(found))}",
+            "give the URI of an object store, or a folder that every node sees",
+        )
 
 
 def spread(items: Sequence[Result], count: int) -> list[Result]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from lsr_prod.cluster.workers import run_calls
+
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 
@@ -40,9 +42,10 @@ def split(
     import ray
 
     from lsr_prod.cluster.errors import worker_errors
+    from lsr_prod.cluster.tasks import remote
 
-    remote: Any = ray.remote(num_cpus=1, max_retries=3, num_returns=partitions + 1)(_flat)
-    calls = [remote.remote(function, *item) for item in items]
+    start = remote(_flat, num_returns=partitions + 1)
+    calls = [start(function, *item) for item in items]
     try:
         with worker_errors(task):
             notes = ray.get([note for note, *_ in calls])
@@ -64,12 +67,7 @@ def merge(
 ) -> Iterator[Result]:
     """Call a function with all parts of each partition; yield the results in the order of completion."""
     items = [(*shared, *(parts[number] for parts in splits.parts)) for number in range(partitions)]
-    if not on_ray:
-        yield from (function(*item) for item in items)
-        return
-    from lsr_prod.cluster.tasks import run_tasks
-
-    yield from (result for _, result in run_tasks(function, items, task=task))
+    yield from (result for _, result in run_calls(function, items, task=task, on_ray=on_ray))
 
 
 def group_by_size(items: Sequence[Item], size: Callable[[Item], int], limit: int) -> Iterator[list[Item]]:

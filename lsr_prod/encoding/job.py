@@ -312,10 +312,10 @@ def _create(work: Work) -> TableProperties:
 
 
 def _probe_on_worker(work: Work, floor: float) -> ImpactScale:
-    from lsr_prod.cluster.tasks import run_tasks
+    from lsr_prod.cluster.tasks import Needs, run_tasks
 
-    cores = work.encode.threads_per_actor
-    ((_, scale),) = run_tasks(_probe, [(work, floor)], task="encoding the probe documents", cpus=cores)
+    needs = Needs(cpus=work.encode.threads_per_actor)
+    ((_, scale),) = run_tasks(_probe, [(work, floor)], task="encoding the probe documents", needs=needs)
     return scale
 
 

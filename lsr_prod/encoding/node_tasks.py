@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lsr_prod.cluster.errors import worker_errors
+from lsr_prod.cluster.tasks import Needs, remote
 from lsr_prod.errors import EncoderLostError, WorkerError
 
 _LOOK_S = 0.05  # between two looks at the encoders, while none has room
@@ -52,14 +52,9 @@ class NodeTasks:
                     raise EncoderLostError("tasks beside the encoders were interrupted")
                 free.extend(self._free(running))
             node = free.popleft()
-            task: Any = ray.remote(_call).options(
-                name=function.__name__,
-                num_cpus=0,
-                num_returns=returns + 1,
-                max_retries=0,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
-            )
-            end, *values = task.remote(function, *call)
+            needs = Needs(cpus=0, node=node, retries=0)
+            task = remote(_call, needs, name=function.__name__, num_returns=returns + 1)
+            end, *values = task(function, *call)
             running[end] = node
             started.append(values)
         return started

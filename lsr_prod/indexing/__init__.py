@@ -11,10 +11,8 @@ from lsr_prod.indexing.build import build_index
 from lsr_prod.indexing.garbage import collect_garbage
 from lsr_prod.indexing.publish import publish, rollback
 from lsr_prod.indexing.takedown import delete_documents, restore_documents
-from lsr_prod.indexing.workers import Workers
 
 __all__ = [
-    "Workers",
     "build_index",
     "collect_garbage",
     "delete_documents",

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from lsr_prod.cluster.workers import Workers
 from lsr_prod.config import Deployment
 from lsr_prod.indexing.build_records import save_build
 from lsr_prod.indexing.derive import DerivedVersion, derive_version
@@ -13,7 +14,6 @@ from lsr_prod.indexing.on_nodes import require_on_nodes
 from lsr_prod.indexing.plan import plan_index
 from lsr_prod.indexing.publish import Publisher, read_current_version
 from lsr_prod.indexing.summaries import IndexSummary
-from lsr_prod.indexing.workers import Workers
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute

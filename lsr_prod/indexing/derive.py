@@ -9,6 +9,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from lsr_prod.cluster.workers import Workers
 from lsr_prod.config import IndexSettings
 from lsr_prod.errors import ArtifactError, PublicationError
 from lsr_prod.formats.index import IndexVersion
@@ -19,7 +20,6 @@ from lsr_prod.indexing.rows import read_buckets
 from lsr_prod.indexing.shard import BuiltShard, build_shard
 from lsr_prod.indexing.tombstones import as_ids, hide_everywhere, load_takedowns
 from lsr_prod.indexing.versions import write_version
-from lsr_prod.indexing.workers import Workers
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.index_versions import check_files

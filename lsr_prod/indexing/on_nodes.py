@@ -14,13 +14,7 @@ def require_on_nodes(table: Table, output: str) -> None:
         return
     if not is_remote(table.store.uri):
         require_files("index.table", _files(table))
-    require_output_on_nodes(output)
-
-
-def require_output_on_nodes(output: str) -> None:
-    """Refuse a local output folder that some node does not see."""
-    if has_several_nodes():
-        require_shared_folders({"index.output": output})
+    require_shared_folders({"index.output": output})
 
 
 def _files(table: Table) -> Sequence[tuple[str, int]]:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from lsr_prod.cluster.workers import IN_PROCESS, Workers
 from lsr_prod.errors import FormatVersionError, StaleParentError
 from lsr_prod.formats.index import INDEX_FORMAT, IndexVersion, ShardManifest
 from lsr_prod.formats.publication import Publication
 from lsr_prod.indexing.gates import Approval, Candidate, Inspect, check_candidate
 from lsr_prod.indexing.tombstones import load_takedowns
 from lsr_prod.indexing.versions import take_down, touch_version, version_format, write_version
-from lsr_prod.indexing.workers import IN_PROCESS, Workers
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.storage.index_versions import read_version

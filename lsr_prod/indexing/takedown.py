@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsr_prod.cluster.workers import IN_PROCESS, Workers
 from lsr_prod.errors import ArtifactError, PublicationError
 from lsr_prod.formats.index import IndexVersion
 from lsr_prod.formats.table import TableProperties, bucket_of
@@ -28,7 +29,6 @@ from lsr_prod.indexing.tombstones import (
     scan_size,
 )
 from lsr_prod.indexing.versions import take_down, write_version
-from lsr_prod.indexing.workers import IN_PROCESS, Workers
 from lsr_prod.storage import Store, as_store
 from lsr_prod.tables import open_table
 from lsr_prod.tables.file_table import files_of_buckets, to_files

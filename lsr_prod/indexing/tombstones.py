@@ -14,11 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsr_prod.cluster.workers import Workers
 from lsr_prod.errors import ArtifactError, StorageError
 from lsr_prod.formats.digest import FileDigest, record_bytes
 from lsr_prod.formats.index import IndexVersion, ShardManifest, Tombstones
 from lsr_prod.formats.shard import DOCUMENTS_FILE
-from lsr_prod.indexing.workers import Workers
 from lsr_prod.storage import Store, as_store, is_remote
 from lsr_prod.storage.index_lists import read_list, write_list
 from lsr_prod.storage.index_shards import open_shard_file

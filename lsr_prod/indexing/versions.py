@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from lsr_prod.cluster.workers import Workers
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.bundle import BUNDLE_FILE
 from lsr_prod.formats.digest import FileDigest, record_bytes
 from lsr_prod.formats.index import SHARD_FILE, IndexVersion
 from lsr_prod.indexing.tombstones import as_ids, hide_everywhere, load_takedowns, save_takedowns
-from lsr_prod.indexing.workers import Workers
 from lsr_prod.storage import Store, as_store, is_remote
 
 

@@ -176,8 +176,10 @@ class BundleEncoder:
         """
         k = min(top_k or self.top_k, self.top_k)
         # Rows of similar length share a batch, so that there is little padding.
-        by_length = sorted((i for i, row in enumerate(rows) if row), key=lambda i: len(rows[i]))
-        parts = [self._run([rows[i] for i in batch]).top(k) for batch in _batches(by_length, rows, batch_tokens)]
+        lengths = [len(row) for row in rows]
+        by_length = sorted((i for i, length in enumerate(lengths) if length), key=lambda i: lengths[i])
+        batches = token_batches(by_length, lengths, batch_tokens)
+        parts = [self._run([rows[i] for i in batch]).top(k) for batch in batches]
         return SparseBatch.concatenate(parts).spread(by_length, len(rows))
 
     def _tokenizer(self, max_length: int) -> Tokenizer:
@@ -228,11 +230,11 @@ class BundleEncoder:
         return terms, weights
 
 
-def _batches(order: Sequence[int], rows: Sequence[Sequence[int]], batch_tokens: int) -> Iterator[list[int]]:
+def token_batches(order: Sequence[int], lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     """Split ``order`` (rising length) into batches with rows x longest row <= ``batch_tokens``, or of one row."""
     batch: list[int] = []
     for i in order:
-        if batch and (len(batch) + 1) * len(rows[i]) > batch_tokens:
+        if batch and (len(batch) + 1) * lengths[i] > batch_tokens:
             yield batch
             batch = []
         batch.append(i)

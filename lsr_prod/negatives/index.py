@@ -35,7 +35,6 @@ class MinedIndex:
     """
 
     def __init__(self, settings: MineSettings, options: Mapping[str, str], *, version: str | None = None) -> None:
-        """Open the current version."""
         self._settings = settings
         if not is_remote(settings.index):
             require_exists("mine.index", settings.index)

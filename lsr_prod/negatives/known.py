@@ -12,30 +12,27 @@ from lsr_prod.corpus.rows import BadRow
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.negatives.keys import id_key, text_key
 from lsr_prod.negatives.pairs import read_pairs
+from lsr_prod.training_data.row_jobs.job import Survey
 
 Keys = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class PairSurvey(Survey):
     """Counts and keys of one slice.
 
     Attributes:
-        rows: number of rows.
-        bad: number of bad rows by reason.
         queries: uint64 [n], key of the query text, parallel to ``positives``.
         positives: uint64 [n], key of the text or of the id of a positive.
         rows_of: uint64 [good rows], key of the query text of every good row.
     """
 
-    rows: int
-    bad: Counter[str]
     queries: Keys
     positives: Keys
     rows_of: Keys
 
 
-def survey_slice(piece: Slice, settings: MineSettings, options: dict[str, str]) -> Survey:
+def survey_slice(piece: Slice, settings: MineSettings, options: dict[str, str]) -> PairSurvey:
     """Count the rows of a slice and collect the keys of its positives."""
     rows, bad = 0, Counter[str]()
     queries: list[int] = []
@@ -52,7 +49,7 @@ def survey_slice(piece: Slice, settings: MineSettings, options: dict[str, str]) 
         names += [text_key(pair.positive)] if pair.positive else []
         queries += [query] * len(names)
         positives += names
-    return Survey(rows, bad, *(np.array(keys, np.uint64) for keys in (queries, positives, rows_of)))
+    return PairSurvey(rows, bad, *(np.array(keys, np.uint64) for keys in (queries, positives, rows_of)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +67,7 @@ class KnownPositives:
     positives: Keys
 
     @classmethod
-    def of(cls, surveys: Iterable[Survey]) -> "KnownPositives":
+    def of(cls, surveys: Iterable[PairSurvey]) -> "KnownPositives":
         """Collect the positives of queries in more than one row; a query in one row has no other positives."""
         everything = list(surveys)
         queries, positives, rows_of = (

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lsr_prod.config import MineSettings
@@ -31,6 +31,11 @@ class MinedRow:
     positive: Candidate
     negatives: tuple[Candidate, ...]
     scores: tuple[float, ...]
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Number of negatives."""
+        return {"negatives": len(self.negatives)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,22 +7,12 @@ from typing import Any
 from lsr_prod.config import MineSettings, SourceSettings
 from lsr_prod.corpus.cut import cut_files
 from lsr_prod.corpus.formats.interface import ReadRequest
-from lsr_prod.corpus.formats.registry import file_format
 from lsr_prod.corpus.read import read_records
 from lsr_prod.corpus.rows import BadRow, as_string, is_visible, shorten, show
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.sources import resolve_source
-from lsr_prod.errors import ConfigError
-
-_JSON_BYTES = 1 << 20
-# The shared listing of files reports fields of the section source: translate them to this section.
-_FIELDS = {
-    "source.paths": "mine.data.paths",
-    "source.format": "mine.data.format",
-    "source.version": "mine.data.version",
-    "source.id_field": "mine.data.columns",
-    "source.text_fields": "mine.data.columns",
-}
+from lsr_prod.training_data.records import field_errors, row_limit, source_of
+from lsr_prod.training_data.schemas import check_formats
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,30 +35,17 @@ class Pair:
 def cut_pairs(settings: MineSettings, options: dict[str, str]) -> list[Slice]:
     """Pin the files of the data and cut them into slices."""
     source = _source(settings)
-    try:
+    with field_errors("mine.data"):
         files = list(resolve_source(source, options, documents=False))
-        for file in files:
-            if not file_format(file.format).training_data:
-                raise ConfigError(
-                    "mine.data.paths", f"{file.location} is {file.format}", "give Parquet, JSONL or a Delta table"
-                )
+        check_formats(files)
         return list(cut_files(enumerate(files), source, settings.slice_kilobytes * 1000, options))
-    except ConfigError as error:
-        raise ConfigError(_FIELDS.get(error.field, error.field), error.problem, error.remedy) from error
 
 
 def _source(settings: MineSettings) -> SourceSettings:
     """Return the source settings for listing and cutting; a row needs a query, and a positive as text or id."""
     data = settings.data
     positive = [data.column("positive"), *([settings.positive_id] if settings.positive_id else [])]
-    return SourceSettings(
-        paths=data.paths,
-        format=data.format,
-        version=data.version,
-        id_field=data.column("query"),
-        text_fields=positive,
-        stored_fields=[],
-    )
+    return source_of(data, data.column("query"), positive)
 
 
 def read_pairs(piece: Slice, settings: MineSettings, options: dict[str, str]) -> Iterator[tuple[int, Pair | BadRow]]:
@@ -77,7 +54,7 @@ def read_pairs(piece: Slice, settings: MineSettings, options: dict[str, str]) ->
     request = ReadRequest(
         source=_source(settings),
         columns=frozenset({settings.data.column("query"), settings.data.column("positive"), *ids}),
-        limit=64 * settings.data.max_text_bytes + _JSON_BYTES,  # a row may have other texts; escapes lengthen them
+        limit=row_limit(settings.data),
         ids=ids,
     )
     for position, record in read_records(piece, request, options):

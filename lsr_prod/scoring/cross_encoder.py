@@ -14,7 +14,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.model.card_update import add_lowercase
 from lsr_prod.model.loading import read_tokenizer
 from lsr_prod.model.sentence_transformers import read_json
-from lsr_prod.scoring.halving import call_in_halves, token_batches
+from lsr_prod.scoring.halving import call_in_halves
 from lsr_prod.scoring.transformer import PRECISIONS, input_tensors, longest_text, read_model
 
 
@@ -29,7 +29,6 @@ class CrossEncoder:
     def __init__(
         self, folder: Path, settings: TeacherModelSettings, *, device: str, batch_tokens: int, field: str
     ) -> None:
-        """Open the model."""
         transformer = _check_folder(folder, field)
         self._model = read_model(folder, AutoModelForSequenceClassification, field=f"{field}.model")
         self.label = _label(self._model.config.num_labels, settings.label, folder, field)
@@ -52,7 +51,8 @@ class CrossEncoder:
         """Return the raw logits of pairs, as ``teacher.Teacher`` defines it."""
         rows = self._tokenized(pairs)
         values, failed = call_in_halves(
-            token_batches([len(ids) for ids, _ in rows], self._batch_tokens),
+            [len(ids) for ids, _ in rows],
+            self._batch_tokens,
             lambda batch: self._logits([rows[i] for i in batch]),
             lambda: self._logits(self._tokenized([("word", "word")])),
         )
@@ -75,7 +75,6 @@ class CrossEncoder:
 
     @torch.inference_mode()
     def _logits(self, rows: Sequence[tuple[list[int], list[int]]]) -> npt.NDArray[np.float32]:
-        """Return the scores [n, 1] of tokenized pairs."""
         tensors = input_tensors([ids for ids, _ in rows], self._model.config.pad_token_id, self._model.device)
         if self._types:
             types = input_tensors([types for _, types in rows], 0, self._model.device)["input_ids"]

@@ -17,7 +17,7 @@ from lsr_prod.formats.card import Kind
 from lsr_prod.model.card_update import add_lowercase
 from lsr_prod.model.loading import read_tokenizer
 from lsr_prod.model.sentence_transformers import pick_prompt, read_json
-from lsr_prod.scoring.halving import call_in_halves, token_batches
+from lsr_prod.scoring.halving import call_in_halves
 from lsr_prod.scoring.transformer import PRECISIONS, input_tensors, longest_text, read_model
 
 
@@ -55,7 +55,6 @@ class DenseEncoder:
     def __init__(
         self, folder: Path, settings: TeacherModelSettings, *, device: str, batch_tokens: int, field: str
     ) -> None:
-        """Open the model."""
         self.form = form = read_form(folder, settings, field=field)
         if form.pooling is None:
             raise ConfigError(f"{field}.pooling", f"{folder} does not say how it pools", "set it to mean or cls")
@@ -74,7 +73,8 @@ class DenseEncoder:
         prompt = self.form.query_prompt if kind == "query" else self.form.document_prompt
         rows = self._token_ids([prompt + text for text in texts])
         return call_in_halves(
-            token_batches([len(row) for row in rows], self._batch_tokens),
+            [len(row) for row in rows],
+            self._batch_tokens,
             lambda batch: self._vectors([rows[i] for i in batch]),
             lambda: self._vectors(self._token_ids(["word"])),
         )
@@ -92,7 +92,6 @@ class DenseEncoder:
 
     @torch.inference_mode()
     def _vectors(self, rows: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
-        """Return the vectors [n, d] of tokenized texts."""
         tensors = input_tensors(rows, self._model.config.pad_token_id or 0, self._model.device)
         hidden = self._model(**tensors).last_hidden_state.float()  # [n, L, d]
         if self.form.pooling == "cls":

@@ -1,32 +1,21 @@
 """Calls of a model in batches; a batch that fails is halved until the texts are found on which the model fails."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.corpus.rows import shorten
 from lsr_prod.errors import EncoderBrokenError, LsrError
+from lsr_prod.inference.encoder import token_batches
 
 Values = npt.NDArray[np.float32]
 
 
-def token_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Yield batches of positions by length, each with rows x longest row <= ``batch_tokens``, or one row."""
-    batch: list[int] = []
-    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
-        if batch and (len(batch) + 1) * lengths[i] > batch_tokens:
-            yield batch
-            batch = []
-        batch.append(i)
-    if batch:
-        yield batch
-
-
 def call_in_halves(
-    batches: Iterator[list[int]], call: Callable[[Sequence[int]], Values], probe: Callable[[], object]
+    lengths: Sequence[int], batch_tokens: int, call: Callable[[Sequence[int]], Values], probe: Callable[[], object]
 ) -> tuple[dict[int, Values], dict[int, str]]:
-    """Call a model with every batch.
+    """Call a model with batches of positions of similar length, each of at most ``batch_tokens`` or of one input.
 
     Returns:
         The values by position; and, by position, why an input has none: the model raised an exception for it alone, or
@@ -34,7 +23,8 @@ def call_in_halves(
     """
     values: dict[int, Values] = {}
     failed: dict[int, str] = {}
-    for batch in batches:
+    order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+    for batch in token_batches(order, lengths, batch_tokens):
         todo = [batch]
         while todo:
             rows = todo.pop()

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from lsr_prod.config import TeacherModelSettings
 from lsr_prod.encoding.cells.batches import encode_batches
@@ -94,6 +95,15 @@ def open_teacher(
     return scorer
 
 
+def open_on_actor(
+    folder: Path, settings: TeacherModelSettings, *, batch_tokens: int, field: str, use_gpu: bool, threads: int
+) -> PairScorer:
+    """Open the teacher in an actor that reserves cores, and perhaps a GPU."""
+    torch.set_num_threads(threads)
+    device = "cuda" if use_gpu else "cpu"
+    return open_teacher(folder, settings, batch_tokens=batch_tokens, field=field, device=device, threads=threads)
+
+
 _KEPT = 200_000  # vectors; of texts that occur again in the same part
 
 
@@ -162,7 +172,6 @@ class SparseVectors:
         threads: int,
         field: str,
     ) -> None:
-        """Open the model or the bundle."""
         self._batch_tokens = batch_tokens
         self._encoder: SparseEncoder | BundleEncoder
         if (folder / BUNDLE_FILE).is_file():

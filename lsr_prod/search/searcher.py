@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Never, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,15 @@ from lsr_prod.search.opening.settings import OpenSettings, check_index, check_se
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.query.names import check_names, check_options
 from lsr_prod.search.query.query_text import MAX_QUERY_BYTES, cut_text
-from lsr_prod.search.query.request import CountOptions, Hybrid, Options, Request, check_hybrid, make_request
+from lsr_prod.search.query.request import (
+    ArrayOptions,
+    CountOptions,
+    Hybrid,
+    Options,
+    Request,
+    check_hybrid,
+    make_request,
+)
 from lsr_prod.search.query.sparse_query import (
     SparseQuery,
     check_ids,
@@ -39,21 +47,8 @@ from lsr_prod.storage import is_remote
 
 if TYPE_CHECKING:
     from lsr_prod.inference import BundleEncoder
-    from lsr_prod.search.query.filters import Filter
 
 Vector = Mapping[str | int, float]
-
-
-class ArrayOptions(TypedDict, total=False):
-    """Keywords of ``search_arrays``; see ``Request``."""
-
-    overlap_threshold: float
-    min_terms: int
-    qk: int | None
-    filter: "Filter | None"
-    min_score: float
-    offset: int
-    deadline_ms: float | None
 
 
 class Searcher(OpenIndex):

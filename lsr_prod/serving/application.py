@@ -45,36 +45,14 @@ def build_application(settings: ServeSettings, options: Mapping[str, str] | None
         MissingExtraError: there are keys and cryptography is not installed.
     """
     trusted = os.environ[TRUSTED_KEYS] if trusted_keys() else None  # public keys
-    actor = {"num_cpus": settings.cpus}
-    routers = settings.router_count
     # One group needs no second process: its routers search themselves.
-    groups = (
-        []
-        if settings.shard_groups == 1
-        else [
-            serve.deployment(
-                name=group_name(group),
-                num_replicas=settings.replicas,
-                ray_actor_options={**actor, "runtime_env": {"env_vars": _ROUTER_LOSS}},
-                max_ongoing_requests=settings.concurrency * routers,
-            )(ShardReplica).bind(
-                settings.index,
-                group,
-                settings.shard_groups,
-                threads=settings.threads,
-                poll_seconds=settings.poll_seconds,
-                hung_s=HUNG * settings.timeout_s,
-                options=options,
-                trusted_keys=trusted,
-            )
-            for group in range(settings.shard_groups)
-        ]
-    )
+    numbers = range(settings.shard_groups) if settings.shard_groups > 1 else ()
+    groups = [_shard_group(group, settings, options, trusted) for group in numbers]
     admitted = settings.concurrency + settings.queue
     router = serve.deployment(
         name="router",
-        num_replicas=routers,
-        ray_actor_options=actor,
+        num_replicas=settings.router_count,
+        ray_actor_options={"num_cpus": settings.cpus},
         # The router refuses requests above its own limit; Ray Serve refuses what does not even reach it.
         max_ongoing_requests=admitted + _SPARE,
         max_queued_requests=admitted,
@@ -93,6 +71,27 @@ def build_application(settings: ServeSettings, options: Mapping[str, str] | None
         max_body_bytes=settings.max_body_bytes,
         max_query_bytes=settings.max_query_bytes,
         partial=settings.missing_groups == "partial",
+        options=options,
+        trusted_keys=trusted,
+    )
+
+
+def _shard_group(
+    group: int, settings: ServeSettings, options: Mapping[str, str] | None, trusted: str | None
+) -> Application:
+    replica = serve.deployment(
+        name=group_name(group),
+        num_replicas=settings.replicas,
+        ray_actor_options={"num_cpus": settings.cpus, "runtime_env": {"env_vars": _ROUTER_LOSS}},
+        max_ongoing_requests=settings.concurrency * settings.router_count,
+    )
+    return replica(ShardReplica).bind(
+        settings.index,
+        group,
+        settings.shard_groups,
+        threads=settings.threads,
+        poll_seconds=settings.poll_seconds,
+        hung_s=HUNG * settings.timeout_s,
         options=options,
         trusted_keys=trusted,
     )

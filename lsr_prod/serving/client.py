@@ -16,14 +16,9 @@ from lsr_prod.search.result import Explanation, SearchResult
 from lsr_prod.search.searcher import Vector
 from lsr_prod.search.server.admission import RETRY_AFTER_S
 from lsr_prod.serving.calls import LOST, OverloadedError, UnavailableError, own_error, pause, send
-from lsr_prod.serving.wire import (
-    error_from_json,
-    hybrid_to_json,
-    request_to_json,
-    result_from_json,
-    vector_to_json,
-)
+from lsr_prod.serving.wire import error_from_json, request_to_json, result_from_json
 from lsr_prod.serving.wire_operations import explanation_from_json, query_from_json
+from lsr_prod.serving.wire_values import hybrid_to_json, vector_to_json
 
 
 class ServedSearcher:
@@ -123,7 +118,6 @@ class ServedSearcher:
         return [result_from_json(result) for result in self._send(request)["results"]]
 
     def _send(self, request: dict[str, Any], operation: str = "search") -> dict[str, Any]:
-        """Return the response of a router."""
         end = time.monotonic() + self._timeout_s
         for attempt in range(self._attempts):
             try:
@@ -140,7 +134,6 @@ class ServedSearcher:
         raise UnavailableError(f"{self._attempts} routers were lost with the same request; look at their logs")
 
     async def _send_async(self, request: dict[str, Any], operation: str = "search") -> dict[str, Any]:
-        """Return the response of a router, as ``_send`` does."""
         remote = self._handle.answer.remote
         try:
             response = await send(
@@ -160,7 +153,6 @@ class ServedSearcher:
 
 
 def _checked(response: dict[str, Any]) -> dict[str, Any]:
-    """Return a response that is no error."""
     if "error" in response:
         raise error_from_json(response)
     return response

@@ -38,7 +38,6 @@ class Groups:
     def __init__(
         self, handles: Sequence[DeploymentHandle[Any]], *, attempts: int, timeout_s: float, partial: bool = False
     ) -> None:
-        """Start the event loop."""
         self.handles = tuple(handles)
         self.partial = partial
         self._calls = [GroupCalls(handle) for handle in handles]
@@ -161,7 +160,6 @@ class GroupCalls:
     """
 
     def __init__(self, handle: DeploymentHandle[Any]) -> None:
-        """Send calls to the deployment of a group."""
         self._handle = handle
         self._flying = 0
         self._waiting: list[tuple[str, tuple[Any, ...], asyncio.Future[Any]]] = []

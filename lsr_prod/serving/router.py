@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,13 +28,7 @@ from lsr_prod.serving.loopback import answer_http_directly, keep_internal_port_o
 from lsr_prod.serving.running_calls import HUNG, RunningCalls
 from lsr_prod.serving.scattering_searcher import ScatteringSearcher
 from lsr_prod.serving.wire import WireRequest, error_to_json, result_to_json
-from lsr_prod.serving.wire_operations import (
-    Bm25Request,
-    EncodeRequest,
-    ExplainRequest,
-    explanation_to_json,
-    query_to_json,
-)
+from lsr_prod.serving.wire_operations import query_to_json, read_bm25, read_encode, read_explain
 from lsr_prod.storage.signatures import trust
 
 if TYPE_CHECKING:
@@ -50,18 +44,11 @@ def run_operation(searcher: Searcher, operation: str, value: Any, waited_ms: flo
         case "search":
             return _search(searcher, WireRequest.read(value), waited_ms)
         case "bm25":
-            words = Bm25Request.read(value)
-            result = searcher.bm25(words.text, words.k, count=words.count, fields=words.fields)
-            return {"results": [result_to_json(result)]}
+            return {"results": [result_to_json(searcher.bm25(**read_bm25(value)))]}
         case "explain":
-            asked = ExplainRequest.read(value)
-            query, text = (asked.text, None) if asked.vector is None else (asked.vector, asked.text)
-            if asked.vector is None and not isinstance(query, str):
-                raise QueryError(f"text={shorten(query)} is not a string; give a string")
-            found = searcher.explain(query, asked.doc_id, qk=asked.qk, hybrid=asked.hybrid, text=text)
-            return {"explanation": explanation_to_json(found)}
+            return {"explanation": asdict(searcher.explain(**read_explain(value)))}
         case "encode":
-            return {"queries": [query_to_json(query) for query in searcher.encode(EncodeRequest.read(value).texts)]}
+            return {"queries": [query_to_json(query) for query in searcher.encode(**read_encode(value))]}
         case _:
             raise QueryError(f"the operation {shorten(operation)} is unknown; use one of: {', '.join(OPERATIONS)}")
 

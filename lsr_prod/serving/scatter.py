@@ -38,7 +38,6 @@ class ScatteredShards:
     """
 
     def __init__(self, groups: Groups, pin: Pin, shards: int) -> None:
-        """Read one version."""
         self.missing_groups: set[int] = set()
         self._deadline: float | None = None
         self._groups = groups

@@ -43,7 +43,6 @@ class ScatteringSearcher(Searcher):
         observer: Observer | None = None,
         max_query_bytes: int = MAX_QUERY_BYTES,
     ) -> None:
-        """Open the current version."""
         location = locate(index, None, None, options)
         snapshot = open_current(location, "lazy", shards=self._shards_opened)
         super().__init__(

@@ -38,7 +38,6 @@ class Versions:
     """Open snapshots of one shard group. Safe to share between threads."""
 
     def __init__(self, index: str | Path, group: int, groups: int, options: Mapping[str, str] | None = None) -> None:
-        """Open the current version."""
         self._index = locate(index, None, None, options)
         self._shards = shards_of_group(group, groups)
         self._held: OrderedDict[str, Snapshot] = OrderedDict()

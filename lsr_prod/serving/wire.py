@@ -9,37 +9,26 @@ of ``filter_from_json``. ``hybrid`` is an object with attributes of ``Hybrid``; 
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from dataclasses import fields as dataclass_fields
-from typing import Annotated, Any, Self
+from typing import Any
 
-import numpy as np
-from pydantic import BeforeValidator, Field, InstanceOf, StrictBool, StrictStr, model_validator
-
-from lsr_prod.errors import (
-    ArtifactError,
-    DigestMismatchError,
-    FormatVersionError,
-    LineageError,
-    LsrError,
-    PublicationError,
-    QueryError,
-)
-from lsr_prod.search.query.filters import Filter, shorten
-from lsr_prod.search.query.request import Hybrid, Options
+from lsr_prod import errors
+from lsr_prod.errors import LsrError, QueryError
+from lsr_prod.search.query.request import Options
 from lsr_prod.search.result import Facet, Hit, QueryTerm, SearchResult
 from lsr_prod.serving.calls import OverloadedError, UnavailableError
-from lsr_prod.serving.wire_values import WireValue, read_filter, read_hybrid, read_vector
+from lsr_prod.serving.wire_values import LIST, OPTION_FORMS, VALUE, VECTOR, plain, read_object, vector_to_json
 
 _ERRORS = {
     kind.__name__: kind
     for kind in (
-        ArtifactError,
-        DigestMismatchError,
-        FormatVersionError,
-        LineageError,
+        errors.ArtifactError,
+        errors.DigestMismatchError,
+        errors.FormatVersionError,
+        errors.LineageError,
         OverloadedError,
-        PublicationError,
+        errors.PublicationError,
         QueryError,
         UnavailableError,
     )
@@ -50,96 +39,54 @@ MAX_TEXTS = 1_000
 _MAX_HITS = 100_000  # of all texts of a request: a response of about 10 MB without fields
 
 
-class WireRequest(WireValue):
-    """A search request of a client. Only its form is validated here; the search validates the values.
+_FORMS = {"text": VALUE, "texts": LIST, "vector": VECTOR, "k": VALUE, **OPTION_FORMS}
+
+
+@dataclass(frozen=True, slots=True)
+class WireRequest:
+    """A search request of a client.
 
     Attributes:
-        text: text to search for, or the text whose words a hybrid search with a ``vector`` matches.
-        texts: texts to search for.
-        vector: weights by term or term id to search for.
         k: maximum number of hits.
+        options: options of the search that the client gave.
+        queries: texts to search for; None: the request has a vector.
+        vector: weights by term or term id to search for.
+        text: the only text to search for, or the text whose words a hybrid search with a vector matches.
     """
 
-    text: Any = None
-    texts: list[Any] = Field(default_factory=list)
-    vector: Annotated[dict[Any, Any], BeforeValidator(read_vector)] = Field(default_factory=dict)
-    k: Any = 10
-    overlap_threshold: Any = None
-    min_terms: Any = None
-    qk: Any = None
-    filter: Annotated[InstanceOf[Filter] | None, BeforeValidator(read_filter)] = None
-    min_score: Any = None
-    rescore: Any = None
-    deduplicate: StrictStr | None = None
-    deadline_ms: Any = None
-    count: StrictBool = False
-    fields: list[Any] = Field(default_factory=list)
-    hybrid: Annotated[InstanceOf[Hybrid] | None, BeforeValidator(read_hybrid)] = None
-    offset: Any = 0
-    search_after: StrictStr | None = None
-    sort: StrictStr | None = None
-    facets: list[Any] = Field(default_factory=list)
-    facet_size: Any = 10
-    highlight: list[Any] = Field(default_factory=list)
+    k: Any
+    options: Options
+    queries: list[Any] | None
+    vector: dict[Any, Any]
+    text: Any
 
-    @model_validator(mode="after")
-    def _has_one_query(self) -> Self:
-        given = [name for name in _QUERIES if name in self.model_fields_set]
-        if len(given) != 1 and not (self.hybrid is not None and given == ["text", "vector"]):
+    @classmethod
+    def read(cls, value: Any) -> "WireRequest":
+        """Read a request; only its form is validated here, the search validates the values."""
+        options: Any = read_object(value, _FORMS)
+        queries = {name: options.pop(name) for name in _QUERIES if name in options}
+        given, k, texts = [*queries], options.pop("k", 10), queries.get("texts", [])
+        if len(given) != 1 and not (options.get("hybrid") is not None and given == ["text", "vector"]):
             raise QueryError(f"the request has {given or 'neither'}; give exactly one of text, texts and vector")
-        if len(self.texts) > MAX_TEXTS:
-            raise QueryError(f"the request has {len(self.texts)} texts; send at most {MAX_TEXTS} at a time")
-        if isinstance(self.k, int) and len(self.texts) * self.k > _MAX_HITS:
+        if len(texts) > MAX_TEXTS:
+            raise QueryError(f"the request has {len(texts)} texts; send at most {MAX_TEXTS} at a time")
+        if isinstance(k, int) and len(texts) * k > _MAX_HITS:
             raise QueryError(
-                f"{len(self.texts)} texts with k={self.k} are more than {_MAX_HITS} hits; send fewer texts at a time"
+                f"{len(texts)} texts with k={k} are more than {_MAX_HITS} hits; send fewer texts at a time"
             )
-        return self
-
-    @property
-    def queries(self) -> list[Any] | None:
-        """Texts to search for, or None if the request has a vector."""
-        if "vector" in self.model_fields_set:
-            return None
-        return [self.text] if "text" in self.model_fields_set else self.texts
-
-    @property
-    def options(self) -> Options:
-        """Options of the search: those that the client gave."""
-        names = self.model_fields_set & set(Options.__annotations__)
-        return {name: getattr(self, name) for name in Options.__annotations__ if name in names}  # type: ignore[return-value]
+        vector, text = queries.get("vector"), queries.get("text")
+        if vector is not None:
+            return cls(k, options, None, vector, text)
+        return cls(k, options, [text] if "text" in queries else texts, {}, text)
 
 
 def request_to_json(k: int, options: Options, **query: Any) -> dict[str, Any]:
     """Return a request as a JSON value."""
-    value: dict[str, Any] = {**query, "k": _plain(k), **{name: _plain(option) for name, option in options.items()}}
+    written = {name: OPTION_FORMS.get(name, VALUE).write(option) for name, option in options.items()}
+    value: dict[str, Any] = {**query, "k": plain(k), **written}
     if "vector" in query:
         value["vector"] = vector_to_json(query["vector"])
-    names = ("fields", "facets", "highlight")
-    value |= {name: list(value[name]) for name in names if isinstance(value.get(name), tuple)}
-    expression = options.get("filter")
-    if expression is not None:
-        if not isinstance(expression, Filter):
-            raise QueryError(
-                f"the filter {shorten(expression)} is not a filter; build it with field() or filter_from_json()"
-            )
-        value["filter"] = expression.to_json()
-    if options.get("hybrid") is not None:
-        value["hybrid"] = hybrid_to_json(options["hybrid"])
     return value
-
-
-def vector_to_json(vector: Any) -> list[list[Any]]:
-    """Return a vector as pairs of term and weight."""
-    if not isinstance(vector, Mapping):
-        raise QueryError(f"the query {type(vector).__name__} is no vector; give a mapping from terms to weights")
-    return [[_plain(term), _plain(weight)] for term, weight in vector.items()]
-
-
-def hybrid_to_json(hybrid: Any) -> dict[str, Any]:
-    """Return ``Hybrid`` as an object."""
-    if not isinstance(hybrid, Hybrid):
-        raise QueryError(f"hybrid={shorten(hybrid)} is not possible; give Hybrid(), with weights if you have some")
-    return asdict(hybrid)
 
 
 def result_to_json(result: SearchResult) -> dict[str, Any]:
@@ -182,9 +129,7 @@ def result_from_json(value: Mapping[str, Any]) -> SearchResult:
         for hit in value["hits"]
     )
     query = tuple(QueryTerm(*term) for term in value["query"])
-    rest = {
-        name: each for name, each in value.items() if name not in ("hits", "query", "timestamps", "next_page", "facets")
-    }
+    rest = {name: each for name, each in value.items() if name not in _OTHER_FORM}
     rest["missing_groups"] = tuple(rest.get("missing_groups", ()))
     facets = tuple(map(_facet_from_json, value.get("facets", ())))
     return SearchResult(hits=hits, query=query, facets=facets, **rest)
@@ -231,8 +176,3 @@ def _fields(fields: Mapping[str, Any], timestamps: set[str]) -> dict[str, Any]:
         name: dt.datetime.fromisoformat(value) if name in timestamps and value is not None else value
         for name, value in fields.items()
     }
-
-
-def _plain(value: Any) -> Any:
-    """Return numpy scalars as Python numbers. The router refuses values that JSON does not have."""
-    return value.item() if isinstance(value, np.generic) else value

@@ -6,56 +6,52 @@ or ``vector``, or both with ``hybrid``, and ``doc_id``, ``qk``; the response is 
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Annotated, Any, Self
+from typing import Any
 
 import numpy as np
-from pydantic import BeforeValidator, Field, InstanceOf, StrictBool, StrictStr, model_validator
 
 from lsr_prod.errors import QueryError
-from lsr_prod.search.query.request import Hybrid
+from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.query.sparse_query import SparseQuery
 from lsr_prod.search.result import Contribution, Explanation
 from lsr_prod.serving.wire import MAX_TEXTS
-from lsr_prod.serving.wire_values import WireValue, read_hybrid, read_vector
+from lsr_prod.serving.wire_values import LIST, OPTION_FORMS, STRING, VALUE, VECTOR, read_object
+
+_BM25 = {"text": VALUE, "k": VALUE, **{name: OPTION_FORMS[name] for name in ("count", "fields")}}
+_EXPLAIN = {
+    "doc_id": STRING,
+    "text": VALUE,
+    "vector": VECTOR,
+    **{name: OPTION_FORMS[name] for name in ("qk", "hybrid")},
+}
 
 
-class Bm25Request(WireValue):
-    """Arguments of ``Searcher.bm25``."""
-
-    text: Any
-    k: Any = 10
-    count: StrictBool = False
-    fields: list[Any] = Field(default_factory=list)
+def read_bm25(value: Any) -> dict[str, Any]:
+    """Return the arguments of ``Searcher.bm25``."""
+    return read_object(value, _BM25, required=["text"])
 
 
-class EncodeRequest(WireValue):
-    """Arguments of ``Searcher.encode``."""
-
-    texts: list[Any]
-
-    @model_validator(mode="after")
-    def _is_bounded(self) -> Self:
-        if len(self.texts) > MAX_TEXTS:
-            raise QueryError(f"the request has {len(self.texts)} texts; send at most {MAX_TEXTS} at a time")
-        return self
+def read_encode(value: Any) -> dict[str, Any]:
+    """Return the arguments of ``Searcher.encode``."""
+    arguments = read_object(value, {"texts": LIST}, required=["texts"])
+    if len(arguments["texts"]) > MAX_TEXTS:
+        raise QueryError(f"the request has {len(arguments['texts'])} texts; send at most {MAX_TEXTS} at a time")
+    return arguments
 
 
-class ExplainRequest(WireValue):
-    """Arguments of ``Searcher.explain``."""
-
-    doc_id: StrictStr
-    text: Any = None
-    vector: Annotated[dict[Any, Any] | None, BeforeValidator(read_vector)] = None
-    qk: Any = None
-    hybrid: Annotated[InstanceOf[Hybrid] | None, BeforeValidator(read_hybrid)] = None
-
-    @model_validator(mode="after")
-    def _has_one_query(self) -> Self:
-        both = self.text is not None and self.vector is not None
-        if both != (self.hybrid is not None and self.vector is not None) or (self.text is None and self.vector is None):
+def read_explain(value: Any) -> dict[str, Any]:
+    """Return the arguments of ``Searcher.explain``."""
+    arguments = read_object(value, _EXPLAIN, required=["doc_id"])
+    text, vector = arguments.pop("text", None), arguments.pop("vector", None)
+    if vector is None:
+        if text is None:
             raise QueryError("give a text or a vector to explain, or both with hybrid")
-        return self
+        if not isinstance(text, str):
+            raise QueryError(f"text={shorten(text)} is not a string; give a string")
+        return {"query": text, **arguments}
+    if (text is not None) != (arguments.get("hybrid") is not None):
+        raise QueryError("give a text or a vector to explain, or both with hybrid")
+    return {"query": vector, "text": text, **arguments}
 
 
 def query_to_json(query: SparseQuery) -> dict[str, Any]:
@@ -68,13 +64,8 @@ def query_from_json(value: Mapping[str, Any]) -> SparseQuery:
     return SparseQuery(np.array(value["ids"], np.int32), np.array(value["weights"], np.float32), tuple(value["terms"]))
 
 
-def explanation_to_json(explanation: Explanation) -> dict[str, Any]:
-    """Return an explanation as a JSON value."""
-    return asdict(explanation)
-
-
 def explanation_from_json(value: Mapping[str, Any]) -> Explanation:
-    """Read an explanation that ``explanation_to_json`` wrote."""
+    """Read an explanation that ``asdict`` made."""
     contributions = tuple(Contribution(**each) for each in value["contributions"])
     rest = {name: tuple(value[name]) for name in ("missing", "ranks")}
     return Explanation(**{**value, **rest, "contributions": contributions})

@@ -1,49 +1,100 @@
-"""Values of requests from clients: validation of their form, in one sentence."""
+"""Forms of the values of requests: how a client writes a value as JSON, and how the router reads it.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import Any, Self
+The form of an option of a search follows from its type in ``Options``. Only forms are validated here; the search
+validates the values.
+"""
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, get_type_hints
+
+import numpy as np
 
 from lsr_prod.errors import QueryError
 from lsr_prod.search.query.filter_json import filter_from_json
 from lsr_prod.search.query.filters import Filter, shorten
-from lsr_prod.search.query.request import Hybrid
+from lsr_prod.search.query.request import Hybrid, Options
+
+_OF_HYBRID = {each.name: each for each in fields(Hybrid)}
 
 
-class WireValue(BaseModel):
-    """A request of a client. Only its form is validated here; the search validates the values."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
-
-    @classmethod
-    def read(cls, value: Any) -> Self:
-        """Validate the form of a request."""
-        if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-            raise QueryError(f"the request is {shorten(value)}; give an object with text or vector")
-        try:
-            return cls.model_validate(value)
-        except ValidationError as error:
-            raise QueryError(_sentence(error, ", ".join(cls.model_fields))) from None
+def plain(value: Any) -> Any:
+    """Return numpy scalars as Python numbers. The router refuses values that JSON does not have."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
-def read_filter(value: Any) -> Filter | None:
-    """Read a filter; None: none."""
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Form of a value.
+
+    Attributes:
+        read: returns a value of JSON as the search takes it, given the name of the option.
+        write: returns a value as JSON.
+    """
+
+    read: Callable[[str, Any], Any] = lambda _, value: value
+    write: Callable[[Any], Any] = plain
+
+
+def read_object(value: Any, forms: Mapping[str, Form], required: Collection[str] = ()) -> dict[str, Any]:
+    """Read an object whose entries have these forms."""
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise QueryError(f"the request is {shorten(value)}; give an object with text or vector")
+    for name in value:
+        if name not in forms:
+            raise QueryError(f"the request has {shorten(name)}, which is unknown; give some of: {', '.join(forms)}")
+    for name in required:
+        if name not in value:
+            raise QueryError(f"the request has no {name}; give it")
+    return {name: forms[name].read(name, each) for name, each in value.items()}
+
+
+def hybrid_to_json(hybrid: Any) -> dict[str, Any] | None:
+    """Return ``Hybrid`` as an object; None: none."""
+    if hybrid is not None and not isinstance(hybrid, Hybrid):
+        raise QueryError(f"hybrid={shorten(hybrid)} is not possible; give Hybrid(), with weights if you have some")
+    return None if hybrid is None else asdict(hybrid)
+
+
+def vector_to_json(vector: Any) -> list[list[Any]]:
+    """Return a vector as pairs of term and weight."""
+    if not isinstance(vector, Mapping):
+        raise QueryError(f"the query {type(vector).__name__} is no vector; give a mapping from terms to weights")
+    return [[plain(term), plain(weight)] for term, weight in vector.items()]
+
+
+def _of_type(kind: type, wanted: str, *, optional: bool = False) -> Callable[[str, Any], Any]:
+    def read(name: str, value: Any) -> Any:
+        if not isinstance(value, kind) and not (optional and value is None):
+            raise QueryError(f"{name} is {shorten(value)}; give {wanted}")
+        return value
+
+    return read
+
+
+def _read_filter(_: str, value: Any) -> Filter | None:
     return None if value is None else filter_from_json(value)
 
 
-def read_hybrid(value: Any) -> Hybrid | None:
-    """Read ``Hybrid`` from an object with some of its attributes; None: none."""
+def _filter_to_json(expression: Any) -> Any:
+    if expression is not None and not isinstance(expression, Filter):
+        raise QueryError(
+            f"the filter {shorten(expression)} is not a filter; build it with field() or filter_from_json()"
+        )
+    return None if expression is None else expression.to_json()
+
+
+def _read_hybrid(_: str, value: Any) -> Hybrid | None:
+    """Read ``Hybrid`` from an object with some of its attributes."""
     if value is None:
         return None
-    known = [field.name for field in fields(Hybrid)]
-    if not isinstance(value, Mapping) or not set(value) <= set(known):
-        raise QueryError(f"hybrid={shorten(value)} is not possible; give an object with some of: {', '.join(known)}")
+    if not isinstance(value, Mapping) or not value.keys() <= _OF_HYBRID.keys():
+        known = ", ".join(_OF_HYBRID)
+        raise QueryError(f"hybrid={shorten(value)} is not possible; give an object with some of: {known}")
     return Hybrid(**value)
 
 
-def read_vector(value: Any) -> dict[Any, Any]:
+def _read_vector(_: str, value: Any) -> dict[Any, Any]:
     """Read a vector from an object, or from a list of pairs, where a term may be an id."""
     if isinstance(value, Mapping):
         return dict(value)
@@ -59,21 +110,16 @@ def read_vector(value: Any) -> dict[Any, Any]:
     return vector
 
 
-def _sentence(error: ValidationError, known: str) -> str:
-    """Return the first problem as one sentence with field, value and remedy."""
-    first = error.errors(include_url=False)[0]
-    cause = first.get("ctx", {}).get("error")
-    if isinstance(cause, QueryError):
-        return str(cause)
-    name, value = ".".join(map(str, first["loc"])), shorten(first["input"])
-    match first["type"]:
-        case "extra_forbidden":
-            return f"the request has {shorten(name)}, which is unknown; give some of: {known}"
-        case "missing":
-            return f"the request has no {name}; give it"
-        case "list_type":
-            return f"{name} is {value}; give a list"
-        case "bool_type":
-            return f"{name}={value} is not possible; give true or false"
-        case _:
-            return f"{name}={value} is not possible; give a string"
+VALUE = Form()
+STRING = Form(_of_type(str, "a string"))
+LIST = Form(_of_type(list, "a list"), lambda value: list(value) if isinstance(value, tuple) else value)
+VECTOR = Form(_read_vector, vector_to_json)
+_OF_TYPES = {
+    bool: Form(_of_type(bool, "true or false")),
+    str | None: Form(_of_type(str, "a string", optional=True)),
+    Sequence[str]: LIST,
+    Filter | None: Form(_read_filter, _filter_to_json),
+    Hybrid | None: Form(_read_hybrid, hybrid_to_json),
+}
+OPTION_FORMS = {name: _OF_TYPES.get(kind, VALUE) for name, kind in get_type_hints(Options).items()}
+"""Form of every option of a search."""

@@ -34,7 +34,8 @@ from lsr_prod.storage.index_lists import read_list
 from lsr_prod.storage.index_versions import read_bundle, read_shard
 from lsr_prod.storage.location import is_remote
 from lsr_prod.storage.store import Store, as_store
-from lsr_prod.storage.transfer import in_threads, object_name
+from lsr_prod.storage.threads import in_threads
+from lsr_prod.storage.transfer import object_name
 
 log = get_log(__name__)
 
@@ -229,10 +230,10 @@ def _read_manifest(store: Store, sha: str) -> ShardManifest:
 
 
 def _is_complete(store: Store, files: tuple[FileDigest, ...]) -> bool:
-    def count(file: FileDigest) -> int:
-        return int(store.size(object_name(store, file)) == file.size)
+    def is_there(file: FileDigest) -> bool:
+        return store.size(object_name(store, file)) == file.size
 
-    return in_threads(count, files, _CONNECTIONS) == len(files)
+    return all(in_threads(is_there, files, _CONNECTIONS))
 
 
 def _manifest(sha: str) -> str:

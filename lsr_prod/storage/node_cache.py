@@ -24,7 +24,8 @@ from lsr_prod.logs import get_log
 from lsr_prod.storage.cache_folder import artifacts_in, files_in, locked, make_room, mark_used
 from lsr_prod.storage.drafts import Draft, create_file, link_file, sync_folder, write_file
 from lsr_prod.storage.store import Store
-from lsr_prod.storage.transfer import fetch_file, in_threads
+from lsr_prod.storage.threads import in_threads
+from lsr_prod.storage.transfer import fetch_file
 
 log = get_log(__name__)
 
@@ -212,7 +213,7 @@ class NodeCache:
             self._count(files_fetched=1, bytes_fetched=fetched)
             return fetched
 
-        fetched = in_threads(fetch, room.missing, self._connections)
+        fetched = sum(in_threads(fetch, room.missing, self._connections))
         sync_folder(self._folder / "files")
         return room.missing, fetched
 

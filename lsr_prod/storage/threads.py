@@ -1,7 +1,7 @@
 """Calls that wait for a store, in a pool of threads: results in the order of the arguments."""
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import islice
 from typing import TypeVar
 
@@ -12,11 +12,17 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def in_threads(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """Call ``work`` with every item and return the results."""
+def in_threads(work: Callable[[Item], Result], items: Iterable[Item], threads: int = _THREADS) -> list[Result]:
+    """Call ``work`` with every item and return the results; after an error no further call is started."""
     results: list[Result] = []
     left = iter(items)
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="lsr-store") as pool:
-        while some := list(islice(left, _HELD)):
-            results += pool.map(work, some)
+    with ThreadPoolExecutor(threads, thread_name_prefix="lsr-store") as pool:
+        while calls := [pool.submit(work, item) for item in islice(left, _HELD)]:
+            try:
+                for call in as_completed(calls):
+                    call.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+            results += [call.result() for call in calls]
     return results

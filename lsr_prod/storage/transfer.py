@@ -6,8 +6,7 @@ twice and two builders of one artifact never mix their files.
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from lsr_prod.errors import ArtifactError, DigestMismatchError, StorageError
 from lsr_prod.formats.digest import FileDigest
 from lsr_prod.storage.location import is_remote
 from lsr_prod.storage.store import Store
+from lsr_prod.storage.threads import in_threads
 
 PARTIAL = ".part"
 _PIECE = 8 << 20  # bytes of one request: the client's time limit is per request
@@ -64,7 +64,7 @@ def send_files(source: Path, files: Iterable[FileDigest], target: Store, connect
         return file.size
 
     missing = [file for name, file in named.items() if name not in there]
-    sent = in_threads(send, missing, connections)
+    sent = sum(in_threads(send, missing, connections))
     return Sent(len(missing), sent, len(there), sum(file.size for file in there.values()))
 
 
@@ -136,17 +136,3 @@ def _read_piece(store: Store, file: FileDigest, start: int, remedy: str) -> byte
         if size is not None and size <= start:
             return b""
         raise
-
-
-def in_threads(work: Callable[[FileDigest], int], files: Iterable[FileDigest], connections: int) -> int:
-    """Run ``work`` for every file on some threads and return the sum; after an error no further file is started."""
-    total = 0
-    with ThreadPoolExecutor(connections, thread_name_prefix="lsr-files") as pool:
-        futures = [pool.submit(work, file) for file in files]
-        try:
-            for future in as_completed(futures):
-                total += future.result()
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
-    return total

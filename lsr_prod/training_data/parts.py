@@ -20,6 +20,7 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.transfer import object_name
 from lsr_prod.tables.quarantine import BadRowWriter
+from lsr_prod.training_data.bad_rows import quarantine
 from lsr_prod.training_data.layouts import Layout, PackedLayout, pack
 from lsr_prod.training_data.records import read_rows
 from lsr_prod.training_data.text_keys import text_keys
@@ -85,7 +86,7 @@ class PartMaker:
         for piece in pieces:
             for position, row in read_rows(piece, self.data, self.options, needs_negative=self.needs_negative):
                 if isinstance(row, BadRow):
-                    _quarantine(bad, piece, position, row)
+                    quarantine(bad, piece, position, row)
                 else:
                     yield ReadRow(piece, position, row)
 
@@ -95,7 +96,7 @@ class PartMaker:
                 yield row
             else:
                 raw = show({"query": source.query, "documents": list(source.documents)})
-                _quarantine(bad, piece, position, BadRow(*problem, None, raw))
+                quarantine(bad, piece, position, BadRow(*problem, None, raw))
 
     def _put(self, path: Path, stem: str) -> FileDigest:
         sha256 = digest_path(path)
@@ -111,10 +112,6 @@ class PartMaker:
             return part
         earlier = folder.get(name)
         return part if earlier is None else TrainingPart.from_json(json.loads(earlier))
-
-
-def _quarantine(bad: BadRowWriter, piece: Slice, position: int, row: BadRow) -> None:
-    bad.add(row, ordinal=piece.ordinal, key=piece.file.key, source=piece.file.location, position=position)
 
 
 def _write_rows(rows: Iterator[TokenizedRow], path: Path, *, scores: bool) -> list[int]:

@@ -20,12 +20,13 @@ from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.on_nodes import require_source_on_nodes
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.source_file import SourceFile
-from lsr_prod.errors import ConfigError, QuarantineOverflowError
+from lsr_prod.errors import ConfigError
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.artifacts import has_artifact, put_manifest, read_artifact_file
 from lsr_prod.storage.transfer import object_name, stored_sizes
+from lsr_prod.training_data.bad_rows import check_bad_rows
 from lsr_prod.training_data.known_positives import KeyRange, key_ranges, write_key_range
 from lsr_prod.training_data.layouts import Layout
 from lsr_prod.training_data.parts import PartMaker, quarantine_name, receipts_name
@@ -109,7 +110,6 @@ def prepare_training_set(
 def _made_from(
     files: Sequence[SourceFile], data: TrainingDataSettings, tokens: TokenSettings, *, needs_negative: bool
 ) -> dict[str, Any]:
-    """Return everything that determines the rows of the set and their order."""
     pins = hashlib.sha256()
     for file in files:
         pins.update(canonical_json(file.identity()) + b"\n")
@@ -210,13 +210,8 @@ def _finished(store: Store, digest: str) -> SetRecord | None:
 
 def _check_rows(record: SetRecord, data: TrainingDataSettings, store: Store) -> None:
     summary = _summary(record, store)
-    bad = sum(summary.quarantined.values())
-    if bad > data.max_bad_fraction * (summary.rows + bad):
-        reasons = ", ".join(f"{reason} {count}" for reason, count in summary.quarantined.items())
-        raise QuarantineOverflowError(
-            f"{bad} of {summary.rows + bad} rows are bad ({reasons}), data.max_bad_fraction is "
-            f"{data.max_bad_fraction:g}; look at {summary.quarantine}, fix the data or raise the setting"
-        )
+    rows = summary.rows + sum(summary.quarantined.values())
+    check_bad_rows(rows, summary.quarantined, data, folder=summary.quarantine)
     if not summary.rows:
         raise ConfigError("data.paths", f"{', '.join(data.paths)} has no good row", "give data that has rows")
 

@@ -1,6 +1,7 @@
 """Sources of training data: files are pinned, cut, and read as validated rows through the formats of the corpus."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from lsr_prod.config import SourceSettings
 from lsr_prod.config.training_data import TrainingDataSettings
@@ -17,12 +18,21 @@ from lsr_prod.training_data.rows import TrainingRow, validate
 _JSON_BYTES = 1 << 20
 
 
+@contextmanager
+def field_errors(section: str) -> Iterator[None]:
+    """Name the settings of a section in errors about the source settings that stand for them."""
+    try:
+        yield
+    except ConfigError as error:
+        name = error.field.removeprefix("source.").removeprefix("data.")
+        name = "columns" if name in ("id_field", "text_fields") else name
+        raise ConfigError(f"{section}.{name}", error.problem, error.remedy) from error
+
+
 def pin_files(data: TrainingDataSettings, options: dict[str, str]) -> list[SourceFile]:
     """List the pinned files of training data in order; local files are read, about a second per GiB."""
-    try:
+    with field_errors("data"):
         return list(resolve_source(_source(data), options, documents=False))
-    except ConfigError as error:
-        raise ConfigError(f"data.{error.field.removeprefix('source.')}", error.problem, error.remedy) from error
 
 
 def cut_data(
@@ -49,19 +59,29 @@ def read_data(piece: Slice, data: TrainingDataSettings, options: dict[str, str])
     request = ReadRequest(
         source=_source(data),
         columns=frozenset(data.column(field) for field in data.fields),
-        limit=64 * data.max_text_bytes + _JSON_BYTES,  # a row has many texts, and escapes lengthen each
+        limit=row_limit(data),
         lists=True,
     )
     return read_records(piece, request, options)
 
 
-def _source(data: TrainingDataSettings) -> SourceSettings:
-    columns = [data.column(field) for field in data.fields]
+def source_of(data: TrainingDataSettings, id_field: str, text_fields: list[str]) -> SourceSettings:
+    """Return the settings by which the corpus lists, cuts and reads files of training data."""
     return SourceSettings(
         paths=data.paths,
         format=data.format,
         version=data.version,
-        id_field=columns[0],
-        text_fields=columns,
+        id_field=id_field,
+        text_fields=text_fields,
         stored_fields=[],
     )
+
+
+def row_limit(data: TrainingDataSettings) -> int:
+    """Return the bytes of the longest row: it has many texts, and escapes lengthen each."""
+    return 64 * data.max_text_bytes + _JSON_BYTES
+
+
+def _source(data: TrainingDataSettings) -> SourceSettings:
+    columns = [data.column(field) for field in data.fields]
+    return source_of(data, columns[0], columns)

@@ -18,7 +18,6 @@ class SampleRows:
     """
 
     def __init__(self, examples: Sequence[Example]) -> None:
-        """Keep the rows."""
         self._examples = list(examples)
         self.rows = len(self._examples)
         longest = [max(map(len, (one.query, *one.documents))) for one in self._examples]

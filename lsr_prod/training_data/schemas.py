@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.cut import read_footer
+from lsr_prod.corpus.formats.arrow import is_list, is_text
 from lsr_prod.corpus.formats.registry import file_format
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.corpus.slices import Slice
@@ -29,12 +30,17 @@ def check_schemas(files: Sequence[SourceFile], data: TrainingDataSettings, optio
     A JSONL file is rejected if all of its first rows lack a column or have another type in it; single rows are
     validated when they are read.
     """
-    for file in files:
-        if not file_format(file.format).training_data:
-            raise ConfigError("data.paths", f"{file.location} is {file.format}", "give Parquet, JSONL or a Delta table")
+    check_formats(files)
     with ThreadPoolExecutor(_THREADS) as pool:
         for _ in pool.map(partial(_check_file, data=data, options=options), files):
             pass
+
+
+def check_formats(files: Sequence[SourceFile]) -> None:
+    """Refuse files of formats that have no training data."""
+    for file in files:
+        if not file_format(file.format).training_data:
+            raise ConfigError("data.paths", f"{file.location} is {file.format}", "give Parquet, JSONL or a Delta table")
 
 
 def _check_file(file: SourceFile, data: TrainingDataSettings, options: dict[str, str]) -> None:
@@ -96,7 +102,7 @@ def _wanted(field: str) -> str:
 def _holds(field: str, kind: pa.DataType) -> bool:
     if field not in LISTS:
         return _is_text(kind)
-    if not _is_list(kind):
+    if not is_list(kind):
         return False
     if field == "scores":
         return bool(pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type))
@@ -104,28 +110,9 @@ def _holds(field: str, kind: pa.DataType) -> bool:
     return _is_text(kind.value_type) or (field == "negatives" and pa.types.is_null(kind.value_type))
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    checks = (
-        pa.types.is_list,
-        pa.types.is_large_list,
-        pa.types.is_fixed_size_list,
-        pa.types.is_list_view,
-        pa.types.is_large_list_view,
-    )
-    return any(check(kind) for check in checks)
-
-
 def _is_text(kind: pa.DataType) -> bool:
     if isinstance(kind, pa.BaseExtensionType):
         return _is_text(kind.storage_type)
     if pa.types.is_dictionary(kind):
         return _is_text(kind.value_type)
-    checks = (
-        pa.types.is_string,
-        pa.types.is_large_string,
-        pa.types.is_string_view,
-        pa.types.is_binary,
-        pa.types.is_large_binary,
-        pa.types.is_binary_view,
-    )
-    return any(check(kind) for check in checks)
+    return is_text(kind)

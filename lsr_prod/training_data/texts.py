@@ -6,8 +6,9 @@ from contextlib import ExitStack
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.errors import ConfigError, QuarantineOverflowError
+from lsr_prod.errors import ConfigError
 from lsr_prod.logs import get_log
+from lsr_prod.training_data import bad_rows
 from lsr_prod.training_data.records import cut_data, pin_files, read_rows
 from lsr_prod.training_data.rows import TrainingRow
 
@@ -54,11 +55,7 @@ def sample_rows(data: TrainingDataSettings, options: dict[str, str], count: int)
 
 def check_bad_rows(good: int, bad: int, data: TrainingDataSettings) -> None:
     """Raise if data has too many bad rows; the quarantine of a training set would name them."""
-    if bad > data.max_bad_fraction * (good + bad):
-        raise QuarantineOverflowError(
-            f"{bad} of {good + bad} rows are bad, data.max_bad_fraction is {data.max_bad_fraction:g}; fix the data or "
-            "raise the setting"
-        )
+    bad_rows.check_bad_rows(good + bad, {"": bad}, data)
     if bad:
         log.warning("bad rows skipped", extra={"fields": {"bad": bad, "good": good}})
 

@@ -14,7 +14,7 @@ from ray.exceptions import RayTaskError
 from ray.train import ControllerError, WorkerGroupError
 
 from lsr_prod.cluster.errors import describe, our_error, worker_errors
-from lsr_prod.cluster.tasks import run_tasks
+from lsr_prod.cluster.tasks import Needs, run_tasks
 from lsr_prod.errors import (
     ArtifactError,
     ConfigError,
@@ -80,7 +80,7 @@ def test_other_error_of_a_task_names_task_node_and_error(
     ray_local: None, how: str, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR, logger="lsr_prod"), pytest.raises(WorkerError) as raised:
-        list(run_tasks(fail, [(how,)], task="building a shard", retries=0))
+        list(run_tasks(fail, [(how,)], task="building a shard", needs=Needs(retries=0)))
     line = str(raised.value)
     assert line.startswith("building a shard failed: ")
     assert words in line

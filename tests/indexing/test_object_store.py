@@ -11,11 +11,11 @@ import pytest
 from pydantic import ValidationError
 
 from lsr_prod import Searcher
+from lsr_prod.cluster.workers import IN_PROCESS
 from lsr_prod.config import Deployment, IndexSettings, StorageSettings
 from lsr_prod.errors import ArtifactError
 from lsr_prod.indexing import build_index, collect_garbage, delete_documents, restore_documents, rollback
 from lsr_prod.indexing.tombstones import find_ordinals, read_ids
-from lsr_prod.indexing.workers import IN_PROCESS
 from lsr_prod.jobs import index, restore, takedown
 from lsr_prod.jobs.publications import rollback as rollback_job
 from lsr_prod.storage import Store, index_shards

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import pytest
 
+from lsr_prod.cluster.workers import IN_PROCESS
 from lsr_prod.errors import ArtifactError, FormatVersionError, PublicationError, StaleParentError
 from lsr_prod.formats.digest import canonical_json, digest_json
 from lsr_prod.formats.publication import Publication, publication_name
@@ -18,7 +19,6 @@ from lsr_prod.indexing.gates import Approval, Candidate
 from lsr_prod.indexing.publish import CurrentVersion, Publisher, publisher_name, read_current_version, rollback
 from lsr_prod.indexing.tombstones import load_takedowns
 from lsr_prod.indexing.versions import take_down, write_version
-from lsr_prod.indexing.workers import IN_PROCESS
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import create_publication, current_publication, read_publication
 from tests.indexing.corpus import Doc, make_index

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lsr_prod.cluster.workers import IN_PROCESS
 from lsr_prod.errors import ArtifactError, DigestMismatchError, StorageError
 from lsr_prod.formats.digest import record_bytes
 from lsr_prod.formats.index import Tombstones
@@ -25,7 +26,6 @@ from lsr_prod.indexing.tombstones import (
     save_tombstones,
     scan_size,
 )
-from lsr_prod.indexing.workers import IN_PROCESS
 from lsr_prod.storage import Store
 from lsr_prod.storage.index_lists import write_list
 from tests.indexing.corpus import Doc, make_index

@@ -250,9 +250,7 @@ def test_too_many_bad_rows_stop_the_job_before_mining(
     pairs = write_lines(tmp_path / "pairs.jsonl", [*pairs_by_id(), *["{"] * 8])
     config = write_config(tmp_path, **section(mined_index, pairs, tmp_path / "out"))
     assert main(["--config", config]) == 1
-    assert (
-        "8 of 16 rows are bad (broken_json 8), more than mine.data.max_bad_fraction allows" in capsys.readouterr().err
-    )
+    assert "8 of 16 rows are bad (broken_json 8), mine.data.max_bad_fraction is " in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

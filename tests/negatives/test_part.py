@@ -13,10 +13,10 @@ from lsr_prod.negatives.index import MinedIndex
 from lsr_prod.negatives.known import KnownPositives
 from lsr_prod.negatives.mine import Miner
 from lsr_prod.negatives.pairs import cut_pairs
-from lsr_prod.negatives.part import PartReport, mine_slice, read_report
+from lsr_prod.negatives.part import MINED, mine_slice
 from lsr_prod.storage import Store
 from lsr_prod.tables.quarantine import quarantine_folder
-from lsr_prod.training_data.row_jobs.parts import QUARANTINE, part_name
+from lsr_prod.training_data.row_jobs.parts import QUARANTINE, PartReport, part_name
 from tests.negatives.conftest import TEXTS, pairs_by_id, settings, write_lines
 
 NOTHING = KnownPositives(np.empty(0, np.uint64), np.empty(0, np.uint64))
@@ -25,7 +25,7 @@ NOTHING = KnownPositives(np.empty(0, np.uint64), np.empty(0, np.uint64))
 def mine(index: MinedIndex, pairs: Path, output: Path, **changes: object) -> PartReport:
     section = settings("index", pairs, output, **changes)
     (piece,) = cut_pairs(section, {})
-    return mine_slice(3, piece, Miner(index, section, NOTHING, None), Store(str(output)), "p")
+    return mine_slice(Miner(index, section, NOTHING, None), Store(str(output)), "p", 3, piece)
 
 
 def test_rows_and_bad_rows_add_up_in_source_order(opened: MinedIndex, tmp_path: Path):
@@ -35,7 +35,7 @@ def test_rows_and_bad_rows_add_up_in_source_order(opened: MinedIndex, tmp_path: 
     table = pq.read_table(tmp_path / "out" / part_name(3))
     assert table["query"].to_pylist() == [row["query"] for row in rows]
     assert report.rows == 11
-    assert report.mined == table.num_rows == 8
+    assert report.made == table.num_rows == 8
     assert report.quarantined == {"broken_json": 1, "empty_query": 1, "unknown_positive": 1}
     lines = pq.read_table(tmp_path / "out" / QUARANTINE / quarantine_folder("p", 3)).to_pylist()
     assert [line["reason"] for line in lines] == ["broken_json", "empty_query", "unknown_positive"]
@@ -54,7 +54,7 @@ def test_columns_match_training_data(opened: MinedIndex, tmp_path: Path):
         assert row["documents"] == [row["positive"], *row["negatives"]]
         assert row["scores"] == [row["positive_score"], *row["negative_scores"]]
         assert row["negative_scores"] == sorted(row["negative_scores"], reverse=True)
-    assert report.negatives == sum(map(len, table["negatives"].to_pylist()))
+    assert report.counts["negatives"] == sum(map(len, table["negatives"].to_pylist()))
     mine(opened, path, tmp_path / "without")
     names = pq.read_schema(tmp_path / "without" / part_name(3)).names
     assert not {"documents", "scores"} & set(names)
@@ -70,15 +70,15 @@ def test_equal_slices_make_equal_bytes(opened: MinedIndex, tmp_path: Path):
 
 def test_slice_of_bad_rows_makes_an_empty_part(opened: MinedIndex, tmp_path: Path):
     report = mine(opened, write_lines(tmp_path / "pairs.jsonl", ["{", "["]), tmp_path / "out")
-    assert (report.rows, report.mined, report.quarantined) == (2, 0, {"broken_json": 2})
+    assert (report.rows, report.made, report.quarantined) == (2, 0, {"broken_json": 2})
     assert pq.read_table(tmp_path / "out" / part_name(3)).num_rows == 0
 
 
 def test_report_is_read_back_from_the_footer(opened: MinedIndex, tmp_path: Path):
     path = write_lines(tmp_path / "pairs.jsonl", [*pairs_by_id(), "{"])
     report = mine(opened, path, tmp_path / "out")
-    found = read_report(Store(str(tmp_path / "out")), 3)
-    assert found == PartReport.from_json(report.to_json())
+    found = MINED.read(Store(str(tmp_path / "out")), 3)
+    assert found == report == MINED.from_json(MINED.to_json(report))
     assert isinstance(found.dropped, Counter)
 
 
@@ -93,4 +93,4 @@ def test_damaged_part_raises_error(opened: MinedIndex, tmp_path: Path, damage: s
     else:
         pq.write_table(pq.read_table(part).slice(1), part)
     with pytest.raises(ArtifactError, match=r"part-000003\.parquet .*delete it, then run again"):
-        read_report(Store(str(tmp_path / "out")), 3)
+        MINED.read(Store(str(tmp_path / "out")), 3)

@@ -1,16 +1,16 @@
 """Tests of the plan: its digest depends on everything that decides the rows, and it reserves its output folder."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lsr_prod.errors import ArtifactError, ConfigError
+from lsr_prod.negatives.job import make_job, mining_job
 from lsr_prod.negatives.pairs import cut_pairs
-from lsr_prod.negatives.plan import MinePlan, check_output, make_plan, save_plan
 from lsr_prod.scoring.pinned_model import PinnedModel
 from lsr_prod.storage import Store
+from lsr_prod.training_data.row_jobs.job import RowJob
 from lsr_prod.training_data.row_jobs.output import MANIFEST, PLAN
 from tests.negatives.conftest import deployment, pairs_by_id, settings, write_lines
 
@@ -20,9 +20,9 @@ def pairs(tmp_path: Path) -> Path:
     return write_lines(tmp_path / "pairs.jsonl", pairs_by_id())
 
 
-def plan_of(pairs: Path, output: Path, version: str = "v", **changes: Any) -> MinePlan:
+def plan_of(pairs: Path, output: Path, version: str = "v", model: PinnedModel | None = None, **changes: Any) -> RowJob:
     section = settings("index", pairs, output, **changes)
-    return MinePlan(section, Store(str(output)), tuple(cut_pairs(section, {})), (), version, 14)
+    return mining_job(section, {}, cut_pairs(section, {}), [], model, version=version, documents=14)
 
 
 def test_digest_depends_only_on_inputs_that_decide_the_rows(pairs: Path, tmp_path: Path):
@@ -47,43 +47,44 @@ def test_digest_depends_only_on_inputs_that_decide_the_rows(pairs: Path, tmp_pat
 def test_digest_depends_on_the_model_of_a_teacher_and_not_on_its_place(pairs: Path, tmp_path: Path):
     def digest(model: str, place: str, **changes: Any) -> str:
         teacher = {"model": {"kind": "sparse", "model": place}, **changes}
-        plan = plan_of(pairs, tmp_path / "a", margin=1, teacher=teacher)
-        return replace(plan, model=PinnedModel(place, model)).digest
+        pinned = PinnedModel(place, model)
+        return plan_of(pairs, tmp_path / "a", model=pinned, margin=1, teacher=teacher).digest
 
     assert digest("m", "here") == digest("m", "there")
     assert len({digest("m", "here"), digest("n", "here"), digest("m", "here", batch_tokens=1)}) == 3
-    stored = plan_of(pairs, tmp_path / "a", margin=1, teacher={"paths": ["scores.jsonl"]}).to_json()
+    stored = plan_of(pairs, tmp_path / "a", margin=1, teacher={"paths": ["scores.jsonl"]}).plan
     assert stored["settings"]["teacher"] == {"key": "query", "unscored": "drop"}
     assert "teacher_model" not in stored
 
 
 def test_output_folder_of_another_plan_is_rejected(pairs: Path, tmp_path: Path):
     plan = plan_of(pairs, tmp_path / "out")
-    assert check_output(plan) is None
-    save_plan(plan)
-    save_plan(plan)
-    assert check_output(plan) is None
+    assert plan.reserved.manifest() is None
+    plan.reserved.reserve(plan.plan)
+    plan.reserved.reserve(plan.plan)
+    assert plan.reserved.manifest() is None
     with pytest.raises(ConfigError, match=r"^mine\.output: .* other settings, data or another index version"):
-        check_output(plan_of(pairs, tmp_path / "out", version="w"))
+        plan_of(pairs, tmp_path / "out", version="w").reserved.manifest()
     plan.output.put_new(MANIFEST, b'{"counts": 1}')
-    assert check_output(plan) == {"counts": 1}
+    assert plan.reserved.manifest() == {"counts": 1}
 
 
 def test_output_folder_with_other_files_is_rejected(pairs: Path, tmp_path: Path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "notes.txt").write_text("mine")
     with pytest.raises(ConfigError, match=r"^mine\.output: .* holds notes\.txt; give a folder that is empty or absent"):
-        check_output(plan_of(pairs, tmp_path / "out"))
+        plan_of(pairs, tmp_path / "out").reserved.manifest()
 
 
 def test_damaged_plan_raises_error(pairs: Path, tmp_path: Path):
     Store(str(tmp_path / "out")).put_new(PLAN, b"[1]")
     with pytest.raises(ArtifactError, match="damaged; delete the folder"):
-        check_output(plan_of(pairs, tmp_path / "out"))
+        plan_of(pairs, tmp_path / "out").reserved.manifest()
 
 
 def test_plan_records_the_version_and_size_of_its_index(pairs: Path, mined_index: Path, tmp_path: Path):
-    plan = make_plan(deployment(settings(mined_index, pairs, tmp_path / "out")))
-    assert plan.documents == 14
-    assert len(plan.version) == 64
+    plan = make_job(deployment(settings(mined_index, pairs, tmp_path / "out")))
+    assert plan.facts["documents"] == 14
+    assert len(plan.facts["index_version"]) == 64
+    assert plan.plan["index_version"] == plan.pins["index_version"] == plan.facts["index_version"]
     assert not (tmp_path / "out").exists()

@@ -1,8 +1,10 @@
 """Requests and responses as JSON."""
 
+import dataclasses
 import datetime as dt
 import json
 from types import MappingProxyType
+from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from lsr_prod.errors import ArtifactError, ConfigError, LsrError, QueryError
 from lsr_prod.search import Hit, QueryTerm, SearchResult
 from lsr_prod.search.query.filters import field
+from lsr_prod.search.query.request import Options, Request
 from lsr_prod.serving.calls import UnavailableError
 from lsr_prod.serving.wire import (
     WireRequest,
@@ -21,6 +24,7 @@ from lsr_prod.serving.wire import (
     result_from_json,
     result_to_json,
 )
+from lsr_prod.serving.wire_values import OPTION_FORMS
 
 floats = st.floats(0, 2**99, width=32)
 times = st.datetimes(timezones=st.just(dt.UTC))
@@ -75,6 +79,12 @@ def test_a_request_survives_the_round_trip():
     assert filtered.key == expression.key
     assert WireRequest.read(over_the_wire(request_to_json(3, {}, texts=["a", "b"]))).queries == ["a", "b"]
     assert WireRequest.read({"text": "a"}).k == 10
+
+
+def test_options_of_a_request_have_one_type_and_a_form():
+    kinds = {each.name: each.type for each in dataclasses.fields(Request) if each.init and each.name != "k"}
+    assert kinds == get_type_hints(Options)
+    assert kinds.keys() == OPTION_FORMS.keys()
 
 
 def test_an_id_and_an_equal_term_stay_two_entries():

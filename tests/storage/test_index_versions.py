@@ -1,6 +1,5 @@
 """Manifests read from a store are compared with their digests; names in them never leave the index."""
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from lsr_prod.formats.publication import Publication
 from lsr_prod.storage import Store
 from lsr_prod.storage.index_versions import BundleManifest, check_files, read_bundle, read_version, version_files
 from lsr_prod.storage.publications import find_current_publication, read_publication
-from lsr_prod.storage.transfer import in_threads
 from tests.indexing.remote import files_of, make_versions, overwrite, send, with_takedown
 
 FILE = FileDigest("docs.arrow", "c" * 64, 5)
@@ -142,19 +140,3 @@ def test_incomplete_remote_version_raises(tmp_path: Path, s3_options: dict[str, 
     store.delete(name)
     with pytest.raises(ArtifactError, match="upload the version again"):
         check_files(store, version)
-
-
-def test_no_file_is_started_after_an_error() -> None:
-    begun = []
-
-    def work(file: FileDigest) -> int:
-        begun.append(file)
-        time.sleep(0.001)
-        if len(begun) == 3:
-            raise ArtifactError("third")
-        return file.size
-
-    assert in_threads(lambda file: file.size, [FILE] * 10, 4) == 50
-    with pytest.raises(ArtifactError, match="third"):
-        in_threads(work, [FILE] * 1000, 1)
-    assert len(begun) < 1000

@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from lsr_prod.storage.threads import in_threads
@@ -7,6 +9,20 @@ def test_results_are_in_the_order_of_the_items(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("lsr_prod.storage.threads._HELD", 7)
     assert in_threads(str, range(50)) == [str(number) for number in range(50)]
     assert in_threads(str, []) == []
+
+
+def test_no_call_is_started_after_an_error() -> None:
+    begun = []
+
+    def work(number: int) -> None:
+        begun.append(number)
+        time.sleep(0.001)
+        if len(begun) == 3:
+            raise ValueError("third")
+
+    with pytest.raises(ValueError, match="third"):
+        in_threads(work, range(1000), 1)
+    assert len(begun) < 1000
 
 
 def test_first_error_ends_the_calls(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,11 @@ from lsr_prod.interchange.quarantine import ImportQuarantine
 from lsr_prod.negatives.known import KnownPositives
 from lsr_prod.negatives.mine import Miner
 from lsr_prod.negatives.pairs import cut_pairs
-from lsr_prod.negatives.part import QUARANTINE, mine_slice
+from lsr_prod.negatives.part import mine_slice
 from lsr_prod.storage import Store
 from lsr_prod.tables.quarantine import PART_SCHEMA, quarantine_folder, write_quarantine
 from lsr_prod.training_data.parts import quarantine_name
+from lsr_prod.training_data.row_jobs.parts import QUARANTINE
 from tests.negatives.conftest import settings
 from tests.training.sets import part_maker, write_part
 
@@ -46,7 +47,7 @@ def mined_negatives(folder: Path) -> Path:
     nothing = KnownPositives(np.empty(0, np.uint64), np.empty(0, np.uint64))
     miner = Miner(None, section, nothing, None)  # type: ignore[arg-type]
     (piece,) = cut_pairs(section, {})
-    mine_slice(1, piece, miner, Store(str(folder / "out")), "p")
+    mine_slice(miner, Store(str(folder / "out")), "p", 1, piece)
     return folder / "out" / QUARANTINE / quarantine_folder("p", 1)
 
 

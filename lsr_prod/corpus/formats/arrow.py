@@ -120,7 +120,7 @@ def _may_be_wanted(doc_id: object, wants: Callable[[str], bool]) -> bool:
 
 def _values(column: pa.Array, *, is_id: bool, lists: bool) -> list[Any]:
     """Convert a column to Python values: strings as bytes, because Arrow does not check that they are UTF-8."""
-    if lists and _is_list(column.type):
+    if lists and is_list(column.type):
         return _lists(column)
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
@@ -132,7 +132,7 @@ def _values(column: pa.Array, *, is_id: bool, lists: bool) -> list[Any]:
     values: list[Any]
     if pa.types.is_null(kind):
         values = [None] * len(column)
-    elif _is_text(kind):
+    elif is_text(kind):
         values = column.cast(pa.large_binary()).to_pylist()
     elif is_id and pa.types.is_integer(kind):
         values = column.cast(pa.string()).to_pylist()
@@ -160,7 +160,8 @@ def _lists(column: pa.Array) -> list[Any]:
     return values
 
 
-def _is_list(kind: pa.DataType) -> bool:
+def is_list(kind: pa.DataType) -> bool:
+    """Return whether values of a type are lists."""
     checks = (
         pa.types.is_list,
         pa.types.is_large_list,
@@ -171,7 +172,8 @@ def _is_list(kind: pa.DataType) -> bool:
     return any(check(kind) for check in checks)
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether values of a type are texts, as strings or as bytes."""
     checks = (
         pa.types.is_string,
         pa.types.is_large_string,

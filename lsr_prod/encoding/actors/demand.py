@@ -51,13 +51,7 @@ class Demand:
     def _ask(self) -> tuple[Any, Any]:
         size = self._size
         actor: Any = ray.remote(_Pending)
-        options = actor.options(
-            num_cpus=size.threads,
-            num_gpus=size.gpus,
-            memory=size.memory_bytes,
-            label_selector=dict(size.labels),
-        )
-        handle = options.remote()
+        handle = actor.options(**size.needs.reserved, label_selector=dict(size.labels)).remote()
         return handle, handle.__ray_ready__.remote()
 
 

@@ -6,7 +6,6 @@ be the CPU, while the actor reserves the GPU: the job would be many times slower
 
 import socket
 from collections.abc import Sequence
-from typing import Any
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.inference.session import Provider, load_onnxruntime
@@ -21,14 +20,12 @@ _WANTED: dict[Provider, tuple[str, ...]] = {
 def check_gpu_nodes(provider: Provider, nodes: Sequence[str]) -> None:
     """Ask each node for the providers of its ONNX Runtime; needs a connection to Ray."""
     import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     from lsr_prod.cluster.errors import worker_errors
+    from lsr_prod.cluster.tasks import Needs, remote
 
-    task: Any = ray.remote(num_cpus=0)(require_gpu_runtime)
-    places = [NodeAffinitySchedulingStrategy(node, soft=False) for node in sorted(set(nodes))]
     with worker_errors("the check of ONNX Runtime on GPU nodes"):
-        ray.get([task.options(scheduling_strategy=place).remote(provider) for place in places])
+        ray.get([remote(require_gpu_runtime, Needs(cpus=0, node=node))(provider) for node in sorted(set(nodes))])
 
 
 def require_gpu_runtime(provider: Provider, available: Sequence[str] | None = None) -> None:

@@ -44,9 +44,7 @@ def start_member(size: PoolSize, model: ModelSettings, node: str, *, pinned: boo
     """Start an actor."""
     actor: Any = ray.remote(EncoderActor)
     options = actor.options(
-        num_cpus=size.threads,
-        num_gpus=size.gpus,
-        memory=size.memory_bytes,
+        **size.needs.reserved,
         max_restarts=-1,
         max_task_retries=0,
         max_concurrency=BLOCKS_AT_A_TIME,

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import ray
-
-from lsr_prod.cluster.draining import draining_nodes
+from lsr_prod.cluster.draining import usable_nodes
+from lsr_prod.cluster.tasks import Needs
 from lsr_prod.config import EncodeSettings
 from lsr_prod.errors import ConfigError
 
@@ -40,6 +39,11 @@ class PoolSize:
     wait_s: float
 
     @property
+    def needs(self) -> Needs:
+        """What each actor reserves."""
+        return Needs(self.threads, self.gpus, self.memory_bytes)
+
+    @property
     def planned(self) -> int:
         """Encoders that the waves of the job are cut for."""
         return max(self.actors, self.most or 0, 1)
@@ -52,7 +56,7 @@ def pool_size(settings: EncodeSettings) -> PoolSize:
     ``encode.actors`` or ``encode.max_actors`` limits the number. With ``encode.min_actors`` or ``encode.max_actors``
     there may be none yet.
     """
-    alive = _alive()
+    alive = usable_nodes()
     may_wait = settings.min_actors is not None or settings.max_actors is not None
     gpus = sum(int(node["Resources"].get("GPU", 0)) for node in alive)
     on_gpu = settings.provider in ("cuda", "tensorrt") or (settings.provider == "auto" and gpus > 0)
@@ -83,7 +87,7 @@ def pool_size(settings: EncodeSettings) -> PoolSize:
 
 def current_places(size: PoolSize) -> tuple[str, ...]:
     """Return the places of actors on the nodes that are alive now, none if there is no node with room."""
-    return _places(size, _alive())
+    return _places(size, usable_nodes())
 
 
 def _room(size: PoolSize, node: Any) -> int:
@@ -99,13 +103,6 @@ def _places(size: PoolSize, nodes: Sequence[Any]) -> tuple[str, ...]:
     # Round robin over the nodes, so that a limited number still uses all of them.
     places = [slot[i] for i in range(max(map(len, slots), default=0)) for slot in slots if i < len(slot)]
     return tuple(places[: size.most])
-
-
-def _alive() -> list[Any]:
-    """Return the nodes that are alive and have not announced their end."""
-    ending = draining_nodes()
-    nodes = ray.nodes()  # type: ignore[no-untyped-call]
-    return [node for node in nodes if node["Alive"] and node["NodeID"] not in ending]
 
 
 def _no_room(settings: EncodeSettings, alive: Sequence[Any]) -> ConfigError:

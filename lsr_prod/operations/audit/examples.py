@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+from lsr_prod.cluster.workers import run_calls
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.formats.interface import Record
 from lsr_prod.corpus.formats.registry import file_format
@@ -49,12 +50,7 @@ def look_up(
     """Return the examples of every finding, with their ids: one task per example."""
     names = [name for name, places in found.items() for _ in places]
     tasks = [_task(place, scope, pieces, parts) for places in found.values() for place in places]
-    if on_ray:
-        from lsr_prod.cluster.tasks import run_tasks  # imports Ray
-
-        results = dict(run_tasks(_call, tasks, task="looking up an id"))
-    else:
-        results = {number: _call(*task) for number, task in enumerate(tasks)}
+    results = dict(run_calls(_call, tasks, task="looking up an id", on_ray=on_ray))
     shown: dict[str, list[Example]] = {}
     for number, name in enumerate(names):
         shown.setdefault(name, []).append(results[number])

@@ -4,18 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 
 from lsr_prod.errors import QueryError
 from lsr_prod.search.query.cursor import Cursor
-from lsr_prod.search.query.filters import shorten
+from lsr_prod.search.query.filters import Filter, shorten
 from lsr_prod.search.query.names import check_names, check_options
 from lsr_prod.search.query.sparse_query import MAX_K, check_k, check_qk, required_terms
-
-if TYPE_CHECKING:
-    from lsr_prod.search.query.filters import Filter
 
 _PLAIN = {int, float, str, bool, type(None)}
 _MAX_SCORE = 3.0e38
@@ -23,42 +20,6 @@ _MAX_DEADLINE = 1e9
 _MAX_FACETS, _FACET_SIZE, _MAX_FACET_SIZE = 16, 10, 1_000
 _CONSTANT, _DEPTH = 60.0, 100  # of reciprocal rank fusion
 _MIN_WEIGHT, _MAX_WEIGHT = 1e-6, 1e6
-
-
-class Options(TypedDict, total=False):
-    """Keyword arguments of every search; see ``Request``."""
-
-    overlap_threshold: float
-    min_terms: int
-    qk: int | None
-    filter: "Filter | None"
-    min_score: float
-    rescore: int | None
-    deduplicate: str | None
-    deadline_ms: float | None
-    count: bool
-    fields: Sequence[str]
-    hybrid: "Hybrid | None"
-    offset: int
-    search_after: str | None
-    sort: str | None
-    facets: Sequence[str]
-    facet_size: int
-    highlight: Sequence[str]
-
-
-class CountOptions(TypedDict, total=False):
-    """Keywords of ``Searcher.count``; see ``Request``."""
-
-    overlap_threshold: float
-    min_terms: int
-    qk: int | None
-    filter: "Filter | None"
-    hybrid: "Hybrid | None"
-    deadline_ms: float | None
-
-
-OPTIONS = frozenset(Options.__annotations__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +49,6 @@ class Hybrid:
     depth: int = _DEPTH
 
     def __post_init__(self) -> None:
-        """Validate all values."""
         if not isinstance(self.fusion, str) or self.fusion not in ("sum", "rrf"):
             raise QueryError(f"hybrid.fusion={shorten(self.fusion)} is not possible; give 'sum' or 'rrf'")
         for name in ("terms", "words"):
@@ -140,7 +100,7 @@ class Request:
     overlap_threshold: float = 0.0
     min_terms: int = 1
     qk: int | None = None
-    filter: "Filter | None" = None
+    filter: Filter | None = None
     min_score: float = 0.0
     rescore: int | None = None
     deduplicate: str | None = None
@@ -157,7 +117,6 @@ class Request:
     cursor: Cursor | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
-        """Validate all values."""
         self._set("k", check_k(self.k))
         self._set("qk", check_qk(self.qk))
         self._set("min_terms", self.required(0))
@@ -257,6 +216,44 @@ class Request:
     def required(self, size: int) -> int:
         """Return the number of terms that a document must share with a query of ``size`` terms."""
         return required_terms(size, overlap_threshold=self.overlap_threshold, min_terms=self.min_terms)
+
+
+class _MatchOptions(TypedDict, total=False):
+    overlap_threshold: float
+    min_terms: int
+    qk: int | None
+    filter: Filter | None
+    deadline_ms: float | None
+
+
+class CountOptions(_MatchOptions, total=False):
+    """Keywords of ``Searcher.count``; see ``Request``."""
+
+    hybrid: Hybrid | None
+
+
+class ArrayOptions(_MatchOptions, total=False):
+    """Keywords of ``Searcher.search_arrays``; see ``Request``."""
+
+    min_score: float
+    offset: int
+
+
+class Options(CountOptions, ArrayOptions, total=False):
+    """Keyword arguments of every search; see ``Request``."""
+
+    rescore: int | None
+    deduplicate: str | None
+    count: bool
+    fields: Sequence[str]
+    search_after: str | None
+    sort: str | None
+    facets: Sequence[str]
+    facet_size: int
+    highlight: Sequence[str]
+
+
+OPTIONS = frozenset(Options.__annotations__)
 
 
 def check_hybrid(hybrid: Any) -> None:

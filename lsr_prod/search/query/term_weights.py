@@ -23,7 +23,6 @@ class TermWeights:
     """Weight of every output term. Safe to share between threads."""
 
     def __init__(self, weights: npt.NDArray[np.float32], names: Sequence[str], *, unknown: float) -> None:
-        """Prepare the order of the terms in a query."""
         self._names = names
         self._weights = weights
         self._unknown = float(np.float32(unknown))

@@ -5,15 +5,21 @@ The quarantine of a slice is written before its part, so that the counts of a pa
 
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lsr_prod.corpus.rows import BadRow
+from lsr_prod.corpus.slices import Slice
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
+from lsr_prod.tables.quarantine import BadRowWriter
+from lsr_prod.training_data.bad_rows import quarantine
 
 QUARANTINE = "_quarantine"
 """Folder of the bad rows inside the output; folder readers skip names that begin with ``_``."""
@@ -31,32 +37,135 @@ def in_batches(rows: Iterator[T], size: int) -> Iterator[list[T]]:
     return iter(lambda: list(islice(rows, size)), [])
 
 
-def write_part(store: Store, number: int, table: pa.Table, counts: Mapping[str, Any], *, key: bytes) -> None:
-    """Write the part of a slice.
+class OutputRow(Protocol):
+    """A row of a part."""
 
-    Args:
-        store: the output folder.
-        number: number of the slice.
-        table: the rows.
-        counts: counts of the slice, JSON values; equal in every run.
-        key: name of the counts in the footer.
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """What the row adds to the counts of its job."""
+
+
+Row = TypeVar("Row", bound=OutputRow)
+
+
+@dataclass(frozen=True, slots=True)
+class PartReport:
+    """Counts of a finished slice.
+
+    Attributes:
+        rows: rows of the slice.
+        made: rows of the part.
+        quarantined: bad rows by reason.
+        counts: further counts of the job.
+        dropped: what was left out of the rows, by rule.
     """
-    buffer = io.BytesIO()
-    footer = {key: json.dumps(counts, sort_keys=True).encode()}
-    pq.write_table(table.replace_schema_metadata(footer), buffer, compression="zstd")
-    store.put_new(part_name(number), buffer.getvalue())
+
+    rows: int = 0
+    made: int = 0
+    quarantined: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)
+
+    def __add__(self, other: "PartReport") -> "PartReport":
+        counts = self.counts.copy()
+        counts.update(other.counts)  # unlike a sum, it keeps zeros
+        return PartReport(
+            self.rows + other.rows,
+            self.made + other.made,
+            self.quarantined + other.quarantined,
+            counts,
+            self.dropped + other.dropped,
+        )
 
 
-def read_counts(store: Store, number: int, *, key: bytes, made: str) -> dict[str, Any]:
-    """Read the counts of a finished slice from the footer of its part."""
-    place = f"{store.uri}/{part_name(number)}"
-    try:
-        with store.open_reader(part_name(number)) as file:
-            footer = pq.read_metadata(file)
-        counts: dict[str, Any] = json.loads((footer.metadata or {})[key])
-        rows, good, bad = int(counts["rows"]), int(counts[made]), sum(counts["quarantined"].values())
-    except (pa.ArrowInvalid, KeyError, ValueError, TypeError, AttributeError) as error:
-        raise ArtifactError(f"{place} is damaged ({error}); delete it, then run again") from error
-    if footer.num_rows != good or rows != good + bad:
-        raise ArtifactError(f"{place} contradicts the row counts in its footer; delete it, then run again")
-    return counts
+@dataclass(frozen=True, slots=True)
+class PartFormat:
+    """Names under which the footers of a job's parts have the counts.
+
+    Attributes:
+        made: of the rows of a part.
+        counts: of the further counts.
+        rules: of the rules that leave something out of a row; empty: the job has none.
+        batch: rows that become Arrow columns together.
+    """
+
+    made: str
+    counts: tuple[str, ...]
+    rules: tuple[str, ...] = ()
+    batch: int = 1024
+
+    @property
+    def key(self) -> bytes:
+        """Name of the counts in a footer."""
+        return f"lsr_prod.{self.made}".encode()
+
+    def to_json(self, report: PartReport, rules: Sequence[str] = ()) -> dict[str, Any]:
+        """Return the counts as a footer has them, equal in every run; ``rules`` may have dropped nothing."""
+        by_rule = dict.fromkeys(rules, 0) | dict(sorted(report.dropped.items()))
+        dropped = {"dropped": by_rule} if self.rules else {}
+        quarantined = dict(sorted(report.quarantined.items()))
+        return {"rows": report.rows, self.made: report.made, **report.counts, "quarantined": quarantined, **dropped}
+
+    def from_json(self, value: Mapping[str, Any]) -> PartReport:
+        """Read what ``to_json`` wrote."""
+        return PartReport(
+            int(value["rows"]),
+            int(value[self.made]),
+            Counter(value["quarantined"]),
+            Counter({name: int(value[name]) for name in self.counts}),
+            Counter(value["dropped"] if self.rules else {}),
+        )
+
+    def write(
+        self,
+        store: Store,
+        plan: str,
+        number: int,
+        piece: Slice,
+        rows: Iterator[tuple[int, Row | BadRow, Counter[str]]],
+        to_table: Callable[[Sequence[Row]], pa.Table],
+    ) -> PartReport:
+        """Write the quarantine of a slice, then its part.
+
+        ``rows`` has the position of each row, its output row, and what was dropped by rule.
+        """
+        bad = BadRowWriter(store.child(QUARANTINE), plan, number)
+        tables, read = [to_table([])], 0
+        counts, dropped = Counter(dict.fromkeys(self.counts, 0)), Counter[str]()
+        for batch in in_batches(rows, self.batch):
+            good: list[Row] = []
+            for position, row, left_out in batch:
+                dropped += left_out
+                if isinstance(row, BadRow):
+                    quarantine(bad, piece, position, row)
+                else:
+                    counts.update(row.counts)
+                    good.append(row)
+            read += len(batch)
+            tables.append(to_table(good))
+        table = pa.concat_tables(tables)
+        report = PartReport(read, table.num_rows, bad.reasons, counts, dropped)
+        bad.flush()
+        buffer = io.BytesIO()
+        footer = {self.key: json.dumps(self.to_json(report), sort_keys=True).encode()}
+        pq.write_table(table.replace_schema_metadata(footer), buffer, compression="zstd")
+        store.put_new(part_name(number), buffer.getvalue())
+        return report
+
+    def read(self, store: Store, number: int) -> PartReport:
+        """Read the counts of a finished slice from the footer of its part.
+
+        Raises:
+            ArtifactError: the file is damaged, or is not a part of this job.
+        """
+        place = f"{store.uri}/{part_name(number)}"
+        try:
+            with store.open_reader(part_name(number)) as file:
+                footer = pq.read_metadata(file)
+            report = self.from_json(json.loads((footer.metadata or {})[self.key]))
+            bad = report.quarantined.total()
+        except (pa.ArrowInvalid, KeyError, ValueError, TypeError, AttributeError) as error:
+            raise ArtifactError(f"{place} is damaged ({error}); delete it, then run again") from error
+        if footer.num_rows != report.made or report.rows != report.made + bad:
+            raise ArtifactError(f"{place} contradicts the row counts in its footer; delete it, then run again")
+        return report

@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
+from lsr_prod.cluster.workers import Workers
 from lsr_prod.config import RaySettings
 from lsr_prod.errors import ArtifactError
-from lsr_prod.indexing.workers import Workers
 
 SMALL = """
 import os, sys
 from lsr_prod.config import RaySettings
-from lsr_prod.indexing.workers import Workers
+from lsr_prod.cluster.workers import Workers
 with Workers(RaySettings()) as workers:
     found = dict(workers.run(os.getpid, [()] * 3, size=1000))
 assert found == dict.fromkeys(range(3), os.getpid())

@@ -1,13 +1,12 @@
-"""Run the tasks of an index job: small work in this process, larger work on Ray, which is started when first needed."""
+"""Run the tasks of a job: small work in this process, larger work on Ray, which is started when first needed."""
 
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from lsr_prod.cluster import ray_session
+from lsr_prod.cluster.session import ray_session
 from lsr_prod.config import RaySettings
 
 _SMALL = 32_000_000  # bytes of parts; reading and indexing them takes less time than starting a local Ray
@@ -33,21 +32,12 @@ class Workers:
     def run(
         self, function: Callable[..., Result], items: Sequence[tuple[Any, ...]], *, size: int
     ) -> Iterator[tuple[int, Result]]:
-        """Call a function with every tuple of arguments.
-
-        Args:
-            function: a stateless function at module level.
-            items: arguments of each call; arguments and results have to be picklable.
-            size: approximate bytes of the parts that all calls read.
-
-        Yields:
-            Number and result of each call, in the order of completion.
-        """
+        """Call a function with every tuple of arguments, as ``run_tasks`` does; ``size``: bytes that all calls read."""
         if not items:
             return
+        task = function.__name__.strip("_").replace("_", " ")
         if self._settings is None or (size <= _SMALL and not self._connected):
-            for number, item in enumerate(items):
-                yield number, function(*item)
+            yield from run_calls(function, items, task=task, on_ray=False)
             return
         if not self._connected:
             self._session.enter_context(ray_session(self._settings))
@@ -55,21 +45,27 @@ class Workers:
         if self._check is not None:
             self._check()
             self._check = None
-        from lsr_prod.cluster.tasks import run_tasks  # imports Ray
-
-        task = f"{function.__name__.strip('_').replace('_', ' ')} of an index job"
-        yield from run_tasks(function, _store_shared(items), task=task)
+        yield from run_calls(function, _store_shared(items), task=task, on_ray=True)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._session.close()
 
 
 IN_PROCESS = Workers(None)
+
+
+def run_calls(
+    function: Callable[..., Result], items: Sequence[tuple[Any, ...]], *, task: str, on_ray: bool
+) -> Iterator[tuple[int, Result]]:
+    """Call a function with every tuple of arguments, as ``run_tasks`` does, on Ray or in this process."""
+    if not on_ray:
+        return ((number, function(*item)) for number, item in enumerate(items))
+    from lsr_prod.cluster.tasks import run_tasks  # imports Ray
+
+    return run_tasks(function, items, task=task)
 
 
 def _store_shared(items: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
