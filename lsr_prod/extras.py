@@ -1,4 +1,8 @@
-"""The extras of the wheel: which optional dependency each brings."""
+"""The extras of the wheel: which optional dependency each brings, and packages that import them on demand."""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
 
 from lsr_prod.errors import MissingExtraError
 
@@ -18,3 +22,22 @@ def missing_extra(error: ModuleNotFoundError) -> MissingExtraError:
         if module in modules:
             return MissingExtraError(module, extra)
     raise error
+
+
+def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a package whose public names are imported on first use.
+
+    Args:
+        package: name of the package.
+        homes: module of each name.
+    """
+
+    def find(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        try:
+            return getattr(import_module(homes[name]), name)
+        except ModuleNotFoundError as error:
+            raise missing_extra(error) from error
+
+    return find
