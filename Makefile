@@ -116,6 +116,7 @@ lint: $(KERNELS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/pylint lsr_prod
 
 types: $(KERNELS)
 	$(BIN)/mypy

@@ -4,9 +4,9 @@ The names in ``__all__`` are the public interface. Each is imported on first use
 only ``SparseEncoder`` needs torch. ``Index`` needs the extra ``jobs``; without it ``MissingExtraError`` says so.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from lsr_prod.extras import lazy_names
 from lsr_prod.telemetry import turn_off
 
 if TYPE_CHECKING:
@@ -32,15 +32,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'lsr_prod' has no attribute {name!r}")
-    try:
-        return getattr(import_module(_HOMES[name]), name)
-    except ModuleNotFoundError as error:
-        from lsr_prod.extras import missing_extra
-
-        raise missing_extra(error) from error
+__getattr__ = lazy_names(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

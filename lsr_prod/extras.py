@@ -1,5 +1,6 @@
 """The extras: optional dependencies of the wheel, and modules of ``lsr_prod_contrib``."""
 
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -26,3 +27,22 @@ def missing_extra(error: ModuleNotFoundError) -> MissingExtraError:
 def contrib(module: str) -> Any:
     """Import a module of ``lsr_prod_contrib``. It is in the same distribution, but is loaded only by what uses it."""
     return import_module(f"lsr_prod_contrib.{module}")
+
+
+def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a package whose public names are imported on first use.
+
+    Args:
+        package: name of the package.
+        homes: module of each name.
+    """
+
+    def find(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        try:
+            return getattr(import_module(homes[name]), name)
+        except ModuleNotFoundError as error:
+            raise missing_extra(error) from error
+
+    return find

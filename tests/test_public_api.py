@@ -22,8 +22,20 @@ def test_import_of_package_loads_neither_numpy_nor_ray_nor_torch() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_index_without_the_extra_jobs_says_what_to_install() -> None:
-    code = "import sys; sys.modules['pydantic'] = None; import lsr_prod; lsr_prod.Index"
+def test_index_of_words_needs_neither_extras_nor_onnxruntime() -> None:
+    code = """
+import sys
+for name in ("cryptography", "deltalake", "obstore", "onnxruntime", "pydantic", "ray", "rich", "torch", "yaml"):
+    sys.modules[name] = None
+import lsr_prod
+print([hit.doc_id for hit in lsr_prod.Index.from_texts(["a lock", "a date"]).search("date").hits])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['1']"
+
+
+def test_name_of_an_extra_that_is_absent_says_what_to_install() -> None:
+    code = "import sys; sys.modules['torch'] = None; import lsr_prod; lsr_prod.SparseEncoder"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    expected = "MissingExtraError: pydantic is not installed; install it with: pip install 'lsr_prod[jobs]'"
+    expected = "MissingExtraError: torch is not installed; install it with: pip install 'lsr_prod[train]'"
     assert done.stderr.strip().endswith(expected)

@@ -29,6 +29,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
             File.generated(config, f"api/{name}.md", content=f"---\ntitle: {name}\n---\n# `{name}`\n\n::: {name}\n")
         )
     files.append(File.generated(config, ADRS, content=list_of_decisions()))
+    files.append(File.generated(config, "llms.txt", content=list_of_pages(config)))
     return files
 
 
@@ -55,6 +56,28 @@ def list_of_decisions() -> str:
     titles = [(path.name, path.read_text().split("\n", 1)[0].removeprefix("# ")) for path in decisions()]
     lines = [f"- [{title.replace('.', chr(92) + '.', 1)}]({name})" for name, title in titles]
     return "\n".join(["# Decisions", "", "One page per decision: what it is, why, and what follows.", "", *lines, ""])
+
+
+def list_of_pages(config: MkDocsConfig) -> str:
+    """Return ``llms.txt``: the pages of the navigation by section, with links, for language models (llmstxt.org)."""
+    lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
+    for entry in config.nav or []:
+        for title, content in entry.items():
+            pages = _titled(title, content)
+            lines += ["", f"## {title}", ""] if isinstance(content, list) else []
+            lines += [f"- [{name}]({path.removesuffix('.md')}.html)" for name, path in pages]
+    return "\n".join([*lines, ""])
+
+
+def _titled(title: str, content: Any) -> list[tuple[str, str]]:
+    """Return title and file of every page of a section; a page without a title has the name of its file."""
+    if isinstance(content, str):
+        return [(title, content)]
+    pages: list[tuple[str, str]] = []
+    for entry in content:
+        named = entry if isinstance(entry, dict) else {Path(entry).stem: entry}
+        pages += [page for name, inner in named.items() for page in _titled(name, inner)]
+    return pages
 
 
 def _has_all(path: Path) -> bool:

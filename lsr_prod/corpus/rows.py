@@ -6,13 +6,15 @@ Both have one Arrow schema (``row_schema``), so that rows in == rows out + quara
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.formats.table import cell_of
+
+if TYPE_CHECKING:
+    from lsr_prod.config import SourceSettings
 
 RAW_LIMIT = 4096
 """Bytes of a bad row that are kept; bytes that are not UTF-8 become U+FFFD."""
@@ -99,7 +101,7 @@ def row_schema(stored_fields: Sequence[str]) -> pa.Schema:
     )
 
 
-def validate(record: Mapping[str, Any], source: SourceSettings, *, line: bytes | None = None) -> Document | BadRow:
+def validate(record: Mapping[str, Any], source: "SourceSettings", *, line: bytes | None = None) -> Document | BadRow:
     """Validate one record against the settings."""
     fields: dict[str, str | None] = {}
     problem: tuple[str, str] | None = None
@@ -120,7 +122,7 @@ def validate(record: Mapping[str, Any], source: SourceSettings, *, line: bytes |
     return BadRow(*problem, known, show(shown) if line is None else shorten(line))
 
 
-def _id_problem(source: SourceSettings, doc_id: str | None) -> tuple[str, str] | None:
+def _id_problem(source: "SourceSettings", doc_id: str | None) -> tuple[str, str] | None:
     if not doc_id:
         return "missing_id", f"field {source.column(source.id_field)} is absent or empty"
     # Run files, logs and paths hold ids in lines and columns: a line end or a NUL in an id would break them.
@@ -132,7 +134,7 @@ def _id_problem(source: SourceSettings, doc_id: str | None) -> tuple[str, str] |
     return None
 
 
-def _join(source: SourceSettings, fields: Mapping[str, str | None]) -> str:
+def _join(source: "SourceSettings", fields: Mapping[str, str | None]) -> str:
     """Join the text fields that are present, each after the separator of the gap before it."""
     text = ""
     for place, name in enumerate(source.text_fields):
@@ -142,7 +144,7 @@ def _join(source: SourceSettings, fields: Mapping[str, str | None]) -> str:
     return text
 
 
-def _text_problem(source: SourceSettings, text: str) -> tuple[str, str] | None:
+def _text_problem(source: "SourceSettings", text: str) -> tuple[str, str] | None:
     if not is_visible(text):
         names = ", ".join(source.column(name) for name in source.text_fields)
         return "empty_text", f"fields {names} hold no visible character"
@@ -202,7 +204,7 @@ class RowBatch:
     MAX_BYTES = 8_000_000
 
     def __init__(
-        self, source: SourceSettings, file: SourceFile, ordinal: int, cells: int, keep: frozenset[int] | None = None
+        self, source: "SourceSettings", file: SourceFile, ordinal: int, cells: int, keep: frozenset[int] | None = None
     ) -> None:
         self._place = (ordinal, file.key, file.location)
         self._cells, self._keep = cells, keep

@@ -1,9 +1,12 @@
 """The pipeline of waves: while a wave is encoded, the next one is read and the one before is committed.
 
-Waves are committed in order. A block of the next wave may be encoded before a wave is complete: in a first plan when
-the same cells of the wave are finished, since a row may repeat an id of them; in an increment at any time, since its
-waves keep disjoint buckets. Where later rows replace the documents of earlier waves (``encode.on_duplicate: last`` in a
-first plan), a wave is opened when the one before is committed.
+Waves are committed in order, but a block of the next wave may be encoded before the current wave is complete:
+
+- In a first plan, when the cells of the current wave with the same numbers are finished. Rows with equal ids have equal
+  cell numbers, so duplicates across the two waves are found in them.
+- In an increment, at any time. Its waves have disjoint buckets, so no id is in two of them.
+- With ``encode.on_duplicate: last`` in a first plan, only after the current wave is committed, because a later row
+  replaces a document of an earlier wave.
 """
 
 from collections.abc import Callable, Mapping

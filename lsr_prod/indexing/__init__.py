@@ -4,19 +4,34 @@
 next version: ``shard`` builds base shards, ``delta`` chooses the documents of a delta shard, ``tombstones`` hides
 superseded documents. ``publish`` makes a version current after its ``gates``, ``takedown`` hides documents on request,
 and ``garbage`` deletes files that no kept publication names. ``text_index`` (``lsr_prod.Index``) indexes texts in one
-call, without jobs.
+call, without jobs; the core wheel is enough for it, so the names of the package are imported on first use.
 """
 
-from lsr_prod.indexing.build import build_index
-from lsr_prod.indexing.garbage import collect_garbage
-from lsr_prod.indexing.publish import publish, rollback
-from lsr_prod.indexing.takedown import delete_documents, restore_documents
+from typing import TYPE_CHECKING
+
+from lsr_prod.extras import lazy_names
+
+if TYPE_CHECKING:
+    from lsr_prod.indexing.build import build_index
+    from lsr_prod.indexing.garbage import collect_garbage
+    from lsr_prod.indexing.publish import rollback
+    from lsr_prod.indexing.takedown import delete_documents, restore_documents
 
 __all__ = [
     "build_index",
     "collect_garbage",
     "delete_documents",
-    "publish",
     "restore_documents",
     "rollback",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "build_index": "lsr_prod.indexing.build",
+        "collect_garbage": "lsr_prod.indexing.garbage",
+        "delete_documents": "lsr_prod.indexing.takedown",
+        "restore_documents": "lsr_prod.indexing.takedown",
+        "rollback": "lsr_prod.indexing.publish",
+    },
+)

@@ -1,9 +1,11 @@
 """Find the rows that differ between two versions of a sparse table.
 
-Parts are immutable, so of a part that both versions name only the ids are read, and only if its deleted rows differ.
-Rows that a compaction or an increment moved to another part do not count as changed, for example those of a file that
-was delivered again. A part that stayed is read for that only if at least an eighth of its rows moved; else its moved
-rows count as changed, which costs less than reading it.
+Parts are immutable. Of a part that both versions name, only the ids are read, and only if its deleted rows differ.
+
+A row that a compaction or an increment moved to another part unchanged does not count as changed, for example a row of
+a file that was delivered again. To detect this, the old part of the row has to be read. If both versions name that
+part, it is read only if at least an eighth of its rows were moved. Below that, its moved rows count as changed: to
+index them again costs less than to read the part.
 """
 
 from collections import defaultdict

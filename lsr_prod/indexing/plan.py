@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lsr_prod.config import Deployment, IndexSettings
-from lsr_prod.config.index import DocumentOrder
 from lsr_prod.errors import ArtifactError, ConfigError, LineageError, PublicationError
 from lsr_prod.formats.attributes import AttributeType
 from lsr_prod.formats.bundle import Bundle
@@ -22,9 +20,13 @@ from lsr_prod.storage import Store, is_remote, require_exists
 from lsr_prod.storage.folders import absolute, folder_exists, open_bundle
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import current_publication
-from lsr_prod.tables import Table, open_table
 from lsr_prod.tables.file_table import files_of_buckets, to_files, total_live_rows
 from lsr_prod.terms.term_reader import TermReader
+
+if TYPE_CHECKING:  # the core wheel builds shards without the packages that these need
+    from lsr_prod.config import Deployment, IndexSettings
+    from lsr_prod.config.index import DocumentOrder
+    from lsr_prod.tables import Table
 
 _DRIFT = 0.1  # relative change of the average length that hardly changes a score
 
@@ -47,7 +49,7 @@ class ShardLayout:
     """
 
     block_size: int
-    order: DocumentOrder
+    order: "DocumentOrder"
     dk: int
     vocabulary_size: int
     stored_fields: tuple[str, ...]
@@ -104,7 +106,7 @@ class IndexPlan:
     bundle: Path
     properties: TableProperties
     layout: ShardLayout
-    snapshot: Table
+    snapshot: "Table"
     table_parts: str
 
     @property
@@ -118,7 +120,7 @@ class IndexPlan:
         return sum(shard.documents for shard in self.shards)
 
 
-def plan_index(deployment: Deployment) -> IndexPlan:
+def plan_index(deployment: "Deployment") -> IndexPlan:
     """Check the inputs and assign buckets to shards: shard i gets every bucket b with b % shards == i."""
     settings = deployment.index
     assert settings is not None  # the job demanded the section
@@ -156,7 +158,7 @@ def plan_index(deployment: Deployment) -> IndexPlan:
     return IndexPlan(shards, folder, properties, layout, table, digest_parts(table))
 
 
-def digest_parts(table: Table) -> str:
+def digest_parts(table: "Table") -> str:
     """Return the sha256 of the names and sizes of all parts of a snapshot, and of which of their rows are deleted.
 
     Parts are named by their content, and deletion vectors too.
@@ -164,7 +166,7 @@ def digest_parts(table: Table) -> str:
     return digest_json(_identities(table.file_table()))
 
 
-def _open_bundle(settings: IndexSettings, options: dict[str, str]) -> tuple[Path, Bundle]:
+def _open_bundle(settings: "IndexSettings", options: dict[str, str]) -> tuple[Path, Bundle]:
     if not folder_exists(settings.bundle, options):
         raise ConfigError("index.bundle", f"there is no bundle at {settings.bundle}", "give a path or URI that exists")
     return open_bundle(settings.bundle, options)
@@ -175,7 +177,7 @@ def _check_output(output: str) -> None:
         raise ConfigError("index.output", f"{output} is a file", "name a folder")
 
 
-def _check_fit(settings: IndexSettings, properties: TableProperties) -> None:
+def _check_fit(settings: "IndexSettings", properties: TableProperties) -> None:
     if properties.impact_bits > 8:
         raise ConfigError(
             "index.table",
@@ -205,7 +207,7 @@ def _check_fit(settings: IndexSettings, properties: TableProperties) -> None:
             )
 
 
-def _check_idf(settings: IndexSettings, card: EncoderCard) -> None:
+def _check_idf(settings: "IndexSettings", card: EncoderCard) -> None:
     if card.query_encoder == "idf" and not settings.text_fields:
         raise ConfigError(
             "index.text_fields",
@@ -214,7 +216,7 @@ def _check_idf(settings: IndexSettings, card: EncoderCard) -> None:
         )
 
 
-def _average_length(table: Table, settings: IndexSettings, index: Store) -> float:
+def _average_length(table: "Table", settings: "IndexSettings", index: Store) -> float:
     """Return the published version's average length unless the table drifted: a new value changes every shard."""
     found = average_length(table, settings.text_fields)
     try:
@@ -227,7 +229,9 @@ def _average_length(table: Table, settings: IndexSettings, index: Store) -> floa
     return kept
 
 
-def _open(store: Store, version: int | None) -> Table:
+def _open(store: Store, version: int | None) -> "Table":
+    from lsr_prod.tables import open_table
+
     newest = open_table(store)
     if newest is None:
         raise ConfigError(
@@ -250,7 +254,7 @@ def _identities(files: pa.Table) -> list[list[Any]]:
     return [[path, size, *vectors.get(path, ())] for path, size in named]
 
 
-def _plan_shard(table: Table, buckets: Sequence[int], layout: ShardLayout, bundle: str) -> ShardPlan:
+def _plan_shard(table: "Table", buckets: Sequence[int], layout: ShardLayout, bundle: str) -> ShardPlan:
     mine = files_of_buckets(table.file_table(), buckets)
     if mine["rows"].null_count:
         raise ArtifactError(f"{table.store.uri} has parts without a row count; encode the corpus again")

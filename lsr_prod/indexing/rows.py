@@ -15,13 +15,15 @@ import pyarrow.compute as pc
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.indexing.plan import ShardPlan
-from lsr_prod.tables import open_table, read_part
 from lsr_prod.tables.file_table import files_of_buckets, to_files
+from lsr_prod.tables.live_rows import read_part
 from lsr_prod.tables.schema import large_strings
 
 
 def read_buckets(plan: ShardPlan) -> Iterator[pa.Table]:
     """Yield the rows of a shard from the pinned version of the sparse table, one table per bucket."""
+    from lsr_prod.tables import open_table  # the core wheel cannot open tables
+
     table = open_table(plan.table, plan.table_version)
     if table is None:
         raise ArtifactError(f"{plan.table.uri} is no longer a table; encode the corpus again")

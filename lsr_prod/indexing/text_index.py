@@ -1,6 +1,7 @@
 """``Index``: texts encoded and indexed in one call, for notebooks and tests: no sparse table, no job, no Ray.
 
-The rows, the shard and the version are those of the jobs, so an ``Index`` answers as the index that the jobs build.
+The rows, the shard and the version are those of the jobs, so an ``Index`` answers as the index that the jobs build. The
+core wheel is enough: what this module imports needs neither torch nor Ray nor the extra ``jobs``.
 """
 
 import datetime as dt
@@ -18,16 +19,16 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.formats.attributes import ATTRIBUTE_TYPES, AttributeType
 from lsr_prod.formats.bundle import Bundle
 from lsr_prod.formats.card import EncoderCard
-from lsr_prod.formats.digest import digest_json
+from lsr_prod.formats.digest import digest_json, record_bytes
 from lsr_prod.formats.index import IndexVersion
+from lsr_prod.formats.publication import Publication
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import TableProperties, content_hash, quantize
 from lsr_prod.indexing.attributes import check_attributes
 from lsr_prod.indexing.impacts.bm25 import average_length_of
 from lsr_prod.indexing.plan import ShardLayout, ShardPlan
-from lsr_prod.indexing.publish import publish
 from lsr_prod.indexing.shard import build_shard
-from lsr_prod.indexing.versions import write_version
+from lsr_prod.indexing.word_bundle import encode_words, write_word_bundle
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.search.location import LocalIndex
 from lsr_prod.search.query.filters import shorten
@@ -49,17 +50,18 @@ _BATCH = 2048  # texts whose tokens are in memory at once
 class Index(Searcher):
     """A ``Searcher`` over texts, in a private temporary folder that ``close`` deletes.
 
-    ::
-
-        with Index.from_texts(["Locks and threads", "Parse a date"], "bundle") as index:
-            print(index.search("how do locks work").hits)
+    Example:
+        >>> from lsr_prod import Index
+        >>> with Index.from_texts(["Locks and threads", "Parse a date"]) as index:
+        ...     [hit.doc_id for hit in index.search("how do locks work").hits]
+        ['0']
     """
 
     @classmethod
     def from_texts(
         cls,
         texts: Sequence[str] | Mapping[str, str],
-        encoder: str | Path,
+        encoder: str | Path | None = None,
         *,
         fields: Mapping[str, Sequence[Any]] | None = None,
         attributes: Mapping[str, AttributeType] | None = None,
@@ -70,7 +72,8 @@ class Index(Searcher):
 
         Args:
             texts: text by id, or a list whose ids are "0", "1", and so on; stored as the field ``text``.
-            encoder: folder or URI of the bundle, which ``lsr-prod export`` makes.
+            encoder: folder or URI of the bundle, which ``lsr-prod export`` makes; None: no model, the words of the
+                texts are the terms, and their scores are those of BM25.
             fields: values of further stored fields, in the order of the texts: strings, None, and for attributes also
                 numbers, booleans and times.
             attributes: type of the fields that filters can use: string, int64, float64, bool or timestamp.
@@ -83,11 +86,11 @@ class Index(Searcher):
             MissingExtraError: ONNX Runtime is not installed.
         """
         stored = _checked_columns(texts, fields or {}, attributes or {})
-        source, bundle = open_bundle(str(encoder), None if storage_options is None else dict(storage_options))
         with ExitStack() as scratch:
             folder = scratch.enter_context(scratch_folder(prefix="lsr_prod-index-"))
-            version = _build(folder, source, bundle, stored, dict(sorted((attributes or {}).items())), bm25)
-            publication = publish(folder, version.sha)
+            vectors, source, bundle = _encode(folder, encoder, storage_options, stored)
+            version = _build(folder, vectors, source, bundle, stored, dict(sorted((attributes or {}).items())), bm25)
+            publication = Publication(1, version.sha, dt.datetime.now(dt.UTC).isoformat(timespec="seconds"))
             index = cls(Snapshot(folder, publication, verify=False), location=LocalIndex(folder), verify=False)
             index._folder = weakref.finalize(index, scratch.pop_all().close)
         return index
@@ -157,6 +160,7 @@ def _string(field: str, doc_id: str, value: Any, *, needed: bool = False) -> str
 
 def _build(
     index: Path,
+    vectors: SparseBatch,
     source: Path,
     bundle: Bundle,
     stored: Mapping[str, list[str | None]],
@@ -166,13 +170,13 @@ def _build(
     """Write bundle, shard and version to the folder of an index."""
     card, texts = EncoderCard.load(source), [text or "" for text in stored[_TEXT]]
     add_bundle(index, source)
-    vectors = _encode(source, texts)
+    store_k = max(_STORE_K, int(np.diff(vectors.offsets).max(initial=0)))  # words of a text have no limit
     step = impact_scale(vectors.weights, _BITS, documents=len(texts)).step
     names, text_fields = tuple(name for name in stored if name != "doc_id"), (_TEXT,)
     layout = ShardLayout(
         _BLOCK,
         "content",
-        _STORE_K,
+        store_k,
         card.vocabulary_size,
         names,
         text_fields,
@@ -186,7 +190,7 @@ def _build(
         vocabulary_size=card.vocabulary_size,
         impact_step=step,
         impact_bits=_BITS,
-        store_k=_STORE_K,
+        store_k=store_k,
         buckets=1,
         stored_fields=names,
     )
@@ -212,14 +216,27 @@ def _build(
         attributes=dict(attributes),
         average_length=layout.average_length,
     )
-    write_version(index, version)
+    Store(str(index)).put_new(f"versions/{version.sha}.json", record_bytes(version.to_json()))
     return version
 
 
-def _encode(bundle: Path, texts: Sequence[str]) -> SparseBatch:
-    encoder = BundleEncoder(bundle)
+def _encode(
+    scratch: Path,
+    encoder: str | Path | None,
+    storage_options: Mapping[str, str] | None,
+    stored: Mapping[str, list[str | None]],
+) -> tuple[SparseBatch, Path, Bundle]:
+    """Return the vectors of the texts, and the bundle that made them: its folder and its manifest."""
+    texts = [text or "" for text in stored[_TEXT]]
+    if encoder is None:
+        folder = scratch / "words"
+        bundle = write_word_bundle(folder, texts)
+        return encode_words(folder, texts), folder, bundle
+    source, bundle = open_bundle(str(encoder), None if storage_options is None else dict(storage_options))
+    running = BundleEncoder(source)
     parts = (texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH))
-    return SparseBatch.concatenate([encoder.encode(part, kind="document", top_k=_STORE_K) for part in parts])
+    found = SparseBatch.concatenate([running.encode(part, kind="document", top_k=_STORE_K) for part in parts])
+    return found, source, bundle
 
 
 def _rows(properties: TableProperties, vectors: SparseBatch, stored: Mapping[str, list[str | None]]) -> pa.Table:

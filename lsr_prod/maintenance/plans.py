@@ -1,6 +1,7 @@
 """Old plans of a table, with their epochs, links, totals and records of runs.
 
-A table needs the plans of its chain from the oldest link of the first plan on that a running process may have read.
+The plans of a table form a chain: each plan has a link to the next one. A running process may follow a link of the
+first plan that it has read earlier, so all plans from the target of the oldest such link on must stay.
 ``shorten_chain`` links the first plan to a recent one. Once that link is older than the retention, no process follows
 the older links, and the plans between are deleted. What remains of them: the record and the link of a plan that one of
 the chain follows, and the links of plans that were given up, so that an attempt that has stalled for longer than the

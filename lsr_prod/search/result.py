@@ -27,6 +27,13 @@ class QueryTerm(NamedTuple):
 class Hit(NamedTuple):
     """One document of a result; a named tuple, which is made in half the time of a data class.
 
+    Example:
+        >>> from lsr_prod import Index
+        >>> with Index.from_texts(["parse a date"]) as searcher:
+        ...     hit = searcher.search("date", fields=["text"], highlight=["text"]).hits[0]
+        >>> hit.doc_id, hit.overlap, hit.fields["text"], hit.highlights
+        ('0', 1, 'parse a date', {'text': ((8, 12),)})
+
     Attributes:
         doc_id: its id.
         score: sum over shared terms of query weight x document weight, float32; the BM25 score for ``bm25``; see
@@ -49,6 +56,13 @@ class Hit(NamedTuple):
 class Facet:
     """Values of an attribute in all matches of a query.
 
+    Example:
+        >>> from lsr_prod import Index
+        >>> fields = {"lang": ["en", "en", None]}
+        >>> with Index.from_texts(["a", "a b", "a c"], fields=fields, attributes={"lang": "string"}) as searcher:
+        ...     searcher.search("a", facets=["lang"]).facets[0]
+        Facet(name='lang', values=(('en', 2),), missing=1, distinct=1)
+
     Attributes:
         name: the attribute.
         values: the ``facet_size`` most frequent values with their numbers of documents, ties by rising value.
@@ -65,6 +79,13 @@ class Facet:
 @dataclass(frozen=True, slots=True)
 class SearchResult:
     """The result of one query.
+
+    Example:
+        >>> from lsr_prod import Index
+        >>> with Index.from_texts(["hold a lock", "parse a date"]) as searcher:
+        ...     result = searcher.search("date zebra", count=True)
+        >>> [hit.doc_id for hit in result.hits], result.matched, [term.term for term in result.query]
+        (['1'], 1, ['date'])
 
     Attributes:
         hits: at most k documents by descending score, ties by ascending id.
@@ -133,6 +154,13 @@ class Contribution:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """The parts of a document's score.
+
+    Example:
+        >>> from lsr_prod import Index
+        >>> with Index.from_texts(["hold a lock", "parse a date"]) as searcher:
+        ...     explanation = searcher.explain("parse the lock", "1")
+        >>> [part.term for part in explanation.contributions], explanation.missing
+        (['parse'], ('lock',))
 
     Attributes:
         doc_id: the document.

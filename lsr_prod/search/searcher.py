@@ -60,6 +60,13 @@ class Searcher(OpenIndex):
     A document matches if it shares at least max(1, min_terms, ceil(overlap_threshold x |q|)) of the query's terms. |q|
     counts the terms that ``qk`` keeps, terms that no document has included. An empty query matches nothing. Hits are
     sorted by falling score, ties by rising id. The keywords of all searches are those of ``Request``.
+
+    Example:
+        >>> from lsr_prod import Index  # a Searcher over texts; ``Searcher.open`` opens a published index
+        >>> with Index.from_texts({"lock": "hold a lock", "date": "parse a date"}) as searcher:
+        ...     result = searcher.search("date or lock", k=1)
+        ...     [hit.doc_id for hit in result.hits], result.matched
+        (['date'], 2)
     """
 
     def __init__(

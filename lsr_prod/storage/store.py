@@ -50,6 +50,13 @@ class Store:
 
     Every method raises ``StorageError`` if the disk or the service fails; an absent object is no failure.
 
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     store = Store(folder)
+        ...     store.put_new("a.json", b"1"), store.put_new("a.json", b"2"), store.get("a.json")
+        (True, False, b'1')
+
     Attributes:
         uri: the folder. A local one is created on the first write.
         options: options of object stores, normalized when the store is made; see ``storage.options``.

@@ -40,6 +40,14 @@ def test_every_python_block_runs(
     for block in re.findall(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
         exec(compile(block, README.name, "exec"), names)
         printed.append(capsys.readouterr().out)
-    assert len(printed) == 3
-    assert "datetime.date.fromisoformat" in printed[0]
-    assert "threads" in printed[2]
+    assert len(printed) == 2
+    assert "Parse a date from a string" in printed[0]
+    assert "datetime.date.fromisoformat" in printed[1]
+
+
+def test_readme_is_short_and_begins_with_a_program() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert len(text.split()) <= 900
+    first = text.split("```python\n")[1].split("```")[0].splitlines()
+    assert len(first) <= 10
+    assert text.splitlines().index("```python") < 25 - len(first)

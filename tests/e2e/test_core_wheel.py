@@ -4,6 +4,7 @@ Its dependencies have the locked versions, the lowest that the project states, o
 """
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -92,3 +93,8 @@ def test_core_wheel_searches_text_and_only_vectors_without_onnxruntime(index, py
     answer = json.loads(run(python, "-c", SEARCH, index, cwd=tmp_path))
     assert answer["vector"] == ["sqrt"]
     assert answer["error"].startswith("MissingExtraError: onnxruntime is not installed; install it with: pip install")
+
+
+def test_first_program_of_the_readme_runs_in_an_environment_with_the_wheel_alone(python, tmp_path):
+    program = re.search(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)[1]
+    assert "Parse a date from a string" in run(python, "-c", program, cwd=tmp_path).splitlines()[0]

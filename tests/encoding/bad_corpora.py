@@ -1,6 +1,6 @@
 """Kinds of broken input: how to create each, and its expected outcome.
 
-``python -m tests.encoding.bad_corpora`` makes all of them and prints the table of docs/operations.md.
+``python -m tests.encoding.bad_corpora`` makes all of them and prints the table of docs/input.md.
 """
 
 import gzip
@@ -115,7 +115,7 @@ def _check_refusal(plan: Plan, source: SourceSettings, *, damaged: bool) -> None
 
 
 def table_of(outcomes: Iterable[tuple[str, str]]) -> str:
-    """Return the Markdown table of docs/operations.md."""
+    """Return the Markdown table of docs/input.md."""
     lines = [f"| {name} | {outcome} |" for name, outcome in outcomes]
     return "\n".join(["| broken input | result |", "|---|---|", *lines])
 

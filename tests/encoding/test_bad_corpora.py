@@ -9,7 +9,7 @@ from lsr_prod.config import Deployment
 from lsr_prod.encoding import encode_corpus
 from tests.encoding.bad_corpora import KINDS, Kind, outcome_of, table_of
 
-OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+PAGE = Path(__file__).parents[2] / "docs" / "input.md"
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.name) for kind in KINDS])
@@ -19,7 +19,7 @@ def test_broken_input_is_quarantined_or_refused_and_no_other_row_lost(kind: Kind
 
 def test_table_in_the_documentation_matches_the_outcomes():
     assert len({kind.name for kind in KINDS}) == len(KINDS) >= 30
-    assert table_of((kind.name, kind.outcome) for kind in KINDS) in OPERATIONS.read_text(encoding="utf-8")
+    assert table_of((kind.name, kind.outcome) for kind in KINDS) in PAGE.read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("ray_local")

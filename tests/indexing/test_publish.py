@@ -14,9 +14,8 @@ from lsr_prod.cluster.workers import IN_PROCESS
 from lsr_prod.errors import ArtifactError, FormatVersionError, PublicationError, StaleParentError
 from lsr_prod.formats.digest import canonical_json, digest_json
 from lsr_prod.formats.publication import Publication, publication_name
-from lsr_prod.indexing import publish
 from lsr_prod.indexing.gates import Approval, Candidate
-from lsr_prod.indexing.publish import CurrentVersion, Publisher, publisher_name, read_current_version, rollback
+from lsr_prod.indexing.publish import CurrentVersion, Publisher, publish, publisher_name, read_current_version, rollback
 from lsr_prod.indexing.tombstones import load_takedowns
 from lsr_prod.indexing.versions import take_down, write_version
 from lsr_prod.storage.index_versions import read_version

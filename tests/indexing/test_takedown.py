@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from lsr_prod.errors import ArtifactError, PublicationError
-from lsr_prod.indexing import build_index, delete_documents, publish, restore_documents, rollback
+from lsr_prod.indexing import build_index, delete_documents, restore_documents, rollback
+from lsr_prod.indexing.publish import publish
 from lsr_prod.jobs import restore
 from lsr_prod.jobs.publications import rollback as rollback_job
 from lsr_prod.jobs.takedown import main

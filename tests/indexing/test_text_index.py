@@ -2,12 +2,15 @@
 
 import datetime as dt
 import gc
+import math
+import re
 from pathlib import Path
 
 import pytest
 
 import lsr_prod
 from lsr_prod.errors import ArtifactError, ConfigError, QueryError
+from lsr_prod.formats.bm25 import K1, B
 from lsr_prod.indexing.text_index import Index
 from lsr_prod.search import Hybrid, Searcher, field
 from tests.indexing.corpus import encode_corpus, make_index
@@ -61,6 +64,29 @@ def test_forgotten_index_deletes_its_folder(tiny_bundle: Path) -> None:
     del index
     gc.collect()
     assert not folder.exists()
+
+
+def test_index_without_an_encoder_ranks_words_by_bm25() -> None:
+    texts = ["Parse a date", "A date, a date: a DATE!", "the square root of a number", "", "naïve café"]
+    with Index.from_texts(texts) as index:
+        result = index.search("Which date? zzz", k=10, count=True)
+        words = [re.findall(r"\w+", text.lower()) for text in texts]
+        average = sum(map(len, words)) / len(words)
+        expected = {}
+        for number, document in enumerate(words):
+            frequency = document.count("date")
+            if frequency:
+                length = K1 * (1 - B + B * len(document) / average)
+                # 4 of the 5 texts have a word, and "date" is in 2 of them.
+                expected[str(number)] = math.log1p((4 - 2 + 0.5) / 2.5) * frequency * (K1 + 1) / (frequency + length)
+        assert {hit.doc_id: hit.score for hit in result.hits} == pytest.approx(expected, rel=0.02)
+        assert [hit.doc_id for hit in index.search("CAFÉ").hits] == ["4"]
+        assert index.search("nothing known").hits == ()
+
+
+def test_index_of_words_keeps_every_word_of_a_long_text() -> None:
+    with Index.from_texts([" ".join(f"word{number}" for number in range(1000))]) as index:
+        assert all(index.search(f"word{number}").matched == 1 for number in range(0, 1000, 37))
 
 
 def test_fields_and_attributes_are_stored(tiny_bundle: Path) -> None:

@@ -14,7 +14,8 @@ from lsr_prod.config import Deployment
 from lsr_prod.errors import ArtifactError, DigestMismatchError, PublicationError, StorageError
 from lsr_prod.formats.digest import canonical_json
 from lsr_prod.formats.publication import Publication
-from lsr_prod.indexing import build_index, collect_garbage, publish, rollback
+from lsr_prod.indexing import build_index, collect_garbage, rollback
+from lsr_prod.indexing.publish import publish
 from lsr_prod.jobs import takedown
 from lsr_prod.storage import Store, drafts, index_upload
 from lsr_prod.storage.index_cache import fetch_current_version

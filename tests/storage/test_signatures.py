@@ -169,7 +169,7 @@ def test_uploaded_publication_keeps_its_signature(tmp_path, use):
 
 
 def test_keys_made_by_openssl_are_read(monkeypatch):
-    """The commands of docs/operations.md."""
+    """The commands of docs/security.md."""
 
     def shell(command: str, given: str = "") -> str:
         return subprocess.run(["bash", "-c", command], input=given, text=True, capture_output=True, check=True).stdout

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,11 @@ from lsr_prod.formats.shard import BATCH_ROWS, array_name
 from lsr_prod.indexing.impacts.arrays import GrowingArray
 from lsr_prod.indexing.impacts.texts import joined_texts
 from lsr_prod.indexing.impacts.vectors import Vectors, VectorSpill
-from lsr_prod.tables import Table, live_batches
+from lsr_prod.tables.live_rows import live_batches
 from lsr_prod.terms.analysis import words_of
+
+if TYPE_CHECKING:
+    from lsr_prod.tables import Table
 
 _SAMPLE = 20_000  # documents; their mean length has an error of about one percent
 _BATCH_DOCUMENTS = 1024  # documents whose words are in memory at once
@@ -23,7 +26,7 @@ _BATCH_WORDS = 1 << 20  # words in memory at once; a single document may have mo
 _WIDE = 1 << 31  # vocabulary size that makes ids int32
 
 
-def average_length(table: Table, fields: Sequence[str], *, sample: int = _SAMPLE) -> float:
+def average_length(table: "Table", fields: Sequence[str], *, sample: int = _SAMPLE) -> float:
     """Estimate the average number of words per document from the first buckets of a table.
 
     Buckets are hashes of document ids, so each one is a random sample. Documents without words are counted.

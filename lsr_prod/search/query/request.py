@@ -29,6 +29,12 @@ class Hybrid:
     A document matches if it shares a term or a word. With an overlap threshold it must share the required number of
     terms; words do not count.
 
+    Example:
+        >>> from lsr_prod import Index
+        >>> with Index.from_texts(["hold locks", "parse a date"], bm25=True) as searcher:
+        ...     [hit.doc_id for hit in searcher.search("a lock", hybrid=Hybrid(words=2.0)).hits]  # by stem: locks
+        ['1', '0']
+
     Attributes:
         fusion: ``sum``: a score is ``terms`` x encoder score + ``words`` x BM25 score, in one pass. ``rrf`` (reciprocal
             rank fusion): a score is the sum of weight / (``constant`` + rank) over the two lists of the best ``depth``

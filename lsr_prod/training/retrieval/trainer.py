@@ -54,7 +54,8 @@ class Trainer:
     ) -> None:
         """Start at step 0."""
         if encoder.card.inference_free != (query_weights is not None):
-            raise ValueError(f"the card says query_encoder {encoder.card.query_encoder}; weights are not for model")
+            needed = "required" if encoder.card.inference_free else "not used"
+            raise ValueError(f"query_weights are {needed} with query_encoder {encoder.card.query_encoder}")
         self._settings, self._group = settings, group
         sets = list(data) if isinstance(data, Sequence) else [data]
         self.step, self.steps = 0, total_steps(settings, *(one.rows for one in sets))

@@ -13,9 +13,10 @@ from lsr_prod.config import Deployment, IndexSettings
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.bm25 import word_impacts
 from lsr_prod.formats.digest import canonical_json
-from lsr_prod.indexing import build_index, publish
+from lsr_prod.indexing import build_index
 from lsr_prod.indexing.impacts.bm25 import WordSpill, average_length
 from lsr_prod.indexing.plan import plan_index
+from lsr_prod.indexing.publish import publish
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
 from lsr_prod.tables import open_table

@@ -10,8 +10,8 @@ import pytest
 from lsr_prod.config import Deployment
 from lsr_prod.errors import ConfigError, PublicationError, SourceError
 from lsr_prod.formats.index import IndexVersion
-from lsr_prod.indexing import publish
 from lsr_prod.indexing.gates import Candidate
+from lsr_prod.indexing.publish import publish
 from lsr_prod.operations.gates import GATES, Gatekeeper, GateReport, read_report
 from lsr_prod.operations.gates.gates import gate_names
 from lsr_prod.operations.gates.quality import one_sided_p

@@ -9,7 +9,7 @@ import pytest
 from lsr_prod.errors import ArtifactError, DigestMismatchError
 from lsr_prod.formats.digest import canonical_json
 from lsr_prod.formats.index import ShardManifest
-from lsr_prod.indexing import publish
+from lsr_prod.indexing.publish import publish
 from lsr_prod.search import Hybrid, Searcher
 from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.storage import Store
