@@ -28,6 +28,8 @@ from lsr_prod.search.query.sparse_query import MAX_K, SparseQuery
 from lsr_prod.search.shard.shard_query import ShardQuery
 from lsr_prod.search.snapshot import Snapshot
 
+WARM_UP_QUERIES = 20  # untimed, before timed ones
+
 
 @dataclass(frozen=True, slots=True)
 class EncodedQuery:
@@ -71,6 +73,18 @@ class System(Protocol):
 
     def count(self, queries: Sequence[EncodedQuery]) -> list[int] | None:
         """Count the documents that fulfil the condition of the system for each query; None: unknown."""
+
+
+def encode_queries(searcher: Searcher, texts: Mapping[str, str]) -> list[EncodedQuery]:
+    """Encode every query alone, as a search does, and time it."""
+    for text in list(texts.values())[:WARM_UP_QUERIES]:
+        searcher.encode([text])
+    queries = []
+    for query_id, text in texts.items():
+        start = time.perf_counter()
+        (vector,) = searcher.encode([text])
+        queries.append(EncodedQuery(query_id, text, vector, (time.perf_counter() - start) * 1e3))
+    return queries
 
 
 def chosen_systems(settings: EvaluateSettings, *, has_text: bool, has_words: bool) -> list[SystemSettings]:
