@@ -1,6 +1,5 @@
 """Report of a sweep: all points, Pareto fronts, the chosen setting, and its patch of the deployment."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from lsr_prod.config import Deployment
-from lsr_prod.evaluation.patches import Patch, evaluate_patch, limit_patch, search_options, write_patch
+from lsr_prod.evaluation.patches import Patch, evaluate_patch, limit_patch, search_options
 from lsr_prod.evaluation.significance import paired_t
 from lsr_prod.evaluation.sweeps.points import Point, Setting
-from lsr_prod.storage.folders import store_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,13 +220,6 @@ def make_report(
         queries=queries,
         documents=documents,
     )
-
-
-def write_report(report: SweepReport, output: str, options: Mapping[str, str]) -> None:
-    """Write ``sweep.json`` and ``patch.yaml`` to a folder or URI; files of these names are replaced."""
-    place = output.rstrip("/")
-    store_file(f"{place}/sweep.json", json.dumps(report.result(), allow_nan=False).encode(), options)
-    write_patch(f"{place}/patch.yaml", report.patch, report.sentence, report.search, options)
 
 
 def _fronts(points: Sequence[Point], measure: str) -> dict[str, dict[str, list[int]]]:

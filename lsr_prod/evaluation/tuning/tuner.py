@@ -16,11 +16,11 @@ from lsr_prod.config.evaluate import Bm25System, HybridSystem, SparseSystem, Sys
 from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation.collection import JudgedQueries, read_judged
 from lsr_prod.evaluation.measures import depth_of, measure, parse_measures
-from lsr_prod.evaluation.patches import evaluate_patch, limit_patch, search_options
+from lsr_prod.evaluation.patches import evaluate_patch, limit_patch, search_options, write_report
 from lsr_prod.evaluation.significance import bootstrap_intervals
 from lsr_prod.evaluation.systems import EncodedQuery, open_system
 from lsr_prod.evaluation.tuning.candidates import Candidate, grid, preference
-from lsr_prod.evaluation.tuning.report import TuneReport, write_report
+from lsr_prod.evaluation.tuning.report import TuneReport
 from lsr_prod.logs import get_log
 from lsr_prod.search import Searcher
 from lsr_prod.storage import is_remote, require_exists
@@ -115,7 +115,8 @@ def tune_index(deployment: Deployment) -> TuneReport:
             )
         report = _tune(deployment, settings, CandidateValues(searcher, judged, settings))
     if settings.output is not None:
-        write_report(report, settings.output, options)
+        result = report.result()
+        write_report(settings.output, "tune.json", result, result, options)
     return report
 
 
