@@ -55,8 +55,8 @@ def run_sweep(deployment: Deployment) -> Mapping[str, Any]:
             {
                 "collection": name,
                 "setting": str(point.setting),
-                "value": point.measures[report.measure],
-                **{cost: getattr(point, cost) for cost in COSTS},
+                "value": point.report.measures[report.measure],
+                **{cost: getattr(point.report, cost) for cost in COSTS},
             }
             for name, fronts in report.fronts.items()
             for point in (report.points[place] for place in fronts[report.cost])
