@@ -232,7 +232,6 @@ def _answer(result: SearchResult, text_ms: float) -> Answer:
 
 
 def _options(system: SparseSystem | HybridSystem | TwoStepSystem, k: int) -> Options:
-    """Return the keywords of the search of a system."""
     options = Options(overlap_threshold=system.overlap_threshold, min_terms=system.min_terms, qk=system.qk)
     if isinstance(system, TwoStepSystem):
         options["rescore"] = k if system.rescore is None else system.rescore

@@ -160,7 +160,6 @@ def _tune(deployment: Deployment, settings: TuneSettings, values: CandidateValue
 
 
 def _read(settings: TuneSettings, options: Mapping[str, str]) -> JudgedQueries:
-    """Read queries and judgments."""
     for name in ("queries", "qrels"):
         place = getattr(settings, name)
         if not file_exists(place, options):
