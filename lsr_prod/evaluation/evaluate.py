@@ -1,7 +1,6 @@
 """Evaluation of a published index: any number of systems on the same judged queries, with tests and costs."""
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -17,8 +16,17 @@ from lsr_prod.evaluation.collection import read_judged
 from lsr_prod.evaluation.comparisons import Comparison, SignificanceOptions, compare_with_baseline, mean_intervals
 from lsr_prod.evaluation.cost import Efficiency, measure_cost
 from lsr_prod.evaluation.efficiency import percentile
-from lsr_prod.evaluation.measures import measure_by_query, parse_measures
-from lsr_prod.evaluation.systems import Answer, EncodedQuery, System, check_systems, chosen_systems, open_system
+from lsr_prod.evaluation.measures import measure, parse_measures
+from lsr_prod.evaluation.systems import (
+    WARM_UP_QUERIES,
+    Answer,
+    EncodedQuery,
+    System,
+    check_systems,
+    chosen_systems,
+    encode_queries,
+    open_system,
+)
 from lsr_prod.interchange.runs import write_run
 from lsr_prod.logs import get_log
 from lsr_prod.search import Searcher
@@ -28,7 +36,6 @@ from lsr_prod.storage.folders import file_exists, store_file
 log = get_log(__name__)
 
 OUTPUT_FILE = "evaluation.json"
-_WARM_UP_QUERIES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +141,7 @@ def evaluate_index(deployment: Deployment) -> Evaluation:
     check_evaluation(settings, options)
     if not is_remote(settings.index):
         require_exists("evaluate.index", settings.index)
-    measures = {str(measure): measure for measure in parse_measures("evaluate.measures", settings.measures).values()}
+    measures = {str(one): one for one in parse_measures("evaluate.measures", settings.measures).values()}
     judged = read_judged(settings.queries, settings.qrels, options)
     with Searcher.open(settings.index, storage_options=options) as searcher:
         version = searcher.version
@@ -143,7 +150,7 @@ def evaluate_index(deployment: Deployment) -> Evaluation:
         )
         ids = list(judged.queries)
         systems = [open_system(one, searcher, k=settings.k, query_ids=ids, options=options) for one in chosen]
-        queries = _encode(searcher, judged.queries)
+        queries = encode_queries(searcher, judged.queries)
         reports = [
             _report(each, system, queries, judged.qrels, measures, settings, options)
             for each, system in zip(chosen, systems, strict=True)
@@ -190,18 +197,6 @@ def check_evaluation(settings: EvaluateSettings, options: Mapping[str, str]) -> 
     check_systems(settings)
 
 
-def _encode(searcher: Searcher, texts: Mapping[str, str]) -> list[EncodedQuery]:
-    """Encode every query alone, as a search does, and time it."""
-    for text in list(texts.values())[:_WARM_UP_QUERIES]:
-        searcher.encode([text])
-    queries = []
-    for query_id, text in texts.items():
-        start = time.perf_counter()
-        (vector,) = searcher.encode([text])
-        queries.append(EncodedQuery(query_id, text, vector, (time.perf_counter() - start) * 1e3))
-    return queries
-
-
 def _report(
     settings: SystemSettings,
     system: System,
@@ -212,24 +207,23 @@ def _report(
     options: Mapping[str, str],
 ) -> SystemReport:
     """Answer all queries with one system, and write its run file if asked."""
-    for query in queries[:_WARM_UP_QUERIES]:
+    for query in queries[:WARM_UP_QUERIES]:
         system.answer(query)
-    answers = [system.answer(query) for query in queries]
-    rankings = {query.query_id: answer.ranking for query, answer in zip(queries, answers, strict=True)}
+    values = measure(system, queries, qrels, measures)
     if evaluation.runs is not None:
+        rankings = {query.query_id: answer.ranking for query, answer in zip(queries, values.answers, strict=True)}
         place = f"{evaluation.runs.rstrip('/')}/{settings.name.replace(' ', '-')}.trec"
         write_run(place, rankings, tag=settings.name, options=options)
-    by_query = measure_by_query(measures, qrels, rankings, list(rankings))
-    matched = _matched(system, queries, answers)
-    match_ms = [answer.match_ms for answer in answers if answer.match_ms is not None]
-    text_ms = [answer.text_ms for answer in answers if answer.text_ms is not None]
-    log.info("measured", extra={"fields": {"system": settings.name, "queries": len(rankings)}})
+    matched = _matched(system, queries, values.answers)
+    match_ms = [answer.match_ms for answer in values.answers if answer.match_ms is not None]
+    text_ms = [answer.text_ms for answer in values.answers if answer.text_ms is not None]
+    log.info("measured", extra={"fields": {"system": settings.name, "queries": len(queries)}})
     return SystemReport(
         name=settings.name,
         kind=settings.kind,
-        measures={name: float(values.mean()) for name, values in by_query.items()},
-        intervals=mean_intervals(by_query, _tests(evaluation)),
-        by_query={name: values.tolist() for name, values in by_query.items()},
+        measures=values.means,
+        intervals=mean_intervals(values.by_query, _tests(evaluation)),
+        by_query={name: row.tolist() for name, row in values.by_query.items()},
         matched=None if matched is None else sum(matched) / len(matched),
         matched_by_query=matched,
         match_p50_ms=percentile(match_ms, 50) if match_ms else None,

@@ -64,7 +64,7 @@ def count_matches(
         int64 [t, n].
     """
     starts = range(0, len(queries), _QUERIES)
-    alive = sum(len(_alive(reader)) for reader in snapshot.readers.values()) if sampled is not None else 0
+    alive = sum(len(alive_ordinals(reader)) for reader in snapshot.readers.values()) if sampled is not None else 0
     step = 1 if sampled is None else max(1, -(-alive // sampled))
     parts = [_count(snapshot, queries[start : start + _QUERIES], thresholds, step) for start in starts]
     return np.concatenate([np.zeros((len(thresholds), 0), np.int64), *parts], axis=1)
@@ -78,7 +78,7 @@ def _count(
     required = np.array([[one.required(len(query.ids)) for query in queries] for one in thresholds], np.int64)
     matched = np.zeros((len(thresholds), n), np.int64)
     for reader in snapshot.readers.values():
-        alive = _alive(reader)
+        alive = alive_ordinals(reader)
         found = alive[::step]
         counted = np.zeros_like(matched)
         for start in range(0, len(found), _DOCUMENTS):
@@ -97,7 +97,7 @@ def _count(
     return matched
 
 
-def _alive(reader: ShardReader) -> npt.NDArray[np.int64]:
+def alive_ordinals(reader: ShardReader) -> npt.NDArray[np.int64]:
     """Return the ordinals of the documents that are not deleted."""
     if reader.alive is None:
         return np.arange(reader.shard.manifest.documents)

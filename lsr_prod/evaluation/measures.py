@@ -1,7 +1,9 @@
-"""Measures of ir_measures, per query."""
+"""Measure a system on judged queries with the measures of ir_measures."""
 
 import ast
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import ir_measures
@@ -9,11 +11,57 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import ConfigError, SourceError
+from lsr_prod.evaluation.systems import Answer, EncodedQuery, System
 from lsr_prod.interchange.runs import Ranking
 
+_DEPTH = 1000  # hits per query for a measure without cutoff
 _REMEDY = "use names of ir_measures, e.g. nDCG@10"
 # Numbers as ids: the program of ERR reads no others.
 _EXAMPLE = ([ir_measures.Qrel("1", "1", 1), ir_measures.Qrel("1", "2", 0)], [ir_measures.ScoredDoc("1", "2", 1.0)])
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Answers of a system to the queries of a collection, and the values of their measures.
+
+    Attributes:
+        answers: one per query.
+        by_query: name of the measure -> float64 [Q], in the order of the queries.
+    """
+
+    answers: Sequence[Answer]
+    by_query: dict[str, npt.NDArray[np.float64]]
+
+    @property
+    def means(self) -> dict[str, float]:
+        """Mean of every measure over the queries."""
+        return {name: float(values.mean()) for name, values in self.by_query.items()}
+
+
+def measure(
+    system: System,
+    queries: Sequence[EncodedQuery],
+    qrels: Sequence[ir_measures.Qrel],
+    measures: Mapping[str, Any],
+    *,
+    threads: int = 1,
+) -> Values:
+    """Answer all queries with a system, and measure the rankings.
+
+    With one thread the queries are answered in turn by the calling thread, as timed answers need it.
+    """
+    if threads == 1:
+        answers = [system.answer(query) for query in queries]
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            answers = list(pool.map(system.answer, queries))
+    rankings = {query.query_id: answer.ranking for query, answer in zip(queries, answers, strict=True)}
+    return Values(answers, measure_by_query(measures, qrels, rankings, list(rankings)))
+
+
+def depth_of(measures: Mapping[str, Any]) -> int:
+    """Return the number of hits per query that the measures look at."""
+    return max(int(one.params.get("cutoff", _DEPTH)) for one in measures.values())
 
 
 def parse_measures(field: str, names: Sequence[str]) -> dict[str, Any]:

@@ -46,9 +46,23 @@ def evaluate_patch(deployment: Deployment, search: Mapping[str, Any]) -> dict[st
     return {"systems": [{"kind": "bm25"}, {"name": "chosen", **kind, **options}]}
 
 
-def write_patch(place: str, patch: Patch, sentence: str, search: Mapping[str, Any], options: Mapping[str, str]) -> None:
-    """Write a patch to a path or URI, with the choice and its search options as comments; replace a file there."""
-    lines = [sentence, f"Search with {json.dumps(search)}", "Apply: --config DEPLOYMENT --config THIS_FILE"]
+def write_report(
+    output: str, name: str, result: Mapping[str, Any], chosen: Mapping[str, Any], options: Mapping[str, str]
+) -> None:
+    """Write a report as ``name`` and its ``patch.yaml`` to a folder or URI; files of these names are replaced.
+
+    The comments of the patch are the choice and its search options.
+
+    Args:
+        output: folder or URI.
+        name: name of the file of the report.
+        result: the report as JSON values.
+        chosen: the part of it that has ``patch``, ``search`` and ``sentence``.
+        options: options of the object store.
+    """
+    place = output.rstrip("/")
+    store_file(f"{place}/{name}", json.dumps(result, allow_nan=False).encode(), options)
+    search = f"Search with {json.dumps(chosen['search'])}"
+    lines = [chosen["sentence"], search, "Apply: --config DEPLOYMENT --config THIS_FILE"]
     head = "".join(f"# {' '.join(line.split())}\n" for line in lines)
-    content = head + yaml.safe_dump({section: dict(fields) for section, fields in patch.items()})
-    store_file(place, content.encode(), options)
+    store_file(f"{place}/patch.yaml", (head + yaml.safe_dump(chosen["patch"])).encode(), options)

@@ -33,29 +33,31 @@ def paired_t(differences: Floats) -> Floats:
     return p
 
 
-def paired_randomization(differences: Floats, *, resamples: int = 10_000, seed: int = 0) -> Floats:
-    """Return the two-sided p values of paired randomization (permutation) tests of the mean.
+def paired_randomization(
+    differences: Floats, *, resamples: int = 10_000, seed: int = 0, one_sided: bool = False
+) -> Floats:
+    """Return the p values of paired randomization (permutation) tests of the mean, two-sided or for a positive mean.
 
     If two systems were equally good, each difference could have either sign. The p value is the share of sign patterns
-    whose mean is at least as far from 0 as the observed one. Queries without a difference do not change a mean. All
-    patterns are enumerated if there are at most ``resamples``; otherwise patterns are drawn, and the observed pattern
-    counts as one of them, so that p is never 0 (Smucker, Allan, Carterette: A comparison of statistical significance
-    tests for information retrieval evaluation, CIKM 2007).
+    whose mean is at least as far from 0, or as high, as the observed one. Queries without a difference do not change a
+    mean. All patterns are enumerated if there are at most ``resamples``; otherwise patterns are drawn, and the observed
+    pattern counts as one of them, so that p is never 0 (Smucker, Allan, Carterette: A comparison of statistical
+    significance tests for information retrieval evaluation, CIKM 2007).
 
     Returns:
         p values [T].
     """
-    observed = np.abs(differences.sum(axis=0))
-    least = observed - _TIE * np.abs(differences).sum(axis=0)
+    distance: Callable[[Floats], Floats] = np.positive if one_sided else np.abs
+    least = distance(differences.sum(axis=0)) - _TIE * np.abs(differences).sum(axis=0)
     rng = np.random.default_rng(seed)
     as_far = np.zeros(differences.shape[1], np.int64)
     for count in _blocks(resamples, len(differences)):
         signs = rng.integers(0, 2, (count, len(differences)), np.int8).astype(np.float64) * 2 - 1
-        as_far += (np.abs(signs @ differences) >= least).sum(axis=0)
+        as_far += (distance(signs @ differences) >= least).sum(axis=0)
     p = (as_far + 1) / (resamples + 1)
     for column in np.flatnonzero(np.count_nonzero(differences, axis=0) <= np.log2(resamples)):
         changed = differences[differences[:, column] != 0, column]
-        p[column] = np.mean(np.abs(_all_signs(len(changed)) @ changed) >= least[column])
+        p[column] = np.mean(distance(_all_signs(len(changed)) @ changed) >= least[column])
     return p
 
 

@@ -28,6 +28,8 @@ from lsr_prod.search.query.sparse_query import MAX_K, SparseQuery
 from lsr_prod.search.shard.shard_query import ShardQuery
 from lsr_prod.search.snapshot import Snapshot
 
+WARM_UP_QUERIES = 20  # untimed, before timed ones
+
 
 @dataclass(frozen=True, slots=True)
 class EncodedQuery:
@@ -71,6 +73,18 @@ class System(Protocol):
 
     def count(self, queries: Sequence[EncodedQuery]) -> list[int] | None:
         """Count the documents that fulfil the condition of the system for each query; None: unknown."""
+
+
+def encode_queries(searcher: Searcher, texts: Mapping[str, str]) -> list[EncodedQuery]:
+    """Encode every query alone, as a search does, and time it."""
+    for text in list(texts.values())[:WARM_UP_QUERIES]:
+        searcher.encode([text])
+    queries = []
+    for query_id, text in texts.items():
+        start = time.perf_counter()
+        (vector,) = searcher.encode([text])
+        queries.append(EncodedQuery(query_id, text, vector, (time.perf_counter() - start) * 1e3))
+    return queries
 
 
 def chosen_systems(settings: EvaluateSettings, *, has_text: bool, has_words: bool) -> list[SystemSettings]:
@@ -218,7 +232,6 @@ def _answer(result: SearchResult, text_ms: float) -> Answer:
 
 
 def _options(system: SparseSystem | HybridSystem | TwoStepSystem, k: int) -> Options:
-    """Return the keywords of the search of a system."""
     options = Options(overlap_threshold=system.overlap_threshold, min_terms=system.min_terms, qk=system.qk)
     if isinstance(system, TwoStepSystem):
         options["rescore"] = k if system.rescore is None else system.rescore

@@ -14,7 +14,7 @@ from lsr_prod.config.train import ValidationSettings
 from lsr_prod.errors import ConfigError, SourceError
 from lsr_prod.evaluation.collection import JudgedQueries, read_judged
 from lsr_prod.evaluation.measures import parse_measures
-from lsr_prod.evaluation.vector_evaluation import Encoded, evaluate
+from lsr_prod.evaluation.vector_evaluation import Encoded, LevelReport, evaluate
 from lsr_prod.formats.card import Kind
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.logs import get_log
@@ -40,29 +40,6 @@ class Collection:
     qrels: list[ir_measures.Qrel]
 
 
-@dataclass(frozen=True, slots=True)
-class Validation:
-    """Result of a validation.
-
-    Attributes:
-        measures: name of the measure -> mean over the queries.
-        l0_query: mean number of terms per query after pruning.
-        l0_document: mean number of terms per document after pruning.
-        flops: papers/esplade-pretraining, eq. 1, after pruning.
-        queries: number of queries.
-        documents: number of documents.
-        seconds: wall time, including encoding.
-    """
-
-    measures: dict[str, float]
-    l0_query: float
-    l0_document: float
-    flops: float
-    queries: int
-    documents: int
-    seconds: float
-
-
 Encode = Callable[[Sequence[str], Kind], SparseBatch]
 
 
@@ -79,7 +56,7 @@ class Validator:
         self._settings = settings
         self._scratch = scratch
 
-    def __call__(self, encode: Encode) -> Validation:
+    def __call__(self, encode: Encode) -> LevelReport:
         """Validate a model."""
         start = time.perf_counter()
         settings, collection = self._settings, self.collection
@@ -96,15 +73,7 @@ class Validator:
         )
         seconds = time.perf_counter() - start
         log.info("validated", extra={"fields": {**report.measures, "flops": report.flops, "seconds": seconds}})
-        return Validation(
-            measures=report.measures,
-            l0_query=report.l0_query,
-            l0_document=report.l0_document,
-            flops=report.flops,
-            queries=len(queries.ids),
-            documents=len(documents.ids),
-            seconds=seconds,
-        )
+        return report
 
 
 def _encoded(texts: Mapping[str, str], encode: Encode, kind: Kind, keep: int) -> Encoded:

@@ -10,15 +10,14 @@ import ir_measures
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.evaluation.measures import measure_by_query, parse_measures
+from lsr_prod.evaluation.measures import depth_of, measure, parse_measures
+from lsr_prod.evaluation.systems import Answer, EncodedQuery
 from lsr_prod.formats.sparse import SparseBatch
-from lsr_prod.indexing.in_memory import InMemoryIndex, build_in_memory
-from lsr_prod.interchange.runs import Ranking
+from lsr_prod.indexing.in_memory import InMemoryIndex, InMemoryResult, build_in_memory
 from lsr_prod.search.hybrid import WeighedWords
 from lsr_prod.search.query.request import Hybrid
+from lsr_prod.search.query.sparse_query import SparseQuery
 from lsr_prod.storage.disk import scratch_folder
-
-_DEPTH = 1000  # hits per query for measures without cutoff
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,49 +129,75 @@ def measure_levels(
         texts = documents.texts if with_words else None
         with scratch_folder(prefix="lsr-scratch-", parent=scratch) as folder:
             index = build_in_memory(folder, documents.ids, documents.vectors, vocabulary_size=terms, dk=dk, texts=texts)
-            words = [index.weigh_words(text) for text in queries.texts or ()] if with_words else None
+            words = [index.weigh_words(text) for text in queries.texts or ()] if with_words else []
             for level in group:
-                pruned = Encoded(queries.ids, queries.vectors.top(level.qk) if level.qk else queries.vectors)
-                yield level, _report(index, pruned, words, judged, parsed, level)
+                vectors = queries.vectors.top(level.qk) if level.qk else queries.vectors
+                yield level, _report(index, Encoded(queries.ids, vectors), words, judged, parsed, level)
+
+
+@dataclass(frozen=True, slots=True)
+class _InMemory:
+    """A system that searches an in-memory index at one level.
+
+    Attributes:
+        words: query id -> weighted words of its text; empty: the level has no words.
+    """
+
+    index: InMemoryIndex
+    level: Level
+    words: Mapping[str, WeighedWords]
+    k: int
+
+    def answer(self, query: EncodedQuery) -> Answer:
+        # The count reads all postings, which warms the caches for the timed search: it skips blocks, as in production.
+        (matched,) = self.count([query])
+        start = time.thread_time()
+        found = self._search(query, self.k, count=False)
+        took = (time.thread_time() - start) * 1e3
+        return Answer(list(zip(found.ids, found.scores, strict=True)), matched, took, None)
+
+    def count(self, queries: Sequence[EncodedQuery]) -> list[int]:
+        return [self._search(query, 0, count=True).matched for query in queries]
+
+    def _search(self, query: EncodedQuery, k: int, *, count: bool) -> InMemoryResult:
+        weight = self.level.hybrid_weight
+        return self.index.search(
+            query.vector.ids,
+            query.vector.weights,
+            threshold=self.level.threshold,
+            k=k,
+            words=self.words.get(query.query_id),
+            hybrid=None if weight is None else Hybrid(words=weight),
+            count=count,
+        )
 
 
 def _report(
     index: InMemoryIndex,
     queries: Encoded,
-    words: Sequence[WeighedWords] | None,
+    words: Sequence[WeighedWords],
     qrels: Sequence[ir_measures.Qrel],
     measures: Mapping[str, Any],
     level: Level,
 ) -> LevelReport:
-    depth = max(int(measure.params.get("cutoff", _DEPTH)) for measure in measures.values())
-    hybrid = None if level.hybrid_weight is None else Hybrid(words=level.hybrid_weight)
-    rankings: dict[str, Ranking] = {}
-    matched, touched, match_ms = 0, 0, []
-    for i, query_id in enumerate(queries.ids):
-        terms, weights = queries.vectors.row(i)
-        its_words = None if words is None else words[i]
-        # The count reads all postings, which warms the caches for the timed search: it skips blocks, as in production.
-        count = index.search(terms, weights, threshold=level.threshold, k=0, words=its_words, hybrid=hybrid)
-        start = time.thread_time()
-        found = index.search(
-            terms, weights, threshold=level.threshold, k=depth, words=its_words, hybrid=hybrid, count=False
-        )
-        match_ms.append((time.thread_time() - start) * 1e3)
-        matched += count.matched
-        touched += index.touched_postings(terms, its_words)
-        rankings[query_id] = list(zip(found.ids, found.scores, strict=True))
-    by_query = measure_by_query(measures, qrels, rankings, queries.ids)
+    by_id = dict(zip(queries.ids, words, strict=False))
+    encoded = [
+        EncodedQuery(query_id, "", SparseQuery(*queries.vectors.row(i), ()), 0.0)
+        for i, query_id in enumerate(queries.ids)
+    ]
+    found = measure(_InMemory(index, level, by_id, depth_of(measures)), encoded, qrels, measures)
+    touched = sum(index.touched_postings(query.vector.ids, by_id.get(query.query_id)) for query in encoded)
     return LevelReport(
         qk=level.qk,
         dk=level.dk,
         threshold=level.threshold,
-        measures={name: float(values.mean()) for name, values in by_query.items()},
-        by_query=by_query,
+        measures=found.means,
+        by_query=found.by_query,
         l0_query=len(queries.vectors.terms) / len(queries.ids),
         l0_document=float(index.lengths.mean()),
         flops=touched / (len(queries.ids) * len(index.lengths)),
-        matched=matched / len(queries.ids),
+        matched=sum(answer.matched or 0 for answer in found.answers) / len(queries.ids),
         hybrid_weight=level.hybrid_weight,
         bytes=index.posting_bytes,
-        match_p50_ms=float(np.median(match_ms)),
+        match_p50_ms=float(np.median([answer.match_ms or 0.0 for answer in found.answers])),
     )

@@ -67,6 +67,17 @@ def test_drawn_sign_patterns_agree_with_scipy_and_never_give_zero() -> None:
     assert paired_randomization(values, resamples=5_000, seed=3).tolist() == found.tolist()
 
 
+def test_one_sided_p_value_of_a_loss() -> None:
+    def p(losses: np.ndarray) -> float:
+        return float(paired_randomization(losses[:, None], one_sided=True)[0])
+
+    assert p(np.zeros(10)) == 1.0
+    assert p(np.full(20, 0.1)) < 0.001
+    assert p(np.full(20, -0.1)) > 0.99
+    assert p(np.array([0.1] * 8 + [-0.1] * 2)) == 56 / 1_024
+    assert 0.2 < p(np.random.default_rng(1).normal(0, 1, 50)) < 0.999
+
+
 def test_draws_do_not_depend_on_size_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(1).normal(0.1, 1, (40, 2))
     whole = bootstrap_means(values, resamples=300, seed=5)

@@ -14,9 +14,10 @@ from lsr_prod.cluster import ray_session
 from lsr_prod.cluster.nodes import require_files, require_shared_folders
 from lsr_prod.config import Deployment
 from lsr_prod.errors import ArtifactError
+from lsr_prod.evaluation.patches import write_report
 from lsr_prod.evaluation.sweeps.plan import PlannedPoint, SweepPlan, make_plan
 from lsr_prod.evaluation.sweeps.points import Point, point_bytes, read_point
-from lsr_prod.evaluation.sweeps.report import COSTS, SweepReport, make_report, write_report
+from lsr_prod.evaluation.sweeps.report import COSTS, SweepReport, make_report
 from lsr_prod.evaluation.sweeps.vectors import VectorSlice, encode_slice, read_slices
 from lsr_prod.evaluation.validation import Collection
 from lsr_prod.evaluation.vector_evaluation import Encoded, measure_levels
@@ -54,8 +55,8 @@ def run_sweep(deployment: Deployment) -> Mapping[str, Any]:
             {
                 "collection": name,
                 "setting": str(point.setting),
-                "value": point.measures[report.measure],
-                **{cost: getattr(point, cost) for cost in COSTS},
+                "value": point.report.measures[report.measure],
+                **{cost: getattr(point.report, cost) for cost in COSTS},
             }
             for name, fronts in report.fronts.items()
             for point in (report.points[place] for place in fronts[report.cost])
@@ -88,7 +89,8 @@ def sweep(deployment: Deployment) -> tuple[SweepReport, int]:
         queries={name: list(collection.queries) for name, collection in plan.collections.items()},
         documents={name: len(collection.documents) for name, collection in plan.collections.items()},
     )
-    write_report(report, plan.output.uri, plan.output.options)
+    result = report.result()
+    write_report(plan.output.uri, "sweep.json", result, result["chosen"], plan.output.options)
     return report, reused
 
 

@@ -177,7 +177,6 @@ def _query_terms(bundle: Bundle, card: EncoderCard) -> int | None:
 
 
 def _read(one: CollectionSettings, measures: Sequence[str], options: dict[str, str]) -> Collection:
-    """Read a collection."""
     settings = ValidationSettings(
         corpus=one.corpus,
         queries=one.queries,

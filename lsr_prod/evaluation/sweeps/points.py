@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
+
+import numpy as np
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.evaluation.vector_evaluation import LevelReport
@@ -40,61 +42,44 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Quality and cost of one setting on one collection; the fields are those of ``LevelReport``.
+    """Quality and cost of one setting on one collection.
 
     Attributes:
         collection: name of the collection.
         setting: the setting.
-        measures: name of the measure -> mean over the queries.
-        by_query: name of the measure -> value of every query, in the order of the collection's queries.
-        flops: papers/esplade-pretraining, eq. 1.
-        l0_query: mean number of terms per query.
-        l0_document: mean number of terms per document.
-        matched: mean number of matched documents per query.
-        bytes: size of the postings.
-        match_p50_ms: milliseconds of matching, median over the queries.
+        report: its figures; values of a query are rounded to 6 decimals.
     """
 
     collection: str
     setting: Setting
-    measures: dict[str, float]
-    by_query: dict[str, list[float]]
-    flops: float
-    l0_query: float
-    l0_document: float
-    matched: float
-    bytes: int
-    match_p50_ms: float
+    report: LevelReport
 
     def cost(self, name: str) -> float:
         """Return ``flops``, ``match_p50_ms`` or ``bytes``."""
-        return float(getattr(self, name))
+        return float(getattr(self.report, name))
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of point and setting as one flat mapping."""
-        setting = self.setting
-        return {
-            "collection": self.collection,
-            "model": setting.model,
-            "qk": setting.qk,
-            "dk": setting.dk,
-            "threshold": setting.threshold,
-            "hybrid_weight": setting.hybrid_weight,
-            **{name: getattr(self, name) for name in _FIELDS},
-        }
+        return {"collection": self.collection, **asdict(self.setting), **_figures(self.report)}
 
 
 def point_bytes(report: LevelReport) -> bytes:
     """Return the content of the file of a measured point; the names of model and collection are not in it."""
-    by_query = {name: [round(float(value), _DECIMALS) for value in row] for name, row in report.by_query.items()}
-    fields = {name: getattr(report, name) for name in _FIELDS} | {"by_query": by_query}
-    return canonical_json(fields)
+    return canonical_json(_figures(report))
+
+
+def _figures(report: LevelReport) -> dict[str, Any]:
+    rounded = {name: [round(float(value), _DECIMALS) for value in row] for name, row in report.by_query.items()}
+    return {name: getattr(report, name) for name in _FIELDS} | {"by_query": rounded}
 
 
 def read_point(data: bytes, place: str, collection: str, setting: Setting) -> Point:
     """Read the file of a measured point."""
     try:
         fields: Mapping[str, Any] = json.loads(data)
-        return Point(collection, setting, **{name: fields[name] for name in _FIELDS})
-    except (ValueError, KeyError, TypeError) as error:
+        figures = {name: fields[name] for name in _FIELDS}
+        figures["by_query"] = {name: np.array(row) for name, row in fields["by_query"].items()}
+        level = {name: getattr(setting, name) for name in ("qk", "dk", "threshold", "hybrid_weight")}
+        return Point(collection, setting, LevelReport(**level, **figures))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(f"{place} is damaged ({error!r}); delete it, then run again") from error

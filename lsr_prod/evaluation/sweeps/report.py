@@ -1,6 +1,5 @@
 """Report of a sweep: all points, Pareto fronts, the chosen setting, and its patch of the deployment."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from lsr_prod.config import Deployment
-from lsr_prod.evaluation.patches import Patch, evaluate_patch, limit_patch, search_options, write_patch
+from lsr_prod.evaluation.patches import Patch, evaluate_patch, limit_patch, search_options
 from lsr_prod.evaluation.significance import paired_t
 from lsr_prod.evaluation.sweeps.points import Point, Setting
-from lsr_prod.storage.folders import store_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ def choose_setting(points: Sequence[Point], *, measure: str, cost: str, within: 
         places.setdefault(point.setting, {})[point.collection] = place
 
     def mean(setting: Setting) -> float:
-        return float(np.mean([points[place].measures[measure] for place in places[setting].values()]))
+        return float(np.mean([points[place].report.measures[measure] for place in places[setting].values()]))
 
     def price(setting: Setting) -> float:
         return float(np.mean([points[place].cost(cost) for place in places[setting].values()]))
@@ -89,7 +87,7 @@ def choose_setting(points: Sequence[Point], *, measure: str, cost: str, within: 
                 cost=price(setting),
                 best_cost=price(best),
                 p=_p(list(its_points.values()), list(reference.values()), measure),
-                queries=sum(len(point.by_query[measure]) for point in its_points.values()),
+                queries=sum(len(point.report.by_query[measure]) for point in its_points.values()),
             )
     raise AssertionError("the best setting is always possible")
 
@@ -99,7 +97,7 @@ def _close(
 ) -> bool:
     """Return whether a setting loses little on every collection, and is significantly worse on none, nor on all."""
     pairs = [(its_points[name], reference[name]) for name in reference]
-    if any(one.measures[measure] < (1 - within) * other.measures[measure] for one, other in pairs):
+    if any(one.report.measures[measure] < (1 - within) * other.report.measures[measure] for one, other in pairs):
         return False
     tested = [([one], [other]) for one, other in pairs]
     tested.append(([one for one, _ in pairs], [other for _, other in pairs]))
@@ -110,12 +108,12 @@ def _close(
 
 
 def _p(ones: Sequence[Point], others: Sequence[Point], measure: str) -> float:
-    worse, better = (np.concatenate([point.by_query[measure] for point in points]) for points in (ones, others))
+    worse, better = (np.concatenate([point.report.by_query[measure] for point in points]) for points in (ones, others))
     return float(paired_t((worse - better)[:, None])[0])
 
 
 def _sum(points: Sequence[Point], measure: str) -> float:
-    return sum(sum(point.by_query[measure]) for point in points)
+    return sum(sum(point.report.by_query[measure]) for point in points)
 
 
 COSTS = ("flops", "match_p50_ms", "bytes")
@@ -224,18 +222,11 @@ def make_report(
     )
 
 
-def write_report(report: SweepReport, output: str, options: Mapping[str, str]) -> None:
-    """Write ``sweep.json`` and ``patch.yaml`` to a folder or URI; files of these names are replaced."""
-    place = output.rstrip("/")
-    store_file(f"{place}/sweep.json", json.dumps(report.result(), allow_nan=False).encode(), options)
-    write_patch(f"{place}/patch.yaml", report.patch, report.sentence, report.search, options)
-
-
 def _fronts(points: Sequence[Point], measure: str) -> dict[str, dict[str, list[int]]]:
     fronts = {}
     for collection in dict.fromkeys(point.collection for point in points):
         places = [place for place, point in enumerate(points) if point.collection == collection]
-        values = [points[place].measures[measure] for place in places]
+        values = [points[place].report.measures[measure] for place in places]
         fronts[collection] = {
             cost: [places[i] for i in pareto_front(values, [points[place].cost(cost) for place in places])]
             for cost in COSTS

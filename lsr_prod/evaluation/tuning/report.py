@@ -1,13 +1,11 @@
 """Report of a tuner: the choice, its cross-validated value, the measured candidates, and the patch of a deployment."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lsr_prod.evaluation.patches import Patch, write_patch
+from lsr_prod.evaluation.patches import Patch
 from lsr_prod.evaluation.tuning.candidates import Candidate
-from lsr_prod.storage.folders import store_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +71,6 @@ class TuneReport:
             "search": dict(self.search),
             "sentence": self.sentence,
         }
-
-
-def write_report(report: TuneReport, output: str, options: Mapping[str, str]) -> None:
-    """Write ``tune.json`` and ``patch.yaml`` to a folder or URI; files of these names are replaced."""
-    place = output.rstrip("/")
-    store_file(f"{place}/tune.json", json.dumps(report.result(), allow_nan=False).encode(), options)
-    write_patch(f"{place}/patch.yaml", report.patch, report.sentence, report.search, options)
 
 
 def _row(candidate: Candidate) -> dict[str, Any]:

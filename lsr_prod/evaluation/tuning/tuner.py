@@ -6,29 +6,28 @@ once.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.config import Deployment, TuneSettings
+from lsr_prod.config.evaluate import Bm25System, HybridSystem, SparseSystem, SystemSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation.collection import JudgedQueries, read_judged
-from lsr_prod.evaluation.measures import measure_by_query, parse_measures
-from lsr_prod.evaluation.patches import evaluate_patch, limit_patch, search_options
+from lsr_prod.evaluation.measures import depth_of, measure, parse_measures
+from lsr_prod.evaluation.patches import evaluate_patch, limit_patch, search_options, write_report
 from lsr_prod.evaluation.significance import bootstrap_intervals
+from lsr_prod.evaluation.systems import EncodedQuery, open_system
 from lsr_prod.evaluation.tuning.candidates import Candidate, grid, preference
-from lsr_prod.evaluation.tuning.report import TuneReport, write_report
-from lsr_prod.interchange.runs import Ranking
+from lsr_prod.evaluation.tuning.report import TuneReport
 from lsr_prod.logs import get_log
-from lsr_prod.search import Hybrid, Searcher
+from lsr_prod.search import Searcher
 from lsr_prod.storage import is_remote, require_exists
 from lsr_prod.storage.folders import file_exists
 
 log = get_log(__name__)
 
-_DEPTH = 1000  # hits per query for a measure without cutoff
 _RRF_DEPTH = 100
 _PROGRESS_S = 10.0
 
@@ -47,45 +46,44 @@ class CandidateValues:
         self.queries = len(judged.queries)
         self._searcher, self._judged, self._settings = searcher, judged, settings
         self._measures = parse_measures("tune.measure", [settings.measure])
-        self._depth = int(self._measures[settings.measure].params.get("cutoff", _DEPTH))
-        encoded = searcher.encode(list(judged.queries.values()))
-        self._vectors = [dict(zip(one.terms, one.weights.tolist(), strict=True)) for one in encoded]
+        vectors = searcher.encode(list(judged.queries.values()))
+        self._encoded = [
+            EncodedQuery(query_id, text, vector, 0.0)
+            for (query_id, text), vector in zip(judged.queries.items(), vectors, strict=True)
+        ]
         self._began = self._logged = time.monotonic()
 
     def __call__(self, candidate: Candidate) -> npt.NDArray[np.float64]:
         """Return the value of every query, float64 [Q]."""
         if candidate not in self.measured:
-            weight, settings = candidate.hybrid_weight, self._settings
-            depth = {"depth": max(_RRF_DEPTH, self._depth)} if settings.fusion == "rrf" else {}
-            hybrid = None if weight is None else Hybrid(fusion=settings.fusion, words=weight, **depth)
-
-            def search(vector: dict[str | int, float], text: str) -> list[tuple[str, float]]:
-                words = None if hybrid is None else text
-                found = self._searcher.search_vector(
-                    vector,
-                    self._depth,
-                    text=words,
-                    hybrid=hybrid,
-                    overlap_threshold=candidate.threshold,
-                    qk=settings.qk,
-                )
-                return [(hit.doc_id, hit.score) for hit in found.hits]
-
-            with ThreadPoolExecutor(settings.threads) as pool:
-                rankings = list(pool.map(search, self._vectors, self._judged.queries.values()))
-            self.measured[candidate] = self._values(rankings)
+            self.measured[candidate] = self._values(self._system(candidate), self._settings.threads)
             self._log()
         return self.measured[candidate]
 
     def bm25(self) -> npt.NDArray[np.float64]:
         """Return the value of every query for BM25 alone, float64 [Q]."""
-        results = [self._searcher.bm25(text, self._depth) for text in self._judged.queries.values()]
-        return self._values([[(hit.doc_id, hit.score) for hit in result.hits] for result in results])
+        return self._values(Bm25System(kind="bm25"), 1)
 
-    def _values(self, rankings: Sequence[Ranking]) -> npt.NDArray[np.float64]:
-        ids = list(self._judged.queries)
-        by_query = dict(zip(ids, rankings, strict=True))
-        return measure_by_query(self._measures, self._judged.qrels, by_query, ids)[self._settings.measure]
+    def _system(self, candidate: Candidate) -> SystemSettings:
+        """Return the system of an evaluation that searches as a candidate does."""
+        settings, threshold, name = self._settings, candidate.threshold, "candidate"
+        if candidate.hybrid_weight is None:
+            return SparseSystem(kind="sparse", name=name, overlap_threshold=threshold, qk=settings.qk)
+        return HybridSystem(
+            kind="hybrid",
+            name=name,
+            fusion=settings.fusion,
+            words=candidate.hybrid_weight,
+            depth=max(_RRF_DEPTH, depth_of(self._measures)) if settings.fusion == "rrf" else None,
+            overlap_threshold=threshold,
+            qk=settings.qk,
+        )
+
+    def _values(self, system: SystemSettings, threads: int) -> npt.NDArray[np.float64]:
+        depth = depth_of(self._measures)
+        opened = open_system(system, self._searcher, k=depth, query_ids=list(self._judged.queries))
+        found = measure(opened, self._encoded, self._judged.qrels, self._measures, threads=threads)
+        return found.by_query[self._settings.measure]
 
     def _log(self) -> None:
         now = time.monotonic()
@@ -117,7 +115,8 @@ def tune_index(deployment: Deployment) -> TuneReport:
             )
         report = _tune(deployment, settings, CandidateValues(searcher, judged, settings))
     if settings.output is not None:
-        write_report(report, settings.output, options)
+        result = report.result()
+        write_report(settings.output, "tune.json", result, result, options)
     return report
 
 
@@ -161,7 +160,6 @@ def _tune(deployment: Deployment, settings: TuneSettings, values: CandidateValue
 
 
 def _read(settings: TuneSettings, options: Mapping[str, str]) -> JudgedQueries:
-    """Read queries and judgments."""
     for name in ("queries", "qrels"):
         place = getattr(settings, name)
         if not file_exists(place, options):

@@ -88,14 +88,7 @@ def audit(scope: Scope, settings: RaySettings) -> Audit:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """Pieces of an audit.
-
-    Attributes:
-        scope: what is compared.
-        on_ray: run tasks on Ray.
-        pieces: slices of the source.
-        parts: kind of a record -> parts of the table.
-    """
+    """Slices of the source, and parts of the table by the kind of their records."""
 
     scope: Scope
     on_ray: bool
@@ -113,13 +106,7 @@ class _Work:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Records of a pass, and what the tasks found besides; every pass reads all bytes.
-
-    Attributes:
-        splits: the records.
-        notes: of the tasks that read the source.
-        clipping: weights of the table.
-    """
+    """Records of a pass, and what the tasks found besides; every pass reads all bytes."""
 
     splits: Splits
     notes: Sequence[SourceNote]

@@ -6,7 +6,7 @@ depends on the number of rows that are kept and on the vocabularies, not on the 
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
@@ -16,7 +16,7 @@ from lsr_prod.operations.canary.changes import QueryChange, compare_rankings
 from lsr_prod.operations.canary.judgments import Judge
 from lsr_prod.operations.canary.sides import SideReport, SideTotals
 from lsr_prod.operations.canary.terms import DocumentTermDrift, QueryTermDrift, QueryTermTotals, document_drift
-from lsr_prod.search import Searcher, SearchResult
+from lsr_prod.search import Searcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +132,10 @@ class Canary:
         names = self.__dataclass_fields__
         return {
             **{name: getattr(self, name) for name in names},
-            "sides": {name: side.to_json() for name, side in zip("ab", self.sides, strict=True)},
+            "sides": {name: asdict(side) for name, side in zip("ab", self.sides, strict=True)},
             "rows": [row.to_json() for row in self.rows],
-            "terms": [term.to_json() for term in self.terms],
-            "document_terms": [term.to_json() for term in self.document_terms],
+            "terms": [asdict(term) for term in self.terms],
+            "document_terms": [asdict(term) for term in self.document_terms],
         }
 
 
@@ -162,18 +162,10 @@ def run_canary(
         QueryError: a setting is outside its range.
         ArtifactError: an index is damaged.
     """
-    totals = _Totals(settings.rows)
     sides = SideTotals(a, settings.count), SideTotals(b, settings.count)
-    terms = QueryTermTotals()
+    totals, terms = _Totals(settings.rows), QueryTermTotals()
     for batch in _batches(queries):
-        answers = [_answer(side.searcher, batch, settings) for side in sides]
-        for side, results in zip(sides, answers, strict=True):
-            side.add(results)
-        changes = []
-        for query, result_a, result_b in zip(batch, *answers, strict=True):
-            terms.add(result_a, result_b)
-            hits = ([(hit.doc_id, hit.score) for hit in each.hits] for each in (result_a, result_b))
-            changes.append(compare_rankings(query.query_id, query.text, *hits))
+        changes = _answer(sides, terms, batch, settings)
         for change in judge.judge(changes) if judge is not None else changes:
             totals.add(change)
     rows = totals.rows()
@@ -243,9 +235,20 @@ def _batches(queries: Iterable[CanaryQuery]) -> Iterator[list[CanaryQuery]]:
         yield batch
 
 
-def _answer(searcher: Searcher, batch: list[CanaryQuery], settings: CanarySettings) -> list[SearchResult]:
+def _answer(
+    sides: tuple[SideTotals, SideTotals], terms: QueryTermTotals, batch: list[CanaryQuery], settings: CanarySettings
+) -> list[QueryChange]:
+    """Answer a batch on both sides, add its figures to the totals, and compare the rankings."""
     texts = [query.text for query in batch]
-    return searcher.search_batch(texts, settings.k, overlap_threshold=settings.threshold)
+    answers = [side.searcher.search_batch(texts, settings.k, overlap_threshold=settings.threshold) for side in sides]
+    for side, results in zip(sides, answers, strict=True):
+        side.add(results)
+    changes = []
+    for query, result_a, result_b in zip(batch, *answers, strict=True):
+        terms.add(result_a, result_b)
+        hits = ([(hit.doc_id, hit.score) for hit in each.hits] for each in (result_a, result_b))
+        changes.append(compare_rankings(query.query_id, query.text, *hits))
+    return changes
 
 
 def _texts(searchers: tuple[Searcher, ...], rows: Iterable[QueryChange]) -> dict[str, str]:

@@ -35,12 +35,9 @@ class Judge:
         if not ids:
             return list(changes)
         qrels = [judgment for query_id in ids for judgment in self._qrels[query_id]]
-        values = []
-        for side in ("a", "b"):
-            rankings = {change.query_id: getattr(change, side) for change in changes}
-            found = measure_by_query(self._measures, qrels, {i: rankings[i] for i in ids}, ids)[self.measure]
-            values.append(dict(zip(ids, found.tolist(), strict=True)))
-        a, b = values
+        sides = ({change.query_id: getattr(change, side) for change in changes} for side in ("a", "b"))
+        values = (measure_by_query(self._measures, qrels, side, ids)[self.measure].tolist() for side in sides)
+        a, b = (dict(zip(ids, column, strict=True)) for column in values)
         return [
             replace(change, value_a=a[change.query_id], value_b=b[change.query_id]) if change.query_id in a else change
             for change in changes

@@ -2,8 +2,7 @@
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from lsr_prod.evaluation.efficiency import percentile
 from lsr_prod.search import Searcher, SearchResult
@@ -55,10 +54,6 @@ class SideReport:
     encode_ms: float
     match_p50_ms: float
     match_p95_ms: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the form stored in ``canary.json``."""
-        return asdict(self)
 
 
 @dataclass(slots=True)

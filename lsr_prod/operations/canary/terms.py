@@ -3,8 +3,7 @@
 import heapq
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -35,10 +34,6 @@ class QueryTermDrift:
     queries_b: int
     drift: float
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the row of ``canary.json``."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class DocumentTermDrift:
@@ -59,10 +54,6 @@ class DocumentTermDrift:
     weight_a: float | None
     weight_b: float | None
     drift: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the row of ``canary.json``."""
-        return asdict(self)
 
 
 class QueryTermTotals:

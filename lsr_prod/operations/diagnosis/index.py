@@ -10,10 +10,10 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation.diagnostics.expansion import TextTerms
 from lsr_prod.evaluation.diagnostics.summary import diagnose_vectors
 from lsr_prod.evaluation.diagnostics.unexplained import UnexplainedRule
+from lsr_prod.evaluation.matched import alive_ordinals
 from lsr_prod.formats.bundle import TOKENIZER_FILE
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.operations.diagnosis.dead import describe_dead, describe_postings
-from lsr_prod.search.shard.shard_reader import ShardReader
 from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.terms.term_reader import TermReader
 
@@ -61,7 +61,7 @@ def diagnose_index(
 
 def sample_documents(snapshot: Snapshot, count: int) -> Sample:
     """Return ordinals by shard of up to ``count`` documents that can be found, at equal distances."""
-    alive = {number: _alive(reader) for number, reader in snapshot.readers.items()}
+    alive = {number: alive_ordinals(reader) for number, reader in snapshot.readers.items()}
     total = sum(map(len, alive.values()))
     wanted = (
         np.unique(np.linspace(0, total - 1, min(count, total)).astype(np.int64)) if total else np.zeros(0, np.int64)
@@ -96,9 +96,3 @@ def _texts(snapshot: Snapshot, places: Sample, fields: Sequence[str]) -> list[st
             values = documents.fields(ordinal, columns)
             found.append(" ".join(str(values[name]) for name in fields if values[name] is not None))
     return found
-
-
-def _alive(reader: ShardReader) -> npt.NDArray[np.int64]:
-    if reader.alive is None:
-        return np.arange(reader.shard.manifest.documents)
-    return np.flatnonzero(reader.alive)

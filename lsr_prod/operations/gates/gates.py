@@ -13,12 +13,16 @@ from types import MappingProxyType
 
 import numpy as np
 
+from lsr_prod.config.evaluate import SparseSystem
+from lsr_prod.evaluation.collection import read_judged
 from lsr_prod.evaluation.efficiency import percentile
+from lsr_prod.evaluation.measures import measure, parse_measures
+from lsr_prod.evaluation.significance import paired_randomization
+from lsr_prod.evaluation.systems import WARM_UP_QUERIES, encode_queries, open_system
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.operations.audit.deployment import problems
 from lsr_prod.operations.canary import CanarySettings, run_canary
 from lsr_prod.operations.gates.completeness import audit_candidate
-from lsr_prod.operations.gates.quality import compare_quality
 from lsr_prod.operations.gates.queries import read_canaries, read_golden
 from lsr_prod.operations.gates.report import GateResult
 from lsr_prod.operations.gates.versions import Versions
@@ -29,7 +33,7 @@ from lsr_prod.tables.file_table import total
 
 Gate = Callable[[Versions], GateResult]
 
-_WARM_UP_QUERIES = 20
+_JUDGED_HITS = 100
 _SHOWN = 3  # ids or queries in a sentence
 _CHANGED = 20  # queries in the report that changed most
 
@@ -133,8 +137,8 @@ def golden(versions: Versions) -> GateResult:
     queries = read_golden(limits.golden_queries, versions.options)
     failed, missing = [], []
     for query in queries:
-        (hits,) = versions.answers(versions.searcher, (query.text,), query.k)
-        lost = set(query.must) - {doc_id for doc_id, _ in hits}
+        found = versions.searcher.search(query.text, query.k, overlap_threshold=limits.threshold)
+        lost = set(query.must) - {hit.doc_id for hit in found.hits}
         if lost:
             failed.append(query.query_id)
             missing += [f"{query.query_id}: {doc_id}" for doc_id in sorted(lost)]
@@ -174,13 +178,23 @@ def quality(versions: Versions) -> GateResult:
         return _off("quality")
     if versions.current is None:
         return _passed("quality", None, limits.max_loss, "there is no current version to compare with")
-    found = compare_quality(versions)
+    assert limits.judged_queries is not None
+    assert limits.judged_qrels is not None
+    judged = read_judged(limits.judged_queries, limits.judged_qrels, versions.options)
+    system = SparseSystem(kind="sparse", name="search", overlap_threshold=limits.threshold)
+    measures = parse_measures("gates.measure", [limits.measure])
+    values = []
+    for searcher in (versions.current, versions.searcher):
+        opened = open_system(system, searcher, k=_JUDGED_HITS, query_ids=list(judged.queries))
+        queries = encode_queries(searcher, judged.queries)
+        values.append(measure(opened, queries, judged.qrels, measures).by_query[limits.measure])
+    before, now = (float(each.mean()) for each in values)
+    p = float(paired_randomization((values[0] - values[1])[:, None], one_sided=True)[0])
     sentence = (
-        f"{limits.measure} {found.now:.4f} in place of {found.before:.4f} over {found.queries} judged queries "
-        f"(p = {found.p:.3f})"
+        f"{limits.measure} {now:.4f} in place of {before:.4f} over {len(judged.queries)} judged queries (p = {p:.3f})"
     )
-    loss = found.before - found.now
-    if loss > limits.max_loss and found.p < limits.significance:
+    loss = before - now
+    if loss > limits.max_loss and p < limits.significance:
         return _refused("quality", loss, limits.max_loss, f"{sentence}, a loss above gates.max_loss")
     return _passed("quality", loss, limits.max_loss, sentence)
 
@@ -193,7 +207,7 @@ def latency(versions: Versions) -> GateResult:
     assert limits.canary_queries is not None
     queries = read_canaries(limits.canary_queries, versions.options, limits.canary_sample)
     texts = [query.text for query in queries]
-    for text in texts[:_WARM_UP_QUERIES]:
+    for text in texts[:WARM_UP_QUERIES]:
         versions.searcher.search(text, limits.canary_k, overlap_threshold=limits.threshold)
     times = []
     for text in texts:

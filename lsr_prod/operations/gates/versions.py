@@ -1,6 +1,6 @@
 """The version that gates look at and the current one, opened for queries when a gate asks for them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
@@ -14,7 +14,6 @@ from lsr_prod.formats.index import IndexVersion
 from lsr_prod.formats.publication import Publication
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.indexing.gates import Candidate
-from lsr_prod.interchange.runs import Ranking
 from lsr_prod.search import Searcher
 from lsr_prod.search.location import locate
 from lsr_prod.search.opening.index import open_version
@@ -100,7 +99,6 @@ class Versions:
     candidate: Candidate
     deployment: Deployment
     files: pa.Table | None = None
-    _answers: dict[tuple[str, tuple[str, ...], int], list[Ranking]] = field(default_factory=dict)
     _impacts: dict[int, ImpactCounts] = field(default_factory=dict)
 
     @property
@@ -135,11 +133,3 @@ class Versions:
         if table.version not in self._impacts:
             self._impacts[table.version] = count_impacts(table)
         return self._impacts[table.version]
-
-    def answers(self, searcher: Searcher, texts: Sequence[str], k: int) -> list[Ranking]:
-        """Return the hits of texts; several gates share one answer."""
-        key = (searcher.publication.version, tuple(texts), k)
-        if key not in self._answers:
-            results = [searcher.search(text, k, overlap_threshold=self.limits.threshold) for text in texts]
-            self._answers[key] = [[(hit.doc_id, hit.score) for hit in result.hits] for result in results]
-        return self._answers[key]

@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from lsr_prod.evaluation.sweeps.points import Point, Setting
+from lsr_prod.evaluation.vector_evaluation import LevelReport
 
 
 def point(
@@ -11,7 +14,9 @@ def point(
     """Return a point with one measure."""
     setting = Setting(model, 0, 0, threshold, None)
     mean = {"RR@10": sum(values) / len(values)}
-    return Point(collection, setting, mean, {"RR@10": list(values)}, cost, 1.0, 1.0, 1.0, int(cost * 100), cost)
+    row = {"RR@10": np.array(values)}
+    report = LevelReport(0, 0, threshold, mean, row, 1.0, 1.0, cost, 1.0, None, int(cost * 100), cost)
+    return Point(collection, setting, report)
 
 
 def by_threshold(rows: Mapping[str, Sequence[Sequence[float]]], costs: Sequence[float]) -> list[Point]:

@@ -7,8 +7,9 @@ import pytest
 import yaml
 
 from lsr_prod.config import Deployment, load_deployment
+from lsr_prod.evaluation.patches import write_report
 from lsr_prod.evaluation.sweeps.points import Point
-from lsr_prod.evaluation.sweeps.report import SweepReport, make_report, write_report
+from lsr_prod.evaluation.sweeps.report import SweepReport, make_report
 from tests.evaluation.sweeps.points import by_threshold
 
 ROWS = {"one": [[0.9, 0.8], [0.85, 0.84], [0.1, 0.2]], "two": [[0.5, 0.6], [0.55, 0.5], [0.1, 0.2]]}
@@ -51,7 +52,8 @@ def test_patch_changes_sections_that_the_deployment_has() -> None:
 
 
 def test_written_patch_loads_on_top_of_a_deployment(tmp_path: Path) -> None:
-    write_report(report({"index": INDEX}), str(tmp_path / "out"), {})
+    result = report({"index": INDEX}).result()
+    write_report(str(tmp_path / "out"), "sweep.json", result, result["chosen"], {})
     (tmp_path / "deployment.yaml").write_text(yaml.safe_dump({"index": {**INDEX, "dk": 7}}))
     files = [str(tmp_path / "deployment.yaml"), str(tmp_path / "out" / "patch.yaml")]
     argv = ["--config", files[0], "--config", files[1], "--index.shards", "5"]

@@ -14,7 +14,6 @@ from lsr_prod.indexing.gates import Candidate
 from lsr_prod.indexing.publish import publish
 from lsr_prod.operations.gates import GATES, Gatekeeper, GateReport, read_report
 from lsr_prod.operations.gates.gates import gate_names
-from lsr_prod.operations.gates.quality import one_sided_p
 from lsr_prod.operations.gates.versions import Versions, count_impacts
 from lsr_prod.storage import Store
 from lsr_prod.storage.index_versions import read_version
@@ -278,12 +277,3 @@ def test_broken_golden_queries_are_an_error(indexes, tmp_path, line):
     path.write_text(line and f"{line}\n", encoding="utf-8")
     with pytest.raises(SourceError, match=r"golden\.jsonl"):
         GATES["golden"](Versions(Candidate(folder, good, good, True), settings(folder, golden_queries=str(path))))
-
-
-def test_p_value_of_a_loss():
-    dice = np.random.default_rng(1)
-    assert one_sided_p(np.zeros(10)) == 1.0
-    assert one_sided_p(np.full(20, 0.1)) < 0.001
-    assert one_sided_p(np.full(20, -0.1)) > 0.99
-    assert 0.02 < one_sided_p(np.array([0.1] * 8 + [-0.1] * 2)) < 0.09  # exact: 56 of 1,024
-    assert 0.2 < one_sided_p(dice.normal(0, 1, 50)) < 0.999
