@@ -2,12 +2,11 @@
 
 from typing import Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field
 
 from lsr_prod.config.location import Location, TableLocation
 from lsr_prod.config.section import Section
 from lsr_prod.formats.attributes import AttributeType
-from lsr_prod.storage.location import is_remote
 
 DocumentOrder = Literal["content", "id"]
 
@@ -65,8 +64,8 @@ class IndexSettings(Section):
     keep_publications: int = Field(
         10,
         ge=1,
-        description="number of newest publications that lsr-prod reindex keeps, besides pinned ones, also at "
-        "index.publish_to; files and tables that only older ones refer to are deleted",
+        description="number of newest publications that lsr-prod reindex keeps, besides pinned ones; "
+        "files and tables that only older ones refer to are deleted",
     )
     keep_hours: float = Field(
         24,
@@ -75,16 +74,3 @@ class IndexSettings(Section):
         "must exceed the duration of a build",
     )
     publish: bool = Field(True, description="publish the version if it passes the gates")
-    publish_to: Location | None = Field(
-        None,
-        min_length=1,
-        description="folder or URI that every publication is uploaded to, for readers; default: readers open "
-        "index.output. Only if index.output is a folder",
-    )
-
-    @field_validator("publish_to")
-    @classmethod
-    def _one_remote_index(cls, publish_to: str | None, info: ValidationInfo) -> str | None:
-        if publish_to is not None and is_remote(str(info.data.get("output", ""))):
-            raise ValueError("index.output is an object store, which readers open; remove index.publish_to")
-        return publish_to

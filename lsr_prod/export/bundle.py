@@ -27,7 +27,7 @@ from lsr_prod.model.directory import folder_to_save, write_tokenizer
 from lsr_prod.storage import is_remote
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.drafts import write_file
-from lsr_prod.storage.folders import folder_exists, open_bundle, open_source
+from lsr_prod.storage.folders import open_bundle, open_source, output_exists
 
 log = get_log(__name__)
 
@@ -50,7 +50,7 @@ def export_bundle(settings: ExportSettings, options: dict[str, str] | None = Non
         ParityError: the graph ranks differently from torch; no bundle was written.
     """
     started = time.perf_counter()
-    exists = _find_output(settings.output, options)
+    exists = output_exists("export.output", settings.output, options)
     texts = read_parity_texts(settings.parity_texts, options)
     source = _open_model(settings.model, options)
     encoder = _load(settings.model, source)
@@ -194,16 +194,6 @@ def _load(model: str, source: str) -> SparseEncoder:
             "train it with a finetune stage, or set query_encoder to idf",
         )
     return encoder
-
-
-def _find_output(output: str, options: dict[str, str] | None) -> bool:
-    """Return whether the output exists, with any content."""
-    if not is_remote(output) and Path(output).exists() and not Path(output).is_dir():
-        raise ConfigError("export.output", f"{output} is a file", "name a folder that does not exist")
-    try:
-        return folder_exists(output, options)
-    except ArtifactError as error:
-        raise ConfigError("export.output", str(error), "name a folder that does not exist") from error
 
 
 def _model_digest(source: str, encoder: SparseEncoder) -> str:

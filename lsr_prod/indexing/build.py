@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 from lsr_prod.cluster.workers import Workers
 from lsr_prod.config import Deployment
@@ -18,7 +17,6 @@ from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
 from lsr_prod.storage.index_shards import add_bundle
-from lsr_prod.storage.index_upload import adopt_current, upload_current
 
 log = get_log(__name__)
 
@@ -37,17 +35,14 @@ def build_index(deployment: Deployment, inspect: Inspect | None = None) -> Index
         ConfigError: a setting names nothing that exists or does not fit the table; nothing was written.
         LineageError: another bundle made the table; nothing was written.
         ArtifactError: the table or a finished shard is damaged.
-        PublicationError: a gate rejects the version, or ``index.publish_to`` holds another index.
-        StorageError: ``index.publish_to`` cannot be reached or fails.
+        PublicationError: a gate rejects the version.
+        StorageError: the disk or the object store fails.
     """
     started = time.perf_counter()
     settings = deployment.index
     assert settings is not None  # the job demanded the section
     plan = plan_index(deployment)
     index = Store(absolute(settings.output), deployment.storage.options)
-    target = Store(settings.publish_to, deployment.storage.options) if settings.publish_to else None
-    if target is not None:  # before hours of work, in case the target cannot be reached
-        adopt_current(Path(index.uri), target)
     add_bundle(index, plan.bundle)
     attempts: list[DerivedVersion] = []
     publisher, publication = Publisher(index, inspect=inspect), None
@@ -62,8 +57,6 @@ def build_index(deployment: Deployment, inspect: Inspect | None = None) -> Index
             if not settings.publish:
                 break
             publication = publisher.publish_next(current, derived.version)
-    if publication is not None and target is not None:
-        upload_current(Path(index.uri), target)
     summary = _summarize(attempts, time.perf_counter() - started, publication.number if publication else 0)
     if summary.documents_rebuilt or summary.publication > before:
         shards = [shard for attempt in attempts for shard in attempt.shards]

@@ -1,14 +1,21 @@
 """Delete files of an index that no kept publication names: old versions and leftovers of interrupted runs.
 
 The newest publications are kept, those that were current recently, and those that are pinned. Versions that a process
-reads are kept (``storage.version_locks``), and so are young versions, shards and tombstones: a build may be about to
-publish them, and it touches the files that it reuses. Only files with names that lsr_prod gives are deleted.
-Modification times are those of the disk's clock.
+reads are kept (``storage.version_locks``), and so are young versions, shards and lists: a build may be about to publish
+them, and it touches what it reuses: a shard or a bundle by its manifest. Readers of an object store copy a version
+before they read it; one whose version is deleted while it copies opens the current version. Only files with names that
+lsr_prod gives are deleted. Times are those of the clock of the store.
+
+Old versions are deleted first. What is left is read, so that a version that was touched meanwhile keeps its shards.
+Then old shards, bundles and lists that no version names are deleted. A folder has the files of a shard in the shard,
+which is deleted whole; an object store has them as ``files/<sha256>``, which go last, if no manifest names them.
 """
 
 import json
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,22 +23,39 @@ from typing import Any
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.bundle import BUNDLE_FILE
 from lsr_prod.formats.index import SHARD_FILE
-from lsr_prod.indexing.object_garbage import collect_objects
 from lsr_prod.indexing.summaries import GarbageSummary
 from lsr_prod.logs import get_log
-from lsr_prod.storage import Store, as_store, is_remote
+from lsr_prod.storage import Entry, Store, as_store, is_remote
 from lsr_prod.storage.draft_names import is_draft
 from lsr_prod.storage.drafts import remove
 from lsr_prod.storage.pins import delete_publication, read_pins
+from lsr_prod.storage.threads import in_threads
 from lsr_prod.storage.version_locks import delete_unless_read
 
 log = get_log(__name__)
 
-_NUMBER = re.compile(r"^\d{6,}\.json$")
-_SHA = r"[0-9a-f]{64}"
-_VERSION = re.compile(rf"^{_SHA}\.json$")
-_FILES = {"tombstones": re.compile(rf"^{_SHA}\.npy$"), "takedowns": _VERSION, "reports": _VERSION}
-_FOLDERS = {"shards": SHARD_FILE, "bundles": BUNDLE_FILE}
+_SHA = "[0-9a-f]{64}"
+_PUBLICATION = re.compile(r"publications/(\d{6,})\.json")
+_VERSION = re.compile(rf"versions/({_SHA})\.json")
+_FILE = re.compile(rf"(versions|takedowns|reports)/{_SHA}\.json|tombstones/{_SHA}\.npy|files/{_SHA}")
+_SHARED = re.compile(rf"files/{_SHA}")
+_FOLDER = re.compile(rf"(shards|bundles)/{_SHA}")
+_MANIFESTS = {"shards": SHARD_FILE, "bundles": BUNDLE_FILE}
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """A file, or the folder of a shard, a bundle or a draft.
+
+    Attributes:
+        name: its path in the index.
+        modified: time of its last use, in seconds since 1970: of its manifest if it has one, else of its newest file.
+        size: bytes of its files.
+    """
+
+    name: str
+    modified: float
+    size: int
 
 
 def collect_garbage(index: Store | Path, *, keep: int, age_s: float) -> GarbageSummary:
@@ -49,131 +73,134 @@ def collect_garbage(index: Store | Path, *, keep: int, age_s: float) -> GarbageS
         ArtifactError: a kept version is missing or damaged; only publications were deleted.
     """
     store = as_store(index)
-    if is_remote(store.uri):
-        return collect_objects(store, keep=keep, age_s=age_s)
-    return _collect_folder(Path(store.uri), keep, age_s)
-
-
-def _collect_folder(index: Path, keep: int, age_s: float) -> GarbageSummary:
-    store = as_store(index)
     horizon = store.now("publications") - age_s
-    old = _old_publications(index, keep, horizon)
-    publications = sum(delete_publication(store, int(path.stem)) for path in old)
-    # List the files before reading the kept versions: a version published in between names no file of this list, or
-    # has touched it.
-    candidates = [*_candidates(index)]
-    kept = _kept_versions(index, horizon)
-    named = _named(index, kept)  # a kept version that cannot be read ends the run before anything else is deleted
-    named |= {f"reports/{one.get('report')}.json" for one in _publications(index)}
-    objects, size = _delete_versions(index, kept, horizon)
-    read = {path.stem for path in _versions(index)} - kept
-    named |= _named(index, read, missing=True)
-    for path in candidates:
-        if path.relative_to(index).as_posix() in named or not 0 < _modified(path) < horizon:
-            continue
-        try:
-            size += _remove(path, horizon)
-        except FileNotFoundError:
-            continue  # another garbage collection deleted it
-        objects += 1
-    summary = GarbageSummary(publications, objects, size)
+    publications = sum(delete_publication(store, number) for number in _old_publications(store, keep, horizon))
+    # List before reading the kept versions: a version published in between names nothing of this list, or touched it.
+    old = [item for item in _list_items(store) if item.modified < horizon]
+    published = _read_all(store, [name for name in store.names("publications") if _PUBLICATION.fullmatch(name)])
+    kept = _kept_versions(store, published, horizon)
+    named = _named(store, kept)  # a kept version that cannot be read ends the run before anything else is deleted
+    named |= {f"reports/{one.get('report')}.json" for one in published}
+    versions = {item.name for item in old if _VERSION.fullmatch(item.name)}
+    deleted = _delete(store, [item for item in old if item.name in versions - kept], horizon)
+    named |= _named(store, _versions(store) - kept, missing=True)
+    rest = [item for item in old if item.name not in named | versions]
+    deleted += _delete(store, [item for item in rest if not _SHARED.fullmatch(item.name)], horizon)
+    if files := [item for item in rest if _SHARED.fullmatch(item.name)]:
+        named = _named_by_manifests(store)
+        deleted += _delete(store, [item for item in files if item.name not in named], horizon)
+    summary = GarbageSummary(publications, len(deleted), sum(item.size for item in deleted))
     log.info("garbage collected", extra={"fields": summary.result()})
     return summary
 
 
-def _old_publications(index: Path, keep: int, horizon: float) -> list[Path]:
+def _old_publications(store: Store, keep: int, horizon: float) -> list[int]:
     """Return the publications to delete unless they are pinned, oldest first: superseded before the horizon."""
-    found = sorted(
-        (path for path in (index / "publications").glob("*.json") if _NUMBER.match(path.name)),
-        key=lambda path: int(path.stem),
-    )
-    return [path for path, after in list(pairwise(found))[: max(0, len(found) - keep)] if _modified(after) < horizon]
+    listed = store.entries("publications")
+    found = sorted((int(match[1]), entry) for entry in listed if (match := _PUBLICATION.fullmatch(entry.name)))
+    pairs = list(pairwise(found))[: max(0, len(found) - keep)]
+    return [number for (number, _), (_, after) in pairs if after.modified < horizon]
 
 
-def _candidates(index: Path) -> Iterator[Path]:
-    for folder, pattern in _FILES.items():
-        yield from (path for path in (index / folder).glob("*") if pattern.match(path.name) or is_draft(path.name))
-    for folder in _FOLDERS:
-        named = (path for path in (index / folder).glob("*") if re.fullmatch(_SHA, path.name) or is_draft(path.name))
-        yield from (path for path in named if path.is_dir())
-    for folder in ("publications", "pins", "versions"):
-        yield from (path for path in (index / folder).glob(".*") if is_draft(path.name))
-
-
-def _kept_versions(index: Path, horizon: float) -> set[str]:
-    """Return the versions that kept publications and pins name, and young ones."""
-    shas = {one["version"] for one in _publications(index)} | {pin.version for pin in read_pins(index)}
-    return shas | {path.stem for path in _versions(index) if _modified(path) >= horizon}
-
-
-def _versions(index: Path) -> list[Path]:
-    return [path for path in (index / "versions").glob("*.json") if _VERSION.match(path.name)]
-
-
-def _publications(index: Path) -> list[Any]:
-    """Return the publications that are left."""
-    return [_json(path) for path in (index / "publications").glob("*.json") if _NUMBER.match(path.name)]
-
-
-def _delete_versions(index: Path, kept: Container[str], horizon: float) -> tuple[int, int]:
-    """Delete the files of versions that are neither kept nor read; return their number and bytes."""
-    objects = size = 0
-    for path in _versions(index):
-        if path.stem in kept:
+def _list_items(store: Store, prefix: str = "") -> Iterator[_Item]:
+    """Yield everything that may be garbage; a shard or a bundle of an object store is its manifest."""
+    entries, remote = store.entries(prefix), is_remote(store.uri)
+    if not remote:
+        entries += _folders(Path(store.uri), prefix or "*/*")
+    groups: dict[str, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault("/".join(entry.name.split("/")[:2]), []).append(entry)
+    for name, group in groups.items():
+        dated = group
+        if _FOLDER.fullmatch(name):
+            manifest = [entry for entry in group if entry.name == _object(name)]
+            if name in (entry.name for entry in group) or (remote and not manifest):
+                continue  # a file of that name, or of that folder, is not ours
+            dated = manifest or group
+        elif not _FILE.fullmatch(name) and not is_draft(name):
             continue
-        try:
-            length = path.stat().st_size
-            if delete_unless_read(path, horizon):
-                objects, size = objects + 1, size + length
-        except FileNotFoundError:
-            continue  # another garbage collection deleted it
-    return objects, size
+        yield _Item(name, max(entry.modified for entry in dated), sum(entry.size for entry in group))
 
 
-def _named(index: Path, shas: Iterable[str], *, missing: bool = False) -> set[str]:
-    """Return the paths that versions of any format name; with ``missing`` deleted versions are left out."""
+def _folders(index: Path, pattern: str) -> Iterator[Entry]:
+    """Yield the folders of a local index, which may be empty; their names end with a slash."""
+    for path in index.glob(pattern):
+        with suppress(FileNotFoundError):  # finished or deleted meanwhile
+            if path.is_dir():
+                yield Entry(f"{path.relative_to(index).as_posix()}/", 0, path.stat().st_mtime, None)
+
+
+def _object(name: str) -> str:
+    """Return the path of the file that is touched when an item is used."""
+    return f"{name}/{_MANIFESTS[name.partition('/')[0]]}" if _FOLDER.fullmatch(name) else name
+
+
+def _versions(store: Store, since: float = 0.0) -> set[str]:
+    """Return the names of versions that were used at or after a time."""
+    return {one.name for one in store.entries("versions") if _VERSION.fullmatch(one.name) and one.modified >= since}
+
+
+def _kept_versions(store: Store, published: Iterable[Any], horizon: float) -> set[str]:
+    """Return the names of the versions that publications and pins name, and of young ones."""
+    shas = {one["version"] for one in published} | {pin.version for pin in read_pins(store)}
+    return {f"versions/{sha}.json" for sha in shas} | _versions(store, horizon)
+
+
+def _named(store: Store, versions: Iterable[str], *, missing: bool = False) -> set[str]:
+    """Return the names of all that versions of any format name; with ``missing``, deleted versions name nothing."""
     named = set()
-    for sha in shas:
-        try:
-            version = _json(index / "versions" / f"{sha}.json")
-        except ArtifactError as error:
-            if missing and isinstance(error.__cause__, FileNotFoundError):
-                continue  # another garbage collection deleted it
-            raise
-        named |= {f"versions/{sha}.json", f"bundles/{version['bundle_digest']}"}
-        named |= {f"shards/{shard['sha']}" for shard in version["shards"]}
-        files = [one["file"] for one in version.get("tombstones", []) if one]
-        named |= {file["path"] for file in [*files, version.get("takedowns")] if file}
+    for version in _read_all(store, sorted(versions), missing=missing):
+        named |= {f"bundles/{version['bundle_digest']}", *(f"shards/{shard['sha']}" for shard in version["shards"])}
+        lists = [one["file"] for one in version.get("tombstones", []) if one]
+        lists += [version["takedowns"]] if version.get("takedowns") else []
+        files = [*lists, *(file for shard in version["shards"] for file in shard["files"])]
+        named |= {file["path"] for file in lists} | {f"files/{file['sha256']}" for file in files}
     return named
 
 
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"{path} cannot be read ({error}); publish another version") from error
+def _named_by_manifests(store: Store) -> set[str]:
+    """Return the names of the files of the bundles and shards that are in an object store now."""
+    folders = [item.name for kind in _MANIFESTS for item in _list_items(store, kind) if _FOLDER.fullmatch(item.name)]
+    names = [_object(name) for name in folders]
+    return {f"files/{file['sha256']}" for one in _read_all(store, names, missing=True) for file in one["files"]}
 
 
-def _modified(path: Path) -> float:
-    """Return the time of the last use, seconds since 1970; 0 if deleted. A draft has the time of its newest file."""
-    try:
-        if not path.is_dir():
-            return path.stat().st_mtime
-        manifest = path / _FOLDERS[path.parent.name]
-        if manifest.is_file() and not is_draft(path.name):
-            return manifest.stat().st_mtime
-        return max(one.stat().st_mtime for one in [path, *path.rglob("*")])
-    except FileNotFoundError:
-        return 0.0
+def _read_all(store: Store, names: Sequence[str], *, missing: bool = False) -> list[Any]:
+    """Read JSON objects; with ``missing`` those that another garbage collection deleted are left out."""
+
+    def read(name: str) -> Any:
+        data = store.get(name)
+        if data is None and missing:
+            return None
+        try:
+            return json.loads(data or b"")
+        except ValueError as error:
+            raise ArtifactError(f"{store.uri}/{name} cannot be read ({error}); publish another version") from error
+
+    return [one for one in in_threads(read, names) if one is not None]
 
 
-def _remove(path: Path, horizon: float) -> int:
-    """Delete a file or a folder and return its bytes; keep a folder that was touched after the horizon."""
-    if not path.is_dir():
-        return remove(path)
-    manifest = _FOLDERS[path.parent.name]
+def _delete(store: Store, garbage: Sequence[_Item], horizon: float) -> list[_Item]:
+    """Delete items unless they are read or were used meanwhile; return those that were deleted."""
+    deleted = in_threads(lambda item: _delete_item(store, item.name, horizon), garbage)
+    return [item for item, was in zip(garbage, deleted, strict=True) if was]
 
-    def touched(draft: Path) -> bool:
-        return (draft / manifest).is_file() and (draft / manifest).stat().st_mtime >= horizon
 
-    return remove(path, unless=touched)
+def _delete_item(store: Store, name: str, horizon: float) -> bool:
+    found = store.entry(_object(name)) or next(_list_items(store, name), None)
+    if found is None or found.modified >= horizon:
+        return False
+    if is_remote(store.uri):
+        store.delete(_object(name))
+        return True
+    path = Path(store.uri) / name
+    with suppress(FileNotFoundError):  # another garbage collection deleted it
+        if _VERSION.fullmatch(name):
+            return delete_unless_read(path, horizon)
+        remove(path, unless=lambda draft: _used(draft / Path(_object(name)).name, horizon))
+        return not path.exists()
+    return False
+
+
+def _used(manifest: Path, horizon: float) -> bool:
+    return manifest.is_file() and manifest.stat().st_mtime >= horizon

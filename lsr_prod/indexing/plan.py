@@ -16,8 +16,8 @@ from lsr_prod.formats.index import INDEX_FORMAT, ShardRole
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.indexing.attributes import check_attributes
 from lsr_prod.indexing.impacts.bm25 import average_length
-from lsr_prod.storage import Store, is_remote, require_exists
-from lsr_prod.storage.folders import absolute, folder_exists, open_bundle
+from lsr_prod.storage import Store, require_exists
+from lsr_prod.storage.folders import absolute, folder_exists, open_bundle, refuse_file
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import current_publication
 from lsr_prod.tables.file_table import files_of_buckets, to_files, total_live_rows
@@ -124,7 +124,7 @@ def plan_index(deployment: "Deployment") -> IndexPlan:
     """Check the inputs and assign buckets to shards: shard i gets every bucket b with b % shards == i."""
     settings = deployment.index
     assert settings is not None  # the job demanded the section
-    _check_output(settings.output)
+    refuse_file("index.output", settings.output)
     index = Store(absolute(settings.output), deployment.storage.options)
     folder, bundle = _open_bundle(settings, deployment.storage.options)
     card = EncoderCard.load(folder)
@@ -170,11 +170,6 @@ def _open_bundle(settings: "IndexSettings", options: dict[str, str]) -> tuple[Pa
     if not folder_exists(settings.bundle, options):
         raise ConfigError("index.bundle", f"there is no bundle at {settings.bundle}", "give a path or URI that exists")
     return open_bundle(settings.bundle, options)
-
-
-def _check_output(output: str) -> None:
-    if not is_remote(output) and Path(output).exists() and not Path(output).is_dir():
-        raise ConfigError("index.output", f"{output} is a file", "name a folder")
 
 
 def _check_fit(settings: "IndexSettings", properties: TableProperties) -> None:

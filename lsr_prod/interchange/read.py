@@ -5,7 +5,6 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from lsr_prod.corpus.compression import decompressed
@@ -19,7 +18,8 @@ from lsr_prod.interchange.jsonl import json_vectors
 from lsr_prod.interchange.npz import csr_vectors, read_ids
 from lsr_prod.interchange.topics import topic_vectors
 from lsr_prod.interchange.vectors import Rules, ValidatedVector, VectorRow, as_batch
-from lsr_prod.storage import Entry, Store, is_remote
+from lsr_prod.storage import Entry, Store
+from lsr_prod.storage.folders import absolute
 
 VectorFormat = Literal["jsonl", "tsv", "npz", "ciff", "csr"]
 
@@ -91,8 +91,8 @@ def find_vector_files(
     endings = _ENDINGS[vector_format]
     found: dict[str, VectorFile] = {}
     for path in paths:
-        absolute = path if is_remote(path) else str(Path(path).absolute())
-        listed = list(find_files(absolute, options or {}))
+        place = absolute(path)
+        listed = list(find_files(place, options or {}))
         if not listed:
             raise ConfigError(field, f"there is nothing at {path}", "give files, folders or globs that exist")
         known = False
@@ -101,7 +101,7 @@ def find_vector_files(
             file = VectorFile(store, entry, vector_format)
             if any(file.location.lower().endswith(ending) for ending in _ID_ENDINGS) and len(listed) > 1:
                 continue
-            if file.location == absolute or entry.name.lower().endswith(endings):
+            if file.location == place or entry.name.lower().endswith(endings):
                 ids = _sidecar(store, entry.name, vector_format, field) if vector_format in ("npz", "csr") else None
                 found[file.location] = VectorFile(store, entry, vector_format, ids)
                 known = True

@@ -13,8 +13,7 @@ it; readers follow when the version has passed the gates. Until then the old tab
 until retention deletes them ``lsr-prod rollback`` returns to them.
 
 Versions older than the newest ``index.keep_publications`` that are neither pinned nor read, tables that no version
-names, and leftovers of interrupted runs are deleted once they are older than ``index.keep_hours``, also at
-``index.publish_to``.
+names, and leftovers of interrupted runs are deleted once they are older than ``index.keep_hours``.
 
 Prints tables of every step, measures per system if there is a section ``evaluate``, one row per step, and one line
 ``RESULT {json}``. Exit codes: 0 done, 1 failed, 2 bad configuration.
@@ -140,15 +139,14 @@ def _encode_once(deployment: Deployment, work: Work, gatekeeper: Gatekeeper) -> 
 
 def _collect(index: IndexSettings, place: Store, first: Store, table: Store) -> dict[str, int]:
     age = index.keep_hours * 3600
-    places = [place, Store(index.publish_to, place.options)] if index.publish_to else [place]
-    garbage = [collect_garbage(one, keep=index.keep_publications, age_s=age) for one in places]
-    retired = retire_tables(places, first, table, age_s=age)
+    garbage = collect_garbage(place, keep=index.keep_publications, age_s=age)
+    retired = retire_tables(place, first, table, age_s=age)
     delete_old_nights(place, keep=_NIGHTS)
     delete_old_builds(place, keep=_NIGHTS)
     return {
-        "publications": sum(one.publications for one in garbage),
-        "objects": sum(one.objects for one in garbage) + retired.objects,
-        "bytes": sum(one.size for one in garbage) + retired.size,
+        "publications": garbage.publications,
+        "objects": garbage.objects + retired.objects,
+        "bytes": garbage.size + retired.size,
         "tables": retired.tables,
     }
 

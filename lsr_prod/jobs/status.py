@@ -108,7 +108,7 @@ def _places(argv: Sequence[str]) -> tuple[Any, str, str | None, dict[str, str]]:
     deployment = follow_tables(deployment, options)
     encode, index = deployment.encode, deployment.index
     assert encode is not None
-    published = given.index or (None if index is None else index.publish_to or absolute(index.output))
+    published = given.index or (None if index is None else absolute(index.output))
     return given, absolute(encode.table), published, options
 
 

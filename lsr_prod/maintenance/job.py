@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +21,8 @@ from lsr_prod.maintenance.merges import Merge
 from lsr_prod.maintenance.plans import shorten_chain
 from lsr_prod.maintenance.summaries import CompactionSummary, MaintenanceSummary
 from lsr_prod.maintenance.vacuum import paths_in_markers, vacuum
-from lsr_prod.storage import Store, is_remote
+from lsr_prod.storage import Store
+from lsr_prod.storage.folders import absolute
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.location import same_location
 from lsr_prod.storage.publications import publication_numbers, read_publication
@@ -49,9 +49,9 @@ def maintain(deployment: Deployment) -> MaintenanceSummary:
     started = time.monotonic()
     settings = deployment.maintain
     assert settings is not None  # the job demanded the section
-    table = Store(_absolute(settings.table), deployment.storage.options)
+    table = Store(absolute(settings.table), deployment.storage.options)
     quarantine = Store(
-        _absolute(settings.quarantine or f"{settings.table.rstrip('/')}_quarantine"), deployment.storage.options
+        absolute(settings.quarantine or f"{settings.table.rstrip('/')}_quarantine"), deployment.storage.options
     )
     keep = _versions_to_keep(table, settings)
     has_quarantine = is_quarantine(open_table(quarantine))
@@ -165,10 +165,6 @@ def _on_ray(store: Store, merges: Sequence[Merge]) -> Iterator[tuple[Merge, Part
 
     for number, part in run_tasks(merge_parts, [(store, merge) for merge in merges], task="merging small parts"):
         yield merges[number], part
-
-
-def _absolute(uri: str) -> str:
-    return uri if is_remote(uri) else str(Path(uri).absolute())
 
 
 # Merge the small parts of the quarantine: every cell with bad rows has written one.

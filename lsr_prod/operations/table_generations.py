@@ -11,7 +11,7 @@ are deleted. The name of a retired table is not used again. The next run resumes
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 
@@ -87,12 +87,12 @@ def register_table(first: Store, table: Store) -> None:
         log.info("table of another bundle begun", extra={"fields": {"table": table.uri}})
 
 
-def retire_tables(indexes: Sequence[Store], first: Store, used: Store, *, age_s: float) -> RetiredTables:
+def retire_tables(index: Store, first: Store, used: Store, *, age_s: float) -> RetiredTables:
     """Delete the tables of earlier bundles that no version of the index names, once ``used`` is published."""
-    current = find_current_publication(indexes[0])
+    current = find_current_publication(index)
     if current is None:
         return RetiredTables(0, 0, 0)
-    uris = {sha: uri for index in indexes for sha, uri in _table_uris(index).items()}
+    uris = _table_uris(index)
     if uris.get(current.version) != used.location:
         return RetiredTables(0, 0, 0)
     tables = objects = size = 0

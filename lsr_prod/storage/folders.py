@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from lsr_prod.errors import ArtifactError, StorageError
+from lsr_prod.errors import ArtifactError, ConfigError, StorageError
 from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
 from lsr_prod.storage.artifacts import fetch_artifact, has_artifact, put_artifact, read_artifact_file
 from lsr_prod.storage.drafts import write_file
@@ -52,6 +52,22 @@ def folder_exists(place: str, options: Options = None) -> bool:
         return has_artifact(*_split(place, options))
     folder = Path(place)
     return folder.is_dir() and any(folder.iterdir())
+
+
+def refuse_file(field: str, place: str, remedy: str = "name a folder") -> None:
+    """Refuse an output folder that is a local file."""
+    if not is_remote(place) and Path(place).exists() and not Path(place).is_dir():
+        raise ConfigError(field, f"{place} is a file", remedy)
+
+
+def output_exists(field: str, output: str, options: Options = None) -> bool:
+    """Return whether the output of a job exists, with any content."""
+    remedy = "name a folder that does not exist"
+    refuse_file(field, output, remedy)
+    try:
+        return folder_exists(output, options)
+    except ArtifactError as error:
+        raise ConfigError(field, str(error), remedy) from error
 
 
 def open_folder(place: str, options: Options = None, *, verify: bool = True) -> Path:

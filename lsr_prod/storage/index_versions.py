@@ -1,4 +1,4 @@
-"""Index versions in a store: their manifests, their files, and their upload.
+"""Index versions in a store: their manifests and their files.
 
 A folder has the layout of ``formats.index``, because readers map its files. An object store has::
 
@@ -14,23 +14,19 @@ it becomes a path. Functions take the folder of an index, or a ``Store``.
 import hashlib
 import json
 import re
-import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError
 from lsr_prod.formats.bundle import BUNDLE_FILE
 from lsr_prod.formats.digest import FileDigest, digest_json, read_record, record_bytes, verify_files
 from lsr_prod.formats.index import SHARD_FILE, IndexVersion, ShardManifest
-from lsr_prod.logs import get_log
 from lsr_prod.storage.location import is_remote
 from lsr_prod.storage.store import Store, as_store
-from lsr_prod.storage.transfer import Sent, object_name, send_files, stored_sizes
-
-log = get_log(__name__)
+from lsr_prod.storage.transfer import object_name, stored_sizes
 
 _SHA = re.compile(r"[0-9a-f]{64}")
-_REBUILD = "upload the version again, or run lsr-prod index, which builds it again"
+_REBUILD = "run lsr-prod index, which builds it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,26 +138,6 @@ def check_files(index: Store | Path, version: IndexVersion) -> None:
             raise DigestMismatchError(
                 f"{store.uri}/{name} ({file.path}) has {sizes[name]} bytes, not {file.size}; delete it; {_REBUILD}"
             )
-
-
-def upload_version(index: Path, sha: str, target: Store, *, connections: int = 4) -> Sent:
-    """Copy a version of an index folder and everything it names: files, then manifests, the version last.
-
-    The version is not published. A repeated call sends what is missing. A version that the target has is touched first,
-    because garbage collection keeps everything that a young version names.
-    """
-    start = time.perf_counter()
-    version = read_version(index, sha)
-    if target.entry(f"versions/{sha}.json") is not None:
-        target.touch(f"versions/{sha}.json")
-    sent = send_files(index, version_files(version, read_bundle(index, version.bundle_digest)), target, connections)
-    # Builders of one shard may differ in its files: an object store has no manifest per shard.
-    shards = [] if is_remote(target.uri) else [f"shards/{shard.sha}/{SHARD_FILE}" for shard in version.shards]
-    for name in [*shards, f"bundles/{version.bundle_digest}/{BUNDLE_FILE}", f"versions/{sha}.json"]:
-        target.put_new(name, (index / name).read_bytes())
-    seconds = round(time.perf_counter() - start, 3)
-    log.info("uploaded", extra={"fields": {"version": sha, "target": target.uri, **asdict(sent), "seconds": seconds}})
-    return sent
 
 
 def _read(store: Store, name: str) -> bytes:

@@ -49,10 +49,7 @@ def current_publication(index: Store | Path) -> Publication:
     """Return the publication with the largest number."""
     found = find_current_publication(index)
     if found is None:
-        raise PublicationError(
-            f"{as_store(index).uri} has no publication; build an index there with lsr-prod index, or upload one with "
-            "index.publish_to"
-        )
+        raise PublicationError(f"{as_store(index).uri} has no publication; build an index there with lsr-prod index")
     return found
 
 

@@ -7,7 +7,6 @@ twice and two builders of one artifact never mix their files.
 import hashlib
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError, StorageError
@@ -20,23 +19,6 @@ PARTIAL = ".part"
 _PIECE = 8 << 20  # bytes of one request: the client's time limit is per request
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """Counts of one transfer to a store.
-
-    Attributes:
-        files: files sent.
-        bytes: their size.
-        files_there: files that the store had already.
-        bytes_there: their size.
-    """
-
-    files: int
-    bytes: int
-    files_there: int
-    bytes_there: int
-
-
 def object_name(store: Store, file: FileDigest) -> str:
     """Return the name of an artifact's file in the store."""
     return f"files/{file.sha256}" if is_remote(store.uri) else file.path
@@ -47,13 +29,12 @@ def stored_sizes(store: Store) -> dict[str, int]:
     return {entry.name: entry.size for entry in store.entries("files" if is_remote(store.uri) else "")}
 
 
-def send_files(source: Path, files: Iterable[FileDigest], target: Store, connections: int) -> Sent:
+def send_files(source: Path, files: Iterable[FileDigest], target: Store, connections: int) -> None:
     """Send the files of a folder that the target lacks; run again after an interruption, it sends the rest."""
     named = {object_name(target, file): file for file in files}
     sizes = stored_sizes(target)
-    there = {name: file for name, file in named.items() if name in sizes}
-    for name, file in there.items():
-        _check_size(target, name, sizes[name], file)
+    for name in named.keys() & sizes.keys():
+        _check_size(target, name, sizes[name], named[name])
 
     def send(file: FileDigest) -> int:
         path, name = source / file.path, object_name(target, file)
@@ -63,9 +44,7 @@ def send_files(source: Path, files: Iterable[FileDigest], target: Store, connect
             _check_size(target, name, target.size(name), file)
         return file.size
 
-    missing = [file for name, file in named.items() if name not in there]
-    sent = sum(in_threads(send, missing, connections))
-    return Sent(len(missing), sent, len(there), sum(file.size for file in there.values()))
+    in_threads(send, [file for name, file in named.items() if name not in sizes], connections)
 
 
 def _check_size(target: Store, name: str, size: int | None, file: FileDigest) -> None:

@@ -8,8 +8,8 @@ from lsr_prod.errors import ArtifactError, ConfigError, TrainingError
 from lsr_prod.formats.card import CARD_FILE
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder, model_digest
-from lsr_prod.storage import Store, is_remote
-from lsr_prod.storage.folders import absolute, folder_exists, open_folder, open_source
+from lsr_prod.storage import Store
+from lsr_prod.storage.folders import absolute, open_folder, open_source, output_exists, refuse_file
 from lsr_prod.training.loop.checkpoint_store import check_work
 from lsr_prod.training.regularizers.joint_weight import joint_warnings
 from lsr_prod.training.stage_record import load_record
@@ -38,11 +38,10 @@ def plan_chain(deployment: Deployment, scratch: Path) -> ChainPlan:
     """Check all settings and inputs of a chain; nothing is written but to ``scratch``."""
     train, options = deployment.train, deployment.storage.options
     assert train is not None
-    store = Store(train.work if is_remote(train.work) else str(Path(train.work).absolute()), options)
-    if not is_remote(train.work) and Path(train.work).exists() and not Path(train.work).is_dir():
-        raise ConfigError("train.work", f"{train.work} is a file", "name a folder")
+    store = Store(absolute(train.work), options)
+    refuse_file("train.work", train.work)
     check_work(store)
-    exists = _find_output(train.output, options)
+    exists = output_exists("train.output", train.output, options)
     start, digest, encoder = _start(train.model, options, scratch)
     facts, pins, warnings = [ModelFacts.of(encoder, start)], [], []
     for number, stage in enumerate(train.stages):
@@ -62,16 +61,6 @@ def plan_chain(deployment: Deployment, scratch: Path) -> ChainPlan:
             "name a folder that does not exist",
         )
     return plan
-
-
-def _find_output(output: str, options: dict[str, str]) -> bool:
-    """Return whether the output exists, with any content."""
-    if not is_remote(output) and Path(output).exists() and not Path(output).is_dir():
-        raise ConfigError("train.output", f"{output} is a file", "name a folder that does not exist")
-    try:
-        return folder_exists(output, options)
-    except ArtifactError as error:
-        raise ConfigError("train.output", str(error), "name a folder that does not exist") from error
 
 
 def _start(model: str, options: dict[str, str], scratch: Path) -> tuple[Path, str, SparseEncoder]:

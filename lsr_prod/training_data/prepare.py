@@ -23,8 +23,9 @@ from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json
 from lsr_prod.logs import get_log
-from lsr_prod.storage import Store, is_remote
+from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import has_artifact, put_manifest, read_artifact_file
+from lsr_prod.storage.folders import absolute
 from lsr_prod.storage.transfer import object_name, stored_sizes
 from lsr_prod.training_data.bad_rows import check_bad_rows
 from lsr_prod.training_data.known_positives import KeyRange, key_ranges, write_key_range
@@ -79,7 +80,7 @@ def prepare_training_set(
     """
     if needs_negative and data.kind in ("pairs", "texts"):
         raise ConfigError("data.kind", f"rows of kind {data.kind} have no negatives", "give rows with negatives")
-    store = store if is_remote(store.uri) else Store(str(Path(store.uri).absolute()), store.options)
+    store = Store(absolute(store.uri), store.options)
     files = pin_files(data, options)
     tokens = TokenSettings.of_model(
         model,

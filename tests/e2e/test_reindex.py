@@ -132,7 +132,7 @@ def test_new_bundle_makes_table_and_index_next_to_the_old_ones(
     del given["evaluate"]
     given["source"]["paths"] = [str(corpus)]
     given["encode"]["table"] = given["index"]["table"] = f"{tmp_path}/table"
-    given["index"]["output"], given["index"]["publish_to"] = f"{tmp_path}/index", f"{tmp_path}/published"
+    given["index"]["output"] = f"{tmp_path}/index"
     files = {name: tmp_path / f"{name}.yaml" for name in ("blue", "green")}
     files["blue"].write_text(yaml.safe_dump(given))
     digest = Bundle.load(other).digest
@@ -166,7 +166,7 @@ def test_new_bundle_makes_table_and_index_next_to_the_old_ones(
     assert retired["collect.tables"] == 1
     assert not list((tmp_path / "table").rglob("*.parquet"))
     assert len(searcher.search("zinc", k=30).hits) == 30
-    assert {path.name for path in (tmp_path / "published" / "versions").glob("*")} == {f"{green['index.version']}.json"}
+    assert {path.name for path in (tmp_path / "index" / "versions").glob("*")} == {f"{green['index.version']}.json"}
     assert encode.main(["--config", str(files["blue"])]) == 2
     assert "was retired" in capsys.readouterr().err
     back = _run("reindex", files["blue"], capsys)

@@ -15,8 +15,8 @@ from lsr_prod.evaluation.evaluate import OUTPUT_FILE
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.search import Hybrid, Searcher
 from lsr_prod.storage import Store
-from lsr_prod.storage.index_upload import upload_current
 from tests.indexing.corpus import Doc, encode_corpus, make_index
+from tests.indexing.remote import upload_current
 
 TEXTS = {
     "lock": "A lock is released by the thread that holds it.",

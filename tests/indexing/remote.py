@@ -5,13 +5,15 @@ from pathlib import Path
 
 import numpy as np
 
+from lsr_prod.formats.bundle import BUNDLE_FILE
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_path
-from lsr_prod.formats.index import IndexVersion, Tombstones
+from lsr_prod.formats.index import SHARD_FILE, IndexVersion, Tombstones
 from lsr_prod.formats.publication import Publication
 from lsr_prod.indexing.publish import publish
 from lsr_prod.storage import Store
-from lsr_prod.storage.index_upload import upload_current
-from lsr_prod.storage.index_versions import read_bundle, version_files
+from lsr_prod.storage.index_versions import read_bundle, read_version, version_files
+from lsr_prod.storage.publications import create_publication, current_publication
+from lsr_prod.storage.transfer import send_files
 from tests.indexing.corpus import Doc, make_index
 
 
@@ -55,6 +57,25 @@ def send(index: Path, version: IndexVersion, store: Store) -> Publication:
     """Publish a version in the index folder and upload it."""
     publish(index, version.sha)
     return upload_current(index, store)
+
+
+def upload_version(index: Path, sha: str, target: Store) -> None:
+    """Copy a version of an index folder, as a build in ``target`` writes it; the version is not published."""
+    version = read_version(index, sha)
+    if target.entry(f"versions/{sha}.json") is not None:
+        target.touch(f"versions/{sha}.json")
+    send_files(index, files_of(index, version), target, 4)
+    shards = [f"shards/{shard.sha}/{SHARD_FILE}" for shard in version.shards]
+    for name in [*shards, f"bundles/{version.bundle_digest}/{BUNDLE_FILE}", f"versions/{sha}.json"]:
+        target.put_new(name, (index / name).read_bytes())
+
+
+def upload_current(index: Path, target: Store) -> Publication:
+    """Copy the current version of an index folder, and publish it under the same number."""
+    publication = current_publication(index)
+    upload_version(index, publication.version, target)
+    create_publication(target, publication)
+    return publication
 
 
 def files_of(index: Path, version: IndexVersion) -> tuple[FileDigest, ...]:

@@ -18,7 +18,7 @@ from tests.indexing.increments import Increment, change_table, deployment, make_
 CORPUS = {f"doc{i:03d}": Doc({1: 1 + i % 255}, f"text {i}") for i in range(40)}
 HOUR = 3600.0
 KILLED = """
-import os, signal, sys
+import os, signal, sys, threading
 from pathlib import Path
 from lsr_prod.indexing import collect_garbage
 calls = 0
@@ -28,6 +28,7 @@ def count(frame, event, argument):
     if calls == int(sys.argv[2]):
         os.kill(os.getpid(), signal.SIGKILL)
 sys.setprofile(count)
+threading.setprofile(count)
 collect_garbage(Path(sys.argv[1]), keep=1, age_s=3600.0)
 """
 

@@ -4,6 +4,7 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.pin import PublicationPin
 from lsr_prod.indexing import garbage
 from lsr_prod.indexing.garbage import collect_garbage
+from lsr_prod.storage import Store
 from lsr_prod.storage.version_locks import lock_version
 
 OLD = time.time() - 7200
@@ -27,12 +29,12 @@ def index(tmp_path: Path) -> Path:
     """Three publications of three versions; each version has a shard, tombstones, a takedown list and a report."""
     for number, sha in enumerate((A, B, C), 1):
         write(tmp_path / "publications" / f"{number:06d}.json", {"version": sha, "report": sha})
-        files = {"tombstones": [None, {"file": {"path": f"tombstones/{sha}.npy"}}]}
+        files = {"tombstones": [None, {"file": {"path": f"tombstones/{sha}.npy", "sha256": sha}}]}
         version = {
             "bundle_digest": sha,
-            "shards": [{"sha": sha}],
+            "shards": [{"sha": sha, "files": []}],
             **files,
-            "takedowns": {"path": f"takedowns/{sha}.json"},
+            "takedowns": {"path": f"takedowns/{sha}.json", "sha256": sha},
         }
         write(tmp_path / "versions" / f"{sha}.json", version)
         for name in (f"tombstones/{sha}.npy", f"takedowns/{sha}.json", f"reports/{sha}.json"):
@@ -77,22 +79,14 @@ def test_pinned_publication_keeps_its_files(index: Path) -> None:
 def test_file_that_is_used_after_the_listing_is_kept(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept_versions = garbage._kept_versions
 
-    def use(folder: Path, horizon: float) -> set[str]:
+    def use(*arguments: Any) -> set[str]:
         os.utime(index / "tombstones" / f"{A}.npy")
         (index / "takedowns" / f"{A}.json").unlink()  # by another garbage collection
-        return kept_versions(folder, horizon)
+        return kept_versions(*arguments)
 
     monkeypatch.setattr(garbage, "_kept_versions", use)
     assert collect_garbage(index, keep=1, age_s=3600).objects == 10
     assert left(index)["tombstones"] == {"a", "c"}
-
-
-def test_object_store_is_collected_by_its_own_function(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-    monkeypatch.setattr(garbage, "is_remote", lambda uri: uri == str(index))
-    monkeypatch.setattr(garbage, "collect_objects", lambda store, **limits: seen.append((store.uri, limits)))
-    collect_garbage(index, keep=1, age_s=3600)
-    assert seen == [(str(index), {"keep": 1, "age_s": 3600})]
 
 
 def test_times_of_folders_are_those_of_their_manifests(index: Path) -> None:
@@ -109,8 +103,8 @@ def test_times_of_folders_are_those_of_their_manifests(index: Path) -> None:
 def test_version_that_another_collection_deletes_meanwhile_is_skipped(
     index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listed = garbage._versions(index)
-    monkeypatch.setattr(garbage, "_versions", lambda _: listed)
+    listed = garbage._versions(Store(str(index)))
+    monkeypatch.setattr(garbage, "_versions", lambda _, since=0.0: set() if since else listed)
     (index / "versions" / f"{A}.json").unlink()
     collect_garbage(index, keep=1, age_s=3600)
     assert left(index)["shards"] == {"c"}
@@ -135,10 +129,13 @@ def test_young_files_and_drafts_stay_and_old_drafts_go(index: Path) -> None:
     write(young)
     old, mine = index / "pins" / f".000009.json.{'2' * 32}.tmp", index / "versions" / ".notes"
     copied = index / "shards" / f".{B}.{'3' * 32}.tmp"
+    empty, begun = index / "bundles" / f".{A}.{'4' * 32}.tmp", index / "bundles" / f".{B}.{'5' * 32}.tmp"
+    for path in (empty, begun):
+        path.mkdir()
     for path in (old, mine, copied / "shard.json"):
         write(path)
     make_old(draft)
-    for path in (draft, old, mine, copied / "shard.json"):
+    for path in (draft, old, mine, copied / "shard.json", empty):
         os.utime(path, (OLD, OLD))
     write(copied / "impacts" / "ids.npy")  # a build still writes the draft, its manifest is a copy
     os.utime(shard)
@@ -149,6 +146,8 @@ def test_young_files_and_drafts_stay_and_old_drafts_go(index: Path) -> None:
     assert copied.is_dir()
     assert not draft.exists()
     assert not old.exists()
+    assert not empty.exists()
+    assert begun.is_dir()
 
 
 def test_version_that_a_process_reads_keeps_its_files(index: Path) -> None:

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from pydantic import ValidationError
 
 from lsr_prod import Searcher
 from lsr_prod.cluster.workers import IN_PROCESS
@@ -125,11 +124,6 @@ def test_build_leaves_nothing_on_the_disk(tmp_path: Path, remote: Store, monkeyp
     before = sorted(tmp_path.rglob("*"))
     build_index(at(tmp_path, remote))
     assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_publish_to_needs_a_folder(tmp_path: Path, remote: Store) -> None:
-    with pytest.raises(ValidationError, match=r"publish_to\n.* object store, which readers open; remove"):
-        at(tmp_path, remote, publish_to=str(tmp_path / "other"))
 
 
 @pytest.mark.usefixtures("in_process")

@@ -9,9 +9,9 @@ import pytest
 from lsr_prod.indexing import build_index, collect_garbage, delete_documents
 from lsr_prod.jobs.command import main
 from lsr_prod.storage import Store
-from lsr_prod.storage.index_upload import upload_current
 from tests.indexing.corpus import Doc
 from tests.indexing.increments import Increment, change_table, deployment, make_world
+from tests.indexing.remote import upload_current
 
 CORPUS = {f"doc{i:03d}": Doc({1: 1 + i}, f"text {i}") for i in range(40)}
 

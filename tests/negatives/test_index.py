@@ -9,8 +9,8 @@ from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.negatives.index import MinedIndex
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
-from lsr_prod.storage.index_upload import upload_current
 from tests.indexing.corpus import STEP, Doc, make_index
+from tests.indexing.remote import upload_current
 from tests.negatives.conftest import QUERIES, TEXTS, settings
 
 

@@ -13,8 +13,8 @@ from lsr_prod.formats.publication import Publication
 from lsr_prod.search import Searcher
 from lsr_prod.search.location import split_publication
 from lsr_prod.storage import Store
-from lsr_prod.storage.index_upload import upload_current
 from tests.indexing.corpus import Doc, make_index
+from tests.indexing.remote import upload_current
 from tests.storage.test_artifacts import descriptors_in
 
 CORPUS = {f"d{i}": Doc({i % 5: 5, 5: 1 + i}) for i in range(30)}

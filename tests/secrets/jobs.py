@@ -59,7 +59,6 @@ def _deployment(folder: Path, model: str, bundle: str, options: dict[str, str]) 
             "table": f"{place}/table",
             "bundle": bundle,
             "output": f"{folder}/index",
-            "publish_to": f"{place}/index",
             "text_fields": ["text"],
         },
         "evaluate": {

@@ -94,7 +94,7 @@ def test_deployment_of_these_tests_is_valid_and_has_all_kinds_of_locations(tmp_p
     (tmp_path / "whole.yaml").write_text(yaml.safe_dump(WHOLE))
     load_deployment(["--config", str(tmp_path / "whole.yaml")], job="job", description="", needs=tuple(WHOLE))
     names = {".".join(path) for path in LOCATIONS}
-    assert names >= {"source.paths", "encode.table", "index.publish_to", "train.work", "mine.data.paths", "serve.index"}
+    assert names >= {"source.paths", "encode.table", "index.output", "train.work", "mine.data.paths", "serve.index"}
     assert len(names) > 30
 
 

@@ -16,8 +16,8 @@ from lsr_prod.config import Deployment, RaySettings, ServeSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.serving.job import serve_index
 from lsr_prod.storage import Store
-from lsr_prod.storage.index_upload import upload_current
 from tests.indexing.corpus import Doc, make_index
+from tests.indexing.remote import upload_current
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from lsr_prod.serving.router import Router
 from lsr_prod.serving.versions import Pin
 from lsr_prod.serving.wire import result_from_json
 from lsr_prod.storage import Store
-from lsr_prod.storage.index_upload import upload_current
 from lsr_prod.storage.publications import current_publication
 from tests.indexing.corpus import STEP, Doc, make_index
+from tests.indexing.remote import upload_current
 from tests.search.test_parallel_searcher import CORPUS, V
 
 QUERY = ShardQuery(np.array([0, 1], np.int32), np.array([2, 1], np.float32) * STEP, np.ones(2, np.uint8), 1, 5)

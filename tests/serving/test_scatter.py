@@ -16,8 +16,8 @@ from lsr_prod.serving.calls import UnavailableError
 from lsr_prod.serving.groups import Groups
 from lsr_prod.serving.scattering_searcher import ScatteringSearcher
 from lsr_prod.storage import Store
-from lsr_prod.storage.index_upload import upload_current
 from tests.indexing.corpus import Doc, make_index
+from tests.indexing.remote import upload_current
 from tests.search.test_parallel_searcher import CORPUS, V, corpora, options, vectors
 from tests.serving.local import LocalReplicas
 

@@ -19,11 +19,8 @@ from lsr_prod.storage.artifacts import fetch_artifact, put_artifact
 from lsr_prod.storage.draft_names import is_draft
 from lsr_prod.storage.drafts import Draft, copy_tree, write_file
 from lsr_prod.storage.index_shards import add_bundle
-from lsr_prod.storage.index_upload import adopt_current
 from lsr_prod.storage.node_cache import Contents, NodeCache
-from lsr_prod.storage.publications import current_publication
 from tests.indexing.corpus import make_bundle
-from tests.indexing.remote import make_versions
 
 _CHANGES = {
     *("os.chmod", "os.chown", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.truncate"),
@@ -134,19 +131,6 @@ def _is_copied(given: Path, at: Path) -> None:
     assert _read(at / "copy") == {**_read(given / "source"), "1/record": b"r"}
 
 
-def _make_index(given: Path) -> None:
-    make_versions(given / "index", 2)
-
-
-def _adopt(given: Path, at: Path) -> None:
-    adopt_current(at, Store(str(given / "index")))
-
-
-def _is_adopted(given: Path, at: Path) -> None:
-    assert current_publication(at) == current_publication(given / "index")
-    assert not (at / ".adopted").exists()
-
-
 def _make_bundle(given: Path) -> None:
     make_bundle(given / "bundle", ["a", "b"])
 
@@ -170,7 +154,6 @@ PROTOCOLS = {
     "repair": Protocol(_make_source, _damage, _repair, _cached),
     "put": Protocol(_make_source, _nothing, _put, _is_put),
     "copy": Protocol(_make_read_only, _nothing, _copy, _is_copied),
-    "adopt": Protocol(_make_index, _nothing, _adopt, _is_adopted),
     "bundle": Protocol(_make_bundle, _nothing, _add_bundle, _has_bundle),
 }
 

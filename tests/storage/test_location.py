@@ -125,7 +125,6 @@ def test_every_setting_with_a_folder_or_file_has_the_type_of_a_location() -> Non
         ("encode: {bundle: 's3a://b/x', table: t}", "encode.bundle"),
         ("encode: {bundle: b, table: t, quarantine: 's3a://b/x'}", "encode.quarantine"),
         ("index: {bundle: b, table: t, output: 's3a://b/x'}", "index.output"),
-        ("index: {bundle: b, table: t, output: o, publish_to: 's3a://b/x'}", "index.publish_to"),
         ("maintain: {table: t, indexes: ['s3a://b/x']}", "maintain.indexes.0"),
         ("vectors: {action: import, table: t, bundle: b, paths: ['s3a://b/x']}", "vectors.paths.0"),
         ("export: {model: m, output: 's3a://b/x'}", "export.output"),

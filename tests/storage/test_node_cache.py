@@ -25,10 +25,9 @@ from lsr_prod.formats.publication import Publication
 from lsr_prod.indexing import rollback
 from lsr_prod.storage import Store
 from lsr_prod.storage.index_cache import fetch_current_version
-from lsr_prod.storage.index_upload import upload_current
 from lsr_prod.storage.node_cache import NodeCache
 from lsr_prod.storage.publications import current_publication
-from tests.indexing.remote import bytes_of, files_of, make_versions, overwrite, send, with_takedown
+from tests.indexing.remote import bytes_of, files_of, make_versions, overwrite, send, upload_current, with_takedown
 
 PRELUDE = """
 import json, os, sys, time
@@ -187,7 +186,7 @@ def test_local_index_is_not_copied(index: Path, folder: Path) -> None:
 
 
 def test_fetch_without_publication_raises(folder: Path, remote: Store) -> None:
-    with pytest.raises(PublicationError, match=r"has no publication.*publish_to"):
+    with pytest.raises(PublicationError, match=r"has no publication.*lsr-prod index"):
         fetch_current_version(NodeCache(folder), remote)
     assert not folder.exists()
 

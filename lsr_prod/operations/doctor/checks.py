@@ -85,7 +85,6 @@ def _written(deployment: Deployment) -> dict[str, str]:
         "encode.table": encode and encode.table,
         "encode.quarantine": encode and (encode.quarantine or f"{encode.table.rstrip('/')}_quarantine"),
         "index.output": index and index.output,
-        "index.publish_to": index and index.publish_to,
         "export.output": export and export.output,
         "train.work": deployment.train and deployment.train.work,
         "train.output": deployment.train and deployment.train.output,

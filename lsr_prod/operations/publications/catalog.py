@@ -5,11 +5,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lsr_prod.errors import ArtifactError, PublicationError
+from lsr_prod.errors import PublicationError
 from lsr_prod.formats.index import IndexVersion
-from lsr_prod.operations.publications.difference import version_bytes
+from lsr_prod.operations.publications.difference import try_version, version_bytes
 from lsr_prod.storage import Entry, Store, is_remote
-from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.pins import read_pins
 from lsr_prod.storage.publications import publication_numbers, read_publication
 from lsr_prod.storage.threads import in_threads
@@ -90,7 +89,7 @@ def read_catalog(index: Store) -> Catalog:
     for publication in in_threads(lambda number: read_publication(index, number), numbers):
         published.setdefault(publication.version, []).append(publication.number)
     pinned = {pin.version for pin in read_pins(index)}
-    versions = dict(zip(found, in_threads(lambda sha: _read(index, sha), list(found)), strict=True))
+    versions = dict(zip(found, in_threads(lambda sha: try_version(index, sha), list(found)), strict=True))
     holders: dict[str, int] = {}
     for version, _ in versions.values():
         for shard in {shard.sha for shard in version.shards} if version else ():
@@ -138,10 +137,3 @@ def _entry(
         version.table_uri,
         version.table_version,
     )
-
-
-def _read(index: Store, sha: str) -> tuple[IndexVersion | None, str]:
-    try:
-        return read_version(index, sha), ""
-    except ArtifactError as error:
-        return None, str(error)

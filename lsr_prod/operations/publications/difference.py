@@ -8,9 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.index import IndexVersion, ShardManifest, Tombstones
 from lsr_prod.indexing.tombstones import load_tombstones, read_ids
 from lsr_prod.storage import Store
+from lsr_prod.storage.index_versions import read_version
 
 _LINEAGE = ("bundle_digest", "vocabulary_sha256", "impact_step", "table_uri", "table_version")
 _SETTINGS = ("dk", "stored_fields", "text_fields", "attributes", "average_length", "layout")
@@ -127,6 +129,14 @@ def changed_ids(index: Store, old: IndexVersion, new: IndexVersion) -> ChangedId
         before |= set(ids.filter(pa.array(one & ~other)).to_pylist())
         after |= set(ids.filter(pa.array(other & ~one)).to_pylist())
     return ChangedIds(sorted(after - before), sorted(before - after), sorted(before & after))
+
+
+def try_version(index: Store, sha: str) -> tuple[IndexVersion | None, str]:
+    """Return a version and "", or None and why it cannot be read."""
+    try:
+        return read_version(index, sha), ""
+    except ArtifactError as error:
+        return None, str(error)
 
 
 def version_bytes(version: IndexVersion) -> int:

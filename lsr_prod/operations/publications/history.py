@@ -3,13 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
-from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.index import IndexVersion
 from lsr_prod.formats.pin import PublicationPin
 from lsr_prod.formats.publication import Publication
-from lsr_prod.operations.publications.difference import Difference, compare_versions, version_bytes
+from lsr_prod.operations.publications.difference import Difference, compare_versions, try_version, version_bytes
 from lsr_prod.storage import Store
-from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.pins import read_pins
 from lsr_prod.storage.publications import publication_numbers, read_publication
 from lsr_prod.storage.threads import in_threads
@@ -74,7 +72,7 @@ def read_history(index: Store, *, last: int | None = None) -> list[HistoryEntry]
     wanted = numbers[-len(shown) - 1 :] if shown else []
     publications = in_threads(lambda number: read_publication(index, number), wanted)
     shas = sorted({publication.version for publication in publications})
-    versions = dict(zip(shas, in_threads(lambda sha: _read(index, sha), shas), strict=True))
+    versions = dict(zip(shas, in_threads(lambda sha: try_version(index, sha), shas), strict=True))
     pins = {pin.number: pin for pin in read_pins(index)}
     entries = []
     for place, publication in enumerate(publications):
@@ -84,10 +82,3 @@ def read_history(index: Store, *, last: int | None = None) -> list[HistoryEntry]
         current = publication.number == numbers[-1]
         entries.append(HistoryEntry(publication, current, pins.get(publication.number), version, problem, difference))
     return entries[::-1][: len(shown)]
-
-
-def _read(index: Store, sha: str) -> tuple[IndexVersion | None, str]:
-    try:
-        return read_version(index, sha), ""
-    except ArtifactError as error:
-        return None, str(error)

@@ -32,8 +32,7 @@ def follow_on_a_full_disk(given: Path, disk: SmallDisk, s3: Mapping[str, str], l
     from lsr_prod.search.follower import Follower
     from lsr_prod.serving.versions import Versions
     from lsr_prod.storage import Store
-    from lsr_prod.storage.index_upload import upload_current
-    from tests.indexing.remote import make_versions, send
+    from tests.indexing.remote import make_versions, send, upload_current
 
     place = "s3://lsr/followed-" + "-".join(f"{name}-{free}" for name, free in limit.items())
     store = Store(place, dict(s3))

@@ -59,10 +59,10 @@ def prepare(given: Path, at: Path, s3: Mapping[str, str]) -> None:
     from lsr_prod.jobs.command import main
     from lsr_prod.model import SparseEncoder
     from lsr_prod.storage import Store
-    from lsr_prod.storage.index_upload import upload_current
     from tests.contrib.click_sets.logs import random_rows
     from tests.indexing.corpus import encode_corpus, make_table
     from tests.indexing.increments import Increment, change_table, deployment
+    from tests.indexing.remote import upload_current
     from tests.model.tiny import tiny_checkpoint
     from tests.training.small import small_training
 

@@ -98,7 +98,7 @@ class LifeIndex:
     def collect(self, a: int, first: Store, table: Store) -> None:
         """Delete old publications, and tables that no version names."""
         collect_garbage(self.folder, keep=1 + a % 3, age_s=0)
-        retire_tables([Store(str(self.folder))], first, table, age_s=0)
+        retire_tables(Store(str(self.folder)), first, table, age_s=0)
 
     def some_ids(self, a: int, b: int) -> list[str]:
         """Return ids to take down or to restore: some of them known, one not."""
