@@ -13,8 +13,6 @@ from lsr_prod.config.language import LanguageSettings
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.storage.folders import open_source
-from lsr_prod.training.language.steps import check_texts
-from lsr_prod.training.retrieval.steps import check_batch
 from lsr_prod.training.stages import (
     adapt_causal,
     adapt_mlm,
@@ -29,40 +27,13 @@ from lsr_prod.training.stages import (
 )
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.stage import Excluded, Stage, transformation
+from lsr_prod.training.steps import batch_rows, check_batch
 
-# Settings that keep their former name in digests, so that finished stages are still found.
-_NAMES_IN_DIGEST = {"initialization": "initialisation"}
-# Settings, of any kind of stage, that a digest leaves out at these values: it was the same before they existed.
-_DEFAULTS_NOT_IN_DIGEST: dict[str, Any] = {
-    "idf_corpus": None,
-    "query_weights": None,
-    "card_query_max_length": None,
-    "card_document_max_length": None,
-    "negative_shift": "refuse",
-    "sampling": "proportional",
-    "trained": "both",
-    "batch.unique": False,
-    "scale.attention": "torch",
-    "validation.stop_after": None,
-    "validation.min_delta": 0.0,
-    "objective.mask_false_negatives": True,
-    "objective.sparsity.regularizers.estimator": "all_pairs",
-    "objective.pruning.gradient": "hard",
-    "objective.pruning.temperature_start": 0.2,
-    "objective.pruning.temperature_end": 0.05,
-    "objective.pruning.candidates": 4,
-}
-_ABSENT = object()
 _FORMAT = 2  # raise it when the same settings train other weights
 
 _ANY_HEAD = ("finetune", "set_encoder")  # stages that do not need a vocabulary head
-_FOLDERS = (
-    "query_model",
-    "reference",
-    "target",
-    "target_embeddings",
-    "teacher",
-)  # their content enters digests, not their place
+# The content of these folders enters digests, not their place.
+_FOLDERS = ("query_model", "reference", "target", "target_embeddings", "teacher")
 _LOCATION = {"paths", "format", "version", "max_bad_fraction"}
 _DATA: Excluded = {"data": _LOCATION}
 _TRAINING: Excluded = {**_DATA, "watch": True, "checkpoint_every": True}
@@ -122,10 +93,8 @@ def accepts_workers(stages: Sequence[StageSettings], workers: int) -> bool:
     """Return whether the batches of all stages can be divided among a number of workers."""
     try:
         for stage in stages:
-            if isinstance(stage, FinetuneSettings):
-                check_batch(stage, stage.batch.queries, workers)
-            elif isinstance(stage, LanguageSettings):
-                check_texts(stage, stage.batch.texts, workers)
+            if isinstance(stage, FinetuneSettings | LanguageSettings):
+                check_batch(stage, batch_rows(stage), workers)
     except ConfigError:
         return False
     return True
@@ -162,21 +131,7 @@ def identity(stage: StageSettings) -> dict[str, Any]:
     excluded = REGISTRY[stage.stage].not_in_digest
     if isinstance(getattr(stage, "data", None), list):
         excluded = {**excluded, "data": {"__all__": _LOCATION | {"name"}}}
-    settings = stage.model_dump(mode="json", exclude=excluded)
-    return {_NAMES_IN_DIGEST.get(name, name): value for name, value in _without_defaults(settings).items()}
-
-
-def _without_defaults(value: Any, parents: str = "") -> Any:
-    """Return settings without those of ``_DEFAULTS_NOT_IN_DIGEST`` at their values; a list adds nothing to a name."""
-    if isinstance(value, list):
-        return [_without_defaults(one, parents) for one in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        name: _without_defaults(one, f"{parents}{name}.")
-        for name, one in value.items()
-        if _DEFAULTS_NOT_IN_DIGEST.get(f"{parents}{name}", _ABSENT) != one
-    }
+    return stage.model_dump(mode="json", exclude=excluded)
 
 
 def stage_digest(stage: StageSettings, pins: Mapping[str, str], parent: str) -> str:
