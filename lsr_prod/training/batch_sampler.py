@@ -12,12 +12,12 @@ import numpy.typing as npt
 from lsr_prod.errors import ConfigError, TrainingError
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.rng import draw
-from lsr_prod.training.twins import repeated, rows_apart, spread_twins
+from lsr_prod.training.twins import Numbers, repeated, rows_apart, spread_twins
 
 WINDOW = 64
 """Batches whose rows are arranged together: sorted by length, twins in different batches."""
 
-KeysOfRows = Callable[[npt.NDArray[np.int64]], tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]
+KeysOfRows = Callable[[Numbers], tuple[Numbers, Numbers]]
 """Numbers of rows, int64 [n] -> keys of their queries and of their positives, int64 [n] each."""
 
 _ROUNDS = 8
@@ -26,7 +26,7 @@ _ORDER, _BATCHES, _TWINS, _FILL = 1, 2, 4, 5  # purpose of random numbers; 3 are
 _TRIED, _MOST_TRIED = 64, 1 << 20  # rows that are tried first per free place of a batch; at once
 
 
-def permuted(places: npt.NDArray[np.int64], count: int, key: int) -> npt.NDArray[np.int64]:
+def permuted(places: Numbers, count: int, key: int) -> Numbers:
     """Return the images of positions under a pseudo-random permutation of 0..count-1: int64 [n]."""
     bits = max(_FEWEST_BITS, (count - 1).bit_length())
     low = bits // 2
@@ -38,7 +38,7 @@ def permuted(places: npt.NDArray[np.int64], count: int, key: int) -> npt.NDArray
     return values
 
 
-def _shuffled_bits(values: npt.NDArray[np.int64], high: int, low: int, key: int) -> npt.NDArray[np.int64]:
+def _shuffled_bits(values: Numbers, high: int, low: int, key: int) -> Numbers:
     """Apply a bijection of ``high + low`` bits: each half in turn is XORed with a hash of the other one."""
     left, right = values >> low, values & ((1 << low) - 1)
     for turn in range(0, _ROUNDS, 2):
@@ -47,7 +47,7 @@ def _shuffled_bits(values: npt.NDArray[np.int64], high: int, low: int, key: int)
     return (left << low) | right
 
 
-def _hash(values: npt.NDArray[np.int64], key: int, turn: int, bits: int) -> npt.NDArray[np.int64]:
+def _hash(values: Numbers, key: int, turn: int, bits: int) -> Numbers:
     return (draw(key, turn, values) >> np.uint64(64 - bits)).astype(np.int64)
 
 
@@ -79,7 +79,6 @@ class BatchSampler:
         keys: KeysOfRows | None = None,
         unique: bool = False,
     ) -> None:
-        """Create a sampler."""
         if rows < queries:
             raise ConfigError(
                 "batch.queries", f"{queries} is more than the {rows} valid rows", f"give {rows} or less, or more data"
@@ -90,9 +89,9 @@ class BatchSampler:
         if unique and keys is None:
             raise ValueError("unique batches need the keys of rows")
         self._seed, self._lengths, self._keys, self._unique = seed, lengths, keys, unique
-        self._window: tuple[int, int, npt.NDArray[np.int64]] | None = None  # the last window
+        self._window: tuple[int, int, Numbers] | None = None  # the last window
 
-    def rows_of(self, step: int) -> npt.NDArray[np.int64]:
+    def rows_of(self, step: int) -> Numbers:
         """Return the rows of a step, int64 [queries]; with lengths, the shortest first."""
         epoch, batch = divmod(step, self.steps_per_epoch)
         if self._lengths is None and not self._unique:
@@ -100,10 +99,10 @@ class BatchSampler:
         window, place = divmod(batch, WINDOW)
         if self._window is None or self._window[:2] != (epoch, window):
             self._window = (epoch, window, self._arranged_window(epoch, window))
-        rows: npt.NDArray[np.int64] = self._window[2][place]
+        rows: Numbers = self._window[2][place]
         return rows
 
-    def worker_rows(self, step: int, parts: int, group: Group) -> list[npt.NDArray[np.int64]]:
+    def worker_rows(self, step: int, parts: int, group: Group) -> list[Numbers]:
         """Return this worker's rows of each part of a step.
 
         The rows of a batch are sorted by length: dealt out in turns, every part and worker gets long ones.
@@ -111,7 +110,7 @@ class BatchSampler:
         rows = self.rows_of(step)
         return [rows[part::parts][group.rank :: group.world] for part in range(parts)]
 
-    def _arranged_window(self, epoch: int, window: int) -> npt.NDArray[np.int64]:
+    def _arranged_window(self, epoch: int, window: int) -> Numbers:
         """Return the shuffled batches of a window, int64 [batches, queries]."""
         first, last = window * WINDOW, min((window + 1) * WINDOW, self.steps_per_epoch)
         rows = self._places(epoch, first * self.queries, last * self.queries).reshape(-1, self.queries)
@@ -126,13 +125,8 @@ class BatchSampler:
         return batches[np.argsort(keys, kind="stable")]
 
     def _without_twins(
-        self,
-        rows: npt.NDArray[np.int64],
-        order: npt.NDArray[np.int64],
-        queries: npt.NDArray[np.int64],
-        positives: npt.NDArray[np.int64],
-        name: tuple[int, int],
-    ) -> npt.NDArray[np.int64]:
+        self, rows: Numbers, order: Numbers, queries: Numbers, positives: Numbers, name: tuple[int, int]
+    ) -> Numbers:
         """Return the rows of a window with twins in different batches."""
         # Moves make batches of mixed lengths. Unless batches are unique, they end well below the twins of random order.
         kinds, enough = (
@@ -147,13 +141,7 @@ class BatchSampler:
             return batches
         return np.take_along_axis(batches, np.argsort(self._lengths[batches], axis=1, kind="stable"), axis=1)
 
-    def _fill_up(
-        self,
-        batches: npt.NDArray[np.int64],
-        queries: npt.NDArray[np.int64],
-        positives: npt.NDArray[np.int64],
-        name: tuple[int, int],
-    ) -> None:
+    def _fill_up(self, batches: Numbers, queries: Numbers, positives: Numbers, name: tuple[int, int]) -> None:
         """Replace the rows that have a twin in their batch; the arguments are those of ``_without_twins``, spread."""
         surplus, (epoch, first) = repeated(queries, positives), name
         for number in np.flatnonzero(surplus.any(axis=1)).tolist():
@@ -162,13 +150,7 @@ class BatchSampler:
                 batches[number, kept], queries[number, kept], positives[number, kept], (epoch, first + number)
             )
 
-    def _other_rows(
-        self,
-        batch: npt.NDArray[np.int64],
-        queries: npt.NDArray[np.int64],
-        positives: npt.NDArray[np.int64],
-        name: tuple[int, int],
-    ) -> npt.NDArray[np.int64]:
+    def _other_rows(self, batch: Numbers, queries: Numbers, positives: Numbers, name: tuple[int, int]) -> Numbers:
         """Return random rows that fill up a batch, and are no twins of its rows and of each other."""
         assert self._keys is not None
         missing, found, start = self.queries - len(batch), [np.empty(0, np.int64)], 0
@@ -192,6 +174,6 @@ class BatchSampler:
             )
         return np.concatenate(found)
 
-    def _places(self, epoch: int, first: int, last: int) -> npt.NDArray[np.int64]:
+    def _places(self, epoch: int, first: int, last: int) -> Numbers:
         key = int(draw(self._seed, _ORDER, epoch).view(np.int64))
         return permuted(np.arange(first, last, dtype=np.int64), self.rows, key)

@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from lsr_prod.storage.drafts import Draft, copy_tree, write_file
 from lsr_prod.storage.folders import save_folder
 from lsr_prod.training.chain_plan import ChainPlan, check_unchanged, finished_model, plan_chain
 from lsr_prod.training.lineage import write_lineage
+from lsr_prod.training.loop.job import StageRun
 from lsr_prod.training.resources import with_resources
 from lsr_prod.training.stage_record import StageRecord, load_record, save_record
 from lsr_prod.training.stages.facts import TRANSFER_FILE
@@ -47,7 +48,6 @@ from lsr_prod.training.stages.registry import (
     local_inputs,
     stage_digest,
 )
-from lsr_prod.training.stages.stage import StageRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +64,8 @@ class StageSummary:
 
     def result(self) -> dict[str, Any]:
         """Return the summary as a flat mapping."""
-        return {
-            "number": self.number,
-            "kind": self.kind,
-            "stage": self.stage,
-            "parent": self.parent,
-            "model": self.model,
-            "skipped": self.skipped,
-            **self.figures,
-        }
+        own = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "figures"}
+        return {**own, **self.figures}
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +145,11 @@ def _run_stages(plan: ChainPlan) -> list[StageSummary]:
     model = plan.digest
     for number, (stage, pins) in enumerate(zip(plan.train.stages, plan.pins, strict=True)):
         name = stage_digest(stage, pins, model)
-        fields = {"number": number, "kind": stage.stage, "stage": name, "parent": model}
+        facts = {"number": number, "kind": stage.stage, "stage": name, "parent": model}
         record = load_record(plan.store, name)
         skipped = record is not None
         if record is None:
-            log.info("stage started", extra={"fields": fields})
+            log.info("stage started", extra={"fields": facts})
             if not all(before.skipped for before in stages):  # the stages before it may have taken days
                 check_unchanged(plan, number)
             record = _run(plan, number, name, model)
@@ -165,7 +158,7 @@ def _run_stages(plan: ChainPlan) -> list[StageSummary]:
                 f"{plan.store.uri}/models/{record.model}, the model of stage {number}, was deleted; "
                 f"delete stages/{name}.json to train it again"
             )
-        log.info("stage skipped" if skipped else "stage finished", extra={"fields": {**fields, "model": record.model}})
+        log.info("stage skipped" if skipped else "stage finished", extra={"fields": {**facts, "model": record.model}})
         stages.append(StageSummary(number, stage.stage, name, model, record.model, skipped, record.summary))
         model = record.model
     return stages

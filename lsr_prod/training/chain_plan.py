@@ -55,11 +55,7 @@ def plan_chain(deployment: Deployment, scratch: Path) -> ChainPlan:
         log.warning(sentence)
     plan = ChainPlan(train, store, tuple(pins), tuple(facts), absolute(train.output), start, digest, tuple(warnings))
     if exists and model_digest(open_folder(train.output, options)) != finished_model(plan):
-        raise ConfigError(
-            "train.output",
-            f"{train.output} holds something else",
-            "name a folder that does not exist",
-        )
+        raise ConfigError("train.output", f"{train.output} holds something else", "name a folder that does not exist")
     return plan
 
 

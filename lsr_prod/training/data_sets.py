@@ -16,6 +16,7 @@ from lsr_prod.training.batch_sampler import BatchSampler, permuted
 from lsr_prod.training.batches import KnownPositives
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.rng import draw
+from lsr_prod.training.twins import Numbers
 from lsr_prod.training_data.sample_rows import SampleRows
 from lsr_prod.training_data.training_set import Example, TrainingSet
 
@@ -43,7 +44,6 @@ class SetSchedule:
         sampling: Literal["proportional", "round_robin"],
         seed: int,
     ) -> None:
-        """Create a schedule."""
         self.steps_per_epoch = sum(batches)
         self._sampling, self._seed = sampling, seed
         self.counts = _shares(self.steps_per_epoch, np.array(batches) * np.array(weights, np.float64))
@@ -61,7 +61,7 @@ class SetSchedule:
         sets, batches = self._of(np.array([step], np.int64))
         return int(sets[0]), int(batches[0])
 
-    def taken(self, first: int, last: int) -> npt.NDArray[np.int64]:
+    def taken(self, first: int, last: int) -> Numbers:
         """Return the number of batches of each set in the steps ``first`` to ``last - 1``, int64 [sets]."""
         found = np.zeros(len(self.counts), np.int64)
         for start in range(first, last, _STEPS):
@@ -69,7 +69,7 @@ class SetSchedule:
             found += np.bincount(sets, minlength=len(found))
         return found
 
-    def _of(self, steps: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def _of(self, steps: Numbers) -> tuple[Numbers, Numbers]:
         if self._sampling == "round_robin":
             batches, sets = np.divmod(steps, len(self.counts))
             return sets, batches
@@ -101,7 +101,6 @@ class DataSets:
     """
 
     def __init__(self, sets: Sequence[TrainingSet | SampleRows], settings: FinetuneSettings) -> None:
-        """Create the samplers."""
         self._sets, self.rows = list(sets), [one.rows for one in sets]
         seeds = [settings.seed]
         if len(sets) > 1:
@@ -121,9 +120,7 @@ class DataSets:
         self._firsts = np.cumsum([0, *self.rows])
         self._counted, self._taken = 0, np.zeros(len(sets), np.int64)
 
-    def worker_rows(
-        self, step: int, parts: int, group: Group
-    ) -> list[tuple[list[Example], npt.NDArray[np.int64], KnownPositives]]:
+    def worker_rows(self, step: int, parts: int, group: Group) -> list[tuple[list[Example], Numbers, KnownPositives]]:
         """Return this worker's rows of each part of a step, their numbers among all rows, and known positives."""
         number, batch = self._schedule.of(step) if len(self._sets) > 1 else (0, step)
         rows = self._samplers[number].worker_rows(batch, parts, group)

@@ -21,13 +21,12 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.storage.artifacts import fetch_artifact, has_artifact
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.training.chain_plan import ChainPlan, plan_chain
-from lsr_prod.training.language.steps import language_steps
 from lsr_prod.training.loop.job import load_start
 from lsr_prod.training.parallel.process_group import Group
-from lsr_prod.training.retrieval.steps import total_steps
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stage_record import load_record
 from lsr_prod.training.stages.registry import stage_digest
+from lsr_prod.training.steps import total_steps
 from lsr_prod.training_data.layouts import QueryTermLayout
 from lsr_prod.training_data.records import cut_data, pin_files, read_rows
 from lsr_prod.training_data.sample_rows import SampleRows
@@ -201,7 +200,7 @@ def _describe(
         return {**row, "note": "fails: too many bad rows for data.max_bad_fraction, or no good row"}
     if isinstance(stage, LanguageSettings):
         packed = stage.stage == "adapt_causal" and stage.steps is None
-        steps = None if packed else language_steps(stage, row["rows"])
+        steps = None if packed else total_steps(stage, row["rows"])
         return {**row, "steps": steps, "note": "time unknown: only fine-tuning is timed"}
     row["steps"] = total_steps(stage, *(one.rows for one in sets))
     if min(one.rows for one in sets) < stage.batch.queries:

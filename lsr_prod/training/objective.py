@@ -8,6 +8,7 @@ from torch import Tensor
 
 from lsr_prod.config.objective import LossSettings, ObjectiveSettings
 from lsr_prod.training.false_negatives import BatchKeys, false_negatives
+from lsr_prod.training.losses.chance import CONTRASTIVE
 from lsr_prod.training.losses.overlap import OverlapTerm
 from lsr_prod.training.losses.scores import Scores
 from lsr_prod.training.losses.table import LOSSES
@@ -15,8 +16,6 @@ from lsr_prod.training.parallel import collective
 from lsr_prod.training.regularizers.regularizers import Regularizers
 from lsr_prod.training.vectors.kept_terms import Prunable, Vectors, cut
 from lsr_prod.training.vectors.straight_through import prune_through, temperature
-
-_CONTRASTIVE = {"info_nce", "n_pair"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ class TrainingObjective:
 
     def _excluded(self, keys: BatchKeys | None, extra_keys: Tensor | None, pool: collective.Shares) -> Tensor | None:
         """Return the documents that are no negatives of a query, bool [n, N * c + m]; None: all are."""
-        contrastive = any(loss.loss in _CONTRASTIVE for loss in self._objective.losses)
+        contrastive = any(loss.loss in CONTRASTIVE for loss in self._objective.losses)
         if keys is None or not contrastive or not self._objective.mask_false_negatives:
             return None
         return false_negatives(keys, extra_keys, pool)

@@ -20,7 +20,6 @@ class OptimizerStep:
     """AdamW over the trained parameters of a model, whole or sharded."""
 
     def __init__(self, model: nn.Module, settings: OptimizerSettings) -> None:
-        """Create the optimizer."""
         self._model, self._settings = model, settings
         self._optimizer = make_optimizer(model, settings)
 

@@ -28,7 +28,6 @@ class QueryTable:
     """
 
     def __init__(self, start: Tensor, settings: OptimizerSettings, *, factor: float) -> None:
-        """Start with given weights."""
         # log(exp(s) - 1) without overflow
         self._parameter = nn.Parameter(start + torch.log(-torch.expm1(-start)))
         self._factor, self._max_norm = factor, settings.max_grad_norm

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from lsr_prod.errors import ArtifactError, FormatVersionError
@@ -41,14 +41,7 @@ def load_record(store: Store, name: str) -> StageRecord | None:
 
 def save_record(store: Store, name: str, record: StageRecord) -> StageRecord:
     """Write the record of a finished stage; return the valid one, as a concurrent run may have finished first."""
-    value = {
-        "format": _FORMAT,
-        "model": record.model,
-        "parent": record.parent,
-        "training": dict(record.training),
-        "summary": dict(record.summary),
-    }
-    if store.put_new(_path(name), record_bytes(value)):
+    if store.put_new(_path(name), record_bytes({"format": _FORMAT, **asdict(record)})):
         return record
     found = load_record(store, name)
     assert found is not None  # records are never deleted by a run

@@ -15,8 +15,8 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.training.data_sets import DataSets, SetSchedule
 from lsr_prod.training.loop.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from lsr_prod.training.parallel.process_group import Group
-from lsr_prod.training.retrieval.steps import total_steps
 from lsr_prod.training.retrieval.trainer import Trainer
+from lsr_prod.training.steps import total_steps
 from lsr_prod.training_data.sample_rows import SampleRows
 from lsr_prod.training_data.training_set import Example
 

@@ -6,7 +6,6 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from lsr_prod.config.language import LanguageSettings
-from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import transformer_layers
@@ -15,9 +14,10 @@ from lsr_prod.training.encoder_setup.freeze import freeze
 from lsr_prod.training.encoder_setup.lora import add_lora
 from lsr_prod.training.encoder_setup.sides import freeze_side, models_of
 from lsr_prod.training.rng import seed_torch
+from lsr_prod.training.steps import LoopSettings
 
 
-def prepare_encoder(encoder: SparseEncoder, settings: FinetuneSettings | LanguageSettings) -> None:
+def prepare_encoder(encoder: SparseEncoder, settings: LoopSettings) -> None:
     """Set attention and dropout, add LoRA, checkpoint gradients and freeze weights, as the stage configures."""
     seed_torch(settings.seed)  # LoRA weights are random, and must be equal on every worker
     for model in models_of(encoder):

@@ -28,7 +28,6 @@ class Recomputation:
     """
 
     def __init__(self, model: nn.Module, *, norms: bool = True) -> None:
-        """Observe the activations and layer norms of a model."""
         self._active = False
         self._outputs: dict[int, tuple[weakref.ref[Tensor], _Recipe]] = {}
         kinds = (*_ACTIVATIONS, nn.LayerNorm) if norms else _ACTIVATIONS

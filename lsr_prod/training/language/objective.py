@@ -116,13 +116,7 @@ def token_losses(
 class _TokenLosses(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        states: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        labels: Tensor,
-        relu_weight: float,
-        graph: bool,
+        ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, relu_weight: float, graph: bool
     ) -> tuple[Tensor, Tensor]:
         wanted = [graph and asked for asked in ctx.needs_input_grad[:3]]
         device, V = states.device, weight.shape[0]

@@ -46,7 +46,6 @@ class NextTokens:
     pools = False
 
     def __init__(self, stage: AdaptCausalSettings, encoder: SparseEncoder) -> None:
-        """Create the objective."""
         self._relu_weight, self._pad = stage.relu_weight, padding(encoder)
 
     def batch(self, examples: Sequence[Example], _rows: Rows, _step: int, /) -> LanguageBatch:

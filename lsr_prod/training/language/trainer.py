@@ -1,25 +1,21 @@
 """Training on plain text by one worker: a step from batch to updated weights, and the tensors of a checkpoint."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from lsr_prod.config.language import LanguageSettings
-from lsr_prod.extras import contrib
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.batch_sampler import BatchSampler
-from lsr_prod.training.encoder_setup.prepare import prepare_encoder
 from lsr_prod.training.language.objective import LanguageBatch, LanguageModule, LanguageObjective
-from lsr_prod.training.language.steps import check_texts, language_steps
 from lsr_prod.training.observers.throughput import ThroughputMeter
 from lsr_prod.training.optimizer import OptimizerStep
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.parallel.replica import Replica
 from lsr_prod.training.parallel.totals import sum_of_workers
 from lsr_prod.training.rng import seed_torch
+from lsr_prod.training.stage_trainer import StageTrainer
 from lsr_prod.training_data.training_set import TrainingSet
 
 
@@ -45,14 +41,8 @@ class LanguageStep:
         meter.count(documents=self.texts, tokens=self.tokens, active=self.active, predicted=self.predicted)
 
 
-class LanguageTrainer:
-    """Trainer of a stage on plain text on one worker.
-
-    Attributes:
-        step: completed steps.
-        steps: steps of the stage.
-        encoder: the module; its parameters are shards under FSDP2.
-    """
+class LanguageTrainer(StageTrainer):
+    """Trainer of a stage on plain text on one worker."""
 
     def __init__(
         self,
@@ -62,13 +52,8 @@ class LanguageTrainer:
         group: Group,
         objective: LanguageObjective,
     ) -> None:
-        """Start at step 0."""
-        self._settings, self._data, self._group, self._objective = settings, data, group, objective
-        self.step, self.steps = 0, language_steps(settings, data.rows)
-        check_texts(settings, data.rows, group.world)
-        prepare_encoder(encoder, settings)
-        if group.device.type == "cpu":
-            contrib("cpu_training").use_cpu_kernels(encoder.model)
+        super().__init__(encoder, settings, group, data.rows)
+        self._settings, self._data, self._objective = settings, data, objective
         self._replica = Replica(
             encoder, settings.scale.strategy, group, around=lambda one: LanguageModule(one, objective)
         )  # fmt: skip
@@ -119,26 +104,3 @@ class LanguageTrainer:
             # The gradients of workers are averaged, not added.
             torch.autograd.backward(total * (self._group.world / all_predicted))
         return torch.cat([total.detach()[None], sums]).to(torch.float64)
-
-    def figures(self) -> dict[str, float | None]:
-        """Return figures of all steps so far: none."""
-        return {}
-
-    @property
-    def sharded(self) -> bool:
-        """True if each worker holds only a shard of the weights."""
-        return self._replica.sharded
-
-    def weights(self, keep: bool) -> dict[str, Tensor]:
-        """Return the trained parameters, whole and on the CPU; a collective operation of all workers."""
-        return self._optimizer.weights(keep)
-
-    def tensors(self, keep: bool) -> dict[str, dict[str, Tensor]]:
-        """Return the tensors of a checkpoint by part; a collective operation of all workers."""
-        state: Any = self._optimizer.state()
-        return {"weights": self.weights(keep), "optimizer": {name: value for name, value in state if keep}}
-
-    def load(self, step: int, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Restore the tensors of a checkpoint of ``step`` steps."""
-        self.step = step
-        self._optimizer.load(tensors["weights"], tensors["optimizer"])

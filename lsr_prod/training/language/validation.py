@@ -33,7 +33,6 @@ class LanguageValidator:
         new_tokens: Sequence[int] = (),
         teacher: Path | None = None,
     ) -> None:
-        """Select the texts."""
         assert stage.validation is not None
         self._data = data
         rows = np.arange(min(data.rows, stage.validation.texts or data.rows))

@@ -11,9 +11,23 @@ from lsr_prod.config.train import FinetuneSettings, TrainSettings
 from lsr_prod.formats.digest import FileDigest
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage import Store, is_remote
+from lsr_prod.training.steps import LoopSettings
 
-LoopSettings = FinetuneSettings | LanguageSettings
-"""The settings of a stage with a training loop."""
+
+@dataclass(frozen=True, slots=True)
+class StageRun:
+    """Model and folders of one run of a stage."""
+
+    train: TrainSettings  # the section ``train``
+    start: str  # digest of the model to start from, which lies in the work store as ``models/<start>``
+    name: str  # digest of the stage; its checkpoints lie under ``runs/<name>``
+    output: Path  # the new model directory
+    options: dict[str, str]  # options of the object store
+
+    @property
+    def work(self) -> Store:
+        """The work store."""
+        return Store(self.train.work, self.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +55,22 @@ class WorkerJob:
     threads: int  # CPU threads per process
     use_gpu: bool  # each worker computes on a GPU
     reports: str | None  # local folder of the reports; None: reports are kept in checkpoints only
-    progress: Any  # actor that shows the progress; None: no progress is shown
+    progress: Any = None  # actor that shows the progress; None: no progress is shown
     unlisted: ray.train.Checkpoint | None = None  # checkpoint to resume from if Ray Train lists none
 
 
-def make_job(
-    stage: LoopSettings, train: TrainSettings, inputs: LoopInputs, work: Store, start: str, name: str
-) -> WorkerJob:
-    """Return the job of the workers; its folder of reports is created."""
-    reports = None
-    if not is_remote(work.uri):
-        reports = str(Path(work.location) / "runs" / name)
+def make_job(stage: LoopSettings, run: StageRun, inputs: LoopInputs) -> WorkerJob:
+    """Return the job of the workers."""
+    work = run.work
     return WorkerJob(
         stage=_with_absolute_paths(stage),
-        name=name,
+        name=run.name,
         work=Store(work.location, work.options),
-        start=start,
+        start=run.start,
         inputs=inputs,
-        threads=max(1, int(train.cpus_per_worker or 1)),
-        use_gpu=bool(train.use_gpu),
-        reports=reports,
-        progress=None,
+        threads=max(1, int(run.train.cpus_per_worker or 1)),
+        use_gpu=bool(run.train.use_gpu),
+        reports=None if is_remote(work.uri) else str(Path(work.location) / "runs" / run.name),
     )
 
 

@@ -29,7 +29,6 @@ class Preemption:
         ask: Callable[[], Announced | None] = ray.train.get_preemption_info,
         every_s: float = _EVERY_S,
     ) -> None:
-        """Start without announced preemptions."""
         self._group, self._ask, self._every = group, ask, every_s
         self._asked = time.monotonic()
         self._known: set[str] = set()

@@ -8,7 +8,6 @@ import json
 import os
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
@@ -26,7 +25,7 @@ from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.training.loop.checkpoint import RECORD_FILE
 from lsr_prod.training.loop.checkpoint_store import file_system
-from lsr_prod.training.loop.job import LoopInputs, LoopSettings, WorkerJob, load_start, make_job
+from lsr_prod.training.loop.job import LoopInputs, StageRun, WorkerJob, load_start, make_job
 from lsr_prod.training.loop.ray_internals import (
     CHECKPOINT_LIST,
     CHECKPOINT_PREFIX,
@@ -39,6 +38,7 @@ from lsr_prod.training.loop.ray_internals import (
 from lsr_prod.training.loop.result import save_result
 from lsr_prod.training.loop.worker import train_worker
 from lsr_prod.training.observers.progress import shown_progress
+from lsr_prod.training.steps import LoopSettings
 
 # Resumption without Ray Train's list of checkpoints.
 #
@@ -122,23 +122,15 @@ _COLLECTIVE_TIMEOUT_S = "7200"  # other workers wait while the first one validat
 _POLL_S = "0.5"  # delay until a dead worker or the end is noticed
 
 
-def run_loop(
-    stage: LoopSettings,
-    train: TrainSettings,
-    inputs: LoopInputs,
-    *,
-    work: Store,
-    start: str,
-    name: str,
-    output: Path,
-) -> dict[str, Any]:
+def run_loop(stage: LoopSettings, run: StageRun, inputs: LoopInputs) -> dict[str, Any]:
     """Train a stage to its end and save the model; needs a connection to Ray.
 
     Returns:
         A flat summary: steps, last loss, last or best validation.
     """
-    checkpoint = _train(stage, train, make_job(stage, train, inputs, work, start, name))
-    return save_result(load_start(fetch_artifact(work, f"models/{start}"), stage), checkpoint, stage, name, output)
+    checkpoint = _train(stage, run.train, make_job(stage, run, inputs))
+    start = fetch_artifact(run.work, f"models/{run.start}")
+    return save_result(load_start(start, stage), checkpoint, stage, run.name, run.output)
 
 
 def _train(stage: LoopSettings, train: TrainSettings, job: WorkerJob) -> Checkpoint:

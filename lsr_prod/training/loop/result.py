@@ -13,10 +13,10 @@ from lsr_prod.training.encoder_setup.lora import add_lora, merge_lora
 from lsr_prod.training.encoder_setup.sides import freeze_side, trained_module
 from lsr_prod.training.loop.checkpoint import REPORTS_FILE, read_checkpoint
 from lsr_prod.training.loop.checkpoint_store import open_checkpoint
-from lsr_prod.training.loop.job import LoopSettings
 from lsr_prod.training.observers.best import Best
 from lsr_prod.training.observers.reporter import read_log
 from lsr_prod.training.optimizer import QUERY_WEIGHTS, load_weights
+from lsr_prod.training.steps import LoopSettings
 
 _SUMMARIZED = ("loss", "accuracy", "l0_query", "l0_document", "flops", "dead_terms", "docs_per_s")
 

@@ -1,9 +1,4 @@
-"""Trainers of the two kinds of loops, retrieval and language modeling, behind one interface."""
-
-from collections.abc import Mapping
-from typing import Protocol
-
-from torch import Tensor
+"""Trainers of the two kinds of loops, retrieval and language modeling, by the settings of a stage."""
 
 from lsr_prod.config.language import LanguageSettings
 from lsr_prod.config.train import FinetuneSettings
@@ -12,63 +7,14 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.training.language.objectives import make_objective
 from lsr_prod.training.language.trainer import LanguageTrainer
-from lsr_prod.training.loop.job import LoopInputs, LoopSettings
-from lsr_prod.training.observers.throughput import ThroughputMeter
+from lsr_prod.training.loop.job import LoopInputs
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.query_weights import initial_weights
 from lsr_prod.training.regularizers.ramp import ramp_end
 from lsr_prod.training.retrieval.trainer import Trainer
+from lsr_prod.training.stage_trainer import StageTrainer
+from lsr_prod.training.steps import LoopSettings
 from lsr_prod.training_data.training_set import TrainingSet
-
-
-class StepOutcome(Protocol):
-    """Result of a step.
-
-    Attributes:
-        losses: terms of the loss of the global batch by name, and their sum, ``total``.
-        grad_norm: norm of all gradients together, before clipping.
-        learning_rate: learning rate of this step.
-    """
-
-    @property
-    def losses(self) -> dict[str, float]: ...  # noqa: D102
-    @property
-    def grad_norm(self) -> float: ...  # noqa: D102
-    @property
-    def learning_rate(self) -> float: ...  # noqa: D102
-
-    def figures(self) -> Mapping[str, float]:
-        """Return further figures of the step; a collective operation of all workers."""
-
-    def count(self, meter: ThroughputMeter) -> None:
-        """Add the work of the step to the meter."""
-
-
-class StageTrainer(Protocol):
-    """Trainer of a stage on one worker."""
-
-    step: int  # completed steps
-    steps: int  # steps of the stage
-    encoder: SparseEncoder  # the module; its parameters may be shards
-
-    def train_step(self) -> StepOutcome:
-        """Run the next step."""
-
-    def figures(self) -> Mapping[str, float | None]:
-        """Return figures of all steps so far; a collective operation of all workers."""
-
-    @property
-    def sharded(self) -> bool:
-        """True if each worker holds only a shard of the weights."""
-
-    def weights(self, keep: bool) -> dict[str, Tensor]:
-        """Return the trained parameters, whole and on the CPU, on workers with ``keep``; a collective operation."""
-
-    def tensors(self, keep: bool) -> dict[str, dict[str, Tensor]]:
-        """Return the tensors of a checkpoint by part, on workers with ``keep``; a collective operation."""
-
-    def load(self, step: int, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Restore the tensors of a checkpoint of ``step`` steps."""
 
 
 def make_trainer(

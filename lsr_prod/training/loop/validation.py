@@ -10,8 +10,9 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.training.language.validation import LanguageValidator
-from lsr_prod.training.loop.job import LoopInputs, LoopSettings
+from lsr_prod.training.loop.job import LoopInputs
 from lsr_prod.training.query_weights import idf_encoder, learned_encoder
+from lsr_prod.training.steps import LoopSettings
 from lsr_prod.training_data.training_set import TrainingSet
 
 
@@ -46,8 +47,7 @@ def make_validator(
     def validate(one: SparseEncoder) -> ValidationResult:
         found = collection(one.encode if weighed is None else weighed(one))
         return ValidationResult(
-            dict(found.measures),
-            {"l0_query": found.l0_query, "l0_document": found.l0_document, "flops": found.flops},
+            dict(found.measures), {"l0_query": found.l0_query, "l0_document": found.l0_document, "flops": found.flops}
         )
 
     return validate

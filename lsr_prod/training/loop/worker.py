@@ -29,9 +29,9 @@ from lsr_prod.training.encoder_setup.sides import trained_module
 from lsr_prod.training.learning_rate import warmup_end
 from lsr_prod.training.loop.checkpoint import REPORTS_FILE, Checkpoint, read_checkpoint, write_checkpoint
 from lsr_prod.training.loop.checkpoint_store import open_checkpoint
-from lsr_prod.training.loop.job import LoopSettings, WorkerJob, load_start
+from lsr_prod.training.loop.job import WorkerJob, load_start
 from lsr_prod.training.loop.preemption import Preemption
-from lsr_prod.training.loop.trainers import StepOutcome, make_trainer, ramps_end
+from lsr_prod.training.loop.trainers import make_trainer, ramps_end
 from lsr_prod.training.loop.validation import ValidationResult, make_validator
 from lsr_prod.training.observers.best import Best
 from lsr_prod.training.observers.collapse import CollapseGuard
@@ -40,6 +40,8 @@ from lsr_prod.training.observers.throughput import ModelWork, ThroughputMeter, k
 from lsr_prod.training.optimizer import QUERY_WEIGHTS, load_weights
 from lsr_prod.training.parallel.process_group import Group, process_group
 from lsr_prod.training.parallel.totals import largest_of_workers
+from lsr_prod.training.stage_trainer import StepOutcome
+from lsr_prod.training.steps import LoopSettings
 
 log = get_log(__name__)
 
@@ -231,7 +233,7 @@ class _Run:
         self._best.load_state(found.state["best"], found.tensors.get("best"))
         self._stopped = self._best.stopped
         log.info("resumed", extra={"fields": {"step": found.step, "rank": self._group.rank}})
-        before = found.state.get("resources", self._resources())
+        before = found.state["resources"]
         if self._first and before != self._resources():
             log.warning(
                 "resumed with other workers or threads: the last bits of the weights will differ from those of a run "

@@ -4,6 +4,9 @@ import math
 
 from lsr_prod.config.objective import LossSettings, ObjectiveSettings
 
+CONTRASTIVE = ("info_nce", "n_pair")
+"""Losses that compare a positive with the documents of other queries."""
+
 
 def chance_level(
     objective: ObjectiveSettings, *, queries: int, documents: int, queue: int = 0, workers: int = 1
@@ -17,7 +20,7 @@ def chance_level(
     Returns:
         None: no loss is contrastive.
     """
-    losses = [loss for loss in objective.losses if loss.loss in ("info_nce", "n_pair")]
+    losses = [loss for loss in objective.losses if loss.loss in CONTRASTIVE]
     if not losses:
         return None
     pools = [queries] * queries

@@ -24,12 +24,7 @@ def loss(settings: LossSettings, scores: Scores, _teacher: Tensor | None, *, cos
 
 
 def info_nce(
-    scores: Tensor,
-    positive: Tensor,
-    *,
-    temperature: float = 1.0,
-    margin: float = 0.0,
-    excluded: Tensor | None = None,
+    scores: Tensor, positive: Tensor, *, temperature: float = 1.0, margin: float = 0.0, excluded: Tensor | None = None
 ) -> Tensor:
     """Return the cross entropy of the positive among the documents of a row.
 

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from lsr_prod.config.objective import OverlapSettings
 from lsr_prod.search.query.sparse_query import required_terms
 from lsr_prod.training.vectors import similarity
-from lsr_prod.training.vectors.kept_terms import KeptTerms, Vectors, active_terms
+from lsr_prod.training.vectors.kept_terms import KeptTerms, Vectors, active_terms, weights_of
 
 _ROWS = 64
 
@@ -43,7 +43,7 @@ class OverlapTerm:
 
     def __call__(self, queries: Vectors, positives: Vectors) -> Tensor:
         """Return the term, summed over queries."""
-        query_weights, positive_weights = _weights(queries), _weights(positives)
+        query_weights, positive_weights = weights_of(queries), weights_of(positives)
         self._targets = self._targets.to(query_weights.device)
 
         def of_rows(rows: slice, own: Tensor, positive: Tensor) -> Tensor:
@@ -55,9 +55,9 @@ class OverlapTerm:
     def _rows(self, queries: Vectors, positives: Vectors) -> Tensor:
         sizes = active_terms(queries)
         queries, positives = self._soft(queries), self._soft(positives)
-        shared, soft_size = similarity.pair_dot(queries, positives).sum(dim=1), _weights(queries).sum(dim=1)
+        shared, soft_size = similarity.pair_dot(queries, positives).sum(dim=1), weights_of(queries).sum(dim=1)
         if self._settings.term == "jaccard":
-            union = soft_size + _weights(positives).sum(dim=1) - shared
+            union = soft_size + weights_of(positives).sum(dim=1) - shared
             return torch.where(sizes > 0, 1 - shared / torch.where(sizes > 0, union, 1.0), 0.0).sum()
         target = self._targets[sizes].to(shared.dtype)
         return torch.relu(target - shared / torch.where(sizes > 0, soft_size, 1.0)).sum()
@@ -98,10 +98,6 @@ class _SumOfSlices(torch.autograd.Function):
 
 def _slices(rows: Tensor) -> list[slice]:
     return [slice(start, start + _ROWS) for start in range(0, len(rows), _ROWS)]
-
-
-def _weights(vectors: Vectors) -> Tensor:
-    return vectors if isinstance(vectors, Tensor) else vectors.weights
 
 
 def _with_weights(vectors: Vectors, rows: slice, weights: Tensor) -> Vectors:

@@ -9,7 +9,7 @@ from torch import Tensor
 from lsr_prod.config.objective import LossSettings
 from lsr_prod.training.parallel import collective
 from lsr_prod.training.vectors import similarity
-from lsr_prod.training.vectors.kept_terms import Vectors, all_vectors
+from lsr_prod.training.vectors.kept_terms import Vectors, all_vectors, weights_of
 
 
 class Scores:
@@ -41,8 +41,7 @@ class Scores:
         self._pool_step = 1 if in_batch else self.c
         self._pool_counts = shares.documents if in_batch else shares.queries
         self._present = present
-        device = (queries if isinstance(queries, Tensor) else queries.terms).device
-        self.own = shares.queries_before + torch.arange(n, device=device)
+        self.own = shares.queries_before + torch.arange(n, device=weights_of(queries).device)
 
     def all(self, *, cosine: bool) -> Tensor:
         """Return scores with the documents of all queries, then the extra documents, [n, N * c + m].

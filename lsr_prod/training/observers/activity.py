@@ -65,7 +65,6 @@ class DeadTerms:
     """
 
     def __init__(self, vocabulary_size: int, *, window: int, device: torch.device | str = "cpu") -> None:
-        """Start without observations."""
         self._window = window
         self._last = torch.full((vocabulary_size,), -1, dtype=torch.int64, device=device)
 

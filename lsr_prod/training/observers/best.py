@@ -18,7 +18,6 @@ class Best:
     """
 
     def __init__(self, settings: ValidationSettings | None) -> None:
-        """Start without validations."""
         self._settings = settings
         self.step: int | None = None
         self.value: float | None = None
@@ -54,7 +53,6 @@ class Best:
         }
 
     def load_state(self, state: Mapping[str, Any], weights: Mapping[str, Tensor] | None) -> None:
-        """Restore a checkpoint; one of a release without early stopping has no reference."""
+        """Restore a checkpoint."""
         self.step, self.value, self.weights = state["step"], state["value"], weights
-        self._reference = state.get("reference", state["value"])
-        self._without_improvement = int(state.get("without_improvement", 0))
+        self._reference, self._without_improvement = state["reference"], state["without_improvement"]

@@ -7,6 +7,7 @@ from typing import Any
 from lsr_prod.config.optimization import WatchSettings
 from lsr_prod.errors import TrainingCollapsedError
 from lsr_prod.logs import get_log
+from lsr_prod.training.losses.chance import CONTRASTIVE
 
 log = get_log(__name__)
 
@@ -14,7 +15,6 @@ _FULL = 10  # times the target
 _EQUAL = 0.99  # mean cosine of pairs, together with a loss near chance
 _CHANCE = 0.05  # relative distance of a loss from chance up to which it is near
 _IDENTICAL = 0.9999  # mean cosine of pairs, if chance is unknown
-_CONTRASTIVE = ("loss_info_nce", "loss_n_pair")
 
 
 class CollapseGuard:
@@ -30,7 +30,6 @@ class CollapseGuard:
     """
 
     def __init__(self, settings: WatchSettings, ramps_end: int, warmup_end: int = 0) -> None:
-        """Start without symptoms."""
         self._settings = settings
         self._ramps_end, self._warmup_end = ramps_end, warmup_end
         self._streaks: dict[str, int] = {}
@@ -77,7 +76,7 @@ class CollapseGuard:
 def _equal_vectors(values: Mapping[str, float | None]) -> Iterator[tuple[str, tuple[str, str]]]:
     chance, enough, at_chance = values.get("chance"), _IDENTICAL, ""
     if chance is not None:
-        loss = sum(values.get(name) or 0.0 for name in _CONTRASTIVE)
+        loss = sum(values.get(f"loss_{name}") or 0.0 for name in CONTRASTIVE)
         if abs(loss - chance) > _CHANCE * chance:
             return
         enough, at_chance = _EQUAL, f" and the loss is at chance ({loss:.3f}; equal vectors have {chance:.3f})"

@@ -30,7 +30,6 @@ class Reporter:
     """
 
     def __init__(self, path: Path, settings: WatchSettings, *, run: str, resumed_at: int | None = None) -> None:
-        """Open the log and the trackers."""
         if not re.fullmatch(r"[\w-][\w.-]*", run):
             raise ValueError(f"the run {run!r} may contain only letters, digits, '_', '-' and, not at the start, '.'")
         check_watch(settings)

@@ -65,7 +65,6 @@ class ThroughputMeter:
     """Meter of the steps between two reports, by wall clock, excluding pauses."""
 
     def __init__(self, work: ModelWork, device: torch.device, *, peak: float | None) -> None:
-        """Start the clock."""
         self._work, self._device, self._peak = work, device, peak
         self._begin()
 

@@ -72,7 +72,6 @@ class Replica:
         group: Group,
         around: Callable[[SparseEncoder], nn.Module] | None = None,
     ) -> None:
-        """Distribute an encoder."""
         self.encoder = encoder.to(group.device)
         self._module: Any = (around or _Representations)(self.encoder)
         self._sharded = strategy == "fsdp" and group.world > 1

@@ -10,7 +10,7 @@ from lsr_prod.config.objective import RegularizerSettings, SparsitySettings
 from lsr_prod.terms.casing import cased_terms
 from lsr_prod.training.parallel import collective
 from lsr_prod.training.regularizers.ramp import ramp
-from lsr_prod.training.vectors.kept_terms import Vectors, active_terms, cut
+from lsr_prod.training.vectors.kept_terms import Vectors, active_terms, cut, weights_of
 from lsr_prod.training.vectors.similarity import pair_dot
 
 # FLOPS regularizers: squared mean weights, of queries, of documents or of both.
@@ -46,7 +46,7 @@ def off_diagonal_joint_flops(queries: Vectors, documents: Vectors, *, query_text
     """
     pairs = query_texts * document_texts - query_texts
     if not pairs:
-        return queries.new_zeros(()) if isinstance(queries, Tensor) else queries.weights.new_zeros(())
+        return weights_of(queries).new_zeros(())
     everyones = mean_weights(queries, 1) @ mean_weights(documents, 1)
     own = pair_dot(queries, documents)[:, :1].sum()  # of all own documents: a slice of them would copy its gradient
     return (everyones - collective.global_sum(own)) / pairs
@@ -54,7 +54,7 @@ def off_diagonal_joint_flops(queries: Vectors, documents: Vectors, *, query_text
 
 def mean_weights(rows: Vectors, texts: int, *, l0_mask: int | None = None) -> Tensor:
     """Return the mean weight of every term over the texts of all workers, [V]."""
-    weights = rows if isinstance(rows, Tensor) else rows.weights
+    weights = weights_of(rows)
     enters = None if l0_mask is None else (active_terms(rows) > l0_mask).to(weights.dtype)
     if isinstance(rows, Tensor):
         # A product with the mask avoids a masked copy of the rows.
@@ -111,7 +111,7 @@ class Regularizers:
         return found
 
     def _value(self, i: int, settings: RegularizerSettings, rows: Vectors, texts: int) -> Tensor:
-        device = _device(rows)
+        device = weights_of(rows).device
         if settings.regularizer == "l1":
             return l1(rows, texts, l0_mask=settings.l0_mask)
         if settings.regularizer == "cased":
@@ -142,10 +142,6 @@ class Regularizers:
         for name, frequencies in self._frequencies.items():
             own = {key: value for key, value in state.items() if key.startswith(f"{name}.")}
             frequencies.load_state({key.removeprefix(f"{name}."): value for key, value in own.items()})
-
-
-def _device(rows: Vectors) -> torch.device:
-    return (rows if isinstance(rows, Tensor) else rows.weights).device
 
 
 def l1(rows: Vectors, texts: int, *, l0_mask: int | None = None) -> Tensor:

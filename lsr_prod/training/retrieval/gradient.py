@@ -50,137 +50,115 @@ def backward(
     negatives: QueuedDocuments | None,
 ) -> list[EncodedPart]:
     """Add the gradient of a step to the parameters' ``grad``."""
-    one = _whole if plan.chunk is None else _cached
-    return [
-        one(replica, objective, part, negatives, (step, number, len(parts)), plan)
-        for number, part in enumerate(parts)
-    ]  # fmt: skip
-
-
-Position = tuple[int, int, int]
-
-
-def _whole(
-    replica: Replica,
-    objective: TrainingObjective,
-    part: TrainBatch,
-    queued: QueuedDocuments | None,
-    position: Position,
-    plan: StepPlan,
-) -> EncodedPart:
-    step, number, parts = position
-    _seed(plan, step, number, 0)
-    last = number == parts - 1
-    with replica.synchronized(last), plan.queries.synchronized(last) if plan.queries else nullcontext():
-        with _autocast(plan):
-            queries, documents = _encode(replica, part, plan)
-        terms = _loss(objective, queries, spread(documents, part.present), part, queued, step, plan)
-        if plan.return_memory:
-            return_free_memory()
-        torch.autograd.backward(
-            terms.total * (plan.group.world / parts)
-        )  # gradients of workers are averaged, not added
-    return EncodedPart(queries.detach(), documents.detach(), terms)
-
-
-def _encode(replica: Replica, part: TrainBatch, plan: StepPlan) -> tuple[Tensor, ...]:
-    """Return queries [n, V] and the documents that are present [m, V]."""
-    device = plan.group.device
-    if plan.query_weights is not None:
-        return weigh_queries(part.queries, plan.query_weights()), *replica(*part.documents.on(device))
-    if plan.queries is not None:
-        return *plan.queries(*part.queries.on(device)), *replica(*part.documents.on(device))
-    return replica(*part.queries.on(device), *part.documents.on(device))
-
-
-def _cached(
-    replica: Replica,
-    objective: TrainingObjective,
-    part: TrainBatch,
-    queued: QueuedDocuments | None,
-    position: Position,
-    plan: StepPlan,
-) -> EncodedPart:
-    assert plan.chunk is not None
-    step, number, parts = position
-    fixed = None if plan.query_weights is None else weigh_queries(part.queries, plan.query_weights())
-    of_queries = part.queries.split(plan.chunk) if fixed is None else []
-    chunks = [*of_queries, *part.documents.split(plan.chunk)]
-    real = len(chunks)
-    chunks += chunks[:1] * _idle_passes(replica, part, plan.chunk)
-    rows = part.queries.input_ids.shape[0] if fixed is None else 0
-    owners = [plan.queries or replica] * len(of_queries) + [replica] * (len(chunks) - len(of_queries))
-    found = [
-        _find(owner, chunk, (*position[:2], index), plan)
-        for index, (owner, chunk) in enumerate(zip(owners, chunks, strict=True))
+    passes = [
+        _Part(replica, objective, part, step, number, len(parts), plan, negatives) for number, part in enumerate(parts)
     ]
-    vectors = torch.cat([owner.encoder.fold(one.weights) for owner, one in zip(owners, found[:real], strict=False)])
-    queries = vectors[:rows].requires_grad_() if fixed is None else fixed
-    documents = vectors[rows:].requires_grad_()
-    terms = _loss(objective, queries, spread(documents, part.present), part, queued, step, plan)
-    # The gradients of workers are averaged, not added.
-    torch.autograd.backward(terms.total * (plan.group.world / parts))
-    gradients = [*(_rows(queries, plan.chunk) if fixed is None else ()), *_rows(documents, plan.chunk)]
-    gradients += [torch.zeros_like(gradients[0])] * (len(chunks) - real)
-    for index, (owner, chunk, gradient) in enumerate(zip(owners, chunks, gradients, strict=True)):
-        if owner.frozen:
-            continue
-        with owner.synchronized(last=number == parts - 1 and owner not in owners[index + 1 :]):
-            _seed(plan, *position[:2], index)
-            with _autocast(plan):
-                encoded = owner(*chunk.on(plan.group.device), found=found[index])[0]
-            torch.autograd.backward(encoded, gradient)
-    return EncodedPart(queries.detach(), documents.detach(), terms)
+    return [one.whole() if plan.chunk is None else one.cached(plan.chunk) for one in passes]
 
 
-def _idle_passes(replica: Replica, part: TrainBatch, chunk: int) -> int:
-    """Return the passes that replace those of missing hard negatives: workers with shards need equally many."""
-    if part.present is None or not replica.sharded:
-        return 0
-    return -(-part.present.numel() // chunk) - -(-len(part.documents.input_ids) // chunk)
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Forward and backward passes of one part of a step."""
 
+    replica: Replica
+    objective: TrainingObjective
+    batch: TrainBatch
+    step: int
+    number: int  # of the part, from 0
+    parts: int  # of the step
+    plan: StepPlan
+    queued: QueuedDocuments | None
 
-def _loss(
-    objective: TrainingObjective,
-    queries: Tensor,
-    documents: Tensor,
-    part: TrainBatch,
-    queued: QueuedDocuments | None,
-    step: int,
-    plan: StepPlan,
-) -> LossTerms:
-    device = plan.group.device
-    teacher, present = (
-        None if one is None else one.to(device, non_blocking=True) for one in (part.scores, part.present)
-    )
-    return objective(
-        queries,
-        documents,
-        teacher=teacher,
-        present=present,
-        step=step,
-        extra_documents=None if queued is None else queued.vectors,
-        keys=None if part.keys is None else part.keys.on(device),
-        extra_keys=None if queued is None else queued.keys,
-    )
+    def whole(self) -> EncodedPart:
+        """Encode all texts at once."""
+        plan, last = self.plan, self.number == self.parts - 1
+        self._seed(0)
+        with self.replica.synchronized(last), plan.queries.synchronized(last) if plan.queries else nullcontext():
+            with self._autocast():
+                queries, documents = self._encode()
+            terms = self._loss(queries, documents)
+            if plan.return_memory:
+                return_free_memory()
+            self._backward(terms)
+        return EncodedPart(queries.detach(), documents.detach(), terms)
 
+    def cached(self, chunk: int) -> EncodedPart:
+        """Encode chunks of texts with the gradient cache."""
+        plan, batch, replica = self.plan, self.batch, self.replica
+        fixed = None if plan.query_weights is None else weigh_queries(batch.queries, plan.query_weights())
+        of_queries = batch.queries.split(chunk) if fixed is None else []
+        chunks = [*of_queries, *batch.documents.split(chunk)]
+        real = len(chunks)
+        chunks += chunks[:1] * self._idle_passes(chunk)
+        rows = batch.queries.input_ids.shape[0] if fixed is None else 0
+        owners = [plan.queries or replica] * len(of_queries) + [replica] * (len(chunks) - len(of_queries))
+        found = [self._find(owner, one, index) for index, (owner, one) in enumerate(zip(owners, chunks, strict=True))]
+        vectors = torch.cat([owner.encoder.fold(one.weights) for owner, one in zip(owners, found[:real], strict=False)])
+        queries = vectors[:rows].requires_grad_() if fixed is None else fixed
+        documents = vectors[rows:].requires_grad_()
+        terms = self._loss(queries, documents)
+        self._backward(terms)
+        gradients = [*(_rows(queries, chunk) if fixed is None else ()), *_rows(documents, chunk)]
+        gradients += [torch.zeros_like(gradients[0])] * (len(chunks) - real)
+        for index, (owner, one, gradient) in enumerate(zip(owners, chunks, gradients, strict=True)):
+            if owner.frozen:
+                continue
+            with owner.synchronized(last=self.number == self.parts - 1 and owner not in owners[index + 1 :]):
+                self._seed(index)
+                with self._autocast():
+                    encoded = owner(*one.on(plan.group.device), found=found[index])[0]
+                torch.autograd.backward(encoded, gradient)
+        return EncodedPart(queries.detach(), documents.detach(), terms)
 
-def _find(replica: Replica, chunk: TokenBatch, position: Position, plan: StepPlan) -> PooledArgmax:
-    """Run the first pass: vectors, and the tokens that receive the gradient in the second pass."""
-    _seed(plan, *position)
-    with torch.no_grad(), _autocast(plan):
-        return replica.find_argmax(*chunk.on(plan.group.device))
+    def _encode(self) -> tuple[Tensor, ...]:
+        """Return queries [n, V] and the documents that are present [m, V]."""
+        plan, batch, device = self.plan, self.batch, self.plan.group.device
+        if plan.query_weights is not None:
+            return weigh_queries(batch.queries, plan.query_weights()), *self.replica(*batch.documents.on(device))
+        if plan.queries is not None:
+            return *plan.queries(*batch.queries.on(device)), *self.replica(*batch.documents.on(device))
+        return self.replica(*batch.queries.on(device), *batch.documents.on(device))
 
+    def _find(self, replica: Replica, chunk: TokenBatch, index: int) -> PooledArgmax:
+        """Run the first pass: vectors, and the tokens that receive the gradient in the second pass."""
+        self._seed(index)
+        with torch.no_grad(), self._autocast():
+            return replica.find_argmax(*chunk.on(self.plan.group.device))
 
-def _seed(plan: StepPlan, step: int, number: int, index: int) -> None:
-    seed_torch(plan.seed, step, plan.group.rank, number, index)
+    def _idle_passes(self, chunk: int) -> int:
+        """Return the passes that replace those of missing hard negatives: workers with shards need equally many."""
+        if self.batch.present is None or not self.replica.sharded:
+            return 0
+        return -(-self.batch.present.numel() // chunk) - -(-len(self.batch.documents.input_ids) // chunk)
+
+    def _loss(self, queries: Tensor, documents: Tensor) -> LossTerms:
+        batch, queued, device = self.batch, self.queued, self.plan.group.device
+        teacher, present = (
+            None if one is None else one.to(device, non_blocking=True) for one in (batch.scores, batch.present)
+        )
+        return self.objective(
+            queries,
+            spread(documents, batch.present),
+            teacher=teacher,
+            present=present,
+            step=self.step,
+            extra_documents=None if queued is None else queued.vectors,
+            keys=None if batch.keys is None else batch.keys.on(device),
+            extra_keys=None if queued is None else queued.keys,
+        )
+
+    def _backward(self, terms: LossTerms) -> None:
+        # The gradients of workers are averaged, not added.
+        torch.autograd.backward(terms.total * (self.plan.group.world / self.parts))
+
+    def _seed(self, index: int) -> None:
+        seed_torch(self.plan.seed, self.step, self.plan.group.rank, self.number, index)
+
+    def _autocast(self) -> torch.autocast:
+        dtype = self.plan.autocast
+        return torch.autocast(self.plan.group.device.type, dtype=dtype or torch.bfloat16, enabled=dtype is not None)
 
 
 def _rows(leaf: Tensor, chunk: int) -> tuple[Tensor, ...]:
     assert leaf.grad is not None
     return torch.split(leaf.grad, chunk)
-
-
-def _autocast(plan: StepPlan) -> torch.autocast:
-    enabled = plan.autocast is not None
-    return torch.autocast(plan.group.device.type, dtype=plan.autocast or torch.bfloat16, enabled=enabled)

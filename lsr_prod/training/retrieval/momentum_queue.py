@@ -31,7 +31,6 @@ class MomentumQueue:
     """A queue of negatives and the moving average of the model that encodes them; equal on every worker."""
 
     def __init__(self, encoder: SparseEncoder, settings: QueueSettings, group: Group) -> None:
-        """Start with a copy of ``encoder`` and an empty queue."""
         self._momentum = settings.momentum
         self._average = copy.deepcopy(encoder).to(group.device).eval().requires_grad_(False)
         self._queue = NegativeQueue(settings.size, settings.terms, encoder.card.vocabulary_size)

@@ -2,19 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from lsr_prod.config.query_weights import QueryWeightsSettings
 from lsr_prod.config.train import FinetuneSettings
-from lsr_prod.extras import contrib
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.batches import TrainBatch, make_batch
 from lsr_prod.training.data_sets import DataSets
-from lsr_prod.training.encoder_setup.prepare import prepare_encoder
-from lsr_prod.training.encoder_setup.sides import models_of, trained_module
+from lsr_prod.training.encoder_setup.sides import trained_module
 from lsr_prod.training.losses.chance import chance_level
 from lsr_prod.training.objective import TrainingObjective
 from lsr_prod.training.observers.activity import DeadTerms
@@ -26,7 +23,7 @@ from lsr_prod.training.query_table import QueryTable
 from lsr_prod.training.retrieval.gradient import StepPlan, backward
 from lsr_prod.training.retrieval.momentum_queue import MomentumQueue
 from lsr_prod.training.retrieval.step_result import EncodedPart, StepResult
-from lsr_prod.training.retrieval.steps import check_batch, total_steps
+from lsr_prod.training.stage_trainer import StageTrainer, Tensors
 from lsr_prod.training_data.sample_rows import SampleRows
 from lsr_prod.training_data.training_set import TrainingSet
 
@@ -34,14 +31,8 @@ DEAD_AFTER = 500
 """Steps without activation after which a term counts as dead."""
 
 
-class Trainer:
-    """Trainer of a fine-tuning stage on one worker.
-
-    Attributes:
-        step: completed steps.
-        steps: steps of the stage.
-        encoder: the module; its parameters are shards under FSDP2.
-    """
+class Trainer(StageTrainer):
+    """Trainer of a fine-tuning stage on one worker."""
 
     def __init__(
         self,
@@ -52,20 +43,12 @@ class Trainer:
         *,
         query_weights: Tensor | None = None,
     ) -> None:
-        """Start at step 0."""
         if encoder.card.inference_free != (query_weights is not None):
             needed = "required" if encoder.card.inference_free else "not used"
             raise ValueError(f"query_weights are {needed} with query_encoder {encoder.card.query_encoder}")
-        self._settings, self._group = settings, group
         sets = list(data) if isinstance(data, Sequence) else [data]
-        self.step, self.steps = 0, total_steps(settings, *(one.rows for one in sets))
-        for one in sets:
-            check_batch(settings, one.rows, group.world)
-        self._data = DataSets(sets, settings)
-        prepare_encoder(encoder, settings)
-        if group.device.type == "cpu":
-            for model in models_of(encoder):
-                contrib("cpu_training").use_cpu_kernels(model)
+        super().__init__(encoder, settings, group, *(one.rows for one in sets))
+        self._settings, self._data = settings, DataSets(sets, settings)
         queue = settings.objective.queue
         documents = encoder.document_encoder()
         self._negatives = None if queue is None else MomentumQueue(documents, queue, group)
@@ -137,35 +120,24 @@ class Trainer:
         figures = {"dead_terms": self.dead_terms.count(self.step - 1), "chance": chance}
         return {**figures, **self._data.figures(self.step)}
 
-    @property
-    def sharded(self) -> bool:
-        """True if each worker holds only a shard of the weights."""
-        return self._replica.sharded
-
     def weights(self, keep: bool) -> dict[str, Tensor]:
-        """Return the trained parameters, whole and on the CPU; a collective operation of all workers."""
-        weights = self._optimizer.weights(keep)
+        """Return the trained parameters, and the learned weights of query terms."""
+        weights = super().weights(keep)
         if keep and self._table is not None:
             weights[QUERY_WEIGHTS] = self._table.weights().detach().cpu()
         return weights
 
-    def tensors(self, keep: bool) -> dict[str, dict[str, Tensor]]:
-        """Return the tensors of a checkpoint by part; a collective operation of all workers."""
-        parts: dict[str, Any] = {
-            "weights": self.weights(keep).items(),
-            "optimizer": self._optimizer.state(),
+    def _states(self) -> Mapping[str, Tensors]:
+        return {
             "loss": self._objective.state().items(),
             "dead_terms": self.dead_terms.state().items(),
             "negatives": () if self._negatives is None else self._negatives.tensors(),
             **({} if self._table is None else {"query_table": self._table.state().items()}),
         }
-        return {part: {name: value for name, value in tensors if keep} for part, tensors in parts.items()}
 
-    @torch.no_grad()
     def load(self, step: int, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Restore the tensors of a checkpoint of ``step`` steps."""
-        self.step = step
-        self._optimizer.load(tensors["weights"], tensors["optimizer"])
+        super().load(step, tensors)
         self._objective.load_state(dict(tensors["loss"]))
         self.dead_terms.load_state(tensors["dead_terms"])
         if self._negatives is not None:

@@ -10,9 +10,9 @@ from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.model import model_digest
 from lsr_prod.storage.artifacts import put_artifact
+from lsr_prod.training.loop.job import StageRun
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.language import check_language, load_start_model, train_language
-from lsr_prod.training.stages.stage import StageRun
 from lsr_prod.training_data.layouts import TeacherLayout
 from lsr_prod.training_data.tokens import TokenSettings
 
@@ -44,10 +44,7 @@ def run(stage: DistilHeadSettings, job: StageRun) -> Mapping[str, Any]:
     card = EncoderCard.load(teacher)
     layout = TeacherLayout(
         TokenSettings.of_model(
-            teacher,
-            query_max_length=card.query_max_length,
-            document_max_length=card.document_max_length,
-            plain=False,
+            teacher, query_max_length=card.query_max_length, document_max_length=card.document_max_length, plain=False
         )
     )
     digest = model_digest(teacher)

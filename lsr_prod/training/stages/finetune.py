@@ -1,7 +1,6 @@
 """Stage ``finetune``: train an encoder for retrieval on Ray Train."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,17 +11,15 @@ from lsr_prod.evaluation.validation import read_collection
 from lsr_prod.formats.card import QUERY_FOLDER, EncoderCard, Kind
 from lsr_prod.logs import get_log
 from lsr_prod.storage.artifacts import fetch_artifact
-from lsr_prod.training.encoder_setup.flash import check_flash
-from lsr_prod.training.encoder_setup.lora import check_lora
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
-from lsr_prod.training.loop.job import LoopInputs, card_lengths, load_start
+from lsr_prod.training.loop.job import LoopInputs, StageRun, card_lengths, load_start
 from lsr_prod.training.loop.ray_train import run_loop
 from lsr_prod.training.observers.trackers import check_watch
 from lsr_prod.training.query_weights import count_terms, needs_term_counts
-from lsr_prod.training.retrieval.steps import check_batch, check_unique
 from lsr_prod.training.stages.facts import ModelFacts, check_length
 from lsr_prod.training.stages.query_model import check_query_model, with_query_model
-from lsr_prod.training.stages.stage import StageRun
+from lsr_prod.training.stages.stage import check_loop, errors_of
+from lsr_prod.training.steps import check_batch, check_unique
 from lsr_prod.training_data.layouts import QueryTermLayout
 from lsr_prod.training_data.pins import pin_data, pin_validation
 from lsr_prod.training_data.prepare import TrainingSetSummary, prepare_training_set
@@ -36,7 +33,7 @@ def check(
     stage: FinetuneSettings, train: TrainSettings, facts: ModelFacts, options: dict[str, str]
 ) -> tuple[dict[str, str], ModelFacts]:
     """Check the stage; nothing is written."""
-    check_watch(stage.watch)
+    check_loop(stage, facts)
     most = train.workers or train.min_workers or 1  # a number that is chosen later fits the batch
     for workers in range(train.min_workers or most, most + 1):
         check_batch(stage, stage.batch.queries, workers)
@@ -45,17 +42,9 @@ def check(
     pins, asked = check_query_model(stage, facts, pins=_pin_sets(stage, options))
     for name in ("query_max_length", "card_query_max_length"):
         check_length(name, getattr(stage, name), asked)
-    if stage.scale.lora is not None and facts.head == "token_weights":
-        raise ConfigError(
-            "scale.lora", "the model has a head of token weights, whose layer LoRA would not train", "leave it out"
-        )
-    if stage.scale.lora is not None:
-        check_lora(stage.scale.lora, facts.linear_modules, facts.architecture)
-    if stage.scale.attention == "flash":
-        check_flash(facts.architecture)
     _check_query_encoder(stage, facts)
     if stage.idf_corpus is not None:
-        with _errors_of("idf_corpus"):
+        with errors_of("idf_corpus"):
             pins["idf_corpus"] = pin_data(stage.idf_corpus, options)
     if stage.validation is not None:
         read_collection(stage.validation, options)
@@ -99,8 +88,7 @@ def run(stage: FinetuneSettings, job: StageRun) -> Mapping[str, Any]:
     counts = count_terms(corpora, encoder, work, job.options) if counted else None
     first, *further = (one.digest for one in sets)
     inputs = LoopInputs(first, tuple(further), term_counts=counts)
-    summary = run_loop(stage, job.train, inputs, work=work, start=start, name=job.name, output=job.output)
-    return {**_figures(stage, sets), **summary}
+    return {**_figures(stage, sets), **run_loop(stage, replace(job, start=start), inputs)}
 
 
 def _pin_sets(stage: FinetuneSettings, options: dict[str, str]) -> dict[str, str]:
@@ -109,7 +97,7 @@ def _pin_sets(stage: FinetuneSettings, options: dict[str, str]) -> dict[str, str
         return {"data": pin_data(stage.data, options)}
     pins = {}
     for number, data in enumerate(stage.data):
-        with _errors_of(f"data.{number}"):
+        with errors_of(f"data.{number}"):
             pins[f"data.{number}"] = pin_data(data, options)
     return pins
 
@@ -191,12 +179,3 @@ def _check_query_encoder(stage: FinetuneSettings, facts: ModelFacts) -> None:
                 "queries weighted by IDF are not trained",
                 "leave it out",
             )
-
-
-@contextmanager
-def _errors_of(field: str) -> Iterator[None]:
-    """Rename the field ``data`` of errors to another field."""
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(f"{field}.{error.field.removeprefix('data.')}", error.problem, error.remedy) from error

@@ -1,7 +1,6 @@
 """Checks and steps that the stages on plain text share: language modeling and distillation of a teacher's vectors."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,13 @@ from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage.artifacts import fetch_artifact
-from lsr_prod.training.encoder_setup.flash import check_flash
-from lsr_prod.training.encoder_setup.lora import check_lora
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
-from lsr_prod.training.language.steps import check_texts
-from lsr_prod.training.loop.job import LoopInputs
+from lsr_prod.training.loop.job import LoopInputs, StageRun
 from lsr_prod.training.loop.ray_train import run_loop
 from lsr_prod.training.observers.trackers import check_watch
 from lsr_prod.training.stages.facts import ModelFacts, check_length
-from lsr_prod.training.stages.stage import StageRun
+from lsr_prod.training.stages.stage import check_loop, errors_of
+from lsr_prod.training.steps import check_batch
 from lsr_prod.training_data.layouts import Layout, PackedLayout
 from lsr_prod.training_data.pins import pin_data
 from lsr_prod.training_data.prepare import TrainingSetSummary, prepare_training_set
@@ -38,13 +35,9 @@ def check_language(
     stage: LanguageSettings, train: TrainSettings, facts: ModelFacts, options: dict[str, str]
 ) -> dict[str, str]:
     """Check the settings that all stages on plain text have; nothing is written."""
-    check_watch(stage.watch)
-    check_texts(stage, stage.batch.texts, train.workers or train.min_workers or 1)
+    check_loop(stage, facts)
+    check_batch(stage, stage.batch.texts, train.workers or train.min_workers or 1)
     check_length("max_length", stage.max_length, facts)
-    if stage.scale.lora is not None:
-        check_lora(stage.scale.lora, facts.linear_modules, facts.architecture)
-    if stage.scale.attention == "flash":
-        check_flash(facts.architecture)
     if stage.trained == "head" and facts.tied:
         raise ConfigError(
             "trained",
@@ -52,7 +45,7 @@ def check_language(
             "give embeddings or all, or replace the output vocabulary in an earlier stage",
         )
     if stage.validation is not None:
-        with _errors_of_validation():
+        with errors_of("validation.data"):
             pin_data(stage.validation.data, options)  # it must exist; it has no influence on the weights
     return {"data": pin_data(stage.data, options)}
 
@@ -94,15 +87,12 @@ def train_language(
     """
     check_watch(stage.watch)
     data = _prepare(stage, stage.data, job, model, layout)
-    check_texts(stage, data.rows, job.train.workers or 1)
+    check_batch(stage, data.rows, job.train.workers or 1)
     inputs = LoopInputs(
-        data.digest,
-        validation_set=_validation_set(stage, job, model, layout),
-        new_tokens=new_tokens,
-        teacher=teacher,
+        data.digest, validation_set=_validation_set(stage, job, model, layout), new_tokens=new_tokens, teacher=teacher
     )
     prepare_encoder(model.encoder, stage)  # reports what the model does not support here, not on every worker
-    summary = run_loop(stage, job.train, inputs, work=job.work, start=job.start, name=job.name, output=job.output)
+    summary = run_loop(stage, job, inputs)
     quarantined = sum(data.quarantined.values())
     return {"training_set": data.digest, "rows": data.rows, "quarantined": quarantined, **summary}
 
@@ -125,14 +115,5 @@ def _prepare(
 def _validation_set(stage: LanguageSettings, job: StageRun, model: StartModel, layout: Layout | None) -> str | None:
     if stage.validation is None:
         return None
-    with _errors_of_validation():
+    with errors_of("validation.data"):
         return _prepare(stage, stage.validation.data, job, model, layout).digest
-
-
-@contextmanager
-def _errors_of_validation() -> Iterator[None]:
-    """Prefix the field of errors with ``validation``."""
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(f"validation.{error.field}", error.problem, error.remedy) from error

@@ -7,9 +7,9 @@ from lsr_prod.config.language import PretrainEmlmSettings
 from lsr_prod.config.train import TrainSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.terms.words import refuse_tokens
+from lsr_prod.training.loop.job import StageRun
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.language import check_language, check_masked, load_start_model, train_language
-from lsr_prod.training.stages.stage import StageRun
 from lsr_prod.training_data.layouts import WordLayout
 
 

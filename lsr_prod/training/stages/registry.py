@@ -13,8 +13,6 @@ from lsr_prod.config.language import LanguageSettings
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.storage.folders import open_source
-from lsr_prod.training.language.steps import check_texts
-from lsr_prod.training.retrieval.steps import check_batch
 from lsr_prod.training.stages import (
     adapt_causal,
     adapt_mlm,
@@ -29,17 +27,13 @@ from lsr_prod.training.stages import (
 )
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.stage import Excluded, Stage, transformation
+from lsr_prod.training.steps import batch_rows, check_batch
 
 _FORMAT = 2  # raise it when the same settings train other weights
 
 _ANY_HEAD = ("finetune", "set_encoder")  # stages that do not need a vocabulary head
-_FOLDERS = (
-    "query_model",
-    "reference",
-    "target",
-    "target_embeddings",
-    "teacher",
-)  # their content enters digests, not their place
+# The content of these folders enters digests, not their place.
+_FOLDERS = ("query_model", "reference", "target", "target_embeddings", "teacher")
 _LOCATION = {"paths", "format", "version", "max_bad_fraction"}
 _DATA: Excluded = {"data": _LOCATION}
 _TRAINING: Excluded = {**_DATA, "watch": True, "checkpoint_every": True}
@@ -99,10 +93,8 @@ def accepts_workers(stages: Sequence[StageSettings], workers: int) -> bool:
     """Return whether the batches of all stages can be divided among a number of workers."""
     try:
         for stage in stages:
-            if isinstance(stage, FinetuneSettings):
-                check_batch(stage, stage.batch.queries, workers)
-            elif isinstance(stage, LanguageSettings):
-                check_texts(stage, stage.batch.texts, workers)
+            if isinstance(stage, FinetuneSettings | LanguageSettings):
+                check_batch(stage, batch_rows(stage), workers)
     except ConfigError:
         return False
     return True

@@ -1,38 +1,27 @@
 """Types that all stages share, and the runner of stages that train nothing."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from pydantic.main import IncEx
 
 from lsr_prod.config import TrainSettings
+from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
-from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.drafts import write_file
+from lsr_prod.training.encoder_setup.flash import check_flash
+from lsr_prod.training.encoder_setup.lora import check_lora
+from lsr_prod.training.loop.job import StageRun
+from lsr_prod.training.observers.trackers import check_watch
 from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts
+from lsr_prod.training.steps import LoopSettings
 
 Excluded: TypeAlias = dict[str, IncEx | bool]
 """Settings, or parts of settings, that a digest leaves out; in the notation of ``model_dump(exclude=...)``."""
-
-
-@dataclass(frozen=True, slots=True)
-class StageRun:
-    """Model and folders of one run of a stage."""
-
-    train: TrainSettings  # the section ``train``
-    start: str  # digest of the model to start from, which lies in the work store as ``models/<start>``
-    name: str  # digest of the stage; its checkpoints lie under ``runs/<name>``
-    output: Path  # the new model directory
-    options: dict[str, str]  # options of the object store
-
-    @property
-    def work(self) -> Store:
-        """The work store."""
-        return Store(self.train.work, self.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +55,24 @@ def transformation(
         return summary
 
     return Stage(lambda settings, _, facts, options: check(settings, facts, options), run_once, not_in_digest)
+
+
+def check_loop(stage: LoopSettings, facts: ModelFacts) -> None:
+    """Check the settings that all stages with a training loop have."""
+    check_watch(stage.watch)
+    if stage.scale.lora is not None:
+        if facts.head == "token_weights":
+            problem = "the model has a head of token weights, whose layer LoRA would not train"
+            raise ConfigError("scale.lora", problem, "leave it out")
+        check_lora(stage.scale.lora, facts.linear_modules, facts.architecture)
+    if stage.scale.attention == "flash":
+        check_flash(facts.architecture)
+
+
+@contextmanager
+def errors_of(field: str) -> Iterator[None]:
+    """Rename the field ``data`` of errors to another field."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{field}.{error.field.removeprefix('data.')}", error.problem, error.remedy) from error

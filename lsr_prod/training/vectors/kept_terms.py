@@ -46,6 +46,11 @@ Vectors = Tensor | KeptTerms
 """B vectors over the vocabulary: [B, V], or the heaviest terms of each."""
 
 
+def weights_of(vectors: Vectors) -> Tensor:
+    """Return the stored weights, [B, V] or [B, k]."""
+    return vectors if isinstance(vectors, Tensor) else vectors.weights
+
+
 def keep_terms(vectors: Vectors, k: int) -> KeptTerms:
     """Return the ``k`` heaviest terms of every vector; ties go to the lower id."""
     if isinstance(vectors, KeptTerms):
@@ -92,9 +97,8 @@ def all_vectors(vectors: Vectors, counts: Sequence[int]) -> Vectors:
 
 def active_terms(rows: Vectors) -> Tensor:
     """Return the number of terms with a weight above 0, int64 [B]."""
-    weights = rows if isinstance(rows, Tensor) else rows.weights
-    return torch.count_nonzero(weights.detach(), dim=1)
+    return torch.count_nonzero(weights_of(rows).detach(), dim=1)
 
 
 def _width(vectors: Vectors) -> int:
-    return (vectors if isinstance(vectors, Tensor) else vectors.terms).shape[1]
+    return weights_of(vectors).shape[1]

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from lsr_prod.training.vectors.block_dot import block_dot
-from lsr_prod.training.vectors.kept_terms import KeptTerms, Vectors
+from lsr_prod.training.vectors.kept_terms import KeptTerms, Vectors, weights_of
 
 _ZERO = 1e-6  # vectors with a smaller norm count as zero vectors
 
@@ -23,7 +23,7 @@ def pair_dot(queries: Vectors, documents: Vectors) -> Tensor:
     if isinstance(documents, KeptTerms):
         weights = documents.weights
         terms = documents.terms.reshape(n, -1).contiguous() if n else documents.terms
-        return (_weights_of(queries, terms).view_as(weights) * weights).sum(dim=1).view(n, c)
+        return (_weights_at(queries, terms).view_as(weights) * weights).sum(dim=1).view(n, c)
     own = documents.view(n, c, documents.shape[1])
     if isinstance(queries, KeptTerms):
         of_query = own.gather(2, queries.terms[:, None, :].expand(-1, c, -1))  # [n, c, k]
@@ -31,7 +31,7 @@ def pair_dot(queries: Vectors, documents: Vectors) -> Tensor:
     return torch.bmm(own, queries[:, :, None]).squeeze(2)
 
 
-def _weights_of(queries: Vectors, terms: Tensor) -> Tensor:
+def _weights_at(queries: Vectors, terms: Tensor) -> Tensor:
     """Return each query's weights of the given terms, int64 [n, j] -> [n, j]."""
     if isinstance(queries, Tensor):
         return queries.gather(1, terms)
@@ -42,8 +42,7 @@ def _weights_of(queries: Vectors, terms: Tensor) -> Tensor:
 
 def norms(vectors: Vectors) -> Tensor:
     """Return Euclidean norms, [B]."""
-    weights = vectors if isinstance(vectors, Tensor) else vectors.weights
-    lengths: Tensor = torch.linalg.vector_norm(weights, dim=1)
+    lengths: Tensor = torch.linalg.vector_norm(weights_of(vectors), dim=1)
     return lengths
 
 

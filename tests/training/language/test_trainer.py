@@ -12,9 +12,10 @@ from lsr_prod.config.train import STAGES
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.language.objectives import make_objective
-from lsr_prod.training.language.trainer import LanguageTrainer, language_steps
+from lsr_prod.training.language.trainer import LanguageTrainer
 from lsr_prod.training.loop.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from lsr_prod.training.parallel.process_group import Group
+from lsr_prod.training.steps import total_steps
 from lsr_prod.training_data.training_set import Example
 from tests.model.tiny import tiny_checkpoint
 from tests.training.texts import causal_start, worded_start
@@ -151,9 +152,9 @@ def test_frozen_weights_do_not_change(starts: dict[str, Path], kind: str, traine
     assert {name for name in before if any(part in name for part in parts)} == moved == set(one.weights(keep=True))
 
 
-def test_language_steps_and_throughput_are_counted(starts: dict[str, Path]) -> None:
+def test_steps_and_throughput_are_counted(starts: dict[str, Path]) -> None:
     one = trainer(starts, "adapt_mlm", batch={"texts": 9}, steps=None, epochs=2.5)
-    assert one.steps == language_steps(one._settings, 24) == round(2.5 * 2)
+    assert one.steps == total_steps(one._settings, 24) == round(2.5 * 2)
     found = one.train_step()
     assert found.texts == 9
     assert found.predicted is not None
@@ -166,7 +167,7 @@ def test_language_steps_and_throughput_are_counted(starts: dict[str, Path]) -> N
     ("batch", "world", "field"),
     [({"texts": 25}, 1, "batch.texts"), ({"texts": 8, "accumulate": 4}, 3, "train.workers")],
 )
-def test_check_texts_rejects_batch_that_cannot_be_filled(
+def test_check_batch_rejects_batch_that_cannot_be_filled(
     starts: dict[str, Path], batch: dict[str, int], world: int, field: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -70,12 +70,6 @@ def test_early_stopping_resumes_from_checkpoint() -> None:
     assert _stops(second, values[3:]) == expected[3:] == [True, False]
 
 
-def test_best_loads_checkpoint_of_release_without_early_stopping() -> None:
-    best = Best(STOPPING)
-    best.load_state({"step": 4, "value": 0.5}, {})
-    assert _stops(best, [0.55, 0.55]) == [False, True]
-
-
 def test_min_delta_without_stop_after_is_refused() -> None:
     with pytest.raises(ValueError, match="it needs stop_after"):
         ValidationSettings(corpus="c", queries="q", qrels="r", min_delta=0.1)

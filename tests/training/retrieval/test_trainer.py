@@ -17,8 +17,8 @@ from lsr_prod.training.encoder_setup.prepare import set_dropout
 from lsr_prod.training.loop.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from lsr_prod.training.observers.collapse import CollapseGuard
 from lsr_prod.training.parallel.process_group import Group
-from lsr_prod.training.retrieval.steps import check_batch, check_unique, total_steps
 from lsr_prod.training.retrieval.trainer import Trainer
+from lsr_prod.training.steps import check_batch, check_unique, total_steps
 from lsr_prod.training_data.sample_rows import SampleRows
 from lsr_prod.training_data.training_set import Example
 from tests.model.tiny import tiny_checkpoint
@@ -160,9 +160,9 @@ def test_guard_accepts_healthy_training_that_starts_at_chance(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("changes", "rows", "workers", "field"),
     [
-        ({"batch": {"queries": 10, "negatives": 1}}, 9, 1, "train.stages.batch.queries"),
+        ({"batch": {"queries": 10, "negatives": 1}}, 9, 1, "batch.queries"),
         ({"batch": {"queries": 8, "negatives": 1, "accumulate": 4}}, 9, 3, "train.workers"),
-        ({"batch": {"queries": 8, "negatives": 1}, "scale": {"strategy": "fsdp"}}, 9, 3, "train.stages.batch.queries"),
+        ({"batch": {"queries": 8, "negatives": 1}, "scale": {"strategy": "fsdp"}}, 9, 3, "batch.queries"),
     ],
 )
 def test_check_batch_rejects_batch_that_cannot_be_filled(

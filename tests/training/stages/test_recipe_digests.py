@@ -10,20 +10,20 @@ from lsr_prod.training.stages.registry import stage_digest
 
 RECIPES = Path(__file__).parents[3] / "jobs" / "recipes"
 DIGESTS = {
-    "casing-regularizer.yaml": ["9eac5f0d98b12e65"],
-    "casing-uncased-vocabulary.yaml": ["713a5b1f01272267", "49880b07de6940c5"],
-    "casing.yaml": ["d8e3d3ab68e3f176", "49880b07de6940c5"],
-    "csplade-echo.yaml": ["62f5e7c8600564b1", "a801bbaf724f2a38", "8577798a26249b08", "ac6a195e3a03acf9"],
-    "csplade.yaml": ["62f5e7c8600564b1", "af48d93b754dacee", "8577798a26249b08", "ac6a195e3a03acf9"],
-    "emlm.yaml": ["d6030c630a397550", "6505023e2929a835"],
-    "esplade-pruned.yaml": ["eafadab8f1eccf87"],
-    "esplade.yaml": ["695e040844e44324"],
-    "head-rescaling.yaml": ["d8ca341f1fb573f4", "c2617d2dcdeba1c2"],
-    "inference-free.yaml": ["5e561f5c4c5c3f86", "a109aa21a0f49641"],
-    "splade.yaml": ["b2fcaab53795bd48"],
-    "vocabulary-transfer-domain.yaml": ["855dbb409bb44913", "9c55bcd5d7785f68", "d39737fd1260882a", "2b97bb5744f279e4"],
-    "vocabulary-transfer-head.yaml": ["06beacf9e51b1e91", "ecf9793f98b0be77", "8a52feb9d9e84374"],
-    "vocabulary-transfer.yaml": ["b22d78abf42525b0", "a16d70830c9b0700", "d39737fd1260882a", "8a52feb9d9e84374"],
+    "casing-regularizer.yaml": ["46c778d5631870c0"],
+    "casing-uncased-vocabulary.yaml": ["713a5b1f01272267", "dc615fde5ad78889"],
+    "casing.yaml": ["d8e3d3ab68e3f176", "dc615fde5ad78889"],
+    "csplade-echo.yaml": ["be38b5a34ddc6cee", "a801bbaf724f2a38", "8577798a26249b08", "80e25b519d728ffe"],
+    "csplade.yaml": ["be38b5a34ddc6cee", "af48d93b754dacee", "8577798a26249b08", "80e25b519d728ffe"],
+    "emlm.yaml": ["6318089cfce5a40c", "9b8702b008779157"],
+    "esplade-pruned.yaml": ["308882f1f8e6f6bd"],
+    "esplade.yaml": ["e00df8bdd3abd84c"],
+    "head-rescaling.yaml": ["d8ca341f1fb573f4", "0c2b3d75eea0f9c7"],
+    "inference-free.yaml": ["5e561f5c4c5c3f86", "0d6b62b7a4a16449"],
+    "splade.yaml": ["33816e071fba6e1f"],
+    "vocabulary-transfer-domain.yaml": ["8b84c173d0fb005b", "1e22052c98b701ce", "48e2f820cf6384ca", "bc3baf565507056e"],
+    "vocabulary-transfer-head.yaml": ["5dfe5017442b7bbf", "5d18cf299a1472e2", "a3f6a61cd9373551"],
+    "vocabulary-transfer.yaml": ["5281790a240c4386", "e872c0d901ef0bd7", "48e2f820cf6384ca", "a3f6a61cd9373551"],
 }
 
 

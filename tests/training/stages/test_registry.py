@@ -57,7 +57,7 @@ JOINT = {"regularizer": "joint_flops", "joint": 1.0}
         ({"pruning": {"weight": 2.0}}, {"candidates": 4}, {"candidates": 5}),
     ],
 )
-def test_settings_at_their_defaults_keep_digest_and_others_change_it(
+def test_settings_keep_digest_at_their_defaults_only(
     before: dict[str, Any], added: dict[str, Any], changed: dict[str, Any]
 ) -> None:
     losses = {"losses": [{"loss": "n_pair"}]}

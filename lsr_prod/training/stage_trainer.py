@@ -1,0 +1,96 @@
+"""What the trainers of retrieval and of language modeling share: steps, weights and checkpoints."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from lsr_prod.extras import contrib
+from lsr_prod.model import SparseEncoder
+from lsr_prod.training.encoder_setup.prepare import prepare_encoder
+from lsr_prod.training.encoder_setup.sides import models_of
+from lsr_prod.training.observers.throughput import ThroughputMeter
+from lsr_prod.training.optimizer import OptimizerStep
+from lsr_prod.training.parallel.process_group import Group
+from lsr_prod.training.parallel.replica import Replica
+from lsr_prod.training.steps import LoopSettings, check_batch, total_steps
+
+Tensors = Iterable[tuple[str, Tensor]]
+
+
+class StepOutcome(Protocol):
+    """Result of a step."""
+
+    @property
+    def losses(self) -> dict[str, float]:
+        """Terms of the loss of the global batch by name, and their sum, ``total``."""
+
+    @property
+    def grad_norm(self) -> float:
+        """Norm of all gradients together, before clipping."""
+
+    @property
+    def learning_rate(self) -> float:
+        """Learning rate of this step."""
+
+    def figures(self) -> Mapping[str, float]:
+        """Return further figures of the step; a collective operation of all workers."""
+
+    def count(self, meter: ThroughputMeter) -> None:
+        """Add the work of the step to the meter."""
+
+
+class StageTrainer(ABC):
+    """Trainer of a stage on one worker."""
+
+    step: int  # completed steps
+    steps: int  # steps of the stage
+    encoder: SparseEncoder  # the module; its parameters are shards under FSDP2
+    _replica: Replica
+    _optimizer: OptimizerStep
+
+    def __init__(self, encoder: SparseEncoder, settings: LoopSettings, group: Group, *rows: int) -> None:
+        """Prepare the encoder for a training on sets of ``rows`` rows; subclasses distribute it."""
+        self._group = group
+        self.step, self.steps = 0, total_steps(settings, *rows)
+        for count in rows:
+            check_batch(settings, count, group.world)
+        prepare_encoder(encoder, settings)
+        if group.device.type == "cpu":
+            for model in models_of(encoder):
+                contrib("cpu_training").use_cpu_kernels(model)
+
+    @abstractmethod
+    def train_step(self) -> StepOutcome:
+        """Run the next step: batch, forward and backward pass, optimizer, observation."""
+
+    def figures(self) -> Mapping[str, float | None]:
+        """Return figures of all steps so far; a collective operation of all workers."""
+        return {}
+
+    @property
+    def sharded(self) -> bool:
+        """True if each worker holds only a shard of the weights."""
+        return self._replica.sharded
+
+    def weights(self, keep: bool) -> dict[str, Tensor]:
+        """Return the trained parameters, whole and on the CPU, on workers with ``keep``; a collective operation."""
+        return self._optimizer.weights(keep)
+
+    def tensors(self, keep: bool) -> dict[str, dict[str, Tensor]]:
+        """Return the tensors of a checkpoint by part, on workers with ``keep``; a collective operation."""
+        parts: dict[str, Tensors] = {"weights": self.weights(keep).items(), "optimizer": self._optimizer.state()}
+        parts |= self._states()
+        return {part: {name: value for name, value in tensors if keep} for part, tensors in parts.items()}
+
+    def _states(self) -> Mapping[str, Tensors]:
+        """Return further parts of a checkpoint."""
+        return {}
+
+    @torch.no_grad()
+    def load(self, step: int, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Restore the tensors of a checkpoint of ``step`` steps."""
+        self.step = step
+        self._optimizer.load(tensors["weights"], tensors["optimizer"])
