@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from lsr_prod.config.optimization import WatchSettings
+from lsr_prod.config.language import WatchSettings
 from lsr_prod.errors import ConfigError, MissingExtraError
 from lsr_prod.training.observers.trackers import Tracker
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lsr_prod.cluster import ray_session
-from lsr_prod.cluster.temp_folder import check_temp_folder
+from lsr_prod.cluster.session import check_temp_folder
 from lsr_prod.config import Deployment, load_deployment
 from lsr_prod.jobs.terminal.output import protect_output
 from lsr_prod.jobs.terminal.run import log_to_stderr, print_result

@@ -18,7 +18,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 # Credentials of the S3 endpoint that tests start on loopback; Ray's workers inherit them.
 os.environ["AWS_ACCESS_KEY_ID"] = os.environ["AWS_SECRET_ACCESS_KEY"] = "testing"
 
-from lsr_prod.cluster.own_folder import own_folder
+from lsr_prod.cluster.session import own_folder
 from quickstart.models import model_folder
 from tests.objectstore.endpoint import local_s3
 from tests.rights import as_ordinary_user, why_not_root

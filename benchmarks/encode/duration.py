@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks.encode.simulated_nights import Corpus
 from lsr_prod.config import EncodeSettings, SourceSettings
-from lsr_prod.encoding.actors.stragglers import BlockDurations
+from lsr_prod.encoding.actors.actor import BlockDurations
 from lsr_prod.encoding.plans.plan import Plan, make_plan
 from lsr_prod.encoding.reading import blocks_of_cells
 from lsr_prod.jobs.terminal.run import print_result

@@ -28,10 +28,10 @@ from itertools import islice
 
 from benchmarks.encode.simulated_run import ACTORS, ray_us_per_object, simulate
 from lsr_prod.config import EncodeSettings, SourceSettings
-from lsr_prod.corpus.source_file import SourceFile
+from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.encoding.plans.increment import newest_plan, plan_increment
 from lsr_prod.encoding.plans.plan import Plan, make_plan
-from lsr_prod.encoding.plans.saved import load_plan, save_plan
+from lsr_prod.encoding.plans.successors import load_plan, save_plan
 from lsr_prod.jobs.terminal.run import print_result
 from lsr_prod.jobs.terminal.tables import print_table
 from lsr_prod.storage import Store

@@ -15,7 +15,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from lsr_prod.operations.cluster import ClusterDescription, load_cluster
+from lsr_prod.operations.dry_run import ClusterDescription, load_cluster
 from lsr_prod.operations.measured import read_runs
 from lsr_prod_contrib.estimates.estimate import Corpus, estimate
 

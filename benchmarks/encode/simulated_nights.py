@@ -13,19 +13,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lsr_prod.config import EncodeSettings, SourceSettings
-from lsr_prod.corpus.source_file import SourceFile
+from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
-from lsr_prod.encoding.commit.give_up import give_up_base
+from lsr_prod.encoding.commit.markers import give_up_base
 from lsr_prod.encoding.plans.increment import prepare_plan
 from lsr_prod.encoding.plans.plan import Plan
-from lsr_prod.encoding.plans.saved import save_plan
-from lsr_prod.encoding.plans.successors import link_successor
+from lsr_prod.encoding.plans.successors import link_successor, save_plan
 from lsr_prod.encoding.results import Deletion, WaveResult
 from lsr_prod.encoding.summary import document_count, table_bytes
 from lsr_prod.encoding.table import PLAN_PROPERTY, committed_files, files_of_bucket
 from lsr_prod.storage import Store
-from lsr_prod.storage.counts import store_counts
+from lsr_prod.storage.remote import store_counts
 from lsr_prod.tables import Table, open_table
 from lsr_prod.tables.deletion_vector import DeletionVector
 

@@ -17,14 +17,14 @@ from lsr_prod.config import EncodeSettings, RaySettings, SourceSettings
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.plans.plan import Plan, make_plan
-from lsr_prod.encoding.plans.saved import load_plan, save_plan
+from lsr_prod.encoding.plans.successors import load_plan, save_plan
 from lsr_prod.encoding.reading import blocks_of_cells
 from lsr_prod.encoding.results import CellResult, Counts, WaveResult
 from lsr_prod.encoding.summary import table_bytes
 from lsr_prod.encoding.table import committed_files, create_sparse_table, table_digest
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store
-from lsr_prod.storage.counts import store_counts
+from lsr_prod.storage.remote import store_counts
 from lsr_prod.tables import Part
 from lsr_prod.tables.quarantine import create_quarantine
 

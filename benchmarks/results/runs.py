@@ -26,9 +26,8 @@ from lsr_prod.training.language.objectives import make_objective
 from lsr_prod.training.language.trainer import LanguageTrainer
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stages.facts import TRANSFER_FILE
-from lsr_prod.training_data.layouts import PackedLayout, WordLayout, pack, word_rows
+from lsr_prod.training_data.layouts import PackedLayout, TextForm, TokenSettings, WordLayout, pack, word_rows
 from lsr_prod.training_data.sample_rows import SampleRows
-from lsr_prod.training_data.tokens import TextForm, TokenSettings
 from lsr_prod.training_data.training_set import Example
 
 QUERY_LENGTH, DOCUMENT_LENGTH = 24, 48

@@ -22,13 +22,12 @@ from lsr_prod.formats.shard import (
     MATCHING_ARRAYS,
     array_name,
 )
-from lsr_prod.indexing.impacts.order import order_documents
-from lsr_prod.indexing.impacts.vectors import Vectors
+from lsr_prod.indexing.impacts.vectors import Vectors, order_documents
 from lsr_prod.indexing.plan import ShardLayout
 from lsr_prod.indexing.shard import write_arrays
 from lsr_prod.search.query.sparse_query import required_terms
 from lsr_prod.search.shard.open_shard import OpenShard
-from lsr_prod.search.shard.shard_query import ShardQuery
+from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.shard.shard_reader import ShardReader
 
 BLOCK = 256

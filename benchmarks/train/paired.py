@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.evaluation.significance import bootstrap_means, paired_randomization
+from lsr_prod.evaluation.comparisons import bootstrap_means, paired_randomization
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,117 @@
-"""Connection to Ray: the cluster of the job, or a local one that listens on loopback only."""
+"""Connection to Ray: the cluster of the job, or a local one that listens on loopback only.
 
+Folder of this user for the files of a local Ray: sessions, sockets and locks.
+
+By default Ray keeps them in ``/tmp/ray`` and ``/tmp/_ray_lockfiles``, which belong to the first user of Ray on the
+machine: another user can lock nothing there, and every user can write into a session.
+"""
+
+import hashlib
 import os
+import shlex
+import stat
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
-from lsr_prod.cluster.address import check_address
-from lsr_prod.cluster.own_folder import in_own_folder, plain_python
-from lsr_prod.cluster.serve_variables import set_serve_variables
-from lsr_prod.cluster.temp_folder import check_temp_folder, cluster_address
-from lsr_prod.cluster.token import prepare_token, resolve_mode
+from lsr_prod.cluster.address import check_address, prepare_token, resolve_mode, set_serve_variables
 from lsr_prod.config import RaySettings
 from lsr_prod.errors import ConfigError, MissingExtraError, WorkerError
 from lsr_prod.logs import get_log
 
-log = get_log(__name__)
+_VARIABLE = "RAY_TMPDIR"
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
+
+def own_folder() -> Path:
+    """Return a temporary folder that only this user writes: ``TMPDIR`` if it is one, else ``lsr-<uid>`` in it."""
+    place, user = Path(tempfile.gettempdir()), os.geteuid()
+    if _belongs_to(place, user):
+        return place
+    folder = place / f"lsr-{user}"  # short: it starts the names of sockets
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        problem = "" if _belongs_to(folder, user) else f"{folder} can be written by another user"
+    except OSError as error:
+        problem = f"{folder} cannot be created ({error.strerror})"
+    if problem:
+        raise ConfigError(_VARIABLE, problem, "set it to a folder of your own with a short name")
+    return folder
+
+
+@contextmanager
+def in_own_folder() -> Iterator[None]:
+    """Let the Ray that this process starts use the folder of this user, unless ``RAY_TMPDIR`` is set."""
+    if os.environ.get(_VARIABLE):
+        yield
+        return
+    os.environ[_VARIABLE] = str(own_folder())
+    try:
+        yield
+    finally:
+        del os.environ[_VARIABLE]
+
+
+@contextmanager
+def plain_python() -> Iterator[None]:
+    """Let the Ray that this process starts find Python by a name that a shell reads as one word.
+
+    Ray starts a process with variables of its own by a line of a shell in which it does not quote the path of Python.
+    If that path has a space, Ray gets the path through a link to the environment in the folder of this user.
+    """
+    path, environment = sys.executable, Path(sys.prefix)
+    if shlex.quote(path) == path or not Path(path).is_relative_to(environment):
+        yield
+        return
+    link = own_folder() / f"python-{hashlib.sha256(os.fsencode(environment)).hexdigest()[:12]}"
+    with suppress(FileExistsError):
+        link.symlink_to(environment)
+    sys.executable = str(link / Path(path).relative_to(environment))
+    try:
+        yield
+    finally:
+        sys.executable = path
+
+
+def _belongs_to(folder: Path, user: int) -> bool:
+    found = folder.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == user and not found.st_mode & _OTHERS_WRITE
+
+
+_LONGEST = 107  # bytes in the name of a Unix socket on Linux
+_BELOW = "/ray/session_2026-01-31_23-59-59_123456_{pid}/sockets/plasma_store"
+
+
+def cluster_address(settings: RaySettings, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the address of the cluster to connect to; None: a local one is started."""
+    address = settings.address or environment.get("RAY_ADDRESS")
+    return None if address == "local" else address
+
+
+def check_temp_folder(settings: RaySettings, environment: Mapping[str, str] = os.environ) -> None:
+    """Check that a local Ray, if the settings ask for one, can have its sockets in the folder of the environment."""
+    name = next((name for name in ("RAY_TMPDIR", "TMPDIR") if name in environment), None)
+    if name is None or cluster_address(settings, environment) is not None:
+        return
+    length, most = len(os.fsencode(environment[name])), _LONGEST - len(_BELOW.format(pid=os.getpid()))
+    if length > most:
+        raise ConfigError(
+            name,
+            f"its value has {length} bytes, and the sockets of Ray below it would have longer names than the "
+            f"{_LONGEST} bytes that the system allows",
+            f"set RAY_TMPDIR to a folder of your own whose name has at most {most} bytes",
+        )
+    if name == "RAY_TMPDIR":  # Python passes over a TMPDIR that cannot be used
+        folder = Path(environment[name]).absolute()
+        existing = next(place for place in (folder, *folder.parents) if place.exists())
+        if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK, effective_ids=True):
+            raise ConfigError(name, f"files cannot be created in {existing}", "set it to a folder that you can write")
+
+
+log = get_log(__name__)
 _STARTS = 3
 _TOO_SLOW = "timed out during startup"
 

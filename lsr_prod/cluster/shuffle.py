@@ -15,16 +15,12 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """Partitions of the results of some calls.
+    """Partitions of the results of some calls."""
 
-    Attributes:
-        parts: for each call, its part of each partition: a value, or a reference of Ray's object store, which spills to
-            disk.
-        notes: what each call returned besides.
-    """
-
+    # for each call, its part of each partition: a value, or a reference of Ray's object store, which spills to
+    # disk
     parts: list[Sequence[Any]]
-    notes: list[Any]
+    notes: list[Any]  # what each call returned besides
 
 
 def split(
@@ -41,8 +37,7 @@ def split(
         return Splits([parts for parts, _ in found], [note for _, note in found])
     import ray
 
-    from lsr_prod.cluster.errors import worker_errors
-    from lsr_prod.cluster.tasks import remote
+    from lsr_prod.cluster.tasks import remote, worker_errors
 
     start = remote(_flat, num_returns=partitions + 1)
     calls = [start(function, *item) for item in items]

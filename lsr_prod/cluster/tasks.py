@@ -1,39 +1,111 @@
 """Units of work on Ray: each declares what it needs, a bounded number is in flight, and lost workers are replaced."""
 
+import re
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import ray
+from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lsr_prod.cluster.draining import usable_nodes
-from lsr_prod.cluster.errors import worker_errors
+from lsr_prod.credentials import without_credentials
+from lsr_prod.errors import LsrError, WorkerError
+from lsr_prod.logs import get_log
+from lsr_prod.storage.disk import disk_error
+
+log = get_log(__name__)
+_LINE = 400  # characters of the cause in the message; the log has all of it
+_IP = re.compile(r"\bip(?:=|: *)([0-9a-fA-F.:]+)")
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@contextmanager
+def worker_errors(task: str) -> Iterator[None]:
+    """Turn every error of Ray inside the block into one of ours."""
+    try:
+        yield
+    except RayError as error:
+        raise worker_error(error, task) from error
+
+
+def worker_error(error: BaseException, task: str) -> LsrError:
+    """Return the error to raise for an error of Ray, and log where it happened, with the traceback of the worker."""
+    fields = {"task": task, "node": _node(error), "error": _cause(error), "traceback": str(error)}
+    log.error("worker failed", extra={"fields": fields})
+    remedy = "the log has the worker's traceback; fix the cause, then run again"
+    return our_error(error) or WorkerError(f"{task} failed: {describe(error)}; {remedy}")
+
+
+def describe(error: BaseException) -> str:
+    """Return type, message and node of an error of Ray, in one line."""
+    node = _node(error)
+    return f"{_cause(error)} (node {node})" if node else _cause(error)
+
+
+def our_error(error: BaseException | None, place: str = "a file of a worker") -> LsrError | None:
+    """Return the ``LsrError`` that a worker raised, below the wrappers of Ray and Ray Train, or None.
+
+    An error of a library about a full or broken disk becomes one.
+    """
+    while error is not None:
+        if isinstance(error, LsrError) and not isinstance(error, RayError):
+            return error
+        failures = getattr(error, "worker_failures", None)  # of Ray Train: rank -> error
+        if isinstance(failures, Mapping):
+            return next(filter(None, (our_error(one, place) for one in failures.values())), None)
+        inner = _held(error) or error.__cause__
+        if inner is None and not isinstance(error, RayError):
+            return disk_error(error, place)
+        error = inner
+    return None
+
+
+def _held(error: BaseException) -> BaseException | None:
+    """Return the error that a wrapper holds: of a task, of the constructor of an actor, or of Ray Train."""
+    held = [getattr(error, name, None) for name in ("cause", "controller_failure", "_base_exc")]
+    held += [*getattr(error, "worker_failures", {}).values()]
+    if isinstance(error, RayActorError):
+        held += error.args[:1]
+    return next((one for one in held if isinstance(one, BaseException) and one is not error), None)
+
+
+def _cause(error: BaseException) -> str:
+    """Return type and message of the innermost error, in one line."""
+    inner = error
+    while (below := _held(inner)) is not None:
+        inner = below
+    text = _COLOR.sub("", f"{type(inner).__name__}: {inner}")
+    return without_credentials(" ".join(text.split()))[:_LINE]
+
+
+def _node(error: BaseException) -> str | None:
+    """Return the address of the node on which a worker failed, or None if Ray does not say it."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, RayTaskError | RayActorError) and (match := _IP.search(str(found))):
+            return match[1]
+        found = _held(found)
+    return None
+
 
 Result = TypeVar("Result")
 State = TypeVar("State")
-
 _IN_FLIGHT = 10_000  # tasks that Ray holds at a time; more than a cluster has cores
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a unit of work needs.
+    """What a unit of work needs."""
 
-    Attributes:
-        cpus: cores that it reserves.
-        gpus: GPUs that it reserves.
-        memory: bytes that it reserves; None: none.
-        node: Ray id of the node on which it has to run; None: any.
-        retries: how often Ray repeats it after its process or node was lost; errors of its function end the job.
-    """
-
-    cpus: float = 1
-    gpus: float = 0
-    memory: int | None = None
-    node: str | None = None
-    retries: int = 3
+    cpus: float = 1  # cores that it reserves
+    gpus: float = 0  # GPUs that it reserves
+    memory: int | None = None  # bytes that it reserves; None: none
+    node: str | None = None  # Ray id of the node on which it has to run; None: any
+    retries: int = 3  # how often Ray repeats it after its process or node was lost; errors of its function end the job
 
     @property
     def reserved(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from lsr_prod.config.location import Location, TableLocation
 from lsr_prod.config.section import Section
-from lsr_prod.formats.attributes import AttributeType
+from lsr_prod.formats.index import AttributeType
 
 DocumentOrder = Literal["content", "id"]
 

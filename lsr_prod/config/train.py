@@ -4,12 +4,18 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from lsr_prod.config.encoder import AdaptEncoderSettings
-from lsr_prod.config.language import AdaptCausalSettings, AdaptMlmSettings, DistilHeadSettings, PretrainEmlmSettings
+from lsr_prod.config.language import (
+    AdaptCausalSettings,
+    AdaptMlmSettings,
+    DistilHeadSettings,
+    OptimizerSettings,
+    PretrainEmlmSettings,
+    ScaleSettings,
+    WatchSettings,
+)
 from lsr_prod.config.location import Location
-from lsr_prod.config.objective import ObjectiveSettings
-from lsr_prod.config.optimization import OptimizerSettings, ScaleSettings, WatchSettings
-from lsr_prod.config.query_weights import QueryWeightsSettings
+from lsr_prod.config.model import AdaptEncoderSettings
+from lsr_prod.config.objective import ObjectiveSettings, QueryWeightsSettings
 from lsr_prod.config.section import Section
 from lsr_prod.config.training_data import BatchSettings, DataSetSettings, TrainingDataSettings
 from lsr_prod.config.vocabulary import VocabularySettings

@@ -11,9 +11,8 @@ import pyarrow as pa
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.formats.interface import Footer
 from lsr_prod.corpus.formats.registry import file_format
-from lsr_prod.corpus.pinned_file import open_pinned
+from lsr_prod.corpus.pinned_file import SourceFile, open_pinned
 from lsr_prod.corpus.slices import COMPRESSIONS, WHOLE, Slice
-from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.errors import ConfigError
 
 _THREADS = 32  # footers read at once: each waits for its store, and none needs much of a core

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsr_prod.corpus.source_file import SourceFile
+from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.formats.digest import canonical_json
 
 READ, KEPT, REMOVED = 0, 1, 2

@@ -8,17 +8,81 @@ is the pinned one.
 A writer that changes a file and restores its time is not detected, unless the file is hashed for another reason.
 """
 
+import hashlib
 import io
+import os
 import platform
 import re
+import time
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
 from typing import Any, BinaryIO
 
-from lsr_prod.corpus.source_file import SourceFile
-from lsr_prod.errors import SourceError, StorageError
-from lsr_prod.storage import ObjectChangedError, Store, is_remote
+from lsr_prod.errors import ConfigError, SourceError, StorageError
+from lsr_prod.formats.digest import canonical_json
+from lsr_prod.storage import Entry, ObjectChangedError, Store, is_remote
 from lsr_prod.storage.digest_cache import DigestCache, FileChangedError, FileState
+
+
+class DamagedFileError(Exception):
+    """The rest of a file does not have the format that was expected."""
+
+    def __init__(self, problem: str, decoded: int | None = None) -> None:
+        super().__init__(problem)
+        self.decoded = decoded
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One pinned file of a source.
+
+    Attributes:
+        uri: its folder.
+        name: its path inside the folder.
+        format: name of the file format, with ``.gz`` or ``.zst`` if it is compressed.
+        size: bytes.
+        tag: sha256 of a local file, ETag of an object, or the entry of a Delta log: it changes when the file changes.
+        constants: columns with one value for the whole file, from the partition of a Delta source.
+        etag: of an object; empty for a local file.
+        mtime_ns: time of the last write of a local file, in nanoseconds since 1970; 0 for an object, and for a file
+            that was written so shortly before it was pinned that a later write could leave its time unchanged.
+        inode: of a local file; 0 for an object.
+
+    The last three are facts of a location, which a reader verifies. They are neither part of the identity nor compared.
+    """
+
+    uri: str
+    name: str
+    format: str
+    size: int
+    tag: str
+    constants: tuple[tuple[str, str | None], ...] = ()
+    etag: str = field(default="", compare=False)
+    mtime_ns: int = field(default=0, compare=False)
+    inode: int = field(default=0, compare=False)
+
+    @property
+    def location(self) -> str:
+        """Path or URI, for people."""
+        return f"{self.uri.rstrip('/')}/{self.name}"
+
+    @property
+    def key(self) -> int:
+        """64 bits that identify the content: the first 8 bytes of the sha256 of ``identity``, big-endian, signed."""
+        digest = hashlib.sha256(canonical_json(self.identity())).digest()
+        return int.from_bytes(digest[:8], "big", signed=True)
+
+    def identity(self) -> dict[str, Any]:
+        """Return the values that identify the content; the folder is not one of them, so a corpus can move."""
+        constants = dict(self.constants)
+        name = self.name.rpartition("/")[2]
+        return {"name": name, "format": self.format, "size": self.size, "tag": self.tag, "constants": constants}
+
 
 _SHA = re.compile(r"[0-9a-f]{64}")
 
@@ -140,3 +204,60 @@ def _failed(file: SourceFile, error: StorageError | OSError) -> SourceError:
         f"{file.location} is not on node {platform.node()}; restore it if it was deleted, or put the source into an "
         "object store or a folder that every node sees, then run the job again"
     )
+
+
+Target = tuple[str, Entry, str]
+"""Folder, entry and format of a file."""
+# A file that was written just now is hashed again by every reader of a slice. Of a large file, which has many slices,
+# the time of the last write is waited for instead.
+_LARGE = 64_000_000
+_SETTLING_S = 2.0
+
+
+def pin_files(targets: Iterator[Target]) -> Iterator[SourceFile]:
+    """Yield pinned files: objects have an ETag in the listing; local files are hashed on all cores, a few ahead.
+
+    A local file that is unchanged since an earlier run is not read (``DigestCache``).
+    """
+    first = next(targets, None)
+    if first is None:
+        return
+    everything = chain([first], targets)
+    if is_remote(first[0]):
+        for uri, entry, file_format in everything:
+            etag = _etag(uri, entry)
+            yield SourceFile(uri, entry.name, file_format, entry.size, etag, etag=etag)
+        return
+    workers = os.cpu_count() or 1
+    with DigestCache() as cache, ThreadPoolExecutor(workers) as pool:
+        ahead: deque[Future[SourceFile]] = deque()
+        for target in everything:
+            ahead.append(pool.submit(_pin, target, cache))
+            if len(ahead) > 8 * workers:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+
+
+def _pin(target: Target, cache: DigestCache) -> SourceFile:
+    uri, entry, file_format = target
+    path = Path(uri, entry.name)
+    try:
+        with path.open("rb") as file:
+            state = FileState.of(file)
+            if state.size > _LARGE and not state.settled:
+                time.sleep(_SETTLING_S)
+            digest, state = cache.digest(str(path), file)
+    except OSError as error:
+        raise ConfigError("source.paths", f"{path} cannot be read ({error})", "fix the file or leave it out") from error
+    # Until the file has settled, its time says nothing about later writes: readers compare the content.
+    mtime_ns = state.mtime_ns if state.settled else 0
+    return SourceFile(uri, entry.name, file_format, state.size, digest, mtime_ns=mtime_ns, inode=state.inode)
+
+
+def _etag(uri: str, entry: Entry) -> str:
+    if not entry.etag:
+        raise ConfigError(
+            "source.paths", f"the store gives no ETag for {uri}/{entry.name}", "copy the corpus to a store that does"
+        )
+    return entry.etag

@@ -2,29 +2,28 @@
 
 import io
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import BinaryIO
 
 import pyarrow as pa
 
+from lsr_prod.cluster.nodes import has_several_nodes, on_every_node, spread, summarize_nodes
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus.compression import Decompressor, decompressed
+from lsr_prod.corpus.compression import Decompressor, Readable, decompressed
 from lsr_prod.corpus.formats.interface import Decoded, ReadRequest
 from lsr_prod.corpus.formats.registry import file_format
-from lsr_prod.corpus.lines import Readable
-from lsr_prod.corpus.pinned_file import WatchedFile, open_pinned
+from lsr_prod.corpus.pinned_file import DamagedFileError, SourceFile, WatchedFile, check_pinned, open_pinned
 from lsr_prod.corpus.rows import DAMAGED_FILE, BadRow, RowBatch, shorten, validate
 from lsr_prod.corpus.slices import WHOLE, Slice
-from lsr_prod.corpus.source_file import DamagedFileError
-from lsr_prod.errors import SourceError
+from lsr_prod.errors import ConfigError, SourceError
+from lsr_prod.storage import is_remote
 
 _BLOCK = 1 << 20
 # Exceptions of the decoders for bytes that they do not understand. Arrow and gzip raise a plain OSError for that too;
 # failures of the disk or the network are recognized by their origin (``WatchedFile``).
 _DAMAGE = (pa.ArrowException, EOFError, zlib.error, UnicodeDecodeError, DamagedFileError, OSError)
-
-
 _REMEDY = (
     "nothing of its wave was committed; repair the file and run again (with --abandon if waves of this plan are "
     "committed), or set source.on_damage: skip, which quarantines what cannot be read and counts it as bad"
@@ -33,19 +32,12 @@ _REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads slices of one plan.
+    """Reads slices of one plan."""
 
-    Attributes:
-        source: the section ``source``.
-        cells: number of cells that documents are assigned to.
-        options: options of the object store.
-        keep: cells to read, at least one; None: all.
-    """
-
-    source: SourceSettings
-    cells: int
-    options: dict[str, str]
-    keep: frozenset[int] | None = None
+    source: SourceSettings  # the section ``source``
+    cells: int  # number of cells that documents are assigned to
+    options: dict[str, str]  # options of the object store
+    keep: frozenset[int] | None = None  # cells to read, at least one; None: all
 
     def read(self, piece: Slice) -> Iterator[pa.Table]:
         """Yield tables of ``rows.row_schema``, a few MB each, in source order."""
@@ -132,3 +124,43 @@ def _unread_bytes(piece: Slice, error: Exception, rows: int, handle: BinaryIO, p
         return piece.size
     expected = sum(count for count, _ in groups)
     return piece.size - piece.size * rows // expected if expected else piece.size
+
+
+_FOLDERS = 64  # at most one file of each is looked up, besides files all over the source
+_FILES = 16
+
+
+def require_source_on_nodes(files: Iterable[SourceFile], *, field: str = "source.paths") -> None:
+    """Refuse local files that some node lacks, or whose content differs there: a sample is looked up on every node.
+
+    A shared file system passes, and so does a copy of the source under the same path on every node.
+    """
+    if not has_several_nodes():
+        return
+    local = [file for file in files if not is_remote(file.uri)]
+    by_folder = {file.uri: file for file in reversed(local)}
+    sample = list(
+        {file.location: file for file in spread([*by_folder.values()], _FOLDERS) + spread(local, _FILES)}.values()
+    )
+    if not sample:
+        return
+    found = on_every_node(_problems, sample)
+    for file in sample:
+        for problem in ("is not on", "has another content on"):
+            if nodes := [name for name, problems in found if problems.get(file.location) == problem]:
+                raise ConfigError(
+                    field,
+                    f"{file.location} {problem} {summarize_nodes(nodes, len(found))}",
+                    "put the files into an object store, or into a folder that every node sees",
+                )
+
+
+def _problems(files: Sequence[SourceFile]) -> dict[str, str]:
+    """Return what is wrong with files on this node, by location."""
+    found = {}
+    for file in files:
+        try:
+            check_pinned(file, {})
+        except SourceError:
+            found[file.location] = "has another content on" if Path(file.location).exists() else "is not on"
+    return found

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lsr_prod.corpus.source_file import SourceFile
+from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.formats.table import cell_of
 
 if TYPE_CHECKING:
@@ -36,26 +36,18 @@ class TypedValue:
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row that is not a document, and why.
+    """A row that is not a document, and why."""
 
-    Attributes:
-        reason: one of ``broken_json``, ``not_an_object``, ``row_too_long``, ``wrong_field_count``, ``invalid_utf8``,
-            ``missing_id``, ``id_too_long``, ``wrong_type``, ``control_characters``, ``empty_text``, ``text_too_long``,
-            ``damaged_row``, ``damaged_file`` (and from the encoder ``duplicate_id`` and the reasons of documents that
-            it cannot encode).
-        detail: a sentence for people.
-        doc_id: the id if it could be read.
-        raw: the first ``RAW_LIMIT`` bytes of the row.
-        field: column with the problem, for counts; empty: not counted by column.
-        unread: bytes of the source that were not read because of the row.
-    """
-
+    # one of ``broken_json``, ``not_an_object``, ``row_too_long``, ``wrong_field_count``, ``invalid_utf8``,
+    # ``missing_id``, ``id_too_long``, ``wrong_type``, ``control_characters``, ``empty_text``, ``text_too_long``,
+    # ``damaged_row``, ``damaged_file`` (and from the encoder ``duplicate_id`` and the reasons of documents that
+    # it cannot encode)
     reason: str
-    detail: str
-    doc_id: str | None
-    raw: str
-    field: str = ""
-    unread: int = 0
+    detail: str  # a sentence for people
+    doc_id: str | None  # the id if it could be read
+    raw: str  # the first ``RAW_LIMIT`` bytes of the row
+    field: str = ""  # column with the problem, for counts; empty: not counted by column
+    unread: int = 0  # bytes of the source that were not read because of the row
 
     @property
     def is_damage(self) -> bool:

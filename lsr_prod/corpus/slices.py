@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lsr_prod.corpus.source_file import SourceFile
+from lsr_prod.corpus.pinned_file import SourceFile
 
 COMPRESSIONS = (".gz", ".zst")
 """Endings of a compressed file and of its ``SourceFile.format``."""
@@ -16,24 +16,16 @@ WHOLE = -1
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A range of one source file; self-contained, so that no list of files travels with it.
+    """A range of one source file; self-contained, so that no list of files travels with it."""
 
-    Attributes:
-        file: the pinned file.
-        ordinal: its number in the plan.
-        start: first byte of text, first row group of a file with a footer.
-        stop: end (exclusive), or ``WHOLE``. A line belongs to the slice that has its first byte; a compressed file is
-            never cut.
-        first_row: number of rows before ``start`` in a file with a footer.
-        size: source bytes, to balance tasks.
-    """
-
-    file: SourceFile
-    ordinal: int
-    start: int
+    file: SourceFile  # the pinned file
+    ordinal: int  # its number in the plan
+    start: int  # first byte of text, first row group of a file with a footer
+    # end (exclusive), or ``WHOLE``. A line belongs to the slice that has its first byte; a compressed file is
+    # never cut.
     stop: int
-    first_row: int
-    size: int
+    first_row: int  # number of rows before ``start`` in a file with a footer
+    size: int  # source bytes, to balance tasks
 
     @property
     def byte_range(self) -> tuple[int, int | None]:

@@ -17,15 +17,10 @@ class TextEncoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EncoderFactory:
-    """Name of a function that opens an encoder, with its arguments.
+    """Name of a function that opens an encoder, with its arguments."""
 
-    Attributes:
-        function: ``module:function``, importable in every process that opens the encoder.
-        arguments: its keyword arguments; JSON values only.
-    """
-
-    function: str
-    arguments: Mapping[str, Any]
+    function: str  # ``module:function``, importable in every process that opens the encoder
+    arguments: Mapping[str, Any]  # its keyword arguments; JSON values only
 
     def open(self) -> TextEncoder:
         """Call the function in this process."""

@@ -11,30 +11,24 @@ from typing import TYPE_CHECKING, Any
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment
 from lsr_prod.corpus.read import Reader
-from lsr_prod.encoding.actors.idle import report_idle_actors
-from lsr_prod.encoding.busy import BusyTime
-from lsr_prod.encoding.cells.batches import ENCODER_REASONS
+from lsr_prod.encoding.actors.places import report_idle_actors
+from lsr_prod.encoding.cells.cell import ENCODER_REASONS
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
-from lsr_prod.encoding.commit.give_up import give_up_base
-from lsr_prod.encoding.commit.markers import delete_markers
+from lsr_prod.encoding.commit.markers import delete_markers, give_up_base
 from lsr_prod.encoding.isolation.isolated import IsolatedEncoder
-from lsr_prod.encoding.on_nodes import require_on_nodes
 from lsr_prod.encoding.plans.increment import has_order_of
-from lsr_prod.encoding.plans.saved import save_plan
-from lsr_prod.encoding.plans.successors import link_successor
-from lsr_prod.encoding.prepare import Work, prepare
-from lsr_prod.encoding.probe import probe_scale
-from lsr_prod.encoding.results import Counts, WaveResult
-from lsr_prod.encoding.returning import run_here
+from lsr_prod.encoding.plans.successors import link_successor, save_plan
+from lsr_prod.encoding.prepare import Work, prepare, require_on_nodes, run_here
+from lsr_prod.encoding.results import BusyTime, Counts, WaveResult
 from lsr_prod.encoding.run_records import WaveRecorder, save_run
-from lsr_prod.encoding.scale import settle_scale, with_scale
+from lsr_prod.encoding.scale import probe_scale, settle_scale, with_scale
 from lsr_prod.encoding.summary import EncodeSummary, Totals, document_count, table_bytes
 from lsr_prod.encoding.table import check_first_plan, check_table, create_sparse_table
 from lsr_prod.errors import QuarantineOverflowError
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.logs import get_log
-from lsr_prod.storage.counts import StoreCounts, store_counts
+from lsr_prod.storage.remote import StoreCounts, store_counts
 from lsr_prod.tables import load_table
 from lsr_prod.tables.impact_scale import ImpactScale
 from lsr_prod.tables.quarantine import create_quarantine
@@ -138,29 +132,17 @@ def _encode(work: Work) -> EncodeSummary:
 
 @dataclass(slots=True)
 class _Run:
-    """An attempt that may commit.
+    """An attempt that may commit."""
 
-    Attributes:
-        work: the checked job.
-        size: of the pool of encoders.
-        committer: commits under the epoch of this attempt.
-        properties: of the sparse table; its impact scale is settled before the first wave.
-        totals: counts so far.
-        skipped: waves that were committed before.
-        started: when it began, on the monotonic clock.
-        io: requests and bytes of this process before it began.
-        actors: the highest number of encoders that it had.
-    """
-
-    work: Work
-    size: "PoolSize"
-    committer: Committer
-    properties: TableProperties
-    totals: Totals
-    skipped: int
-    started: float
-    io: StoreCounts
-    actors: int
+    work: Work  # the checked job
+    size: "PoolSize"  # of the pool of encoders
+    committer: Committer  # commits under the epoch of this attempt
+    properties: TableProperties  # of the sparse table; its impact scale is settled before the first wave
+    totals: Totals  # counts so far
+    skipped: int  # waves that were committed before
+    started: float  # when it began, on the monotonic clock
+    io: StoreCounts  # requests and bytes of this process before it began
+    actors: int  # the highest number of encoders that it had
 
 
 def _begin(work: Work) -> _Run:
@@ -185,9 +167,8 @@ def _begin(work: Work) -> _Run:
 
 def _pool_size(work: Work) -> "PoolSize":
     """Return the sizes of the pool; wait for room for an encoder, unless the plan is finished."""
-    from lsr_prod.encoding.actors.demand import wait_for_room
-    from lsr_prod.encoding.actors.gpu import check_gpu_nodes
-    from lsr_prod.encoding.actors.places import pool_size
+    from lsr_prod.encoding.actors.actor import check_gpu_nodes
+    from lsr_prod.encoding.actors.places import pool_size, wait_for_room
 
     finished = work.found is not None and waves_done(load_table(work.table), work.plan.digest) >= work.plan.waves
     size = pool_size(work.encode) if finished else wait_for_room(work.encode)  # nothing to do needs no node
@@ -251,7 +232,7 @@ def _run_waves(run: _Run) -> None:
 
 
 def _summarize(run: _Run) -> EncodeSummary:
-    from lsr_prod.encoding.digest import table_digest_on_ray
+    from lsr_prod.encoding.pipeline import table_digest_on_ray
 
     work, totals, table = run.work, run.totals, load_table(run.work.table)
     seconds = time.monotonic() - run.started

@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 
 import ray
 
-from lsr_prod.cluster.errors import worker_errors
-from lsr_prod.cluster.tasks import Needs, remote
+from lsr_prod.cluster.tasks import Needs, remote, worker_errors
 from lsr_prod.errors import EncoderLostError, WorkerError
 
 _LOOK_S = 0.05  # between two looks at the encoders, while none has room

@@ -9,31 +9,33 @@ Waves are committed in order, but a block of the next wave may be encoded before
   replaces a document of an earlier wave.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
+import pyarrow as pa
 from ray.exceptions import RayError
 
-from lsr_prod.cluster.errors import describe, our_error
+from lsr_prod.cluster.tasks import describe, our_error, run_tasks
 from lsr_prod.encoding.actors.pool import BlockCall, EncoderPool
-from lsr_prod.encoding.busy import BusyTime
-from lsr_prod.encoding.cells.reuse import followed_outputs
+from lsr_prod.encoding.cells.lookup import followed_outputs
 from lsr_prod.encoding.progress import Progress
-from lsr_prod.encoding.results import BlockResult, CellResult, Counts, WaveResult
+from lsr_prod.encoding.results import BlockResult, BusyTime, CellResult, Counts, WaveResult
 from lsr_prod.encoding.waves import OpenWave, WaveOpener
 from lsr_prod.errors import EncoderLostError, LsrError, StaleWaveError
 from lsr_prod.logs import get_log
+from lsr_prod.storage import Store
+from lsr_prod.tables import Table, TableFile
+from lsr_prod.tables.live_rows import part_digest, to_files
+from lsr_prod.tables.part import combine_digests, digest_in_name
 
 log = get_log(__name__)
-
 _OPEN_WAVES = 2  # with rows in the object store: one is encoded, one is read
 _CLOSED_WAVES = 2  # that wait for their commit
 _WAIT_S = 0.5  # for a block, before the pipeline looks at its other parts again
 _STARTING_S = 0.05  # the same without a block
 _LOST_TRIES = 10  # of a wave: a lost node loses one
 _STALE_TRIES = 5
-
 Commit = Callable[[WaveResult], None]
 Spend = Callable[[int, Counts, BusyTime], None]
 
@@ -222,3 +224,30 @@ class Pipeline:
             oldest = min(oldest, self._opened_at)
         for number in [number for number in self._results if number < oldest]:
             del self._results[number]
+
+
+_FILES_PER_TASK = 64
+
+
+def table_digest_on_ray(table: Table) -> str | None:
+    """Return the ``table.table_digest`` of a snapshot, if no part has deleted rows.
+
+    The digests of deleted rows are not known without reading their parts, and a job that changes a hundredth of the
+    rows must not read all of them: ``table.table_digest`` does. Ray tasks read parts without a digest in their names,
+    which another program wrote.
+
+    Returns:
+        64 hex digits; None: a part has deleted rows.
+    """
+    files = table.file_table()
+    if files["deleted"].null_count < files.num_rows:
+        return None
+    named = [digest_in_name(path) for path in files["path"].to_pylist()]
+    others = to_files(files.filter(pa.array([digest is None for digest in named], pa.bool_())))
+    groups = [others[start : start + _FILES_PER_TASK] for start in range(0, len(others), _FILES_PER_TASK)]
+    sums = run_tasks(_sum_of, [(table.store, group) for group in groups], task="digesting the table")
+    return combine_digests([*(digest for digest in named if digest is not None), *(one for _, one in sums)])
+
+
+def _sum_of(store: Store, files: Sequence[TableFile]) -> int:
+    return sum(part_digest(store, file) for file in files)

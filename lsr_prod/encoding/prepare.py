@@ -1,64 +1,149 @@
-"""Checks of the encode job before it writes anything: settings, bundle, source, tables, plan."""
+"""Checks of the encode job before it writes anything: settings, bundle, source, tables, plan.
+
+Find files that an increment reads again, because a quarantined duplicate of theirs becomes the document of its id.
+
+That happens when the file of the document was removed or changed, and when the files are listed in another order. Files
+without such a row are not read again.
+"""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from lsr_prod.cluster.nodes import has_several_nodes, require_files, require_shared_folders
 from lsr_prod.config import Deployment, EncodeSettings, SourceSettings
 from lsr_prod.corpus.filelist import iterate_files, list_files
-from lsr_prod.corpus.sources import resolve_source
+from lsr_prod.corpus.listing import resolve_source
+from lsr_prod.corpus.read import require_source_on_nodes
+from lsr_prod.encoding.cells.cell import ENCODER_REASONS
+from lsr_prod.encoding.cells.known import Rule, SourceOrder
 from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.encoder import EncoderFactory
-from lsr_prod.encoding.passages import check_lengths, document_factory
-from lsr_prod.encoding.pinned_bundle import PinnedBundle
+from lsr_prod.encoding.passages import PinnedBundle, check_lengths, document_factory
 from lsr_prod.encoding.plans.increment import FileChanges, prepare_plan
 from lsr_prod.encoding.plans.plan import Plan
-from lsr_prod.encoding.returning import Run, find_returning_files, run_here
 from lsr_prod.encoding.table import PLAN_PROPERTY, check_table
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.bundle import Bundle, read_vocabulary
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.table import CORE_COLUMNS, TableProperties
 from lsr_prod.inference.session import load_onnxruntime
-from lsr_prod.storage import Store
-from lsr_prod.storage.draft_names import is_draft
+from lsr_prod.storage import Store, is_remote
+from lsr_prod.storage.disk import is_draft
 from lsr_prod.storage.folders import absolute, open_bundle
-from lsr_prod.tables import Table, open_table
-from lsr_prod.tables.quarantine import PARTITION
+from lsr_prod.tables import Table, TableFile, open_table
+from lsr_prod.tables.live_rows import live_batches
+from lsr_prod.tables.quarantine import DUPLICATE, PARTITION, read_part
+
+Result = TypeVar("Result")
+Run = Callable[[Callable[..., Any], Any, Sequence[tuple[Any, ...]]], Iterable[Any]]
+"""Calls a function with a shared argument and with each tuple of further arguments, and returns the results."""
+_GROUP = 64  # parts per call
+_BATCH_ROWS = 65536
+_OWNERS = ["doc_id", "source_file"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Duplicates:
+    """Quarantined duplicates of kept files."""
+
+    rows: pa.Table  # doc_id (large_string) and duplicate (int64, key of its file), each pair once
+    rule: Rule  # ``encode.on_duplicate``
+    changes: FileChanges  # of the list of files
+
+
+def run_here(function: Callable[..., Result], shared: Any, items: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
+    """Run the calls in this process, one after the other."""
+    return (function(shared, *item) for item in items)
+
+
+def find_returning_files(
+    table: Table, changes: FileChanges, *, quarantine: Store, rule: Rule, run: Run = run_here
+) -> frozenset[int]:
+    """Return the keys of kept files with a quarantined duplicate that becomes a document.
+
+    The driver holds the ids of the quarantined duplicates of kept files, about 100 bytes each. If there is one, the
+    columns of ids and files of the whole table are read.
+    """
+    snapshot = open_table(quarantine)
+    if snapshot is None or rule == "error":
+        return frozenset()
+    bad = pa.concat_tables([_BAD.empty_table(), *run(_bad_rows, quarantine, _groups(snapshot.files()))])
+    are_duplicates = pc.equal(bad["reason"], DUPLICATE)
+    known = bad.filter(pc.and_(are_duplicates, pc.is_in(bad["source_file"], value_set=changes.kept)))
+    rows = known.select(_OWNERS).rename_columns(["doc_id", "duplicate"]).group_by(["doc_id", "duplicate"]).aggregate([])
+    if not rows.num_rows:
+        return frozenset()
+    duplicates = _Duplicates(rows, rule, changes)
+    # A row that the model failed on is no document, but the other rows of its id were quarantined too.
+    found = _taking_over(duplicates, bad.filter(pc.invert(are_duplicates)).select(_OWNERS))
+    calls = [(table.store, files) for (files,) in _groups(table.files())]
+    return found.union(*run(_taking_over_from, duplicates, calls))
+
+
+_BAD = pa.schema([("reason", pa.large_string()), ("doc_id", pa.large_string()), ("source_file", pa.int64())])
+
+
+def _bad_rows(quarantine: Store, files: Sequence[TableFile]) -> pa.Table:
+    """Return duplicates, and rows that the model failed on (``_BAD``)."""
+    found = [_BAD.empty_table()]
+    reasons = pa.array([DUPLICATE, *sorted(ENCODER_REASONS)], pa.large_string())
+    for file in files:
+        rows = read_part(quarantine, file.path, _BAD.names).select(_BAD.names).cast(_BAD)
+        found.append(rows.filter(pc.and_(pc.is_in(rows["reason"], value_set=reasons), rows["doc_id"].is_valid())))
+    return pa.concat_tables(found)
+
+
+def _taking_over_from(duplicates: _Duplicates, store: Store, files: Sequence[TableFile]) -> frozenset[int]:
+    """Return the files with a duplicate that takes the place of a document of some parts."""
+    found: frozenset[int] = frozenset()
+    for file in files:
+        for batch in live_batches(store, file, _OWNERS, _BATCH_ROWS):
+            owners = pa.Table.from_batches([batch]).cast(_BAD.remove(0))
+            found |= _taking_over(duplicates, owners)
+    return found
+
+
+def _taking_over(duplicates: _Duplicates, owners: pa.Table) -> frozenset[int]:
+    """Return the files with a duplicate that takes the place of some rows."""
+    changes, order = duplicates.changes, SourceOrder(duplicates.rule, duplicates.changes.present)
+    if not changes.reordered:
+        owners = owners.filter(pc.is_in(owners["source_file"], value_set=changes.removed))
+    owners = owners.filter(pc.is_in(owners["doc_id"], value_set=duplicates.rows["doc_id"].combine_chunks()))
+    pairs = owners.join(duplicates.rows, "doc_id", join_type="inner")
+    leave = pc.is_in(pairs["source_file"], value_set=changes.removed)
+    stay = pc.and_not(pc.is_in(pairs["source_file"], value_set=changes.present), leave)
+    found = {*pairs["duplicate"].filter(leave).to_pylist()}
+    left = pairs.filter(stay).combine_chunks()
+    wins = order.takes_over(*(left[name].combine_chunks() for name in ("duplicate", "source_file")))
+    return frozenset(found | {*left["duplicate"].filter(wins).to_pylist()})
+
+
+def _groups(files: Sequence[TableFile]) -> list[tuple[Sequence[TableFile]]]:
+    return [(files[start : start + _GROUP],) for start in range(0, len(files), _GROUP)]
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The checked job, before anything is written.
+    """The checked job, before anything is written."""
 
-    Attributes:
-        source: the section ``source``.
-        encode: the section ``encode``.
-        factory: opens the encoder.
-        table: the sparse table's folder.
-        quarantine: the quarantine table's folder.
-        plan: the plan of this run.
-        wanted: properties of a new table, without its impact scale.
-        found: properties of the existing table, or None.
-        actors: encoders that sizes of a new plan were chosen for.
-        max_clipped_share: share of clipped weights above which a wave is reported; None: never.
-        listed: files of the source, as this run found and pinned them.
-    """
-
-    source: SourceSettings
-    encode: EncodeSettings
-    factory: EncoderFactory
-    table: Store
-    quarantine: Store
-    plan: Plan
-    wanted: TableProperties
-    found: TableProperties | None
-    actors: int = 1
-    max_clipped_share: float | None = None
+    source: SourceSettings  # the section ``source``
+    encode: EncodeSettings  # the section ``encode``
+    factory: EncoderFactory  # opens the encoder
+    table: Store  # the sparse table's folder
+    quarantine: Store  # the quarantine table's folder
+    plan: Plan  # the plan of this run
+    wanted: TableProperties  # properties of a new table, without its impact scale
+    found: TableProperties | None  # properties of the existing table, or None
+    actors: int = 1  # encoders that sizes of a new plan were chosen for
+    max_clipped_share: float | None = None  # share of clipped weights above which a wave is reported; None: never
+    # files of the source, as this run found and pinned them
     listed: pa.Table | None = field(default=None, repr=False, compare=False)
 
 
@@ -164,3 +249,18 @@ def _check_quarantine(store: Store) -> None:
             )
     elif table.partition_by != PARTITION:
         raise ConfigError("encode.quarantine", f"{store.uri} is not a quarantine table", "give a new folder")
+
+
+def require_on_nodes(work: Work) -> None:
+    """Refuse a local source, bundle or table that some node does not see."""
+    if not has_several_nodes():
+        return
+    plan = work.plan
+    local = not all(map(is_remote, plan.files["uri"].unique().to_pylist()))
+    table = open_table(work.table) if local else None
+    if local and (table is None or waves_done(table, plan.digest) < plan.waves):
+        require_source_on_nodes(file for _, file in iterate_files(plan.files))
+    if not is_remote(work.encode.bundle):
+        folder = Path(work.encode.bundle).absolute()
+        require_files("encode.bundle", [(str(folder / file.path), file.size) for file in Bundle.load(folder).files])
+    require_shared_folders({"encode.table": work.table.uri, "encode.quarantine": work.quarantine.uri})

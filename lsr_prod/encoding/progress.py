@@ -184,23 +184,14 @@ _KEPT_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Running totals at one moment; a difference of two samples has the totals of the time in between.
+    """Running totals at one moment; a difference of two samples has the totals of the time in between."""
 
-    Attributes:
-        at: seconds on the monotonic clock.
-        rows: rows of the source in finished blocks.
-        tokens: tokens that the model read.
-        share: share of the plan's source bytes in finished blocks.
-        model_s: seconds of the calls of the model.
-        encoder_s: seconds that encoders were there for.
-    """
-
-    at: float
-    rows: int = 0
-    tokens: int = 0
-    share: float = 0.0
-    model_s: float = 0.0
-    encoder_s: float = 0.0
+    at: float  # seconds on the monotonic clock
+    rows: int = 0  # rows of the source in finished blocks
+    tokens: int = 0  # tokens that the model read
+    share: float = 0.0  # share of the plan's source bytes in finished blocks
+    model_s: float = 0.0  # seconds of the calls of the model
+    encoder_s: float = 0.0  # seconds that encoders were there for
 
     def __sub__(self, earlier: "Sample") -> "Sample":
         return Sample(

@@ -23,7 +23,7 @@ from lsr_prod.cluster.shuffle import group_by_size
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.rows import row_schema
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.encoding.cells.row_counts import with_row_counts
+from lsr_prod.encoding.cells.lookup import with_row_counts
 from lsr_prod.encoding.node_tasks import NodeTasks
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.logs import get_log
@@ -36,15 +36,10 @@ _SHARE_BYTES = 500_000
 
 @dataclass(frozen=True, slots=True)
 class BlockRows:
-    """Rows of a wave, by block.
+    """Rows of a wave, by block."""
 
-    Attributes:
-        tables: block -> references of its tables, one per read task (``rows.row_schema``).
-        tasks: number of read tasks; each sends every cell a row count.
-    """
-
-    tables: dict[int, tuple[Any, ...]]
-    tasks: int
+    tables: dict[int, tuple[Any, ...]]  # block -> references of its tables, one per read task (``rows.row_schema``)
+    tasks: int  # number of read tasks; each sends every cell a row count
 
 
 def blocks_of_cells(cells: Sequence[int], buckets: int, blocks: int) -> tuple[tuple[int, ...], ...]:
@@ -66,15 +61,10 @@ def blocks_of_cells(cells: Sequence[int], buckets: int, blocks: int) -> tuple[tu
 
 @dataclass(slots=True)
 class WaveReader:
-    """Starts the read tasks of waves.
+    """Starts the read tasks of waves."""
 
-    Attributes:
-        work: the checked job.
-        tasks: starts tasks beside the encoders.
-    """
-
-    work: Work
-    tasks: NodeTasks
+    work: Work  # the checked job
+    tasks: NodeTasks  # starts tasks beside the encoders
     _new: dict[int, list[Any]] = field(default_factory=dict)  # wave of an increment -> a reference per read task
 
     def read(self, wave: int, blocks: Mapping[int, Sequence[int]]) -> BlockRows:

@@ -1,12 +1,13 @@
 """Results of encoding, from small to large: a cell, a block of cells, a wave; and the counts of each, which add up."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from lsr_prod.errors import IncompleteWaveError
-from lsr_prod.storage.counts import StoreCounts
+from lsr_prod.storage.remote import StoreCounts
 from lsr_prod.tables import Part
 from lsr_prod.tables.deletion_vector import DeletionVector
 
@@ -103,34 +104,21 @@ _NUMBERS = tuple(name for name in _NAMES if name != "quarantined_by_reason")
 
 @dataclass(frozen=True, slots=True)
 class CellOutput:
-    """Parts of a cell in one wave. Their paths name their contents, so equal outputs have equal rows.
+    """Parts of a cell in one wave. Their paths name their contents, so equal outputs have equal rows."""
 
-    Attributes:
-        wave: number of the wave.
-        parts: paths of the new parts of the sparse table.
-        quarantine: path of the part with the bad rows, or None.
-    """
-
-    wave: int
-    parts: tuple[str, ...]
-    quarantine: str | None
+    wave: int  # number of the wave
+    parts: tuple[str, ...]  # paths of the new parts of the sparse table
+    quarantine: str | None  # path of the part with the bad rows, or None
 
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """Rows of a committed part that a wave deletes.
+    """Rows of a committed part that a wave deletes."""
 
-    Attributes:
-        path: of the part.
-        before: ``DeletionVector.unique_id`` of the rows that were deleted in the snapshot; None: no row.
-        vector: these rows and those that the wave deletes.
-        rows: number of rows that the wave deletes.
-    """
-
-    path: str
-    before: str | None
-    vector: DeletionVector
-    rows: int
+    path: str  # of the part
+    before: str | None  # ``DeletionVector.unique_id`` of the rows that were deleted in the snapshot; None: no row
+    vector: DeletionVector  # these rows and those that the wave deletes
+    rows: int  # number of rows that the wave deletes
 
     @property
     def rows_before(self) -> int:
@@ -140,27 +128,16 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class CellResult:
-    """Result of a cell in one wave; the content of its marker.
+    """Result of a cell in one wave; the content of its marker."""
 
-    Attributes:
-        cell: number of the cell.
-        bucket: its bucket.
-        counts: what became of its rows.
-        parts: new parts of the sparse table.
-        quarantine: part with the bad rows, or None.
-        deletions: committed rows of this cell that are deleted, by part.
-        reused: an earlier attempt finished the cell.
-        follows: outputs of this cell in earlier waves of the plan that were not committed when the ids were looked
-            up.
-    """
-
-    cell: int
-    bucket: int
-    counts: Counts
-    parts: tuple[Part, ...]
-    quarantine: Part | None
-    deletions: tuple[Deletion, ...] = ()
-    reused: bool = False
+    cell: int  # number of the cell
+    bucket: int  # its bucket
+    counts: Counts  # what became of its rows
+    parts: tuple[Part, ...]  # new parts of the sparse table
+    quarantine: Part | None  # part with the bad rows, or None
+    deletions: tuple[Deletion, ...] = ()  # committed rows of this cell that are deleted, by part
+    reused: bool = False  # an earlier attempt finished the cell
+    # outputs of this cell in earlier waves of the plan that were not committed when the ids were looked up
     follows: tuple[CellOutput, ...] = ()
 
     def output(self, wave: int) -> CellOutput:
@@ -176,34 +153,21 @@ class CellResult:
 
 @dataclass(frozen=True, slots=True)
 class BlockResult:
-    """Result of a block: cells that an actor received at once.
+    """Result of a block: cells that an actor received at once."""
 
-    Attributes:
-        node: host name of the actor.
-        cells: one result per cell.
-        counts: work of the actor since its result before.
-        seconds: duration, with the time that it waited for the model.
-        model_seconds: duration of the calls of the model.
-    """
-
-    node: str
-    cells: tuple[CellResult, ...]
-    counts: Counts
-    seconds: float
-    model_seconds: float
+    node: str  # host name of the actor
+    cells: tuple[CellResult, ...]  # one result per cell
+    counts: Counts  # work of the actor since its result before
+    seconds: float  # duration, with the time that it waited for the model
+    model_seconds: float  # duration of the calls of the model
 
 
 @dataclass(frozen=True, slots=True)
 class WaveResult:
-    """Result of a wave, before its commit.
+    """Result of a wave, before its commit."""
 
-    Attributes:
-        wave: its number.
-        cells: one result per cell.
-    """
-
-    wave: int
-    cells: tuple[CellResult, ...]
+    wave: int  # its number
+    cells: tuple[CellResult, ...]  # one result per cell
 
     @property
     def counts(self) -> Counts:
@@ -242,3 +206,33 @@ class WaveResult:
 
     def _error(self, problem: str) -> IncompleteWaveError:
         return IncompleteWaveError(f"wave {self.wave}{problem}; nothing was committed, report this")
+
+
+@dataclass(frozen=True, slots=True)
+class BusyTime:
+    """Working time of encoders, summed over blocks."""
+
+    seconds: float = 0.0  # duration of the calls of the model, summed over blocks
+    # start of the model in the first block, on the monotonic clock of the driver; opening it is not included
+    first: float = math.inf
+    last: float = -math.inf  # end of the last block, on the same clock
+
+    @classmethod
+    def of_block(cls, seconds: float, ended: float) -> "BusyTime":
+        """Return the time of one block whose model ran for ``seconds`` and that ended at ``ended``."""
+        return cls(seconds, ended - seconds, ended)
+
+    def __add__(self, other: "BusyTime") -> "BusyTime":
+        return BusyTime(self.seconds + other.seconds, min(self.first, other.first), max(self.last, other.last))
+
+    @property
+    def span_s(self) -> float:
+        """Seconds from the start of the first to the end of the last block; 0 without a block."""
+        return max(self.last - self.first, 0.0)
+
+    def share(self, actors: int) -> float:
+        """Return the share of that time in which ``actors`` encoders worked; 0 without a block.
+
+        At most 1: in a run of a second the driver learns of several blocks at once, and takes their ends for one.
+        """
+        return min(self.seconds / (actors * self.span_s), 1.0) if self.span_s else 0.0

@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
-from lsr_prod.encoding.busy import BusyTime
-from lsr_prod.encoding.results import Counts, WaveResult
+from lsr_prod.encoding.results import BusyTime, Counts, WaveResult
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.errors import ArtifactError, StorageError
 from lsr_prod.formats.digest import record_bytes
@@ -33,31 +32,18 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaveRecord(Counts):
-    """Record of a committed wave: its counts, with those of work that was lost in the same run, and its times.
+    """Record of a committed wave: its counts, with those of work that was lost in the same run, and its times."""
 
-    Attributes:
-        wave: its number.
-        attempt: attempt that committed it.
-        committed_at: UTC, ISO 8601, by the clock of the driver.
-        parts: new parts of the table.
-        bytes: their bytes.
-        encoders: encoders that ran at the commit.
-        model_seconds: duration of the calls of the model, summed over blocks.
-        began: start of the model in the first block, in seconds since the start of the run; None: no block.
-        ended: end of the last block, likewise.
-        commit_seconds: duration of the commit.
-    """
-
-    wave: int
-    attempt: int
-    committed_at: str
-    parts: int
-    bytes: int
-    encoders: int
-    model_seconds: float
-    began: float | None
-    ended: float | None
-    commit_seconds: float
+    wave: int  # its number
+    attempt: int  # attempt that committed it
+    committed_at: str  # UTC, ISO 8601, by the clock of the driver
+    parts: int  # new parts of the table
+    bytes: int  # their bytes
+    encoders: int  # encoders that ran at the commit
+    model_seconds: float  # duration of the calls of the model, summed over blocks
+    began: float | None  # start of the model in the first block, in seconds since the start of the run; None: no block
+    ended: float | None  # end of the last block, likewise
+    commit_seconds: float  # duration of the commit
 
     @property
     def idle_share(self) -> float | None:
@@ -73,17 +59,11 @@ class WaveRecord(Counts):
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """Record of a finished run that committed waves.
+    """Record of a finished run that committed waves."""
 
-    Attributes:
-        attempt: its number among the attempts at the plan.
-        finished_at: UTC, ISO 8601.
-        summary: the fields of ``EncodeSummary``.
-    """
-
-    attempt: int
-    finished_at: str
-    summary: Mapping[str, Any]
+    attempt: int  # its number among the attempts at the plan
+    finished_at: str  # UTC, ISO 8601
+    summary: Mapping[str, Any]  # the fields of ``EncodeSummary``
 
 
 R = TypeVar("R", WaveRecord, RunRecord)

@@ -6,14 +6,13 @@ from collections import Counter
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from lsr_prod.encoding.busy import BusyTime
 from lsr_prod.encoding.prepare import Work
-from lsr_prod.encoding.results import Counts, WaveResult
+from lsr_prod.encoding.results import BusyTime, Counts, WaveResult
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.errors import QuarantineOverflowError
 from lsr_prod.formats.digest import record_bytes
 from lsr_prod.tables import Table
-from lsr_prod.tables.file_table import total, total_live_rows
+from lsr_prod.tables.live_rows import total, total_live_rows
 from lsr_prod.tables.quarantine import quarantined_by_reason
 
 TOTALS_FOLDER = f"{PROTOCOL_FOLDER}/totals"
@@ -94,15 +93,10 @@ _DERIVED = ("quarantined", "unread_share", "clipped_share", "padding_share", "do
 
 @dataclass(slots=True)
 class Totals:
-    """Running counts of a plan, as ``EncodeSummary`` reports them.
+    """Running counts of a plan, as ``EncodeSummary`` reports them."""
 
-    Attributes:
-        counts: of the waves that were committed, and work on others.
-        busy: working time of the encoders in this run.
-    """
-
-    counts: Counts
-    busy: BusyTime = field(default_factory=BusyTime)
+    counts: Counts  # of the waves that were committed, and work on others
+    busy: BusyTime = field(default_factory=BusyTime)  # working time of the encoders in this run
 
     @classmethod
     def before(cls, work: Work, table: Table, waves: int) -> "Totals":

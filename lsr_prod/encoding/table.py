@@ -1,20 +1,23 @@
 """The sparse table of the encode job: create it with its properties, check it, digest it."""
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lsr_prod.errors import ConfigError, LineageError
+from lsr_prod.encoding.results import Deletion
+from lsr_prod.errors import ConfigError, IncompleteWaveError, LineageError
 from lsr_prod.formats.table import TableProperties, sparse_schema
 from lsr_prod.storage import Store
-from lsr_prod.storage.draft_names import is_draft
+from lsr_prod.storage.disk import is_draft
 from lsr_prod.tables import Table, TableFile, create_table, load_table, open_table
-from lsr_prod.tables.file_table import bucket_numbers, partition_column, to_files
-from lsr_prod.tables.part_digest import part_digest
-from lsr_prod.tables.row_digest import combine_digests
+from lsr_prod.tables.deletion_vector import Rows, check_vectors, deleted_rows, save_vectors
+from lsr_prod.tables.live_rows import bucket_numbers, part_digest, partition_column, to_files
+from lsr_prod.tables.part import combine_digests
 
 PROTOCOL_FOLDER = "_lsr_prod"
 """Folder inside the table's folder with its plans, epochs and markers."""
-
 PLAN_PROPERTY = "lsr_prod.plan"
 """Table property with the digest of the first plan."""
 
@@ -111,3 +114,39 @@ def table_digest(
     store = Store(table_uri, options or {})
     files = load_table(store, version).files()
     return combine_digests(part_digest(store, file, verify=verify) for file in files)
+
+
+def write_deletions(table: Store, files: Iterable[TableFile], going: pa.Table) -> tuple[Deletion, ...]:
+    """Write the deletion vectors of parts, each with the rows that are deleted already and those of a cell."""
+    numbers: dict[str, Rows] = {}
+    before: dict[str, str | None] = {}
+    for file in files:
+        rows = going.filter(pc.equal(going["path"], file.path))["row"].to_numpy().astype(np.uint32)
+        if len(rows):
+            old = [] if file.deleted is None else [deleted_rows(table, file.deleted)]
+            numbers[file.path] = _union([*old, rows])
+            before[file.path] = None if file.deleted is None else file.deleted.unique_id
+    vectors = save_vectors(table, numbers)
+    added = {entry["values"]: entry["counts"] for entry in pc.value_counts(going["path"]).to_pylist()}
+    return tuple(Deletion(path, before[path], vectors[path], added[path]) for path in sorted(vectors))
+
+
+def merge_deletions(table: Store, deletions: Sequence[Deletion]) -> Deletion:
+    """Return the deletion of all rows that the cells of a bucket delete from a part."""
+    first = deletions[0]
+    if len(deletions) == 1:
+        return first
+    rows = _union([deleted_rows(table, each.vector) for each in deletions])
+    added = sum(each.rows for each in deletions)
+    if len(rows) != first.rows_before + added or {each.before for each in deletions} != {first.before}:
+        raise IncompleteWaveError(
+            f"cells of one bucket delete {added} rows of {first.path}, but some of them are the same rows; nothing was "
+            "committed, report this"
+        )
+    vector = save_vectors(table, {first.path: rows})[first.path]
+    check_vectors(table, [vector])
+    return Deletion(first.path, first.before, vector, added)
+
+
+def _union(numbers: Sequence[Rows]) -> Rows:
+    return np.unique(np.concatenate(numbers)).astype(np.uint32)

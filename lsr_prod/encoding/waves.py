@@ -9,14 +9,12 @@ from typing import Any
 
 import ray
 
-from lsr_prod.encoding.busy import BusyTime
-from lsr_prod.encoding.cells.lookup import WaveTask
-from lsr_prod.encoding.cells.reuse import reusable_results
+from lsr_prod.encoding.cells.lookup import WaveTask, reusable_results
 from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.commit.on_workers import read_markers_on_workers
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.reading import BlockRows, WaveReader, blocks_of_cells
-from lsr_prod.encoding.results import BlockResult, CellResult, Counts, WaveResult
+from lsr_prod.encoding.results import BlockResult, BusyTime, CellResult, Counts, WaveResult
 from lsr_prod.encoding.table import committed_files
 from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.formats.table import TableProperties
@@ -28,33 +26,20 @@ _BLOCK_BYTES = 64_000_000  # source bytes of a block, about: an actor has two of
 
 @dataclass(slots=True)
 class OpenWave:
-    """A wave that is read and encoded.
+    """A wave that is read and encoded."""
 
-    Attributes:
-        task: description for the actors.
-        shared: reference of it.
-        cells: all cells of the wave.
-        blocks: block -> its cells that were not finished when the wave was opened; without empty blocks.
-        rows: rows of the blocks.
-        reused: finished cells of earlier attempts.
-        results: cell -> result.
-        waiting: blocks that no actor has got yet.
-        running: blocks that were submitted.
-        work: work of the encoders since the wave was opened.
-        busy: their working time.
-    """
-
-    task: WaveTask
-    shared: Any
-    cells: tuple[int, ...]
+    task: WaveTask  # description for the actors
+    shared: Any  # reference of it
+    cells: tuple[int, ...]  # all cells of the wave
+    # block -> its cells that were not finished when the wave was opened; without empty blocks
     blocks: Mapping[int, tuple[int, ...]]
-    rows: BlockRows
-    reused: Mapping[int, CellResult]
-    results: dict[int, CellResult] = field(init=False)
-    waiting: list[int] = field(init=False)
-    running: set[int] = field(default_factory=set)
-    work: Counts = field(default_factory=Counts)
-    busy: BusyTime = field(default_factory=BusyTime)
+    rows: BlockRows  # rows of the blocks
+    reused: Mapping[int, CellResult]  # finished cells of earlier attempts
+    results: dict[int, CellResult] = field(init=False)  # cell -> result
+    waiting: list[int] = field(init=False)  # blocks that no actor has got yet
+    running: set[int] = field(default_factory=set)  # blocks that were submitted
+    work: Counts = field(default_factory=Counts)  # work of the encoders since the wave was opened
+    busy: BusyTime = field(default_factory=BusyTime)  # their working time
 
     def __post_init__(self) -> None:
         self.results, self.waiting = dict(self.reused), list(self.blocks)
@@ -93,19 +78,12 @@ class OpenWave:
 
 @dataclass(frozen=True, slots=True)
 class WaveOpener:
-    """Opens the waves of a plan.
+    """Opens the waves of a plan."""
 
-    Attributes:
-        work: the checked job.
-        properties: of the sparse table.
-        reader: reads rows.
-        actors: encoder actors when the job began.
-    """
-
-    work: Work
-    properties: TableProperties
-    reader: WaveReader
-    actors: int
+    work: Work  # the checked job
+    properties: TableProperties  # of the sparse table
+    reader: WaveReader  # reads rows
+    actors: int  # encoder actors when the job began
 
     def open(self, wave: int, earlier: Mapping[int, Mapping[int, CellResult]]) -> OpenWave:
         """Open a wave and start reading its rows."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import ir_measures
 
 from lsr_prod.errors import SourceError
-from lsr_prod.interchange.text_lines import numbered_lines
+from lsr_prod.interchange.jsonl import numbered_lines
 
 _QUERY_HEADERS = {"id", "_id", "qid", "query-id", "query_id", "query id"}
 _TEXT_HEADERS = {"text", "query", "title"}
@@ -17,15 +17,10 @@ _TEXT_HEADERS = {"text", "query", "title"}
 
 @dataclass(frozen=True, slots=True)
 class JudgedQueries:
-    """The judged queries of a collection.
+    """The judged queries of a collection."""
 
-    Attributes:
-        queries: query id -> text; only queries with a judgment.
-        qrels: all judgments of these queries.
-    """
-
-    queries: dict[str, str]
-    qrels: list[ir_measures.Qrel]
+    queries: dict[str, str]  # query id -> text; only queries with a judgment
+    qrels: list[ir_measures.Qrel]  # all judgments of these queries
 
 
 def read_judged(queries: str | Path, qrels: str | Path, options: Mapping[str, str] | None = None) -> JudgedQueries:

@@ -1,17 +1,125 @@
-"""Comparison of several systems with a baseline on the same queries: paired tests per measure, with correction."""
+"""Comparison of several systems with a baseline on the same queries: paired tests per measure, with correction.
 
-from collections.abc import Mapping, Sequence
+Paired tests, corrections for several comparisons, and bootstrap intervals of means over queries.
+
+All functions take one column per comparison, so that every system and measure of an evaluation is resampled with the
+same draws. A seed makes them deterministic.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import stdtr
 
-from lsr_prod.evaluation.significance import (
-    CORRECTIONS,
-    bootstrap_intervals,
-    paired_randomization,
-    paired_t,
-)
+Floats = npt.NDArray[np.float64]
+_CELLS = 4_000_000  # random numbers at once
+_TIE = 1e-10  # relative difference of two sums below which they count as equal
+
+
+def paired_t(differences: Floats) -> Floats:
+    """Return the two-sided p values of paired t tests.
+
+    Returns:
+        p values [T]. 1 for one query and for differences that are all 0; 0 for other differences that are all equal.
+    """
+    n = len(differences)
+    mean = differences.mean(axis=0)
+    if n < 2:
+        return np.ones(differences.shape[1])
+    error = differences.std(axis=0, ddof=1) / np.sqrt(n)
+    t = np.where(mean == 0, 0.0, np.inf)
+    np.divide(np.abs(mean), error, out=t, where=error > 0)
+    p: Floats = 2 * stdtr(n - 1, -t)  # scipy.stats takes a second to import
+    return p
+
+
+def paired_randomization(
+    differences: Floats, *, resamples: int = 10_000, seed: int = 0, one_sided: bool = False
+) -> Floats:
+    """Return the p values of paired randomization (permutation) tests of the mean, two-sided or for a positive mean.
+
+    If two systems were equally good, each difference could have either sign. The p value is the share of sign patterns
+    whose mean is at least as far from 0, or as high, as the observed one. Queries without a difference do not change a
+    mean. All patterns are enumerated if there are at most ``resamples``; otherwise patterns are drawn, and the observed
+    pattern counts as one of them, so that p is never 0 (Smucker, Allan, Carterette: A comparison of statistical
+    significance tests for information retrieval evaluation, CIKM 2007).
+
+    Returns:
+        p values [T].
+    """
+    distance: Callable[[Floats], Floats] = np.positive if one_sided else np.abs
+    least = distance(differences.sum(axis=0)) - _TIE * np.abs(differences).sum(axis=0)
+    rng = np.random.default_rng(seed)
+    as_far = np.zeros(differences.shape[1], np.int64)
+    for count in _blocks(resamples, len(differences)):
+        signs = rng.integers(0, 2, (count, len(differences)), np.int8).astype(np.float64) * 2 - 1
+        as_far += (distance(signs @ differences) >= least).sum(axis=0)
+    p = (as_far + 1) / (resamples + 1)
+    for column in np.flatnonzero(np.count_nonzero(differences, axis=0) <= np.log2(resamples)):
+        changed = differences[differences[:, column] != 0, column]
+        p[column] = np.mean(distance(_all_signs(len(changed)) @ changed) >= least[column])
+    return p
+
+
+def holm(p: Floats) -> Floats:
+    """Return p values adjusted for their number by the step-down method of Holm (1979)."""
+    order = np.argsort(p, kind="stable")
+    stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(stepped, 1.0)
+    return adjusted
+
+
+def bonferroni(p: Floats) -> Floats:
+    """Return p values multiplied by their number, at most 1."""
+    return np.minimum(p * len(p), 1.0)
+
+
+CORRECTIONS: dict[str, Callable[[Floats], Floats]] = {"holm": holm, "bonferroni": bonferroni, "none": np.copy}
+"""Corrections by the name of the setting."""
+
+
+def bootstrap_means(values: Floats, *, resamples: int = 10_000, seed: int = 0, sizes: Floats | None = None) -> Floats:
+    """Return means of resamples of the rows, drawn with replacement.
+
+    Returns:
+        Means [R, T].
+    """
+    rows = len(values)
+    rng = np.random.default_rng(seed)
+    means = []
+    for count in _blocks(resamples, rows):
+        drawn = rng.integers(0, rows, (count, rows)) + rows * np.arange(count)[:, None]
+        times = np.bincount(drawn.ravel(), minlength=count * rows).reshape(count, rows).astype(np.float64)
+        means.append((times @ values) / (rows if sizes is None else (times @ sizes)[:, None]))
+    return np.concatenate(means)
+
+
+def bootstrap_intervals(values: Floats, *, level: float = 0.95, resamples: int = 10_000, seed: int = 0) -> Floats:
+    """Return percentile intervals of the means over queries (Efron's percentile method).
+
+    Returns:
+        Lower and upper ends [T, 2].
+    """
+    means = bootstrap_means(values, resamples=resamples, seed=seed)
+    ends: Floats = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return ends.T
+
+
+def _blocks(total: int, width: int) -> Iterator[int]:
+    """Yield numbers of rows that add up to ``total``, each block of at most _CELLS cells."""
+    rows = max(1, _CELLS // max(1, width))
+    for start in range(0, total, rows):
+        yield min(rows, total - start)
+
+
+def _all_signs(n: int) -> Floats:
+    """Return all patterns of n signs, [2^n, n]."""
+    bits = ((np.arange(1 << n)[:, None] >> np.arange(n)) & 1).astype(np.float64)
+    return bits * 2 - 1
+
 
 ByQuery = Mapping[str, npt.NDArray[np.float64]]
 _EQUAL = 1e-12  # differences of a query below it are a tie
@@ -19,19 +127,12 @@ _EQUAL = 1e-12  # differences of a query below it are a tie
 
 @dataclass(frozen=True, slots=True)
 class SignificanceOptions:
-    """Options of the tests.
+    """Options of the tests."""
 
-    Attributes:
-        significance: level; intervals hold 1 minus this share.
-        correction: ``holm``, ``bonferroni`` or ``none``.
-        resamples: samples of the randomization test and of the bootstrap.
-        seed: seed of these samples.
-    """
-
-    significance: float = 0.05
-    correction: str = "holm"
-    resamples: int = 10_000
-    seed: int = 0
+    significance: float = 0.05  # level; intervals hold 1 minus this share
+    correction: str = "holm"  # ``holm``, ``bonferroni`` or ``none``
+    resamples: int = 10_000  # samples of the randomization test and of the bootstrap
+    seed: int = 0  # seed of these samples
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,17 +19,11 @@ _POINTS = 200  # of the curve
 
 @dataclass(frozen=True, slots=True)
 class TermCounts:
-    """Number of terms per vector (L0).
+    """Number of terms per vector (L0)."""
 
-    Attributes:
-        mean: arithmetic mean.
-        p50: median.
-        p95: 95th percentile.
-    """
-
-    mean: float
-    p50: float
-    p95: float
+    mean: float  # arithmetic mean
+    p50: float  # median
+    p95: float  # 95th percentile
 
     @classmethod
     def of(cls, lengths: Sequence[int] | npt.NDArray[np.int64]) -> "TermCounts":
@@ -49,23 +43,15 @@ class TermCounts:
 
 @dataclass(frozen=True, slots=True)
 class PostingsCurve:
-    """Lengths of the postings lists of all V output terms, empty lists included.
+    """Lengths of the postings lists of all V output terms, empty lists included."""
 
-    Attributes:
-        mean: arithmetic mean.
-        variance: variance over the lists.
-        std: its square root.
-        max: longest list.
-        empty: number of empty lists.
-        curve: rank, from 1 for the longest list, and length; at most 200 points at logarithmic distances, with the
-            first and the last rank.
-    """
-
-    mean: float
-    variance: float
-    std: float
-    max: int
-    empty: int
+    mean: float  # arithmetic mean
+    variance: float  # variance over the lists
+    std: float  # its square root
+    max: int  # longest list
+    empty: int  # number of empty lists
+    # rank, from 1 for the longest list, and length; at most 200 points at logarithmic distances, with the first
+    # and the last rank
     curve: list[tuple[int, int]]
 
 

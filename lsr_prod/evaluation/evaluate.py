@@ -12,9 +12,9 @@ from lsr_prod.config import Deployment, EvaluateSettings
 from lsr_prod.config.evaluate import SystemSettings
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError
+from lsr_prod.evaluation.blocks import Efficiency, measure_cost
 from lsr_prod.evaluation.collection import read_judged
 from lsr_prod.evaluation.comparisons import Comparison, SignificanceOptions, compare_with_baseline, mean_intervals
-from lsr_prod.evaluation.cost import Efficiency, measure_cost
 from lsr_prod.evaluation.efficiency import percentile
 from lsr_prod.evaluation.measures import measure, parse_measures
 from lsr_prod.evaluation.systems import (

@@ -23,16 +23,12 @@ _QUERIES = 200  # queries per product
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Condition on the shared terms of a query and a document; one shared term is always required.
+    """Condition on the shared terms of a query and a document; one shared term is always required."""
 
-    Attributes:
-        kind: ``count``: number of shared terms; ``ratio``: share of the query's terms; ``weight``: share of the sum of
-            the query's weights.
-        value: smallest number or share.
-    """
-
+    # ``count``: number of shared terms; ``ratio``: share of the query's terms; ``weight``: share of the sum of
+    # the query's weights
     kind: Literal["count", "ratio", "weight"]
-    value: float
+    value: float  # smallest number or share
 
     def required(self, terms: int) -> int:
         """Return the number of terms that a document must share with a query; 1 for a weight."""

@@ -22,15 +22,10 @@ _EXAMPLE = ([ir_measures.Qrel("1", "1", 1), ir_measures.Qrel("1", "2", 0)], [ir_
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Answers of a system to the queries of a collection, and the values of their measures.
+    """Answers of a system to the queries of a collection, and the values of their measures."""
 
-    Attributes:
-        answers: one per query.
-        by_query: name of the measure -> float64 [Q], in the order of the queries.
-    """
-
-    answers: Sequence[Answer]
-    by_query: dict[str, npt.NDArray[np.float64]]
+    answers: Sequence[Answer]  # one per query
+    by_query: dict[str, npt.NDArray[np.float64]]  # name of the measure -> float64 [Q], in the order of the queries
 
     @property
     def means(self) -> dict[str, float]:

@@ -25,7 +25,7 @@ from lsr_prod.search import Hybrid, Options, Searcher, SearchResult
 from lsr_prod.search.candidates import Ranked
 from lsr_prod.search.query.request import CountOptions, Request
 from lsr_prod.search.query.sparse_query import MAX_K, SparseQuery
-from lsr_prod.search.shard.shard_query import ShardQuery
+from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.snapshot import Snapshot
 
 WARM_UP_QUERIES = 20  # untimed, before timed ones
@@ -33,36 +33,22 @@ WARM_UP_QUERIES = 20  # untimed, before timed ones
 
 @dataclass(frozen=True, slots=True)
 class EncodedQuery:
-    """A query, encoded once for all systems.
+    """A query, encoded once for all systems."""
 
-    Attributes:
-        query_id: id.
-        text: the text.
-        vector: terms and weights, not pruned.
-        encode_ms: milliseconds that encoding this text alone took.
-    """
-
-    query_id: str
-    text: str
-    vector: SparseQuery
-    encode_ms: float
+    query_id: str  # id
+    text: str  # the text
+    vector: SparseQuery  # terms and weights, not pruned
+    encode_ms: float  # milliseconds that encoding this text alone took
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer of a system to one query.
+    """Answer of a system to one query."""
 
-    Attributes:
-        ranking: document ids and scores, best first.
-        matched: documents that fulfil the condition of the system; None: not counted yet, or unknown.
-        match_ms: milliseconds of matching and ranking; None: unknown.
-        text_ms: milliseconds from the text to the hits; None: unknown.
-    """
-
-    ranking: Ranking
-    matched: int | None
-    match_ms: float | None
-    text_ms: float | None
+    ranking: Ranking  # document ids and scores, best first
+    matched: int | None  # documents that fulfil the condition of the system; None: not counted yet, or unknown
+    match_ms: float | None  # milliseconds of matching and ranking; None: unknown
+    text_ms: float | None  # milliseconds from the text to the hits; None: unknown
 
 
 class System(Protocol):

@@ -27,17 +27,11 @@ _CHUNK = 2048  # texts per encode call
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """Documents, queries and judgments of a validation.
+    """Documents, queries and judgments of a validation."""
 
-    Attributes:
-        documents: document id -> title and text, joined by a space.
-        queries: query id -> text; each has a judgment.
-        qrels: judgments of these queries.
-    """
-
-    documents: dict[str, str]
-    queries: dict[str, str]
-    qrels: list[ir_measures.Qrel]
+    documents: dict[str, str]  # document id -> title and text, joined by a space
+    queries: dict[str, str]  # query id -> text; each has a judgment
+    qrels: list[ir_measures.Qrel]  # judgments of these queries
 
 
 Encode = Callable[[Sequence[str], Kind], SparseBatch]

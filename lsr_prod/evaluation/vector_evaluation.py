@@ -22,69 +22,45 @@ from lsr_prod.storage.disk import scratch_folder
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Ids, vectors and texts.
+    """Ids, vectors and texts."""
 
-    Attributes:
-        ids: distinct.
-        vectors: one for each id, in that order, not pruned.
-        texts: one for each id, whose words are matched at levels with a hybrid weight; None: there is no such level.
-    """
-
-    ids: Sequence[str]
-    vectors: SparseBatch
+    ids: Sequence[str]  # distinct
+    vectors: SparseBatch  # one for each id, in that order, not pruned
+    # one for each id, whose words are matched at levels with a hybrid weight; None: there is no such level
     texts: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One setting of index and search.
+    """One setting of index and search."""
 
-    Attributes:
-        qk: heaviest terms kept per query; 0: all.
-        dk: heaviest terms kept per document; 0: all.
-        threshold: share of the query terms that a document must have.
-        hybrid_weight: weight of the BM25 score of the words in a sum with the encoder's score; None: no words.
-    """
-
-    qk: int
-    dk: int
-    threshold: float = 0.0
+    qk: int  # heaviest terms kept per query; 0: all
+    dk: int  # heaviest terms kept per document; 0: all
+    threshold: float = 0.0  # share of the query terms that a document must have
+    # weight of the BM25 score of the words in a sum with the encoder's score; None: no words
     hybrid_weight: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LevelReport:
-    """Result for one level.
+    """Result for one level."""
 
-    Attributes:
-        qk: heaviest terms kept per query; 0: all.
-        dk: heaviest terms kept per document; 0: all.
-        threshold: share of the query terms that a document must have.
-        measures: name of the measure -> mean over the judged queries.
-        by_query: name of the measure -> value of every judged query, in the order of ``Encoded.ids``, for paired
-            tests of two models or levels.
-        l0_query: mean number of terms per query after pruning.
-        l0_document: mean number of terms per document after pruning.
-        flops: papers/esplade-pretraining, eq. 1, after pruning, postings of words included; independent of the
-            threshold.
-        matched: mean number of documents with the required terms per query.
-        hybrid_weight: weight of the words; None: no words.
-        bytes: size of the postings.
-        match_p50_ms: milliseconds of matching and ranking, median over the queries: time of the processor in this
-            thread, which other processes disturb less than the time of the clock.
-    """
-
-    qk: int
-    dk: int
-    threshold: float
-    measures: dict[str, float]
+    qk: int  # heaviest terms kept per query; 0: all
+    dk: int  # heaviest terms kept per document; 0: all
+    threshold: float  # share of the query terms that a document must have
+    measures: dict[str, float]  # name of the measure -> mean over the judged queries
+    # name of the measure -> value of every judged query, in the order of ``Encoded.ids``, for paired tests of two
+    # models or levels
     by_query: dict[str, npt.NDArray[np.float64]]
-    l0_query: float
-    l0_document: float
+    l0_query: float  # mean number of terms per query after pruning
+    l0_document: float  # mean number of terms per document after pruning
+    # papers/esplade-pretraining, eq. 1, after pruning, postings of words included; independent of the threshold.
     flops: float
-    matched: float
-    hybrid_weight: float | None = None
-    bytes: int = 0
+    matched: float  # mean number of documents with the required terms per query
+    hybrid_weight: float | None = None  # weight of the words; None: no words
+    bytes: int = 0  # size of the postings
+    # milliseconds of matching and ranking, median over the queries: time of the processor in this thread, which
+    # other processes disturb less than the time of the clock
     match_p50_ms: float = 0.0
 
 
@@ -137,15 +113,11 @@ def measure_levels(
 
 @dataclass(frozen=True, slots=True)
 class _InMemory:
-    """A system that searches an in-memory index at one level.
-
-    Attributes:
-        words: query id -> weighted words of its text; empty: the level has no words.
-    """
+    """A system that searches an in-memory index at one level."""
 
     index: InMemoryIndex
     level: Level
-    words: Mapping[str, WeighedWords]
+    words: Mapping[str, WeighedWords]  # query id -> weighted words of its text; empty: the level has no words
     k: int
 
     def answer(self, query: EncodedQuery) -> Answer:

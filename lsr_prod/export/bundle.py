@@ -18,7 +18,7 @@ from lsr_prod.export.parity import check_parity, read_parity_texts, read_texts
 from lsr_prod.formats.bundle import BUNDLE_FILE, GRAPH_FILE, VOCABULARY_FILE, Bundle, Cut, QueryGraph
 from lsr_prod.formats.card import CARD_FILE, QUERY_FOLDER
 from lsr_prod.formats.digest import record_bytes
-from lsr_prod.formats.query_weights import QUERY_WEIGHTS_FILE, weights_to_bytes
+from lsr_prod.formats.idf import QUERY_WEIGHTS_FILE, weights_to_bytes
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder, model_digest

@@ -26,25 +26,15 @@ _REARRANGING = ("Transpose", "Gather", "Split", "Reshape")
 
 @dataclass(frozen=True, slots=True)
 class VocabularyHead:
-    """Nodes and weights of the head in a graph.
+    """Nodes and weights of the head in a graph."""
 
-    Attributes:
-        hidden: name of its input states, [B, L, d].
-        product: the MatMul.
-        addition: the Add of the bias, or None.
-        maximum: the ReduceMax over the tokens.
-        top: the TopK.
-        weight: float32 [d, V].
-        bias: float32 [V], or None.
-    """
-
-    hidden: str
-    product: onnx.NodeProto
-    addition: onnx.NodeProto | None
-    maximum: onnx.NodeProto
-    top: onnx.NodeProto
-    weight: npt.NDArray[np.float32]
-    bias: npt.NDArray[np.float32] | None
+    hidden: str  # name of its input states, [B, L, d]
+    product: onnx.NodeProto  # the MatMul
+    addition: onnx.NodeProto | None  # the Add of the bias, or None
+    maximum: onnx.NodeProto  # the ReduceMax over the tokens
+    top: onnx.NodeProto  # the TopK
+    weight: npt.NDArray[np.float32]  # float32 [d, V]
+    bias: npt.NDArray[np.float32] | None  # float32 [V], or None
 
 
 def find_head(model: onnx.ModelProto) -> VocabularyHead:

@@ -29,19 +29,13 @@ _TIE = 1e-4  # relative difference of scores that count as a tie
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """Differences between a bundle and its model.
+    """Differences between a bundle and its model."""
 
-    Attributes:
-        texts: number of compared texts.
-        overlap: mean over texts of shared terms / terms of the longer vector, both pruned to top-k.
-        weight_difference: largest difference of a weight.
-        top10_overlap: mean over queries of the share of the bundle's first 10 texts that are among torch's first 10;
-            a text that ties with torch's tenth text counts as one of them.
-    """
-
-    texts: int
-    overlap: float
-    weight_difference: float
+    texts: int  # number of compared texts
+    overlap: float  # mean over texts of shared terms / terms of the longer vector, both pruned to top-k
+    weight_difference: float  # largest difference of a weight
+    # mean over queries of the share of the bundle's first 10 texts that are among torch's first 10; a text that
+    # ties with torch's tenth text counts as one of them
     top10_overlap: float
 
 

@@ -32,34 +32,21 @@ Precision = Literal["fp32", "fp16", "int8"]
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Columns of the vocabulary head that are not in the graph.
+    """Columns of the vocabulary head that are not in the graph."""
 
-    Attributes:
-        kept: number of terms that the graph can return.
-        cut: number of terms that it cannot return.
-        proven: cut terms that no text at all can activate; the other cut terms are inactive in all probe texts.
-        texts: number of probe texts.
-        sha256: digest of the probe texts.
-    """
-
-    kept: int
-    cut: int
-    proven: int
-    texts: int
-    sha256: str
+    kept: int  # number of terms that the graph can return
+    cut: int  # number of terms that it cannot return
+    proven: int  # cut terms that no text at all can activate; the other cut terms are inactive in all probe texts
+    texts: int  # number of probe texts
+    sha256: str  # digest of the probe texts
 
 
 @dataclass(frozen=True, slots=True)
 class QueryGraph:
-    """The graph of a separate query encoder.
+    """The graph of a separate query encoder."""
 
-    Attributes:
-        top_k: k of the TopK inside the graph.
-        inputs: names of the inputs of the graph, in order.
-    """
-
-    top_k: int
-    inputs: tuple[str, ...]
+    top_k: int  # k of the TopK inside the graph
+    inputs: tuple[str, ...]  # names of the inputs of the graph, in order
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "QueryGraph":
@@ -69,24 +56,15 @@ class QueryGraph:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """The manifest of an exported encoder.
+    """The manifest of an exported encoder."""
 
-    Attributes:
-        precision: number format of the weights in the graph.
-        top_k: k of the TopK inside the graph; no vector has more terms.
-        model_digest: digest of the model directory it was exported from.
-        inputs: names of the inputs of the graph, in order.
-        files: every file of the bundle except ``bundle.json``.
-        cut: columns removed from the vocabulary head; None: none.
-        query: graph of a separate query encoder, whose files are in the folder ``query``; None: there is none.
-    """
-
-    precision: Precision
-    top_k: int
-    model_digest: str
-    inputs: tuple[str, ...]
-    files: tuple[FileDigest, ...]
-    cut: Cut | None = None
+    precision: Precision  # number format of the weights in the graph
+    top_k: int  # k of the TopK inside the graph; no vector has more terms
+    model_digest: str  # digest of the model directory it was exported from
+    inputs: tuple[str, ...]  # names of the inputs of the graph, in order
+    files: tuple[FileDigest, ...]  # every file of the bundle except ``bundle.json``
+    cut: Cut | None = None  # columns removed from the vocabulary head; None: none
+    # graph of a separate query encoder, whose files are in the folder ``query``; None: there is none
     query: QueryGraph | None = None
     format: int = BUNDLE_FORMAT
 

@@ -27,55 +27,43 @@ _OPTIONAL = ("attention", "pooled_states", "output_vocabulary", "output_casing",
 
 @dataclass(frozen=True, slots=True)
 class EncoderCard:
-    """Settings of an encoder.
+    """Settings of an encoder."""
 
-    Attributes:
-        architecture: class name of the backbone, for example ``BertForMaskedLM``.
-        vocabulary_size: V, the size of the output vocabulary.
-        vocabulary_sha256: sha256 of the canonical JSON list of its V terms.
-        casing: ``none``, or ``lowercase`` when the tokenizer's normalizer lowercases (papers/casing, pre-processing).
-        query_max_length: tokens of a query, special tokens included.
-        document_max_length: tokens of a document, special tokens included.
-        query_prompt: text put before every query.
-        document_prompt: text put before every document.
-        activation: ``log1p_relu`` is log(1 + relu(max_j logits_j)); ``l0`` applies log1p once more; ``relu`` is that
-            of the head ``token_weights``.
-        pooled_tokens: ``all`` pools every token that is not padding; ``not_bos`` skips the first (causal models).
-        attention: tokens that a token attends to: all (``bidirectional``, as in masked language models), the earlier
-            ones (``causal``), or the earlier ones in the text repeated twice, where only the second copy is pooled
-            (``echo``; papers/csplade, 4).
-        pooled_states: ``tokens`` takes the maximum over the logits of the tokens; ``mean`` averages the hidden states
-            before the vocabulary head (papers/esplade-pretraining, J.1).
-        output_vocabulary: ``tokenizer``: the output terms are its tokens; ``words``: the head has its own terms.
-        output_casing: ``uncased`` returns no cased terms: a word that has only a cased term becomes its lowercase form
-            (papers/casing, post-processing).
-        query_encoder: ``model`` encodes queries with the model, as documents; ``idf`` makes inference-free queries: the
-            output terms in the query text, weighted by their inverse document frequency in the index
-            (``formats.idf``); ``learned`` weights them by a table that was trained with the documents
-            (``formats.query_weights``); ``separate`` encodes queries with another model of the same output vocabulary,
-            in ``QUERY_FOLDER``.
-        head: ``vocabulary``: every token activates terms of the whole output vocabulary; ``token_weights``: every token
-            has a weight, and a term the largest weight of its tokens (BGE-M3, arXiv 2402.03216).
-        parents: digests of the models from which this one was made, nearest first.
-    """
-
-    architecture: str
-    vocabulary_size: int
-    vocabulary_sha256: str
+    architecture: str  # class name of the backbone, for example ``BertForMaskedLM``
+    vocabulary_size: int  # V, the size of the output vocabulary
+    vocabulary_sha256: str  # sha256 of the canonical JSON list of its V terms
+    # ``none``, or ``lowercase`` when the tokenizer's normalizer lowercases (papers/casing, pre-processing)
     casing: Literal["none", "lowercase"] = "none"
-    query_max_length: int = 64
-    document_max_length: int = 256
-    query_prompt: str = ""
-    document_prompt: str = ""
+    query_max_length: int = 64  # tokens of a query, special tokens included
+    document_max_length: int = 256  # tokens of a document, special tokens included
+    query_prompt: str = ""  # text put before every query
+    document_prompt: str = ""  # text put before every document
+    # ``log1p_relu`` is log(1 + relu(max_j logits_j)); ``l0`` applies log1p once more; ``relu`` is that of the
+    # head ``token_weights``
     activation: Literal["log1p_relu", "l0", "relu"] = "log1p_relu"
+    # ``all`` pools every token that is not padding; ``not_bos`` skips the first (causal models)
     pooled_tokens: Literal["all", "not_bos"] = "all"
+    # tokens that a token attends to: all (``bidirectional``, as in masked language models), the earlier ones
+    # (``causal``), or the earlier ones in the text repeated twice, where only the second copy is pooled
+    # (``echo``; papers/csplade, 4)
     attention: Attention = "bidirectional"
+    # ``tokens`` takes the maximum over the logits of the tokens; ``mean`` averages the hidden states before the
+    # vocabulary head (papers/esplade-pretraining, J.1)
     pooled_states: Literal["tokens", "mean"] = "tokens"
+    # ``tokenizer``: the output terms are its tokens; ``words``: the head has its own terms
     output_vocabulary: Literal["tokenizer", "words"] = "tokenizer"
+    # ``uncased`` returns no cased terms: a word that has only a cased term becomes its lowercase form
+    # (papers/casing, post-processing)
     output_casing: Literal["all", "uncased"] = "all"
+    # ``model`` encodes queries with the model, as documents; ``idf`` makes inference-free queries: the output
+    # terms in the query text, weighted by their inverse document frequency in the index (``formats.idf``);
+    # ``learned`` weights them by a table that was trained with the documents (``formats.query_weights``);
+    # ``separate`` encodes queries with another model of the same output vocabulary, in ``QUERY_FOLDER``
     query_encoder: Literal["model", "idf", "learned", "separate"] = "model"
+    # ``vocabulary``: every token activates terms of the whole output vocabulary; ``token_weights``: every token
+    # has a weight, and a term the largest weight of its tokens (BGE-M3, arXiv 2402.03216)
     head: Literal["vocabulary", "token_weights"] = "vocabulary"
-    parents: tuple[str, ...] = field(default=())
+    parents: tuple[str, ...] = field(default=())  # digests of the models from which this one was made, nearest first
     format: int = CARD_FORMAT
 
     def max_length(self, kind: Kind) -> int:

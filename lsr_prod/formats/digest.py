@@ -4,14 +4,13 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError
 
 T = TypeVar("T")
-
 _CHUNK = 1 << 20
 _SHA = re.compile(r"^[0-9a-f]{64}$")
 
@@ -116,3 +115,27 @@ def _differs(path: Path) -> DigestMismatchError:
     return DigestMismatchError(
         f"{path} differs from its recorded sha256; the artifact is damaged: fetch or build it again"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationPin:
+    """A publication that retention does not delete."""
+
+    number: int  # number of the publication
+    version: str  # sha256 of its version
+    pinned_at: str  # UTC, ISO 8601
+    by: str  # who pinned it
+    reason: str  # why, for people
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form stored on disk; ``sha256`` is the digest of the other fields."""
+        value = asdict(self)
+        return {**value, "sha256": digest_json(value)}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "PublicationPin":
+        """Read the form of ``to_json``."""
+        pin = cls(value["number"], value["version"], value["pinned_at"], value["by"], value["reason"])
+        if pin.to_json() != value:
+            raise DigestMismatchError("the pin differs from its recorded sha256; remove it and pin again")
+        return pin

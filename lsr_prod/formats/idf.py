@@ -10,6 +10,19 @@ The authors publish weights only for terms that occur in their corpus. Here a te
 weight of df = 0, because a model may have expanded documents by it.
 
 Counts are stored instead of weights: the counts of several parts of a collection add up exactly.
+
+BM25 as impacts: the saturation of a word in a document is stored; its inverse frequency is applied per query.
+
+A word of a document has the impact ``round(saturation / IMPACT_STEP)``, 1..255, where ``saturation`` is
+tf * (K1 + 1) / (tf + K1 * (1 - B + B * length / average_length)), which is between 0 and K1 + 1. A query multiplies
+it by ``IMPACT_STEP`` and by the word's inverse frequency in the whole version, so that a shard's arrays do not depend
+on the other shards, and the scores of all shards have one scale. The average length is fixed for a version.
+
+Learned weights of output terms: the weights of inference-free queries with ``query_encoder: learned``.
+
+A query's vector is the binary presence of its terms, times one trained weight per output term (Li-LSR, Nardini et al.,
+arXiv 2505.01452). The weights are part of the model, so a model directory and a bundle contain them, and an index has
+them in the copy of its bundle: versions of one bundle share them, and another table is another bundle digest.
 """
 
 import io
@@ -21,20 +34,33 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.formats.bm25 import inverse_frequencies
+
+K1 = 1.2
+B = 0.75
+IMPACT_STEP = (K1 + 1) / 255
+
+
+def word_impacts(counts: npt.NDArray[Any], lengths: npt.NDArray[Any], average_length: float) -> npt.NDArray[np.uint8]:
+    """Return the impacts of words.
+
+    Returns:
+        uint8 [n], 1 or more.
+    """
+    saturation = counts * (K1 + 1) / (counts + K1 * (1 - B + B * lengths / average_length))
+    return np.maximum(1, np.rint(saturation / IMPACT_STEP)).astype(np.uint8)
+
+
+def inverse_frequencies(documents: int, frequencies: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return ln(1 + (N - n + 0.5) / (n + 0.5)), float64 [n], for words that n of N documents have."""
+    return np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TermCounts:
-    """Number of documents that have each output term in their text.
+    """Number of documents that have each output term in their text."""
 
-    Attributes:
-        documents: N, documents that have any term.
-        frequencies: int64 [V], documents per term.
-    """
-
-    documents: int
-    frequencies: npt.NDArray[np.int64]
+    documents: int  # N, documents that have any term
+    frequencies: npt.NDArray[np.int64]  # int64 [V], documents per term
 
     @classmethod
     def none(cls, vocabulary_size: int) -> "TermCounts":
@@ -81,3 +107,32 @@ class TermCounts:
         if values.dtype != np.uint32 or values.shape != (vocabulary_size + 1,) or values.max() > values[-1]:
             raise ArtifactError(f"{name} has no counts of {vocabulary_size} terms; build it again")
         return cls(int(values[-1]), values[:-1].astype(np.int64))
+
+
+QUERY_WEIGHTS_FILE = "query_weights.npy"
+
+
+def weights_to_bytes(weights: npt.NDArray[Any]) -> bytes:
+    """Return the content of ``query_weights.npy``: float32 [V]."""
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, weights.astype("<f4"), version=(1, 0), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def weights_from_bytes(data: bytes, vocabulary_size: int, name: str) -> npt.NDArray[np.float32]:
+    """Read what ``weights_to_bytes`` wrote.
+
+    Returns:
+        float32 [V], finite and above 0.
+    """
+    try:
+        values: npt.NDArray[np.float32] = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+    except (ValueError, OSError) as error:
+        raise ArtifactError(f"{name} is no array ({error}); copy it again") from error
+    if values.dtype != np.float32 or values.shape != (vocabulary_size,):
+        raise ArtifactError(
+            f"{name} has {values.dtype} {list(values.shape)}, not {vocabulary_size} weights; copy it again"
+        )
+    if not (np.isfinite(values) & (values > 0)).all():
+        raise ArtifactError(f"{name} has weights that are not finite or not above 0; train the model again")
+    return values

@@ -17,45 +17,106 @@
       builds/<time>.json           record of a build, for people (``indexing.build_records``)
 """
 
+import datetime as dt
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import pyarrow as pa
+
 from lsr_prod.errors import ArtifactError, FormatVersionError
-from lsr_prod.formats.attributes import ATTRIBUTE_TYPES, AttributeType
 from lsr_prod.formats.digest import FileDigest, digest_json
+
+AttributeType = Literal["string", "int64", "float64", "bool", "timestamp"]
+AttributeValue = str | int | float | bool | dt.datetime
+ATTRIBUTE_TYPES: dict[AttributeType, pa.DataType] = {
+    "string": pa.large_string(),
+    "int64": pa.int64(),
+    "float64": pa.float64(),
+    "bool": pa.bool_(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}
+MAX_STRING_BYTES = 65_530  # of UTF-8; Tantivy silently drops a longer term
+_PREFIX = "attribute."
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_BOOL = {"true": True, "1": True, "false": False, "0": False}
+
+
+def attribute_column(name: str) -> str:
+    """Return the name of the column of ``docs.arrow`` and of the Tantivy field with an attribute."""
+    return _PREFIX + name
+
+
+def attribute_types(schema: pa.Schema) -> dict[str, AttributeType]:
+    """Return the type of each attribute, by name, in the schema of ``docs.arrow``."""
+    names = {arrow: name for name, arrow in ATTRIBUTE_TYPES.items()}
+    found: dict[str, AttributeType] = {}
+    for column in schema:
+        if column.name.startswith(_PREFIX):
+            if column.type not in names:
+                raise ArtifactError(f"column {column.name!r} has type {column.type}; build the index again")
+            found[column.name.removeprefix(_PREFIX)] = names[column.type]
+    return found
+
+
+def parse_value(text: str, kind: AttributeType) -> AttributeValue:
+    """Parse a value of an attribute; spaces around it are part of strings only.
+
+    int64: decimal digits with an optional sign. float64: decimal or scientific, finite; -0 becomes 0. bool: true,
+    false, 1 or 0. timestamp: ISO 8601 with a date at least, in UTC if it has no offset; digits below a microsecond are
+    dropped. string: up to 65,530 bytes of UTF-8.
+
+    Returns:
+        str, int, float, bool, or a datetime in UTC.
+    """
+    if kind == "string":
+        if len(text) > MAX_STRING_BYTES // 4 and len(text.encode()) > MAX_STRING_BYTES:
+            raise ValueError(f"longer than {MAX_STRING_BYTES} bytes")
+        return text
+    text = text.strip()
+    match kind:
+        case "int64" if _INTEGER.fullmatch(text) and -(1 << 63) <= (number := int(text)) < 1 << 63:
+            return number
+        case "float64" if _FLOAT.fullmatch(text) and math.isfinite(real := float(text)):
+            return real + 0.0
+        case "bool" if text.lower() in _BOOL:
+            return _BOOL[text.lower()]
+        case "timestamp":
+            return _parse_timestamp(text)
+    raise ValueError(f"{text[:80]!r} is no {kind}")
+
+
+def _parse_timestamp(text: str) -> dt.datetime:
+    moment = dt.datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        return moment.replace(tzinfo=dt.UTC)
+    try:
+        return moment.astimezone(dt.UTC)
+    except OverflowError as error:
+        raise ValueError(f"{text[:80]!r} is outside the years 1 to 9999") from error
+
 
 INDEX_FORMAT = 3
 """Format 2 has a CRC-32 of every page, which whoever can write to an index can keep while he changes the page."""
 SHARD_FILE = "shard.json"
 _SHA = re.compile(r"^[0-9a-f]{64}$")
-
-
 ShardRole = Literal["base", "delta"]
 
 
 @dataclass(frozen=True, slots=True)
 class ShardManifest:
-    """Manifest of one shard.
+    """Manifest of one shard."""
 
-    Attributes:
-        sha: name of the shard: sha256 of its inputs (parts of the table) and layout.
-        documents: number of documents.
-        postings: number of (document, term) pairs.
-        block_size: documents in a block of the impact arrays.
-        role: ``base``: all documents of its buckets; ``delta``: documents inserted or changed later.
-        bytes_by_part: size in bytes of ``impacts``, ``forward``, ``tantivy`` and ``docs``.
-        files: every file of the shard but ``shard.json``.
-    """
-
-    sha: str
-    documents: int
-    postings: int
-    block_size: int
-    role: ShardRole
-    bytes_by_part: dict[str, int]
-    files: tuple[FileDigest, ...]
+    sha: str  # name of the shard: sha256 of its inputs (parts of the table) and layout
+    documents: int  # number of documents
+    postings: int  # number of (document, term) pairs
+    block_size: int  # documents in a block of the impact arrays
+    role: ShardRole  # ``base``: all documents of its buckets; ``delta``: documents inserted or changed later
+    bytes_by_part: dict[str, int]  # size in bytes of ``impacts``, ``forward``, ``tantivy`` and ``docs``
+    files: tuple[FileDigest, ...]  # every file of the shard but ``shard.json``
 
     def to_json(self) -> dict[str, Any]:
         """Return the form stored on disk."""
@@ -89,15 +150,10 @@ class ShardManifest:
 
 @dataclass(frozen=True, slots=True)
 class Tombstones:
-    """Documents of a shard that are deleted, taken down, or superseded by a document of a later shard.
+    """Documents of a shard that are deleted, taken down, or superseded by a document of a later shard."""
 
-    Attributes:
-        file: ``tombstones/<sha256>.npy``, uint32, ascending ordinals.
-        documents: number of ordinals.
-    """
-
-    file: FileDigest
-    documents: int
+    file: FileDigest  # ``tombstones/<sha256>.npy``, uint32, ascending ordinals
+    documents: int  # number of ordinals
 
     def to_json(self) -> dict[str, Any]:
         """Return the form stored on disk."""
@@ -111,40 +167,25 @@ class Tombstones:
 
 @dataclass(frozen=True, slots=True)
 class IndexVersion:
-    """An immutable version: the shards that are searched together, and their lineage.
+    """An immutable version: the shards that are searched together, and their lineage."""
 
-    Attributes:
-        shards: every shard with the digest of every file.
-        bundle_digest: bundle that must encode queries.
-        vocabulary_sha256: digest of its output vocabulary.
-        impact_step: weight of one impact unit.
-        dk: maximum number of terms per document in the postings.
-        table_uri: the sparse table from which the version was built (without credentials).
-        table_version: Delta version of that table.
-        stored_fields: columns of ``docs.arrow`` besides ``doc_id``.
-        text_fields: stored fields that are indexed for BM25.
-        attributes: type of every attribute that filters can use.
-        tombstones: tombstones of every shard, in the order of the shards; None: the shard has none.
-        takedowns: list of the ids that were taken down; None: no id.
-        table_parts: sha256 of the names and sizes of the table's parts at that version; "": unknown.
-        layout: sha256 of the settings of the base shards; "": unknown.
-        average_length: words of an average document, for BM25 impacts; None: the shards have no BM25 impacts.
-    """
-
-    shards: tuple[ShardManifest, ...]
-    bundle_digest: str
-    vocabulary_sha256: str
-    impact_step: float
-    dk: int
-    table_uri: str
-    table_version: int
-    stored_fields: tuple[str, ...]
-    text_fields: tuple[str, ...]
+    shards: tuple[ShardManifest, ...]  # every shard with the digest of every file
+    bundle_digest: str  # bundle that must encode queries
+    vocabulary_sha256: str  # digest of its output vocabulary
+    impact_step: float  # weight of one impact unit
+    dk: int  # maximum number of terms per document in the postings
+    table_uri: str  # the sparse table from which the version was built (without credentials)
+    table_version: int  # Delta version of that table
+    stored_fields: tuple[str, ...]  # columns of ``docs.arrow`` besides ``doc_id``
+    text_fields: tuple[str, ...]  # stored fields that are indexed for BM25
+    # type of every attribute that filters can use
     attributes: Mapping[str, AttributeType] = field(default_factory=dict)
+    # tombstones of every shard, in the order of the shards; None: the shard has none
     tombstones: tuple[Tombstones | None, ...] = ()
-    takedowns: FileDigest | None = None
-    table_parts: str = ""
-    layout: str = ""
+    takedowns: FileDigest | None = None  # list of the ids that were taken down; None: no id
+    table_parts: str = ""  # sha256 of the names and sizes of the table's parts at that version; "": unknown
+    layout: str = ""  # sha256 of the settings of the base shards; "": unknown
+    # words of an average document, for BM25 impacts; None: the shards have no BM25 impacts
     average_length: float | None = None
     format: int = INDEX_FORMAT
 

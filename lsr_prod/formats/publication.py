@@ -14,17 +14,11 @@ PUBLICATION_FORMAT = 3
 
 @dataclass(frozen=True, slots=True)
 class Forced:
-    """A gate that refused the version, but was overruled.
+    """A gate that refused the version, but was overruled."""
 
-    Attributes:
-        gate: its name.
-        sentence: what the gate has found.
-        reason: why it was overruled, for people.
-    """
-
-    gate: str
-    sentence: str
-    reason: str
+    gate: str  # its name
+    sentence: str  # what the gate has found
+    reason: str  # why it was overruled, for people
 
     def to_json(self) -> dict[str, str]:
         """Return the form stored on disk."""
@@ -33,15 +27,10 @@ class Forced:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """An ed25519 signature of a publication.
+    """An ed25519 signature of a publication."""
 
-    Attributes:
-        key: sha256 of the public key (32 bytes), its first 16 hexadecimal digits.
-        value: the signature of ``Publication.signed_bytes``, base64.
-    """
-
-    key: str
-    value: str
+    key: str  # sha256 of the public key (32 bytes), its first 16 hexadecimal digits
+    value: str  # the signature of ``Publication.signed_bytes``, base64
 
     def to_json(self) -> dict[str, str]:
         """Return the form stored on disk."""
@@ -50,29 +39,17 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """One entry in the history of an index: the version that readers use from then on.
+    """One entry in the history of an index: the version that readers use from then on."""
 
-    Attributes:
-        number: 1, 2, 3 …; readers use the largest.
-        version: sha256 of the version.
-        published_at: UTC, ISO 8601.
-        note: reason, for people, such as "rollback to 41".
-        by: who published it: user and host.
-        forced: gates that were overruled.
-        report: sha256 of the report of the gates, ``reports/<sha256>.json``; "": they have written none.
-        previous: sha256 of publication ``number - 1``; "" for the first.
-        signature: signature of the publisher; None: it is not signed.
-    """
-
-    number: int
-    version: str
-    published_at: str
-    note: str = ""
-    by: str = ""
-    forced: tuple[Forced, ...] = ()
-    report: str = ""
-    previous: str = ""
-    signature: Signature | None = None
+    number: int  # 1, 2, 3 …; readers use the largest
+    version: str  # sha256 of the version
+    published_at: str  # UTC, ISO 8601
+    note: str = ""  # reason, for people, such as "rollback to 41"
+    by: str = ""  # who published it: user and host
+    forced: tuple[Forced, ...] = ()  # gates that were overruled
+    report: str = ""  # sha256 of the report of the gates, ``reports/<sha256>.json``; "": they have written none
+    previous: str = ""  # sha256 of publication ``number - 1``; "" for the first
+    signature: Signature | None = None  # signature of the publisher; None: it is not signed
 
     @property
     def sha(self) -> str:

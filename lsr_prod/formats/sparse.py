@@ -9,17 +9,12 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, slots=True)
 class SparseBatch:
-    """``n`` sparse vectors over a vocabulary of ``V`` terms, as rows of a CSR matrix.
+    """``n`` sparse vectors over a vocabulary of ``V`` terms, as rows of a CSR matrix."""
 
-    Attributes:
-        offsets: int64 [n + 1]; row ``i`` is ``terms[offsets[i]:offsets[i + 1]]``.
-        terms: int32 [nnz], output-vocabulary ids; in a row by descending weight, ties by ascending id, no id twice.
-        weights: float32 [nnz], every one finite and above zero.
-    """
-
-    offsets: npt.NDArray[np.int64]
+    offsets: npt.NDArray[np.int64]  # int64 [n + 1]; row ``i`` is ``terms[offsets[i]:offsets[i + 1]]``
+    # int32 [nnz], output-vocabulary ids; in a row by descending weight, ties by ascending id, no id twice
     terms: npt.NDArray[np.int32]
-    weights: npt.NDArray[np.float32]
+    weights: npt.NDArray[np.float32]  # float32 [nnz], every one finite and above zero
 
     def __len__(self) -> int:
         """The number of vectors."""

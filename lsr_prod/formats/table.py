@@ -39,35 +39,23 @@ def sparse_schema(stored_fields: Sequence[str], bits: int = 8) -> pa.Schema:
 
 @dataclass(frozen=True, slots=True)
 class TableProperties:
-    """Properties of all rows of a sparse table; stored as properties of the Delta table.
+    """Properties of all rows of a sparse table; stored as properties of the Delta table."""
 
-    Attributes:
-        bundle_digest: bundle that encoded every vector.
-        vocabulary_sha256: digest of its output vocabulary.
-        impact_step: weight of one impact unit; ``weight ~ impact * impact_step``. Changes only while the table has
-            few documents (``encoding.scale``).
-        impact_bits: 4, 8 or 16; impacts are in 1..2**bits - 1.
-        store_k: maximum number of terms per document.
-        buckets: number of hash buckets.
-        stored_fields: further columns.
-        vocabulary_size: V; every term id is below it.
-        impact_error: mean |weight - impact * impact_step| divided by the mean weight, over the probe documents.
-        impact_error_max: largest |weight - impact * impact_step| in the probe documents.
-        impact_clipped: share of the weights of probe documents that are above the largest impact.
-        probe_documents: number of documents that the scale was chosen for; 0 if there was none, or before the probe.
-    """
-
-    bundle_digest: str
-    vocabulary_sha256: str
+    bundle_digest: str  # bundle that encoded every vector
+    vocabulary_sha256: str  # digest of its output vocabulary
+    # weight of one impact unit; ``weight ~ impact * impact_step``. Changes only while the table has few documents
+    # (``encoding.scale``).
     impact_step: float
-    impact_bits: int
-    store_k: int
-    buckets: int
-    stored_fields: tuple[str, ...]
-    vocabulary_size: int
+    impact_bits: int  # 4, 8 or 16; impacts are in 1..2**bits - 1
+    store_k: int  # maximum number of terms per document
+    buckets: int  # number of hash buckets
+    stored_fields: tuple[str, ...]  # further columns
+    vocabulary_size: int  # V; every term id is below it
+    # mean |weight - impact * impact_step| divided by the mean weight, over the probe documents
     impact_error: float = 0.0
-    impact_error_max: float = 0.0
-    impact_clipped: float = 0.0
+    impact_error_max: float = 0.0  # largest |weight - impact * impact_step| in the probe documents
+    impact_clipped: float = 0.0  # share of the weights of probe documents that are above the largest impact
+    # number of documents that the scale was chosen for; 0 if there was none, or before the probe
     probe_documents: int = 0
     format: int = TABLE_FORMAT
 

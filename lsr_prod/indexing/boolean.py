@@ -9,9 +9,9 @@ from typing import Any, Self
 import pyarrow as pa
 import tantivy
 
-from lsr_prod.formats.attributes import AttributeType, attribute_column
+from lsr_prod.formats.index import AttributeType, attribute_column
 from lsr_prod.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER, TERMS_FIELD, TEXT_FIELD
-from lsr_prod.indexing.impacts.texts import joined_texts
+from lsr_prod.indexing.impacts.bm25 import joined_texts
 from lsr_prod.indexing.impacts.vectors import Vectors
 from lsr_prod.indexing.segments import SegmentWriter
 

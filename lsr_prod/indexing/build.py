@@ -1,24 +1,124 @@
-"""The index job: plan, build shards, write the next version, publish it."""
+"""The index job: plan, build shards, write the next version, publish it.
 
+Records of finished index builds in their index: ``builds/<finished>.json``. They are never changed.
+
+They serve pages and people only: no build depends on them. A run that neither built a shard nor published leaves none.
+"""
+
+import json
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
+from typing import Any
 
+from lsr_prod.cluster.nodes import has_several_nodes, require_files, require_shared_folders
 from lsr_prod.cluster.workers import Workers
 from lsr_prod.config import Deployment
-from lsr_prod.indexing.build_records import save_build
+from lsr_prod.errors import ArtifactError, StorageError
+from lsr_prod.formats.digest import record_bytes
 from lsr_prod.indexing.derive import DerivedVersion, derive_version
+from lsr_prod.indexing.garbage import IndexSummary
 from lsr_prod.indexing.gates import Inspect
-from lsr_prod.indexing.on_nodes import require_on_nodes
 from lsr_prod.indexing.plan import plan_index
 from lsr_prod.indexing.publish import Publisher, read_current_version
-from lsr_prod.indexing.summaries import IndexSummary
+from lsr_prod.indexing.shard import BuiltShard
 from lsr_prod.logs import get_log
-from lsr_prod.storage import Store
+from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.folders import absolute
 from lsr_prod.storage.index_shards import add_bundle
+from lsr_prod.storage.threads import in_threads
+from lsr_prod.tables import Table
+
+
+def require_on_nodes(table: Table, output: str) -> None:
+    """Refuse a local table or output folder that some node does not see."""
+    if not has_several_nodes():
+        return
+    if not is_remote(table.store.uri):
+        require_files("index.table", _files(table))
+    require_shared_folders({"index.output": output})
+
+
+def _files(table: Table) -> Sequence[tuple[str, int]]:
+    folder = Path(table.store.uri).absolute()
+    return [(str(folder / file.path), file.size) for file in table.files()]
+
 
 log = get_log(__name__)
+BUILDS_FOLDER = "builds"
+_FORMAT = 1
+_TIME = "%Y%m%dT%H%M%S%fZ"
+_NAME = re.compile(rf"{BUILDS_FOLDER}/\d{{8}}T\d{{12}}Z\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class BuildRecord:
+    """Record of a finished build."""
+
+    finished_at: str  # UTC, ISO 8601
+    report: str  # sha256 of the report of the gates; "": there is none
+    summary: Mapping[str, Any]  # the fields of ``IndexSummary``
+    # per shard that the build planned: ``sha``, ``role``, ``documents``, ``postings``, ``bytes``, ``reused``,
+    # ``seconds_impacts`` and ``seconds_tantivy``
+    shards: Sequence[Mapping[str, Any]]
+
+
+def save_build(index: Store, summary: IndexSummary, shards: Sequence[BuiltShard], report: str) -> None:
+    """Write the record of a build; a failure is logged, as the version is written already."""
+    now = datetime.now(UTC)
+    rows = {shard.manifest.sha: _row(shard) for shard in shards}
+    record = BuildRecord(now.isoformat(timespec="seconds"), report, summary.result(), list(rows.values()))
+    try:
+        index.put_new(
+            f"{BUILDS_FOLDER}/{now.strftime(_TIME)}.json", record_bytes({"format": _FORMAT, **asdict(record)})
+        )
+    except StorageError as error:
+        log.warning("record of the build not written", extra={"fields": {"error": str(error)}})
+
+
+def read_builds(index: Store, *, last: int) -> list[BuildRecord]:
+    """Return the newest records of builds, oldest first; builds of earlier releases have none."""
+
+    def read(name: str) -> BuildRecord | None:
+        try:
+            value = json.loads(index.get(name) or b"")
+            if value.pop("format") != _FORMAT:
+                return None  # a newer release wrote it
+            return BuildRecord(**value)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ArtifactError(f"{index.uri}/{name} is damaged ({error!r}); delete it") from error
+
+    return [record for record in in_threads(read, _names(index)[-last:]) if record is not None]
+
+
+def delete_old_builds(index: Store, *, keep: int) -> int:
+    """Delete all but the newest ``keep`` records; return how many were deleted."""
+    old = _names(index)[:-keep]
+    for name in old:
+        index.delete(name)
+    return len(old)
+
+
+def _names(index: Store) -> list[str]:
+    return sorted(name for name in index.names(BUILDS_FOLDER) if _NAME.fullmatch(name))
+
+
+def _row(shard: BuiltShard) -> dict[str, Any]:
+    manifest = shard.manifest
+    return {
+        "sha": manifest.sha,
+        "role": manifest.role,
+        "documents": manifest.documents,
+        "postings": manifest.postings,
+        "bytes": sum(file.size for file in manifest.files),
+        "reused": shard.reused,
+        "seconds_impacts": round(shard.seconds_impacts, 3),
+        "seconds_tantivy": round(shard.seconds_tantivy, 3),
+    }
 
 
 def build_index(deployment: Deployment, inspect: Inspect | None = None) -> IndexSummary:

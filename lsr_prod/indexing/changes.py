@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 from lsr_prod.storage import Store
 from lsr_prod.tables import Table, TableFile, read_all_rows, read_part
 from lsr_prod.tables.deletion_vector import deleted_rows, file_of
-from lsr_prod.tables.file_table import to_files
-from lsr_prod.tables.schema import large_strings
+from lsr_prod.tables.live_rows import to_files
+from lsr_prod.tables.part import large_strings
 
 _MOVED = 1 / 8  # share of the rows of a part
 _NO_ROWS = np.empty(0, np.uint32)
@@ -30,18 +30,12 @@ _NO_ROWS = np.empty(0, np.uint32)
 
 @dataclass(frozen=True, slots=True)
 class PartChange:
-    """Parts of one bucket that only one of two versions names.
+    """Parts of one bucket that only one of two versions names."""
 
-    Attributes:
-        bucket: number of the bucket.
-        removed: parts that only the old version names.
-        added: parts that only the new version names.
-        cut: parts that both versions name with other deleted rows: in the old version, in the new one.
-    """
-
-    bucket: int
-    removed: tuple[TableFile, ...]
-    added: tuple[TableFile, ...]
+    bucket: int  # number of the bucket
+    removed: tuple[TableFile, ...]  # parts that only the old version names
+    added: tuple[TableFile, ...]  # parts that only the new version names
+    # parts that both versions name with other deleted rows: in the old version, in the new one
     cut: tuple[tuple[TableFile, TableFile], ...] = ()
 
     @property
@@ -58,19 +52,13 @@ class PartChange:
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """Documents of one bucket that changed.
+    """Documents of one bucket that changed."""
 
-    Attributes:
-        bucket: number of the bucket.
-        upserts: large_string, sorted: ids of documents that are new or whose terms, impacts or stored fields differ.
-        deletes: large_string, sorted: ids of documents that only the old version has.
-        replaced: number of upserts that the old version also has.
-    """
-
-    bucket: int
+    bucket: int  # number of the bucket
+    # large_string, sorted: ids of documents that are new or whose terms, impacts or stored fields differ
     upserts: pa.Array
-    deletes: pa.Array
-    replaced: int
+    deletes: pa.Array  # large_string, sorted: ids of documents that only the old version has
+    replaced: int  # number of upserts that the old version also has
 
 
 def row_schema(table: Table, stored_fields: Sequence[str]) -> pa.Schema:

@@ -20,7 +20,7 @@ from lsr_prod.indexing.shard import BuiltShard, build_shard
 from lsr_prod.indexing.tombstones import as_ids, load_tombstones, read_ids, scan_size
 from lsr_prod.storage import Store
 from lsr_prod.tables import TableFile
-from lsr_prod.tables.file_table import files_of_buckets, to_files
+from lsr_prod.tables.live_rows import files_of_buckets, to_files
 
 
 def choose_merged(shards: Sequence[ShardManifest], upserts: int, limit: int) -> tuple[int, ...]:
@@ -45,21 +45,13 @@ def choose_merged(shards: Sequence[ShardManifest], upserts: int, limit: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Chosen documents of one bucket.
+    """Chosen documents of one bucket."""
 
-    Attributes:
-        bucket: the bucket.
-        store: the table's folder.
-        files: the bucket's parts at the pinned version.
-        schema: columns to read.
-        ids: large_string, sorted.
-    """
-
-    bucket: int
-    store: Store
-    files: tuple[TableFile, ...]
-    schema: pa.Schema
-    ids: pa.Array
+    bucket: int  # the bucket
+    store: Store  # the table's folder
+    files: tuple[TableFile, ...]  # the bucket's parts at the pinned version
+    schema: pa.Schema  # columns to read
+    ids: pa.Array  # large_string, sorted
 
     @property
     def size(self) -> int:

@@ -16,30 +16,24 @@ from lsr_prod.formats.index import IndexVersion
 from lsr_prod.indexing.changes import RowChange, changed_parts, changed_rows, row_schema
 from lsr_prod.indexing.delta import build_delta, choose_merged, digest_selection, plan_delta, select_documents
 from lsr_prod.indexing.plan import IndexPlan, ShardPlan, digest_parts
+from lsr_prod.indexing.publish import write_version
 from lsr_prod.indexing.rows import read_buckets
 from lsr_prod.indexing.shard import BuiltShard, build_shard
 from lsr_prod.indexing.tombstones import as_ids, hide_everywhere, load_takedowns
-from lsr_prod.indexing.versions import write_version
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.index_versions import check_files
 from lsr_prod.tables import Table, open_table
-from lsr_prod.tables.file_table import total
+from lsr_prod.tables.live_rows import total
 
 
 @dataclass(frozen=True, slots=True)
 class TableChanges:
-    """Changes of the table since an index version was built.
+    """Changes of the table since an index version was built."""
 
-    Attributes:
-        base_parts: ``table_parts`` of the index version; "" if the table was not compared with one.
-        rows: changed documents, by rising bucket.
-        unknown: why the changed documents are not known; "" if they are.
-    """
-
-    base_parts: str = ""
-    rows: tuple[RowChange, ...] = ()
-    unknown: str = ""
+    base_parts: str = ""  # ``table_parts`` of the index version; "" if the table was not compared with one
+    rows: tuple[RowChange, ...] = ()  # changed documents, by rising bucket
+    unknown: str = ""  # why the changed documents are not known; "" if they are
 
     @property
     def upserts(self) -> int:
@@ -100,24 +94,16 @@ Mode = Literal["full", "delta", "merge", "unchanged"]
 
 @dataclass(frozen=True, slots=True)
 class DerivedVersion:
-    """An index version and the work that made it.
+    """An index version and the work that made it."""
 
-    Attributes:
-        version: written to the index, but not published.
-        base: the version that was current; None if there was none.
-        mode: ``full``: all shards were built from the table; ``delta``: one delta shard was added; ``merge``: one delta
-            shard was added that includes earlier delta shards; ``unchanged``: the version is the current one.
-        reason: why all shards were built; "" in the other modes.
-        changes: changes of the table since ``base``, as far as they were compared.
-        shards: the shards that were planned, including those that were already in the index.
-    """
-
-    version: IndexVersion
-    base: IndexVersion | None
+    version: IndexVersion  # written to the index, but not published
+    base: IndexVersion | None  # the version that was current; None if there was none
+    # ``full``: all shards were built from the table; ``delta``: one delta shard was added; ``merge``: one delta
+    # shard was added that includes earlier delta shards; ``unchanged``: the version is the current one
     mode: Mode
-    reason: str
-    changes: TableChanges
-    shards: tuple[BuiltShard, ...]
+    reason: str  # why all shards were built; "" in the other modes
+    changes: TableChanges  # changes of the table since ``base``, as far as they were compared
+    shards: tuple[BuiltShard, ...]  # the shards that were planned, including those that were already in the index
 
 
 def derive_version(

@@ -19,34 +19,22 @@ from lsr_prod.storage import Store, as_store, index_versions, is_remote
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A version to publish, and what the gates compare it with.
+    """A version to publish, and what the gates compare it with."""
 
-    Attributes:
-        index: folder or store of the index.
-        version: the version to publish.
-        current: the current version; None if there is none that this release can read.
-        derived: whether the version was derived from the current one.
-        verified: shards whose files need no further verification, by sha256.
-    """
-
-    index: Store | Path
-    version: IndexVersion
-    current: IndexVersion | None
-    derived: bool
+    index: Store | Path  # folder or store of the index
+    version: IndexVersion  # the version to publish
+    current: IndexVersion | None  # the current version; None if there is none that this release can read
+    derived: bool  # whether the version was derived from the current one
+    # shards whose files need no further verification, by sha256
     verified: Mapping[str, ShardManifest] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """What the gates of a deployment say of a version that may be published.
+    """What the gates of a deployment say of a version that may be published."""
 
-    Attributes:
-        forced: gates that refused it and were overruled.
-        report: sha256 of their report; "": there is none.
-    """
-
-    forced: tuple[Forced, ...] = ()
-    report: str = ""
+    forced: tuple[Forced, ...] = ()  # gates that refused it and were overruled
+    report: str = ""  # sha256 of their report; "": there is none
 
 
 Inspect = Callable[[Candidate], Approval]

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsr_prod.formats.bm25 import inverse_frequencies
 from lsr_prod.formats.digest import digest_folder
+from lsr_prod.formats.idf import inverse_frequencies
 from lsr_prod.formats.index import ShardManifest
 from lsr_prod.formats.shard import (
     BATCH_ROWS,
@@ -30,7 +30,7 @@ from lsr_prod.search.hybrid import WeighedWords, with_words
 from lsr_prod.search.query.request import Hybrid
 from lsr_prod.search.query.sparse_query import MAX_TERMS, SparseQuery, required_terms
 from lsr_prod.search.shard.open_shard import OpenShard
-from lsr_prod.search.shard.shard_query import ShardQuery
+from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.shard.shard_reader import ShardReader
 from lsr_prod.tables.impact_scale import impact_scale
 from lsr_prod.terms.analysis import distinct_words
@@ -81,17 +81,11 @@ def build_in_memory(
 
 @dataclass(frozen=True, slots=True)
 class InMemoryResult:
-    """Result of one query.
+    """Result of one query."""
 
-    Attributes:
-        ids: document ids, by falling score; ties by rising id.
-        scores: score of each document.
-        matched: number of documents that share enough terms with the query.
-    """
-
-    ids: list[str]
-    scores: list[float]
-    matched: int
+    ids: list[str]  # document ids, by falling score; ties by rising id
+    scores: list[float]  # score of each document
+    matched: int  # number of documents that share enough terms with the query
 
 
 class InMemoryIndex:

@@ -1,6 +1,6 @@
 """Plan an index job: check every input before anything is written, and assign buckets to shards."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,55 +8,82 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError, ConfigError, LineageError, PublicationError
-from lsr_prod.formats.attributes import AttributeType
 from lsr_prod.formats.bundle import Bundle
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import digest_json
-from lsr_prod.formats.index import INDEX_FORMAT, ShardRole
+from lsr_prod.formats.index import ATTRIBUTE_TYPES, INDEX_FORMAT, AttributeType, AttributeValue, ShardRole, parse_value
 from lsr_prod.formats.table import TableProperties
-from lsr_prod.indexing.attributes import check_attributes
 from lsr_prod.indexing.impacts.bm25 import average_length
 from lsr_prod.storage import Store, require_exists
 from lsr_prod.storage.folders import absolute, folder_exists, open_bundle, refuse_file
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import current_publication
-from lsr_prod.tables.file_table import files_of_buckets, to_files, total_live_rows
+from lsr_prod.tables.live_rows import files_of_buckets, to_files, total_live_rows
 from lsr_prod.terms.term_reader import TermReader
 
-if TYPE_CHECKING:  # the core wheel builds shards without the packages that these need
+if TYPE_CHECKING:
     from lsr_prod.config import Deployment, IndexSettings
     from lsr_prod.config.index import DocumentOrder
     from lsr_prod.tables import Table
+
+
+def check_attributes(attributes: Mapping[str, AttributeType], stored_fields: Sequence[str]) -> None:
+    """Check that the sparse table stores every field of ``index.attributes``."""
+    for name in attributes:
+        if name not in stored_fields:
+            stored = ", ".join(stored_fields) or "none"
+            raise ConfigError(
+                "index.attributes", f"the table does not store {name!r}", f"choose from its stored fields: {stored}"
+            )
+
+
+def parse_attributes(rows: pa.Table, attributes: Mapping[str, AttributeType]) -> tuple[list[pa.Array], dict[str, int]]:
+    """Parse the attributes of rows from their stored fields with ``parse_value``.
+
+    Missing values are null, and so are empty values of other types than string. Values that cannot be parsed become
+    null and are counted.
+
+    Returns:
+        One array [rows] per attribute, in the order of ``attributes``; and the number of values that could not be
+        parsed, by attribute, without zeros.
+    """
+    columns, unreadable = [], {}
+    for name, kind in attributes.items():
+        values = list(_values(rows[name].to_pylist(), kind))
+        columns.append(pa.array((value for value, _ in values), ATTRIBUTE_TYPES[kind], size=len(values)))
+        if bad := sum(not readable for _, readable in values):
+            unreadable[name] = bad
+    return columns, unreadable
+
+
+def _values(texts: Sequence[str | None], kind: AttributeType) -> Iterator[tuple[AttributeValue | None, bool]]:
+    for text in texts:
+        if text is None or (kind != "string" and not text.strip()):
+            yield None, True
+            continue
+        try:
+            yield parse_value(text, kind), True
+        except ValueError:
+            yield None, False
+
 
 _DRIFT = 0.1  # relative change of the average length that hardly changes a score
 
 
 @dataclass(frozen=True, slots=True)
 class ShardLayout:
-    """Settings that, together with its rows, determine the bytes of a shard.
+    """Settings that, together with its rows, determine the bytes of a shard."""
 
-    Attributes:
-        block_size: documents per block.
-        order: ``content``: similar documents are close; ``id``: by rising doc_id.
-        dk: heaviest terms of a document that have postings.
-        vocabulary_size: V; every term id is smaller.
-        stored_fields: columns of ``docs.arrow`` besides ``doc_id``.
-        text_fields: stored fields that are joined into Tantivy's text.
-        attributes: name and type of the stored fields that become attributes.
-        average_length: average words per document, for BM25 impacts; None: words have no postings.
-        compress: whether postings are compressed.
-        text_terms: digest of the rules that find output terms in texts; None: the terms of texts are not counted.
-    """
-
-    block_size: int
-    order: "DocumentOrder"
-    dk: int
-    vocabulary_size: int
-    stored_fields: tuple[str, ...]
-    text_fields: tuple[str, ...]
-    attributes: tuple[tuple[str, AttributeType], ...] = ()
-    average_length: float | None = None
-    compress: bool = False
+    block_size: int  # documents per block
+    order: "DocumentOrder"  # ``content``: similar documents are close; ``id``: by rising doc_id
+    dk: int  # heaviest terms of a document that have postings
+    vocabulary_size: int  # V; every term id is smaller
+    stored_fields: tuple[str, ...]  # columns of ``docs.arrow`` besides ``doc_id``
+    text_fields: tuple[str, ...]  # stored fields that are joined into Tantivy's text
+    attributes: tuple[tuple[str, AttributeType], ...] = ()  # name and type of the stored fields that become attributes
+    average_length: float | None = None  # average words per document, for BM25 impacts; None: words have no postings
+    compress: bool = False  # whether postings are compressed
+    # digest of the rules that find output terms in texts; None: the terms of texts are not counted
     text_terms: str | None = None
 
     def identity(self) -> dict[str, Any]:
@@ -66,48 +93,29 @@ class ShardLayout:
 
 @dataclass(frozen=True, slots=True)
 class ShardPlan:
-    """Input and name of one shard.
+    """Input and name of one shard."""
 
-    Attributes:
-        sha: sha256 of the layout and of the names and sizes of the parts, so that equal shards are never built twice.
-        table: the sparse table's folder.
-        table_version: pinned version.
-        buckets: buckets of the table that this shard holds.
-        documents: rows of the shard.
-        layout: see ``ShardLayout``.
-        role: ``base``: all rows of the buckets; ``delta``: chosen rows.
-        bundle: digest of the bundle in the index that finds the terms of texts; None: they are not counted.
-    """
-
-    sha: str
-    table: Store
-    table_version: int
-    buckets: tuple[int, ...]
-    documents: int
-    layout: ShardLayout
-    role: ShardRole = "base"
+    sha: str  # sha256 of the layout and of the names and sizes of the parts, so that equal shards are never built twice
+    table: Store  # the sparse table's folder
+    table_version: int  # pinned version
+    buckets: tuple[int, ...]  # buckets of the table that this shard holds
+    documents: int  # rows of the shard
+    layout: ShardLayout  # see ``ShardLayout``
+    role: ShardRole = "base"  # ``base``: all rows of the buckets; ``delta``: chosen rows
+    # digest of the bundle in the index that finds the terms of texts; None: they are not counted
     bundle: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class IndexPlan:
-    """Input of an index version.
+    """Input of an index version."""
 
-    Attributes:
-        shards: base shards, for a version that is built from scratch.
-        bundle: folder of the bundle on this machine.
-        properties: properties of the table.
-        layout: layout of every shard.
-        snapshot: the table at the pinned version.
-        table_parts: sha256 of the names and sizes of all parts of the snapshot; equal digests mean equal rows.
-    """
-
-    shards: tuple[ShardPlan, ...]
-    bundle: Path
-    properties: TableProperties
-    layout: ShardLayout
-    snapshot: "Table"
-    table_parts: str
+    shards: tuple[ShardPlan, ...]  # base shards, for a version that is built from scratch
+    bundle: Path  # folder of the bundle on this machine
+    properties: TableProperties  # properties of the table
+    layout: ShardLayout  # layout of every shard
+    snapshot: "Table"  # the table at the pinned version
+    table_parts: str  # sha256 of the names and sizes of all parts of the snapshot; equal digests mean equal rows
 
     @property
     def layout_digest(self) -> str:

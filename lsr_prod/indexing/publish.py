@@ -6,25 +6,69 @@ the caller derives the version again from the new current one, so that nothing p
 """
 
 import getpass
+import json
 import os
 import socket
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from lsr_prod.cluster.workers import IN_PROCESS, Workers
-from lsr_prod.errors import FormatVersionError, StaleParentError
-from lsr_prod.formats.index import INDEX_FORMAT, IndexVersion, ShardManifest
+from lsr_prod.errors import ArtifactError, FormatVersionError, StaleParentError
+from lsr_prod.formats.bundle import BUNDLE_FILE
+from lsr_prod.formats.digest import FileDigest, record_bytes
+from lsr_prod.formats.index import INDEX_FORMAT, SHARD_FILE, IndexVersion, ShardManifest
 from lsr_prod.formats.publication import Publication
 from lsr_prod.indexing.gates import Approval, Candidate, Inspect, check_candidate
-from lsr_prod.indexing.tombstones import load_takedowns
-from lsr_prod.indexing.versions import take_down, touch_version, version_format, write_version
+from lsr_prod.indexing.tombstones import as_ids, hide_everywhere, load_takedowns, save_takedowns
 from lsr_prod.logs import get_log
-from lsr_prod.storage import Store
+from lsr_prod.storage import Store, as_store, is_remote
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import create_publication, find_current_publication, read_publication
 from lsr_prod.storage.signatures import sign
+
+
+def take_down(index: Store | Path, version: IndexVersion, ids: Iterable[str], workers: Workers) -> IndexVersion:
+    """Return the version with documents hidden and their ids on its list of takedowns; known ids change nothing."""
+    before = load_takedowns(index, version)
+    new = sorted(set(ids) - set(before))
+    if not new:
+        return version
+    tombstones = hide_everywhere(index, version.shards, version.tombstones, as_ids(new), workers)
+    return replace(version, tombstones=tombstones, takedowns=save_takedowns(index, [*before, *new]))
+
+
+def write_version(index: Store | Path, version: IndexVersion) -> None:
+    """Write ``versions/<sha>.json`` unless it exists, and touch all files of the version."""
+    as_store(index).put_new(_name(version.sha), record_bytes(version.to_json()))
+    touch_version(index, version)
+
+
+def touch_version(index: Store | Path, version: IndexVersion) -> None:
+    """Touch a version and all files and folders that it names, so that garbage collection keeps them for now.
+
+    In an object store the version is enough: garbage collection keeps what a young version names.
+    """
+    store, lists = as_store(index), [*version.tombstones, version.takedowns]
+    names = [f"shards/{shard.sha}/{SHARD_FILE}" for shard in version.shards]
+    names += [(one if isinstance(one, FileDigest) else one.file).path for one in lists if one]
+    names.append(f"bundles/{version.bundle_digest}/{BUNDLE_FILE}")
+    for name in [*(() if is_remote(store.uri) else names), _name(version.sha)]:
+        try:
+            store.touch(name)
+        except FileNotFoundError as error:
+            raise ArtifactError(f"{store.uri}/{name} is missing; build the index again") from error
+
+
+def version_format(index: Store | Path, sha: str) -> int:
+    """Return the format number of a version, also of one that this release cannot read."""
+    return int(json.loads(as_store(index).get(_name(sha)) or b"")["format"])
+
+
+def _name(sha: str) -> str:
+    return f"versions/{sha}.json"
+
 
 log = get_log(__name__)
 
@@ -84,19 +128,13 @@ def rollback(index: Store | Path, number: int, workers: Workers = IN_PROCESS) ->
 
 @dataclass(frozen=True, slots=True)
 class CurrentVersion:
-    """The version that is current while the next one is derived.
+    """The version that is current while the next one is derived."""
 
-    Attributes:
-        number: number of its publication; 0 if nothing is published.
-        version: the version; None if nothing is published, or if its format is older than that of this release.
-        sha: sha256 of the version; "" if nothing is published.
-        publication_sha: sha256 of the publication; "" if nothing is published.
-    """
-
-    number: int
+    number: int  # number of its publication; 0 if nothing is published
+    # the version; None if nothing is published, or if its format is older than that of this release
     version: IndexVersion | None
-    sha: str
-    publication_sha: str
+    sha: str  # sha256 of the version; "" if nothing is published
+    publication_sha: str  # sha256 of the publication; "" if nothing is published
 
 
 def read_current_version(index: Store | Path) -> CurrentVersion:

@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.indexing.plan import ShardPlan
-from lsr_prod.tables.file_table import files_of_buckets, to_files
-from lsr_prod.tables.live_rows import read_part
-from lsr_prod.tables.schema import large_strings
+from lsr_prod.tables.live_rows import files_of_buckets, read_part, to_files
+from lsr_prod.tables.part import large_strings
 
 
 def read_buckets(plan: ShardPlan) -> Iterator[pa.Table]:

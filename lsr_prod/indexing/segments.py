@@ -26,17 +26,11 @@ _MANAGED = ".managed.json"
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Segments of neighboring documents in one folder.
+    """Segments of neighboring documents in one folder."""
 
-    Attributes:
-        folder: the folder.
-        segments: records of ``meta.json``, by rising document.
-        merges: how many merges made it.
-    """
-
-    folder: Path
-    segments: tuple[dict[str, Any], ...]
-    merges: int
+    folder: Path  # the folder
+    segments: tuple[dict[str, Any], ...]  # records of ``meta.json``, by rising document
+    merges: int  # how many merges made it
 
 
 class SegmentWriter:

@@ -13,10 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.formats.attributes import ATTRIBUTE_TYPES, attribute_column
 from lsr_prod.formats.digest import digest_folder
 from lsr_prod.formats.idf import TermCounts
-from lsr_prod.formats.index import ShardManifest
+from lsr_prod.formats.index import ATTRIBUTE_TYPES, ShardManifest, attribute_column
 from lsr_prod.formats.pages import PAGE_DIGESTS_FILE, page_digests
 from lsr_prod.formats.shard import (
     BATCH_ROWS,
@@ -31,16 +30,11 @@ from lsr_prod.formats.shard import (
     is_mapped,
     term_dtype,
 )
-from lsr_prod.indexing.attributes import parse_attributes
 from lsr_prod.indexing.boolean import BooleanWriter, segment_documents
-from lsr_prod.indexing.impacts.arrays import GrowingArray, create_array, map_array
-from lsr_prod.indexing.impacts.bm25 import WordSpill, WordVectors, write_dictionary
-from lsr_prod.indexing.impacts.compress import compress_postings
-from lsr_prod.indexing.impacts.order import order_documents
-from lsr_prod.indexing.impacts.postings import TermField, write_postings
-from lsr_prod.indexing.impacts.texts import joined_texts
-from lsr_prod.indexing.impacts.vectors import Vectors, VectorSpill
-from lsr_prod.indexing.plan import ShardLayout, ShardPlan
+from lsr_prod.indexing.impacts.arrays import GrowingArray, compress_postings, create_array, map_array
+from lsr_prod.indexing.impacts.bm25 import WordSpill, WordVectors, joined_texts, write_dictionary
+from lsr_prod.indexing.impacts.vectors import TermField, Vectors, VectorSpill, order_documents, write_postings
+from lsr_prod.indexing.plan import ShardLayout, ShardPlan, parse_attributes
 from lsr_prod.indexing.rows import SpilledRows, merge_by_id, spill_sorted
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
@@ -53,21 +47,13 @@ log = get_log(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BuiltShard:
-    """A shard in the index, and the work that built it.
+    """A shard in the index, and the work that built it."""
 
-    Attributes:
-        manifest: manifest of the shard.
-        reused: the index already had the shard.
-        seconds_impacts: time spent on document order and arrays.
-        seconds_tantivy: time spent on the Tantivy index.
-        unreadable_attributes: values that cannot be parsed as the type of their attribute and became null.
-    """
-
-    manifest: ShardManifest
-    reused: bool
-    seconds_impacts: float = 0.0
-    seconds_tantivy: float = 0.0
-    unreadable_attributes: int = 0
+    manifest: ShardManifest  # manifest of the shard
+    reused: bool  # the index already had the shard
+    seconds_impacts: float = 0.0  # time spent on document order and arrays
+    seconds_tantivy: float = 0.0  # time spent on the Tantivy index
+    unreadable_attributes: int = 0  # values that cannot be parsed as the type of their attribute and became null
 
 
 def build_shard(plan: ShardPlan, buckets: Iterable[pa.Table], index: Store | Path, *, threads: int = 1) -> BuiltShard:

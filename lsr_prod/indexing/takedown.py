@@ -17,8 +17,8 @@ from lsr_prod.errors import ArtifactError, PublicationError
 from lsr_prod.formats.index import IndexVersion
 from lsr_prod.formats.table import TableProperties, bucket_of
 from lsr_prod.indexing.changes import find_rows
-from lsr_prod.indexing.publish import CurrentVersion, Publisher, read_current_version
-from lsr_prod.indexing.summaries import TakedownSummary
+from lsr_prod.indexing.garbage import TakedownSummary
+from lsr_prod.indexing.publish import CurrentVersion, Publisher, read_current_version, take_down, write_version
 from lsr_prod.indexing.tombstones import (
     as_ids,
     find_documents,
@@ -28,10 +28,9 @@ from lsr_prod.indexing.tombstones import (
     save_tombstones,
     scan_size,
 )
-from lsr_prod.indexing.versions import take_down, write_version
 from lsr_prod.storage import Store, as_store
 from lsr_prod.tables import open_table
-from lsr_prod.tables.file_table import files_of_buckets, to_files
+from lsr_prod.tables.live_rows import files_of_buckets, to_files
 
 
 def delete_documents(

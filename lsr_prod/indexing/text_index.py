@@ -16,17 +16,15 @@ import pyarrow as pa
 
 from lsr_prod.corpus.rows import as_string
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.attributes import ATTRIBUTE_TYPES, AttributeType
 from lsr_prod.formats.bundle import Bundle
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import digest_json, record_bytes
-from lsr_prod.formats.index import IndexVersion
+from lsr_prod.formats.index import ATTRIBUTE_TYPES, AttributeType, IndexVersion
 from lsr_prod.formats.publication import Publication
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import TableProperties, content_hash, quantize
-from lsr_prod.indexing.attributes import check_attributes
 from lsr_prod.indexing.impacts.bm25 import average_length_of
-from lsr_prod.indexing.plan import ShardLayout, ShardPlan
+from lsr_prod.indexing.plan import ShardLayout, ShardPlan, check_attributes
 from lsr_prod.indexing.shard import build_shard
 from lsr_prod.indexing.word_bundle import encode_words, write_word_bundle
 from lsr_prod.inference import BundleEncoder
@@ -39,7 +37,7 @@ from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.folders import open_bundle
 from lsr_prod.storage.index_shards import add_bundle
 from lsr_prod.tables.impact_scale import impact_scale
-from lsr_prod.tables.rows import build_rows
+from lsr_prod.tables.live_rows import build_rows
 from lsr_prod.terms.term_reader import TermReader
 
 _TEXT = "text"

@@ -20,8 +20,7 @@ from lsr_prod.formats.digest import FileDigest, record_bytes
 from lsr_prod.formats.index import IndexVersion, ShardManifest, Tombstones
 from lsr_prod.formats.shard import DOCUMENTS_FILE
 from lsr_prod.storage import Store, as_store, is_remote
-from lsr_prod.storage.index_lists import read_list, write_list
-from lsr_prod.storage.index_shards import open_shard_file
+from lsr_prod.storage.index_shards import open_shard_file, read_list, write_list
 
 Ordinals = npt.NDArray[np.uint32]
 

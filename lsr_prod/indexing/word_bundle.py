@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-from lsr_prod.formats.bm25 import IMPACT_STEP, word_impacts
 from lsr_prod.formats.bundle import BUNDLE_FILE, TOKENIZER_FILE, VOCABULARY_FILE, Bundle
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import digest_json, record_bytes
+from lsr_prod.formats.idf import IMPACT_STEP, word_impacts
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.storage.drafts import write_file
 

@@ -11,9 +11,14 @@ from lsr_prod.encoding.table import PLAN_PROPERTY
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.formats.table import CORE_COLUMNS, TableProperties
-from lsr_prod.interchange.quarantine import ImportQuarantine, quarantine_store
-from lsr_prod.interchange.read import VectorFile, find_vector_files, read_vectors
-from lsr_prod.interchange.summaries import ExportSummary, FinishedImport, ImportSummary
+from lsr_prod.interchange.read import (
+    ExportSummary,
+    FinishedImport,
+    ImportSummary,
+    VectorFile,
+    find_vector_files,
+    read_vectors,
+)
 from lsr_prod.interchange.table_export import (
     TableVectors,
     export_ciff,
@@ -22,13 +27,13 @@ from lsr_prod.interchange.table_export import (
     export_parquet,
     ids_path,
 )
-from lsr_prod.interchange.table_import import Source, TableLayout, import_vectors
+from lsr_prod.interchange.table_import import ImportQuarantine, Source, TableLayout, import_vectors, quarantine_store
 from lsr_prod.interchange.vectors import Rules, Vocabulary
 from lsr_prod.storage import Store, is_remote, require_exists, store_digest
-from lsr_prod.storage.draft_names import is_draft
+from lsr_prod.storage.disk import is_draft
 from lsr_prod.storage.folders import absolute, open_bundle
 from lsr_prod.tables import Table, load_table, open_table
-from lsr_prod.tables.file_table import total_live_rows
+from lsr_prod.tables.live_rows import total_live_rows
 
 IMPORT_FORMAT = 1
 _EXPORTS = {"jsonl": export_jsonl, "npz": export_csr, "ciff": export_ciff}

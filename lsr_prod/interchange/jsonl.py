@@ -3,15 +3,18 @@
 Topics have the same form without ``contents``.
 """
 
+import gzip
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
-from lsr_prod.corpus.lines import Readable, lines
+from lsr_prod.corpus.compression import Readable, lines
 from lsr_prod.corpus.rows import BadRow, shorten
-from lsr_prod.interchange.files import new_file
+from lsr_prod.errors import SourceError
 from lsr_prod.interchange.vectors import (
     Problem,
     Rules,
@@ -21,10 +24,24 @@ from lsr_prod.interchange.vectors import (
     row_of_tokens,
     text_problem,
 )
+from lsr_prod.storage import drafts
+from lsr_prod.storage.folders import open_text
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open a draft file that gets its name when the block ends without an error."""
+    with drafts.new_file(path) as raw:
+        if not path.name.endswith(".gz"):
+            yield raw
+            return
+        # No time and no name inside: equal content makes equal files.
+        with gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as file:
+            yield cast("IO[bytes]", file)
+
 
 LINE_LIMIT = 1 << 24
 """Longest line in bytes."""
-
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -110,3 +127,20 @@ def write_jsonl(path: Path, vectors: Iterable[tuple[str, Mapping[str, float], st
             file.write(vector_line(doc_id, vector, contents))
             count += 1
     return count
+
+
+_LONGEST = 1 << 24
+
+
+def numbered_lines(place: str, options: Mapping[str, str] | None = None) -> Iterator[tuple[int, str]]:
+    """Yield number (from 1) and text of every line that is not blank, without its line end."""
+    try:
+        with open_text(place, options) as file:
+            for number, line in enumerate(iter(partial(file.readline, _LONGEST + 1), ""), start=1):
+                if len(line) > _LONGEST:
+                    raise SourceError(f"line {number} of {place} has more than {_LONGEST} characters; shorten it")
+                text = line.removeprefix("\ufeff") if number == 1 else line
+                if text.strip():
+                    yield number, text.rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise SourceError(f"{place} cannot be read as UTF-8 ({error}); convert the file to UTF-8") from error

@@ -17,11 +17,11 @@ from typing import IO, Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.corpus.lines import Readable, lines
+from lsr_prod.corpus.compression import Readable, lines
+from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.corpus.rows import BadRow, shorten
-from lsr_prod.corpus.source_file import DamagedFileError
 from lsr_prod.errors import LineageError, SourceError
-from lsr_prod.interchange.files import new_file
+from lsr_prod.interchange.jsonl import new_file
 from lsr_prod.interchange.vectors import Rules, ValidatedVector, VectorRow, id_problem, row_of_ids
 from lsr_prod.storage.disk import scratch_folder
 
@@ -178,19 +178,12 @@ def _validate(
 
 @dataclass(frozen=True, slots=True)
 class CsrBlock:
-    """Some rows of a matrix.
+    """Some rows of a matrix."""
 
-    Attributes:
-        ids: of its n rows.
-        lengths: int64 [n], values of each row.
-        terms: int32 [nnz], in increasing order inside a row.
-        weights: [nnz], of the type of the matrix.
-    """
-
-    ids: list[str]
-    lengths: npt.NDArray[np.int64]
-    terms: npt.NDArray[np.int32]
-    weights: npt.NDArray[Any]
+    ids: list[str]  # of its n rows
+    lengths: npt.NDArray[np.int64]  # int64 [n], values of each row
+    terms: npt.NDArray[np.int32]  # int32 [nnz], in increasing order inside a row
+    weights: npt.NDArray[Any]  # [nnz], of the type of the matrix
 
 
 def write_csr(path: Path, ids: Path, blocks: Iterable[CsrBlock], columns: int, dtype: npt.DTypeLike) -> int:

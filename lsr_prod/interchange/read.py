@@ -4,25 +4,24 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from lsr_prod.corpus.compression import decompressed
 from lsr_prod.corpus.listing import find_files
+from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.corpus.rows import BadRow, shorten
-from lsr_prod.corpus.source_file import DamagedFileError
 from lsr_prod.errors import ConfigError, SourceError
 from lsr_prod.extras import contrib
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.interchange.jsonl import json_vectors
 from lsr_prod.interchange.npz import csr_vectors, read_ids
-from lsr_prod.interchange.topics import topic_vectors
+from lsr_prod.interchange.runs import topic_vectors
 from lsr_prod.interchange.vectors import Rules, ValidatedVector, VectorRow, as_batch
 from lsr_prod.storage import Entry, Store
 from lsr_prod.storage.folders import absolute
 
 VectorFormat = Literal["jsonl", "tsv", "npz", "ciff", "csr"]
-
 _ENDINGS: dict[VectorFormat, tuple[str, ...]] = {
     "jsonl": (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz"),
     "tsv": (".tsv", ".tsv.gz"),
@@ -36,19 +35,13 @@ _DAMAGE = (EOFError, zlib.error, zipfile.BadZipFile, DamagedFileError)
 
 @dataclass(frozen=True, slots=True)
 class VectorFile:
-    """A file of vectors.
+    """A file of vectors."""
 
-    Attributes:
-        store: its folder.
-        entry: name, size and tag in the store.
-        format: how to read it.
-        ids: name of the file with the ids of a matrix, in the same folder; None: the format has its own ids, or the
-            numbers of the rows are the ids.
-    """
-
-    store: Store
-    entry: Entry
-    format: VectorFormat
+    store: Store  # its folder
+    entry: Entry  # name, size and tag in the store
+    format: VectorFormat  # how to read it
+    # name of the file with the ids of a matrix, in the same folder; None: the format has its own ids, or the
+    # numbers of the rows are the ids
     ids: str | None = None
 
     @property
@@ -197,3 +190,65 @@ def read_batches(files: Iterable[VectorFile], rules: Rules, *, rows: int = 1024)
 def _batch(good: list[VectorRow], bad: list[tuple[str, BadRow]]) -> VectorBatch:
     unknown = sum(row.unknown for row in good)
     return VectorBatch(tuple(row.doc_id for row in good), as_batch(good), tuple(bad), unknown)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportSummary:
+    """Summary of an import."""
+
+    imported: bool = True  # this run wrote the table
+    files: int  # source files
+    rows_in: int  # rows of the source files
+    documents: int  # rows of the table
+    quarantined: int  # bad rows
+    quarantined_by_reason: dict[str, int]  # bad rows by reason
+    unknown_terms_dropped: int  # terms outside the vocabulary that were dropped
+    postings: int  # terms of all documents
+    clipped: int  # weights above the largest impact
+    impact_step: float  # weight of one impact unit
+    impact_error: float | None  # mean error of a weight over the mean weight
+    store_k: int  # terms kept per document
+    seconds: float  # wall time
+    docs_per_s: float  # documents per second
+    table: str  # URI of the table
+    quarantine: str  # URI of the quarantine
+    plan: str  # digest of the import
+
+    def result(self) -> dict[str, Any]:
+        """Return the flat summary of a job."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedImport:
+    """Summary of an import that an earlier run finished; the attributes are those of ``ImportSummary``."""
+
+    imported: bool = False
+    documents: int
+    impact_step: float
+    store_k: int
+    table: str
+    plan: str
+
+    def result(self) -> dict[str, Any]:
+        """Return the flat summary of a job."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportSummary:
+    """Summary of an export."""
+
+    documents: int  # vectors in the output
+    postings: int  # terms of all vectors
+    bytes: int  # size of the output
+    impact_step: float  # weight of one impact unit
+    seconds: float  # wall time
+    docs_per_s: float  # documents per second
+    table: str  # URI of the table
+    table_version: int  # version of the table
+    output: str  # path of the output
+
+    def result(self) -> dict[str, Any]:
+        """Return the flat summary of a job."""
+        return asdict(self)

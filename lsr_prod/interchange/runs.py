@@ -3,17 +3,20 @@
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lsr_prod.corpus.compression import Readable, lines
+from lsr_prod.corpus.rows import BadRow, shorten
 from lsr_prod.errors import SourceError
-from lsr_prod.interchange.text_lines import numbered_lines
+from lsr_prod.interchange.jsonl import LINE_LIMIT, numbered_lines
+from lsr_prod.interchange.vectors import Problem, Rules, ValidatedVector, VectorRow, id_problem, row_of_tokens
 from lsr_prod.logs import get_log
 from lsr_prod.storage.folders import store_file
 
 log = get_log(__name__)
-
 Ranking = Sequence[tuple[str, float]]
 _NOT_IN_TAG = re.compile(r"[^A-Za-z0-9_.-]+")
 _Row = tuple[str, str, float]  # query id, document id, score
@@ -134,3 +137,28 @@ def _invalid(where: str) -> SourceError:
         f"{where} is not a line of a run; give six columns (query Q0 document rank score tag), JSON "
         "{query: {document: score}}, or JSON with query_id, doc_id and score"
     )
+
+
+_BOM = b"\xef\xbb\xbf"
+
+
+def topic_vectors(file: Readable, rules: Rules) -> Iterator[tuple[int, ValidatedVector]]:
+    """Yield (offset, vector) of every line; blank lines are skipped."""
+    for at, line, whole in lines(file, 0, None, LINE_LIMIT):
+        record = (line.removeprefix(_BOM) if at == 0 else line).removesuffix(b"\r")
+        if not record:
+            continue
+        row = _vector(record, rules) if whole else ("row_too_long", f"the line is longer than {LINE_LIMIT} bytes")
+        yield at, row if isinstance(row, VectorRow) else BadRow(*row, None, shorten(record))
+
+
+def _vector(line: bytes, rules: Rules) -> VectorRow | Problem:
+    try:
+        topic_id, tab, text = line.decode().partition("\t")
+    except UnicodeDecodeError as error:
+        return "invalid_utf8", f"{error.reason} at byte {error.start} of the line"
+    if not tab:
+        return "wrong_field_count", "the line has no tab between id and terms"
+    # Only spaces separate terms: a vocabulary may have terms of other white space.
+    terms: Mapping[str, int] = Counter(term for term in text.split(" ") if term)
+    return id_problem(topic_id) or row_of_tokens(topic_id, terms, None, rules)

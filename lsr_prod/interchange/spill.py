@@ -27,23 +27,14 @@ _BATCH_BYTES = 32_000_000
 
 @dataclass(frozen=True, slots=True)
 class SpillTotals:
-    """Totals over all rows.
+    """Totals over all rows."""
 
-    Attributes:
-        rows: number of rows.
-        postings: terms of all rows.
-        longest: terms of the longest row.
-        largest: the largest weight; 0 without any.
-        largest_id: document that has it.
-        unknown: dropped terms outside the vocabulary.
-    """
-
-    rows: int = 0
-    postings: int = 0
-    longest: int = 0
-    largest: float = 0.0
-    largest_id: str = ""
-    unknown: int = 0
+    rows: int = 0  # number of rows
+    postings: int = 0  # terms of all rows
+    longest: int = 0  # terms of the longest row
+    largest: float = 0.0  # the largest weight; 0 without any
+    largest_id: str = ""  # document that has it
+    unknown: int = 0  # dropped terms outside the vocabulary
 
 
 class Spill:

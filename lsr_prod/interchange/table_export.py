@@ -19,8 +19,7 @@ from lsr_prod.interchange.npz import CsrBlock, write_csr
 from lsr_prod.interchange.vectors import Vocabulary
 from lsr_prod.storage import Store
 from lsr_prod.tables import Table, TableFile, live_batches, read_part
-from lsr_prod.tables.part import parquet_bytes
-from lsr_prod.tables.schema import large_strings
+from lsr_prod.tables.part import large_strings, parquet_bytes
 
 _ROWS = 2048
 _ROW = "row,number"  # no stored field has a comma in its name
@@ -29,21 +28,13 @@ _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 @dataclass(frozen=True, slots=True)
 class TableVectors:
-    """The vectors of a snapshot.
+    """The vectors of a snapshot."""
 
-    Attributes:
-        table: the snapshot.
-        properties: properties of the table.
-        vocabulary: vocabulary of the bundle that encoded the table.
-        floats: weights are impact * impact_step; False: the integer impacts.
-        contents: stored field for the contents; None: no contents.
-    """
-
-    table: Table
-    properties: TableProperties
-    vocabulary: Vocabulary
-    floats: bool = False
-    contents: str | None = None
+    table: Table  # the snapshot
+    properties: TableProperties  # properties of the table
+    vocabulary: Vocabulary  # vocabulary of the bundle that encoded the table
+    floats: bool = False  # weights are impact * impact_step; False: the integer impacts
+    contents: str | None = None  # stored field for the contents; None: no contents
 
     @classmethod
     def open(

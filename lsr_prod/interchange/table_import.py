@@ -4,8 +4,10 @@ The largest weight, which fixes the scale, and repeated ids are known only after
 written to disk by bucket; memory is bounded by a batch and the ids of one bucket.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -13,17 +15,62 @@ import pyarrow as pa
 
 from lsr_prod.corpus.rows import BadRow, shorten
 from lsr_prod.encoding.table import create_sparse_table
-from lsr_prod.errors import SourceError
+from lsr_prod.errors import ConfigError, SourceError
 from lsr_prod.formats.table import TableProperties, content_hash, quantize
-from lsr_prod.interchange.quarantine import ImportQuarantine
 from lsr_prod.interchange.spill import Spill, SpillTotals
 from lsr_prod.interchange.vectors import ValidatedVector, Vocabulary
-from lsr_prod.storage import Store
+from lsr_prod.logs import get_log
+from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.tables import Part, Table, write_part
 from lsr_prod.tables.impact_scale import ImpactScale, impact_scale
-from lsr_prod.tables.quarantine import DUPLICATE
-from lsr_prod.tables.rows import build_rows
+from lsr_prod.tables.live_rows import build_rows
+from lsr_prod.tables.quarantine import DUPLICATE, BadRowWriter
+
+log = get_log(__name__)
+_LOGGED = 5
+
+
+def quarantine_store(field: str, given: str | None, output: Store) -> Store:
+    """Return the folder of the quarantine of a job."""
+    uri = given or f"{output.uri.rstrip('/')}_quarantine"
+    if not is_remote(uri):
+        uri = str(Path(uri).absolute())
+        if Path(uri).is_file():
+            raise ConfigError(field, f"{uri} is a file", "give a folder")
+    return Store(uri, output.options)
+
+
+class ImportQuarantine:
+    """Bad rows of one import."""
+
+    def __init__(self, store: Store, plan: str, refused: Collection[str] = ()) -> None:
+        self._store, self._refused = store, frozenset(refused)
+        self._writer = BadRowWriter(store, plan, 0)
+
+    @property
+    def reasons(self) -> Counter[str]:
+        """Number of rows by reason."""
+        return self._writer.reasons
+
+    def add(self, row: BadRow, *, ordinal: int, key: int, source: str, position: int) -> None:
+        """Add a bad row; the arguments are those of ``BadRowWriter.add``. The first rows are logged."""
+        if row.reason in self._refused:
+            for part in self._writer.parts:
+                self._store.delete(part.path)
+            raise SourceError(
+                f"{source} at {position}: {row.reason}, {row.detail}; nothing was written; fix the file, or set "
+                "vectors.unknown_terms or vectors.bad_weights to quarantine"
+            )
+        self._writer.add(row, ordinal=ordinal, key=key, source=source, position=position)
+        if self.reasons.total() <= _LOGGED:
+            fields = {"source": source, "position": position, "reason": row.reason, "detail": row.detail}
+            log.warning("quarantined", extra={"fields": {**fields, "doc_id": row.doc_id}})
+
+    def flush(self) -> None:
+        """Write the rows that are still in memory."""
+        self._writer.flush()
+
 
 _PART_ROWS = 65_536
 _PART_POSTINGS = 4_000_000
@@ -31,63 +78,38 @@ _PART_POSTINGS = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """Layout of the table of imported vectors.
+    """Layout of the table of imported vectors."""
 
-    Attributes:
-        buckets: 1 to 256.
-        impact_bits: 4, 8 or 16.
-        impact_step: weight of one impact unit; None: computed from the largest weight.
-        quantized: weights are impacts already.
-        store_k: terms kept per vector; None: all.
-        contents: stored field for the contents; None: contents are dropped.
-        max_impact_error: largest mean error of an impact, as a share of the mean weight; None: no limit.
-    """
-
-    buckets: int = 16
-    impact_bits: int = 8
-    impact_step: float | None = None
-    quantized: bool = False
-    store_k: int | None = None
-    contents: str | None = "text"
+    buckets: int = 16  # 1 to 256
+    impact_bits: int = 8  # 4, 8 or 16
+    impact_step: float | None = None  # weight of one impact unit; None: computed from the largest weight
+    quantized: bool = False  # weights are impacts already
+    store_k: int | None = None  # terms kept per vector; None: all
+    contents: str | None = "text"  # stored field for the contents; None: contents are dropped
+    # largest mean error of an impact, as a share of the mean weight; None: no limit
     max_impact_error: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One source of rows.
+    """One source of rows."""
 
-    Attributes:
-        location: path or URI, for people.
-        key: 64 bits that identify its content; column ``source_file``.
-        rows: (position, vector or bad row), in order.
-    """
-
-    location: str
-    key: int
-    rows: Iterable[tuple[int, ValidatedVector]]
+    location: str  # path or URI, for people
+    key: int  # 64 bits that identify its content; column ``source_file``
+    rows: Iterable[tuple[int, ValidatedVector]]  # (position, vector or bad row), in order
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """Result of an import.
+    """Result of an import."""
 
-    Attributes:
-        table: the table, with the vectors.
-        read: valid vectors of the sources, repeated ids included.
-        documents: rows of the table.
-        postings: terms of all documents.
-        clipped: weights above the largest impact.
-        unknown: dropped terms outside the vocabulary.
-        properties: properties of the table.
-    """
-
-    table: Table
-    read: int
-    documents: int
-    postings: int
-    clipped: int
-    unknown: int
-    properties: TableProperties
+    table: Table  # the table, with the vectors
+    read: int  # valid vectors of the sources, repeated ids included
+    documents: int  # rows of the table
+    postings: int  # terms of all documents
+    clipped: int  # weights above the largest impact
+    unknown: int  # dropped terms outside the vocabulary
+    properties: TableProperties  # properties of the table
 
 
 def import_vectors(

@@ -29,8 +29,8 @@ from lsr_prod.jobs.terminal.run import Job, run_job
 from lsr_prod.jobs.terminal.shell import CommandParser
 from lsr_prod.jobs.terminal.tables import print_columns, print_table
 from lsr_prod.operations.dry_run import describe_run
-from lsr_prod.operations.follow_tables import follow_tables
 from lsr_prod.operations.measured import read_runs
+from lsr_prod.operations.table_generations import follow_tables
 
 
 def _options() -> CommandParser:

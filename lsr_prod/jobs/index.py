@@ -19,8 +19,8 @@ from lsr_prod.jobs.terminal.gates import force_options, gate_rows, print_gates
 from lsr_prod.jobs.terminal.report import index_pages
 from lsr_prod.jobs.terminal.run import Job, run_job, scalars
 from lsr_prod.jobs.terminal.tables import print_table
-from lsr_prod.operations.follow_tables import follow_tables
 from lsr_prod.operations.gates import Gatekeeper
+from lsr_prod.operations.table_generations import follow_tables
 
 JOB = Job(
     "index", __doc__, needs=("index",), optional=("gates", "encode"), options=force_options("index"), pages=index_pages

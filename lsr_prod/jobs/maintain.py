@@ -20,7 +20,7 @@ from lsr_prod.config import Deployment
 from lsr_prod.jobs.terminal.run import Job, run_job, scalars
 from lsr_prod.jobs.terminal.tables import print_columns, print_table
 from lsr_prod.maintenance import maintain
-from lsr_prod.operations.follow_tables import follow_maintained_table
+from lsr_prod.operations.table_generations import follow_maintained_table
 
 JOB = Job("maintain", __doc__, needs=("maintain",))
 

@@ -76,7 +76,7 @@ def _place(given: argparse.Namespace) -> tuple[str, dict[str, str]]:
     if given.config is None:
         return given.quarantine, options
     from lsr_prod.config import load_deployment
-    from lsr_prod.operations.follow_tables import follow_tables
+    from lsr_prod.operations.table_generations import follow_tables
     from lsr_prod.storage.folders import absolute
 
     arguments = ["--config", given.config]

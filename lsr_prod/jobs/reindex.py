@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lsr_prod.cluster import ray_session
-from lsr_prod.cluster.temp_folder import check_temp_folder
+from lsr_prod.cluster.session import check_temp_folder
 from lsr_prod.config import Deployment, EncodeSettings, IndexSettings
 from lsr_prod.encoding import EncodeSummary, check_encode, encode_corpus
 from lsr_prod.encoding.prepare import Work, open_encoder
@@ -33,7 +33,7 @@ from lsr_prod.errors import ConfigError, FencedError
 from lsr_prod.evaluation import evaluate_index
 from lsr_prod.evaluation.evaluate import brief, check_evaluation
 from lsr_prod.indexing import build_index, collect_garbage
-from lsr_prod.indexing.build_records import delete_old_builds
+from lsr_prod.indexing.build import delete_old_builds
 from lsr_prod.jobs.encode import print_encoded
 from lsr_prod.jobs.evaluate import print_comparisons, print_systems
 from lsr_prod.jobs.terminal.gates import force_options, gate_rows, print_gates
@@ -41,11 +41,10 @@ from lsr_prod.jobs.terminal.report import reindex_pages
 from lsr_prod.jobs.terminal.run import Job, run_job, scalars
 from lsr_prod.jobs.terminal.tables import print_table
 from lsr_prod.logs import get_log
-from lsr_prod.operations.follow_tables import with_table
 from lsr_prod.operations.gates import Gatekeeper, check_force
 from lsr_prod.operations.nights import delete_old_nights, recorded_night
-from lsr_prod.operations.table_generations import register_table, retire_tables, table_for_bundle
-from lsr_prod.operations.takeover import wait_for_other_attempts
+from lsr_prod.operations.status import wait_for_other_attempts
+from lsr_prod.operations.table_generations import register_table, retire_tables, table_for_bundle, with_table
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
 from lsr_prod.storage.publications import find_current_publication

@@ -99,7 +99,7 @@ def _places(argv: Sequence[str]) -> tuple[Any, str, str | None, dict[str, str]]:
     if given.config is None:
         return given, given.table, given.index, store_options(given)
     from lsr_prod.config import load_deployment
-    from lsr_prod.operations.follow_tables import follow_tables
+    from lsr_prod.operations.table_generations import follow_tables
     from lsr_prod.storage.folders import absolute
 
     arguments = ["--config", given.config]

@@ -9,28 +9,89 @@ parts that it replaces, with the same deleted rows.
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError, CommitError, TableConflictError
 from lsr_prod.logs import get_log
 from lsr_prod.maintenance.merges import DOCUMENT_ORDER, Merge, plan_merges
-from lsr_prod.maintenance.summaries import CompactionSummary
 from lsr_prod.storage import Store
 from lsr_prod.storage.threads import in_threads
 from lsr_prod.tables import DeletionVector, Part, Table, check_part, load_table, read_part, write_part
-from lsr_prod.tables.file_table import files_with_paths, to_files, total_deleted_rows
-from lsr_prod.tables.schema import large_strings
+from lsr_prod.tables.live_rows import files_with_paths, to_files, total_deleted_rows
+from lsr_prod.tables.part import large_strings
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionSummary:
+    """Summary of a compaction."""
+
+    parts_before: int  # parts of the table before it
+    parts_after: int  # parts of the table after it
+    merged: int  # parts that were replaced
+    skipped: int  # merges that were dropped, since another commit had replaced their parts or deleted rows of them
+    commits: int  # commits that the compaction made
+    dropped: int = 0  # deleted rows that are in no part of the newest version any more
+    deleted_rows: int = 0  # deleted rows that still are in parts of the newest version
+
+    def result(self, prefix: str = "") -> dict[str, int]:
+        """Return the flat summary of a job, with ``prefix`` before each key."""
+        values = {
+            "parts_before": self.parts_before,
+            "parts_after": self.parts_after,
+            "parts_merged": self.merged,
+            "merges_skipped": self.skipped,
+            "commits": self.commits,
+            "deleted_rows_dropped": self.dropped,
+            "deleted_rows_left": self.deleted_rows,
+        }
+        return {f"{prefix}{name}": value for name, value in values.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceSummary:
+    """Summary of a maintenance job."""
+
+    # summary of the compaction of the table; None if it was not compacted. A dry run counts the merges.
+    compaction: CompactionSummary | None
+    quarantine: CompactionSummary | None  # the same, of the quarantine
+    garbage: tuple[str, ...]  # URIs of the files that nothing needs; deleted unless ``dry_run``
+    # number of these files by kind, those of the quarantine with ``quarantine_`` before the kind
+    kinds: Mapping[str, int]
+    bytes_garbage: int  # bytes of these files
+    versions_kept: tuple[int, ...]  # versions of the table that were kept besides the recent ones
+    dry_run: bool  # nothing was changed
+    seconds: float  # wall time
+
+    @property
+    def files_deleted(self) -> int:
+        """Number of files that were deleted."""
+        return 0 if self.dry_run else len(self.garbage)
+
+    def result(self) -> dict[str, Any]:
+        """Return the summary of a job; only a dry run lists the files."""
+        return {
+            **(self.compaction.result() if self.compaction else {}),
+            **(self.quarantine.result("quarantine_") if self.quarantine else {}),
+            "files_deleted": self.files_deleted,
+            "files_garbage": len(self.garbage),
+            "bytes_garbage": self.bytes_garbage,
+            "garbage_by_kind": dict(self.kinds),
+            "versions_kept": list(self.versions_kept),
+            "dry_run": self.dry_run,
+            "seconds": self.seconds,
+            **({"garbage": list(self.garbage)} if self.dry_run else {}),
+        }
+
 
 log = get_log(__name__)
-
 APP = "lsr_prod.compact"
 _CONFLICT_TRIES = 100
 _MERGES_A_COMMIT = 64
 _LONGEST_WAIT_S = 600.0  # a part that waits for its commit must stay younger than the retention of a vacuum
-
-
 Merger = Callable[[Store, Sequence[Merge]], Iterable[tuple[Merge, Part | None]]]
 """Makes the merged parts, in any order; None: all rows of the merge are deleted."""
 

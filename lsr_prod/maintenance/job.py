@@ -11,15 +11,14 @@ from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, MaintainSettings
 from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.plans.increment import newest_plan
-from lsr_prod.encoding.plans.saved import read_record
+from lsr_prod.encoding.plans.successors import read_record
 from lsr_prod.encoding.table import PLAN_PROPERTY
 from lsr_prod.errors import ConfigError, FormatVersionError
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.logs import get_log
-from lsr_prod.maintenance.compact import Merger, compact, merge_parts
+from lsr_prod.maintenance.compact import CompactionSummary, MaintenanceSummary, Merger, compact, merge_parts
 from lsr_prod.maintenance.merges import Merge
 from lsr_prod.maintenance.plans import shorten_chain
-from lsr_prod.maintenance.summaries import CompactionSummary, MaintenanceSummary
 from lsr_prod.maintenance.vacuum import paths_in_markers, vacuum
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
@@ -27,7 +26,7 @@ from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.location import same_location
 from lsr_prod.storage.publications import publication_numbers, read_publication
 from lsr_prod.tables import Part, Table, load_table, open_table
-from lsr_prod.tables.file_table import partition_column
+from lsr_prod.tables.live_rows import partition_column
 
 log = get_log(__name__)
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.tables import TableFile
-from lsr_prod.tables.file_table import to_files
+from lsr_prod.tables.live_rows import to_files
 
 DOCUMENT_ORDER = ("doc_id",)
 """Order of the rows of a part of the sparse table."""
@@ -19,17 +19,11 @@ _ALWAYS_MERGED = 16  # a part below this fraction of the target is merged with s
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Parts of one partition to write as one, without their deleted rows.
+    """Parts of one partition to write as one, without their deleted rows."""
 
-    Attributes:
-        partition: values of the partition columns.
-        files: two or more parts, or one with deleted rows.
-        order: columns that the rows of the merged part are sorted by.
-    """
-
-    partition: Mapping[str, str]
-    files: tuple[TableFile, ...]
-    order: tuple[str, ...] = DOCUMENT_ORDER
+    partition: Mapping[str, str]  # values of the partition columns
+    files: tuple[TableFile, ...]  # two or more parts, or one with deleted rows
+    order: tuple[str, ...] = DOCUMENT_ORDER  # columns that the rows of the merged part are sorted by
 
     @property
     def origin(self) -> str:

@@ -18,8 +18,16 @@ from functools import partial
 
 from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.commit.fence import EPOCHS_FOLDER
-from lsr_prod.encoding.plans.saved import PLANS_FOLDER, read_record, record_name
-from lsr_prod.encoding.plans.successors import SUCCESSORS_FOLDER, PlanLink, link_shortcut, successor_of, valid_links
+from lsr_prod.encoding.plans.successors import (
+    PLANS_FOLDER,
+    SUCCESSORS_FOLDER,
+    PlanLink,
+    link_shortcut,
+    read_record,
+    record_name,
+    successor_of,
+    valid_links,
+)
 from lsr_prod.encoding.run_records import RUNS_FOLDER, WAVES_FOLDER
 from lsr_prod.encoding.summary import TOTALS_FOLDER
 from lsr_prod.encoding.table import PLAN_PROPERTY

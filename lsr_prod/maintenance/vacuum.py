@@ -17,11 +17,11 @@ from lsr_prod.errors import ArtifactError
 from lsr_prod.logs import get_log
 from lsr_prod.maintenance.plans import find_old_plans
 from lsr_prod.storage import Store
-from lsr_prod.storage.draft_names import is_draft
+from lsr_prod.storage.disk import is_draft
 from lsr_prod.storage.local import Entry
 from lsr_prod.storage.threads import in_threads
 from lsr_prod.tables import Table, load_table
-from lsr_prod.tables.file_table import vector_files
+from lsr_prod.tables.live_rows import vector_files
 
 KINDS = (
     "markers",
@@ -46,15 +46,10 @@ _REUSED = ("parts", "deletion_vectors", "drafts")  # a running attempt may reuse
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Files that a vacuum deletes.
+    """Files that a vacuum deletes."""
 
-    Attributes:
-        kept: number of parts and files of deletion vectors that a kept version names.
-        kinds: kind -> files.
-    """
-
-    kept: int
-    kinds: Mapping[str, Sequence[Entry]] = field(default_factory=dict)
+    kept: int  # number of parts and files of deletion vectors that a kept version names
+    kinds: Mapping[str, Sequence[Entry]] = field(default_factory=dict)  # kind -> files
 
     @property
     def entries(self) -> tuple[Entry, ...]:

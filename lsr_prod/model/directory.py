@@ -14,13 +14,18 @@
 
 The files of sentence-transformers are left out if it cannot express the settings of the card.
 The directory is written as a draft in the same parent folder and renamed, so it is either complete or absent.
+
+Settings of an encoder in a folder of sentence-transformers' SparseEncoder.
+
+Only JSON files are read; the package sentence-transformers is not needed.
 """
 
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -29,7 +34,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.card import CARD_FILE, QUERY_FOLDER, EncoderCard
 from lsr_prod.formats.digest import digest_folder, digest_json
-from lsr_prod.formats.query_weights import QUERY_WEIGHTS_FILE, weights_to_bytes
+from lsr_prod.formats.idf import QUERY_WEIGHTS_FILE, weights_to_bytes
 from lsr_prod.logs import get_log
 from lsr_prod.model.backbone import is_causal
 from lsr_prod.model.output_layer import (
@@ -45,7 +50,6 @@ from lsr_prod.storage.drafts import Draft, write_file
 from lsr_prod.storage.folders import save_folder
 
 log = get_log(__name__)
-
 _MODULES = [
     ("", "sentence_transformers.sparse_encoder.modules.mlm_transformer.MLMTransformer"),
     ("1_SpladePooling", "sentence_transformers.sparse_encoder.modules.splade_pooling.SpladePooling"),
@@ -54,21 +58,13 @@ _SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_toke
 
 
 class ModelParts(NamedTuple):
-    """Parts of an encoder that a model directory stores.
+    """Parts of an encoder that a model directory stores."""
 
-    Attributes:
-        model: a language model.
-        tokenizer: its tokenizer.
-        card: the encoder card.
-        words: the output terms if they are not the tokenizer's tokens.
-        query_weights: float32 [V], learned weights of query terms; None: there are none.
-    """
-
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerFast
-    card: EncoderCard
-    words: list[str] | None = None
-    query_weights: Tensor | None = None
+    model: PreTrainedModel  # a language model
+    tokenizer: PreTrainedTokenizerFast  # its tokenizer
+    card: EncoderCard  # the encoder card
+    words: list[str] | None = None  # the output terms if they are not the tokenizer's tokens
+    query_weights: Tensor | None = None  # float32 [V], learned weights of query terms; None: there are none
 
 
 def write_model_directory(folder: Path, parts: ModelParts, queries: ModelParts | None = None) -> str:
@@ -208,3 +204,78 @@ def _write_sentence_transformers(folder: Path, card: EncoderCard) -> None:
 
 def _write_json(path: Path, value: Any) -> None:
     write_file(path, (json.dumps(value, indent=2) + "\n").encode())
+
+
+_ACTIVATIONS: dict[str, Literal["log1p_relu", "l0"]] = {"relu": "log1p_relu", "log1p_relu": "l0"}
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceTransformersFolder:
+    """A SparseEncoder as sentence-transformers stores it."""
+
+    weights: str  # folder of weights and tokenizer, relative to the whole folder
+    max_length: int | None  # tokens of a query or document; None: the tokenizer's maximum
+    lowercase: bool  # whether texts are lowercased before the tokenizer's own normalizer
+    query_prompt: str  # text before a query
+    document_prompt: str  # text before a document
+    activation: Literal["log1p_relu", "l0"]  # as in the encoder card
+
+
+def read_sentence_transformers(folder: Path) -> SentenceTransformersFolder | None:
+    """Read ``modules.json`` and the files that it names; None if the folder has none."""
+    if not (folder / "modules.json").is_file():
+        return None
+    listed = read_json(folder, "modules.json", list)
+    if not all(isinstance(module, dict) and {"type", "path"} <= module.keys() for module in listed):
+        raise _refuse(folder, "modules.json is not a list of modules with type and path")
+    modules = [(str(module["type"]).rsplit(".", 1)[-1], str(module["path"])) for module in listed]
+    if [kind for kind, _ in modules] not in (["MLMTransformer", "SpladePooling"], ["Transformer", "SpladePooling"]):
+        raise _refuse(folder, f"its modules are {', '.join(kind for kind, _ in modules)}")
+    (_, weights), (_, pooling) = modules
+    if any(path.startswith("/") or ".." in path.split("/") for path in (weights, pooling)):
+        raise _refuse(folder, "a module is outside the folder")
+    transformer = read_json(folder, f"{weights}/sentence_bert_config.json")
+    head = read_json(folder, f"{pooling}/config.json")
+    if head.get("pooling_strategy") != "max" or head.get("activation_function", "relu") not in _ACTIVATIONS:
+        raise _refuse(folder, f"it pools by {head.get('pooling_strategy')} of {head.get('activation_function')}")
+    settings = read_json(folder, "config_sentence_transformers.json")
+    prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
+    if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
+        raise _refuse(folder, "the prompts of config_sentence_transformers.json are not texts by name")
+    length = transformer.get("max_seq_length")
+    if length is not None and (type(length) is not int or length < 1):
+        raise _refuse(folder, f"its max_seq_length is {length!r}")
+    return SentenceTransformersFolder(
+        weights=weights,
+        max_length=length,
+        lowercase=bool(transformer.get("do_lower_case", False)),
+        query_prompt=pick_prompt(prompts, ("query", default)),
+        document_prompt=pick_prompt(prompts, ("document", "passage", "corpus", default)),
+        activation=_ACTIVATIONS[head.get("activation_function", "relu")],
+    )
+
+
+def pick_prompt(prompts: dict[str, str], names: tuple[str | None, ...]) -> str:
+    """Return the prompt with the first of some names; "" without any of them."""
+    return next((prompts[name] for name in names if name in prompts), "")
+
+
+def read_json(folder: Path, name: str, kind: type = dict) -> Any:
+    """Return the content of a JSON file of a folder; an empty one if there is no such file."""
+    path = folder / name
+    if not path.is_file():
+        return kind()
+    try:
+        value = json.loads(path.read_bytes())
+    except (ValueError, RecursionError, OSError) as error:  # bytes that are not Unicode are a ValueError, too
+        raise ConfigError("source", f"{path} is not JSON ({error})", "copy the folder of the model again") from error
+    if not isinstance(value, kind):
+        problem = f"{path} holds no {'list' if kind is list else 'object'}"
+        raise ConfigError("source", problem, "copy the folder of the model again")
+    return value
+
+
+def _refuse(folder: Path, reason: str) -> ConfigError:
+    return ConfigError(
+        "source", f"{folder} is a sentence-transformers model, but {reason}", "give a SparseEncoder with max pooling"
+    )

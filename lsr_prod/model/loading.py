@@ -31,18 +31,17 @@ from lsr_prod.errors import ConfigError, LsrError
 from lsr_prod.formats.bundle import TOKENIZER_FILE
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import digest_json
-from lsr_prod.formats.query_weights import QUERY_WEIGHTS_FILE, weights_from_bytes
+from lsr_prod.formats.idf import QUERY_WEIGHTS_FILE, weights_from_bytes
 from lsr_prod.logs import get_log
 from lsr_prod.model.backbone import check_architecture, is_causal, output_layer
 from lsr_prod.model.card_update import add_lowercase, longest_input, output_terms, update_card
-from lsr_prod.model.directory import model_digest
+from lsr_prod.model.directory import SentenceTransformersFolder, model_digest, read_json, read_sentence_transformers
 from lsr_prod.model.output_layer import (
     OUTPUT_LAYER_FILE,
     load_output_layer,
     output_layer_names,
     read_output_vocabulary,
 )
-from lsr_prod.model.sentence_transformers import SentenceTransformersFolder, read_json, read_sentence_transformers
 from lsr_prod.model.start_token import prepend_start_token
 from lsr_prod.model.token_weights import has_sparse_linear, read_backbone
 from lsr_prod.terms.words import lowercases

@@ -7,6 +7,11 @@ gradient, so the backward pass touches only active pairs (text, term) and multip
 
 Training in two passes (gradient cache) finds the positions in the first pass, without a graph (``find_argmax``); the
 second pass reuses them and computes no product (``pool_vocabulary(..., found=...)``).
+
+Reads of a tensor's values by the host, such as its number of nonzero elements.
+
+On a CPU they are free. On a GPU each one waits until all kernels before it have ended, and the GPU then waits for the
+host. Code that would choose its shapes by values therefore has a second form with fixed shapes for GPUs.
 """
 
 from collections.abc import Iterator
@@ -18,10 +23,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding_bag
 
-from lsr_prod.model import host_reads
+
+def are_free(device: torch.device) -> bool:
+    """Return whether reading values on a device costs nothing."""
+    return device.type == "cpu"
+
 
 Activation = Literal["log1p_relu", "l0"]
-
 # Terms and tokens of a tile. CPU: 2 MB, plus as much of the output matrix; GPU: large products.
 _CPU_TILE = (512, 1024)
 _GPU_TILE = (8192, 4096)
@@ -30,15 +38,10 @@ _PAIRS = 1 << 20  # active pairs that the backward pass processes at once: about
 
 @dataclass(frozen=True, slots=True)
 class PooledArgmax:
-    """Pooled weights of a batch of texts, and the token of each maximum.
+    """Pooled weights of a batch of texts, and the token of each maximum."""
 
-    Attributes:
-        weights: [B, V], at least 0; float32, or float64 for hidden states of that type.
-        positions: uint8, int16 or int32 [B, V], the position of the maximum; undefined where the weight is 0.
-    """
-
-    weights: Tensor
-    positions: Tensor
+    weights: Tensor  # [B, V], at least 0; float32, or float64 for hidden states of that type
+    positions: Tensor  # uint8, int16 or int32 [B, V], the position of the maximum; undefined where the weight is 0
 
     def __getitem__(self, texts: slice) -> "PooledArgmax":
         """Select some of the texts."""
@@ -139,7 +142,7 @@ def _forward(
                     positions[texts, block] = where.gather(1, at.t()).to(positions.dtype)
                 weights[texts, block] = maxima.t().to(weights.dtype)
         some = pooled.any(dim=1, keepdim=True)
-        if not host_reads.are_free(device):
+        if not are_free(device):
             weights.masked_fill_(~some, 0.0)
         if bias is not None:  # added after the maximum: a constant does not change the order, rounding included
             weights = weights.addcmul_(some.to(weights.dtype), bias.to(weights.dtype))
@@ -152,7 +155,7 @@ def _groups(pooled: Tensor, tokens: int) -> Iterator[tuple[Tensor, Tensor]]:
 
     Shorter texts of a group repeat their last pooled position, which does not change the maximum.
     """
-    if not host_reads.are_free(pooled.device):
+    if not are_free(pooled.device):
         yield from _padded_groups(pooled, tokens)
         return
     lengths = pooled.sum(dim=1)
@@ -194,7 +197,7 @@ Counts = list[int] | None
 
 def _active_counts(slopes: Tensor) -> tuple[Counts, Counts]:
     """Return the active pairs by parts of texts and by parts of terms: on a GPU, all in a single read of the host."""
-    if host_reads.are_free(slopes.device):
+    if are_free(slopes.device):
         return None, None
     B, V = slopes.shape
     active = slopes != 0

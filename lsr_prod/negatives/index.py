@@ -16,15 +16,10 @@ from lsr_prod.storage import is_remote, require_exists
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Search result of one query.
+    """Search result of one query."""
 
-    Attributes:
-        query: sparse vector of the query.
-        hits: in descending order of score.
-    """
-
-    query: SparseQuery
-    hits: tuple[Candidate, ...]
+    query: SparseQuery  # sparse vector of the query
+    hits: tuple[Candidate, ...]  # in descending order of score
 
 
 class MinedIndex:

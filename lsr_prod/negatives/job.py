@@ -11,14 +11,11 @@ from lsr_prod.config import Deployment, MineSettings
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.logs import get_log
 from lsr_prod.negatives.index import MinedIndex
-from lsr_prod.negatives.known import KnownPositives, PairSurvey, survey_slice
-from lsr_prod.negatives.mine import Miner
+from lsr_prod.negatives.mine import KnownPositives, Miner, PairSurvey, TeacherModel, survey_slice
 from lsr_prod.negatives.pairs import cut_pairs
 from lsr_prod.negatives.part import MINED, mine_slice
 from lsr_prod.negatives.teacher import TeacherScores, cut_scores, read_scores
-from lsr_prod.negatives.teacher_model import TeacherModel
-from lsr_prod.scoring.pinned_model import PinnedModel
-from lsr_prod.scoring.teacher import open_on_actor, validate_teacher
+from lsr_prod.scoring.teacher import PinnedModel, open_on_actor, validate_teacher
 from lsr_prod.storage import Store
 from lsr_prod.training_data.row_jobs.job import RowJob, RowJobKind, decisive_settings, identities
 

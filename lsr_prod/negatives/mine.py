@@ -2,34 +2,119 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 
 from lsr_prod.config import MineSettings
 from lsr_prod.corpus.rows import BadRow, shorten
+from lsr_prod.corpus.slices import Slice
 from lsr_prod.negatives.index import Answer, MinedIndex
-from lsr_prod.negatives.keys import id_key, normalized, text_key
-from lsr_prod.negatives.known import KnownPositives
-from lsr_prod.negatives.pairs import Pair
-from lsr_prod.negatives.rules import Candidate, choose, highest_score
+from lsr_prod.negatives.pairs import Pair, read_pairs
+from lsr_prod.negatives.rules import Candidate, choose, highest_score, id_key, normalized, text_key
 from lsr_prod.negatives.teacher import TeacherScores
-from lsr_prod.negatives.teacher_model import TeacherModel
+from lsr_prod.scoring.teacher import PairScorer
+from lsr_prod.training_data.row_jobs.job import Survey
+
+Keys = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class PairSurvey(Survey):
+    """Counts and keys of one slice."""
+
+    queries: Keys  # uint64 [n], key of the query text, parallel to ``positives``
+    positives: Keys  # uint64 [n], key of the text or of the id of a positive
+    rows_of: Keys  # uint64 [good rows], key of the query text of every good row
+
+
+def survey_slice(piece: Slice, settings: MineSettings, options: dict[str, str]) -> PairSurvey:
+    """Count the rows of a slice and collect the keys of its positives."""
+    rows, bad = 0, Counter[str]()
+    queries: list[int] = []
+    positives: list[int] = []
+    rows_of: list[int] = []
+    for _, pair in read_pairs(piece, settings, options):
+        rows += 1
+        if isinstance(pair, BadRow):
+            bad[pair.reason] += 1
+            continue
+        query = text_key(pair.query)
+        rows_of.append(query)
+        names = [id_key(pair.positive_id)] if pair.positive_id else []
+        names += [text_key(pair.positive)] if pair.positive else []
+        queries += [query] * len(names)
+        positives += names
+    return PairSurvey(rows, bad, *(np.array(keys, np.uint64) for keys in (queries, positives, rows_of)))
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPositives:
+    """Keys of positives, sorted by the key of their query, in arrays that processes can share.
+
+    A key represents a text or an id. A collision is very unlikely and would only drop one candidate.
+    """
+
+    queries: Keys  # uint64 [n], ascending
+    positives: Keys  # uint64 [n]
+
+    @classmethod
+    def of(cls, surveys: Iterable[PairSurvey]) -> "KnownPositives":
+        """Collect the positives of queries in more than one row; a query in one row has no other positives."""
+        everything = list(surveys)
+        queries, positives, rows_of = (
+            _joined([getattr(survey, name) for survey in everything]) for name in ("queries", "positives", "rows_of")
+        )
+        found, counts = np.unique(rows_of, return_counts=True)
+        kept = np.isin(queries, found[counts > 1])
+        queries, positives = queries[kept], positives[kept]
+        order = np.lexsort((positives, queries))
+        return cls(queries[order], positives[order])
+
+    def of_query(self, query: str) -> frozenset[int]:
+        """Return the keys of the texts and ids of all positives of a query; empty for a query of one row."""
+        key = np.uint64(text_key(query))
+        start, stop = (np.searchsorted(self.queries, key, side) for side in ("left", "right"))
+        return frozenset(self.positives[start:stop].tolist())
+
+
+def _joined(parts: Sequence[Keys]) -> Keys:
+    return np.concatenate([np.empty(0, np.uint64), *parts])
+
+
+class TeacherModel:
+    """Scores of the current batch."""
+
+    def __init__(self, scorer: PairScorer) -> None:
+        self._scorer = scorer
+        self._scores: dict[tuple[str, str], float] = {}
+
+    def score(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Score pairs of query and text; the scores of the batch before are dropped."""
+        distinct = list(dict.fromkeys(pairs))
+        scores, failed = self._scorer.score(distinct)
+        self._scores = {pair: float(scores[i]) for i, pair in enumerate(distinct) if i not in failed}
+
+    def of_texts(self, query: str, text: str) -> float | None:
+        """Return the score of a text for a query; None if the teacher failed on it."""
+        return self._scores.get((query, text))
+
+    def forget(self) -> None:
+        """Drop everything kept of earlier slices, so that a part does not depend on them."""
+        self._scores = {}
+        self._scorer.forget()
 
 
 @dataclass(frozen=True, slots=True)
 class MinedRow:
-    """Output row.
+    """Output row."""
 
-    Attributes:
-        query: text of the query.
-        positive: the positive; its doc_id is "" if neither the data nor the index has an id for it.
-        negatives: in descending order of index score.
-        scores: of the positive, then of the negatives, by the teacher or else by the index; empty if ``scores`` is off.
-    """
-
-    query: str
-    positive: Candidate
-    negatives: tuple[Candidate, ...]
+    query: str  # text of the query
+    positive: Candidate  # the positive; its doc_id is "" if neither the data nor the index has an id for it
+    negatives: tuple[Candidate, ...]  # in descending order of index score
+    # of the positive, then of the negatives, by the teacher or else by the index; empty if ``scores`` is off
     scores: tuple[float, ...]
 
     @property
@@ -40,18 +125,12 @@ class MinedRow:
 
 @dataclass(frozen=True, slots=True)
 class Miner:
-    """Miner of batches of pairs.
+    """Miner of batches of pairs."""
 
-    Attributes:
-        index: the index that is searched.
-        settings: the section ``mine``.
-        known: positives of queries with several rows.
-        teacher: scores of a teacher, or the teacher itself; None: the scores of the index are used.
-    """
-
-    index: MinedIndex
-    settings: MineSettings
-    known: KnownPositives
+    index: MinedIndex  # the index that is searched
+    settings: MineSettings  # the section ``mine``
+    known: KnownPositives  # positives of queries with several rows
+    # scores of a teacher, or the teacher itself; None: the scores of the index are used
     teacher: TeacherScores | TeacherModel | None
 
     def begin_slice(self) -> None:

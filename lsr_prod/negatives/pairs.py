@@ -7,29 +7,22 @@ from typing import Any
 from lsr_prod.config import MineSettings, SourceSettings
 from lsr_prod.corpus.cut import cut_files
 from lsr_prod.corpus.formats.interface import ReadRequest
+from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.read import read_records
 from lsr_prod.corpus.rows import BadRow, as_string, is_visible, shorten, show
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.corpus.sources import resolve_source
-from lsr_prod.training_data.records import field_errors, row_limit, source_of
+from lsr_prod.training_data.rows import field_errors, row_limit, source_of
 from lsr_prod.training_data.schemas import check_formats
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Validated row.
+    """Validated row."""
 
-    Attributes:
-        query: text of the query; has at least one visible character.
-        positive: text of the positive; None: the text is in the index.
-        positive_id: id of the positive in the index, if the data has it.
-        query_id: id of the query, if the data has it.
-    """
-
-    query: str
-    positive: str | None
-    positive_id: str | None = None
-    query_id: str | None = None
+    query: str  # text of the query; has at least one visible character
+    positive: str | None  # text of the positive; None: the text is in the index
+    positive_id: str | None = None  # id of the positive in the index, if the data has it
+    query_id: str | None = None  # id of the query, if the data has it
 
 
 def cut_pairs(settings: MineSettings, options: dict[str, str]) -> list[Slice]:

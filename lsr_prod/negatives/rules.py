@@ -1,11 +1,37 @@
 """Select the negatives of a row among the hits of its query."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lsr_prod.config import MineSettings
-from lsr_prod.negatives.keys import normalized, pair_key
+
+
+def normalized(text: str) -> str:
+    """Return the text with every run of white space as one space; two texts are the same if these forms are equal."""
+    return " ".join(text.split())
+
+
+def text_key(text: str) -> int:
+    """Return the 64-bit key of a text; equal for texts that differ in white space only."""
+    return _key("text", normalized(text))
+
+
+def id_key(doc_id: str) -> int:
+    """Return the 64-bit key of a document id."""
+    return _key("id", doc_id)
+
+
+def pair_key(query: str, doc_id: str) -> int:
+    """Return the 64-bit key of a pair of query and document."""
+    return _key("pair", query, doc_id)
+
+
+def _key(*parts: str) -> int:
+    named = "".join(f"{len(part)}:{part}" for part in parts)  # length prefixes keep different part lists distinct
+    return int.from_bytes(hashlib.blake2b(named.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+
 
 RULES = ("skipped", "positive", "known_positive", "empty", "false_negative", "unscored", "duplicate", "not_sampled")
 """Reasons to drop a hit, in the order of evaluation; a hit counts for the first rule that applies."""
@@ -13,17 +39,11 @@ RULES = ("skipped", "positive", "known_positive", "empty", "false_negative", "un
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A document that may become a negative, or is the positive.
+    """A document that may become a negative, or is the positive."""
 
-    Attributes:
-        doc_id: id of the document.
-        text: stored text.
-        score: score by the index.
-    """
-
-    doc_id: str
-    text: str
-    score: float
+    doc_id: str  # id of the document
+    text: str  # stored text
+    score: float  # score by the index
 
 
 @dataclass(frozen=True, slots=True)

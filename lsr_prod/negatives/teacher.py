@@ -11,12 +11,12 @@ import numpy.typing as npt
 from lsr_prod.config import SourceSettings, TeacherScoresSettings
 from lsr_prod.corpus.cut import cut_files
 from lsr_prod.corpus.formats.interface import ReadRequest
+from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.read import read_records
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.errors import ConfigError, SourceError
-from lsr_prod.negatives.keys import normalized, pair_key
+from lsr_prod.negatives.rules import normalized, pair_key
 
 _SLICE_BYTES = 32_000_000
 _LONGEST_LINE = 4 << 20
@@ -74,15 +74,10 @@ def _key(query: str, doc_id: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TeacherScores:
-    """Scores by query and document, in arrays that processes can share.
+    """Scores by query and document, in arrays that processes can share."""
 
-    Attributes:
-        keys: uint64 [n], ascending.
-        scores: float32 [n].
-    """
-
-    keys: npt.NDArray[np.uint64]
-    scores: npt.NDArray[np.float32]
+    keys: npt.NDArray[np.uint64]  # uint64 [n], ascending
+    scores: npt.NDArray[np.float32]  # float32 [n]
 
     @classmethod
     def of(cls, parts: Iterable[Scores]) -> "TeacherScores":

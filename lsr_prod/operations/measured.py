@@ -58,15 +58,10 @@ class IndexRun(_Run):
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRuns:
-    """Runs by job.
+    """Runs by job."""
 
-    Attributes:
-        encode: at least one.
-        index: the last one that was given, or None.
-    """
-
-    encode: tuple[EncodeRun, ...]
-    index: IndexRun | None
+    encode: tuple[EncodeRun, ...]  # at least one
+    index: IndexRun | None  # the last one that was given, or None
 
 
 def read_runs(paths: Sequence[str]) -> MeasuredRuns:

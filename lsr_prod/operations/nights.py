@@ -6,18 +6,23 @@ last good night was. A run that is killed leaves no record, so the age of the la
 
 import json
 import re
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from lsr_prod.errors import ArtifactError, LsrError, StorageError
 from lsr_prod.formats.digest import record_bytes
 from lsr_prod.logs import get_log
+from lsr_prod.operations.gates import GATES
 from lsr_prod.storage import Store
+from lsr_prod.storage.publications import find_current_publication
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 log = get_log(__name__)
-
 NightOutcome = Literal["published", "unchanged", "refused", "failed"]
 GOOD: tuple[NightOutcome, ...] = ("published", "unchanged")
 _FORMAT = 1
@@ -27,25 +32,17 @@ _NAME = re.compile(rf"nights/(\d{{8}}T\d{{12}}Z)\.({'|'.join(get_args(NightOutco
 
 @dataclass(frozen=True, slots=True)
 class Night:
-    """A finished run of the job reindex.
+    """A finished run of the job reindex."""
 
-    Attributes:
-        started_at: UTC, ISO 8601.
-        finished_at: UTC, ISO 8601.
-        outcome: ``published`` a version; ``unchanged``: nothing to publish; ``refused`` by a gate; ``failed``.
-        refused: gates that refused the version.
-        quarantined_share: quarantined rows of the source, of all its rows; None: it was not encoded.
-        busy_share: share of the time of the encoders in which their models ran; None: nothing was encoded.
-        error: class of the error that ended the run; "": none.
-    """
-
-    started_at: str
-    finished_at: str
+    started_at: str  # UTC, ISO 8601
+    finished_at: str  # UTC, ISO 8601
+    # ``published`` a version; ``unchanged``: nothing to publish; ``refused`` by a gate; ``failed``
     outcome: NightOutcome
-    refused: tuple[str, ...] = ()
-    quarantined_share: float | None = None
+    refused: tuple[str, ...] = ()  # gates that refused the version
+    quarantined_share: float | None = None  # quarantined rows of the source, of all its rows; None: it was not encoded
+    # share of the time of the encoders in which their models ran; None: nothing was encoded
     busy_share: float | None = None
-    error: str = ""
+    error: str = ""  # class of the error that ended the run; "": none
 
     def to_json(self) -> dict[str, Any]:
         """Return the stored form."""
@@ -122,3 +119,69 @@ def _read(index: Store, name: str) -> Night:
         return Night(**{**value, "refused": tuple(value["refused"])})
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ArtifactError(f"{index.uri}/{name} is damaged; delete it") from error
+
+
+class DeploymentMetrics:
+    """Collector of prometheus_client: reads the index when it is asked, at most once in ``seconds``."""
+
+    def __init__(self, index: Store, *, seconds: float) -> None:
+        """Remember the index; nothing is read yet."""
+        self._index, self._seconds = index, seconds
+        self._read_at, self._metrics = float("-inf"), list["Metric"]()
+
+    def collect(self) -> Iterator["Metric"]:
+        """Yield the metrics; after a failure to read only ``lsr_prod_watch_up`` 0, so that no old value is shown."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        if time.monotonic() - self._read_at >= self._seconds:
+            self._read_at = time.monotonic()
+            try:
+                self._metrics = [*_publication(self._index), *_night(self._index)]
+                up = 1
+            except (LsrError, OSError) as error:
+                log.warning("index not read", extra={"fields": {"index": self._index.uri, "error": str(error)}})
+                self._metrics, up = [], 0
+            self._metrics.append(GaugeMetricFamily("lsr_prod_watch_up", "1 if the index could be read.", value=up))
+        yield from self._metrics
+
+
+def _publication(index: Store) -> Iterator["Metric"]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    found = find_current_publication(index)
+    if found is not None:
+        published = datetime.fromisoformat(found.published_at).astimezone(UTC).timestamp()
+        yield GaugeMetricFamily("lsr_prod_index_publication", "Number of the current publication.", value=found.number)
+        yield GaugeMetricFamily(
+            "lsr_prod_index_published_timestamp_seconds", "Time of the current publication.", value=published
+        )
+
+
+def _night(index: Store) -> Iterator["Metric"]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    last, good = last_nights(index)
+    if good is not None:
+        yield GaugeMetricFamily(
+            "lsr_prod_night_good_timestamp_seconds", "End of the last good night.", value=good.timestamp()
+        )
+    if last is None:
+        return
+    started, finished = (datetime.fromisoformat(at).timestamp() for at in (last.started_at, last.finished_at))
+    yield GaugeMetricFamily("lsr_prod_night_seconds", "Duration of the last night.", value=finished - started)
+    outcomes = GaugeMetricFamily("lsr_prod_night_outcome", "1 for the outcome of the last night.", labels=["outcome"])
+    for name in get_args(NightOutcome):
+        outcomes.add_metric([name], float(last.outcome == name))
+    yield outcomes
+    gates = GaugeMetricFamily("lsr_prod_night_gate_refused", "1 if the gate refused the last night.", labels=["gate"])
+    for name in GATES:
+        gates.add_metric([name], float(name in last.refused))
+    yield gates
+    if last.quarantined_share is not None:
+        yield GaugeMetricFamily(
+            "lsr_prod_night_quarantined_share", "Share of the source in quarantine.", value=last.quarantined_share
+        )
+    if last.busy_share is not None:
+        yield GaugeMetricFamily(
+            "lsr_prod_night_busy_share", "Share of the time in which encoders encoded.", value=last.busy_share
+        )

@@ -8,24 +8,17 @@ from typing import Any
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Store
-from lsr_prod.tables.quarantine_rows import QuarantinePart, quarantine_parts, quarantined_rows
+from lsr_prod.tables.quarantine import QuarantinePart, quarantine_parts, quarantined_rows
 
 
 @dataclass(frozen=True, slots=True)
 class QuarantineFilter:
-    """Rows to show; every field that is given must match.
+    """Rows to show; every field that is given must match."""
 
-    Attributes:
-        reason: quarantine reason.
-        source: a text in the location of the source file.
-        plan: first digits of the digest of the plan.
-        wave: number of the wave.
-    """
-
-    reason: str | None = None
-    source: str | None = None
-    plan: str | None = None
-    wave: int | None = None
+    reason: str | None = None  # quarantine reason
+    source: str | None = None  # a text in the location of the source file
+    plan: str | None = None  # first digits of the digest of the plan
+    wave: int | None = None  # number of the wave
 
     def has_part(self, part: QuarantinePart) -> bool:
         """Return whether rows of a part can match."""

@@ -15,6 +15,7 @@ from lsr_prod.encoding.plans.successors import successor_of
 from lsr_prod.encoding.summary import document_count
 from lsr_prod.encoding.table import PLAN_PROPERTY, PROTOCOL_FOLDER
 from lsr_prod.errors import ArtifactError
+from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.storage.publications import find_current_publication
 from lsr_prod.tables import Table, open_table
@@ -25,56 +26,36 @@ _SILENT_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class PlanStatus:
-    """Status of a plan.
+    """Status of a plan."""
 
-    Attributes:
-        plan: its digest.
-        kind: ``full`` or ``increment``.
-        state: ``finished``, ``given up``, ``running``, ``silent`` (no activity for ten minutes), ``ended`` (its process
-            does not exist any more), ``not started``, or ``unreadable`` (another release wrote it, or its record was
-            deleted).
-        waves: number of its waves; None: unreadable.
-        waves_done: committed waves.
-        cells: cells of the wave that is next; None: unknown.
-        cells_done: finished cells of that wave.
-        host: host name of the newest attempt.
-        pid: its process id.
-        attempt: its number.
-        started_at: its start, UTC, ISO 8601.
-        last_activity: its newest finished cell, commit or start, in seconds since 1970 by the clock of the store.
-    """
-
-    plan: str
-    kind: str
+    plan: str  # its digest
+    kind: str  # ``full`` or ``increment``
+    # ``finished``, ``given up``, ``running``, ``silent`` (no activity for ten minutes), ``ended`` (its process
+    # does not exist any more), ``not started``, or ``unreadable`` (another release wrote it, or its record was
+    # deleted)
     state: str
-    waves: int | None
-    waves_done: int
-    cells: int | None = None
-    cells_done: int = 0
-    host: str | None = None
-    pid: int | None = None
-    attempt: int | None = None
-    started_at: str | None = None
+    waves: int | None  # number of its waves; None: unreadable
+    waves_done: int  # committed waves
+    cells: int | None = None  # cells of the wave that is next; None: unknown
+    cells_done: int = 0  # finished cells of that wave
+    host: str | None = None  # host name of the newest attempt
+    pid: int | None = None  # its process id
+    attempt: int | None = None  # its number
+    started_at: str | None = None  # its start, UTC, ISO 8601
+    # its newest finished cell, commit or start, in seconds since 1970 by the clock of the store
     last_activity: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """Status of a sparse table.
+    """Status of a sparse table."""
 
-    Attributes:
-        table: its URI.
-        version: newest version; None: no run has created the table yet.
-        committed_at: time of that version, in seconds since 1970 by the clock of the store.
-        documents: rows of that version.
-        plans: the chain of plans, oldest first, without old plans that ``lsr-prod maintain`` left out of it; then plans
-            that were saved and are not in the chain.
-    """
-
-    table: str
-    version: int | None
-    committed_at: float | None
-    documents: int
+    table: str  # its URI
+    version: int | None  # newest version; None: no run has created the table yet
+    committed_at: float | None  # time of that version, in seconds since 1970 by the clock of the store
+    documents: int  # rows of that version
+    # the chain of plans, oldest first, without old plans that ``lsr-prod maintain`` left out of it; then plans
+    # that were saved and are not in the chain
     plans: tuple[PlanStatus, ...]
 
     def result(self) -> dict[str, Any]:
@@ -211,3 +192,24 @@ def _header(store: Store, digest: str) -> PlanHeader | None:
         return PlanHeader.from_json(document)
     except (ValueError, KeyError, TypeError) as error:
         raise ArtifactError(f"{store.uri}/{name} is damaged ({error!r}); restore it") from error
+
+
+log = get_log(__name__)
+_POLL_S = 5.0
+
+
+def wait_for_other_attempts(table: Store, *, poll_s: float = _POLL_S) -> None:
+    """Return when no other process encodes into a table: it has finished, has ended, or has been silent for long."""
+    waited: set[tuple[str, int | None]] = set()
+    while running := [plan for plan in table_status(table).plans if _is_other(plan)]:
+        for plan in running:
+            if (plan.plan, plan.attempt) not in waited:
+                waited.add((plan.plan, plan.attempt))
+                fields = {"table": table.uri, "plan": plan.plan, "host": plan.host, "pid": plan.pid}
+                log.info("waiting for another attempt", extra={"fields": fields})
+        time.sleep(poll_s)
+
+
+def _is_other(plan: PlanStatus) -> bool:
+    """Return whether an attempt runs that is not of this process."""
+    return plan.state == "running" and (plan.host, plan.pid) != (socket.gethostname(), os.getpid())

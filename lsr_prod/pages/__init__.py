@@ -4,7 +4,7 @@ A module per page has one function ``data -> Page``. ``page`` defines what a pag
 that pages share, ``render`` makes HTML and JSON of a page, and ``write_page`` stores both. Needs the extra ``pages``.
 """
 
-from lsr_prod.pages.page import Chart, Page
+from lsr_prod.pages.sections import Chart, Page
 from lsr_prod.pages.write import write_page
 
 __all__ = ["Chart", "Page", "write_page"]

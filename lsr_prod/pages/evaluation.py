@@ -5,8 +5,7 @@ from typing import Any
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.pages.charts import bars, labeled_points, lines, pairs, ranges
-from lsr_prod.pages.numbers import show_number
-from lsr_prod.pages.page import Chart, Page
+from lsr_prod.pages.sections import Chart, Page, show_number
 
 Values = Mapping[str, Any]
 

@@ -4,9 +4,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from lsr_prod.pages.charts import bars, lines
-from lsr_prod.pages.numbers import show_bytes, show_number, show_percent
-from lsr_prod.pages.page import Chart, Page
-from lsr_prod.pages.sections import Section, Table, moment, sections_page
+from lsr_prod.pages.sections import (
+    Chart,
+    Page,
+    Section,
+    Table,
+    moment,
+    sections_page,
+    show_bytes,
+    show_number,
+    show_percent,
+)
 
 _SHARD_COLUMNS = {
     "shard": "shard", "role": "role", "documents": "documents", "tombstones": "tombstones", "postings": "postings",

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lsr_prod.pages.charts import bars, series
-from lsr_prod.pages.page import Chart, Page
+from lsr_prod.pages.sections import Chart, Page
 from lsr_prod.search.query.request import Hybrid, Options
 from lsr_prod.search.result import Contribution, Hit, QueryTerm, SearchResult
 from lsr_prod.search.searcher import Searcher

@@ -1,14 +1,67 @@
 """Pages that consist of sections: facts, charts, tables and lists of terms under a heading."""
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from lsr_prod.pages.charts import lines, series
-from lsr_prod.pages.page import Chart, Page
+
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart and the table with the same rows, which is its text alternative.
+
+    Attributes:
+        title: heading of the chart, plain text.
+        description: one or two sentences: what is drawn, and what it shows. Screen readers read it instead of the
+            picture.
+        columns: field of a row -> heading in the table, in order; other fields are drawn only.
+        rows: the data, the same for all layers of the spec.
+        spec: Vega-Lite spec without ``data``, ``config`` and ``width``; see ``charts``.
+    """
+
+    title: str
+    description: str
+    columns: Mapping[str, str]
+    rows: Sequence[Mapping[str, Any]]
+    spec: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A report page before it is rendered.
+
+    Attributes:
+        name: name of the files without suffix: lower-case letters, digits and hyphens.
+        title: title of the page, plain text.
+        template: file in ``pages/templates``.
+        data: plain JSON values; the template reads them as ``data``, and they are part of the JSON file.
+        charts: chart by name; a template places it with the macro ``chart``.
+        script: file in ``pages/static`` with the script of the page, which finds ``data`` in the JSON element
+            ``content``; None: it has none, and the HTML file has the data only as the template shows them.
+
+    Raises:
+        ValueError: ``name`` is not possible.
+    """
+
+    name: str
+    title: str
+    template: str
+    data: Mapping[str, Any]
+    charts: Mapping[str, Chart] = field(default_factory=dict)
+    script: str | None = None
+
+    def __post_init__(self) -> None:
+        """Validate the name, which becomes the name of files."""
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"page name {self.name!r} is not possible; give lower-case letters, digits and hyphens")
+
 
 T = TypeVar("T")
-
 _POINTS = 300  # of a line
 
 
@@ -29,25 +82,15 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of a page.
+    """A section of a page."""
 
-    Attributes:
-        id: its fragment in the URL, lower-case letters and hyphens.
-        heading: plain text.
-        text: paragraphs before everything else.
-        facts: figures by name.
-        charts: names of charts of the page.
-        tables: tables below the charts.
-        terms: lists of terms or other short texts, by caption.
-    """
-
-    id: str
-    heading: str
-    text: Sequence[str] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    charts: Sequence[str] = ()
-    tables: Sequence[Table] = ()
-    terms: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    id: str  # its fragment in the URL, lower-case letters and hyphens
+    heading: str  # plain text
+    text: Sequence[str] = ()  # paragraphs before everything else
+    facts: Mapping[str, Any] = field(default_factory=dict)  # figures by name
+    charts: Sequence[str] = ()  # names of charts of the page
+    tables: Sequence[Table] = ()  # tables below the charts
+    terms: Mapping[str, Sequence[str]] = field(default_factory=dict)  # lists of terms or other short texts, by caption
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, in which every row has all columns of its table."""
@@ -119,3 +162,44 @@ def thin(rows: Sequence[T], most: int) -> list[T]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_ABSENT = "–"
+_UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
+
+
+def show_number(value: Any, digits: int = 4) -> str:
+    """Return an integer with separators, another number with ``digits`` significant digits, other values as text."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return _ABSENT
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, int) or abs(value) >= 10**digits:
+        return f"{round(value):,}"
+    if value == 0:
+        return "0"
+    places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    if places > digits + 3:
+        return f"{value:.{digits - 1}e}"
+    text = f"{value:,.{places}f}"
+    return text.rstrip("0").rstrip(".") if places else text
+
+
+def show_bytes(value: int | None) -> str:
+    """Return a number of bytes in decimal units, such as ``12.3 MB``."""
+    if value is None:
+        return _ABSENT
+    size, unit = float(value), 0
+    while size >= 999.5 and unit < len(_UNITS) - 1:
+        size, unit = size / 1000, unit + 1
+    return f"{size:.0f} B" if unit == 0 else f"{show_number(size, 3)} {_UNITS[unit]}"
+
+
+def level(value: float, largest: float) -> int:
+    """Return the shade of a positive value in a table, 1 to 5."""
+    return min(5, 1 + int(5 * value / largest)) if value > 0 and largest > 0 else 1
+
+
+def show_percent(value: float | None) -> str:
+    """Return a share as a percentage."""
+    return _ABSENT if value is None or not math.isfinite(value) else f"{show_number(100 * value, 3)} %"

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lsr_prod.pages.charts import bars, series
-from lsr_prod.pages.page import Chart, Page
+from lsr_prod.pages.sections import Chart, Page
 
 KEYS = ("a", "b", "k", "queries", "overlap", "wins", "losses", "ties", "rows", "terms")
 """Keys that the content of ``canary.json`` must have."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.pages.charts import fronts, series
-from lsr_prod.pages.page import Chart, Page
+from lsr_prod.pages.sections import Chart, Page
 
 Values = Mapping[str, Any]
 

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lsr_prod.pages.page import Chart, Page
-from lsr_prod.pages.sections import Section, Table, curves, sections_page
+from lsr_prod.pages.sections import Chart, Page, Section, Table, curves, sections_page
 
 _STAGE_COLUMNS = {
     "number": "stage", "kind": "kind", "steps": "steps", "rows": "rows", "loss": "last loss", "l0_query": "L0 queries",

@@ -16,8 +16,7 @@ from markupsafe import Markup
 
 from lsr_prod import __version__
 from lsr_prod.pages.charts import CONFIG
-from lsr_prod.pages.numbers import level, show_bytes, show_number, show_percent
-from lsr_prod.pages.page import Chart, Page
+from lsr_prod.pages.sections import Chart, Page, level, show_bytes, show_number, show_percent
 from lsr_prod.storage.folders import absolute, store_file
 
 

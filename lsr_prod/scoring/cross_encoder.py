@@ -1,21 +1,128 @@
 """Teacher that reads query and document together: a sequence classification model with one score, in torch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from transformers import AutoModelForSequenceClassification, PreTrainedTokenizerFast
+from safetensors import SafetensorError
+from torch import Tensor
+from transformers import AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedTokenizerFast
 
 from lsr_prod.config import TeacherModelSettings
-from lsr_prod.errors import ConfigError
-from lsr_prod.model.card_update import add_lowercase
-from lsr_prod.model.loading import read_tokenizer
-from lsr_prod.model.sentence_transformers import read_json
-from lsr_prod.scoring.halving import call_in_halves
-from lsr_prod.scoring.transformer import PRECISIONS, input_tensors, longest_text, read_model
+from lsr_prod.corpus.rows import shorten
+from lsr_prod.errors import ConfigError, EncoderBrokenError, LsrError
+from lsr_prod.inference.encoder import token_batches
+from lsr_prod.model.card_update import add_lowercase, longest_input
+from lsr_prod.model.directory import read_json
+from lsr_prod.model.loading import read_tokenizer, without_load_report
+
+PRECISIONS: Mapping[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+"""Value of the setting ``precision`` -> torch's type of the weights."""
+_LONGEST = 1_000_000  # tokenizers without a maximum have a number far above it
+
+
+def read_model(folder: Path, loader: Any, *, field: str, optional: tuple[str, ...] = ()) -> Any:
+    """Read a transformer; weights are read from safetensors only and no code of the model is run.
+
+    Returns:
+        The model, in float32 on the CPU.
+    """
+    try:
+        with without_load_report():
+            model, report = loader.from_pretrained(
+                folder, use_safetensors=True, trust_remote_code=False, dtype=torch.float32, output_loading_info=True
+            )
+    except SafetensorError as error:
+        raise ConfigError(field, f"the weights of {folder} are damaged ({error})", "copy them again") from error
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ConfigError(
+            field, f"transformers cannot read {folder} ({reason})", "give a folder with config.json and safetensors"
+        ) from error
+    if missing := [name for name in sorted(report["missing_keys"]) if not name.startswith(optional)]:
+        raise ConfigError(
+            field,
+            f"{folder} has no weights for {', '.join(missing[:3])}: it is not trained for this",
+            "give a trained model of the kind that teacher.kind names",
+        )
+    return model
+
+
+def longest_text(
+    config: PreTrainedConfig, tokenizer: PreTrainedTokenizerFast, wanted: int | None, stored: int | None, *, field: str
+) -> int:
+    """Return the maximum number of tokens of an input."""
+    positions = longest_input(config) if getattr(config, "max_position_embeddings", None) else _LONGEST
+    if wanted is not None and wanted > positions:
+        raise ConfigError(
+            field, f"{wanted} is more than the {positions} tokens of the model", f"set it to {positions} or less"
+        )
+    longest = wanted or min(positions, stored or tokenizer.model_max_length)
+    if longest >= _LONGEST:
+        raise ConfigError(field, "neither the model nor its tokenizer has a maximum number of tokens", "set it")
+    return longest
+
+
+def input_tensors(rows: Sequence[Sequence[int]], padding: int, device: torch.device) -> dict[str, Tensor]:
+    """Return ``input_ids`` and ``attention_mask``, int64 [n, longest row], padded at the end."""
+    shape = (len(rows), max(len(row) for row in rows))
+    input_ids = torch.full(shape, padding)
+    attention_mask = torch.zeros(shape, dtype=torch.int64)
+    for i, row in enumerate(rows):
+        input_ids[i, : len(row)] = torch.tensor(row)
+        attention_mask[i, : len(row)] = 1
+    return {"input_ids": input_ids.to(device), "attention_mask": attention_mask.to(device)}
+
+
+Values = npt.NDArray[np.float32]
+
+
+def call_in_halves(
+    lengths: Sequence[int], batch_tokens: int, call: Callable[[Sequence[int]], Values], probe: Callable[[], object]
+) -> tuple[dict[int, Values], dict[int, str]]:
+    """Call a model with batches of positions of similar length, each of at most ``batch_tokens`` or of one input.
+
+    Returns:
+        The values by position; and, by position, why an input has none: the model raised an exception for it alone, or
+        a value is not finite.
+    """
+    values: dict[int, Values] = {}
+    failed: dict[int, str] = {}
+    order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+    for batch in token_batches(order, lengths, batch_tokens):
+        todo = [batch]
+        while todo:
+            rows = todo.pop()
+            try:
+                found = call(rows)
+            except LsrError:
+                raise
+            except Exception as error:  # noqa: BLE001 (torch and tokenizers raise bare Exceptions)
+                if len(rows) == 1:
+                    failed[rows[0]] = shorten(f"{type(error).__name__}: {' '.join(str(error).split())}")
+                    _check_alive(probe, error)
+                else:
+                    todo += [rows[len(rows) // 2 :], rows[: len(rows) // 2]]
+                continue
+            for i, row in zip(rows, found, strict=True):
+                if np.isfinite(row).all():
+                    values[i] = row
+                else:
+                    failed[i] = "the model returned NaN or an infinite value"
+    return values, failed
+
+
+def _check_alive(probe: Callable[[], object], error: Exception) -> None:
+    try:
+        probe()
+    except Exception as found:
+        raise EncoderBrokenError(
+            f"the teacher failed ({error}), and then on a plain text ({found}); the model or its device is broken, not "
+            "the rows: look at the log, then run the job again"
+        ) from found
 
 
 class CrossEncoder:

@@ -15,33 +15,23 @@ from lsr_prod.config import TeacherModelSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.card import Kind
 from lsr_prod.model.card_update import add_lowercase
+from lsr_prod.model.directory import pick_prompt, read_json
 from lsr_prod.model.loading import read_tokenizer
-from lsr_prod.model.sentence_transformers import pick_prompt, read_json
-from lsr_prod.scoring.halving import call_in_halves
-from lsr_prod.scoring.transformer import PRECISIONS, input_tensors, longest_text, read_model
+from lsr_prod.scoring.cross_encoder import PRECISIONS, call_in_halves, input_tensors, longest_text, read_model
 
 
 @dataclass(frozen=True, slots=True)
 class DenseForm:
-    """How a text becomes a vector.
+    """How a text becomes a vector."""
 
-    Attributes:
-        weights: folder of weights and tokenizer, relative to the whole folder.
-        max_length: tokens of a text; None: the maximum of the tokenizer.
-        lowercase: whether texts are lowercased before the tokenizer's own normalizer.
-        pooling: mean of the hidden states, or that of the first token; None: not stored.
-        normalize: whether vectors are divided by their length.
-        query_prompt: text before a query.
-        document_prompt: text before a document.
-    """
-
-    weights: str = ""
-    max_length: int | None = None
-    lowercase: bool = False
+    weights: str = ""  # folder of weights and tokenizer, relative to the whole folder
+    max_length: int | None = None  # tokens of a text; None: the maximum of the tokenizer
+    lowercase: bool = False  # whether texts are lowercased before the tokenizer's own normalizer
+    # mean of the hidden states, or that of the first token; None: not stored
     pooling: Literal["mean", "cls"] | None = None
-    normalize: bool = False
-    query_prompt: str = ""
-    document_prompt: str = ""
+    normalize: bool = False  # whether vectors are divided by their length
+    query_prompt: str = ""  # text before a query
+    document_prompt: str = ""  # text before a document
 
 
 class DenseEncoder:

@@ -9,11 +9,10 @@ from lsr_prod.config import Deployment, ScoreSettings
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.scoring.part import SCORED, RowScorer, score_slice
-from lsr_prod.scoring.pinned_model import PinnedModel
-from lsr_prod.scoring.teacher import open_on_actor, validate_teacher
+from lsr_prod.scoring.teacher import PinnedModel, open_on_actor, validate_teacher
 from lsr_prod.storage import Store
-from lsr_prod.training_data.records import cut_data, field_errors, pin_files, read_rows
 from lsr_prod.training_data.row_jobs.job import RowJob, RowJobKind, Survey, decisive_settings, identities
+from lsr_prod.training_data.rows import cut_data, field_errors, pin_files, read_rows
 from lsr_prod.training_data.schemas import check_schemas
 
 

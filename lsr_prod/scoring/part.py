@@ -11,9 +11,8 @@ from lsr_prod.corpus.rows import BadRow, show
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.scoring.teacher import PairScorer
 from lsr_prod.storage import Store
-from lsr_prod.training_data.records import read_rows
 from lsr_prod.training_data.row_jobs.parts import PartFormat, PartReport, in_batches
-from lsr_prod.training_data.rows import TrainingRow
+from lsr_prod.training_data.rows import TrainingRow, read_rows
 
 # Score rows: one score per document of a row, or a bad row with its reason.
 #
@@ -28,17 +27,11 @@ SCHEMA = pa.schema([("query", pa.string()), ("documents", pa.list_(pa.string()))
 
 @dataclass(frozen=True, slots=True)
 class ScoredRow:
-    """Output row.
+    """Output row."""
 
-    Attributes:
-        query: text of the query.
-        documents: the positive, then the negatives.
-        scores: of the teacher, one per document; float32 values.
-    """
-
-    query: str
-    documents: tuple[str, ...]
-    scores: tuple[float, ...]
+    query: str  # text of the query
+    documents: tuple[str, ...]  # the positive, then the negatives
+    scores: tuple[float, ...]  # of the teacher, one per document; float32 values
 
     @property
     def counts(self) -> Mapping[str, int]:

@@ -1,6 +1,8 @@
 """Teachers: models that score a document for a query."""
 
-from collections.abc import Sequence
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -9,16 +11,18 @@ import numpy.typing as npt
 import torch
 
 from lsr_prod.config import TeacherModelSettings
-from lsr_prod.encoding.cells.batches import encode_batches
-from lsr_prod.errors import ConfigError, EncoderBrokenError
+from lsr_prod.encoding.cells.cell import encode_batches
+from lsr_prod.errors import ArtifactError, ConfigError, EncoderBrokenError, LineageError
 from lsr_prod.formats.bundle import BUNDLE_FILE
 from lsr_prod.formats.card import EncoderCard, Kind
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder
-from lsr_prod.model import SparseEncoder
-from lsr_prod.scoring.cross_encoder import CrossEncoder
+from lsr_prod.model import SparseEncoder, model_digest
+from lsr_prod.model.loading import local_folder
+from lsr_prod.scoring.cross_encoder import PRECISIONS, CrossEncoder
 from lsr_prod.scoring.dense import DenseEncoder
-from lsr_prod.scoring.transformer import PRECISIONS
+from lsr_prod.storage import is_remote
+from lsr_prod.storage.folders import open_folder
 
 _PROBE = ("word", "word")
 
@@ -230,3 +234,44 @@ def _load(folder: Path, field: str) -> SparseEncoder:
         return SparseEncoder.load(folder)
     except ConfigError as error:
         raise ConfigError(f"{field}.model", error.problem, error.remedy) from error
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedModel:
+    """Place and digest of a model."""
+
+    place: str  # URI, Hugging Face id, or absolute path that every node sees
+    digest: str  # sha256 over all files of the folder
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)  # options of the object store
+
+    @classmethod
+    def of(cls, place: str, options: Mapping[str, str], *, field: str) -> "PinnedModel":
+        """Pin the model that is at a path, a URI or an id now."""
+        try:
+            folder = _folder(place, options)
+        except ConfigError as error:
+            raise ConfigError(field, error.problem, error.remedy) from error
+        except ArtifactError as error:
+            raise ConfigError(field, str(error), "give a folder, the URI of a stored folder, or an id") from error
+        place = str(Path(place).absolute()) if Path(place).is_dir() else place
+        return cls(place, model_digest(folder), dict(options))
+
+    def open(self) -> Path:
+        """Return the folder of the model on this node."""
+        try:
+            folder = _folder(self.place, self.options)
+        except ConfigError as error:
+            raise ArtifactError(
+                f"the model {self.place} is not on node {socket.gethostname()}; give a URI (s3://...), or a folder "
+                "that every node sees"
+            ) from error
+        if (found := model_digest(folder)) != self.digest:
+            raise LineageError(
+                f"the model {self.place} on node {socket.gethostname()} has the digest {found}, but the job was "
+                f"planned with {self.digest}; restore that model, or start a job with another output"
+            )
+        return folder
+
+
+def _folder(place: str, options: Mapping[str, str]) -> Path:
+    return open_folder(place, options) if is_remote(place) else local_folder(place)

@@ -12,13 +12,21 @@ remote indexes.
 """
 
 from lsr_prod.search.array_search import ArrayResult
-from lsr_prod.search.metrics import Observer, PrometheusObserver
 from lsr_prod.search.parallel_searcher import ParallelSearcher
-from lsr_prod.search.query.filter_json import filter_from_json
+from lsr_prod.search.query.filter_types import filter_from_json
 from lsr_prod.search.query.filters import Filter, field
+from lsr_prod.search.query.query_text import text_query
 from lsr_prod.search.query.request import Hybrid, Options
-from lsr_prod.search.query.text_filters import text_query
-from lsr_prod.search.result import Contribution, Explanation, Facet, Hit, QueryTerm, SearchResult
+from lsr_prod.search.result import (
+    Contribution,
+    Explanation,
+    Facet,
+    Hit,
+    Observer,
+    PrometheusObserver,
+    QueryTerm,
+    SearchResult,
+)
 from lsr_prod.search.searcher import Searcher
 
 __all__ = [

@@ -13,11 +13,11 @@ from typing import Any
 import tantivy
 
 from lsr_prod.errors import QueryError
-from lsr_prod.formats.attributes import AttributeType, AttributeValue, attribute_column, parse_value
+from lsr_prod.formats.index import AttributeType, AttributeValue, attribute_column, parse_value
 from lsr_prod.formats.shard import TEXT_FIELD
 from lsr_prod.search.query.filter_types import check_filter
 from lsr_prod.search.query.filters import DOC_ID, MAX_DEPTH, Combination, Condition, Filter, Negation, shorten
-from lsr_prod.search.query.text_filters import TextQuery, TextTokens
+from lsr_prod.search.query.query_text import TextQuery, TextTokens
 
 Analyze = Callable[[str], list[str]]
 

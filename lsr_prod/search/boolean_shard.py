@@ -6,7 +6,7 @@ from typing import Any
 
 import tantivy
 
-from lsr_prod.formats.attributes import AttributeType
+from lsr_prod.formats.index import AttributeType
 from lsr_prod.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER, TERMS_FIELD, TEXT_FIELD
 from lsr_prod.search.boolean_query import parse_boolean, to_tantivy
 from lsr_prod.search.query.filters import Filter

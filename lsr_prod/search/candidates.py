@@ -1,14 +1,23 @@
-"""The best documents of some shards, before they become hits, and the interface of the shards that find them."""
+"""The best documents of some shards, before they become hits, and the interface of the shards that find them.
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+Deduplication: the best document of every value of a field, and all documents without a value.
+
+Duplicates take the places of other documents, so rounds of more and more documents follow until enough are distinct.
+A round that the deadline ends early is merged with the complete round before it.
+"""
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.formats.attributes import AttributeValue
-from lsr_prod.search.shard.shard_query import ShardQuery
+from lsr_prod.formats.index import AttributeValue
+from lsr_prod.search.query.request import Request
+from lsr_prod.search.query.sparse_query import MAX_K
+from lsr_prod.search.shard.postings import ShardQuery
 
 # Negative score, id, shard, ordinal, overlap: sorts by falling score, then by rising id. A tuple, not a class: a result
 # has up to 10,000 of them, and creating them is part of the matching time.
@@ -17,19 +26,12 @@ Ranked = tuple[float, str, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The best documents of some shards.
+    """The best documents of some shards."""
 
-    Attributes:
-        ranked: the documents, in no order across shards.
-        matched: as in ``SearchResult``.
-        exact: whether ``matched`` counts all matching documents.
-        partial: whether the deadline passed.
-    """
-
-    ranked: Sequence[Ranked]
-    matched: int
-    exact: bool
-    partial: bool
+    ranked: Sequence[Ranked]  # the documents, in no order across shards
+    matched: int  # as in ``SearchResult``
+    exact: bool  # whether ``matched`` counts all matching documents
+    partial: bool  # whether the deadline passed
 
     @classmethod
     def join(cls, parts: "Sequence[Candidates]") -> "Candidates":
@@ -46,36 +48,25 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class CollectPlan:
-    """What to collect of all matches of a query.
+    """What to collect of all matches of a query."""
 
-    Attributes:
-        k: number of documents to return in the order of ``sort``.
-        sort: attribute that orders them; documents without a value come last, ties by rising id; None: no documents.
-        descending: largest value first.
-        facets: attributes whose values are counted.
-    """
-
-    k: int
+    k: int  # number of documents to return in the order of ``sort``
+    # attribute that orders them; documents without a value come last, ties by rising id; None: no documents
     sort: str | None
-    descending: bool
-    facets: tuple[str, ...]
+    descending: bool  # largest value first
+    facets: tuple[str, ...]  # attributes whose values are counted
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What was collected of all matches in some shards.
+    """What was collected of all matches in some shards."""
 
-    Attributes:
-        ranked: value of ``sort`` and document, for the first documents in its order.
-        counts: for every facet, matches by value; None is the value of documents that have none.
-        matched: number of matches, those below ``floor`` included.
-        partial: whether the deadline passed.
-    """
-
+    # value of ``sort`` and document, for the first documents in its order
     ranked: Sequence[tuple[AttributeValue | None, Ranked]]
+    # for every facet, matches by value; None is the value of documents that have none
     counts: Sequence[Mapping[AttributeValue | None, int]]
-    matched: int
-    partial: bool
+    matched: int  # number of matches, those below ``floor`` included
+    partial: bool  # whether the deadline passed
 
 
 class Shards(Protocol):
@@ -104,3 +95,86 @@ class Shards(Protocol):
 
     def fields(self, ranked: Sequence[Ranked], names: Sequence[str]) -> Sequence[Mapping[str, Any] | None]:
         """Return stored fields and attributes of documents, in their order; None for those of a missing group."""
+
+
+_GROWTH = 4  # of k from round to round: two more rounds are enough for most collections
+_READ = 512  # documents whose values are read at once, between two checks of the deadline
+
+
+def find_distinct(
+    find: Callable[[ShardQuery], Candidates], shards: Shards, query: ShardQuery, request: Request
+) -> Candidates:
+    """Return the best distinct documents, sorted; at least ``request.reach`` of them if the list has so many.
+
+    The list ends after ``rescore`` documents, after both lists of ``rrf``, or after 10,000 documents.
+    """
+    limit = _list_end(request)
+    if request.rescore is not None or limit < MAX_K:
+        query = replace(query, k=limit)  # one round costs as much as several
+    values = _Values(shards, request.deduplicate or "")
+    before: Candidates | None = None
+    while True:
+        found = find(query)
+        if before is not None:
+            found = _continued(before, found)
+        kept, complete = values.first_of_each(found.ranked, request.reach, query.deadline)
+        enough = len(kept) >= request.reach or len(found.ranked) < query.k or query.k >= limit
+        if enough or found.partial or not complete:
+            return replace(found, ranked=kept, partial=found.partial or not complete)
+        before = found
+        query = replace(query, k=min(_GROWTH * query.k, limit), exhaustive=query.exhaustive and not found.exact)
+
+
+def _list_end(request: Request) -> int:
+    """Return the number of documents after which the list of all hits ends."""
+    if request.rescore is not None:
+        return request.rescore
+    if request.hybrid is not None and request.hybrid.fusion == "rrf":
+        return min(2 * request.hybrid.depth, MAX_K)
+    return MAX_K
+
+
+def _continued(before: Candidates, found: Candidates) -> Candidates:
+    """Return a round with what is known from the complete round before it."""
+    ranked = sorted({*before.ranked, *found.ranked}) if found.partial else found.ranked
+    if before.exact:
+        return Candidates(ranked, before.matched, True, found.partial)
+    return Candidates(ranked, max(before.matched, found.matched), found.exact, found.partial)
+
+
+class _Values:
+    """Values of one field, each read once."""
+
+    def __init__(self, shards: Shards, name: str) -> None:
+        self._shards = shards
+        self._name = name
+        self._known: dict[tuple[int, int], Any] = {}  # by shard and ordinal
+
+    def first_of_each(self, ranked: Sequence[Ranked], wanted: int, deadline: float | None) -> tuple[list[Ranked], bool]:
+        """Return the first ``wanted`` distinct documents, and False if the deadline passed before all were compared.
+
+        The first documents of the first round are compared even after the deadline.
+        """
+        seen: set[Any] = set()
+        kept: list[Ranked] = []
+        for start in range(0, len(ranked), _READ):
+            rows = ranked[start : start + _READ]
+            unknown = [row for row in rows if row[2:4] not in self._known]
+            if unknown and self._known and deadline is not None and time.monotonic() >= deadline:
+                return kept, False
+            for row, fields in zip(unknown, self._shards.fields(unknown, [self._name]), strict=True):
+                self._known[row[2:4]] = _Missing if fields is None else fields[self._name]
+            for row in rows:
+                value = self._known[row[2:4]]
+                if value is _Missing or value in seen:
+                    continue
+                if value is not None:
+                    seen.add(value)
+                kept.append(row)
+            if len(kept) >= wanted:
+                break
+        return kept, True
+
+
+class _Missing:
+    """The value of a document of a missing group."""

@@ -7,6 +7,8 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,15 +16,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.errors import QueryError
-from lsr_prod.formats.attributes import AttributeValue, attribute_column
+from lsr_prod.formats.digest import verify_files
+from lsr_prod.formats.index import AttributeValue, attribute_column
+from lsr_prod.formats.shard import TANTIVY_FOLDER
 from lsr_prod.search.candidates import Collected, CollectPlan, Ranked
 from lsr_prod.search.query.filters import shorten
-from lsr_prod.search.shard.shard_query import ShardQuery
+from lsr_prod.search.shard.open_shard import OpenShard
+from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.shard.shard_reader import ShardReader
+
+if TYPE_CHECKING:
+    from lsr_prod.search.boolean_shard import BooleanShard
 
 WINDOW = 1 << 16  # documents whose matches are in memory at once
 MAX_FACET_VALUES = 100_000  # distinct values of one facet
-
 Counts = Counter[AttributeValue | None]
 _Sorted = list[tuple[AttributeValue | None, Ranked]]
 
@@ -111,3 +118,42 @@ def _check_counts(counts: Sequence[Counts], plan: CollectPlan) -> None:
                 f"facet {shorten(name)} has more than {MAX_FACET_VALUES} values among the matches; "
                 "choose another attribute, or filter"
             )
+
+
+class ShardText:
+    """Finds documents by the tokens of their text. Safe to share between threads.
+
+    Attributes:
+        shard: the shard.
+    """
+
+    def __init__(self, shard: OpenShard, *, verify: bool) -> None:
+        """Remember the shard; nothing is opened yet."""
+        self.shard = shard
+        self._verify = verify
+
+    @cached_property
+    def boolean(self) -> "BooleanShard":
+        """The Tantivy index."""
+        from lsr_prod.search.boolean_shard import BooleanShard
+
+        if self._verify:
+            files = [file for file in self.shard.manifest.files if file.path.startswith(f"{TANTIVY_FOLDER}/")]
+            verify_files(self.shard.folder, files)
+        return BooleanShard.open(self.shard)
+
+    def find(self, tokens: Sequence[str]) -> npt.NDArray[np.uint8]:
+        """Return uint8 [N]: 1 for documents whose text contains all tokens, deleted ones included.
+
+        The postings of words find them, or Tantivy if the shard was built without BM25.
+        """
+        found = np.zeros(self.shard.manifest.documents, np.uint8)
+        if not tokens:
+            found[:] = 1
+        elif self.shard.words is None:
+            found[self.boolean.match_tokens(tokens)] = 1
+        else:
+            ids = self.shard.words.ids(tokens)
+            if ids.min() >= 0:
+                found[self.shard.postings.match_all(ids)] = 1
+        return found

@@ -14,14 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import QueryError
-from lsr_prod.search.candidates import Candidates, Ranked, Shards
-from lsr_prod.search.deduplication import find_distinct
+from lsr_prod.search.candidates import Candidates, Ranked, Shards, find_distinct
 from lsr_prod.search.hybrid import WeighedWords, fuse_ranks, weigh_words, with_words
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.query.request import Hybrid, Request
 from lsr_prod.search.query.sparse_query import SparseQuery
 from lsr_prod.search.result import Facet, Hit, QueryTerm, SearchResult
-from lsr_prod.search.shard.shard_query import ShardQuery
+from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.snapshot import Snapshot
 
 _TINY = 1e-30  # below every score of a word, above zero in float32
@@ -133,7 +132,7 @@ def _search(
     """Return the ranked documents, and the facets of all matches."""
     if not request.needs_all_matches:
         return _rank(shards, shard_query, query, weights, request, words), ()
-    from lsr_prod.search.sort_and_facets import collect_matches
+    from lsr_prod.search.hybrid import collect_matches
 
     collected, facets = collect_matches(shards, shard_query, request, words)
     if request.sort is not None:

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 
 from lsr_prod.errors import QueryError
-from lsr_prod.formats.bm25 import IMPACT_STEP
+from lsr_prod.formats.idf import IMPACT_STEP
 from lsr_prod.search.candidates import Shards
 from lsr_prod.search.hybrid import WeighedWords, with_words
 from lsr_prod.search.query.request import Hybrid
 from lsr_prod.search.query.sparse_query import MAX_K, SparseQuery
 from lsr_prod.search.result import Contribution, Explanation
-from lsr_prod.search.shard.shard_query import ShardQuery
+from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.shard.shard_reader import ShardReader
 from lsr_prod.search.snapshot import Snapshot
 

@@ -2,33 +2,28 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import QueryError
-from lsr_prod.formats.bm25 import IMPACT_STEP, inverse_frequencies
-from lsr_prod.formats.index import IndexVersion
-from lsr_prod.search.candidates import Ranked, Shards
-from lsr_prod.search.query.request import Hybrid
+from lsr_prod.formats.idf import IMPACT_STEP, inverse_frequencies
+from lsr_prod.formats.index import AttributeValue, IndexVersion
+from lsr_prod.search.candidates import Candidates, CollectPlan, Ranked, Shards
+from lsr_prod.search.query.request import Hybrid, Request
 from lsr_prod.search.query.sparse_query import MAX_SCORE, MAX_TERMS, check_text
-from lsr_prod.search.result import QueryTerm
-from lsr_prod.search.shard.shard_query import ShardQuery, WordQuery
+from lsr_prod.search.result import Facet, QueryTerm
+from lsr_prod.search.shard.postings import ShardQuery, WordQuery
 
 
 @dataclass(frozen=True, slots=True)
 class WeighedWords:
-    """Weighted words of a query's text.
+    """Weighted words of a query's text."""
 
-    Attributes:
-        names: t distinct words, as the index stores them, in the order of the text.
-        weights: float64 [t], inverse document frequencies over the whole version.
-    """
-
-    names: tuple[str, ...]
-    weights: npt.NDArray[np.float64]
+    names: tuple[str, ...]  # t distinct words, as the index stores them, in the order of the text
+    weights: npt.NDArray[np.float64]  # float64 [t], inverse document frequencies over the whole version
 
     @property
     def query_terms(self) -> tuple[QueryTerm, ...]:
@@ -94,3 +89,32 @@ def fuse_ranks(
             before = overlaps[doc_id, number, ordinal]
             overlaps[doc_id, number, ordinal] = max(before, overlap) if same_counts else before + overlap
     return sorted((-score, *key, overlaps[key]) for key, score in scores.items())
+
+
+def collect_matches(
+    shards: Shards, query: ShardQuery, request: Request, words: WeighedWords | None
+) -> tuple[Candidates, tuple[Facet, ...]]:
+    """Enumerate all matches of a request that has ``sort`` or ``facets``.
+
+    Returns:
+        The first ``request.reach`` documents in the order of ``sort``, none without it; and the facets.
+    """
+    if request.hybrid is not None and words is not None:
+        fused = request.hybrid.fusion == "rrf"  # min_score is then one of fused ranks, which only the best have
+        query = replace(query, floor=0.0) if fused else query
+        query = with_words(query, words, None if fused else request.hybrid, counted=not request.has_threshold)
+    name = None if request.sort is None else request.sort.removeprefix("-")
+    plan = CollectPlan(request.reach, name, name != request.sort, tuple(request.facets))
+    found = shards.collect(query, plan)
+    facets = tuple(
+        _facet(name, counts, request.facet_size) for name, counts in zip(plan.facets, found.counts, strict=True)
+    )
+    ranked = [row for _, row in found.ranked]
+    return Candidates(ranked, found.matched, not found.partial, found.partial), facets
+
+
+def _facet(name: str, counts: Mapping[AttributeValue | None, int], size: int) -> Facet:
+    known = [(value, count) for value, count in counts.items() if value is not None]
+    known.sort()
+    known.sort(key=lambda item: -item[1])
+    return Facet(name, tuple(known[:size]), counts.get(None, 0), len(known))

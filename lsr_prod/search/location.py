@@ -24,15 +24,10 @@ _NUMBERED = re.compile(r"(.+)@([0-9]{1,15})", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class OpenFolder:
-    """Index folder with a version that is not deleted while it is open.
+    """Index folder with a version that is not deleted while it is open."""
 
-    Attributes:
-        path: the folder.
-        release: allows that the version is deleted; called once.
-    """
-
-    path: Path
-    release: Callable[[], None]
+    path: Path  # the folder
+    release: Callable[[], None]  # allows that the version is deleted; called once
 
 
 def _nothing() -> None:
@@ -67,15 +62,10 @@ class LocalIndex:
 
 @dataclass(frozen=True, slots=True)
 class RemoteIndex:
-    """An index in an object store; its current version is fetched into a cache.
+    """An index in an object store; its current version is fetched into a cache."""
 
-    Attributes:
-        store: the index in the object store.
-        cache: cache on a local disk.
-    """
-
-    store: Store
-    cache: "NodeCache"
+    store: Store  # the index in the object store
+    cache: "NodeCache"  # cache on a local disk
 
     def current_publication(self) -> Publication:
         """Return the current publication; nothing else is fetched."""

@@ -17,7 +17,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.search.candidates import Candidates, Collected, CollectPlan, Ranked, Shards
 from lsr_prod.search.opening.settings import OpenSettings, check_unknown
 from lsr_prod.search.searcher import Searcher
-from lsr_prod.search.shard.shard_query import ShardQuery
+from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.snapshot import Snapshot
 
 

@@ -17,11 +17,9 @@ from lsr_prod.search.executor import execute_bm25, execute_query
 from lsr_prod.search.explain import explain_document
 from lsr_prod.search.hybrid import WeighedWords, check_words, weigh_words
 from lsr_prod.search.location import LocalIndex, RemoteIndex, locate
-from lsr_prod.search.metrics import Observer
 from lsr_prod.search.opening.index import OpenIndex, open_current, open_version
 from lsr_prod.search.opening.settings import OpenSettings, check_index, check_settings, check_unknown
-from lsr_prod.search.query.filters import shorten
-from lsr_prod.search.query.names import check_names, check_options
+from lsr_prod.search.query.filters import check_names, check_options, shorten
 from lsr_prod.search.query.query_text import MAX_QUERY_BYTES, cut_text
 from lsr_prod.search.query.request import (
     ArrayOptions,
@@ -41,7 +39,7 @@ from lsr_prod.search.query.sparse_query import (
     required_terms,
 )
 from lsr_prod.search.query_encoder import QueryEncoder
-from lsr_prod.search.result import Explanation, SearchResult
+from lsr_prod.search.result import Explanation, Observer, SearchResult
 from lsr_prod.search.snapshot import Snapshot, Verify
 from lsr_prod.storage import is_remote
 

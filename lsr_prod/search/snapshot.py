@@ -11,27 +11,25 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import LineageError, QueryError
-from lsr_prod.formats.attributes import attribute_column
 from lsr_prod.formats.bundle import Bundle, read_vocabulary
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import digest_json, verify_files
-from lsr_prod.formats.index import ShardManifest
+from lsr_prod.formats.index import ShardManifest, attribute_column
 from lsr_prod.formats.publication import Publication
 from lsr_prod.search.candidates import Candidates, Collected, CollectPlan, Ranked
+from lsr_prod.search.collect import ShardText
 from lsr_prod.search.query.filters import shorten
-from lsr_prod.search.query.sparse_query import Vocabulary
-from lsr_prod.search.query.term_weights import TermWeights, read_learned_weights, read_weights
-from lsr_prod.search.query.text_filters import has_text_query
+from lsr_prod.search.query.query_text import has_text_query
+from lsr_prod.search.query.sparse_query import TermWeights, Vocabulary, read_learned_weights, read_weights
 from lsr_prod.search.shard.mask_cache import MaskCache
 from lsr_prod.search.shard.open_shard import OpenShard
-from lsr_prod.search.shard.shard_query import ShardQuery
+from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.shard.shard_reader import ShardReader
 from lsr_prod.search.shard.tombstones import read_alive
-from lsr_prod.search.shard_text import ShardText
 from lsr_prod.storage.index_versions import read_version, verify_shard
 
 if TYPE_CHECKING:
-    from lsr_prod.formats.attributes import AttributeType
+    from lsr_prod.formats.index import AttributeType
     from lsr_prod.search.boolean_shard import BooleanShard
     from lsr_prod.search.query.filter_types import CheckedFilter
     from lsr_prod.search.query.filters import Filter

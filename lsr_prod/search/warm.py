@@ -9,17 +9,11 @@ from lsr_prod.search.searcher import Searcher
 
 @dataclass(frozen=True, slots=True)
 class Warmth:
-    """Durations of a process's start.
+    """Durations of a process's start."""
 
-    Attributes:
-        open_ms: milliseconds to open the index.
-        first_ms: milliseconds of the first query and its rescoring, which read its pages from disk.
-        next_ms: milliseconds of the same query afterwards.
-    """
-
-    open_ms: float
-    first_ms: float
-    next_ms: float
+    open_ms: float  # milliseconds to open the index
+    first_ms: float  # milliseconds of the first query and its rescoring, which read its pages from disk
+    next_ms: float  # milliseconds of the same query afterwards
 
 
 def warm(index: str, storage_options: Mapping[str, str] | None = None) -> Warmth:

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lsr_prod.serving.application import build_application, deployments, start
-    from lsr_prod.serving.calls import OverloadedError, UnavailableError
     from lsr_prod.serving.client import ServedSearcher
+    from lsr_prod.serving.groups import OverloadedError, UnavailableError
 
 __all__ = ["OverloadedError", "ServedSearcher", "UnavailableError", "build_application", "deployments", "start"]
 
 _MODULES = {
-    "OverloadedError": "calls",
+    "OverloadedError": "groups",
     "ServedSearcher": "client",
-    "UnavailableError": "calls",
+    "UnavailableError": "groups",
     "build_application": "application",
     "deployments": "application",
     "start": "application",

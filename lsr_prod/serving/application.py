@@ -7,16 +7,15 @@ from typing import Any
 from ray import serve
 from ray.serve import Application
 
-from lsr_prod.cluster.serve_variables import HAPROXY, check_serve_variables
+from lsr_prod.cluster.address import HAPROXY, check_serve_variables
 from lsr_prod.config import ServeSettings, load_deployment
 from lsr_prod.errors import ConfigError
 from lsr_prod.search.server.admission import RETRY_AFTER_S
-from lsr_prod.serving.calls import UnavailableError
 from lsr_prod.serving.client import ServedSearcher
+from lsr_prod.serving.groups import UnavailableError
 from lsr_prod.serving.haproxy import check_haproxy
-from lsr_prod.serving.replica import ShardReplica
+from lsr_prod.serving.replica import HUNG, ShardReplica
 from lsr_prod.serving.router import Router
-from lsr_prod.serving.running_calls import HUNG
 from lsr_prod.storage.signatures import TRUSTED_KEYS, trusted_keys
 
 # A replica that reports a result to a killed router handles no other call until Ray knows that the router is dead: two

@@ -8,7 +8,7 @@ from typing import Any
 
 from lsr_prod.errors import LsrError, QueryError
 from lsr_prod.search.server.admission import RETRY_AFTER_S
-from lsr_prod.serving.calls import OverloadedError
+from lsr_prod.serving.groups import OverloadedError
 from lsr_prod.serving.wire import error_to_json
 
 _STATUS = {"QueryError": 400, "SlowBodyError": 408, "BodyTooLargeError": 413, "UnavailableError": 503}
@@ -28,17 +28,11 @@ class SlowBodyError(QueryError):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An HTTP response with a JSON value.
+    """An HTTP response with a JSON value."""
 
-    Attributes:
-        status: the status code.
-        body: the value.
-        overloaded: tell the client to try again later.
-    """
-
-    status: int
-    body: bytes
-    overloaded: bool = False
+    status: int  # the status code
+    body: bytes  # the value
+    overloaded: bool = False  # tell the client to try again later
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:

@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any
 
 from lsr_prod.cluster import ray_session
-from lsr_prod.cluster.serve_variables import check_serve_variables, serve_variables
+from lsr_prod.cluster.address import check_serve_variables, serve_variables
 from lsr_prod.config import Deployment, RaySettings, ServeSettings
 from lsr_prod.errors import ConfigError, MissingExtraError, PublicationError
 from lsr_prod.formats.publication import Publication

@@ -14,21 +14,19 @@ from ray.util.metrics import Counter, Gauge, Histogram
 
 from lsr_prod.errors import LsrError, QueryError
 from lsr_prod.search.follower import Follower
-from lsr_prod.search.metrics import BUCKETS, stages
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.query.query_text import MAX_QUERY_BYTES
-from lsr_prod.search.result import SearchResult
+from lsr_prod.search.result import BUCKETS, SearchResult, stages
 from lsr_prod.search.searcher import Searcher
 from lsr_prod.search.server.admission import RETRY_AFTER_S, Admission
 from lsr_prod.search.server.collector import Collector
-from lsr_prod.serving.calls import OverloadedError
-from lsr_prod.serving.groups import Groups
+from lsr_prod.serving.client import query_to_json, read_bm25, read_encode, read_explain
+from lsr_prod.serving.groups import Groups, OverloadedError
+from lsr_prod.serving.haproxy import answer_http_directly, keep_internal_port_on_loopback
 from lsr_prod.serving.http import Reply, error_reply, json_reply, parse_body, read_body, send_reply
-from lsr_prod.serving.loopback import answer_http_directly, keep_internal_port_on_loopback
-from lsr_prod.serving.running_calls import HUNG, RunningCalls
-from lsr_prod.serving.scattering_searcher import ScatteringSearcher
+from lsr_prod.serving.replica import HUNG, RunningCalls
+from lsr_prod.serving.scatter import ScatteringSearcher
 from lsr_prod.serving.wire import WireRequest, error_to_json, result_to_json
-from lsr_prod.serving.wire_operations import query_to_json, read_bm25, read_encode, read_explain
 from lsr_prod.storage.signatures import trust
 
 if TYPE_CHECKING:

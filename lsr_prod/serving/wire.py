@@ -17,7 +17,7 @@ from lsr_prod import errors
 from lsr_prod.errors import LsrError, QueryError
 from lsr_prod.search.query.request import Options
 from lsr_prod.search.result import Facet, Hit, QueryTerm, SearchResult
-from lsr_prod.serving.calls import OverloadedError, UnavailableError
+from lsr_prod.serving.groups import OverloadedError, UnavailableError
 from lsr_prod.serving.wire_values import LIST, OPTION_FORMS, VALUE, VECTOR, plain, read_object, vector_to_json
 
 _ERRORS = {
@@ -44,21 +44,13 @@ _FORMS = {"text": VALUE, "texts": LIST, "vector": VECTOR, "k": VALUE, **OPTION_F
 
 @dataclass(frozen=True, slots=True)
 class WireRequest:
-    """A search request of a client.
+    """A search request of a client."""
 
-    Attributes:
-        k: maximum number of hits.
-        options: options of the search that the client gave.
-        queries: texts to search for; None: the request has a vector.
-        vector: weights by term or term id to search for.
-        text: the only text to search for, or the text whose words a hybrid search with a vector matches.
-    """
-
-    k: Any
-    options: Options
-    queries: list[Any] | None
-    vector: dict[Any, Any]
-    text: Any
+    k: Any  # maximum number of hits
+    options: Options  # options of the search that the client gave
+    queries: list[Any] | None  # texts to search for; None: the request has a vector
+    vector: dict[Any, Any]  # weights by term or term id to search for
+    text: Any  # the only text to search for, or the text whose words a hybrid search with a vector matches
 
     @classmethod
     def read(cls, value: Any) -> "WireRequest":

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 import numpy as np
 
 from lsr_prod.errors import QueryError
-from lsr_prod.search.query.filter_json import filter_from_json
+from lsr_prod.search.query.filter_types import filter_from_json
 from lsr_prod.search.query.filters import Filter, shorten
 from lsr_prod.search.query.request import Hybrid, Options
 
@@ -25,15 +25,11 @@ def plain(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Form of a value.
+    """Form of a value."""
 
-    Attributes:
-        read: returns a value of JSON as the search takes it, given the name of the option.
-        write: returns a value as JSON.
-    """
-
+    # returns a value of JSON as the search takes it, given the name of the option
     read: Callable[[str, Any], Any] = lambda _, value: value
-    write: Callable[[Any], Any] = plain
+    write: Callable[[Any], Any] = plain  # returns a value as JSON
 
 
 def read_object(value: Any, forms: Mapping[str, Form], required: Collection[str] = ()) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from lsr_prod.errors import StorageError
 from lsr_prod.formats.digest import FileDigest
 from lsr_prod.logs import get_log
-from lsr_prod.storage.draft_names import is_draft
+from lsr_prod.storage.disk import is_draft
 from lsr_prod.storage.drafts import remove
 from lsr_prod.storage.transfer import PARTIAL
 
@@ -26,15 +26,10 @@ _SHA = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Result of making room for an artifact.
+    """Result of making room for an artifact."""
 
-    Attributes:
-        missing: files to fetch.
-        evicted: number of artifacts that were removed.
-    """
-
-    missing: tuple[FileDigest, ...]
-    evicted: int
+    missing: tuple[FileDigest, ...]  # files to fetch
+    evicted: int  # number of artifacts that were removed
 
 
 @contextmanager

@@ -40,23 +40,14 @@ class FileChangedError(OSError):
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """State of an open local file; a write changes it, except within one tick of the file system's clock.
+    """State of an open local file; a write changes it, except within one tick of the file system's clock."""
 
-    Attributes:
-        device: number of its file system.
-        inode: its number on the file system.
-        size: bytes.
-        mtime_ns: time of the last write, in nanoseconds since 1970.
-        ctime_ns: time of the last change of content, owner, mode or links.
-        seen_ns: time when the state was read, by the clock of this machine.
-    """
-
-    device: int
-    inode: int
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-    seen_ns: int = field(compare=False)
+    device: int  # number of its file system
+    inode: int  # its number on the file system
+    size: int  # bytes
+    mtime_ns: int  # time of the last write, in nanoseconds since 1970
+    ctime_ns: int  # time of the last change of content, owner, mode or links
+    seen_ns: int = field(compare=False)  # time when the state was read, by the clock of this machine
 
     @classmethod
     def of(cls, file: BinaryIO) -> "FileState":

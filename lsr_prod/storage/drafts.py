@@ -13,8 +13,7 @@ from typing import IO, Self
 
 from lsr_prod.errors import LsrError, StorageError
 from lsr_prod.formats.digest import FileDigest
-from lsr_prod.storage.disk import disk_error, disk_failure, writing
-from lsr_prod.storage.draft_names import draft_name, is_draft
+from lsr_prod.storage.disk import disk_error, disk_failure, draft_name, is_draft, writing
 from lsr_prod.storage.local import checked_chunks
 
 

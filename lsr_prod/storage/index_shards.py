@@ -8,6 +8,7 @@ A file that an object store has already may be about to be deleted as garbage, s
 """
 
 import fcntl
+import hashlib
 import io
 import json
 import os
@@ -30,15 +31,43 @@ from lsr_prod.formats.shard import is_mapped
 from lsr_prod.logs import get_log
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.drafts import Draft, copy_files, write_file
-from lsr_prod.storage.index_lists import read_list
 from lsr_prod.storage.index_versions import read_bundle, read_shard
 from lsr_prod.storage.location import is_remote
 from lsr_prod.storage.store import Store, as_store
 from lsr_prod.storage.threads import in_threads
 from lsr_prod.storage.transfer import object_name
 
-log = get_log(__name__)
 
+def read_list(index: Store | Path, file: FileDigest) -> bytes:
+    """Return the content of a file, compared with its digest."""
+    store = as_store(index)
+    name = object_name(store, file)
+    data = store.get(name)
+    if data is None:
+        raise ArtifactError(f"{store.uri}/{name} ({file.path}) is missing; publish another version")
+    if len(data) != file.size or hashlib.sha256(data).hexdigest() != file.sha256:
+        raise DigestMismatchError(
+            f"{store.uri}/{name} ({file.path}) differs from its recorded sha256; publish another version"
+        )
+    return data
+
+
+def write_list(index: Store | Path, folder: str, ending: str, data: bytes) -> FileDigest:
+    """Write a file named by its content, which is kept from garbage collection for now."""
+    store = as_store(index)
+    sha = hashlib.sha256(data).hexdigest()
+    file = FileDigest(f"{folder}/{sha}{ending}", sha, len(data))
+    name = object_name(store, file)
+    while not store.put_new(name, data):
+        try:
+            store.touch(name)
+        except FileNotFoundError:
+            continue  # a garbage collection was faster
+        break
+    return file
+
+
+log = get_log(__name__)
 _CONNECTIONS = 4  # files sent at once; each needs about 50 MiB of memory
 _YOUNG_S = 3600.0  # age of a stored file that is not sent again; garbage collection deletes only older ones
 _SCRATCH = "lsr_prod-shard-"

@@ -31,15 +31,10 @@ _REBUILD = "run lsr-prod index, which builds it again"
 
 @dataclass(frozen=True, slots=True)
 class BundleManifest:
-    """Manifest of a bundle in an index, compared with the bundle's digest.
+    """Manifest of a bundle in an index, compared with the bundle's digest."""
 
-    Attributes:
-        content: the file, canonical JSON.
-        files: the files that it names.
-    """
-
-    content: bytes
-    files: tuple[FileDigest, ...]
+    content: bytes  # the file, canonical JSON
+    files: tuple[FileDigest, ...]  # the files that it names
 
 
 def read_version(index: Store | Path, sha: str) -> IndexVersion:

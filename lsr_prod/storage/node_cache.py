@@ -32,55 +32,33 @@ log = get_log(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Content of an artifact in an object store.
+    """Content of an artifact in an object store."""
 
-    Attributes:
-        source: store of the files.
-        files: every file: its path in the artifact, sha256 and size.
-        manifests: small files that are written from memory, by path.
-        remedy: what a user can do if a file is missing or damaged; ends the message.
-    """
-
-    source: Store
-    files: tuple[FileDigest, ...]
-    remedy: str
-    manifests: Mapping[str, bytes] = field(default_factory=dict)
+    source: Store  # store of the files
+    files: tuple[FileDigest, ...]  # every file: its path in the artifact, sha256 and size
+    remedy: str  # what a user can do if a file is missing or damaged; ends the message
+    manifests: Mapping[str, bytes] = field(default_factory=dict)  # small files that are written from memory, by path
 
 
 @dataclass(frozen=True, slots=True)
 class Cached:
-    """An artifact in the cache.
+    """An artifact in the cache."""
 
-    Attributes:
-        folder: the artifact; its files cannot be written.
-        fetched: files that this call fetched, and so verified.
-    """
-
-    folder: Path
-    fetched: tuple[FileDigest, ...] = ()
+    folder: Path  # the artifact; its files cannot be written
+    fetched: tuple[FileDigest, ...] = ()  # files that this call fetched, and so verified
 
 
 @dataclass(frozen=True, slots=True)
 class CacheStatistics:
-    """Counts of this process, and the content of the folder.
+    """Counts of this process, and the content of the folder."""
 
-    Attributes:
-        hits: fetches of an artifact that was in the cache.
-        misses: fetches that added their artifact.
-        files_fetched: files fetched from an object store.
-        bytes_fetched: bytes fetched with them.
-        artifacts_evicted: artifacts removed to make room.
-        artifacts: artifacts in the folder now.
-        bytes: bytes of files in the folder now.
-    """
-
-    hits: int = 0
-    misses: int = 0
-    files_fetched: int = 0
-    bytes_fetched: int = 0
-    artifacts_evicted: int = 0
-    artifacts: int = 0
-    bytes: int = 0
+    hits: int = 0  # fetches of an artifact that was in the cache
+    misses: int = 0  # fetches that added their artifact
+    files_fetched: int = 0  # files fetched from an object store
+    bytes_fetched: int = 0  # bytes fetched with them
+    artifacts_evicted: int = 0  # artifacts removed to make room
+    artifacts: int = 0  # artifacts in the folder now
+    bytes: int = 0  # bytes of files in the folder now
 
 
 class NodeCache:

@@ -9,8 +9,7 @@ from lsr_prod.extras import lazy_names
 
 if TYPE_CHECKING:
     from lsr_prod.tables.deletion_vector import DeletionVector
-    from lsr_prod.tables.file_table import TableFile
-    from lsr_prod.tables.live_rows import live_batches, read_part
+    from lsr_prod.tables.live_rows import TableFile, live_batches, read_part
     from lsr_prod.tables.part import Part, check_part, count_rows, read_all_rows, write_part
     from lsr_prod.tables.table import LogEntry, Table, create_table, load_table, open_table
 
@@ -38,7 +37,7 @@ __getattr__ = lazy_names(
         "LogEntry": "lsr_prod.tables.table",
         "Part": "lsr_prod.tables.part",
         "Table": "lsr_prod.tables.table",
-        "TableFile": "lsr_prod.tables.file_table",
+        "TableFile": "lsr_prod.tables.live_rows",
         "check_part": "lsr_prod.tables.part",
         "count_rows": "lsr_prod.tables.part",
         "create_table": "lsr_prod.tables.table",

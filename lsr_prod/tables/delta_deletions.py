@@ -26,18 +26,39 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.remote import short_message
 from lsr_prod.storage.threads import in_threads
 from lsr_prod.tables.deletion_vector import DeletionVector
-from lsr_prod.tables.delta_log import LOG_FOLDER, commit_name, read_actions
-from lsr_prod.tables.file_table import TableFile
+from lsr_prod.tables.live_rows import TableFile
 from lsr_prod.tables.part import Part
 
-log = get_log(__name__)
+LOG_FOLDER = "_delta_log"
 
+
+def commit_name(version: int) -> str:
+    """Return the path of the commit of a version inside the table."""
+    return f"{LOG_FOLDER}/{version:020d}.json"
+
+
+def is_commit(name: str) -> bool:
+    """Return whether a file name of the log folder is that of a commit."""
+    return len(name) == 25 and name[:20].isdigit() and name.endswith(".json")
+
+
+def read_actions(store: Store, version: int) -> list[dict[str, Any]]:
+    """Return the actions of a commit."""
+    name = commit_name(version)
+    data = store.get(name)
+    if data is None:
+        raise ArtifactError(f"{store.uri} has lost the log of version {version}; restore {name}")
+    try:
+        return [json.loads(line) for line in data.splitlines() if line]
+    except ValueError as error:
+        raise ArtifactError(f"{store.uri}/{name} is damaged ({error}); restore it") from error
+
+
+log = get_log(__name__)
 FEATURE = "deletionVectors"
 """Reader feature of a table with deletions."""
-
 CHECKPOINT_EVERY = 100
 """Commits between two checkpoints, as in delta-rs."""
-
 _VECTOR_COLUMN = "add.deletionVector"
 _ENABLED = "delta.enableDeletionVectors"
 _NAMED_FEATURES = 7  # writer version of tables that name their features
@@ -53,19 +74,12 @@ _WRITER_FEATURES = {
 
 @dataclass(frozen=True, slots=True)
 class CommitInfo:
-    """Who commits.
+    """Who commits."""
 
-    Attributes:
-        app: the committing application.
-        version: number of the commit, given by ``app``.
-        epoch: epoch of the committing attempt.
-        data_change: False if the commit only moves rows to other files.
-    """
-
-    app: str
-    version: int
-    epoch: int
-    data_change: bool
+    app: str  # the committing application
+    version: int  # number of the commit, given by ``app``
+    epoch: int  # epoch of the committing attempt
+    data_change: bool  # False if the commit only moves rows to other files
 
 
 def deletion_vectors(store: Store, version: int) -> dict[str, DeletionVector]:

@@ -16,21 +16,13 @@ _GRID = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class ImpactScale:
-    """Weight of one impact unit, and the error of rounding the weights of the encoded documents to it.
+    """Weight of one impact unit, and the error of rounding the weights of the encoded documents to it."""
 
-    Attributes:
-        step: weight of one unit.
-        error: mean |weight - impact * step| divided by the mean weight; 0 without weights.
-        largest_error: the largest |weight - impact * step|.
-        clipped: share of the weights above the largest impact.
-        documents: number of encoded documents.
-    """
-
-    step: float
-    error: float
-    largest_error: float
-    clipped: float
-    documents: int
+    step: float  # weight of one unit
+    error: float  # mean |weight - impact * step| divided by the mean weight; 0 without weights
+    largest_error: float  # the largest |weight - impact * step|
+    clipped: float  # share of the weights above the largest impact
+    documents: int  # number of encoded documents
 
 
 def impact_scale(

@@ -5,8 +5,10 @@ quarantine of an encode run is a table with a log; an import, a training set, mi
 parts alone.
 """
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -14,10 +16,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lsr_prod.corpus.rows import RAW_LIMIT, BadRow
+from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
-from lsr_prod.tables.file_table import partition_column
-from lsr_prod.tables.part import Part, write_part
-from lsr_prod.tables.schema import large_strings
+from lsr_prod.tables.live_rows import partition_column
+from lsr_prod.tables.part import Part, large_strings, write_part
 from lsr_prod.tables.table import Table, create_table, open_table
 
 PARTITION = ("plan", "wave")
@@ -35,7 +37,6 @@ PART_SCHEMA = pa.schema(
     ]
 )
 """Columns of a stored part; the partition columns are in the path."""
-
 QUARANTINE_SCHEMA = pa.schema(
     [
         pa.field("plan", pa.string(), nullable=False),
@@ -45,7 +46,6 @@ QUARANTINE_SCHEMA = pa.schema(
     metadata={"raw": f"the first {RAW_LIMIT} bytes of the row; bytes that are no UTF-8 are U+FFFD"},
 )
 DUPLICATE = "duplicate_id"
-
 _HELD_BYTES = 32_000_000  # of bad rows in memory before they become a part
 _ROW_OVERHEAD = 500  # bytes of the Python objects of a row
 
@@ -141,3 +141,62 @@ def _files_of_plan(table: Table, plan: str, waves: Sequence[int] | None) -> pa.T
 def _paths(files: pa.Table) -> list[str]:
     paths: list[str] = files["path"].to_pylist()
     return paths
+
+
+COMMITTED = "committed"
+NOT_COMMITTED = "not committed"
+WITHOUT_LOG = "no log"
+"""State of the parts of an import, a training set or mined negatives, whose quarantine is no table."""
+_PART = re.compile(r"plan=([^/]+)/wave=(\d+)/[^/]+\.parquet")
+_BATCH_ROWS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantinePart:
+    """A part of a quarantine."""
+
+    path: str  # inside the quarantine
+    plan: str  # digest of the plan
+    wave: int  # number of the wave
+    # ``COMMITTED``, ``NOT_COMMITTED`` (the job stopped before the commit, or still encodes the wave) or
+    # ``WITHOUT_LOG``
+    state: str
+
+
+def quarantine_parts(store: Store) -> list[QuarantinePart]:
+    """Return the parts of a quarantine, without those that a later attempt at their wave replaced."""
+    listed = {name: match for name in store.names() if (match := _PART.fullmatch(name))}
+    table = open_table(store)  # after the listing: a part that is committed in between is not shown as not committed
+    if table is None:
+        if not listed:
+            raise ArtifactError(f"{store.uri} is no quarantine; give the folder or URI of encode.quarantine")
+        return [QuarantinePart(path, match[1], int(match[2]), WITHOUT_LOG) for path, match in listed.items()]
+    if "plan" not in table.partition_by:
+        raise ArtifactError(
+            f"{store.uri} is a table of documents; give the folder of its quarantine, by default {store.uri}_quarantine"
+        )
+    parts = [
+        QuarantinePart(file.path, file.partition["plan"] or "", int(file.partition["wave"] or 0), COMMITTED)
+        for file in table.files()
+    ]
+    committed = {part.path for part in parts}
+    for path, match in listed.items():
+        done = table.transaction_version(match[1])
+        if path not in committed and (done is None or done < int(match[2])):
+            parts.append(QuarantinePart(path, match[1], int(match[2]), NOT_COMMITTED))
+    return sorted(parts, key=lambda part: (part.plan, part.wave, part.path))
+
+
+def quarantined_rows(store: Store, part: QuarantinePart) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a part by column name; a batch of them is in memory at a time.
+
+    A part that was deleted meanwhile has no rows.
+    """
+    try:
+        with store.open_reader(part.path) as data:
+            for batch in pq.ParquetFile(data).iter_batches(_BATCH_ROWS):
+                yield from batch.select(PART_SCHEMA.names).to_pylist()
+    except FileNotFoundError:
+        return
+    except pa.ArrowInvalid as error:
+        raise ArtifactError(f"{store.uri}/{part.path} is damaged ({error}); restore or delete it") from error

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 Notation = Literal["word_piece", "byte_level", "sentence_piece", "words"]
-
 _MARKERS: dict[str, Notation] = {"##": "word_piece", "Ġ": "byte_level", "▁": "sentence_piece"}
 _RARE = 0.01  # share of terms that may start with another notation's marker by chance
 # The roles of special tokens, and the names that tokenizers use for each.
@@ -34,27 +33,19 @@ _ENCODER = ByteLevel(add_prefix_space=False, use_regex=False)
 
 
 class Surface(NamedTuple):
-    """Surface form of a term.
+    """Surface form of a term."""
 
-    Attributes:
-        text: the text without markers; the term itself for special tokens and bytes that do not decode to text.
-        place: ``initial`` at the start of a word, ``inner`` inside a word, ``special`` for anything that is not text.
-    """
-
-    text: str
+    text: str  # the text without markers; the term itself for special tokens and bytes that do not decode to text
+    # ``initial`` at the start of a word, ``inner`` inside a word, ``special`` for anything that is not text
     place: Literal["initial", "inner", "special"]
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """A vocabulary with the roles of its special tokens.
+    """A vocabulary with the roles of its special tokens."""
 
-    Attributes:
-        terms: the terms in their order.
-        roles: ``pad``, ``unknown``, ``begin``, ``end`` or ``mask`` -> the term with this role.
-    """
-
-    terms: Sequence[str]
+    terms: Sequence[str]  # the terms in their order
+    # ``pad``, ``unknown``, ``begin``, ``end`` or ``mask`` -> the term with this role
     roles: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -146,3 +137,57 @@ def _surface(term: str, notation: Notation) -> Surface:
             return Surface(text[1:], "initial") if text.startswith(" ") else Surface(text, "inner")
         case "words":
             return Surface(term, "initial")
+
+
+class UncasedGroups(NamedTuple):
+    """Mapping from V terms to U uncased terms (casing, 3: uncased vocabulary only).
+
+    The weight of an uncased term is the maximum over the rows of its group.
+    """
+
+    rows: list[int]  # the K kept rows, rising; all others are dropped
+    groups: list[int]  # group of each kept row, K numbers below U
+    terms: list[str]  # U uncased terms, in the notation of the vocabulary
+
+
+def cased_terms(vocabulary: Sequence[str]) -> list[bool]:
+    """Return for every term whether it has a capital letter.
+
+    Markers of word pieces and special tokens do not count, and the terms of a byte-level vocabulary are decoded.
+    """
+    return [_is_cased(surface) for surface in surfaces(vocabulary)]
+
+
+def uncased_groups(vocabulary: Sequence[str]) -> UncasedGroups:
+    """Drop cased terms whose lowercase form is a term, and lowercase the other cased terms.
+
+    Special tokens do not change.
+    """
+    notation, plain = notation_of(vocabulary), surfaces(vocabulary)
+    lowercase = {surface for surface in plain if not _is_cased(surface)}
+    rows: list[int] = []
+    groups: list[int] = []
+    terms: list[str] = []
+    group_of: dict[Surface, int] = {}
+    for row, surface in enumerate(plain):
+        form = lowered(surface)
+        if form != surface and form in lowercase:
+            continue
+        if form == surface:
+            group_of[surface] = len(terms)
+            terms.append(vocabulary[row])
+        elif form not in group_of:
+            group_of[form] = len(terms)
+            terms.append(spell(form, notation))
+        rows.append(row)
+        groups.append(group_of[form])
+    return UncasedGroups(rows, groups, terms)
+
+
+def lowered(surface: Surface) -> Surface:
+    """Return the lowercase form; special tokens and bytes that do not decode to text do not change."""
+    return surface._replace(text=surface.text.lower()) if _is_cased(surface) else surface
+
+
+def _is_cased(surface: Surface) -> bool:
+    return surface.place != "special" and not is_special(surface.text) and surface.text != surface.text.lower()

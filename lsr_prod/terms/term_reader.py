@@ -16,23 +16,17 @@ from lsr_prod.formats.bundle import TOKENIZER_FILE, VOCABULARY_FILE, read_vocabu
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.formats.idf import TermCounts
-from lsr_prod.terms.casing import lowered
-from lsr_prod.terms.surfaces import surfaces
+from lsr_prod.terms.surfaces import lowered, surfaces
 from lsr_prod.terms.words import check_words, split_normalized, word_normalizer
 
 _CHARACTERS = 1_000_000  # of texts whose tokens are in memory at once
 
 
 class QueryTerms(NamedTuple):
-    """Distinct terms of a query, in the order of the text.
+    """Distinct terms of a query, in the order of the text."""
 
-    Attributes:
-        ids: ids of the output terms.
-        unknown: words that are not output terms; always empty with a vocabulary of tokens.
-    """
-
-    ids: list[int]
-    unknown: list[str]
+    ids: list[int]  # ids of the output terms
+    unknown: list[str]  # words that are not output terms; always empty with a vocabulary of tokens
 
 
 class TermReader:

@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from lsr_prod.errors import ConfigError, TrainingError
 from lsr_prod.training.parallel.process_group import Group
-from lsr_prod.training.rng import draw
-from lsr_prod.training.twins import Numbers, repeated, rows_apart, spread_twins
+from lsr_prod.training.twins import Numbers, draw, repeated, rows_apart, spread_twins
 
 WINDOW = 64
 """Batches whose rows are arranged together: sorted by length, twins in different batches."""

@@ -27,11 +27,10 @@ from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stage_record import load_record
 from lsr_prod.training.stages.registry import stage_digest
 from lsr_prod.training.steps import total_steps
-from lsr_prod.training_data.layouts import QueryTermLayout
-from lsr_prod.training_data.records import cut_data, pin_files, read_rows
+from lsr_prod.training_data.layouts import QueryTermLayout, TokenSettings
+from lsr_prod.training_data.parts import ReadRow, token_problem, tokenize_rows
+from lsr_prod.training_data.rows import cut_data, pin_files, read_rows
 from lsr_prod.training_data.sample_rows import SampleRows
-from lsr_prod.training_data.tokenized_rows import ReadRow, token_problem, tokenize_rows
-from lsr_prod.training_data.tokens import TokenSettings
 from lsr_prod.training_data.training_set import Example
 
 TIMED_QUERIES = 32

@@ -7,15 +7,13 @@ import torch
 from torch import Tensor
 
 from lsr_prod.config.objective import LossSettings, ObjectiveSettings
-from lsr_prod.training.false_negatives import BatchKeys, false_negatives
+from lsr_prod.training.batches import BatchKeys, false_negatives
 from lsr_prod.training.losses.chance import CONTRASTIVE
-from lsr_prod.training.losses.overlap import OverlapTerm
+from lsr_prod.training.losses.overlap import LOSSES, OverlapTerm
 from lsr_prod.training.losses.scores import Scores
-from lsr_prod.training.losses.table import LOSSES
-from lsr_prod.training.parallel import collective
+from lsr_prod.training.parallel import process_group
 from lsr_prod.training.regularizers.regularizers import Regularizers
-from lsr_prod.training.vectors.kept_terms import Prunable, Vectors, cut
-from lsr_prod.training.vectors.straight_through import prune_through, temperature
+from lsr_prod.training.vectors.kept_terms import Prunable, Vectors, cut, prune_through, temperature
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +70,17 @@ class TrainingObjective:
         with torch.autocast(queries.device.type, enabled=False):  # sums over a vocabulary need more than 16 bits
             vectors = _Vectors(self._objective, _full(queries), _full(documents), extra_documents)
             texts = len(documents) if present is None else int(present.sum())
-            shares = collective.shares(len(queries), len(documents), queries.device, texts)
+            shares = process_group.shares(len(queries), len(documents), queries.device, texts)
             if not shares.incomplete:
                 present = None
             elif present is None:
                 present = torch.ones(len(queries), shares.documents_of_a_query, dtype=torch.bool, device=queries.device)
-            pool = shares if self._objective.cross_worker else collective.Shares([len(queries)], [len(documents)])
+            pool = shares if self._objective.cross_worker else process_group.Shares([len(queries)], [len(documents)])
             excluded = self._excluded(keys, extra_keys, pool)
             sums = self._rankings(vectors, teacher, pool, step, present, excluded)
             return self._terms(vectors, sums, shares, step)
 
-    def _excluded(self, keys: BatchKeys | None, extra_keys: Tensor | None, pool: collective.Shares) -> Tensor | None:
+    def _excluded(self, keys: BatchKeys | None, extra_keys: Tensor | None, pool: process_group.Shares) -> Tensor | None:
         """Return the documents that are no negatives of a query, bool [n, N * c + m]; None: all are."""
         contrastive = any(loss.loss in CONTRASTIVE for loss in self._objective.losses)
         if keys is None or not contrastive or not self._objective.mask_false_negatives:
@@ -90,7 +88,7 @@ class TrainingObjective:
         return false_negatives(keys, extra_keys, pool)
 
     def _terms(
-        self, vectors: "_Vectors", sums: dict[str, tuple[Tensor, float]], shares: collective.Shares, step: int
+        self, vectors: "_Vectors", sums: dict[str, tuple[Tensor, float]], shares: process_group.Shares, step: int
     ) -> LossTerms:
         settings = self._objective.overlap
         if self._overlap is not None and settings is not None:
@@ -99,7 +97,7 @@ class TrainingObjective:
             sums["overlap"] = (self._overlap(queries, documents[::c] if c > 1 else documents), settings.weight)
         own = torch.stack([value for value, _ in sums.values()]) / sum(shares.queries)
         weights = own.new_tensor([weight for _, weight in sums.values()])
-        everyones = collective.global_sum(own.detach())
+        everyones = process_group.global_sum(own.detach())
         parts = dict(zip(sums, everyones.unbind(), strict=True))
         total, whole = own @ weights, everyones @ weights
         queries, documents, _ = vectors.at(None, None)
@@ -112,7 +110,7 @@ class TrainingObjective:
         self,
         vectors: "_Vectors",
         teacher: Tensor | None,
-        pool: collective.Shares,
+        pool: process_group.Shares,
         step: int,
         present: Tensor | None,
         excluded: Tensor | None,
@@ -156,7 +154,7 @@ def ranking_losses(
     documents: Vectors,
     extra_documents: Vectors | None,
     teacher: Tensor | None,
-    shares: collective.Shares | None,
+    shares: process_group.Shares | None,
     present: Tensor | None = None,
     excluded: Tensor | None = None,
 ) -> list[Tensor]:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lsr_prod.config.query_weights import QueryWeightsSettings
+from lsr_prod.config.objective import QueryWeightsSettings
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError
 from lsr_prod.formats.card import Kind
@@ -23,12 +23,12 @@ from lsr_prod.formats.digest import FileDigest, digest_json
 from lsr_prod.formats.idf import TermCounts
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.model import SparseEncoder
-from lsr_prod.search.query.term_weights import TermWeights
+from lsr_prod.search.query.sparse_query import TermWeights
 from lsr_prod.storage import Store
 from lsr_prod.terms.term_reader import TermReader
 from lsr_prod.training.batches import TokenBatch
-from lsr_prod.training_data.pins import pin_data
-from lsr_prod.training_data.texts import read_good_rows
+from lsr_prod.training_data.rows import read_good_rows
+from lsr_prod.training_data.schemas import pin_data
 
 _FORMAT = 1
 

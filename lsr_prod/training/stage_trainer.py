@@ -9,8 +9,7 @@ from torch import Tensor
 
 from lsr_prod.extras import contrib
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.encoder_setup.prepare import prepare_encoder
-from lsr_prod.training.encoder_setup.sides import models_of
+from lsr_prod.training.encoder_setup.prepare import models_of, prepare_encoder
 from lsr_prod.training.observers.throughput import ThroughputMeter
 from lsr_prod.training.optimizer import OptimizerStep
 from lsr_prod.training.parallel.process_group import Group

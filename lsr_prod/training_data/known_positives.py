@@ -32,17 +32,11 @@ _EMPTY = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """Counts of one range of keys.
+    """Counts of one range of keys."""
 
-    Attributes:
-        queries: different queries.
-        positives: different positives.
-        file: the pairs of queries with several positives; None: there is no such query.
-    """
-
-    queries: int
-    positives: int
-    file: FileDigest | None
+    queries: int  # different queries
+    positives: int  # different positives
+    file: FileDigest | None  # the pairs of queries with several positives; None: there is no such query
 
     def to_json(self) -> dict[str, Any]:
         """Return the form stored on disk."""

@@ -11,6 +11,7 @@ Rows without a layout have token ids only. Four kinds of stages need more:
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,26 +20,98 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
-from lsr_prod.formats.card import EncoderCard
+from lsr_prod.errors import ConfigError
+from lsr_prod.formats.bundle import TOKENIZER_FILE
+from lsr_prod.formats.card import QUERY_FOLDER, EncoderCard
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.terms.term_reader import TermReader
 from lsr_prod.terms.words import split_words, word_pieces
-from lsr_prod.training_data.tokens import TextForm, TokenSettings
+
+
+@dataclass(frozen=True, slots=True)
+class TextForm:
+    """Form of texts of one kind."""
+
+    prompt: str  # text before each text
+    max_length: int | None  # maximum number of tokens, special tokens included; None: texts are not truncated
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSettings:
+    """Settings that determine token ids."""
+
+    tokenizer: str = field(repr=False)  # content of ``tokenizer.json``
+    query: TextForm  # form of a query
+    document: TextForm  # form of a document or of a plain text
+    # content of the ``tokenizer.json`` of a separate query encoder; None: ``tokenizer``
+    query_tokenizer: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def of_model(
+        cls, model: Path, *, query_max_length: int | None, document_max_length: int | None, plain: bool
+    ) -> "TokenSettings":
+        """Return tokenizer and prompts of a model directory with the given lengths."""
+        card = EncoderCard.load(model)
+        tokenizer, query_prompt, own = (model / TOKENIZER_FILE).read_text(encoding="utf-8"), card.query_prompt, None
+        if card.query_encoder == "separate":
+            query_prompt = EncoderCard.load(model / QUERY_FOLDER).query_prompt
+            own = (model / QUERY_FOLDER / TOKENIZER_FILE).read_text(encoding="utf-8")
+        found = cls(
+            tokenizer,
+            TextForm("" if plain else query_prompt, query_max_length),
+            TextForm("" if plain else card.document_prompt, document_max_length),
+            own if own != tokenizer else None,
+        )
+        for kind, form, content in (
+            ("query", found.query, found.query_tokenizer or tokenizer),
+            ("document", found.document, tokenizer),
+        ):
+            plain_tokenizer = Tokenizer.from_str(content)
+            plain_tokenizer.no_truncation()
+            taken = len(plain_tokenizer.encode(form.prompt).ids)
+            if form.max_length is not None and taken >= form.max_length:
+                raise ConfigError(
+                    f"{kind}_max_length",
+                    f"{form.max_length} leaves no token for text",
+                    f"give more than {taken}, the number of special tokens and tokens of the prompt",
+                )
+        return found
+
+    def token_ids(self, texts: Sequence[str], form: TextForm) -> list[npt.NDArray[np.int32]]:
+        """Return the token ids of each text, int32 [L]."""
+        return _token_ids(self.tokenizer, texts, form)
+
+    def query_ids(self, texts: Sequence[str]) -> list[npt.NDArray[np.int32]]:
+        """Return the token ids of each query, int32 [L]."""
+        return _token_ids(self.query_tokenizer or self.tokenizer, texts, self.query)
+
+
+def _token_ids(content: str, texts: Sequence[str], form: TextForm) -> list[npt.NDArray[np.int32]]:
+    tokenizer = _tokenizer(content, form.max_length)
+    encodings: list[Any] = tokenizer.encode_batch_fast([form.prompt + text for text in texts])
+    return [np.array(encoding.ids, np.int32) for encoding in encodings]
+
+
+@lru_cache(maxsize=4)  # a Ray worker process runs many tasks, and parsing takes longer than a small task
+def _tokenizer(content: str, max_length: int | None) -> Tokenizer:
+    tokenizer = Tokenizer.from_str(content)
+    tokenizer.no_padding()
+    if max_length is None:
+        tokenizer.no_truncation()
+    else:
+        tokenizer.enable_truncation(max_length)
+    return tokenizer
+
 
 Ids = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
 class PackedLayout:
-    """Texts packed into blocks.
+    """Texts packed into blocks."""
 
-    Attributes:
-        block: tokens of a block.
-        end_id: token between two texts.
-    """
-
-    block: int
-    end_id: int
+    block: int  # tokens of a block
+    end_id: int  # token between two texts
 
     def to_json(self) -> dict[str, Any]:
         """Settings that determine the rows."""
@@ -47,13 +120,9 @@ class PackedLayout:
 
 @dataclass(frozen=True, slots=True)
 class WordLayout:
-    """Texts with marked words.
+    """Texts with marked words."""
 
-    Attributes:
-        vocabulary: the output terms.
-    """
-
-    vocabulary: tuple[str, ...] = field(repr=False)
+    vocabulary: tuple[str, ...] = field(repr=False)  # the output terms
 
     def to_json(self) -> dict[str, Any]:
         """Settings that determine the rows."""
@@ -62,13 +131,9 @@ class WordLayout:
 
 @dataclass(frozen=True, slots=True)
 class TeacherLayout:
-    """Texts with the token ids of a teacher.
+    """Texts with the token ids of a teacher."""
 
-    Attributes:
-        teacher: settings of its tokenizer; ``document`` applies to the text.
-    """
-
-    teacher: TokenSettings
+    teacher: TokenSettings  # settings of its tokenizer; ``document`` applies to the text
 
     def to_json(self) -> dict[str, Any]:
         """Settings that determine the rows."""
@@ -79,15 +144,10 @@ class TeacherLayout:
 
 @dataclass(frozen=True, slots=True)
 class QueryTermLayout:
-    """Queries as the output terms in them; documents as token ids.
+    """Queries as the output terms in them; documents as token ids."""
 
-    Attributes:
-        card: of the encoder, which has inference-free queries.
-        vocabulary: its output terms.
-    """
-
-    card: EncoderCard
-    vocabulary: tuple[str, ...] = field(repr=False)
+    card: EncoderCard  # of the encoder, which has inference-free queries
+    vocabulary: tuple[str, ...] = field(repr=False)  # its output terms
 
     def to_json(self) -> dict[str, Any]:
         """Settings that determine the rows."""

@@ -17,9 +17,9 @@ import ray
 
 from lsr_prod.cluster.tasks import run_tasks
 from lsr_prod.config.training_data import TrainingDataSettings
-from lsr_prod.corpus.on_nodes import require_source_on_nodes
+from lsr_prod.corpus.pinned_file import SourceFile
+from lsr_prod.corpus.read import require_source_on_nodes
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json
 from lsr_prod.logs import get_log
@@ -29,11 +29,10 @@ from lsr_prod.storage.folders import absolute
 from lsr_prod.storage.transfer import object_name, stored_sizes
 from lsr_prod.training_data.bad_rows import check_bad_rows
 from lsr_prod.training_data.known_positives import KeyRange, key_ranges, write_key_range
-from lsr_prod.training_data.layouts import Layout
+from lsr_prod.training_data.layouts import Layout, TokenSettings
 from lsr_prod.training_data.parts import PartMaker, quarantine_name, receipts_name
-from lsr_prod.training_data.records import cut_data, pin_files
+from lsr_prod.training_data.rows import cut_data, pin_files
 from lsr_prod.training_data.schemas import check_schemas
-from lsr_prod.training_data.tokens import TokenSettings
 from lsr_prod.training_data.training_set import SET_FILE, SET_FORMAT, SetRecord, TrainingPart, set_name
 
 log = get_log(__name__)
@@ -44,23 +43,14 @@ _MOST_PARTS = 256  # about; every part of a set is an open file in every trainin
 
 @dataclass(frozen=True, slots=True)
 class TrainingSetSummary:
-    """A prepared training set.
+    """A prepared training set."""
 
-    Attributes:
-        digest: names the set in the work store.
-        rows: good rows.
-        quarantined: bad rows by reason.
-        quarantine: folder or URI of the bad rows, JSONL.
-        queries: different queries.
-        positives: different positives.
-    """
-
-    digest: str
-    rows: int
-    quarantined: dict[str, int]
-    quarantine: str
-    queries: int
-    positives: int
+    digest: str  # names the set in the work store
+    rows: int  # good rows
+    quarantined: dict[str, int]  # bad rows by reason
+    quarantine: str  # folder or URI of the bad rows, JSONL
+    queries: int  # different queries
+    positives: int  # different positives
 
 
 def prepare_training_set(

@@ -9,16 +9,19 @@ from typing import Any
 
 import pyarrow as pa
 
+from lsr_prod.config.train import ValidationSettings
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.cut import read_footer
 from lsr_prod.corpus.formats.arrow import is_list, is_text
 from lsr_prod.corpus.formats.registry import file_format
+from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.errors import ConfigError
-from lsr_prod.training_data.records import read_data
-from lsr_prod.training_data.rows import LISTS
+from lsr_prod.formats.digest import digest_json
+from lsr_prod.logs import get_log
+from lsr_prod.storage.folders import digest_file
+from lsr_prod.training_data.rows import LISTS, pin_files, read_data
 
 _THREADS = 32  # files that are read at once: each waits for its store
 _FIRST_ROWS = 100
@@ -116,3 +119,20 @@ def _is_text(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         return _is_text(kind.value_type)
     return is_text(kind)
+
+
+log = get_log(__name__)
+
+
+def pin_data(data: TrainingDataSettings, options: dict[str, str]) -> str:
+    """Return the digest (hex) of the files of training data in order; local files are read, about a second per GiB."""
+    files = pin_files(data, options)
+    check_schemas(files, data, options)
+    log.info("training data", extra={"fields": {"files": len(files), "bytes": sum(file.size for file in files)}})
+    return digest_json([file.identity() for file in files])
+
+
+def pin_validation(validation: ValidationSettings, options: dict[str, str] | None = None) -> str:
+    """Return the digest (hex) of the collection that validates a stage."""
+    files = (validation.corpus, validation.queries, validation.qrels)
+    return digest_json([digest_file(path, options) for path in files])

@@ -50,32 +50,21 @@ def part_schema(*, scores: bool) -> pa.Schema:
 
 
 class Example(NamedTuple):
-    """A row of a training set.
+    """A row of a training set."""
 
-    Attributes:
-        query: int32 token ids; empty in a set of plain texts.
-        documents: int32 token ids of each document, the positive first; the only text in a set of plain texts.
-        scores: float32, of a teacher, one per document; None if the rows have none.
-    """
-
-    query: npt.NDArray[np.int32]
+    query: npt.NDArray[np.int32]  # int32 token ids; empty in a set of plain texts
+    # int32 token ids of each document, the positive first; the only text in a set of plain texts
     documents: tuple[npt.NDArray[np.int32], ...]
-    scores: npt.NDArray[np.float32] | None
+    scores: npt.NDArray[np.float32] | None  # float32, of a teacher, one per document; None if the rows have none
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingPart:
-    """Result of one read task.
+    """Result of one read task."""
 
-    Attributes:
-        file: the Arrow file, named inside the set; None without a good row.
-        batches: rows of each of its record batches.
-        quarantined: bad rows by reason.
-    """
-
-    file: FileDigest | None
-    batches: tuple[int, ...]
-    quarantined: dict[str, int]
+    file: FileDigest | None  # the Arrow file, named inside the set; None without a good row
+    batches: tuple[int, ...]  # rows of each of its record batches
+    quarantined: dict[str, int]  # bad rows by reason
 
     def to_json(self) -> dict[str, Any]:
         """Return the form stored on disk."""
@@ -93,17 +82,11 @@ class TrainingPart:
 
 @dataclass(frozen=True, slots=True)
 class SetRecord:
-    """Content of ``set.json``.
+    """Content of ``set.json``."""
 
-    Attributes:
-        made_from: everything that determines the rows; its digest names the set.
-        parts: parts in row order.
-        keys: counts and known positives by range of keys.
-    """
-
-    made_from: dict[str, Any]
-    parts: tuple[TrainingPart, ...]
-    keys: tuple[KeyRange, ...] = ()
+    made_from: dict[str, Any]  # everything that determines the rows; its digest names the set
+    parts: tuple[TrainingPart, ...]  # parts in row order
+    keys: tuple[KeyRange, ...] = ()  # counts and known positives by range of keys
 
     @property
     def digest(self) -> str:

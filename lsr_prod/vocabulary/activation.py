@@ -17,7 +17,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.model.output_layer import add_output_bias
-from lsr_prod.training_data.tokens import TextForm, TokenSettings
+from lsr_prod.training_data.layouts import TextForm, TokenSettings
 
 _LARGEST_LIFT = 1 << 14
 _BATCH = 16

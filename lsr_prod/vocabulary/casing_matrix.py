@@ -23,9 +23,8 @@ from lsr_prod.formats.card import Kind
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.storage.drafts import write_file
-from lsr_prod.terms.casing import cased_terms
-from lsr_prod.terms.surfaces import surfaces
-from lsr_prod.training_data.tokens import TextForm, TokenSettings
+from lsr_prod.terms.surfaces import cased_terms, surfaces
+from lsr_prod.training_data.layouts import TextForm, TokenSettings
 
 CLASSES = ("uncased", "cased", "special")
 """Classes of output terms; the first two are those of input tokens."""
@@ -37,15 +36,10 @@ _LOGITS = 1 << 22  # logits that are computed at once
 
 @dataclass(frozen=True, slots=True)
 class CasingMatrix:
-    """Counts of pairs of an input token and an output term that it activates, by the casing of both.
+    """Counts of pairs of an input token and an output term that it activates, by the casing of both."""
 
-    Attributes:
-        counts: int64 [2, 3], input token x output term, in the order of ``CLASSES``.
-        texts: texts that were encoded.
-    """
-
-    counts: NDArray[np.int64]
-    texts: int
+    counts: NDArray[np.int64]  # int64 [2, 3], input token x output term, in the order of ``CLASSES``
+    texts: int  # texts that were encoded
 
     def save(self, path: Path) -> None:
         """Write ``{"texts": ..., "counts": {input: {output: count}}}``."""

@@ -20,16 +20,11 @@ class Combination:
     """Sparse matrix [V', V] of the weights with which old rows add up to each new row.
 
     A row without entries has no combination; ``Initialization`` fills it in another way.
-
-    Attributes:
-        starts: int64 [V' + 1], the position of each row's first entry.
-        rows: int64 [entries], old rows.
-        weights: float32 [entries].
     """
 
-    starts: Tensor
-    rows: Tensor
-    weights: Tensor
+    starts: Tensor  # int64 [V' + 1], the position of each row's first entry
+    rows: Tensor  # int64 [entries], old rows
+    weights: Tensor  # float32 [entries]
 
     @classmethod
     def of_lists(cls, rows: Sequence[Sequence[int]], weights: Sequence[Sequence[float]]) -> "Combination":

@@ -20,44 +20,26 @@ _BLOCK = 65_536  # rows that are normalized at once
 
 @dataclass(frozen=True, slots=True)
 class HeadNorms:
-    """A row of the paper's table 1.
+    """A row of the paper's table 1."""
 
-    Attributes:
-        rows: V.
-        mean_norm: mean L2 norm of the output matrix's rows.
-        max_norm: the largest.
-        anisotropy: mean cosine of all pairs of rows.
-        tied: the output matrix is tied to the input embeddings.
-        has_bias: the head has a bias.
-    """
-
-    rows: int
-    mean_norm: float
-    max_norm: float
-    anisotropy: float
-    tied: bool
-    has_bias: bool
+    rows: int  # V
+    mean_norm: float  # mean L2 norm of the output matrix's rows
+    max_norm: float  # the largest
+    anisotropy: float  # mean cosine of all pairs of rows
+    tied: bool  # the output matrix is tied to the input embeddings
+    has_bias: bool  # the head has a bias
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Scores and weights of sample pairs with a head of some scale (ours).
+    """Scores and weights of sample pairs with a head of some scale (ours)."""
 
-    Attributes:
-        alpha: the constant that divided the matrix.
-        positive_score: mean score of a query and its positive.
-        other_score: mean score of a query and the positives of others.
-        largest_weight: mean over the texts of the largest weight.
-        query_terms: mean number of active terms per query.
-        document_terms: mean number of active terms per document.
-    """
-
-    alpha: float
-    positive_score: float
-    other_score: float
-    largest_weight: float
-    query_terms: float
-    document_terms: float
+    alpha: float  # the constant that divided the matrix
+    positive_score: float  # mean score of a query and its positive
+    other_score: float  # mean score of a query and the positives of others
+    largest_weight: float  # mean over the texts of the largest weight
+    query_terms: float  # mean number of active terms per query
+    document_terms: float  # mean number of active terms per document
 
 
 def head_norms(encoder: SparseEncoder) -> HeadNorms:

@@ -15,28 +15,22 @@ from transformers import PreTrainedTokenizerFast
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
-from lsr_prod.terms.pieces import term_pieces
 from lsr_prod.terms.surfaces import Terms, align
+from lsr_prod.terms.words import term_pieces
 from lsr_prod.vocabulary.combination import Combination, copy_overlap, semantic, subtoken
 from lsr_prod.vocabulary.target import TargetModel, target_terms
 
 
 @dataclass(frozen=True, slots=True)
 class Initialization:
-    """A combination of old rows, and the value of the rows without entries.
+    """A combination of old rows, and the value of the rows without entries."""
 
-    Attributes:
-        combination: [V', V].
-        center: old rows whose mean fills the rows without entries.
-        drawn: fill rows without entries from a normal distribution with mean 0 and the standard deviation of the old
-            rows instead (ours).
-        seed: of the random rows.
-    """
-
-    combination: Combination
-    center: Tensor
+    combination: Combination  # [V', V]
+    center: Tensor  # old rows whose mean fills the rows without entries
+    # fill rows without entries from a normal distribution with mean 0 and the standard deviation of the old rows
+    # instead (ours)
     drawn: bool = False
-    seed: int = 0
+    seed: int = 0  # of the random rows
 
     def rows(self, matrix: Tensor) -> Tensor:
         """Return new rows [V', d] from old rows [V, d]."""
@@ -57,19 +51,12 @@ class Initialization:
 
 @dataclass(frozen=True, slots=True)
 class VocabularyPair:
-    """The old and the new vocabulary of a transfer: all that an initialization can use.
+    """The old and the new vocabulary of a transfer: all that an initialization can use."""
 
-    Attributes:
-        tokenizer: of the source.
-        terms: the V' terms of the target.
-        aligned: int64 [V'], the source's row of each term of the target, or -1.
-        target: embeddings of the target's terms; None: not read.
-    """
-
-    tokenizer: PreTrainedTokenizerFast
-    terms: Sequence[str]
-    aligned: NDArray[np.int64]
-    target: TargetModel | None
+    tokenizer: PreTrainedTokenizerFast  # of the source
+    terms: Sequence[str]  # the V' terms of the target
+    aligned: NDArray[np.int64]  # int64 [V'], the source's row of each term of the target, or -1
+    target: TargetModel | None  # embeddings of the target's terms; None: not read
 
     @property
     def overlap(self) -> Tensor:

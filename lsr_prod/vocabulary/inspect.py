@@ -10,9 +10,8 @@ from transformers import PreTrainedTokenizerFast
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage.folders import open_text
-from lsr_prod.terms.casing import cased_terms
-from lsr_prod.terms.pieces import fragmentation, term_pieces
-from lsr_prod.terms.surfaces import Surface, Terms, align, notation_of, overlap_share, spell
+from lsr_prod.terms.surfaces import Surface, Terms, align, cased_terms, notation_of, overlap_share, spell
+from lsr_prod.terms.words import fragmentation, term_pieces
 from lsr_prod.vocabulary.combination import semantic
 from lsr_prod.vocabulary.head_scale import HeadNorms, head_norms
 from lsr_prod.vocabulary.target import read_embeddings, read_target, target_terms
@@ -22,44 +21,27 @@ _NEAREST = 5  # the paper's table 4
 
 @dataclass(frozen=True, slots=True)
 class Neighbors:
-    """Old terms that make up the row of a new term: a row of table 4 of the paper.
+    """Old terms that make up the row of a new term: a row of table 4 of the paper."""
 
-    Attributes:
-        term: a term of the target.
-        pieces: its sub-tokens in the model's vocabulary.
-        nearest: the heaviest terms of the model that make up its row, and their weights.
-        support: number of terms that make up its row.
-        shared: the model also has the term, so its row is copied.
-    """
-
-    term: str
-    pieces: list[str]
-    nearest: list[tuple[str, float]]
-    support: int
-    shared: bool
+    term: str  # a term of the target
+    pieces: list[str]  # its sub-tokens in the model's vocabulary
+    nearest: list[tuple[str, float]]  # the heaviest terms of the model that make up its row, and their weights
+    support: int  # number of terms that make up its row
+    shared: bool  # the model also has the term, so its row is copied
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """Figures of a model and a target.
+    """Figures of a model and a target."""
 
-    Attributes:
-        terms: V.
-        cased: terms with a capital letter.
-        norms: of the head.
-        target_terms: V'; None without a target.
-        overlap: share of the target's terms that the model also has.
-        fragmentation: tokens per word in the texts, of the model and of the target; None without texts.
-        neighbors: of the requested words.
-    """
-
-    terms: int
-    cased: int
-    norms: HeadNorms
-    target_terms: int | None
-    overlap: float | None
+    terms: int  # V
+    cased: int  # terms with a capital letter
+    norms: HeadNorms  # of the head
+    target_terms: int | None  # V'; None without a target
+    overlap: float | None  # share of the target's terms that the model also has
+    # tokens per word in the texts, of the model and of the target; None without texts
     fragmentation: tuple[float, float | None] | None
-    neighbors: list[Neighbors]
+    neighbors: list[Neighbors]  # of the requested words
 
 
 def inspect_vocabulary(

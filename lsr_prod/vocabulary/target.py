@@ -31,15 +31,10 @@ _KNOWN = {
 
 @dataclass(frozen=True, slots=True)
 class TargetModel:
-    """Embeddings and bias of a model for the terms of a vocabulary.
+    """Embeddings and bias of a model for the terms of a vocabulary."""
 
-    Attributes:
-        embeddings: [V', d'], in the order of the requested terms.
-        bias: [V'] of its head; None: it has none, or it was not requested.
-    """
-
-    embeddings: Tensor
-    bias: Tensor | None
+    embeddings: Tensor  # [V', d'], in the order of the requested terms
+    bias: Tensor | None  # [V'] of its head; None: it has none, or it was not requested
 
 
 def read_target(target: str) -> PreTrainedTokenizerFast:

@@ -13,14 +13,13 @@ from transformers import PreTrainedTokenizerFast
 
 from lsr_prod.cluster.shuffle import group_by_size, merge, split
 from lsr_prod.config.training_data import TrainingDataSettings
-from lsr_prod.corpus.on_nodes import require_source_on_nodes
+from lsr_prod.corpus.read import require_source_on_nodes
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.errors import ConfigError
 from lsr_prod.logs import get_log
 from lsr_prod.terms.words import split_normalized, word_normalizer, word_pieces
-from lsr_prod.training_data.records import read_rows
-from lsr_prod.training_data.texts import check_bad_rows, cut_slices
+from lsr_prod.training_data.rows import check_bad_rows, cut_slices, read_rows
 
 log = get_log(__name__)
 

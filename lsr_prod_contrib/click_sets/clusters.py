@@ -19,23 +19,14 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """Clusters of some queries.
+    """Clusters of some queries."""
 
-    Attributes:
-        of_query: int64 [Q], number of the cluster by rising first query; -1 for a query that is in none.
-        count: number of clusters.
-        popular_documents: documents that do not connect queries, because too many queries clicked them.
-        largest: queries of the largest cluster before any was split.
-        split: clusters that were too large and were split.
-        rounds: how often the bound was halved.
-    """
-
-    of_query: Ints
-    count: int
-    popular_documents: int = 0
-    largest: int = 0
-    split: int = 0
-    rounds: int = 0
+    of_query: Ints  # int64 [Q], number of the cluster by rising first query; -1 for a query that is in none
+    count: int  # number of clusters
+    popular_documents: int = 0  # documents that do not connect queries, because too many queries clicked them
+    largest: int = 0  # queries of the largest cluster before any was split
+    split: int = 0  # clusters that were too large and were split
+    rounds: int = 0  # how often the bound was halved
 
 
 def cluster_queries(

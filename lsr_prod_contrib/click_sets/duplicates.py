@@ -19,23 +19,14 @@ _ROWS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class ClickedTexts:
-    """Membership of documents in what was clicked, however rarely, by text.
+    """Membership of documents in what was clicked, however rarely, by text."""
 
-    Attributes:
-        group: int64 [D], number of the normalized text of every document.
-        of_query: int64 [Q], cluster of every query.
-        cluster_groups: int64, sorted: cluster * groups + group of every clicked text.
-        groups: number of normalized texts.
-        pair_query: int64 [P], all pairs of the log.
-        pair_group: int64 [P].
-    """
-
-    group: Ints
-    of_query: Ints
-    cluster_groups: Ints
-    groups: int
-    pair_query: Ints
-    pair_group: Ints
+    group: Ints  # int64 [D], number of the normalized text of every document
+    of_query: Ints  # int64 [Q], cluster of every query
+    cluster_groups: Ints  # int64, sorted: cluster * groups + group of every clicked text
+    groups: int  # number of normalized texts
+    pair_query: Ints  # int64 [P], all pairs of the log
+    pair_group: Ints  # int64 [P]
 
     @classmethod
     def of(cls, log: ClickLog, clusters: Clusters) -> "ClickedTexts":

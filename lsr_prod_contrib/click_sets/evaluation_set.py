@@ -30,29 +30,17 @@ _THIRDS = ("low", "middle", "high")
 
 @dataclass(frozen=True, slots=True)
 class EvaluationSet:
-    """A test set or a validation set; numbers are those of the log.
+    """A test set or a validation set; numbers are those of the log."""
 
-    Attributes:
-        queries: int64 [n], rising.
-        ratio: float64 [n], matched-term ratio: the highest over the positives.
-        third: int8 [n]: 0 low, 1 middle, 2 high.
-        positives: (query, document), by query, best first.
-        negatives: (query, document), by query, highest ratio first.
-        negative_ratio: float64, matched-term ratio of every negative.
-        corpus: int64, documents, rising.
-        removed: int64, all queries that the set takes from the training data, rising.
-        counts: figures for the manifest.
-    """
-
-    queries: Ints
-    ratio: Floats
-    third: npt.NDArray[np.int8]
-    positives: tuple[Ints, Ints]
-    negatives: tuple[Ints, Ints]
-    negative_ratio: Floats
-    corpus: Ints
-    removed: Ints
-    counts: dict[str, Any]
+    queries: Ints  # int64 [n], rising
+    ratio: Floats  # float64 [n], matched-term ratio: the highest over the positives
+    third: npt.NDArray[np.int8]  # int8 [n]: 0 low, 1 middle, 2 high
+    positives: tuple[Ints, Ints]  # (query, document), by query, best first
+    negatives: tuple[Ints, Ints]  # (query, document), by query, highest ratio first
+    negative_ratio: Floats  # float64, matched-term ratio of every negative
+    corpus: Ints  # int64, documents, rising
+    removed: Ints  # int64, all queries that the set takes from the training data, rising
+    counts: dict[str, Any]  # figures for the manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,25 +55,15 @@ class _Candidates:
 
 @dataclass(frozen=True, slots=True)
 class SetBuilder:
-    """Builds the sets of one log.
+    """Builds the sets of one log."""
 
-    Attributes:
-        log: the click log.
-        relevant: relevant documents.
-        clusters: clusters of the queries.
-        clicked: texts that the queries and the clusters have clicked.
-        query_hashes: uint64 [Q].
-        document_hashes: uint64 [D].
-        settings: numbers and bounds.
-    """
-
-    log: ClickLog
-    relevant: Relevant
-    clusters: Clusters
-    clicked: ClickedTexts
-    query_hashes: Hashes
-    document_hashes: Hashes
-    settings: ClickSetSettings
+    log: ClickLog  # the click log
+    relevant: Relevant  # relevant documents
+    clusters: Clusters  # clusters of the queries
+    clicked: ClickedTexts  # texts that the queries and the clusters have clicked
+    query_hashes: Hashes  # uint64 [Q]
+    document_hashes: Hashes  # uint64 [D]
+    settings: ClickSetSettings  # numbers and bounds
 
     def build(
         self, candidates: npt.NDArray[np.bool_], distractors: npt.NDArray[np.bool_], drawn: int | None

@@ -15,7 +15,7 @@ from lsr_prod.config import Deployment
 from lsr_prod.config.click_set import ClickSetSettings
 from lsr_prod.errors import ArtifactError, SourceError
 from lsr_prod.formats.digest import canonical_json, digest_folder, digest_json
-from lsr_prod.interchange.quarantine import quarantine_store
+from lsr_prod.interchange.table_import import quarantine_store
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.storage.disk import scratch_folder

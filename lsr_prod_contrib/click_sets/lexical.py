@@ -17,15 +17,10 @@ _PAIRS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class TermRows:
-    """Distinct words of n texts.
+    """Distinct words of n texts."""
 
-    Attributes:
-        offsets: int64 [n + 1].
-        terms: int64, numbers of words, rising inside a row.
-    """
-
-    offsets: Ints
-    terms: Ints
+    offsets: Ints  # int64 [n + 1]
+    terms: Ints  # int64, numbers of words, rising inside a row
 
     def __len__(self) -> int:
         """Return the number of texts."""

@@ -22,35 +22,20 @@ _MERGE_ROWS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ClickLog:
-    """Queries and documents are numbered by rising key and id (order of their UTF-8 bytes).
+    """Queries and documents are numbered by rising key and id (order of their UTF-8 bytes)."""
 
-    Attributes:
-        keys: large_string [Q], normalized queries.
-        queries: large_string [Q], the spelling with the most rows; of several, the first in order.
-        clusters: large_string [Q], given clusters, "" without one; of several, the first in order.
-        documents: large_string [D], ids.
-        titles: large_string [D]; of several texts of one document, the first in order of (title, text).
-        texts: large_string [D].
-        pair_query: int64 [P], rising.
-        pair_document: int64 [P], rising inside a query.
-        clicks: int64 [P].
-        impressions: int64 [P].
-        several_texts: number of documents that the log has with more than one text.
-        several_clusters: number of queries that the log has with more than one cluster.
-    """
-
-    keys: pa.Array
-    queries: pa.Array
-    clusters: pa.Array
-    documents: pa.Array
-    titles: pa.Array
-    texts: pa.Array
-    pair_query: Ints
-    pair_document: Ints
-    clicks: Ints
-    impressions: Ints
-    several_texts: int
-    several_clusters: int
+    keys: pa.Array  # large_string [Q], normalized queries
+    queries: pa.Array  # large_string [Q], the spelling with the most rows; of several, the first in order
+    clusters: pa.Array  # large_string [Q], given clusters, "" without one; of several, the first in order
+    documents: pa.Array  # large_string [D], ids
+    titles: pa.Array  # large_string [D]; of several texts of one document, the first in order of (title, text)
+    texts: pa.Array  # large_string [D]
+    pair_query: Ints  # int64 [P], rising
+    pair_document: Ints  # int64 [P], rising inside a query
+    clicks: Ints  # int64 [P]
+    impressions: Ints  # int64 [P]
+    several_texts: int  # number of documents that the log has with more than one text
+    several_clusters: int  # number of queries that the log has with more than one cluster
 
 
 class LogBuilder:

@@ -7,11 +7,11 @@ from lsr_prod.config import SourceSettings
 from lsr_prod.config.click_set import ClickSetSettings
 from lsr_prod.corpus.cut import cut_files
 from lsr_prod.corpus.formats.interface import ReadRequest
+from lsr_prod.corpus.listing import resolve_source
+from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.corpus.read import read_records
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.corpus.source_file import SourceFile
-from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.errors import ConfigError, QuarantineOverflowError
 from lsr_prod.tables.quarantine import BadRowWriter
 from lsr_prod_contrib.click_sets.log import LogBuilder
@@ -22,17 +22,11 @@ _SLICE_BYTES = 256_000_000
 
 @dataclass(frozen=True, slots=True)
 class LogFiles:
-    """Pinned files of a click log.
+    """Pinned files of a click log."""
 
-    Attributes:
-        files: pinned files, in order.
-        slices: their slices.
-        request: columns to read.
-    """
-
-    files: list[SourceFile]
-    slices: list[Slice]
-    request: ReadRequest
+    files: list[SourceFile]  # pinned files, in order
+    slices: list[Slice]  # their slices
+    request: ReadRequest  # columns to read
 
     @classmethod
     def find(cls, settings: ClickSetSettings, options: dict[str, str]) -> "LogFiles":
@@ -57,19 +51,12 @@ class LogFiles:
 
 @dataclass(frozen=True, slots=True)
 class RowCounts:
-    """Accounts of the rows: rows == used + skipped + quarantined.
+    """Accounts of the rows: rows == used + skipped + quarantined."""
 
-    Attributes:
-        rows: rows of all files.
-        used: rows that are in the log.
-        skipped: valid rows that are no clicks, by rule.
-        quarantined: bad rows by reason.
-    """
-
-    rows: int
-    used: int
-    skipped: dict[str, int]
-    quarantined: dict[str, int]
+    rows: int  # rows of all files
+    used: int  # rows that are in the log
+    skipped: dict[str, int]  # valid rows that are no clicks, by rule
+    quarantined: dict[str, int]  # bad rows by reason
 
 
 def read_log(

@@ -14,21 +14,13 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Relevant:
-    """Relevant documents by query, best first.
+    """Relevant documents by query, best first."""
 
-    Attributes:
-        query: int64 [n], rising.
-        document: int64 [n], by falling label score inside a query; ties by the seeded hash of the pair.
-        rank: int64 [n], from 0 inside a query.
-        unclicked_enough: pairs of the log with too few clicks.
-        queries_with_few: queries that have a relevant document, but too few.
-    """
-
-    query: Ints
-    document: Ints
-    rank: Ints
-    unclicked_enough: int
-    queries_with_few: int
+    query: Ints  # int64 [n], rising
+    document: Ints  # int64 [n], by falling label score inside a query; ties by the seeded hash of the pair
+    rank: Ints  # int64 [n], from 0 inside a query
+    unclicked_enough: int  # pairs of the log with too few clicks
+    queries_with_few: int  # queries that have a relevant document, but too few
 
     def of(self, queries: npt.NDArray[np.bool_], most: int | None = None) -> tuple[Ints, Ints]:
         """Return the pairs (query, document) of some queries, of each the first ``most``."""

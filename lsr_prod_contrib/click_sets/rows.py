@@ -15,29 +15,17 @@ _WORD = re.compile(r"\w")
 
 
 class ClickRow(NamedTuple):
-    """One valid row.
+    """One valid row."""
 
-    Attributes:
-        key: the normalized query; queries with equal keys are one query.
-        query: the query as it is written in the row.
-        document: id of the document.
-        title: its title, or "".
-        text: its further text, or "".
-        clicks: clicks that the row stands for.
-        impressions: impressions that the row stands for; 0 if unknown.
-        position: position in the results, from 1; 0 if unknown.
-        cluster: cluster of the query, or "".
-    """
-
-    key: str
-    query: str
-    document: str
-    title: str
-    text: str
-    clicks: int
-    impressions: int
-    position: int
-    cluster: str
+    key: str  # the normalized query; queries with equal keys are one query
+    query: str  # the query as it is written in the row
+    document: str  # id of the document
+    title: str  # its title, or ""
+    text: str  # its further text, or ""
+    clicks: int  # clicks that the row stands for
+    impressions: int  # impressions that the row stands for; 0 if unknown
+    position: int  # position in the results, from 1; 0 if unknown
+    cluster: str  # cluster of the query, or ""
 
 
 def normalized(text: str) -> str:

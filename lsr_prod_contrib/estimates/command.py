@@ -24,7 +24,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.jobs.terminal.run import Job, run_job
 from lsr_prod.jobs.terminal.shell import CommandParser, local_path, location
 from lsr_prod.jobs.terminal.tables import print_columns, print_table
-from lsr_prod.operations.cluster import load_cluster
+from lsr_prod.operations.dry_run import load_cluster
 from lsr_prod.operations.measured import read_runs
 from lsr_prod_contrib.estimates.estimate import Corpus, estimate
 from lsr_prod_contrib.estimates.sample import SampledTokens, sample_tokens

@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from lsr_prod.operations.cluster import REQUEST_KINDS, ClusterDescription
+from lsr_prod.operations.dry_run import REQUEST_KINDS, ClusterDescription, RunSize, Speed, count_requests, fit_speed
 from lsr_prod.operations.measured import EncodeRun, MeasuredRuns
-from lsr_prod.operations.requests import RunSize, count_requests
-from lsr_prod.operations.speed import Speed, fit_speed
 from lsr_prod_contrib.estimates.sample import SampledTokens
 
 SIMILAR = 1.5  # ratio of the bytes per document of two corpora up to which their tokens per byte are comparable
@@ -17,45 +15,28 @@ Origin = Literal["measured", "given", "computed"]
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """The corpus to encode.
+    """The corpus to encode."""
 
-    Attributes:
-        documents: their number.
-        source_bytes: bytes of its files.
-        sample: tokens of a sample; None: tokens are computed from the bytes.
-    """
-
-    documents: int
-    source_bytes: int
-    sample: SampledTokens | None = None
+    documents: int  # their number
+    source_bytes: int  # bytes of its files
+    sample: SampledTokens | None = None  # tokens of a sample; None: tokens are computed from the bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure of an estimate.
+    """A figure of an estimate."""
 
-    Attributes:
-        value: number or text.
-        origin: where it comes from.
-        note: formula or source.
-    """
-
-    value: float | int | str
-    origin: Origin
-    note: str
+    value: float | int | str  # number or text
+    origin: Origin  # where it comes from
+    note: str  # formula or source
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Figures by name, in the order of the output, and what is uncertain.
+    """Figures by name, in the order of the output, and what is uncertain."""
 
-    Attributes:
-        figures: name -> figure; the unit is part of the name.
-        warnings: sentences.
-    """
-
-    figures: Mapping[str, Figure]
-    warnings: tuple[str, ...] = ()
+    figures: Mapping[str, Figure]  # name -> figure; the unit is part of the name
+    warnings: tuple[str, ...] = ()  # sentences
 
     def result(self) -> dict[str, Any]:
         """Return values, origins and notes by name, for the ``RESULT`` line."""

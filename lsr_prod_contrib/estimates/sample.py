@@ -9,9 +9,9 @@ from tokenizers import Tokenizer
 
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.cut import cut_files
+from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.encoding.passages import PassageSplitter, check_lengths
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.bundle import TOKENIZER_FILE
@@ -24,17 +24,11 @@ _SMALLEST_SLICE = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class SampledTokens:
-    """Tokens of a sample.
+    """Tokens of a sample."""
 
-    Attributes:
-        documents: documents of the sample.
-        tokens: tokens that the model would read, special ones included.
-        bundle_digest: of the bundle.
-    """
-
-    documents: int
-    tokens: int
-    bundle_digest: str
+    documents: int  # documents of the sample
+    tokens: int  # tokens that the model would read, special ones included
+    bundle_digest: str  # of the bundle
 
     @property
     def tokens_per_document(self) -> float:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.corpus.lines import Readable
+from lsr_prod.corpus.compression import Readable
+from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.corpus.rows import BadRow, shorten
-from lsr_prod.corpus.source_file import DamagedFileError
 from lsr_prod.interchange.vectors import Rules, ValidatedVector, VectorRow, id_problem, row_of_ids
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod_contrib.vectors.inversion import Inversion
@@ -32,32 +32,20 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Numbers of the header that a reader needs.
+    """Numbers of the header that a reader needs."""
 
-    Attributes:
-        version: of the format.
-        lists: number of postings lists in the file.
-        documents: number of document records in the file.
-    """
-
-    version: int
-    lists: int
-    documents: int
+    version: int  # of the format
+    lists: int  # number of postings lists in the file
+    documents: int  # number of document records in the file
 
 
 @dataclass(frozen=True, slots=True)
 class PostingsList:
-    """Postings of one term.
+    """Postings of one term."""
 
-    Attributes:
-        term: the term.
-        documents: int64 [n], numbers, as they are in the file.
-        frequencies: int64 [n], int32 numbers of any sign.
-    """
-
-    term: str
-    documents: Ints
-    frequencies: Ints
+    term: str  # the term
+    documents: Ints  # int64 [n], numbers, as they are in the file
+    frequencies: Ints  # int64 [n], int32 numbers of any sign
 
 
 def ciff_vectors(file: Readable, size: int, rules: Rules) -> Iterator[tuple[int, ValidatedVector]]:

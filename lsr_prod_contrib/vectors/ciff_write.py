@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import StorageError
-from lsr_prod.interchange.files import new_file
+from lsr_prod.interchange.jsonl import new_file
 from lsr_prod.interchange.npz import CsrBlock
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod_contrib.vectors.ciff import CIFF_VERSION

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.corpus.lines import Readable
-from lsr_prod.corpus.source_file import DamagedFileError
+from lsr_prod.corpus.compression import Readable
+from lsr_prod.corpus.pinned_file import DamagedFileError
 
 MESSAGE_LIMIT = (1 << 31) - 1
 """Longest message in bytes, by the specification of protocol buffers."""

@@ -13,8 +13,7 @@ import ray
 from ray.exceptions import RayTaskError
 from ray.train import ControllerError, WorkerGroupError
 
-from lsr_prod.cluster.errors import describe, our_error, worker_errors
-from lsr_prod.cluster.tasks import Needs, run_tasks
+from lsr_prod.cluster.tasks import Needs, describe, our_error, run_tasks, worker_errors
 from lsr_prod.errors import (
     ArtifactError,
     ConfigError,

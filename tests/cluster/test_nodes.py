@@ -8,16 +8,16 @@ import pytest
 from lsr_prod.cluster import nodes
 from lsr_prod.cluster.nodes import on_every_node, require_files, require_shared_folders, spread, summarize_nodes
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus import on_nodes
-from lsr_prod.corpus.on_nodes import require_source_on_nodes
-from lsr_prod.corpus.sources import resolve_source
+from lsr_prod.corpus import read
+from lsr_prod.corpus.listing import resolve_source
+from lsr_prod.corpus.read import require_source_on_nodes
 from lsr_prod.errors import ConfigError, StorageError
 
 
 @pytest.fixture
 def several_nodes(ray_local: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one node counts as several: what it lacks is missing on a node."""
-    for module in (nodes, on_nodes):
+    for module in (nodes, read):
         monkeypatch.setattr(module, "has_several_nodes", lambda: True)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.cluster.own_folder import in_own_folder, own_folder, plain_python
+from lsr_prod.cluster.session import in_own_folder, own_folder, plain_python
 from lsr_prod.errors import ConfigError
 
 _SESSION = """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import ray
 
-from lsr_prod.cluster.serve_variables import serve_variables
+from lsr_prod.cluster.address import serve_variables
 
 ROOT = Path(__file__).parents[2]
 
@@ -77,7 +77,7 @@ def test_checkpoints_of_ray_train_have_the_names_that_resumption_reads():
     from ray.train.v2._internal.execution import storage
     from ray.train.v2._internal.execution.checkpoint import checkpoint_manager
 
-    from lsr_prod.training.loop.ray_internals import CHECKPOINT_LIST, CHECKPOINT_PREFIX
+    from lsr_prod.training.loop.result import CHECKPOINT_LIST, CHECKPOINT_PREFIX
 
     assert CHECKPOINT_MANAGER_SNAPSHOT_FILENAME == CHECKPOINT_LIST
     assert f'return f"{CHECKPOINT_PREFIX}{{' in inspect.getsource(storage)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from lsr_prod.cluster import serve_variables
-from lsr_prod.cluster.serve_variables import HAPROXY, check_serve_variables, set_serve_variables
+from lsr_prod.cluster import address
+from lsr_prod.cluster.address import HAPROXY, check_serve_variables, set_serve_variables
 from lsr_prod.errors import ConfigError
 
 GRPC, CALLBACK = "RAY_SERVE_USE_GRPC_BY_DEFAULT", "RAY_SERVE_CONTROLLER_CALLBACK_IMPORT_PATH"
@@ -24,8 +24,8 @@ def test_variables_of_the_environment_win() -> None:
 
 
 def test_without_haproxy_a_proxy_in_python_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve_variables.importlib.util, "find_spec", lambda _: None)
-    monkeypatch.setattr(serve_variables.shutil, "which", lambda _: None)
+    monkeypatch.setattr(address.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(address.shutil, "which", lambda _: None)
     environment: dict[str, str] = {}
     set_serve_variables(environment)
     assert environment[HAPROXY] == "0"

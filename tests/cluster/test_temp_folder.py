@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.cluster.temp_folder import check_temp_folder
+from lsr_prod.cluster.session import check_temp_folder
 from lsr_prod.config import RaySettings
 from lsr_prod.errors import ConfigError
 
 _START = """
 import os, sys
 from lsr_prod.cluster import ray_session
-from lsr_prod.cluster.temp_folder import check_temp_folder
+from lsr_prod.cluster.session import check_temp_folder
 from lsr_prod.config import RaySettings
 from lsr_prod.errors import ConfigError
 folder = sys.argv[1]

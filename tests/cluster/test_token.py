@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.cluster.token import prepare_token, read_token, resolve_mode
+from lsr_prod.cluster.address import prepare_token, read_token, resolve_mode
 from lsr_prod.errors import ConfigError, DiskFullError
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.config.yaml_file import read_yaml
+from lsr_prod.config.load import read_yaml
 from lsr_prod.errors import ConfigError
 
 

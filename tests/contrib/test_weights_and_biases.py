@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from lsr_prod.config.optimization import WatchSettings
+from lsr_prod.config.language import WatchSettings
 from lsr_prod.errors import ConfigError, MissingExtraError
-from lsr_prod.training.observers.reporter import Reporter, read_log
+from lsr_prod.training.observers.best import Reporter, read_log
 from lsr_prod.training.observers.trackers import check_watch
 
 KEY = "0123456789abcdef" * 2 + "01234567"

@@ -14,8 +14,8 @@ from lsr_prod.corpus.filelist import (
     with_location_facts,
     without_location_facts,
 )
+from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.corpus.source_file import SourceFile
 
 FILES = [
     SourceFile("/c", "a.jsonl", "jsonl", 5, "t"),

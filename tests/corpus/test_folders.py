@@ -8,7 +8,7 @@ import pytest
 from deltalake import write_deltalake
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus.sources import resolve_source
+from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Store
 

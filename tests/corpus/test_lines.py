@@ -4,8 +4,8 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.corpus import lines as module
-from lsr_prod.corpus.lines import lines
+from lsr_prod.corpus import compression as module
+from lsr_prod.corpus.compression import lines
 
 
 @settings(max_examples=300, deadline=None)

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.config import SourceSettings
+from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.corpus.rows import (
     RAW_LIMIT,
     BadRow,
@@ -16,7 +17,6 @@ from lsr_prod.corpus.rows import (
     shorten,
     validate,
 )
-from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.formats.table import cell_of
 
 FILE = SourceFile("/corpus", "a.jsonl", "jsonl", 9, "tag")

@@ -1,6 +1,6 @@
 import hashlib
 
-from lsr_prod.corpus.source_file import SourceFile
+from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.formats.digest import canonical_json
 
 

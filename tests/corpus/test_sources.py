@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus import pinning
-from lsr_prod.corpus.source_file import SourceFile
-from lsr_prod.corpus.sources import resolve_source
+from lsr_prod.corpus import pinned_file
+from lsr_prod.corpus.listing import resolve_source
+from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.digest import digest_path
 from lsr_prod.storage import Store
@@ -134,7 +134,7 @@ def test_files_are_hashed_shortly_before_they_are_yielded(tmp_path: Path, monkey
     hashed: list[str] = []
     digest = DigestCache.digest
     monkeypatch.setattr(DigestCache, "digest", lambda self, path, file: hashed.append(path) or digest(self, path, file))
-    monkeypatch.setattr(pinning.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(pinned_file.os, "cpu_count", lambda: 2)
     files: Iterator[SourceFile] = resolve_source(SourceSettings(paths=[str(tmp_path)]), {})
     assert [next(files).name for _ in range(3)] == ["0000.jsonl", "0001.jsonl", "0002.jsonl"]
     assert len(hashed) < 30

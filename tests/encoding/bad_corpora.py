@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from lsr_prod.config import EncodeSettings, SourceSettings
+from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.rows import DAMAGED_FILE, DAMAGED_ROW
-from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.encoding.plans.plan import Plan, make_plan
 from lsr_prod.errors import ConfigError, SourceError
 from tests.encoding.bad_files import (

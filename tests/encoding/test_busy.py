@@ -1,4 +1,4 @@
-from lsr_prod.encoding.busy import BusyTime
+from lsr_prod.encoding.results import BusyTime
 
 
 def test_busy_share_is_the_time_of_blocks_by_the_time_from_first_to_last():

@@ -16,9 +16,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from lsr_prod.cluster import nodes
 from lsr_prod.config import Deployment
-from lsr_prod.corpus import on_nodes
+from lsr_prod.corpus import read
 from lsr_prod.encoding import encode_corpus, table_digest
-from lsr_prod.encoding import on_nodes as encoding_on_nodes
+from lsr_prod.encoding import prepare as encoding_on_nodes
 from lsr_prod.encoding.run_records import read_runs, read_waves
 from lsr_prod.errors import ConfigError, LineageError, QuarantineOverflowError, SourceError
 from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
@@ -301,7 +301,7 @@ def test_file_that_changes_or_is_missing_on_a_node_ends_the_job(
             (corpus if what == "source" else bundle / "tokenizer.json").unlink()
         return what != "write"
 
-    for module in (nodes, on_nodes):
+    for module in (nodes, read):
         monkeypatch.setattr(module, "has_several_nodes", lambda: True)
     monkeypatch.setattr(encoding_on_nodes, "has_several_nodes", act_after_planning)
     with pytest.raises(error, match=message):

@@ -6,8 +6,7 @@ import numpy as np
 
 from lsr_prod.config import EncodeSettings
 from lsr_prod.encoding.encoder import EncoderFactory
-from lsr_prod.encoding.passages import document_factory
-from lsr_prod.encoding.pinned_bundle import PinnedBundle
+from lsr_prod.encoding.passages import PinnedBundle, document_factory
 from lsr_prod.inference import BundleEncoder
 from tests.encoding.poison_encoder import FirstTimeEncoder, open_first_time
 

@@ -17,12 +17,12 @@ from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.passages import (
     DocumentEncoder,
     PassageSplitter,
+    PinnedBundle,
     check_lengths,
     document_factory,
     merge_passages,
     open_document_encoder,
 )
-from lsr_prod.encoding.pinned_bundle import PinnedBundle
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.sparse import SparseBatch

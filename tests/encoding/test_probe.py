@@ -8,13 +8,12 @@ import pyarrow as pa
 import pytest
 
 from lsr_prod.config import EncodeSettings, SourceSettings
+from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.corpus.sources import resolve_source
-from lsr_prod.encoding.passages import document_factory
-from lsr_prod.encoding.pinned_bundle import PinnedBundle
+from lsr_prod.encoding.passages import PinnedBundle, document_factory
 from lsr_prod.encoding.plans.plan import Plan, make_plan
-from lsr_prod.encoding.probe import probe_scale, spread_slices
+from lsr_prod.encoding.scale import probe_scale, spread_slices
 from lsr_prod.errors import SourceError
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import quantize

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsr_prod.config import EncodeSettings, SourceSettings
-from lsr_prod.corpus.sources import resolve_source
-from lsr_prod.encoding.cells.row_counts import check_row_counts
+from lsr_prod.corpus.listing import resolve_source
+from lsr_prod.encoding.cells.lookup import check_row_counts
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.node_tasks import NodeTasks
 from lsr_prod.encoding.plans.increment import plan_increment

@@ -11,19 +11,17 @@ import numpy as np
 import pytest
 
 from lsr_prod.config import EncodeSettings, SourceSettings
+from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.read import Reader
-from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.encoding import scale as scale_module
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import Epoch, take_epoch
 from lsr_prod.encoding.commit.markers import MARKERS_FOLDER
 from lsr_prod.encoding.plans.increment import prepare_plan
 from lsr_prod.encoding.plans.plan import Plan
-from lsr_prod.encoding.plans.saved import save_plan
-from lsr_prod.encoding.plans.successors import link_successor
-from lsr_prod.encoding.probe import probe_scale
+from lsr_prod.encoding.plans.successors import link_successor, save_plan
 from lsr_prod.encoding.results import WaveResult
-from lsr_prod.encoding.scale import SCALE_PROPERTY, settle_scale, with_scale
+from lsr_prod.encoding.scale import SCALE_PROPERTY, probe_scale, settle_scale, with_scale
 from lsr_prod.encoding.table import PLAN_PROPERTY, create_sparse_table
 from lsr_prod.errors import FencedError
 from lsr_prod.formats.sparse import SparseBatch

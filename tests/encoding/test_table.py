@@ -21,8 +21,8 @@ from lsr_prod.errors import ArtifactError, ConfigError, FormatVersionError, Line
 from lsr_prod.formats.table import TableProperties, sparse_schema
 from lsr_prod.storage import Store
 from lsr_prod.tables import open_table, write_part
-from lsr_prod.tables.part_digest import part_digest
-from lsr_prod.tables.row_digest import combine_digests, digest_in_name
+from lsr_prod.tables.live_rows import part_digest
+from lsr_prod.tables.part import combine_digests, digest_in_name
 from tests.encoding.tables import newest
 from tests.tables.deletions import delete_ids
 

@@ -9,7 +9,7 @@ import pytest
 
 from lsr_prod.encoding import encode_corpus
 from lsr_prod.storage import Store
-from lsr_prod.storage.counts import store_counts
+from lsr_prod.storage.remote import store_counts
 from tests.encoding.test_incremental_encode import deployment
 
 pytestmark = pytest.mark.usefixtures("ray_local")
@@ -45,7 +45,7 @@ def test_unchanged_corpus_is_listed_only(
     before = store_counts()
     monkeypatch.setattr("lsr_prod.cluster.tasks.ray.remote", None)  # no work for workers
     monkeypatch.setattr("lsr_prod.storage.digest_cache.hashlib.file_digest", None)  # no file of the source is read
-    monkeypatch.setattr("lsr_prod.encoding.actors.demand.wait_for_room", None)  # nor a new node
+    monkeypatch.setattr("lsr_prod.encoding.actors.places.wait_for_room", None)  # nor a new node
     again = encode_corpus(given)
     assert [name for name in read if name.endswith(".parquet") and "/plans/" not in name] == []
     assert [name for name in read if "/done/" in name] == []

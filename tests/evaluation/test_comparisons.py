@@ -1,8 +1,15 @@
 import numpy as np
 import pytest
 
-from lsr_prod.evaluation.comparisons import SignificanceOptions, compare_with_baseline, mean_intervals
-from lsr_prod.evaluation.significance import bootstrap_intervals, holm, paired_randomization, paired_t
+from lsr_prod.evaluation.comparisons import (
+    SignificanceOptions,
+    bootstrap_intervals,
+    compare_with_baseline,
+    holm,
+    mean_intervals,
+    paired_randomization,
+    paired_t,
+)
 
 BASE = {"RR@10": np.array([1.0, 0.5, 0.0, 0.25]), "R@10": np.array([1.0, 1.0, 0.0, 1.0])}
 GOOD = {"RR@10": np.array([1.0, 1.0, 0.5, 0.2]), "R@10": np.array([1.0, 1.0, 1.0, 1.0])}

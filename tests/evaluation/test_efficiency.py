@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsr_prod.evaluation.cost import measure_cost
+from lsr_prod.evaluation.blocks import measure_cost
 from lsr_prod.evaluation.efficiency import TermCounts, flops, multiplications, percentile, postings_curve
 from tests.evaluation.index_of_vectors import build, queries
 

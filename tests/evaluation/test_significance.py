@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from lsr_prod.evaluation.significance import (
+from lsr_prod.evaluation.comparisons import (
     bonferroni,
     bootstrap_intervals,
     bootstrap_means,
@@ -81,7 +81,7 @@ def test_one_sided_p_value_of_a_loss() -> None:
 def test_draws_do_not_depend_on_size_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(1).normal(0.1, 1, (40, 2))
     whole = bootstrap_means(values, resamples=300, seed=5)
-    monkeypatch.setattr("lsr_prod.evaluation.significance._CELLS", 40 * 7)
+    monkeypatch.setattr("lsr_prod.evaluation.comparisons._CELLS", 40 * 7)
     assert bootstrap_means(values, resamples=300, seed=5) == pytest.approx(whole)
     assert 0 < paired_randomization(values, resamples=300)[0] < 1
 

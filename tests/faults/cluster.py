@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lsr_prod.cluster.own_folder import own_folder
-from lsr_prod.cluster.token import prepare_token
+from lsr_prod.cluster.address import prepare_token
+from lsr_prod.cluster.session import own_folder
 
 __all__ = ["LocalCluster", "kill", "local_cluster"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lsr_prod.storage import Store
 from lsr_prod.tables import open_table
-from lsr_prod.tables.file_table import vector_files
+from lsr_prod.tables.live_rows import vector_files
 from tests.faults.protocol import Job
 from tests.faults.snapshots import visible
 

@@ -122,19 +122,19 @@ MUTANTS = (
     ),
     Mutant(
         "markers that replace compacted parts are used",
-        "encoding/cells/reuse.py",
+        "encoding/cells/lookup.py",
         (("return all(each.path in parts and parts[each.path] == each.before", "return all(True"),),
         "compaction_follows_a_killed_increment",
     ),
     Mutant(
         "results that follow replaced results are used",
-        "encoding/cells/reuse.py",
+        "encoding/cells/lookup.py",
         (("result is not None and result.output(output.wave) == output", "True"),),
         "killed_ahead_of_its_commit",
     ),
     Mutant(
         "results that follow replaced results are used after the commit",
-        "encoding/cells/reuse.py",
+        "encoding/cells/lookup.py",
         (("            return committed.has(cell, output)\n", "            return True\n"),),
         "older_encodes_ahead_of_a_newer_commit",
     ),
@@ -146,7 +146,7 @@ MUTANTS = (
     ),
     Mutant(
         "row counts are not compared",
-        "encoding/cells/row_counts.py",
+        "encoding/cells/lookup.py",
         (("if len(counts) != tasks or expected != arrived:", "if False:"),),
         "a_row_is_lost_on_the_way_to_its_cell",
     ),
@@ -167,13 +167,13 @@ MUTANTS = (
     ),
     Mutant(
         "superseded plan is not fenced",
-        "encoding/commit/give_up.py",
+        "encoding/commit/markers.py",
         (("    committer.fence()\n", ""),),
         "plan_is_superseded_during_its_commit",
     ),
     Mutant(
         "bad rows of a superseded plan stay",
-        "encoding/commit/give_up.py",
+        "encoding/commit/markers.py",
         (("    committer.clear_quarantine(waves)\n", ""),),
         "plan_is_superseded_during_its_commit",
     ),
@@ -191,7 +191,7 @@ MUTANTS = (
     ),
     Mutant(
         "plan is given up although it has committed another wave",
-        "encoding/commit/give_up.py",
+        "encoding/commit/markers.py",
         (("    if done != waves:\n", "    if False:\n"),),
         "plan_commits_before_it_is_given_up",
     ),

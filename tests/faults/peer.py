@@ -16,7 +16,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from lsr_prod.cluster.own_folder import own_folder
+from lsr_prod.cluster.session import own_folder
 from tests.faults.attempts import ROOT
 from tests.faults.corpus import Corpus
 from tests.faults.oracle import Findings

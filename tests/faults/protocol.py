@@ -13,27 +13,22 @@ import pyarrow.compute as pc
 
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.filelist import iterate_files, list_files
+from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.rows import row_schema
-from lsr_prod.corpus.sources import resolve_source
-from lsr_prod.encoding.cells.batches import encode_batches
-from lsr_prod.encoding.cells.cell import prepare_cell, write_cell
-from lsr_prod.encoding.cells.duplicates import Rule
-from lsr_prod.encoding.cells.lookup import WaveTask, look_up_cells
-from lsr_prod.encoding.cells.reuse import followed_outputs, reusable_results
-from lsr_prod.encoding.cells.row_counts import with_row_counts
+from lsr_prod.encoding.cells.cell import encode_batches, prepare_cell, write_cell
+from lsr_prod.encoding.cells.known import Rule
+from lsr_prod.encoding.cells.lookup import WaveTask, followed_outputs, look_up_cells, reusable_results, with_row_counts
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
-from lsr_prod.encoding.commit.give_up import give_up_base
-from lsr_prod.encoding.commit.markers import mark_finished
+from lsr_prod.encoding.commit.markers import give_up_base, mark_finished
 from lsr_prod.encoding.encoder import TextEncoder
 from lsr_prod.encoding.plans.increment import has_order_of, newest_plan, prepare_plan
 from lsr_prod.encoding.plans.plan import Plan
-from lsr_prod.encoding.plans.saved import save_plan
-from lsr_prod.encoding.plans.successors import link_successor
+from lsr_prod.encoding.plans.successors import link_successor, save_plan
+from lsr_prod.encoding.prepare import find_returning_files
 from lsr_prod.encoding.reading import _read_slices
 from lsr_prod.encoding.results import WaveResult
-from lsr_prod.encoding.returning import find_returning_files
 from lsr_prod.encoding.table import PLAN_PROPERTY, check_first_plan, check_table, committed_files, create_sparse_table
 from lsr_prod.errors import StaleWaveError
 from lsr_prod.formats.table import TableProperties

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.formats.attributes import MAX_STRING_BYTES, attribute_types, parse_value
+from lsr_prod.formats.index import MAX_STRING_BYTES, attribute_types, parse_value
 
 
 def utc(*moment: int) -> dt.datetime:

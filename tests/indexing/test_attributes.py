@@ -7,7 +7,7 @@ import pytest
 
 from lsr_prod.config import IndexSettings
 from lsr_prod.errors import ConfigError
-from lsr_prod.indexing.attributes import check_attributes, parse_attributes
+from lsr_prod.indexing.plan import check_attributes, parse_attributes
 
 ROWS = pa.table(
     {

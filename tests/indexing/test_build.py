@@ -11,13 +11,13 @@ from deltalake import DeltaTable, write_deltalake
 from lsr_prod.cluster import nodes
 from lsr_prod.config import Deployment, IndexSettings
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError, LineageError, PublicationError
-from lsr_prod.indexing import build_index, on_nodes, rollback
-from lsr_prod.indexing.build_records import read_builds
+from lsr_prod.indexing import build, build_index, rollback
+from lsr_prod.indexing.build import read_builds
 from lsr_prod.jobs.index import main
 from lsr_prod.operations.gates import Gatekeeper
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
-from lsr_prod.storage.draft_names import is_draft
+from lsr_prod.storage.disk import is_draft
 from lsr_prod.storage.publications import current_publication
 from tests.indexing.corpus import Doc, make_bundle, make_table, rows
 
@@ -81,7 +81,7 @@ def test_tables_of_equal_rows_give_the_same_shards(made):
 
 
 def test_table_that_a_node_lacks_is_refused(made, monkeypatch):
-    for module in (nodes, on_nodes):
+    for module in (nodes, build):
         monkeypatch.setattr(module, "has_several_nodes", lambda: True)
     assert build_index(deployment(made)).publication == 1
     assert [path for path in (made / "index").iterdir() if is_draft(path.name)] == []

@@ -15,7 +15,7 @@ from lsr_prod.indexing.rows import read_buckets
 from lsr_prod.maintenance import compact
 from lsr_prod.storage import Store
 from lsr_prod.tables import Table, deletion_vector, open_table
-from lsr_prod.tables.file_table import vector_files
+from lsr_prod.tables.live_rows import vector_files
 from tests.indexing.contents import dump
 from tests.indexing.corpus import FIELDS, Doc
 from tests.indexing.increments import Increment, delete_rows, deployment, make_world, random_doc, random_increment

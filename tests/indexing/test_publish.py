@@ -15,9 +15,17 @@ from lsr_prod.errors import ArtifactError, FormatVersionError, PublicationError,
 from lsr_prod.formats.digest import canonical_json, digest_json
 from lsr_prod.formats.publication import Publication, publication_name
 from lsr_prod.indexing.gates import Approval, Candidate
-from lsr_prod.indexing.publish import CurrentVersion, Publisher, publish, publisher_name, read_current_version, rollback
+from lsr_prod.indexing.publish import (
+    CurrentVersion,
+    Publisher,
+    publish,
+    publisher_name,
+    read_current_version,
+    rollback,
+    take_down,
+    write_version,
+)
 from lsr_prod.indexing.tombstones import load_takedowns
-from lsr_prod.indexing.versions import take_down, write_version
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import create_publication, current_publication, read_publication
 from tests.indexing.corpus import Doc, make_index

@@ -18,8 +18,7 @@ from lsr_prod.indexing import collect_garbage, rollback
 from lsr_prod.indexing.publish import publish
 from lsr_prod.storage import Store
 from lsr_prod.storage.index_versions import check_files
-from lsr_prod.storage.pins import pin_publication, unpin_publication
-from lsr_prod.storage.publications import publication_numbers
+from lsr_prod.storage.publications import pin_publication, publication_numbers, unpin_publication
 from lsr_prod.storage.version_locks import is_read
 from tests.indexing.remote import make_versions, upload_current, upload_version
 

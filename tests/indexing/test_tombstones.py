@@ -27,7 +27,7 @@ from lsr_prod.indexing.tombstones import (
     scan_size,
 )
 from lsr_prod.storage import Store
-from lsr_prod.storage.index_lists import write_list
+from lsr_prod.storage.index_shards import write_list
 from tests.indexing.corpus import Doc, make_index
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from lsr_prod.cluster.workers import IN_PROCESS
 from lsr_prod.errors import ArtifactError
+from lsr_prod.indexing.publish import take_down, touch_version, write_version
 from lsr_prod.indexing.tombstones import load_takedowns
-from lsr_prod.indexing.versions import take_down, touch_version, write_version
 from lsr_prod.storage.index_versions import read_version
 from tests.indexing.contents import dump
 from tests.indexing.corpus import Doc, make_index

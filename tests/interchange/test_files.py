@@ -3,7 +3,7 @@ import gzip
 import pytest
 
 from lsr_prod.errors import StorageError
-from lsr_prod.interchange.files import new_file
+from lsr_prod.interchange.jsonl import new_file
 
 
 def test_file_is_complete_or_absent(tmp_path):

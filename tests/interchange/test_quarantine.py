@@ -5,7 +5,7 @@ import pytest
 
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.errors import SourceError
-from lsr_prod.interchange.quarantine import ImportQuarantine
+from lsr_prod.interchange.table_import import ImportQuarantine
 from lsr_prod.storage import Store
 
 

@@ -12,8 +12,7 @@ from lsr_prod.errors import SourceError
 from lsr_prod.formats.table import TableProperties, bucket_of, content_hash, quantize
 from lsr_prod.interchange import as_rows, batch_of_decoded
 from lsr_prod.interchange import table_import as module
-from lsr_prod.interchange.quarantine import ImportQuarantine
-from lsr_prod.interchange.table_import import Source, TableLayout, import_vectors
+from lsr_prod.interchange.table_import import ImportQuarantine, Source, TableLayout, import_vectors
 from lsr_prod.interchange.vectors import Rules, row_of_tokens
 from lsr_prod.storage import Store
 from lsr_prod.tables import open_table

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.errors import SourceError
-from lsr_prod.interchange.text_lines import numbered_lines
+from lsr_prod.interchange.jsonl import numbered_lines
 
 
 def test_lines_have_numbers_and_no_line_ends(tmp_path: Path):
@@ -12,7 +12,7 @@ def test_lines_have_numbers_and_no_line_ends(tmp_path: Path):
 
 
 def test_line_above_the_limit_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("lsr_prod.interchange.text_lines._LONGEST", 100)
+    monkeypatch.setattr("lsr_prod.interchange.jsonl._LONGEST", 100)
     (tmp_path / "q.tsv").write_text("a\tx\n" + "y" * 99 + "\n" + "z" * 102)
     with pytest.raises(SourceError, match=r"line 3 of .*q\.tsv has more than 100 characters"):
         list(numbered_lines(str(tmp_path / "q.tsv")))

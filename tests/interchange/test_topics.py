@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.interchange.read import find_vector_files, read_vectors
-from lsr_prod.interchange.topics import topic_vectors
+from lsr_prod.interchange.runs import topic_vectors
 from tests.interchange.conftest import TERMS
 from tests.interchange.test_jsonl import IDS
 

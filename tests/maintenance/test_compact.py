@@ -16,7 +16,7 @@ from lsr_prod.maintenance.compact import compact, merge_parts
 from lsr_prod.maintenance.merges import Merge, plan_merges
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, TableFile, read_part, write_part
-from lsr_prod.tables.file_table import file_schema
+from lsr_prod.tables.live_rows import file_schema
 from tests.encoding.commit.test_committer import Interrupted
 from tests.encoding.tables import as_wave, ids_of, make_cell, make_tables, newest
 

@@ -12,7 +12,7 @@ import pytest
 
 from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
-from lsr_prod.encoding.plans.saved import save_plan
+from lsr_prod.encoding.plans.successors import save_plan
 from lsr_prod.encoding.table import create_sparse_table
 from lsr_prod.maintenance.compact import merge_parts
 from lsr_prod.maintenance.job import compact_quarantine
@@ -20,8 +20,7 @@ from lsr_prod.maintenance.merges import Merge
 from lsr_prod.maintenance.vacuum import vacuum
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part
-from lsr_prod.tables.quarantine import create_quarantine
-from lsr_prod.tables.quarantine_rows import quarantine_parts, quarantined_rows
+from lsr_prod.tables.quarantine import create_quarantine, quarantine_parts, quarantined_rows
 from tests.encoding.plans.test_increment import MEGABYTE, first_plan
 from tests.encoding.tables import PROPERTIES, as_wave, bad_rows, make_cell, newest
 from tests.maintenance.test_vacuum import DAY, age

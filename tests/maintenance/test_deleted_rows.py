@@ -14,7 +14,7 @@ from lsr_prod.maintenance.merges import Merge, plan_merges
 from lsr_prod.maintenance.vacuum import vacuum
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, deletion_vector, read_part
-from lsr_prod.tables.file_table import vector_files
+from lsr_prod.tables.live_rows import vector_files
 from tests.encoding.tables import newest
 from tests.maintenance.test_compact import encoded
 from tests.maintenance.test_job import deployment

@@ -9,8 +9,7 @@ from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.plans.increment import newest_plan
 from lsr_prod.encoding.plans.plan import Plan
-from lsr_prod.encoding.plans.saved import load_plan, plan_objects, save_plan
-from lsr_prod.encoding.plans.successors import check_not_followed, link_successor
+from lsr_prod.encoding.plans.successors import check_not_followed, link_successor, load_plan, plan_objects, save_plan
 from lsr_prod.encoding.table import create_sparse_table
 from lsr_prod.errors import ArtifactError, CommitError, FencedError
 from lsr_prod.formats.digest import record_bytes

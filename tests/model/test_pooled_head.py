@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
-from lsr_prod.model import SparseEncoder, host_reads, pooled_head
+from lsr_prod.model import SparseEncoder, pooled_head
 from lsr_prod.model.pooled_head import find_argmax, pool_vocabulary
 from lsr_prod.model.pooling import pooled_positions
 from tests.model.tiny import ARCHITECTURES, tiny_checkpoint
@@ -65,7 +65,7 @@ def tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.fixture(params=[True, False], ids=["reads", "no reads"])
 def reads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The form of a CPU, and that of a GPU, whose shapes do not depend on values."""
-    monkeypatch.setattr(host_reads, "are_free", lambda _: request.param)
+    monkeypatch.setattr(pooled_head, "are_free", lambda _: request.param)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -114,14 +114,14 @@ def test_every_batch_shape_equals_plain_implementation(data: st.DataObject) -> N
     before = pooled_head._CPU_TILE, pooled_head._PAIRS
     pooled_head._CPU_TILE = data.draw(st.integers(1, 45)), data.draw(st.integers(1, 60))
     pooled_head._PAIRS = data.draw(st.integers(1, 300))
-    free, reads_are_free = host_reads.are_free, data.draw(st.booleans())
-    host_reads.are_free = lambda _: reads_are_free
+    free, reads_are_free = pooled_head.are_free, data.draw(st.booleans())
+    pooled_head.are_free = lambda _: reads_are_free
     try:
         found = gradients(pool_vocabulary, tensors, pooled, activation=activation)
         maxima = find_argmax(*tensors, pooled, activation=activation)
     finally:
         pooled_head._CPU_TILE, pooled_head._PAIRS = before
-        host_reads.are_free = free
+        pooled_head.are_free = free
     assert_same(found, gradients(plain, tensors, pooled, activation=activation))
     again = gradients(pool_vocabulary, tensors, pooled, activation=activation, found=maxima)
     assert all(torch.equal(one, other) for one, other in zip(again, found, strict=True))

@@ -12,8 +12,8 @@ from transformers import BertForMaskedLM
 from lsr_prod.errors import ConfigError
 from lsr_prod.export.graph import export_graph, quantize_graph
 from lsr_prod.model import SparseEncoder
+from lsr_prod.model.card_update import UncasedOutput
 from lsr_prod.model.pooled_head import find_argmax
-from lsr_prod.model.uncased import UncasedOutput
 from tests.model.tiny import VOCABULARY, tiny_checkpoint
 
 # Apple has a lowercase form. Usa, USA and uSA have none and are one word. ##Ed continues a word.

@@ -22,8 +22,11 @@ TARGETS: dict[str, tuple[str, ...]] = {
         "tests/indexing/test_garbage.py",
         "tests/indexing/test_retention.py",
     ),
-    "storage/publications.py": ("tests/storage/test_publications.py", "tests/storage/test_signatures.py"),
-    "storage/pins.py": ("tests/storage/test_pins.py",),
+    "storage/publications.py": (
+        "tests/storage/test_publications.py",
+        "tests/storage/test_signatures.py",
+        "tests/storage/test_pins.py",
+    ),
     "storage/version_locks.py": ("tests/storage/test_version_locks.py",),
     "storage/drafts.py": ("tests/storage/test_drafts.py",),
 }

@@ -93,7 +93,7 @@ def test_every_module_has_tests_and_every_listed_survivor_is_a_mutant_with_a_rea
 
 
 def test_tenth_of_the_mutants_is_detected() -> None:
-    files = ["storage/drafts.py", "storage/pins.py", "storage/publications.py", "storage/version_locks.py"]
+    files = ["storage/drafts.py", "storage/publications.py", "storage/publications.py", "storage/version_locks.py"]
     code, output = run("--module", *files, "--sample", "110", "--seed", "1")
     result = json.loads(output.rpartition("RESULT ")[2])
     assert code == 0, output[-4000:]
@@ -109,7 +109,7 @@ def test_rules_that_tests_once_missed_are_protected() -> None:
 
 
 def test_code_that_no_test_protects_is_reported() -> None:
-    code, output = run("--module", "storage/pins.py", "--only", "pin_publication:", "--budget", "-1")
+    code, output = run("--module", "storage/publications.py", "--only", "pin_publication:", "--budget", "-1")
     assert code == 1
-    assert "SURVIVED storage/pins.py pin_publication: remove raise PublicationError" in output
+    assert "SURVIVED storage/publications.py pin_publication: remove raise PublicationError" in output
     assert '"killed": 0' in output

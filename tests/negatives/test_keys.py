@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsr_prod.negatives.keys import id_key, normalized, pair_key, text_key
+from lsr_prod.negatives.rules import id_key, normalized, pair_key, text_key
 
 
 def test_white_space_is_ignored_in_texts_but_not_in_ids():

@@ -6,9 +6,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsr_prod.negatives.keys import id_key, text_key
-from lsr_prod.negatives.known import KnownPositives, survey_slice
+from lsr_prod.negatives.mine import KnownPositives, survey_slice
 from lsr_prod.negatives.pairs import cut_pairs
+from lsr_prod.negatives.rules import id_key, text_key
 from tests.negatives.conftest import settings, write_lines
 
 NAMES = st.sampled_from(["a", "b", "c", "d e"])

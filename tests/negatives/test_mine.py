@@ -11,12 +11,10 @@ from lsr_prod.config import TeacherModelSettings
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.negatives.index import MinedIndex
-from lsr_prod.negatives.keys import id_key, pair_key, text_key
-from lsr_prod.negatives.known import KnownPositives
-from lsr_prod.negatives.mine import MinedRow, Miner
+from lsr_prod.negatives.mine import KnownPositives, MinedRow, Miner, TeacherModel
 from lsr_prod.negatives.pairs import Pair
+from lsr_prod.negatives.rules import id_key, pair_key, text_key
 from lsr_prod.negatives.teacher import TeacherScores
-from lsr_prod.negatives.teacher_model import TeacherModel
 from lsr_prod.scoring.teacher import open_teacher
 from tests.indexing.corpus import STEP, Doc
 from tests.negatives.conftest import QUERIES, TEXTS, settings

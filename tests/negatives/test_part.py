@@ -10,8 +10,7 @@ import pytest
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.negatives.index import MinedIndex
-from lsr_prod.negatives.known import KnownPositives
-from lsr_prod.negatives.mine import Miner
+from lsr_prod.negatives.mine import KnownPositives, Miner
 from lsr_prod.negatives.pairs import cut_pairs
 from lsr_prod.negatives.part import MINED, mine_slice
 from lsr_prod.storage import Store

@@ -8,7 +8,7 @@ import pytest
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.negatives.job import make_job, mining_job
 from lsr_prod.negatives.pairs import cut_pairs
-from lsr_prod.scoring.pinned_model import PinnedModel
+from lsr_prod.scoring.teacher import PinnedModel
 from lsr_prod.storage import Store
 from lsr_prod.training_data.row_jobs.job import RowJob
 from lsr_prod.training_data.row_jobs.output import MANIFEST, PLAN

@@ -9,7 +9,7 @@ import pytest
 from lsr_prod.encoding import encode_corpus
 from lsr_prod.jobs.encode import main
 from tests.encoding.test_incremental_encode import deployment
-from tests.operations.test_estimate import ENCODE, write
+from tests.contrib.estimates.test_estimate import ENCODE, write
 
 
 def config_of(folder: Path, bundle: Path) -> str:

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.errors import ArtifactError, DiskFullError, PublicationError, SourceError
-from lsr_prod.operations.nights import delete_old_nights, last_nights, recorded_night
-from lsr_prod.operations.watch import DeploymentMetrics
+from lsr_prod.operations.nights import DeploymentMetrics, delete_old_nights, last_nights, recorded_night
 from lsr_prod.storage import Store
 
 pytest.importorskip("prometheus_client")

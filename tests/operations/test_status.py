@@ -12,10 +12,9 @@ import pytest
 from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.commit.markers import mark_finished
-from lsr_prod.encoding.deletions import write_deletions
 from lsr_prod.encoding.plans.header import ListDigest, PlanHeader
 from lsr_prod.encoding.results import WaveResult
-from lsr_prod.encoding.table import PROTOCOL_FOLDER, create_sparse_table
+from lsr_prod.encoding.table import PROTOCOL_FOLDER, create_sparse_table, write_deletions
 from lsr_prod.formats.digest import digest_json, record_bytes
 from lsr_prod.jobs.command import main
 from lsr_prod.operations.status import PlanStatus, table_status

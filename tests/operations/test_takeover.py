@@ -4,7 +4,7 @@ import threading
 from pathlib import Path
 
 from lsr_prod.encoding.commit.fence import take_epoch
-from lsr_prod.operations.takeover import wait_for_other_attempts
+from lsr_prod.operations.status import wait_for_other_attempts
 from tests.operations.test_status import hold, tables
 
 

@@ -10,8 +10,7 @@ from playwright.sync_api import Browser
 from lsr_prod.jobs.command import main
 from lsr_prod.operations.runs.encoding import describe_encoding
 from lsr_prod.operations.runs.training import describe_training
-from lsr_prod.pages.encode_run import encode_page
-from lsr_prod.pages.index_builds import builds_page
+from lsr_prod.pages.encode_run import builds_page, encode_page
 from lsr_prod.pages.training_run import training_page
 from lsr_prod.pages.write import page_json, render_page
 from tests.operations.runs.records import HOSTILE, encode_records, training_records

@@ -21,8 +21,7 @@ from lsr_prod.errors import ConfigError, IncompleteWaveError, QuarantineOverflow
 from lsr_prod.jobs.score import main
 from lsr_prod.scoring.job import score_training_rows
 from lsr_prod.scoring.teacher import open_teacher
-from lsr_prod.training_data.records import cut_data, pin_files, read_rows
-from lsr_prod.training_data.rows import TrainingRow
+from lsr_prod.training_data.rows import TrainingRow, cut_data, pin_files, read_rows
 from tests.scoring.conftest import NOT_A_NUMBER, RAISES, random_rows, section, settings, teacher, write_lines
 
 ROOT = Path(__file__).parents[2]

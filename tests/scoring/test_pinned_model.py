@@ -7,7 +7,7 @@ import pytest
 
 from lsr_prod.errors import ArtifactError, ConfigError, LineageError
 from lsr_prod.model import model_digest
-from lsr_prod.scoring.pinned_model import PinnedModel
+from lsr_prod.scoring.teacher import PinnedModel
 from lsr_prod.storage.folders import save_folder
 
 

@@ -21,8 +21,7 @@ if len(sys.argv) > 3:  # before the first import of the kernels
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.shard import ImpactArrays
 from lsr_prod.search.shard.open_shard import ForwardCopy, OpenShard
-from lsr_prod.search.shard.postings import Postings
-from lsr_prod.search.shard.shard_query import ShardQuery
+from lsr_prod.search.shard.postings import Postings, ShardQuery
 from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.storage.publications import current_publication
 from tests.indexing.corpus import make_index

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from lsr_prod.formats.attributes import ATTRIBUTE_TYPES, AttributeType, attribute_column
+from lsr_prod.formats.index import ATTRIBUTE_TYPES, AttributeType, attribute_column
 from lsr_prod.search.query.filters import Combination, Condition, Filter, Negation, field
 
 TYPES: dict[str, AttributeType] = {

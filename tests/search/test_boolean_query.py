@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.errors import QueryError
-from lsr_prod.formats.attributes import attribute_column, attribute_types
+from lsr_prod.formats.index import attribute_column, attribute_types
 from lsr_prod.formats.shard import TANTIVY_FOLDER
 from lsr_prod.indexing.boolean import BooleanWriter
 from lsr_prod.indexing.impacts.vectors import Vectors

@@ -13,7 +13,7 @@ from lsr_prod.inference import BundleEncoder
 from lsr_prod.search import Hybrid, Searcher, field
 from lsr_prod.search.candidates import Candidates
 from lsr_prod.search.query.query_text import MAX_QUERY_BYTES, cut_text
-from lsr_prod.search.shard.shard_query import ShardQuery
+from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.snapshot import Snapshot
 from tests.indexing.corpus import Doc, make_index
 

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from lsr_prod.search import Hybrid, Searcher
-from lsr_prod.search.candidates import Candidates, Shards
-from lsr_prod.search.deduplication import find_distinct
+from lsr_prod.search.candidates import Candidates, Shards, find_distinct
 from lsr_prod.search.query.request import Request
-from lsr_prod.search.shard.shard_query import ShardQuery
+from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.snapshot import Snapshot
 from tests.indexing.corpus import Doc, make_index
 
@@ -77,7 +76,7 @@ def test_deadline_in_a_later_round_keeps_the_hits_of_earlier_rounds(searcher: Ob
 
 
 def test_rounds_grow_to_the_limit_of_k(searcher: ObservedSearcher, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lsr_prod.search.deduplication.MAX_K", 32)
+    monkeypatch.setattr("lsr_prod.search.candidates.MAX_K", 32)
     assert ids(searcher, 5) == ["d00", "d30", "d31"]  # the best of 32 documents
     assert max(ROUNDS) == 32
     assert sum(ROUNDS) < 64
@@ -103,7 +102,7 @@ def test_fused_ranks_are_computed_once(searcher: ObservedSearcher) -> None:
 
 
 def test_values_are_read_before_the_deadline_only(searcher: Searcher, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lsr_prod.search.deduplication._READ", 8)
+    monkeypatch.setattr("lsr_prod.search.candidates._READ", 8)
     snapshot = searcher.snapshot
     arrays = np.array([1], np.int32), np.ones(1, np.float32), np.ones(1, np.uint8)
 

@@ -19,9 +19,9 @@ from lsr_prod.formats import pages
 from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import digest_folder, record_bytes
+from lsr_prod.formats.idf import QUERY_WEIGHTS_FILE, weights_to_bytes
 from lsr_prod.formats.index import IndexVersion, ShardManifest
 from lsr_prod.formats.pages import PAGE, PAGE_DIGESTS_FILE, PageDigests, page_digests
-from lsr_prod.formats.query_weights import QUERY_WEIGHTS_FILE, weights_to_bytes
 from lsr_prod.formats.shard import DOCUMENTS_FILE, TANTIVY_FOLDER, array_name, is_mapped
 from lsr_prod.indexing import delete_documents
 from lsr_prod.search import Searcher

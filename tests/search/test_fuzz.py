@@ -16,7 +16,7 @@ import pytest
 
 from lsr_prod.errors import QueryError
 from lsr_prod.search import Searcher
-from lsr_prod.search.query.filter_json import filter_from_json
+from lsr_prod.search.query.filter_types import filter_from_json
 from lsr_prod.search.query.filters import Combination, Condition, Negation, field
 from lsr_prod.search.result import Explanation, SearchResult
 from tests.indexing.corpus import make_index

@@ -6,7 +6,7 @@ import pytest
 
 from lsr_prod.errors import QueryError
 from lsr_prod.search import Hybrid, ParallelSearcher, Searcher
-from lsr_prod.search.query.cursor import Cursor
+from lsr_prod.search.query.filters import Cursor
 from lsr_prod.serving.wire import WireRequest, request_to_json, result_from_json, result_to_json
 from tests.indexing.corpus import Doc, make_index
 

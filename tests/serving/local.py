@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from lsr_prod.search.explain import explain_parts
-from lsr_prod.serving.versions import Versions
+from lsr_prod.serving.replica import Versions
 
 _POOL = ThreadPoolExecutor(8)
 

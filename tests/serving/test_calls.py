@@ -8,7 +8,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, OwnerDiedError
 from ray.serve.exceptions import ReplicaUnavailableError
 
 from lsr_prod.errors import LsrError, QueryError
-from lsr_prod.serving.calls import LOST, UnavailableError, own_error, pause, send
+from lsr_prod.serving.groups import LOST, UnavailableError, own_error, pause, send
 
 
 def ask(outcomes, *, attempts=4, timeout_s=5.0):

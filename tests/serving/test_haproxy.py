@@ -8,7 +8,7 @@ import pytest
 from ray.serve._private import haproxy as of_ray
 from ray.serve._private.haproxy_templates import HAPROXY_CONFIG_TEMPLATE
 
-from lsr_prod.cluster.own_folder import own_folder
+from lsr_prod.cluster.session import own_folder
 from lsr_prod.errors import ConfigError
 from lsr_prod.serving.haproxy import (
     closed_template,

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.serving import loopback
-from lsr_prod.serving.loopback import answer_http_directly, keep_internal_port_on_loopback
+from lsr_prod.serving import haproxy
+from lsr_prod.serving.haproxy import answer_http_directly, keep_internal_port_on_loopback
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_requests_of_haproxy_reach_the_application_directly(replica, monkeypatch
         return call
 
     monkeypatch.setattr(replica, "start_asgi_http_server", start)
-    monkeypatch.setattr(loopback, "node_address", lambda: "127.0.0.1")
+    monkeypatch.setattr(haproxy, "node_address", lambda: "127.0.0.1")
     answer_http_directly(application("ours"), frozenset({"/search"}))
     options = HTTPOptions(host=given, port=30_001)
     asyncio.run(replica.start_asgi_http_server(application("of Ray"), options, event_loop=None))

@@ -12,10 +12,9 @@ import pytest
 from lsr_prod.errors import PublicationError
 from lsr_prod.search import Searcher
 from lsr_prod.search.candidates import CollectPlan
-from lsr_prod.search.shard.shard_query import ShardQuery
-from lsr_prod.serving.replica import ShardReplica
+from lsr_prod.search.shard.postings import ShardQuery
+from lsr_prod.serving.replica import Pin, ShardReplica
 from lsr_prod.serving.router import Router
-from lsr_prod.serving.versions import Pin
 from lsr_prod.serving.wire import result_from_json
 from lsr_prod.storage import Store
 from lsr_prod.storage.publications import current_publication

@@ -16,9 +16,9 @@ from starlette.requests import Request
 from lsr_prod.errors import QueryError
 from lsr_prod.search import Searcher
 from lsr_prod.search.query.request import Options
+from lsr_prod.serving.client import explanation_from_json
 from lsr_prod.serving.router import QueuedRequest, Router
 from lsr_prod.serving.wire import result_from_json
-from lsr_prod.serving.wire_operations import explanation_from_json
 from tests.indexing.corpus import Doc, make_index
 from tests.search.test_parallel_searcher import CORPUS, V
 from tests.serving.local import LocalReplicas

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from lsr_prod.serving.running_calls import RunningCalls
+from lsr_prod.serving.replica import RunningCalls
 
 
 def test_a_hung_call_is_reported_until_it_returns():

@@ -12,9 +12,8 @@ from ray.exceptions import ActorDiedError, RayTaskError
 
 from lsr_prod.errors import ArtifactError, QueryError
 from lsr_prod.search import Hybrid, Searcher
-from lsr_prod.serving.calls import UnavailableError
-from lsr_prod.serving.groups import Groups
-from lsr_prod.serving.scattering_searcher import ScatteringSearcher
+from lsr_prod.serving.groups import Groups, UnavailableError
+from lsr_prod.serving.scatter import ScatteringSearcher
 from lsr_prod.storage import Store
 from tests.indexing.corpus import Doc, make_index
 from tests.indexing.remote import upload_current

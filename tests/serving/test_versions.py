@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lsr_prod.errors import ArtifactError, PublicationError
-from lsr_prod.serving.versions import Pin, Versions
+from lsr_prod.serving.replica import Pin, Versions
 from lsr_prod.storage.publications import read_publication
 from tests.indexing.corpus import Doc, make_index
 

@@ -15,7 +15,7 @@ from lsr_prod.errors import ArtifactError, ConfigError, LsrError, QueryError
 from lsr_prod.search import Hit, QueryTerm, SearchResult
 from lsr_prod.search.query.filters import field
 from lsr_prod.search.query.request import Options, Request
-from lsr_prod.serving.calls import UnavailableError
+from lsr_prod.serving.groups import UnavailableError
 from lsr_prod.serving.wire import (
     WireRequest,
     error_from_json,

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.storage import Store
-from lsr_prod.storage.counts import StoreCounts, store_counts
+from lsr_prod.storage.remote import StoreCounts, store_counts
 
 
 @pytest.fixture(params=["local", "s3"])

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lsr_prod.errors import ArtifactError, DiskFullError, StorageError
-from lsr_prod.storage.disk import disk_error, scratch_folder, writing
-from lsr_prod.storage.draft_names import draft_name
+from lsr_prod.storage.disk import disk_error, draft_name, scratch_folder, writing
 from lsr_prod.storage.drafts import Draft, create_file, write_file
 
 TEXTS = [

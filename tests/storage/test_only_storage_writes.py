@@ -9,14 +9,13 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "lsr_prod"
 SCRATCH = "scratch in a temporary folder or a draft"
 ALLOWED = {
-    "cluster/own_folder.py": "the folder in which a local Ray keeps its files",
-    "cluster/token.py": "the token of a local Ray, in the folder from which Ray reads it",
+    "cluster/session.py": "the folder in which a local Ray keeps its files",
+    "cluster/address.py": "the token of a local Ray, in the folder from which Ray reads it",
     "export/bundle.py": "transformers writes to a folder, in a draft",
     "export/graph.py": "onnx and the quantizer write to a path, in a draft",
     "indexing/impacts/arrays.py": "memory-mapped arrays, in a draft",
     "indexing/impacts/bm25.py": SCRATCH,
     "indexing/boolean.py": "Tantivy writes to a folder, in a draft",
-    "indexing/impacts/compress.py": "memory-mapped arrays, in a draft",
     "indexing/in_memory.py": "pyarrow writes to a path, in a temporary folder",
     "indexing/rows.py": SCRATCH,
     "indexing/segments.py": "Tantivy writes to a folder, in a draft",
@@ -32,7 +31,6 @@ ALLOWED = {
     "serving/closed_haproxy.py": "removes the folder of HAProxy",
     "serving/haproxy.py": "the folder in which Ray's HAProxy keeps its configuration and its sockets",
     "training/loop/checkpoint.py": "safetensors writes to a path, in a temporary folder from which Ray uploads",
-    "training/loop/checkpoint_store.py": SCRATCH,
     "training/loop/worker.py": SCRATCH,
     "training_data/known_positives.py": SCRATCH,
     "training_data/parts.py": SCRATCH,

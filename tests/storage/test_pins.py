@@ -9,15 +9,16 @@ from lsr_prod.errors import ArtifactError, PublicationError
 from lsr_prod.formats.digest import record_bytes
 from lsr_prod.formats.publication import Publication
 from lsr_prod.storage import Store
-from lsr_prod.storage.pins import (
+from lsr_prod.storage.publications import (
+    create_publication,
     delete_publication,
     pin_publication,
     pinned_numbers,
+    publication_numbers,
     read_pin,
     read_pins,
     unpin_publication,
 )
-from lsr_prod.storage.publications import create_publication, publication_numbers
 
 WHY = {"by": "ada", "reason": "audit"}
 

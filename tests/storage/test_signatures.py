@@ -17,8 +17,7 @@ from lsr_prod.indexing.publish import publish, rollback
 from lsr_prod.jobs.command import main
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
-from lsr_prod.storage.pins import delete_publication
-from lsr_prod.storage.publications import current_publication, read_publication
+from lsr_prod.storage.publications import current_publication, delete_publication, read_publication
 from lsr_prod.storage.signatures import SIGNING_KEY, TRUSTED_KEYS, check_keys, sign
 from tests.indexing.corpus import Doc, make_index
 from tests.indexing.remote import upload_current

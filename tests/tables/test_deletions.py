@@ -14,7 +14,7 @@ from lsr_prod.storage import Store
 from lsr_prod.tables import Table, create_table, delta_deletions
 from lsr_prod.tables import table as tables
 from lsr_prod.tables.deletion_vector import deleted_rows, save_vectors
-from lsr_prod.tables.delta_log import read_actions
+from lsr_prod.tables.delta_deletions import read_actions
 from tests.tables.test_tables import SCHEMA, make, part, reopen
 
 

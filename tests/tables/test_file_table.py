@@ -4,7 +4,7 @@ import pyarrow as pa
 
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, Table, TableFile, create_table, open_table
-from lsr_prod.tables.file_table import (
+from lsr_prod.tables.live_rows import (
     bucket_numbers,
     file_schema,
     files_of_buckets,

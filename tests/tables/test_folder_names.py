@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus.sources import resolve_source
+from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.errors import ConfigError, StorageError
 from lsr_prod.storage.location import table_problem
 from lsr_prod.tables import open_table

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from lsr_prod.errors import ArtifactError, CommitError
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, check_part, read_all_rows, write_part
-from lsr_prod.tables.part import _statistics
-from lsr_prod.tables.schema import large_strings
+from lsr_prod.tables.part import _statistics, large_strings
 
 TABLE = pa.table({"doc_id": ["b", "a"], "terms": [[1], []], "title": ["x", None]})
 

@@ -10,8 +10,7 @@ from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
-from lsr_prod.tables.quarantine import PART_SCHEMA
-from lsr_prod.tables.quarantine_rows import QuarantinePart, quarantine_parts, quarantined_rows
+from lsr_prod.tables.quarantine import PART_SCHEMA, QuarantinePart, quarantine_parts, quarantined_rows
 from tests.encoding.tables import make_cell, make_tables, make_wave, newest
 
 

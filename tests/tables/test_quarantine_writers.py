@@ -9,9 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lsr_prod.corpus.rows import BadRow, row_schema
-from lsr_prod.interchange.quarantine import ImportQuarantine
-from lsr_prod.negatives.known import KnownPositives
-from lsr_prod.negatives.mine import Miner
+from lsr_prod.interchange.table_import import ImportQuarantine
+from lsr_prod.negatives.mine import KnownPositives, Miner
 from lsr_prod.negatives.pairs import cut_pairs
 from lsr_prod.negatives.part import mine_slice
 from lsr_prod.storage import Store

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from lsr_prod.storage import Store
 from lsr_prod.tables import TableFile, write_part
-from lsr_prod.tables.part_digest import part_digest
-from lsr_prod.tables.row_digest import combine_digests, digest_in_name, row_digest
+from lsr_prod.tables.live_rows import part_digest
+from lsr_prod.tables.part import combine_digests, digest_in_name, row_digest
 
 SCHEMA = pa.schema(
     [

@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 
 from lsr_prod.formats.table import TableProperties
-from lsr_prod.tables.rows import build_rows, content_columns, part_schema, replace_source
+from lsr_prod.tables.live_rows import build_rows, content_columns, part_schema, replace_source
 
 PROPERTIES = TableProperties(
     bundle_digest="b",

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lsr_prod.terms.casing import cased_terms, uncased_groups
+from lsr_prod.terms.surfaces import cased_terms, uncased_groups
 from tests.terms.test_surfaces import vocabulary
 
 NOTATIONS = {

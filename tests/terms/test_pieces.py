@@ -4,7 +4,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from lsr_prod.model import SparseEncoder
-from lsr_prod.terms.pieces import term_pieces
+from lsr_prod.terms.words import term_pieces
 from lsr_prod.vocabulary.domain_tokenizer import train_tokenizer
 from tests.terms.test_words import byte_level, sentence_piece
 

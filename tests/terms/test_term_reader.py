@@ -10,7 +10,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.model import SparseEncoder
-from lsr_prod.terms.casing import uncased_groups
+from lsr_prod.terms.surfaces import uncased_groups
 from lsr_prod.terms.term_reader import TermReader
 from lsr_prod.terms.words import split_words
 from tests.model.tiny import VOCABULARY, tiny_tokenizer

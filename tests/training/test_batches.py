@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.training.batches import make_batch, pad, spread
-from lsr_prod.training_data.text_keys import text_keys
+from lsr_prod.training_data.sample_rows import text_keys
 from lsr_prod.training_data.training_set import Example
 
 

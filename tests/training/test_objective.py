@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lsr_prod.config.objective import ObjectiveSettings
-from lsr_prod.training.batches import spread
-from lsr_prod.training.false_negatives import BatchKeys, false_negatives
+from lsr_prod.training.batches import BatchKeys, false_negatives, spread
 from lsr_prod.training.objective import LossTerms, TrainingObjective
-from lsr_prod.training.parallel import collective
+from lsr_prod.training.parallel import process_group
 from lsr_prod.training.retrieval.momentum_queue import NegativeQueue
 from lsr_prod.training.vectors.kept_terms import keep_terms
 from tests.training.gloo import run_workers
@@ -180,7 +179,7 @@ def on_every_layout(rank: int) -> OfWorker:
     keys = torch.tensor(whole.keys.documents)
     for sizes in LAYOUTS:
         own = slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
-        queue.push(collective.all_rows(documents[own]), collective.all_rows(keys[own]))
+        queue.push(process_group.all_rows(documents[own]), process_group.all_rows(keys[own]))
     return OfWorker(shared, train_on("everything", parts[1], cross_worker=False), missing, queue.state())
 
 
@@ -339,7 +338,7 @@ def test_objective_allocates_no_tensor_larger_than_documents() -> None:
 def test_false_negatives_are_documents_of_rows_with_the_same_query(n: int, extra: int, seed: int) -> None:
     plain = keys_of(n, extra, seed=seed)
     more = torch.tensor(plain.extra, dtype=torch.int64)
-    found = false_negatives(batch_keys(plain), more if extra else None, collective.Shares([n], [n * C]))
+    found = false_negatives(batch_keys(plain), more if extra else None, process_group.Shares([n], [n * C]))
     assert found.dtype == torch.bool
     assert found.tolist() == [
         [not plain.is_negative(i, document) and j != i * C for j, document in enumerate(plain.documents + plain.extra)]

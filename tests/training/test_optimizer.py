@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from lsr_prod.config.optimization import OptimizerSettings
+from lsr_prod.config.language import OptimizerSettings
 from lsr_prod.training.optimizer import (
     OptimizerStep,
     load_optimizer,

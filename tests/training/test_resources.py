@@ -10,8 +10,8 @@ from lsr_prod.config import RaySettings, TrainSettings
 from lsr_prod.config.language import AdaptCausalSettings
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.errors import ConfigError
-from lsr_prod.training import resources
-from lsr_prod.training.resources import Machine, choose_resources, with_resources
+from lsr_prod.training import chain_plan
+from lsr_prod.training.chain_plan import Machine, choose_resources, with_resources
 from lsr_prod.training.stages.registry import accepts_workers
 
 STAGE = {"data": {"paths": ["x"], "kind": "pairs"}, "steps": 3, "objective": {"losses": [{"loss": "info_nce"}]}}
@@ -87,7 +87,7 @@ def test_one_line_says_what_is_used(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(resources, "machines", lambda: [Machine(4, 0)])
+    monkeypatch.setattr(chain_plan, "machines", lambda: [Machine(4, 0)])
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     with caplog.at_level(logging.INFO, "lsr_prod"):

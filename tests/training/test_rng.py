@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from lsr_prod.training.rng import draw, seed_torch, seed_value
+from lsr_prod.training.twins import draw, seed_torch, seed_value
 
 M = 2**64 - 1
 

@@ -13,7 +13,7 @@ from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
 from lsr_prod.training_data import known_positives
 from lsr_prod.training_data.known_positives import KnownTable, key_ranges, write_key_range
-from lsr_prod.training_data.text_keys import text_keys
+from lsr_prod.training_data.sample_rows import text_keys
 from lsr_prod.training_data.training_set import SetRecord, TrainingSet
 from tests.training.sets import make_set
 

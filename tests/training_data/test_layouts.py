@@ -12,9 +12,17 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.storage import Store
-from lsr_prod.training_data.layouts import Layout, PackedLayout, TeacherLayout, WordLayout, pack, word_rows
+from lsr_prod.training_data.layouts import (
+    Layout,
+    PackedLayout,
+    TeacherLayout,
+    TextForm,
+    TokenSettings,
+    WordLayout,
+    pack,
+    word_rows,
+)
 from lsr_prod.training_data.parts import PartMaker
-from lsr_prod.training_data.tokens import TextForm, TokenSettings
 from lsr_prod.training_data.training_set import TrainingPart, TrainingSet
 from tests.training.sets import bytes_as_tokens, write_part
 

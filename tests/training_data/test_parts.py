@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lsr_prod.training_data import parts, tokenized_rows
+from lsr_prod.training_data import parts
 from lsr_prod.training_data.parts import quarantine_name, receipts_name
 from lsr_prod.training_data.training_set import TrainingPart, TrainingSet, part_schema, set_name
 from tests.training.sets import make_set, part_maker, write_part
@@ -65,7 +65,7 @@ def test_rows_do_not_depend_on_group_and_batch_sizes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, characters: int, tokens: int
 ):
     good = [row for row in ROWS if row["documents"][0]]
-    monkeypatch.setattr(tokenized_rows, "_CHARACTERS", characters)
+    monkeypatch.setattr(parts, "_CHARACTERS", characters)
     monkeypatch.setattr(parts, "_TOKENS", tokens)
     found = TrainingSet.open(*make_set(tmp_path, "scores", [good]))
     letters = {chr(97 + place): place for place in range(26)}

@@ -11,7 +11,7 @@ from lsr_prod.config.train import ValidationSettings
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Store
-from lsr_prod.training_data.pins import pin_data, pin_validation
+from lsr_prod.training_data.schemas import pin_data, pin_validation
 
 FIELDS = ("corpus", "queries", "qrels")
 ROWS = pa.table({"query": ["a"], "positive": ["b"]})

@@ -11,8 +11,7 @@ from deltalake import write_deltalake
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.errors import SourceError
-from lsr_prod.training_data.records import cut_data, pin_files, read_rows
-from lsr_prod.training_data.rows import TrainingRow
+from lsr_prod.training_data.rows import TrainingRow, cut_data, pin_files, read_rows
 
 
 def data_of(path: Path, kind: str, **settings: Any) -> TrainingDataSettings:

@@ -10,7 +10,7 @@ from deltalake import write_deltalake
 
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.errors import ConfigError
-from lsr_prod.training_data.records import pin_files
+from lsr_prod.training_data.rows import pin_files
 from lsr_prod.training_data.schemas import check_schemas
 
 

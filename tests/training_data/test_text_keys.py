@@ -1,6 +1,6 @@
 import numpy as np
 
-from lsr_prod.training_data.text_keys import text_keys
+from lsr_prod.training_data.sample_rows import text_keys
 
 
 def key(*ids: int) -> int:

@@ -4,7 +4,7 @@ import pytest
 
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.errors import ConfigError, QuarantineOverflowError
-from lsr_prod.training_data.texts import read_good_rows, sample_rows
+from lsr_prod.training_data.rows import read_good_rows, sample_rows
 from tests.vocabulary.corpora import write_texts
 
 

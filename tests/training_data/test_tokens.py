@@ -6,7 +6,7 @@ import pytest
 
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training_data.tokens import TextForm, TokenSettings
+from lsr_prod.training_data.layouts import TextForm, TokenSettings
 
 TEXTS = ["unpack a tar archive", "É", "naïve café " * 40, "[MASK] 你好", "a" * 3000]
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsr_prod.vocabulary.bias import transfer_bias, unigram_bias
+from lsr_prod.vocabulary.transfer import transfer_bias, unigram_bias
 
 
 def test_transferred_bias_equals_value_by_hand():

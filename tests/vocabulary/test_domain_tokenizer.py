@@ -2,8 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lsr_prod.terms.casing import cased_terms
-from lsr_prod.terms.surfaces import notation_of
+from lsr_prod.terms.surfaces import cased_terms, notation_of
 from lsr_prod.terms.words import lowercases
 from lsr_prod.vocabulary.domain_tokenizer import train_tokenizer
 from lsr_prod.vocabulary.target import target_terms

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.corpus.formats.interface import Decoded, ReadRequest, Record, SourceFormat
+from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.corpus.rows import TypedValue
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.corpus.source_file import DamagedFileError
 
 _BATCH_ROWS = 256
 _BATCH_BYTES = 1 << 28

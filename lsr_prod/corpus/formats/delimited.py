@@ -7,12 +7,12 @@ makes a bad row, not a damaged file.
 from collections.abc import Iterator
 
 from lsr_prod.config import SourceSettings
+from lsr_prod.corpus.compression import Readable, lines
 from lsr_prod.corpus.formats.interface import Decoded, ReadRequest, Record, SourceFormat
 from lsr_prod.corpus.formats.quoted import BOM, Row, quoted_rows, too_long_row
-from lsr_prod.corpus.lines import Readable, lines
+from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.corpus.rows import RAW_LIMIT, BadRow, shorten
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.corpus.source_file import DamagedFileError
 
 
 def delimited_records(

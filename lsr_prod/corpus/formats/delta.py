@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.folders import source_entries
 from lsr_prod.corpus.formats.interface import FolderFormat
-from lsr_prod.corpus.source_file import SourceFile
+from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.location import table_problem

@@ -4,10 +4,14 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from lsr_prod.corpus.formats.interface import Decoded, ReadRequest, Record, SourceFormat
-from lsr_prod.corpus.lines import Readable, lines
+from lsr_prod.config import SourceSettings
+from lsr_prod.corpus.compression import Readable, lines
+from lsr_prod.corpus.formats.interface import Decoded, FolderFormat, ReadRequest, Record, SourceFormat
+from lsr_prod.corpus.pinned_file import SourceFile, pin_files
 from lsr_prod.corpus.rows import BadRow, shorten
 from lsr_prod.corpus.slices import Slice
+from lsr_prod.errors import ConfigError
+from lsr_prod.storage import Entry, Store
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -39,3 +43,26 @@ def _records(file: Readable, piece: Slice, request: ReadRequest) -> Iterator[Dec
 
 
 JSON_LINES = SourceFormat("jsonl", (".jsonl", ".ndjson"), _records, splittable=lambda _: True)
+
+
+_FORMATS = ("jsonl", "jsonl.gz", "jsonl.zst")
+
+
+def _corpus(path: str, options: dict[str, str]) -> tuple[Entry, str] | None:
+    store = Store(path, options)
+    found = ((store.entry(f"corpus.{file_format}"), file_format) for file_format in _FORMATS)
+    return next(((entry, file_format) for entry, file_format in found if entry is not None), None)
+
+
+def _is_beir(path: str, options: dict[str, str]) -> bool:
+    return _corpus(path, options) is not None
+
+
+def _files(path: str, _settings: SourceSettings, options: dict[str, str]) -> Iterator[SourceFile]:
+    found = _corpus(path, options)
+    if found is None:
+        raise ConfigError("source.paths", f"{path} has no corpus.jsonl", "give a BEIR folder")
+    yield from pin_files(iter([(path, *found)]))
+
+
+BEIR = FolderFormat("beir", _is_beir, _files)

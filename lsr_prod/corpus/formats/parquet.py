@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 
 from lsr_prod.corpus.formats.arrow import rows_at_once, select_columns, typed_records
 from lsr_prod.corpus.formats.interface import Decoded, Footer, ReadRequest, SourceFormat
+from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.corpus.source_file import DamagedFileError
 
 _BUFFER = 1 << 20  # bytes of a column of a row group that are read at once
 _DICTIONARY_PAGE = 2  # of the enumeration PageType

@@ -13,9 +13,9 @@ import re
 from collections import deque
 from collections.abc import Iterator
 
-from lsr_prod.corpus.lines import Readable, lines
+from lsr_prod.corpus.compression import Readable, lines
+from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.corpus.rows import DAMAGED_ROW, RAW_LIMIT, BadRow, shorten
-from lsr_prod.corpus.source_file import DamagedFileError
 
 BOM = b"\xef\xbb\xbf"
 Row = tuple[int, list[bytes] | BadRow, bytes]

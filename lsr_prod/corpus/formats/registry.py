@@ -1,11 +1,10 @@
 """All source formats: lookup by name and by file name ending."""
 
 from lsr_prod.corpus.formats.arrow import ARROW_STREAM
-from lsr_prod.corpus.formats.beir import BEIR
 from lsr_prod.corpus.formats.delimited import CSV, TSV
 from lsr_prod.corpus.formats.delta import DELTA
 from lsr_prod.corpus.formats.interface import FolderFormat, SourceFormat
-from lsr_prod.corpus.formats.json_lines import JSON_LINES
+from lsr_prod.corpus.formats.json_lines import BEIR, JSON_LINES
 from lsr_prod.corpus.formats.parquet import PARQUET
 from lsr_prod.corpus.formats.saved_dataset import SAVED_DATASET
 from lsr_prod.corpus.slices import COMPRESSIONS

@@ -8,8 +8,7 @@ from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.folders import source_entries
 from lsr_prod.corpus.formats.arrow import ARROW_STREAM
 from lsr_prod.corpus.formats.interface import FolderFormat
-from lsr_prod.corpus.pinning import pin_files
-from lsr_prod.corpus.source_file import SourceFile
+from lsr_prod.corpus.pinned_file import SourceFile, pin_files
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Entry, Store
 

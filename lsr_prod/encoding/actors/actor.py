@@ -4,54 +4,98 @@ It has two blocks at a time. While one block has the model, the ids of the next 
 cells are written. A block keeps the model until its last cell is encoded, so blocks end one after the other.
 
 It returns counts and the names of parts to the driver; documents and ids never reach the driver.
+
+Check that the ONNX Runtime of GPU nodes can use their GPUs.
+
+``provider: auto`` takes the first provider that is available. On a node with a GPU and a runtime for CPUs, that would
+be the CPU, while the actor reserves the GPU: the job would be many times slower, without a message.
 """
 
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from statistics import median
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
+import ray
+from ray.exceptions import ActorUnschedulableError, RayActorError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from lsr_prod.encoding.actors.gpu import require_gpu_runtime
-from lsr_prod.encoding.cells.batches import BATCH_SIZE, encode_batches
-from lsr_prod.encoding.cells.cell import prepare_cell
-from lsr_prod.encoding.cells.cell_writer import CellWriter
+from lsr_prod.encoding.actors.places import PoolSize
+from lsr_prod.encoding.cells.cell import BATCH_SIZE, CellWriter, encode_batches, prepare_cell
 from lsr_prod.encoding.cells.lookup import WaveTask, look_up_cells
 from lsr_prod.encoding.encoder import EncoderFactory, TextEncoder
 from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE, IsolatedEncoder
 from lsr_prod.encoding.isolation.watchdog import WatchedEncoder
 from lsr_prod.encoding.metrics import EncodeMetrics
 from lsr_prod.encoding.results import BlockResult, CellOutput, Counts
+from lsr_prod.errors import ConfigError
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import Counters
-from lsr_prod.inference.session import Provider
-from lsr_prod.storage.counts import StoreCounts, store_counts
+from lsr_prod.inference.session import Provider, load_onnxruntime
+from lsr_prod.storage.remote import StoreCounts, store_counts
+
+_WANTED: dict[Provider, tuple[str, ...]] = {
+    "auto": ("CUDAExecutionProvider", "TensorrtExecutionProvider"),
+    "cuda": ("CUDAExecutionProvider",),
+    "tensorrt": ("TensorrtExecutionProvider",),
+}
+
+
+def check_gpu_nodes(provider: Provider, nodes: Sequence[str]) -> None:
+    """Ask each node for the providers of its ONNX Runtime; needs a connection to Ray."""
+    import ray
+
+    from lsr_prod.cluster.tasks import Needs, remote, worker_errors
+
+    with worker_errors("the check of ONNX Runtime on GPU nodes"):
+        ray.get([remote(require_gpu_runtime, Needs(cpus=0, node=node))(provider) for node in sorted(set(nodes))])
+
+
+def require_gpu_runtime(provider: Provider, available: Sequence[str] | None = None) -> None:
+    """Refuse the ONNX Runtime of this node if it has no provider for GPUs."""
+    found = _installed() if available is None else available
+    if not set(_WANTED[provider]).isdisjoint(found):
+        return
+    raise ConfigError(
+        "encode.provider",
+        f"{provider}: node {_address()} has a GPU, but its ONNX Runtime has only {', '.join(found)}",
+        "install onnxruntime-gpu in place of onnxruntime there, or set it to cpu",
+    )
+
+
+def _installed() -> Sequence[str]:
+    providers: Sequence[str] = load_onnxruntime().get_available_providers()
+    return providers
+
+
+def _address() -> str:
+    """Return the address by which Ray names this node, or the name of the machine outside of Ray."""
+    import ray
+
+    if not ray.is_initialized():
+        return socket.gethostname()
+    return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+
 
 BLOCKS_AT_A_TIME = 2
 """Calls of ``EncoderActor.encode`` that run at the same time: one has the model."""
-
 _START_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """The model of an actor and its time limits.
+    """The model of an actor and its time limits."""
 
-    Attributes:
-        factory: opens the encoder.
-        batch_timeout_s: longest call of the model in the actor's own process, in seconds.
-        document_timeout_s: longest call of the model in a child process, in seconds.
-        gpu_provider: ``encode.provider`` of an actor that reserves a GPU; None: it reserves none.
-    """
-
-    factory: EncoderFactory
-    batch_timeout_s: float
-    document_timeout_s: float
-    gpu_provider: Provider | None = None
+    factory: EncoderFactory  # opens the encoder
+    batch_timeout_s: float  # longest call of the model in the actor's own process, in seconds
+    document_timeout_s: float  # longest call of the model in a child process, in seconds
+    gpu_provider: Provider | None = None  # ``encode.provider`` of an actor that reserves a GPU; None: it reserves none
 
 
 @runtime_checkable
@@ -138,3 +182,74 @@ class EncoderActor:
 
     def _counters(self) -> Counters:
         return self._encoder.counters if isinstance(self._encoder, _Counting) else Counters()
+
+
+LOST = (RayActorError, ActorUnschedulableError)
+"""Errors of an actor that died; the second: its node has left before the actor started."""
+_PAUSE_S = 0.1  # between two questions to an actor that is restarted
+
+
+@dataclass(eq=False, slots=True)
+class Member:
+    """An actor, its node, and its state."""
+
+    actor: Any  # handle
+    node: str  # that it was started on
+    ready: bool = False  # it runs; an actor that starts, or that Ray restarts, gets no calls: they would fail at once
+    starting: Any = None  # reference of the call that ends when it runs; None: not called yet
+    ask_at: float = 0.0  # time of that call
+    load: int = 0  # unfinished calls
+    leaving: bool = False  # it gets no more calls
+
+
+def start_member(size: PoolSize, model: ModelSettings, node: str, *, pinned: bool) -> Member:
+    """Start an actor."""
+    actor: Any = ray.remote(EncoderActor)
+    options = actor.options(
+        **size.needs.reserved,
+        max_restarts=-1,
+        max_task_retries=0,
+        max_concurrency=BLOCKS_AT_A_TIME,
+        scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=not pinned),
+    )
+    return Member(options.remote(model), node)
+
+
+def ask(member: Member) -> None:
+    """Find out whether an actor runs, and ask again some time after a call that failed, because it is restarted.
+
+    A pinned actor is never restarted on another node: a node without cores, such as the head, must not encode.
+    """
+    if member.starting is None and time.monotonic() >= member.ask_at:
+        member.starting = member.actor.__ray_ready__.remote()
+    if member.starting is None or not ray.wait([member.starting], timeout=0)[0]:
+        return
+    try:
+        ray.get(member.starting)
+        member.ready = True
+    except LOST:
+        member.ask_at = time.monotonic() + _PAUSE_S
+    member.starting = None
+
+
+_KNOWN = 64  # newest durations
+_ENOUGH = 4  # of them, before a block is late
+_TIMES = 1.5  # longer than the median: an idle encoder has nothing better to do
+_LEAST_S = 30.0
+
+
+class BlockDurations:
+    """Durations of the blocks that are finished."""
+
+    def __init__(self) -> None:
+        self._seconds: deque[float] = deque(maxlen=_KNOWN)
+
+    def add(self, seconds: float) -> None:
+        """Add the duration of a block."""
+        self._seconds.append(seconds)
+
+    def is_late(self, seconds: float) -> bool:
+        """Return whether a block that has run for so long runs far longer than the finished ones."""
+        if len(self._seconds) < _ENOUGH:
+            return False
+        return seconds > max(_LEAST_S, _TIMES * median(self._seconds))

@@ -1,42 +1,41 @@
-"""Places of encoder actors: how many the nodes of the cluster have room for."""
+"""Places of encoder actors: how many the nodes of the cluster have room for.
 
+Demand for encoders that the cluster has no room for, in a form that Ray's autoscaler sees: pending actors.
+
+A pending actor does nothing. It asks for the resources of an encoder, which no node has left beside the encoders there,
+so it starts on a new node only. Then it ends, and the pool starts its encoders there.
+"""
+
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import ray
+
 from lsr_prod.cluster.draining import usable_nodes
 from lsr_prod.cluster.tasks import Needs
 from lsr_prod.config import EncodeSettings
-from lsr_prod.errors import ConfigError
+from lsr_prod.encoding.plans.plan import Plan
+from lsr_prod.errors import ConfigError, EncoderLostError
+from lsr_prod.logs import get_log
 
 _MEGABYTE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class PoolSize:
-    """Number and placement of the actors, and what each reserves.
+    """Number and placement of the actors, and what each reserves."""
 
-    Attributes:
-        actors: encoder actors that the cluster has room for.
-        threads: ONNX Runtime threads of each, and cores reserved by each.
-        gpus: GPUs reserved by each.
-        nodes: Ray node id of each actor.
-        memory_bytes: memory reserved by each; None: none.
-        labels: label selector of their nodes.
-        fewest: encoders that the job asks an autoscaler for at any time.
-        most: encoders that it asks for while blocks wait; None: it asks for no more than ``fewest``.
-        wait_s: seconds without a node for an encoder that end the job.
-    """
-
-    actors: int
-    threads: int
-    gpus: int
-    nodes: tuple[str, ...]
-    memory_bytes: int | None
-    labels: tuple[tuple[str, str], ...]
-    fewest: int
-    most: int | None
-    wait_s: float
+    actors: int  # encoder actors that the cluster has room for
+    threads: int  # ONNX Runtime threads of each, and cores reserved by each
+    gpus: int  # GPUs reserved by each
+    nodes: tuple[str, ...]  # Ray node id of each actor
+    memory_bytes: int | None  # memory reserved by each; None: none
+    labels: tuple[tuple[str, str], ...]  # label selector of their nodes
+    fewest: int  # encoders that the job asks an autoscaler for at any time
+    most: int | None  # encoders that it asks for while blocks wait; None: it asks for no more than ``fewest``
+    wait_s: float  # seconds without a node for an encoder that end the job
 
     @property
     def needs(self) -> Needs:
@@ -131,3 +130,86 @@ def _fulfills(condition: str, value: str | None) -> bool:
     listed = positive.removeprefix("in(").removesuffix(")") if positive.startswith("in(") else None
     values = [positive] if listed is None else [each.strip() for each in listed.split(",")]
     return (value in values) != negated
+
+
+log = get_log(__name__)
+_LOOK_S = 1.0
+
+
+class Demand:
+    """Pending actors. Use as a context manager; it withdraws the demand."""
+
+    def __init__(self, size: PoolSize) -> None:
+        self._size = size
+        self._pending: list[tuple[Any, Any]] = []  # (actor, reference of the call that ends when it runs)
+
+    def __enter__(self) -> "Demand":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._withdraw(0)
+
+    def set(self, encoders: int) -> None:
+        """Ask for a number of encoders beyond those that the cluster has room for, in place of what was asked for."""
+        wanted = max(encoders, 0)
+        placed = ray.wait([call for _, call in self._pending], num_returns=len(self._pending), timeout=0)[0]
+        for pending in [pending for pending in self._pending if pending[1] in placed]:
+            ray.kill(pending[0])
+            self._pending.remove(pending)
+        self._withdraw(wanted)
+        while len(self._pending) < wanted:
+            self._pending.append(self._ask())
+
+    def _withdraw(self, keep: int) -> None:
+        for actor, _ in self._pending[keep:]:
+            ray.kill(actor)
+        del self._pending[keep:]
+
+    def _ask(self) -> tuple[Any, Any]:
+        size = self._size
+        actor: Any = ray.remote(_Pending)
+        handle = actor.options(**size.needs.reserved, label_selector=dict(size.labels)).remote()
+        return handle, handle.__ray_ready__.remote()
+
+
+class _Pending:
+    """Actor without methods."""
+
+
+def wait_for_room(settings: EncodeSettings) -> PoolSize:
+    """Return the size of the pool, after waiting for a node with room for an encoder."""
+    size = pool_size(settings)
+    if size.nodes:
+        return size
+    asked = max(size.fewest, size.most or 0)
+    log.info("waiting for nodes", extra={"fields": {"actors": asked, "gpus": size.gpus, "limit_s": size.wait_s}})
+    end = time.monotonic() + size.wait_s
+    with Demand(size) as demand:
+        while not size.nodes:
+            if time.monotonic() > end:
+                raise EncoderLostError(
+                    f"no node with room for an encoder joined within {size.wait_s:g} s; look at the autoscaler, "
+                    "then run the job again"
+                )
+            demand.set(asked)
+            time.sleep(_LOOK_S)
+            size = pool_size(settings)
+    return size
+
+
+def report_idle_actors(plan: Plan, actors: int) -> None:
+    """Log a warning if waves have fewer cells than there are actors, and which setting of a new plan changes that.
+
+    The plan does not follow the size of the cluster: the markers of its finished cells are valid on every cluster.
+    """
+    cells = min((len(plan.cells_of(wave)) for wave in range(plan.waves)), default=actors)
+    if cells >= actors:
+        return
+    if plan.largest_wave_bytes >= actors * _MEGABYTE:
+        remedy = f"lower encode.cell_megabytes to {plan.largest_wave_bytes // (actors * _MEGABYTE)}"
+    elif plan.waves > 1:
+        remedy = f"raise encode.wave_megabytes to {actors * plan.header.encode['cell_megabytes']}"
+    else:
+        return  # there is less than a megabyte for each actor
+    fields = {"cells": cells, "actors": actors, "remedy": f"{remedy} for the next plan"}
+    log.warning("fewer cells than actors", extra={"fields": fields})

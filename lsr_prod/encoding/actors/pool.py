@@ -16,11 +16,16 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from lsr_prod.encoding.actors.actor import BLOCKS_AT_A_TIME, ModelSettings
-from lsr_prod.encoding.actors.demand import Demand
-from lsr_prod.encoding.actors.members import LOST, Member, ask, start_member
-from lsr_prod.encoding.actors.places import PoolSize
-from lsr_prod.encoding.actors.stragglers import BlockDurations
+from lsr_prod.encoding.actors.actor import (
+    BLOCKS_AT_A_TIME,
+    LOST,
+    BlockDurations,
+    Member,
+    ModelSettings,
+    ask,
+    start_member,
+)
+from lsr_prod.encoding.actors.places import Demand, PoolSize
 from lsr_prod.encoding.results import BlockResult
 from lsr_prod.errors import EncoderLostError
 from lsr_prod.logs import get_log
@@ -35,21 +40,13 @@ _LOOK_S = 5.0  # between two looks at the nodes of the cluster
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockCall:
-    """A block of a wave to encode.
+    """A block of a wave to encode."""
 
-    Attributes:
-        wave: number of the wave.
-        block: number of the block in the wave.
-        task: reference of the ``WaveTask``.
-        rows: references of the tables of the block, one per read task.
-        extra: further arguments of ``EncoderActor.encode``.
-    """
-
-    wave: int
-    block: int
-    task: Any
-    rows: tuple[Any, ...]
-    extra: tuple[Any, ...] = ()
+    wave: int  # number of the wave
+    block: int  # number of the block in the wave
+    task: Any  # reference of the ``WaveTask``
+    rows: tuple[Any, ...]  # references of the tables of the block, one per read task
+    extra: tuple[Any, ...] = ()  # further arguments of ``EncoderActor.encode``
 
 
 Outcome = BlockResult | RayError
@@ -58,19 +55,12 @@ Outcome = BlockResult | RayError
 
 @dataclass(frozen=True, slots=True)
 class PoolActivity:
-    """State of a pool at one moment.
+    """State of a pool at one moment."""
 
-    Attributes:
-        ready: encoders that run.
-        starting: encoders that start, or wait for a node.
-        encoding: whether a running call has its rows.
-        reading: whether calls run, but only such whose rows are still read.
-    """
-
-    ready: int
-    starting: int
-    encoding: bool
-    reading: bool
+    ready: int  # encoders that run
+    starting: int  # encoders that start, or wait for a node
+    encoding: bool  # whether a running call has its rows
+    reading: bool  # whether calls run, but only such whose rows are still read
 
 
 @dataclass(frozen=True, slots=True, eq=False)

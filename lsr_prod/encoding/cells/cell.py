@@ -5,6 +5,7 @@ are deleted, replaced, or kept with their vector.
 """
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,36 +13,117 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.corpus.rows import shorten
-from lsr_prod.encoding.cells.batches import Failure
-from lsr_prod.encoding.cells.duplicates import DETAILS, displaced_rows, refuse_duplicates
-from lsr_prod.encoding.cells.known import unchanged_rows
+from lsr_prod.encoding.cells.known import DETAILS, displaced_rows, refuse_duplicates, unchanged_rows
 from lsr_prod.encoding.cells.lookup import CellRows, WaveTask
-from lsr_prod.encoding.deletions import write_deletions
+from lsr_prod.encoding.commit.markers import mark_finished
+from lsr_prod.encoding.encoder import TextEncoder
 from lsr_prod.encoding.results import CellOutput, CellResult, Counts
+from lsr_prod.encoding.table import write_deletions
+from lsr_prod.errors import (
+    ArtifactError,
+    EncoderBrokenError,
+    EncoderCrashedError,
+    EncoderRaisedError,
+    EncoderTimeoutError,
+    StorageError,
+)
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import TableProperties, content_hash, quantize
 from lsr_prod.tables import write_part
+from lsr_prod.tables.live_rows import build_rows
 from lsr_prod.tables.quarantine import DUPLICATE, write_quarantine
-from lsr_prod.tables.rows import build_rows
+
+BATCH_SIZE = 2048
+"""Documents of one call of the encoder, whose tokens are in memory at once."""
+ENCODER_REASONS = frozenset({"encode_failed", "encoder_crashed", "encoder_timeout"})
+"""Quarantine reasons of documents that the model failed on."""
+_OF_BUNDLE = (ArtifactError, StorageError)  # a child process could not open the bundle: no document is to blame
+_SUSPICIOUS = 20  # consecutive single documents that fail: the model itself may be broken
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Reason why a document has no vector."""
+
+    reason: str  # ``encode_failed``, ``encoder_crashed`` or ``encoder_timeout``
+    detail: str  # the error message, ``rows.RAW_LIMIT`` bytes at most
+
+
+def encode_batches(
+    encoder: TextEncoder, texts: Sequence[str], *, batch_size: int = BATCH_SIZE
+) -> tuple[SparseBatch, dict[int, Failure]]:
+    """Encode documents; leave out those that make the encoder fail.
+
+    Returns:
+        Vectors of the encoded texts, in order, and the failures of the other texts, by position. ``n`` texts cost at
+        most 2n calls of the encoder, and ``p`` failing texts at most p * (log2(batch_size) + 1) failed calls.
+    """
+    parts: list[SparseBatch] = []
+    failed: dict[int, Failure] = {}
+    failed_in_a_row = 0
+    todo = [range(start, min(start + batch_size, len(texts))) for start in range(0, len(texts), batch_size)][::-1]
+    while todo:
+        rows = todo.pop()
+        try:
+            vectors = encoder.encode([texts[i] for i in rows])
+            if not np.isfinite(vectors.weights).all():
+                raise FloatingPointError("a weight of the vector is NaN or infinite")
+        except (EncoderBrokenError, *_OF_BUNDLE):
+            raise
+        except Exception as error:  # noqa: BLE001 (tokenizers and ONNX Runtime raise bare Exceptions)
+            if len(rows) == 1:
+                failed[rows[0]] = _failure(error)
+                failed_in_a_row += 1
+                if failed_in_a_row % _SUSPICIOUS == 0:
+                    _check_alive(encoder, failed_in_a_row, error)
+                continue
+            middle = len(rows) // 2
+            todo += [rows[middle:], rows[:middle]]
+            continue
+        parts.append(vectors)
+        failed_in_a_row = 0
+    if failed_in_a_row:  # the last call failed, so the model may have broken
+        _check_alive(encoder, failed_in_a_row, None)
+    return SparseBatch.concatenate(parts), failed
+
+
+def _check_alive(encoder: TextEncoder, failed_in_a_row: int, error: Exception | None) -> None:
+    """Encode a single word, which every working model can; a device in a bad state fails on every input."""
+    try:
+        vectors = encoder.encode(["word"])
+        if np.isfinite(vectors.weights).all():
+            return
+        cause: Exception | None = error
+    except _OF_BUNDLE:
+        raise
+    except Exception as found:  # noqa: BLE001 (tokenizers and ONNX Runtime raise bare Exceptions)
+        cause = found
+    raise EncoderBrokenError(
+        f"{failed_in_a_row} documents in a row failed, and so did a plain word ({cause}); the model or its device is "
+        "broken, not the documents: look at the log, then run the job again"
+    ) from cause
+
+
+def _failure(error: Exception) -> Failure:
+    match error:
+        case EncoderCrashedError():
+            return Failure("encoder_crashed", shorten(str(error)))
+        case EncoderTimeoutError():
+            return Failure("encoder_timeout", shorten(str(error)))
+        case EncoderRaisedError():
+            return Failure("encode_failed", shorten(str(error)))
+    return Failure("encode_failed", shorten(f"{type(error).__name__}: {error}"))
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedCell:
-    """A cell before the model encodes its new documents.
+    """A cell before the model encodes its new documents."""
 
-    Attributes:
-        found: its rows and the committed rows of their ids.
-        duplicates: rows whose id has a document already, in this cell or in the table.
-        fresh: rows whose text the model encodes.
-        hashes: large_string, hashes of their texts.
-        unchanged: rows whose text has a vector in the table.
-    """
-
-    found: CellRows
-    duplicates: pa.Table
-    fresh: pa.Table
-    hashes: pa.Array
-    unchanged: pa.Table
+    found: CellRows  # its rows and the committed rows of their ids
+    duplicates: pa.Table  # rows whose id has a document already, in this cell or in the table
+    fresh: pa.Table  # rows whose text the model encodes
+    hashes: pa.Array  # large_string, hashes of their texts
+    unchanged: pa.Table  # rows whose text has a vector in the table
 
     def texts(self) -> list[str]:
         """Return the texts that the model encodes."""
@@ -143,3 +225,42 @@ def _as_bad(rows: pa.Table, reasons: Sequence[tuple[str, str]]) -> pa.Table:
 
 def _count(reasons: pa.ChunkedArray) -> dict[str, int]:
     return {entry["values"]: entry["counts"] for entry in pc.value_counts(reasons).to_pylist()}
+
+
+class CellWriter:
+    """Writes the parts and the marker of one cell at a time. Use as a context manager, which waits for the last cell.
+
+    Attributes:
+        results: of the written cells, in order; complete after the context has ended.
+    """
+
+    def __init__(self, task: WaveTask, follows: Mapping[int, Sequence[CellOutput]]) -> None:
+        self._task, self._follows = task, follows
+        self._thread = ThreadPoolExecutor(1, "write")
+        self._last: Future[CellResult] | None = None
+        self.results: list[CellResult] = []
+
+    def __enter__(self) -> "CellWriter":
+        return self
+
+    def __exit__(self, error: object, *_: object) -> None:
+        try:
+            if error is None:
+                self._wait()
+        finally:
+            self._thread.shutdown()
+
+    def write(self, cell: PreparedCell, vectors: SparseBatch, failures: Mapping[int, Failure]) -> None:
+        """Begin to write a cell when the one before is written, so that at most two are in memory."""
+        self._wait()
+        self._last = self._thread.submit(self._write, cell, vectors, failures)
+
+    def _write(self, cell: PreparedCell, vectors: SparseBatch, failures: Mapping[int, Failure]) -> CellResult:
+        task = self._task
+        result = write_cell(task, cell, vectors, failures, self._follows.get(cell.found.cell, ()))
+        return mark_finished(task.table, task.quarantine, task.plan, task.wave, result)
+
+    def _wait(self) -> None:
+        if self._last is not None:
+            last, self._last = self._last, None
+            self.results.append(last.result())

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from lsr_prod.encoding.commit.fence import Epoch
-from lsr_prod.encoding.deletions import merge_deletions
 from lsr_prod.encoding.plans.successors import check_not_followed
 from lsr_prod.encoding.results import CellResult, Deletion, WaveResult
+from lsr_prod.encoding.table import merge_deletions
 from lsr_prod.errors import (
     ArtifactError,
     CommitError,
@@ -28,7 +28,7 @@ from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, Table, TableFile, check_part, count_rows, open_table
 from lsr_prod.tables.deletion_vector import DeletionVector, check_vectors, file_of
-from lsr_prod.tables.file_table import files_with_paths, to_files
+from lsr_prod.tables.live_rows import files_with_paths, to_files
 from lsr_prod.tables.quarantine import PARTITION, committed_files
 
 log = get_log(__name__)
@@ -77,21 +77,14 @@ def waves_done(table: Table, plan: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Committer:
-    """Commits the waves of one plan, in order.
+    """Commits the waves of one plan, in order."""
 
-    Attributes:
-        epoch: this attempt.
-        table: the sparse table's folder.
-        quarantine: the quarantine table's folder.
-        check: ``check_for_commit``, or a function that spreads it over workers: the driver makes no request per part.
-        merge: ``merge_all``, or a function that spreads it over workers.
-    """
-
-    epoch: Epoch
-    table: Store
-    quarantine: Store
+    epoch: Epoch  # this attempt
+    table: Store  # the sparse table's folder
+    quarantine: Store  # the quarantine table's folder
+    # ``check_for_commit``, or a function that spreads it over workers: the driver makes no request per part
     check: CheckParts = check_for_commit
-    merge: MergeDeletions = merge_all
+    merge: MergeDeletions = merge_all  # ``merge_all``, or a function that spreads it over workers
 
     def load(self) -> Table:
         """Return the newest snapshot of the sparse table."""

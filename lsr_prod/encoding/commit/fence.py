@@ -21,17 +21,11 @@ EPOCHS_FOLDER = f"{PROTOCOL_FOLDER}/epochs"
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """Number of an attempt at a plan.
+    """Number of an attempt at a plan."""
 
-    Attributes:
-        store: the sparse table's folder.
-        plan: digest of the plan.
-        number: 1, 2, 3 …
-    """
-
-    store: Store
-    plan: str
-    number: int
+    store: Store  # the sparse table's folder
+    plan: str  # digest of the plan
+    number: int  # 1, 2, 3 …
 
     def began(self) -> float:
         """Return the start of the attempt, in seconds since 1970 by the clock of the store."""
@@ -59,21 +53,13 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The record of an attempt at a plan.
+    """The record of an attempt at a plan."""
 
-    Attributes:
-        number: its epoch.
-        host: host name of its driver.
-        pid: process id of its driver.
-        started_at: UTC, ISO 8601, by the clock of its driver.
-        began: start, in seconds since 1970 by the clock of the store.
-    """
-
-    number: int
-    host: str
-    pid: int
-    started_at: str
-    began: float
+    number: int  # its epoch
+    host: str  # host name of its driver
+    pid: int  # process id of its driver
+    started_at: str  # UTC, ISO 8601, by the clock of its driver
+    began: float  # start, in seconds since 1970 by the clock of the store
 
 
 def newest_attempt(store: Store, plan: str) -> Attempt | None:

@@ -20,7 +20,7 @@ from typing import IO
 import pyarrow as pa
 
 from lsr_prod.encoding.encoder import EncoderFactory, TextEncoder
-from lsr_prod.encoding.isolation.messages import error_to, read_message, vectors_to, write_message
+from lsr_prod.encoding.isolation.isolated import error_to, read_message, vectors_to, write_message
 from lsr_prod.errors import LsrError
 
 __all__: list[str] = []

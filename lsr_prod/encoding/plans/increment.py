@@ -22,31 +22,22 @@ import pyarrow as pa
 
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.filelist import KEPT, READ, REMOVED, file_keys, list_files, mark, relocate
-from lsr_prod.corpus.source_file import SourceFile
-from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS
+from lsr_prod.corpus.pinned_file import SourceFile
+from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS, SIZE_SETTINGS, choose_sizes
 from lsr_prod.encoding.plans.plan import Plan, bytes_to_read, make_plan, plan_files
-from lsr_prod.encoding.plans.saved import load_plan
-from lsr_prod.encoding.plans.sizes import SIZE_SETTINGS, choose_sizes
-from lsr_prod.encoding.plans.successors import successor_of
+from lsr_prod.encoding.plans.successors import load_plan, successor_of
 from lsr_prod.errors import ConfigError, LineageError
 from lsr_prod.storage import Store
 
 
 @dataclass(frozen=True, slots=True)
 class FileChanges:
-    """Changes of a list of files.
+    """Changes of a list of files."""
 
-    Attributes:
-        present: int64, keys of all files of the corpus, in order.
-        kept: int64, keys of the files that are not read.
-        removed: int64, keys of the files whose rows are deleted.
-        reordered: the kept files are listed in another order than before.
-    """
-
-    present: pa.Array
-    kept: pa.Array
-    removed: pa.Array
-    reordered: bool
+    present: pa.Array  # int64, keys of all files of the corpus, in order
+    kept: pa.Array  # int64, keys of the files that are not read
+    removed: pa.Array  # int64, keys of the files whose rows are deleted
+    reordered: bool  # the kept files are listed in another order than before
 
 
 FindReturning = Callable[[FileChanges], frozenset[int]]

@@ -17,10 +17,9 @@ import pyarrow as pa
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.cut import cut_files
 from lsr_prod.corpus.filelist import KEPT, READ, REMOVED, file_keys, file_of, files_digest, iterate_files, list_files
+from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.corpus.source_file import SourceFile
-from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS, ListDigest, PlanHeader
-from lsr_prod.encoding.plans.sizes import Sizes, choose_sizes
+from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS, ListDigest, PlanHeader, Sizes, choose_sizes
 from lsr_prod.formats.digest import digest_json
 
 _SLICE_SCHEMA = pa.schema(
@@ -40,20 +39,13 @@ class Plan:
     """Pinned slices and settings of an encode run, cut into waves.
 
     Files and slices are Arrow tables: a million files take a few hundred MB.
-
-    Attributes:
-        digest: sha256 (hex) of ``header``; the app id of every commit.
-        header: settings and digests; the part of the plan that its digest names.
-        files: every file of the corpus and, at the end, the removed ones (``filelist``).
-        slice_table: the slices, in order; ``ordinal`` is a row of ``files``.
-        removed: keys of the removed files, whose rows are deleted from the table.
     """
 
-    digest: str
-    header: PlanHeader
-    files: pa.Table = field(repr=False)
-    slice_table: pa.Table = field(repr=False)
-    removed: frozenset[int] = field(repr=False)
+    digest: str  # sha256 (hex) of ``header``; the app id of every commit
+    header: PlanHeader  # settings and digests; the part of the plan that its digest names
+    files: pa.Table = field(repr=False)  # every file of the corpus and, at the end, the removed ones (``filelist``)
+    slice_table: pa.Table = field(repr=False)  # the slices, in order; ``ordinal`` is a row of ``files``
+    removed: frozenset[int] = field(repr=False)  # keys of the removed files, whose rows are deleted from the table
     _bounds: npt.NDArray[np.int64] = field(repr=False)  # first slice of each wave of a first plan, and the end
 
     @classmethod

@@ -16,25 +16,18 @@ from lsr_prod.model.backbone import output_layer
 
 @dataclass(frozen=True, slots=True)
 class LogitStatistics:
-    """Statistics of the logits of single tokens, special tokens excluded (esplade-pretraining, tables 6 and 7).
+    """Statistics of the logits of single tokens, special tokens excluded (esplade-pretraining, tables 6 and 7)."""
 
-    Attributes:
-        tokens: number of tokens.
-        logit_std: standard deviation of the logits of each output term over all tokens, averaged over terms
-            (``logit-score-std``).
-        non_negative_mean: mean over tokens of the number of terms with a logit of 0 or more.
-        non_negative_std: its standard deviation.
-        document_mean: k to the mean of the k largest pooled logits of a document, averaged over documents; k of 0 means
-            all terms (``doc-score-avg``).
-        document_std: k to their standard deviation, averaged over documents (``doc-score-std``).
-    """
-
-    tokens: int
+    tokens: int  # number of tokens
+    # standard deviation of the logits of each output term over all tokens, averaged over terms
+    # (``logit-score-std``)
     logit_std: float
-    non_negative_mean: float
-    non_negative_std: float
+    non_negative_mean: float  # mean over tokens of the number of terms with a logit of 0 or more
+    non_negative_std: float  # its standard deviation
+    # k to the mean of the k largest pooled logits of a document, averaged over documents; k of 0 means all terms
+    # (``doc-score-avg``)
     document_mean: dict[int, float]
-    document_std: dict[int, float]
+    document_std: dict[int, float]  # k to their standard deviation, averaged over documents (``doc-score-std``)
 
 
 @torch.no_grad()

@@ -18,75 +18,58 @@ expansions by a stop word are never explained; and a sample of a few hundred tex
 terms, which are therefore not judged. The list says where to look, and is no measure of quality.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.evaluation.diagnostics.expansion import TextTerms, find_expanded
+from lsr_prod.evaluation.diagnostics.vectors import (
+    ActivatedTerms,
+    Expansion,
+    TextTerms,
+    activated_terms,
+    count_expansion,
+    find_expanded,
+    most_expanded,
+)
 from lsr_prod.formats.sparse import SparseBatch
 
 
 @dataclass(frozen=True, slots=True)
 class UnexplainedRule:
-    """Limits of the definition above.
+    """Limits of the definition above."""
 
-    Attributes:
-        min_pmi: bits of pointwise mutual information from which two terms are associated.
-        min_together: texts that must contain both.
-        min_texts: texts that must contain a term, or it is not judged.
-        min_share: share of the texts that must be expanded by a term, or it is not judged.
-    """
-
-    min_pmi: float = 1.0
-    min_together: int = 2
-    min_texts: int = 5
-    min_share: float = 0.01
+    min_pmi: float = 1.0  # bits of pointwise mutual information from which two terms are associated
+    min_together: int = 2  # texts that must contain both
+    min_texts: int = 5  # texts that must contain a term, or it is not judged
+    min_share: float = 0.01  # share of the texts that must be expanded by a term, or it is not judged
 
 
 class UnexplainedTerm(NamedTuple):
-    """A term most of whose expansions are unexplained.
+    """A term most of whose expansions are unexplained."""
 
-    Attributes:
-        term: the output term.
-        unexplained: texts that it expands without explanation.
-        expanded: texts that it expands.
-        contained: texts that contain it.
-        mean_weight: its mean weight where it is unexplained.
-    """
-
-    term: str
-    unexplained: int
-    expanded: int
-    contained: int
-    mean_weight: float
+    term: str  # the output term
+    unexplained: int  # texts that it expands without explanation
+    expanded: int  # texts that it expands
+    contained: int  # texts that contain it
+    mean_weight: float  # its mean weight where it is unexplained
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unexplained:
-    """Counts per output term over n texts.
+    """Counts per output term over n texts."""
 
-    Attributes:
-        rule: the limits.
-        judged: bool [V], whether the term was judged.
-        expanded: int64 [V], texts that the term expands.
-        contained: int64 [V], texts that contain it.
-        unexplained: int64 [V], texts that it expands without explanation; 0 for terms that were not judged.
-        weight: float64 [V], sum of its weights in those texts.
-        weight_share: share of the sum of all weights that unexplained expansions have.
-        too_rare: terms that expand enough texts but occur in too few to be judged.
-    """
-
-    rule: UnexplainedRule
-    judged: npt.NDArray[np.bool_]
-    expanded: npt.NDArray[np.int64]
-    contained: npt.NDArray[np.int64]
+    rule: UnexplainedRule  # the limits
+    judged: npt.NDArray[np.bool_]  # bool [V], whether the term was judged
+    expanded: npt.NDArray[np.int64]  # int64 [V], texts that the term expands
+    contained: npt.NDArray[np.int64]  # int64 [V], texts that contain it
+    # int64 [V], texts that it expands without explanation; 0 for terms that were not judged
     unexplained: npt.NDArray[np.int64]
-    weight: npt.NDArray[np.float64]
-    weight_share: float
-    too_rare: int
+    weight: npt.NDArray[np.float64]  # float64 [V], sum of its weights in those texts
+    weight_share: float  # share of the sum of all weights that unexplained expansions have
+    too_rare: int  # terms that expand enough texts but occur in too few to be judged
 
 
 def find_unexplained(
@@ -168,3 +151,61 @@ def _terms_of(
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
     return contained.terms[places], offsets
+
+
+_TOP = 100  # terms of a list
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VectorDiagnosis:
+    """Statistics of the vectors of n documents."""
+
+    vocabulary: Sequence[str]  # the V output terms
+    activated: ActivatedTerms  # terms per document
+    expansion: Expansion | None  # terms that documents do not contain; None: their texts are not known
+    unexplained: Unexplained | None  # those of them without evidence; None: the texts are not known
+
+    def result(self) -> dict[str, Any]:
+        """Return plain values; lists have up to 100 terms."""
+        return {
+            "activated": asdict(self.activated),
+            "expansion": None if self.expansion is None else _expansion(self.expansion, self.vocabulary),
+            "unexplained": None if self.unexplained is None else _unexplained(self.unexplained, self.vocabulary),
+        }
+
+
+def diagnose_vectors(
+    vectors: SparseBatch,
+    contained: TextTerms | None,
+    vocabulary: Sequence[str],
+    rule: UnexplainedRule | None = None,
+) -> VectorDiagnosis:
+    """Compute all statistics of the vectors of some documents."""
+    size = len(vocabulary)
+    return VectorDiagnosis(
+        vocabulary,
+        activated_terms(vectors, size),
+        None if contained is None else count_expansion(vectors, contained, size),
+        None if contained is None else find_unexplained(vectors, contained, size, rule),
+    )
+
+
+def _expansion(found: Expansion, vocabulary: Sequence[str]) -> dict[str, Any]:
+    return {
+        "texts": found.texts,
+        "terms": int(np.count_nonzero(found.expanded)),
+        "term_share": found.term_share,
+        "weight_share": found.weight_share,
+        "most": [term._asdict() for term in most_expanded(found, vocabulary, _TOP)],
+    }
+
+
+def _unexplained(found: Unexplained, vocabulary: Sequence[str]) -> Mapping[str, Any]:
+    return {
+        "rule": asdict(found.rule),
+        "judged": int(found.judged.sum()),
+        "too_rare": found.too_rare,
+        "terms": int((2 * found.unexplained > found.expanded).sum()),
+        "weight_share": found.weight_share,
+        "most": [term._asdict() for term in most_unexplained(found, vocabulary, _TOP)],
+    }

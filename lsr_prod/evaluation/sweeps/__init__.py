@@ -4,7 +4,7 @@
 missing points on Ray, ``pareto`` and ``choice`` look for good settings, ``report`` writes them.
 """
 
-from lsr_prod.evaluation.sweeps.points import Point
+from lsr_prod.evaluation.sweeps.plan import Point
 from lsr_prod.evaluation.sweeps.report import Choice, SweepReport
 
 __all__ = ["Choice", "Point", "SweepReport"]

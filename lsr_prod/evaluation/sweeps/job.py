@@ -15,8 +15,7 @@ from lsr_prod.cluster.nodes import require_files, require_shared_folders
 from lsr_prod.config import Deployment
 from lsr_prod.errors import ArtifactError
 from lsr_prod.evaluation.patches import write_report
-from lsr_prod.evaluation.sweeps.plan import PlannedPoint, SweepPlan, make_plan
-from lsr_prod.evaluation.sweeps.points import Point, point_bytes, read_point
+from lsr_prod.evaluation.sweeps.plan import PlannedPoint, Point, SweepPlan, make_plan, point_bytes, read_point
 from lsr_prod.evaluation.sweeps.report import COSTS, SweepReport, make_report
 from lsr_prod.evaluation.sweeps.vectors import VectorSlice, encode_slice, read_slices
 from lsr_prod.evaluation.validation import Collection

@@ -1,55 +1,111 @@
 """Plan of a sweep, made before any work: inputs are read and validated, every slice and point is named by digest."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
 
 from lsr_prod.config import CollectionSettings, Deployment, SweepSettings
 from lsr_prod.config.train import ValidationSettings
-from lsr_prod.errors import ConfigError
+from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.evaluation.measures import parse_measures
-from lsr_prod.evaluation.sweeps.points import Setting
 from lsr_prod.evaluation.sweeps.vectors import VectorSlice, slices_of
 from lsr_prod.evaluation.validation import Collection, read_collection
-from lsr_prod.evaluation.vector_evaluation import Level
+from lsr_prod.evaluation.vector_evaluation import Level, LevelReport
 from lsr_prod.formats.bundle import Bundle
 from lsr_prod.formats.card import EncoderCard
-from lsr_prod.formats.digest import digest_json
+from lsr_prod.formats.digest import canonical_json, digest_json
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute, open_bundle
+
+_DECIMALS = 6
+_FIELDS = ("measures", "by_query", "flops", "l0_query", "l0_document", "matched", "bytes", "match_p50_ms")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Setting:
+    """Everything that a deployment can choose."""
+
+    model: str  # name of the model
+    qk: int  # heaviest terms kept per query; 0: all
+    dk: int  # heaviest terms kept per document; 0: all
+    threshold: float  # overlap threshold
+    hybrid_weight: float | None  # weight of the words; None: no words
+
+    def __str__(self) -> str:
+        """Return the setting in words."""
+        terms = [f"{name} {value or 'all'}" for name, value in (("qk", self.qk), ("dk", self.dk))]
+        words = "no words" if self.hybrid_weight is None else f"words {self.hybrid_weight:g}"
+        return f"{self.model} with {', '.join(terms)}, threshold {self.threshold:g}, {words}"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Quality and cost of one setting on one collection.
+
+    Attributes:
+        collection: name of the collection.
+        setting: the setting.
+        report: its figures; values of a query are rounded to 6 decimals.
+    """
+
+    collection: str
+    setting: Setting
+    report: LevelReport
+
+    def cost(self, name: str) -> float:
+        """Return ``flops``, ``match_p50_ms`` or ``bytes``."""
+        return float(getattr(self.report, name))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields of point and setting as one flat mapping."""
+        return {"collection": self.collection, **asdict(self.setting), **_figures(self.report)}
+
+
+def point_bytes(report: LevelReport) -> bytes:
+    """Return the content of the file of a measured point; the names of model and collection are not in it."""
+    return canonical_json(_figures(report))
+
+
+def _figures(report: LevelReport) -> dict[str, Any]:
+    rounded = {name: [round(float(value), _DECIMALS) for value in row] for name, row in report.by_query.items()}
+    return {name: getattr(report, name) for name in _FIELDS} | {"by_query": rounded}
+
+
+def read_point(data: bytes, place: str, collection: str, setting: Setting) -> Point:
+    """Read the file of a measured point."""
+    try:
+        fields: Mapping[str, Any] = json.loads(data)
+        figures = {name: fields[name] for name in _FIELDS}
+        figures["by_query"] = {name: np.array(row) for name, row in fields["by_query"].items()}
+        level = {name: getattr(setting, name) for name in ("qk", "dk", "threshold", "hybrid_weight")}
+        return Point(collection, setting, LevelReport(**level, **figures))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ArtifactError(f"{place} is damaged ({error!r}); delete it, then run again") from error
+
 
 _FORMAT = 1  # raise it when equal inputs get another point
 
 
 @dataclass(frozen=True, slots=True)
 class SweepModel:
-    """An opened model of a sweep.
+    """An opened model of a sweep."""
 
-    Attributes:
-        name: its name.
-        place: path or URI of the bundle, absolute.
-        bundle: manifest of the bundle.
-        card: its encoder card.
-    """
-
-    name: str
-    place: str
-    bundle: Bundle
-    card: EncoderCard
+    name: str  # its name
+    place: str  # path or URI of the bundle, absolute
+    bundle: Bundle  # manifest of the bundle
+    card: EncoderCard  # its encoder card
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedPoint:
-    """A point to measure.
+    """A point to measure."""
 
-    Attributes:
-        name: path of its file in the output folder.
-        collection: name of the collection.
-        setting: the setting.
-    """
-
-    name: str
-    collection: str
-    setting: Setting
+    name: str  # path of its file in the output folder
+    collection: str  # name of the collection
+    setting: Setting  # the setting
 
     @property
     def level(self) -> Level:
@@ -60,38 +116,23 @@ class PlannedPoint:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Points of one model, one collection and one ``dk``, which one task measures.
+    """Points of one model, one collection and one ``dk``, which one task measures."""
 
-    Attributes:
-        model: the model.
-        collection: name of the collection.
-        points: the points.
-    """
-
-    model: SweepModel
-    collection: str
-    points: tuple[PlannedPoint, ...]
+    model: SweepModel  # the model
+    collection: str  # name of the collection
+    points: tuple[PlannedPoint, ...]  # the points
 
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
-    """Validated plan of a sweep.
+    """Validated plan of a sweep."""
 
-    Attributes:
-        settings: the section ``sweep``.
-        output: the output folder.
-        models: the models by name.
-        collections: the collections by name.
-        slices: texts to encode, by model and collection.
-        groups: points by model, collection and ``dk``.
-    """
-
-    settings: SweepSettings
-    output: Store
-    models: dict[str, SweepModel]
-    collections: dict[str, Collection]
-    slices: dict[tuple[str, str], list[VectorSlice]]
-    groups: list[Group]
+    settings: SweepSettings  # the section ``sweep``
+    output: Store  # the output folder
+    models: dict[str, SweepModel]  # the models by name
+    collections: dict[str, Collection]  # the collections by name
+    slices: dict[tuple[str, str], list[VectorSlice]]  # texts to encode, by model and collection
+    groups: list[Group]  # points by model, collection and ``dk``
 
     @property
     def points(self) -> list[PlannedPoint]:

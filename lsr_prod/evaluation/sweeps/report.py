@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from lsr_prod.config import Deployment
+from lsr_prod.evaluation.comparisons import paired_t
 from lsr_prod.evaluation.patches import Patch, evaluate_patch, limit_patch, search_options
-from lsr_prod.evaluation.significance import paired_t
-from lsr_prod.evaluation.sweeps.points import Point, Setting
+from lsr_prod.evaluation.sweeps.plan import Point, Setting
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,7 @@ from lsr_prod.formats.card import EncoderCard, Kind
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder
-from lsr_prod.search.query.sparse_query import Vocabulary
-from lsr_prod.search.query.term_weights import TermWeights, read_learned_weights
+from lsr_prod.search.query.sparse_query import TermWeights, Vocabulary, read_learned_weights
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import open_bundle
 from lsr_prod.terms.term_reader import TermReader
@@ -29,19 +28,12 @@ _FOLDER = "vectors"
 
 @dataclass(frozen=True, slots=True)
 class VectorSlice:
-    """Texts that one task encodes.
+    """Texts that one task encodes."""
 
-    Attributes:
-        name: path of its vectors in the output folder.
-        kind: queries or documents.
-        start: position of its first text.
-        stop: position after its last text.
-    """
-
-    name: str
-    kind: Kind
-    start: int
-    stop: int
+    name: str  # path of its vectors in the output folder
+    kind: Kind  # queries or documents
+    start: int  # position of its first text
+    stop: int  # position after its last text
 
 
 def slices_of(

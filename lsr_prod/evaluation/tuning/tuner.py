@@ -15,12 +15,11 @@ from lsr_prod.config import Deployment, TuneSettings
 from lsr_prod.config.evaluate import Bm25System, HybridSystem, SparseSystem, SystemSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation.collection import JudgedQueries, read_judged
+from lsr_prod.evaluation.comparisons import bootstrap_intervals
 from lsr_prod.evaluation.measures import depth_of, measure, parse_measures
 from lsr_prod.evaluation.patches import evaluate_patch, limit_patch, search_options, write_report
-from lsr_prod.evaluation.significance import bootstrap_intervals
 from lsr_prod.evaluation.systems import EncodedQuery, open_system
-from lsr_prod.evaluation.tuning.candidates import Candidate, grid, preference
-from lsr_prod.evaluation.tuning.report import TuneReport
+from lsr_prod.evaluation.tuning.report import Candidate, TuneReport, grid, preference
 from lsr_prod.logs import get_log
 from lsr_prod.search import Searcher
 from lsr_prod.storage import is_remote, require_exists

@@ -8,17 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from lsr_prod.formats.bm25 import word_impacts
+from lsr_prod.formats.idf import word_impacts
 from lsr_prod.formats.shard import BATCH_ROWS, array_name
 from lsr_prod.indexing.impacts.arrays import GrowingArray
-from lsr_prod.indexing.impacts.texts import joined_texts
 from lsr_prod.indexing.impacts.vectors import Vectors, VectorSpill
 from lsr_prod.tables.live_rows import live_batches
 from lsr_prod.terms.analysis import words_of
 
 if TYPE_CHECKING:
     from lsr_prod.tables import Table
+
+
+def joined_texts(rows: pa.Table | pa.RecordBatch, fields: Sequence[str]) -> list[str]:
+    """Return one text per row: its fields separated by spaces, or "" if all of them are empty or null."""
+    columns = [rows[name].to_pylist() for name in fields]
+    if not columns:
+        return [""] * rows.num_rows
+    return [" ".join(part for part in parts if part) for parts in zip(*columns, strict=True)]
+
 
 _SAMPLE = 20_000  # documents; their mean length has an error of about one percent
 _BATCH_DOCUMENTS = 1024  # documents whose words are in memory at once
@@ -52,15 +61,10 @@ def average_length_of(texts: Sequence[str]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class WordVectors:
-    """Words of a shard's documents.
+    """Words of a shard's documents."""
 
-    Attributes:
-        names: the T distinct words, sorted.
-        vectors: vectors of the documents, by ordinal; the id of a word is its position in ``names``.
-    """
-
-    names: list[str]
-    vectors: Vectors
+    names: list[str]  # the T distinct words, sorted
+    vectors: Vectors  # vectors of the documents, by ordinal; the id of a word is its position in ``names``
 
 
 class WordSpill:

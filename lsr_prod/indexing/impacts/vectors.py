@@ -1,5 +1,14 @@
-"""Sparse vectors of a shard, between the sparse table and the arrays."""
+"""Sparse vectors of a shard, between the sparse table and the arrays.
 
+Order the documents of a shard so that similar ones are close and a term occurs in few document blocks.
+
+Recursive graph bisection (Dhulipala et al., KDD 2016, "Compressing Graphs and Indexes with Recursive Graph Bisection"):
+a set of documents is split into halves, and pairs of documents are exchanged while that lowers the estimated size of
+the gaps between postings, the sum over terms of deg * log2(n / (deg + 1)) over both halves; then each half is split.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,23 +18,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.formats.shard import term_dtype
-from lsr_prod.indexing.impacts.arrays import GrowingArray
+from lsr_prod.formats.shard import array_name, local_dtype, term_dtype
+from lsr_prod.indexing.impacts.arrays import GrowingArray, create_array
+from lsr_prod.kernels import native
 
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """Vectors of documents as rows of a CSR matrix, heaviest term first.
+    """Vectors of documents as rows of a CSR matrix, heaviest term first."""
 
-    Attributes:
-        offsets: int64 [n + 1].
-        terms: uint16 or int32 [nnz].
-        impacts: uint8 [nnz].
-    """
-
-    offsets: npt.NDArray[np.int64]
-    terms: npt.NDArray[Any]
-    impacts: npt.NDArray[np.uint8]
+    offsets: npt.NDArray[np.int64]  # int64 [n + 1]
+    terms: npt.NDArray[Any]  # uint16 or int32 [nnz]
+    impacts: npt.NDArray[np.uint8]  # uint8 [nnz]
 
     def __len__(self) -> int:
         """Return the number of vectors."""
@@ -104,3 +108,106 @@ def _check_distinct(documents: npt.NDArray[Any], terms: npt.NDArray[Any]) -> Non
     documents, terms = documents[order], terms[order]
     if np.any((documents[1:] == documents[:-1]) & (terms[1:] == terms[:-1])):
         raise ArtifactError("a document of the table repeats a term; the table is damaged, encode the corpus again")
+
+
+_TERMS = 8  # heaviest terms of a document that are used
+
+
+def order_documents(vectors: Vectors, vocabulary_size: int, block_size: int, *, threads: int = 1) -> npt.NDArray[Any]:
+    """Return an order in which documents with common terms are close; equal vectors give an equal order.
+
+    Returns:
+        uint32 [N]: number of the document at each position.
+    """
+    count = len(vectors)
+    rows = vectors.top(_TERMS)
+    order = np.arange(count, dtype=np.uint32)
+    bounds = np.array([0, count], np.int64)
+    logs = np.log2(np.maximum(np.arange(count + 4), 1)).astype(np.float32)
+    while (np.diff(bounds) > block_size).any():
+        places = np.arange(count, dtype=np.int64)
+        cuts = _cuts(bounds, block_size)
+        _bisect_all(places, bounds, cuts, rows, vocabulary_size, logs, threads)
+        order = order[places]
+        rows = rows.take(places)
+        bounds = np.unique(np.concatenate([bounds, cuts]))
+    return order
+
+
+def _cuts(bounds: npt.NDArray[np.int64], block_size: int) -> npt.NDArray[np.int64]:
+    """Return the split point of each set: the multiple of ``block_size`` after its middle, if it is inside the set."""
+    first, last = bounds[:-1], bounds[1:]
+    blocks = -(-(last - first) // block_size)
+    return np.minimum(last, first + (blocks + 1) // 2 * block_size)
+
+
+def _bisect_all(
+    places: npt.NDArray[np.int64],
+    bounds: npt.NDArray[np.int64],
+    cuts: npt.NDArray[np.int64],
+    rows: Vectors,
+    vocabulary_size: int,
+    logs: npt.NDArray[np.float32],
+    threads: int,
+) -> None:
+    parts = np.array_split(np.arange(len(cuts)), min(threads, len(cuts)))
+
+    def work(part: npt.NDArray[np.int64]) -> None:
+        first, last = int(part[0]), int(part[-1]) + 1
+        native.bisect_sets(places, bounds, cuts, first, last, rows.offsets, rows.terms, vocabulary_size, logs)
+
+    if len(parts) == 1:
+        work(parts[0])
+        return
+    with ThreadPoolExecutor(len(parts)) as pool:
+        list(pool.map(work, parts))
+
+
+_ALL_TERMS = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class TermField:
+    """Terms of one kind: those of the output vocabulary, or the words of the text fields."""
+
+    vectors: Vectors  # vectors of the documents, by ordinal
+    size: int  # number of ids; the ids of the next field follow them
+    dk: int | None = None  # heaviest terms of a document that become postings; None takes all
+
+
+def write_postings(folder: Path, fields: Sequence[TermField], *, block_size: int) -> None:
+    """Write the posting arrays of a shard.
+
+    The first pass over the vectors counts runs and postings of every term; the second writes each posting to its
+    position in the mapped files. Memory use is a few integers per term.
+    """
+
+    def make(name: str, dtype: Any, length: int) -> Any:
+        return create_array(folder / array_name(name), np.dtype(dtype), length)
+
+    ends = np.cumsum([field.size for field in fields]).tolist()
+    terms = ends[-1]
+    runs, postings = np.zeros(terms + 1, np.int64), np.zeros(terms + 1, np.int64)
+    for field, end in zip(fields, ends, strict=True):
+        mine, dk = slice(1 + end - field.size, 1 + end), _ALL_TERMS if field.dk is None else field.dk
+        native.count_runs(field.vectors.offsets, field.vectors.terms, dk, block_size, runs[mine], postings[mine])
+    np.cumsum(runs, out=runs)
+    np.cumsum(postings, out=postings)
+    if max(runs[-1], postings[-1]) >= 1 << 32:
+        raise ValueError(
+            f"a shard cannot hold {postings[-1]} postings in {runs[-1]} runs; set index.shards to a larger number"
+        )
+    make("term_runs", "<u4", terms + 1)[:] = runs
+    make("term_postings", "<i8", terms + 1)[:] = postings
+    local, total = local_dtype(block_size), int(postings[-1])
+    by_run = [
+        make(name, dtype, int(runs[-1]))
+        for name, dtype in (("run_gaps", "u1"), ("run_counts", local), ("run_maxima", "u1"))
+    ]
+    by_posting = [make("ids", local, total), make("impacts", "u1", total)]
+    for field, end in zip(fields, ends, strict=True):
+        mine, dk = slice(end - field.size, end), _ALL_TERMS if field.dk is None else field.dk
+        rows = field.vectors
+        native.fill_postings(
+            rows.offsets, rows.terms, rows.impacts, dk, block_size, runs[mine], postings[mine], *by_run, *by_posting
+        )

@@ -69,7 +69,7 @@ def _watch(argv: Sequence[str]) -> int:
         from prometheus_client import CollectorRegistry, start_http_server
     except ImportError as error:
         raise MissingExtraError("prometheus_client", "jobs") from error
-    from lsr_prod.operations.watch import DeploymentMetrics
+    from lsr_prod.operations.nights import DeploymentMetrics
     from lsr_prod.storage import Store
     from lsr_prod.storage.folders import absolute
 

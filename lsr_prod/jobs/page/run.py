@@ -79,13 +79,13 @@ def _page(kind: str, store: Store, given: argparse.Namespace) -> Page:
 
         return training_page(describe_training(store, given.model))
     if kind == "encode":
-        from lsr_prod.operations.cluster import load_cluster
+        from lsr_prod.operations.dry_run import load_cluster
         from lsr_prod.operations.runs.encoding import describe_encoding
         from lsr_prod.pages.encode_run import encode_page
 
         cluster = None if given.cluster is None else load_cluster(given.cluster)
         return encode_page(describe_encoding(store, given.plan, cluster))
-    from lsr_prod.operations.runs.building import describe_builds
-    from lsr_prod.pages.index_builds import builds_page
+    from lsr_prod.operations.runs.encoding import describe_builds
+    from lsr_prod.pages.encode_run import builds_page
 
     return builds_page(describe_builds(store))

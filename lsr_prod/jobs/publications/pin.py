@@ -50,8 +50,7 @@ def _pin(argv: Sequence[str]) -> None:
     if not (given.reason or "").strip():
         raise ConfigError("--reason", "no reason is given", "say in a few words why the publication is kept")
     from lsr_prod.indexing.publish import publisher_name
-    from lsr_prod.storage.pins import pin_publication
-    from lsr_prod.storage.publications import current_publication
+    from lsr_prod.storage.publications import current_publication, pin_publication
 
     number = current_publication(index).number if given.publication is None else given.publication
     pin, created = pin_publication(index, number, by=given.by or publisher_name(), reason=given.reason)

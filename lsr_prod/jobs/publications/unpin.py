@@ -33,7 +33,7 @@ def _unpin(argv: Sequence[str]) -> None:
     index = open_place("unpin", given)
     if given.publication is None:
         raise ConfigError("--publication", "no publication is named", "give the number of a pinned publication")
-    from lsr_prod.storage.pins import unpin_publication
+    from lsr_prod.storage.publications import unpin_publication
 
     pin = unpin_publication(index, given.publication)
     print_pin("lsr-prod unpin", {"index": index.uri, **pin.to_json()}, as_json=given.json)

@@ -16,13 +16,9 @@ from lsr_prod.visible import json_line, visible
 
 
 class _Descriptor(io.FileIO):
-    """Descriptor of an output stream that no write fails: after the first error, everything is dropped.
+    """Descriptor of an output stream that no write fails: after the first error, everything is dropped."""
 
-    Attributes:
-        error: the first error.
-    """
-
-    error: OSError | None = None
+    error: OSError | None = None  # the first error
 
     def write(self, data: Any) -> int:
         while self.error is None:

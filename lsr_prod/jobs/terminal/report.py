@@ -12,7 +12,7 @@ from lsr_prod.storage.folders import absolute
 from lsr_prod.storage.publications import find_current_publication
 
 if TYPE_CHECKING:
-    from lsr_prod.operations.cluster import ClusterDescription
+    from lsr_prod.operations.dry_run import ClusterDescription
     from lsr_prod.pages import Page
 
 MakePages = Callable[[Deployment, Mapping[str, Any]], Sequence["Page"]]
@@ -67,11 +67,11 @@ def encode_pages(deployment: Deployment, summary: Mapping[str, Any]) -> list["Pa
 
 def index_pages(deployment: Deployment, summary: Mapping[str, Any]) -> list["Page"]:
     """Return the page of the builds, if one is recorded, and the page of the index, if it is published."""
-    from lsr_prod.indexing.build_records import read_builds
+    from lsr_prod.indexing.build import read_builds
     from lsr_prod.operations.index_report import describe_index
-    from lsr_prod.operations.runs.building import describe_builds
+    from lsr_prod.operations.runs.encoding import describe_builds
+    from lsr_prod.pages.encode_run import builds_page
     from lsr_prod.pages.index import index_page
-    from lsr_prod.pages.index_builds import builds_page
 
     assert deployment.index is not None
     assert deployment.report is not None
@@ -103,7 +103,7 @@ def reindex_pages(deployment: Deployment, summary: Mapping[str, Any]) -> list["P
 
 
 def _cluster(deployment: Deployment) -> "ClusterDescription | None":
-    from lsr_prod.operations.cluster import load_cluster
+    from lsr_prod.operations.dry_run import load_cluster
 
     assert deployment.report is not None
     return None if deployment.report.cluster is None else load_cluster(Path(deployment.report.cluster))

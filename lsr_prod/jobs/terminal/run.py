@@ -16,24 +16,16 @@ from lsr_prod.jobs.terminal.tables import print_table
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Command line of a job.
+    """Command line of a job."""
 
-    Attributes:
-        name: the subcommand.
-        manual: text of ``--help``.
-        needs: sections of the deployment that the job requires.
-        optional: sections that it reads if they are given.
-        options: further options; ``work`` gets their values.
-        brief: returns the part of a summary that the ``RESULT`` line has; None: all of it.
-        pages: makes the pages that the job writes at its end if ``report`` is set; None: it writes none.
-    """
-
-    name: str
-    manual: str | None
-    needs: tuple[str, ...]
-    optional: tuple[str, ...] = ()
-    options: argparse.ArgumentParser | None = None
+    name: str  # the subcommand
+    manual: str | None  # text of ``--help``
+    needs: tuple[str, ...]  # sections of the deployment that the job requires
+    optional: tuple[str, ...] = ()  # sections that it reads if they are given
+    options: argparse.ArgumentParser | None = None  # further options; ``work`` gets their values
+    # returns the part of a summary that the ``RESULT`` line has; None: all of it
     brief: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    # makes the pages that the job writes at its end if ``report`` is set; None: it writes none
     pages: MakePages | None = None
 
     @property

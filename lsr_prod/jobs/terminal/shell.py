@@ -97,7 +97,7 @@ def _below_ray(name: str, error: Exception) -> Exception:
         return error
     from ray.exceptions import RayError
 
-    from lsr_prod.cluster.errors import worker_error
+    from lsr_prod.cluster.tasks import worker_error
 
     return worker_error(error, f"lsr-prod {name}") if isinstance(error, RayError) else error
 

@@ -22,13 +22,12 @@ from lsr_prod.cluster.shuffle import Splits, group_by_size, merge, split
 from lsr_prod.config import RaySettings
 from lsr_prod.corpus.cut import cut_files
 from lsr_prod.corpus.filelist import file_keys, file_of, iterate_files
-from lsr_prod.corpus.on_nodes import require_source_on_nodes
+from lsr_prod.corpus.read import require_source_on_nodes
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.logs import get_log
-from lsr_prod.operations.audit.compare import EXAMPLES, Comparison, compare
-from lsr_prod.operations.audit.examples import Example, look_up
-from lsr_prod.operations.audit.findings import Audit, Sums
+from lsr_prod.operations.audit.compare import BASE, EXAMPLES, RECORD, TABLE, Comparison, IdRange, compare
+from lsr_prod.operations.audit.findings import Audit, Example, Sums, look_up
 from lsr_prod.operations.audit.read import (
     Clipping,
     SourceNote,
@@ -38,10 +37,9 @@ from lsr_prod.operations.audit.read import (
     read_table,
     read_takedowns,
 )
-from lsr_prod.operations.audit.records import BASE, RECORD, TABLE, IdRange
 from lsr_prod.operations.audit.scope import Scope
 from lsr_prod.tables import Table, TableFile
-from lsr_prod.tables.file_table import total, total_live_rows
+from lsr_prod.tables.live_rows import total, total_live_rows
 
 log = get_log(__name__)
 

@@ -1,27 +1,88 @@
 """Compare the records of one partition: the rows of each id in the source with those in the table and in the index."""
 
-from collections.abc import Mapping
+import hashlib
+import json
+import struct
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.operations.audit.records import (
-    BAD,
-    BASE,
-    INDEX,
-    QUARANTINE,
-    RECORD,
-    SOURCE,
-    TABLE,
-    TAKEDOWN,
-    Records,
+SOURCE, BAD, TABLE, BASE, INDEX, TAKEDOWN, QUARANTINE = range(7)
+"""Kind of a record: a document of the source, a bad row of it, a row of the table, a row of the table version that the
+index was built from, a document of the index, an id that is taken down, a row of the quarantine."""
+RECORD = np.dtype(
+    [
+        ("high", "<u8"),  # first and second 8 bytes of the sha256 of the id
+        ("low", "<u8"),
+        ("kind", "u1"),
+        ("file", "<i4"),  # number of the source file, part or shard
+        ("position", "<i8"),  # in the file; number of the live row in a part, ordinal in a shard
+        ("key", "<i4"),  # first 32 bits of the content hash
+        ("stored", "<u8"),  # hash of the stored fields; 0: not compared
+        ("source_file", "<i8"),  # key of the source file
+    ]
 )
+Records = npt.NDArray[Any]
+"""Array of ``RECORD``."""
+_STRINGS = struct.Struct("<QQ")
+
+
+@dataclass(frozen=True, slots=True)
+class IdRange:
+    """The ids that a pass of an audit compares, and their partitions.
+
+    The first 8 bytes of the hash choose the bucket of a document, so a sample is taken by the second 8 bytes: it has
+    ids of every bucket.
+
+    Attributes:
+        share: one of how many ids is compared; 1: all.
+        offset: which of them, below ``share``.
+        partitions: partitions of all passes.
+        first: first partition of this pass.
+        count: partitions of this pass.
+    """
+
+    share: int = 1
+    offset: int = 0
+    partitions: int = 1
+    first: int = 0
+    count: int = 1
+
+    def hashes(self, doc_id: str) -> tuple[int, int] | None:
+        """Return the hash of an id; None if this pass does not compare it."""
+        high, low = _STRINGS.unpack_from(hashlib.sha256(doc_id.encode()).digest())
+        if low % self.share != self.offset:
+            return None
+        return (high, low) if self.first <= low // self.share % self.partitions < self.first + self.count else None
+
+    def wants(self, doc_id: str) -> bool:
+        """Return whether this pass compares an id."""
+        return self.hashes(doc_id) is not None
+
+    def split(self, blocks: Sequence[Records]) -> list[Records]:
+        """Return the records of each partition of this pass."""
+        records = np.concatenate([np.empty(0, RECORD), *blocks])
+        places = (records["low"] // np.uint64(self.share) % np.uint64(self.partitions)).astype(np.int64) - self.first
+        order = np.argsort(places, kind="stable")
+        bounds = np.searchsorted(places[order], np.arange(1, self.count))
+        return np.split(records[order], bounds)
+
+
+def to_records(rows: Iterable[tuple[Any, ...]]) -> Records:
+    """Return rows, with the values of ``RECORD`` in its order, as an array."""
+    return np.array(list(rows), RECORD)
+
+
+def stored_hash(values: Sequence[str | None]) -> int:
+    """Return 64 bits of a hash of stored fields."""
+    return int.from_bytes(hashlib.blake2b(json.dumps(values).encode(), digest_size=8).digest(), "little")
+
 
 EXAMPLES = 10
 """Examples of each kind of finding."""
-
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
@@ -43,21 +104,14 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Findings of one partition.
+    """Findings of one partition."""
 
-    Attributes:
-        counts: kind of finding -> number of ids.
-        examples: kind of finding -> places (kind of record, file, position), at most ``EXAMPLES``.
-        missing_files: number of the source file -> missing ids whose document is in it.
-        source_files: keys of the source files of all rows of the table.
-        record_bytes: bytes of the records.
-    """
-
-    counts: Mapping[str, int]
+    counts: Mapping[str, int]  # kind of finding -> number of ids
+    # kind of finding -> places (kind of record, file, position), at most ``EXAMPLES``
     examples: Mapping[str, tuple[tuple[int, int, int], ...]]
-    missing_files: Mapping[int, int]
-    source_files: npt.NDArray[np.int64]
-    record_bytes: int
+    missing_files: Mapping[int, int]  # number of the source file -> missing ids whose document is in it
+    source_files: npt.NDArray[np.int64]  # keys of the source files of all rows of the table
+    record_bytes: int  # bytes of the records
 
 
 def compare(comparison: Comparison, *parts: Records) -> Found:
@@ -90,17 +144,11 @@ def compare(comparison: Comparison, *parts: Records) -> Found:
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Records of a partition, grouped by id.
+    """Records of a partition, grouped by id."""
 
-    Attributes:
-        records: sorted by id.
-        ids: number of the id of each record, ascending.
-        count: number of ids.
-    """
-
-    records: Records
-    ids: Ints
-    count: int
+    records: Records  # sorted by id
+    ids: Ints  # number of the id of each record, ascending
+    count: int  # number of ids
 
     def number_of(self, kind: int) -> Ints:
         """Return the number of records of a kind, [count]."""

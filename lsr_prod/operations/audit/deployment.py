@@ -8,13 +8,13 @@ import pyarrow as pa
 
 from lsr_prod.config import Deployment
 from lsr_prod.corpus.filelist import list_files
-from lsr_prod.corpus.sources import resolve_source
+from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.errors import ConfigError
 from lsr_prod.operations.audit.audit import audit
+from lsr_prod.operations.audit.compare import IdRange
 from lsr_prod.operations.audit.findings import Audit
-from lsr_prod.operations.audit.records import IdRange
 from lsr_prod.operations.audit.scope import Scope, open_index_scope, open_scope
-from lsr_prod.operations.follow_tables import follow_tables
+from lsr_prod.operations.table_generations import follow_tables
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
 from lsr_prod.storage.location import same_location

@@ -20,7 +20,7 @@ from lsr_prod.corpus.slices import Slice
 from lsr_prod.formats.index import IndexVersion, ShardManifest, Tombstones
 from lsr_prod.formats.table import content_hash, content_keys
 from lsr_prod.indexing.tombstones import load_takedowns, load_tombstones, read_ids
-from lsr_prod.operations.audit.records import (
+from lsr_prod.operations.audit.compare import (
     BAD,
     INDEX,
     QUARANTINE,
@@ -42,45 +42,28 @@ _BLOCK = 65_536  # records that are held as Python objects
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A row, or the rest of a slice, that cannot be read.
+    """A row, or the rest of a slice, that cannot be read."""
 
-    Attributes:
-        file: number of the source file.
-        position: byte of a text format, row number of other formats, from which on nothing is read.
-        size: bytes that were not read, at most; 0: one row that does not parse.
-        detail: the error.
-    """
-
-    file: int
-    position: int
-    size: int
-    detail: str
+    file: int  # number of the source file
+    position: int  # byte of a text format, row number of other formats, from which on nothing is read
+    size: int  # bytes that were not read, at most; 0: one row that does not parse
+    detail: str  # the error
 
 
 @dataclass(slots=True)
 class SourceNote:
-    """What a task found in its slices besides documents.
+    """What a task found in its slices besides documents."""
 
-    Attributes:
-        bad: bad rows without a readable id, by reason.
-        unread: what could not be read.
-    """
-
-    bad: Counter[str] = field(default_factory=Counter)
-    unread: list[Unread] = field(default_factory=list)
+    bad: Counter[str] = field(default_factory=Counter)  # bad rows without a readable id, by reason
+    unread: list[Unread] = field(default_factory=list)  # what could not be read
 
 
 @dataclass(frozen=True, slots=True)
 class Clipping:
-    """Weights of some rows of a table.
+    """Weights of some rows of a table."""
 
-    Attributes:
-        weights: number of weights.
-        top: weights with the largest impact.
-    """
-
-    weights: int = 0
-    top: int = 0
+    weights: int = 0  # number of weights
+    top: int = 0  # weights with the largest impact
 
     def __add__(self, other: "Clipping") -> "Clipping":
         return Clipping(self.weights + other.weights, self.top + other.top)

@@ -9,31 +9,25 @@ from lsr_prod.config import SourceSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.index import IndexVersion
 from lsr_prod.formats.table import TableProperties
-from lsr_prod.operations.audit.records import IdRange
+from lsr_prod.operations.audit.compare import IdRange
 from lsr_prod.storage import Store
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.location import same_location
 from lsr_prod.storage.publications import find_current_publication
 from lsr_prod.tables import Table, open_table
 from lsr_prod.tables.deletion_vector import file_of
-from lsr_prod.tables.file_table import total
+from lsr_prod.tables.live_rows import total
 
 Rule = Literal["first", "last"]
 
 
 @dataclass(frozen=True, slots=True)
 class IndexScope:
-    """The version of an index that is compared.
+    """The version of an index that is compared."""
 
-    Attributes:
-        store: the index.
-        version: the version.
-        base: snapshot of the table that it was built from; None: that version of the table was deleted.
-    """
-
-    store: Store
-    version: IndexVersion
-    base: Table | None
+    store: Store  # the index
+    version: IndexVersion  # the version
+    base: Table | None  # snapshot of the table that it was built from; None: that version of the table was deleted
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,7 @@
 
 from lsr_prod.operations.canary.canary import Canary, CanaryQuery, CanarySettings, read_queries, run_canary
 from lsr_prod.operations.canary.changes import QueryChange, compare_rankings, rank_biased_overlap
-from lsr_prod.operations.canary.judgments import Judge
-from lsr_prod.operations.canary.sides import SideReport, open_side
+from lsr_prod.operations.canary.sides import Judge, SideReport, open_side
 
 __all__ = [
     "Canary",

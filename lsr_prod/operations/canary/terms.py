@@ -16,44 +16,27 @@ _SAMPLE = 20_000  # documents per side whose vectors are read
 
 @dataclass(frozen=True, slots=True)
 class QueryTermDrift:
-    """Weight of one term in the queries.
+    """Weight of one term in the queries."""
 
-    Attributes:
-        term: the term.
-        weight_a: mean weight on side A over the queries that have the term on a side; 0 where A does not have it.
-        weight_b: mean weight on side B over the same queries.
-        queries_a: number of queries that have the term on side A.
-        queries_b: number of queries that have the term on side B.
-        drift: ``weight_b`` - ``weight_a``.
-    """
-
-    term: str
-    weight_a: float
-    weight_b: float
-    queries_a: int
-    queries_b: int
-    drift: float
+    term: str  # the term
+    weight_a: float  # mean weight on side A over the queries that have the term on a side; 0 where A does not have it
+    weight_b: float  # mean weight on side B over the same queries
+    queries_a: int  # number of queries that have the term on side A
+    queries_b: int  # number of queries that have the term on side B
+    drift: float  # ``weight_b`` - ``weight_a``
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentTermDrift:
-    """Frequency and weight of one term in the documents.
+    """Frequency and weight of one term in the documents."""
 
-    Attributes:
-        term: the term.
-        share_a: share of the documents of side A that have it in their postings.
-        share_b: share of the documents of side B that have it.
-        weight_a: mean weight in a sample of the documents of side A that have it; None: it is not in the sample.
-        weight_b: mean weight on side B.
-        drift: ``share_b`` - ``share_a``.
-    """
-
-    term: str
-    share_a: float
-    share_b: float
+    term: str  # the term
+    share_a: float  # share of the documents of side A that have it in their postings
+    share_b: float  # share of the documents of side B that have it
+    # mean weight in a sample of the documents of side A that have it; None: it is not in the sample
     weight_a: float | None
-    weight_b: float | None
-    drift: float
+    weight_b: float | None  # mean weight on side B
+    drift: float  # ``share_b`` - ``share_a``
 
 
 class QueryTermTotals:

@@ -1,21 +1,38 @@
 """Diagnosis of a published index: what its postings, its stored vectors and its stored texts say, without the model."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.evaluation.diagnostics.expansion import TextTerms
-from lsr_prod.evaluation.diagnostics.summary import diagnose_vectors
-from lsr_prod.evaluation.diagnostics.unexplained import UnexplainedRule
+from lsr_prod.evaluation.diagnostics.unexplained import UnexplainedRule, diagnose_vectors
+from lsr_prod.evaluation.diagnostics.vectors import TextTerms, dead_terms
+from lsr_prod.evaluation.efficiency import postings_curve
 from lsr_prod.evaluation.matched import alive_ordinals
 from lsr_prod.formats.bundle import TOKENIZER_FILE
 from lsr_prod.formats.sparse import SparseBatch
-from lsr_prod.operations.diagnosis.dead import describe_dead, describe_postings
 from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.terms.term_reader import TermReader
+
+
+def describe_postings(frequencies: npt.NDArray[np.int64]) -> dict[str, Any]:
+    """Return moments and curve of the postings lists: int64 [V], documents per term."""
+    return asdict(postings_curve(frequencies))
+
+
+def describe_dead(frequencies: npt.NDArray[np.int64], vocabulary: Sequence[str]) -> dict[str, Any]:
+    """Return number, share and list of the terms without documents: int64 [V], documents per term."""
+    found = dead_terms(frequencies, vocabulary)
+    return {
+        "terms": len(found.ids),
+        "share": found.share,
+        "special": found.special,
+        "list": [vocabulary[term] for term in found.ids.tolist()],
+    }
+
 
 Sample = dict[int, npt.NDArray[np.int64]]
 

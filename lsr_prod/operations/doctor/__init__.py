@@ -1,6 +1,6 @@
 """Checks of a machine and of a deployment's stores before jobs run on them."""
 
 from lsr_prod.operations.doctor.checks import examine
-from lsr_prod.operations.doctor.finding import Finding, Verdict
+from lsr_prod.operations.doctor.machine import Finding, Verdict
 
 __all__ = ["Finding", "Verdict", "examine"]

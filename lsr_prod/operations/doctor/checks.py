@@ -15,8 +15,8 @@ from packaging.requirements import Requirement
 from lsr_prod.cluster.address import check_address
 from lsr_prod.config import Deployment
 from lsr_prod.errors import ConfigError
-from lsr_prod.operations.doctor.finding import Finding
 from lsr_prod.operations.doctor.machine import (
+    Finding,
     check_disk,
     check_file_limit,
     check_gpus,

@@ -7,11 +7,36 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 from lsr_prod.errors import MissingExtraError
 from lsr_prod.inference.session import load_onnxruntime
-from lsr_prod.operations.doctor.finding import Finding
+
+Verdict = Literal["ok", "warning", "fault"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Finding of one check.
+
+    Attributes:
+        check: name of the check, with what it looked at.
+        verdict: ``ok``; ``warning``: jobs run, but slower or with less safety; ``fault``: jobs fail.
+        found: what was measured.
+        remedy: what to do; "" if it is sound.
+    """
+
+    check: str
+    verdict: Verdict
+    found: str
+    remedy: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        """Return the fields by name."""
+        return asdict(self)
+
 
 _GB = 10**9
 _SPACE_FAULT, _SPACE_WARNING = 1 * _GB, 20 * _GB

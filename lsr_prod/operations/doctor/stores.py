@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import LsrError, StorageError
-from lsr_prod.operations.doctor.finding import Finding
+from lsr_prod.operations.doctor.machine import Finding
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.remote import PART_BYTES
 
@@ -54,7 +54,7 @@ def check_store(field: str, store: Store) -> Iterator[Finding]:
 
 def check_checkpoints(field: str, work: Store) -> Finding:
     """Write a file as Ray Train writes checkpoints: with the library of pyarrow, in parts."""
-    from lsr_prod.training.loop.checkpoint_store import check_work, file_system
+    from lsr_prod.training.loop.checkpoint import check_work, file_system
 
     name = f"{_folder()}/checkpoint"
     try:

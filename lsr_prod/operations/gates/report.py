@@ -1,7 +1,21 @@
 """What the gates found: a result per gate, and the report that is kept in the index."""
 
-from dataclasses import asdict, dataclass
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
+
+from lsr_prod.errors import ArtifactError, SourceError
+from lsr_prod.operations.audit.audit import audit
+from lsr_prod.operations.audit.compare import IdRange
+from lsr_prod.operations.audit.deployment import deployment_scope
+from lsr_prod.operations.audit.findings import Audit
+from lsr_prod.operations.audit.scope import IndexScope
+from lsr_prod.operations.canary import CanaryQuery, read_queries
+from lsr_prod.operations.gates.versions import Versions
+from lsr_prod.storage import Store, as_store
+from lsr_prod.storage.folders import absolute, open_text
+from lsr_prod.tables import open_table
 
 Verdict = Literal["passed", "refused", "forced", "off"]
 
@@ -63,3 +77,80 @@ class GateReport:
     def from_json(cls, value: dict[str, Any]) -> "GateReport":
         """Read the form of ``to_json``."""
         return cls(**{**value, "results": tuple(GateResult.from_json(result) for result in value["results"])})
+
+
+_SAMPLE = 100_000  # ids, at least
+_LARGEST_SHARE = 64
+
+
+def audit_candidate(versions: Versions) -> Audit:
+    """Compare the source with the candidate and the table version that it was built from.
+
+    A sample has other ids for every version, so that all ids are compared in the course of many nights.
+    """
+    version, encode = versions.candidate.version, versions.deployment.encode
+    assert encode is not None
+    assert versions.files is not None
+    store = Store(absolute(encode.table), dict(versions.options))
+    table = open_table(store, version.table_version)
+    if table is None:
+        raise ArtifactError(f"{store.uri} is not a table; encode the corpus again")
+    whole = versions.limits.verify == "all"
+    share = 1 if whole else min(max(version.documents // _SAMPLE, 1), _LARGEST_SHARE)
+    scope = deployment_scope(versions.deployment, versions.files, table)
+    return audit(
+        replace(
+            scope,
+            index=IndexScope(as_store(versions.candidate.index), version, table),
+            ids=IdRange(share, int(version.sha[:8], 16) % share),
+            stored=whole,
+            clipping=False,
+        ),
+        versions.deployment.ray,
+    )
+
+
+_K = 10
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenQuery:
+    """A query that must find some documents."""
+
+    query_id: str  # its id
+    text: str  # the query
+    must: tuple[str, ...]  # ids of the documents
+    k: int  # they have to be among so many hits
+
+
+def read_golden(place: str, options: Mapping[str, str]) -> list[GoldenQuery]:
+    """Read golden queries."""
+    return [
+        GoldenQuery(str(row["_id"]), row["text"], tuple(map(str, row["must"])), int(row.get("k", _K)))
+        for row in _golden_rows(place, options)
+    ]
+
+
+def read_canaries(place: str, options: Mapping[str, str], sample: int) -> list[CanaryQuery]:
+    """Return at most ``sample`` queries, at even distances in the file."""
+    queries = list(read_queries(place, options))
+    count = min(sample, len(queries))
+    return [queries[i * len(queries) // count] for i in range(count)]
+
+
+def _golden_rows(place: str, options: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    found = 0
+    with open_text(place, options) as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                row = json.loads(line)
+                fine = isinstance(row["text"], str) and bool(row["_id"]) and int(row.get("k", _K)) > 0
+                fine = fine and isinstance(row["must"], list) and len(row["must"]) > 0
+            except (ValueError, KeyError, TypeError):
+                fine = False
+            if not fine:
+                raise SourceError(f"{place}:{number} is not a query of a gate; see section gates in docs/operations.md")
+            found += 1
+            yield row
+    if not found:
+        raise SourceError(f"{place} has no query; give some, or remove the setting of the gate")

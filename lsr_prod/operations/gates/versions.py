@@ -20,7 +20,7 @@ from lsr_prod.search.opening.index import open_version
 from lsr_prod.storage import as_store
 from lsr_prod.storage.threads import in_threads
 from lsr_prod.tables import Table, TableFile, live_batches
-from lsr_prod.tables.file_table import to_files
+from lsr_prod.tables.live_rows import to_files
 
 _PARTS = 256  # a few requests each
 _DOCUMENTS = 1 << 16
@@ -28,15 +28,10 @@ _DOCUMENTS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class ImpactCounts:
-    """Number of weights by their impact.
+    """Number of weights by their impact."""
 
-    Attributes:
-        by_impact: int64 [2**impact_bits].
-        documents: counted documents.
-    """
-
-    by_impact: npt.NDArray[np.int64]
-    documents: int
+    by_impact: npt.NDArray[np.int64]  # int64 [2**impact_bits]
+    documents: int  # counted documents
 
     @property
     def weights(self) -> int:
@@ -88,17 +83,11 @@ def _count(table: Table, file: TableFile, *, rows: int, bits: int) -> ImpactCoun
 
 @dataclass
 class Versions:
-    """The candidate and the current version of an index.
+    """The candidate and the current version of an index."""
 
-    Attributes:
-        candidate: what the publisher asks about.
-        deployment: its settings.
-        files: the pinned source of the run that built the candidate; None: the run read no source.
-    """
-
-    candidate: Candidate
-    deployment: Deployment
-    files: pa.Table | None = None
+    candidate: Candidate  # what the publisher asks about
+    deployment: Deployment  # its settings
+    files: pa.Table | None = None  # the pinned source of the run that built the candidate; None: the run read no source
     _impacts: dict[int, ImpactCounts] = field(default_factory=dict)
 
     @property

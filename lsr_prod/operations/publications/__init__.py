@@ -1,6 +1,6 @@
 """The history of an index: its publications, their differences, and everything that its store keeps."""
 
-from lsr_prod.operations.publications.catalog import Catalog, CatalogEntry, read_catalog
+from lsr_prod.operations.publications.catalog import Catalog, CatalogEntry, HistoryEntry, read_catalog, read_history
 from lsr_prod.operations.publications.difference import (
     ChangedIds,
     Difference,
@@ -8,7 +8,6 @@ from lsr_prod.operations.publications.difference import (
     compare_versions,
     version_bytes,
 )
-from lsr_prod.operations.publications.history import HistoryEntry, read_history
 
 __all__ = [
     "Catalog",

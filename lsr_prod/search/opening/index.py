@@ -13,8 +13,8 @@ from lsr_prod.formats.publication import Publication
 from lsr_prod.logs import get_log
 from lsr_prod.search.follower import Follower
 from lsr_prod.search.location import LocalIndex, RemoteIndex
-from lsr_prod.search.metrics import Observer
 from lsr_prod.search.query.filters import shorten
+from lsr_prod.search.result import Observer
 from lsr_prod.search.snapshot import Snapshot, Verify
 from lsr_prod.storage.signatures import trusted_keys
 

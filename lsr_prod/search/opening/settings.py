@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.search.metrics import Observer
-from lsr_prod.search.query.filters import shorten
-from lsr_prod.search.query.names import suggest
+from lsr_prod.search.query.filters import shorten, suggest
 from lsr_prod.search.query.query_text import check_max_bytes
+from lsr_prod.search.result import Observer
 from lsr_prod.search.snapshot import Verify
 
 _MAX_THREADS = 1024

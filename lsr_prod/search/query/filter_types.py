@@ -7,19 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from lsr_prod.errors import QueryError
-from lsr_prod.formats.attributes import AttributeType, AttributeValue, parse_value
+from lsr_prod.formats.index import AttributeType, AttributeValue, parse_value
 from lsr_prod.search.query.filters import (
     DOC_ID,
     MAX_DEPTH,
+    OPERATORS,
     Combination,
     Condition,
     Filter,
     Negation,
     Operator,
+    combine,
+    field,
     literal,
     shorten,
 )
-from lsr_prod.search.query.text_filters import TextQuery
+from lsr_prod.search.query.query_text import TextQuery, text_query
 
 MAX_VALUES = 10_000  # over the whole filter
 _TEXT_QUERY = 1_000  # values that a text query counts as
@@ -30,17 +33,11 @@ _OF_ONE = ("eq", "prefix", *_RANGES)
 
 @dataclass(frozen=True, slots=True)
 class CheckedFilter(Filter):
-    """A filter that fits the attributes of an index, with its key, which is computed once for all shards.
+    """A filter that fits the attributes of an index, with its key, which is computed once for all shards."""
 
-    Attributes:
-        expression: the filter; its values have the types of the attributes.
-        digest: sha256 of its canonical JSON, so that keys of large filters take no memory.
-        size: bytes of the JSON.
-    """
-
-    expression: Filter
-    digest: str
-    size: int
+    expression: Filter  # the filter; its values have the types of the attributes
+    digest: str  # sha256 of its canonical JSON, so that keys of large filters take no memory
+    size: int  # bytes of the JSON
 
     @classmethod
     def of(cls, expression: Filter) -> "CheckedFilter":
@@ -137,3 +134,64 @@ def _convert(value: AttributeValue, kind: AttributeType, name: str) -> Attribute
             except ValueError as error:
                 raise QueryError(f"{shorten(value)} for {name!r} is not a timestamp; give ISO 8601") from error
     raise QueryError(f"{shorten(value)} does not fit attribute {name!r}; give a {kind}")
+
+
+def filter_from_json(value: Any) -> Filter:
+    """Read a filter from the JSON form that ``filters`` describes.
+
+    Raises:
+        QueryError: the value is not a filter, or is nested more than 16 deep; the message says where.
+    """
+    return _read(value, "filter", 1)
+
+
+def _read(value: Any, where: str, depth: int) -> Filter:
+    if depth > MAX_DEPTH:
+        raise QueryError(f"{where} is nested more than {MAX_DEPTH} deep; give a flatter filter")
+    if not isinstance(value, dict):
+        raise QueryError(f"{where} is {shorten(value)}; give an object with and, or, not, text, or field and op")
+    match list(value):
+        case ["and" | "or" as operator]:
+            parts = value[operator]
+            if not isinstance(parts, list) or not parts:
+                raise QueryError(f"{where}.{operator} is {shorten(parts)}; give a list of one filter or more")
+            return combine(
+                operator, *(_read(part, f"{where}.{operator}[{i}]", depth + 1) for i, part in enumerate(parts))
+            )
+        case ["not"]:
+            return Negation(_read(value["not"], f"{where}.not", depth + 1))
+        case ["text"]:
+            if not isinstance(value["text"], str):
+                raise QueryError(f"{where}.text is {shorten(value['text'])}; give a Boolean query as a string")
+            return text_query(value["text"])
+    return _read_condition(value, where)
+
+
+def _read_condition(value: dict[Any, Any], where: str) -> Filter:
+    name, operator = value.get("field"), value.get("op")
+    if operator is not None and not isinstance(operator, str):
+        raise _unknown_operator(operator, where)
+    allowed = {"field", "op"} if operator == "is_null" else {"field", "op", "value"}
+    if value.keys() != allowed and operator in (None, "between", *OPERATORS):
+        raise QueryError(
+            f"{where} has {shorten(list(value))}; give {', '.join(sorted(allowed))}, or one of and, or, not"
+        )
+    if not isinstance(name, str):
+        raise QueryError(f"{where}.field is {shorten(name)}; give the name of an attribute")
+    given = value.get("value")
+    if operator in ("in", "between") and (not isinstance(given, list) or (operator == "between" and len(given) != 2)):
+        raise QueryError(f"{where}.value is {shorten(given)}; give a list{' of two' * (operator == 'between')}")
+    match operator:
+        case "is_null":
+            return field(name).is_null()
+        case "in":
+            return field(name).is_in(given)  # type: ignore[arg-type]
+        case "between":
+            return field(name).between(*given)  # type: ignore[misc]
+        case "eq" | "gt" | "ge" | "lt" | "le" | "prefix":
+            return Condition(name, operator, literal(given, name))
+    raise _unknown_operator(operator, where)
+
+
+def _unknown_operator(operator: Any, where: str) -> QueryError:
+    return QueryError(f"{where}.op is {shorten(operator)}; give one of: between, {', '.join(OPERATORS)}")

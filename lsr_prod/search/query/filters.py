@@ -17,22 +17,25 @@ nor false, and neither is its negation; a document is returned if the whole filt
 ``field("year") > 2000`` nor ``~(field("year") > 2000)`` returns a document without a year.
 """
 
+import base64
+import binascii
 import datetime as dt
+import difflib
+import json
 import math
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from lsr_prod.errors import QueryError
-from lsr_prod.formats.attributes import AttributeValue
 from lsr_prod.formats.digest import canonical_json
+from lsr_prod.formats.index import AttributeValue
 
 Operator = Literal["eq", "in", "gt", "ge", "lt", "le", "prefix", "is_null"]
-
 DOC_ID = "doc_id"
 MAX_DEPTH = 16
 _MAX_TEXT = 4096  # characters of one value
@@ -85,17 +88,11 @@ class Filter(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Condition(Filter):
-    """Comparison of an attribute or ``doc_id`` with a value.
+    """Comparison of an attribute or ``doc_id`` with a value."""
 
-    Attributes:
-        name: the attribute.
-        operator: the comparison.
-        value: a tuple for "in", None for "is_null".
-    """
-
-    name: str
-    operator: Operator
-    value: AttributeValue | tuple[AttributeValue, ...] | None
+    name: str  # the attribute
+    operator: Operator  # the comparison
+    value: AttributeValue | tuple[AttributeValue, ...] | None  # a tuple for "in", None for "is_null"
 
     def to_json(self) -> dict[str, Any]:
         """See ``Filter``."""
@@ -231,3 +228,56 @@ def _value_to_json(value: AttributeValue) -> str | int | float | bool:
 def shorten(value: object) -> str:
     """Return a short form of any value for a message."""
     return _REPR.repr(value)
+
+
+def check_options(call: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Refuse options that a call does not have."""
+    for name in given:
+        if name not in known:
+            raise QueryError(f"{call} has no option {shorten(name)}; {suggest(name, known)}")
+
+
+def check_names(option: str, names: Any, what: str = "names") -> None:
+    """Require a list of strings."""
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        raise QueryError(f"{option}={shorten(names)} is not possible; give a list of {what}")
+
+
+def suggest(name: str, known: Collection[str]) -> str:
+    """Return which of the known names was probably meant, or all of them."""
+    close: Sequence[str] = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {close[0]}?" if close else f"it has: {', '.join(sorted(known))}"
+
+
+_MAX_TOKEN = 1 << 16  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """The last hit of a page."""
+
+    version: str  # sha256 of the index version of the page
+    score: float  # score of the hit
+    doc_id: str  # its id
+    rank: int  # its place in the whole result, from 1: the number of hits of all pages so far
+
+    @property
+    def token(self) -> str:
+        """The cursor as letters, digits, ``-`` and ``_``; callers treat it as opaque."""
+        values = [self.version, self.score.hex(), self.doc_id, self.rank]
+        return base64.urlsafe_b64encode(json.dumps(values, ensure_ascii=False).encode()).decode().rstrip("=")
+
+    @classmethod
+    def read(cls, token: Any) -> "Cursor":
+        """Read a token."""
+        if isinstance(token, str) and token.isascii() and len(token) <= _MAX_TOKEN:
+            padding = "=" * (-len(token) % 4)
+            try:
+                match json.loads(base64.b64decode(token + padding, altchars=b"-_", validate=True)):
+                    case [str(version), str(score), str(doc_id), int(rank)] if rank > 0 and not isinstance(rank, bool):
+                        cursor = cls(version, float.fromhex(score), doc_id, rank)
+                        if math.isfinite(cursor.score):
+                            return cursor
+            except (binascii.Error, ValueError, OverflowError, RecursionError):
+                pass  # one message for everything that is not a token
+        raise QueryError(f"search_after={shorten(token)} is not a token; give next_page of the page before")

@@ -1,7 +1,10 @@
 """The text of a query: valid Unicode of a bounded length, so that no text occupies tokenizers for seconds."""
 
+from dataclasses import dataclass, field
+from typing import Any
+
 from lsr_prod.errors import ConfigError
-from lsr_prod.search.query.filters import shorten
+from lsr_prod.search.query.filters import Combination, Filter, Negation, shorten
 from lsr_prod.search.query.sparse_query import check_text
 
 MAX_QUERY_BYTES = 1 << 15
@@ -36,3 +39,51 @@ def cut_text(text: str, max_bytes: int) -> str:
         return cut
     words = cut.rsplit(None, 1)
     return words[0] if len(words) == 2 and 2 * len(words[0].encode()) >= max_bytes else cut
+
+
+@dataclass(frozen=True, slots=True)
+class TextQuery(Filter):
+    """Documents that match a Boolean query."""
+
+    text: str  # the query
+    # the query as a filter over tokens and attributes; None: it is not parsed yet
+    parsed: Filter | None = field(default=None, compare=False, repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """See ``Filter``."""
+        return {"text": self.text}
+
+
+@dataclass(frozen=True, slots=True)
+class TextTokens(Filter):
+    """Documents whose text contains all of the tokens; without tokens all documents. A part of a parsed query."""
+
+    tokens: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a form for error messages; ``filter_from_json`` does not read it."""
+        return {"tokens": list(self.tokens)}
+
+
+def text_query(text: str) -> Filter:
+    """Return a filter for documents that match a Boolean query over text and attributes.
+
+    ::
+
+        searcher.search("how do locks work", filter=text_query("lock AND NOT thread") & (field("year") >= 2020))
+
+    Args:
+        text: such as ``lock AND NOT thread`` or ``(json OR xml) AND year:[2020 TO *]``, at most 4,096 characters; the
+            search validates it. A filter has at most 10 of them.
+    """
+    return TextQuery(text)
+
+
+def has_text_query(expression: Filter) -> bool:
+    """Return whether a filter has a text query."""
+    match expression:
+        case Combination(_, parts):
+            return any(map(has_text_query, parts))
+        case Negation(part):
+            return has_text_query(part)
+    return isinstance(expression, TextQuery)

@@ -9,9 +9,7 @@ from typing import Any, Literal, TypedDict
 import numpy as np
 
 from lsr_prod.errors import QueryError
-from lsr_prod.search.query.cursor import Cursor
-from lsr_prod.search.query.filters import Filter, shorten
-from lsr_prod.search.query.names import check_names, check_options
+from lsr_prod.search.query.filters import Cursor, Filter, check_names, check_options, shorten
 from lsr_prod.search.query.sparse_query import MAX_K, check_k, check_qk, required_terms
 
 _PLAIN = {int, float, str, bool, type(None)}
@@ -73,52 +71,38 @@ class Hybrid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """Options of one search, validated on creation.
+    """Options of one search, validated on creation."""
 
-    Attributes:
-        k: maximum number of hits, 0..10,000.
-        overlap_threshold: share of the query's terms that a document must share, 0..1; 0: off.
-        min_terms: number of the query's terms that a document must share.
-        qk: number of query terms kept, heaviest first; None: all.
-        filter: only documents that pass the filter are found.
-        min_score: only documents with at least this score are found.
-        rescore: number of documents to rescore, at least ``k``: found in all shards with ``qk`` query terms and ``dk``
-            terms per document, then ranked by the whole query and all stored terms.
-        deduplicate: a stored field or attribute; of documents with the same value only the best is returned. Documents
-            without a value are all kept. Documents after the best 10,000 are not compared.
-        deadline_ms: milliseconds from the call after which the best documents found so far are returned; the encoding
-            of texts counts, and the queries of a batch share it.
-        count: count every match; no document block is skipped, so the search is slower.
-        fields: stored fields and attributes to return with the hits.
-        hybrid: rank also by the words of the text; not together with ``rescore``.
-        offset: number of hits to leave out before the first returned one; pages reach to hit 10,000, or to the end of
-            the list of ``rescore`` or ``rrf``.
-        search_after: ``next_page`` of the page before, with the same query and options; only its version is searched.
-        sort: attribute that orders the hits instead of the score, ``-name`` with the largest value first; documents
-            without a value come last, ties by rising id. All matches are read.
-        facets: up to 16 attributes whose values are counted over all matches, which are all read.
-        facet_size: number of values per facet, the most frequent first, 1..1,000.
-        highlight: stored fields in which to find the words of the query, and its terms that are whole words, by stem:
-            up to 100 places in the first 100,000 characters.
-    """
-
-    k: int = 10
-    overlap_threshold: float = 0.0
-    min_terms: int = 1
-    qk: int | None = None
-    filter: Filter | None = None
-    min_score: float = 0.0
+    k: int = 10  # maximum number of hits, 0..10,000
+    overlap_threshold: float = 0.0  # share of the query's terms that a document must share, 0..1; 0: off
+    min_terms: int = 1  # number of the query's terms that a document must share
+    qk: int | None = None  # number of query terms kept, heaviest first; None: all
+    filter: Filter | None = None  # only documents that pass the filter are found
+    min_score: float = 0.0  # only documents with at least this score are found
+    # number of documents to rescore, at least ``k``: found in all shards with ``qk`` query terms and ``dk`` terms
+    # per document, then ranked by the whole query and all stored terms
     rescore: int | None = None
+    # a stored field or attribute; of documents with the same value only the best is returned. Documents without a
+    # value are all kept. Documents after the best 10,000 are not compared.
     deduplicate: str | None = None
+    # milliseconds from the call after which the best documents found so far are returned; the encoding of texts
+    # counts, and the queries of a batch share it
     deadline_ms: float | None = None
-    count: bool = False
-    fields: Sequence[str] = ()
-    hybrid: Hybrid | None = None
+    count: bool = False  # count every match; no document block is skipped, so the search is slower
+    fields: Sequence[str] = ()  # stored fields and attributes to return with the hits
+    hybrid: Hybrid | None = None  # rank also by the words of the text; not together with ``rescore``
+    # number of hits to leave out before the first returned one; pages reach to hit 10,000, or to the end of the
+    # list of ``rescore`` or ``rrf``
     offset: int = 0
+    # ``next_page`` of the page before, with the same query and options; only its version is searched
     search_after: str | None = None
+    # attribute that orders the hits instead of the score, ``-name`` with the largest value first; documents
+    # without a value come last, ties by rising id. All matches are read.
     sort: str | None = None
-    facets: Sequence[str] = ()
-    facet_size: int = _FACET_SIZE
+    facets: Sequence[str] = ()  # up to 16 attributes whose values are counted over all matches, which are all read
+    facet_size: int = _FACET_SIZE  # number of values per facet, the most frequent first, 1..1,000
+    # stored fields in which to find the words of the query, and its terms that are whole words, by stem: up to
+    # 100 places in the first 100,000 characters
     highlight: Sequence[str] = ()
     cursor: Cursor | None = field(init=False, repr=False, default=None)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.formats.attributes import AttributeType, attribute_types
+from lsr_prod.formats.index import AttributeType, attribute_types
 from lsr_prod.formats.pages import MappedFiles
 from lsr_prod.formats.shard import BATCH_ROWS, DOCUMENTS_FILE
 

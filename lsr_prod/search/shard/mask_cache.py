@@ -15,16 +15,11 @@ MaskKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """A set of documents of one shard.
+    """A set of documents of one shard."""
 
-    Attributes:
-        allowed: uint8 [N], read-only, 1 for those in the set.
-        ordinals: int64 [n], rising, if they are few; None: they are not.
-        vectors: offsets, terms and impacts of those documents, if they are few; see ``ForwardCopy.gather``.
-    """
-
-    allowed: Allowed
-    ordinals: npt.NDArray[np.int64] | None
+    allowed: Allowed  # uint8 [N], read-only, 1 for those in the set
+    ordinals: npt.NDArray[np.int64] | None  # int64 [n], rising, if they are few; None: they are not
+    # offsets, terms and impacts of those documents, if they are few; see ``ForwardCopy.gather``
     vectors: tuple[npt.NDArray[Any], ...] = ()
 
     @classmethod

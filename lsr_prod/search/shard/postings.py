@@ -1,7 +1,7 @@
 """Impact postings of one opened shard: the kernel matches queries against them, pages are verified on first use."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,35 @@ from lsr_prod.formats.pages import MappedFiles
 from lsr_prod.formats.shard import BITMAP_ABOVE, NO_RUN, ImpactArrays, array_name
 from lsr_prod.kernels import native
 from lsr_prod.search.query.sparse_query import MAX_SCORE
-from lsr_prod.search.shard.shard_query import ShardQuery
+
+if TYPE_CHECKING:
+    from lsr_prod.search.query.filters import Filter
+
+
+@dataclass(frozen=True, slots=True)
+class WordQuery:
+    """Words of a text that shards match by BM25; the ids of a word differ from shard to shard."""
+
+    names: tuple[str, ...]  # t distinct words, as the index stores them
+    weights: npt.NDArray[np.float32]  # float32 [t], score per impact unit
+    counted: bool  # whether they count towards ``ShardQuery.required``
+
+
+@dataclass(frozen=True, slots=True)
+class ShardQuery:
+    """A query in the form that shards match."""
+
+    ids: npt.NDArray[np.int32]  # int32 [q], terms of the vocabulary, in the query's order
+    weights: npt.NDArray[np.float32]  # float32 [q], score per impact unit
+    counted: npt.NDArray[np.uint8]  # uint8 [q], 1 for terms that count towards ``required``
+    required: int  # minimum number of counted terms that a document must share, 1 or more
+    k: int  # hits wanted
+    floor: float = 0.0  # lowest score of a hit
+    exhaustive: bool = False  # count every match, at the price of skipping nothing
+    deadline: float | None = None  # ``time.monotonic()`` after which to stop; None: no deadline
+    filter: "Filter | None" = None  # selects the documents that may be found; None: all
+    words: WordQuery | None = None  # matched in addition to the terms; None: no words
+
 
 _DAMAGED, _PARTIAL = -1, 1  # states of the kernel
 
@@ -23,25 +51,15 @@ def damaged_arrays(files: MappedFiles) -> ArtifactError:
 
 @dataclass(frozen=True, slots=True)
 class ShardHits:
-    """The best documents of one shard, by falling score, ties by rising id.
+    """The best documents of one shard, by falling score, ties by rising id."""
 
-    Attributes:
-        matched: documents seen that share enough terms.
-        exact: whether ``matched`` counts all documents that do.
-        partial: whether the deadline passed before the end.
-        postings: postings read.
-        ordinals: of the n hits.
-        scores: float32.
-        overlaps: shared terms.
-    """
-
-    matched: int
-    exact: bool
-    partial: bool
-    postings: int
-    ordinals: list[int]
-    scores: list[float]
-    overlaps: list[int]
+    matched: int  # documents seen that share enough terms
+    exact: bool  # whether ``matched`` counts all documents that do
+    partial: bool  # whether the deadline passed before the end
+    postings: int  # postings read
+    ordinals: list[int]  # of the n hits
+    scores: list[float]  # float32
+    overlaps: list[int]  # shared terms
 
 
 class Postings:

@@ -1,20 +1,133 @@
 """Prepare an encoder for training, in place."""
 
-from typing import Any
+from collections.abc import Collection
+from importlib.util import find_spec
+from typing import Any, Literal
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from lsr_prod.config.language import LanguageSettings
-from lsr_prod.errors import ConfigError
+from lsr_prod.config.language import LanguageSettings, LoraSettings
+from lsr_prod.errors import ConfigError, MissingExtraError
 from lsr_prod.model import SparseEncoder
-from lsr_prod.model.backbone import transformer_layers
-from lsr_prod.training.encoder_setup.flash import use_flash_attention
-from lsr_prod.training.encoder_setup.freeze import freeze
-from lsr_prod.training.encoder_setup.lora import add_lora
-from lsr_prod.training.encoder_setup.sides import freeze_side, models_of
-from lsr_prod.training.rng import seed_torch
+from lsr_prod.model.backbone import is_causal, output_layer, transformer_layers
+from lsr_prod.model.output_layer import add_output_bias
 from lsr_prod.training.steps import LoopSettings
+from lsr_prod.training.twins import seed_torch
+
+
+def check_lora(settings: LoraSettings, names: Collection[str], architecture: str) -> None:
+    """Reject target modules that a model does not have."""
+    try:
+        import peft  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("peft", "train") from error
+    for target in settings.targets:
+        if target not in names:
+            raise ConfigError(
+                "train.stages.scale.lora.targets",
+                f"{target} is no linear module of {architecture}",
+                f"it has {', '.join(sorted(names))}",
+            )
+
+
+def add_lora(model: PreTrainedModel, settings: LoraSettings) -> None:
+    """Add low-rank updates in place; afterwards only they and, if configured, the bias of the head are trained.
+
+    A head that is tied to the embeddings is not changed; a head without bias gets one of zeros.
+    """
+    from peft import LoraConfig, inject_adapter_in_model
+
+    modules = {name: name.rpartition(".")[2] for name in _linear_modules(model)}
+    check_lora(settings, set(modules.values()), type(model).__name__)
+    targets = [name for name, last in modules.items() if not settings.targets or last in settings.targets]
+    inject_adapter_in_model(
+        LoraConfig(r=settings.rank, lora_alpha=settings.alpha, lora_dropout=settings.dropout, target_modules=targets),
+        model,
+    )
+    if settings.train_head_bias:
+        weight, bias = output_layer(model)
+        if bias is None:
+            add_output_bias(model, torch.zeros(len(weight)))
+        _, bias = output_layer(model)
+        assert bias is not None
+        bias.requires_grad_(True)
+
+
+def merge_lora(model: PreTrainedModel) -> None:
+    """Add the updates to the weights in place, and restore the modules of the plain model."""
+    from peft.tuners.lora import LoraLayer
+
+    for name, module in list(model.named_modules()):
+        if isinstance(module, LoraLayer):
+            module.merge()
+            parent, _, attribute = name.rpartition(".")
+            setattr(model.get_submodule(parent), attribute, module.get_base_layer())
+    model.requires_grad_(True)
+
+
+def _linear_modules(model: PreTrainedModel) -> list[str]:
+    base = model.base_model_prefix
+    return [f"{base}.{name}" for name, module in model.base_model.named_modules() if isinstance(module, nn.Linear)]
+
+
+def models_of(encoder: SparseEncoder) -> list[PreTrainedModel]:
+    """Return the model of an encoder, and that of its separate query encoder."""
+    return [encoder.model] if encoder.queries is None else [encoder.model, encoder.queries.model]
+
+
+def trained_module(encoder: SparseEncoder) -> nn.Module:
+    """Return the module whose parameters are trained and stored in checkpoints.
+
+    With a separate query encoder, names of parameters begin with ``document.`` or ``query.``.
+    """
+    if encoder.queries is None:
+        return encoder.model
+    return nn.ModuleDict({"document": encoder.model, "query": encoder.queries.model})
+
+
+def freeze_side(encoder: SparseEncoder, trained: Literal["both", "query", "document"]) -> PreTrainedModel | None:
+    """Freeze the document encoder, the query encoder or none, in place; return the frozen model."""
+    if encoder.queries is None or trained == "both":
+        return None
+    frozen = encoder.model if trained == "query" else encoder.queries.model
+    frozen.requires_grad_(requires_grad=False)
+    return frozen
+
+
+_FIELD = "scale.attention"
+
+
+def check_flash(architecture: str) -> None:
+    """Reject FlashAttention for a model that does not support it, or without its package."""
+    remedy = "leave it out"
+    if is_causal(architecture):
+        raise ConfigError(_FIELD, f"flash does not support {architecture}, a decoder", remedy)
+    if find_spec("flash_attn") is None:
+        raise ConfigError(_FIELD, "flash_attn is not installed", f"pip install flash-attn, or {remedy}")
+
+
+def use_flash_attention(model: PreTrainedModel) -> None:
+    """Make a model attend with FlashAttention 2."""
+    try:
+        model.set_attn_implementation("flash_attention_2")
+    except (ImportError, ValueError) as error:
+        reason = str(error).partition("\n")[0][:200]
+        raise ConfigError(_FIELD, f"flash is not possible here: {reason}", "leave it out") from error
+
+
+def freeze(model: PreTrainedModel, trained: Literal["all", "embeddings", "head"]) -> None:
+    """Freeze all weights except the trained ones, in place."""
+    if trained == "all":
+        return
+    layer = {id(one) for one in output_layer(model)}
+    if trained == "embeddings":
+        layer.add(id(model.get_input_embeddings().weight))
+    prefix = f"{model.base_model_prefix}."
+    for name, parameter in model.named_parameters():
+        after = trained == "head" and not name.startswith(prefix)
+        parameter.requires_grad_(after or id(parameter) in layer)
 
 
 def prepare_encoder(encoder: SparseEncoder, settings: LoopSettings) -> None:

@@ -14,8 +14,8 @@ from lsr_prod.training.optimizer import OptimizerStep
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.parallel.replica import Replica
 from lsr_prod.training.parallel.totals import sum_of_workers
-from lsr_prod.training.rng import seed_torch
 from lsr_prod.training.stage_trainer import StageTrainer
+from lsr_prod.training.twins import seed_torch
 from lsr_prod.training_data.training_set import TrainingSet
 
 

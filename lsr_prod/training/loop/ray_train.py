@@ -16,17 +16,16 @@ import ray
 from pyarrow.fs import FileSelector, FileSystem, FileType
 from ray.train import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
 
-from lsr_prod.cluster.errors import describe, our_error
+from lsr_prod.cluster.tasks import describe, our_error
 from lsr_prod.config.train import TrainSettings
 from lsr_prod.errors import LsrError, WorkersLostError
 from lsr_prod.formats.digest import FileDigest
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.artifacts import fetch_artifact
-from lsr_prod.training.loop.checkpoint import RECORD_FILE
-from lsr_prod.training.loop.checkpoint_store import file_system
+from lsr_prod.training.loop.checkpoint import RECORD_FILE, file_system
 from lsr_prod.training.loop.job import LoopInputs, StageRun, WorkerJob, load_start, make_job
-from lsr_prod.training.loop.ray_internals import (
+from lsr_prod.training.loop.result import (
     CHECKPOINT_LIST,
     CHECKPOINT_PREFIX,
     RayTrainer,
@@ -34,8 +33,8 @@ from lsr_prod.training.loop.ray_internals import (
     held_groups,
     listed_checkpoints,
     release_groups,
+    save_result,
 )
-from lsr_prod.training.loop.result import save_result
 from lsr_prod.training.loop.worker import train_worker
 from lsr_prod.training.observers.progress import shown_progress
 from lsr_prod.training.steps import LoopSettings

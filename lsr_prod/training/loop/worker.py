@@ -24,20 +24,20 @@ from lsr_prod.model.backbone import output_layer
 from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.storage.disk import scratch_folder, writing
 from lsr_prod.storage.drafts import write_file
-from lsr_prod.training.encoder_setup.prepare import prepare_encoder
-from lsr_prod.training.encoder_setup.sides import trained_module
-from lsr_prod.training.learning_rate import warmup_end
-from lsr_prod.training.loop.checkpoint import REPORTS_FILE, Checkpoint, read_checkpoint, write_checkpoint
-from lsr_prod.training.loop.checkpoint_store import open_checkpoint
-from lsr_prod.training.loop.job import WorkerJob, load_start
-from lsr_prod.training.loop.preemption import Preemption
-from lsr_prod.training.loop.trainers import make_trainer, ramps_end
-from lsr_prod.training.loop.validation import ValidationResult, make_validator
-from lsr_prod.training.observers.best import Best
-from lsr_prod.training.observers.collapse import CollapseGuard
-from lsr_prod.training.observers.reporter import Reporter
+from lsr_prod.training.encoder_setup.prepare import prepare_encoder, trained_module
+from lsr_prod.training.loop.checkpoint import (
+    REPORTS_FILE,
+    Checkpoint,
+    open_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
+from lsr_prod.training.loop.job import ValidationResult, WorkerJob, load_start, make_validator
+from lsr_prod.training.loop.trainers import Preemption, make_trainer, ramps_end
+from lsr_prod.training.observers.activity import CollapseGuard
+from lsr_prod.training.observers.best import Best, Reporter
 from lsr_prod.training.observers.throughput import ModelWork, ThroughputMeter, known_peak, measured_peak
-from lsr_prod.training.optimizer import QUERY_WEIGHTS, load_weights
+from lsr_prod.training.optimizer import QUERY_WEIGHTS, load_weights, warmup_end
 from lsr_prod.training.parallel.process_group import Group, process_group
 from lsr_prod.training.parallel.totals import largest_of_workers
 from lsr_prod.training.stage_trainer import StepOutcome

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from lsr_prod.config.objective import LossSettings
-from lsr_prod.training.parallel import collective
-from lsr_prod.training.vectors import similarity
+from lsr_prod.training.parallel import process_group
+from lsr_prod.training.vectors import block_dot
 from lsr_prod.training.vectors.kept_terms import Vectors, all_vectors, weights_of
 
 
@@ -26,13 +26,13 @@ class Scores:
         queries: Vectors,
         documents: Vectors,
         extra_documents: Vectors | None,
-        shares: collective.Shares | None,
+        shares: process_group.Shares | None,
         present: Tensor | None = None,
         excluded: Tensor | None = None,
     ) -> None:
         """Keep the vectors; nothing is computed yet."""
         n = len(queries)
-        shares = shares or collective.Shares([n], [len(documents)])
+        shares = shares or process_group.Shares([n], [len(documents)])
         self.c = shares.documents_of_a_query
         self._queries, self._documents, self._extra_documents = queries, documents, extra_documents
         self._excluded, self._all_documents = excluded, sum(shares.documents)
@@ -75,7 +75,7 @@ class Scores:
         dots = self._pair_dots
         if not cosine:
             return dots
-        return similarity.cosine(dots, self._query_norms, self._document_norms.view(dots.shape))
+        return block_dot.cosine(dots, self._query_norms, self._document_norms.view(dots.shape))
 
     def excluded_pairs(self) -> Tensor | None:
         """Return the places of ``pairs`` that have no document, bool [n, c]; None: every place has one."""
@@ -87,7 +87,7 @@ class Scores:
             return None
         pool = self._present.flatten()
         if len(self._pool_counts) > 1:
-            pool = collective.all_rows(pool, self._pool_counts)
+            pool = process_group.all_rows(pool, self._pool_counts)
         extra = 0 if self._extra_documents is None else len(self._extra_documents)
         return ~torch.cat([pool, pool.new_ones(extra)])[None]
 
@@ -96,31 +96,31 @@ class Scores:
             return self._pool_dots
         pool_norms = self._document_norms[:: self._pool_step]
         if len(self._pool_counts) > 1:
-            pool_norms = collective.all_rows(pool_norms, self._pool_counts)
-        return similarity.cosine(self._pool_dots, self._query_norms, pool_norms)
+            pool_norms = process_group.all_rows(pool_norms, self._pool_counts)
+        return block_dot.cosine(self._pool_dots, self._query_norms, pool_norms)
 
     def _extra(self, cosine: bool) -> Tensor:
         assert self._extra_documents is not None
-        dots = similarity.dot(self._queries, self._extra_documents)
+        dots = block_dot.dot(self._queries, self._extra_documents)
         if not cosine:
             return dots
-        return similarity.cosine(dots, self._query_norms, similarity.norms(self._extra_documents))
+        return block_dot.cosine(dots, self._query_norms, block_dot.norms(self._extra_documents))
 
     @cached_property
     def _pool_dots(self) -> Tensor:
         pool = self._documents if self._pool_step == 1 else self._documents[:: self._pool_step]
         if len(self._pool_counts) > 1:
             pool = all_vectors(pool, self._pool_counts)
-        return similarity.dot(self._queries, pool)
+        return block_dot.dot(self._queries, pool)
 
     @cached_property
     def _pair_dots(self) -> Tensor:
-        return similarity.pair_dot(self._queries, self._documents)
+        return block_dot.pair_dot(self._queries, self._documents)
 
     @cached_property
     def _query_norms(self) -> Tensor:
-        return similarity.norms(self._queries)
+        return block_dot.norms(self._queries)
 
     @cached_property
     def _document_norms(self) -> Tensor:
-        return similarity.norms(self._documents)
+        return block_dot.norms(self._documents)

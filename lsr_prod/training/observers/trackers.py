@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from lsr_prod.config.optimization import WatchSettings
+from lsr_prod.config.language import WatchSettings
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError
 from lsr_prod.extras import contrib

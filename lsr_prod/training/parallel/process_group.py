@@ -2,18 +2,26 @@
 
 The rendezvous of torch listens on all interfaces of a machine. Here the first worker opens the socket itself, on the
 address under which Ray knows its machine, and gloo and NCCL use the interface with that address.
+
+Collective operations with gradients, inside a loss: rows of all workers, and sums over workers.
+
+Each worker computes the share of its own queries in the loss. The shares add up to the loss of the global batch, and
+their gradients to its gradient, for any number of workers and any division of the batch. Without torch.distributed, or
+with one worker, every operation is the identity.
 """
 
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 import psutil
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch._C._distributed_c10d import TCPStore
 
 # Other workers wait during a validation; a dead worker is noticed at once by its closed connections.
@@ -70,3 +78,129 @@ def _interface(address: str) -> str:
         if any(found.address == address for found in addresses):
             return name
     raise OSError(f"no network interface of this machine has the address {address}")
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Division of a global batch among workers."""
+
+    queries: list[int]  # number of queries of every worker, in rank order
+    documents: list[int]  # number of documents of every worker, in rank order; places of missing hard negatives count
+    # the same without the places of missing hard negatives; empty: nothing is missing
+    present: list[int] = field(default_factory=list)
+
+    @property
+    def documents_of_a_query(self) -> int:
+        """c, the positive and the hard negatives of a query; known even to a worker without queries."""
+        return sum(self.documents) // max(1, sum(self.queries))
+
+    @property
+    def texts(self) -> int:
+        """Documents of all workers, without the places of missing hard negatives."""
+        return sum(self.present or self.documents)
+
+    @property
+    def incomplete(self) -> bool:
+        """True if a query of any worker has fewer hard negatives than places."""
+        return self.texts < sum(self.documents)
+
+    @property
+    def queries_before(self) -> int:
+        """Number of queries of the workers before this one: the position of its first query in the global batch."""
+        return sum(self.queries[: rank()]) if len(self.queries) > 1 else 0
+
+
+def world_size() -> int:
+    """Return the number of workers; 1 without torch.distributed."""
+    return dist.get_world_size() if _distributed() else 1
+
+
+def rank() -> int:
+    """Return the rank of this worker; 0 without torch.distributed."""
+    return dist.get_rank() if _distributed() else 0
+
+
+def row_counts(rows: int, device: torch.device) -> list[int]:
+    """Return the number of rows of every worker, in rank order."""
+    return _of_all_workers([rows], device)[0]
+
+
+def shares(queries: int, documents: int, device: torch.device, present: int | None = None) -> Shares:
+    """Return the division of the global batch, by a single collective operation."""
+    return Shares(*_of_all_workers([queries, documents, documents if present is None else present], device))
+
+
+def all_rows(rows: Tensor, counts: Sequence[int] | None = None) -> Tensor:
+    """Return the rows of all workers in rank order: [sum of the Bs, ...], equal on all workers.
+
+    In the backward pass, each worker receives the sum over all workers of the gradients of its rows.
+    """
+    if world_size() == 1:
+        return rows
+    gathered: Tensor = _AllRows.apply(  # type: ignore[no-untyped-call]
+        rows, list(row_counts(len(rows), rows.device) if counts is None else counts)
+    )
+    return gathered
+
+
+def global_sum(values: Tensor) -> Tensor:
+    """Return the sum over workers, equal on all of them; the backward pass is the identity.
+
+    A term that every worker computes from global sums counts once: each worker has the gradient of its own share.
+    """
+    if world_size() == 1:
+        return values
+    total: Tensor = _GlobalSum.apply(values)  # type: ignore[no-untyped-call]
+    return total
+
+
+def _of_all_workers(numbers: list[int], device: torch.device) -> list[list[int]]:
+    """Return, for each number of this worker, the numbers of all workers."""
+    if world_size() == 1:
+        return [[number] for number in numbers]
+    table = torch.zeros(len(numbers), world_size(), dtype=torch.int64, device=device)
+    table[:, rank()] = torch.tensor(numbers, device=device)
+    dist.all_reduce(table)
+    return [[int(number) for number in row] for row in table.tolist()]
+
+
+def _distributed() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
+class _AllRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, counts: list[int]) -> Tensor:
+        ctx.counts = counts
+        gathered = rows.new_empty(sum(counts), *rows.shape[1:])
+        parts = torch.split(gathered, counts)
+        parts[rank()].copy_(rows)
+        # One broadcast per worker needs no padding for unequal counts, and as many bytes as an all-gather.
+        works = [dist.broadcast(part, src=owner, async_op=True) for owner, part in enumerate(parts) if len(part)]
+        for work in works:
+            work.wait()
+        return gathered
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        own = None
+        for owner, part in enumerate(torch.split(gradients[0], ctx.counts)):
+            part = part.clone(memory_format=torch.contiguous_format)  # reduce writes into it, on every worker
+            if len(part):
+                dist.reduce(part, dst=owner)
+            if owner == rank():
+                own = part
+        assert own is not None
+        return own, None
+
+
+class _GlobalSum(torch.autograd.Function):
+    @staticmethod
+    def forward(_: Any, values: Tensor) -> Tensor:
+        total = values.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(_: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0]

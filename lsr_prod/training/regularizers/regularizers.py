@@ -1,4 +1,12 @@
-"""The regularizers of an objective, with their weights, ramps and document frequencies."""
+"""The regularizers of an objective, with their weights, ramps and document frequencies.
+
+Weight of joint FLOPS in relation to the batch: the share that falls on each query's own positive.
+
+Over M documents, mean query . mean document contains the product of each query with its own positive with a weight of
+1 / M. A loss of dot products with temperature tau pulls this product up with a gradient of at most weight / tau, joint
+FLOPS pushes it down with joint / M. The quotient of the two, ``joint * tau / (weight * M)``, is the own share. At 1 the
+push is always stronger and all vectors become empty, whatever the data. The paper (ESPLADE, C.3) has 5 / 3,072.
+"""
 
 import math
 from collections.abc import Sequence
@@ -6,12 +14,28 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from lsr_prod.config.objective import RegularizerSettings, SparsitySettings
-from lsr_prod.terms.casing import cased_terms
-from lsr_prod.training.parallel import collective
-from lsr_prod.training.regularizers.ramp import ramp
+from lsr_prod.config.objective import LossSettings, RegularizerSettings, SparsitySettings
+from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.terms.surfaces import cased_terms
+from lsr_prod.training.parallel import process_group
+from lsr_prod.training.vectors.block_dot import pair_dot
 from lsr_prod.training.vectors.kept_terms import Vectors, active_terms, cut, weights_of
-from lsr_prod.training.vectors.similarity import pair_dot
+
+
+def ramp(settings: RegularizerSettings, step: int, steps: int) -> float:
+    """Return the factor of a regularizer's weight at a step: 0 at step 0, 1 from ``ramp_end`` on."""
+    if settings.ramp == "none":
+        return 1.0
+    share = min(1.0, step / ramp_end(settings, steps))
+    return share if settings.ramp == "linear" else share * share
+
+
+def ramp_end(settings: RegularizerSettings, steps: int) -> int:
+    """Return the first step with the full weight of the regularizer; 0 without a ramp."""
+    if settings.ramp == "none":
+        return 0
+    return settings.ramp_steps or max(1, round(settings.ramp_share * steps))
+
 
 # FLOPS regularizers: squared mean weights, of queries, of documents or of both.
 #
@@ -49,7 +73,7 @@ def off_diagonal_joint_flops(queries: Vectors, documents: Vectors, *, query_text
         return weights_of(queries).new_zeros(())
     everyones = mean_weights(queries, 1) @ mean_weights(documents, 1)
     own = pair_dot(queries, documents)[:, :1].sum()  # of all own documents: a slice of them would copy its gradient
-    return (everyones - collective.global_sum(own)) / pairs
+    return (everyones - process_group.global_sum(own)) / pairs
 
 
 def mean_weights(rows: Vectors, texts: int, *, l0_mask: int | None = None) -> Tensor:
@@ -62,7 +86,7 @@ def mean_weights(rows: Vectors, texts: int, *, l0_mask: int | None = None) -> Te
     else:
         counted = weights if enters is None else weights * enters[:, None]
         sums = weights.new_zeros(rows.vocabulary_size).index_add(0, rows.terms.flatten(), counted.flatten())
-    return collective.global_sum(sums) / texts
+    return process_group.global_sum(sums) / texts
 
 
 _JOINT = {"all_pairs": joint_flops, "off_diagonal": off_diagonal_joint_flops}
@@ -84,7 +108,7 @@ class Regularizers:
         self._is_cased = torch.tensor(cased_terms(vocabulary) if is_cased else [], dtype=torch.bool)
 
     def values(
-        self, queries: Vectors, documents: Vectors, shares: collective.Shares, step: int
+        self, queries: Vectors, documents: Vectors, shares: process_group.Shares, step: int
     ) -> list[tuple[str, Tensor, float]]:
         """Return the name, the value for the global batch and the weight at a step of every regularizer.
 
@@ -160,7 +184,7 @@ def cased(rows: Vectors, texts: int, is_cased: Tensor) -> Tensor:
         total = torch.where(is_cased, squares, 0.0).sum()
     else:
         total = torch.where(is_cased[rows.terms], rows.weights.square(), 0.0).sum()
-    return collective.global_sum(total) / texts
+    return process_group.global_sum(total) / texts
 
 
 class DocumentFrequency:
@@ -186,7 +210,7 @@ class DocumentFrequency:
             self._shares = self._counts.double() / max(1, self._documents)
             self._counts.zero_()
             self._window, self._documents = window, 0
-        everyones = collective.global_sum(torch.cat([active, active.new_tensor([len(documents)])]))
+        everyones = process_group.global_sum(torch.cat([active, active.new_tensor([len(documents)])]))
         self._counts += everyones[:-1]
         self._documents += int(everyones[-1])
         if self._window == 0:
@@ -225,3 +249,45 @@ def frequency_weights(shares: Tensor, *, alpha: float, beta: float) -> Tensor:
     """
     exponent = math.log(2) / math.log(alpha)  # negative: x = 0 gives an infinite power, hence weight 0
     return 1 / (1 + (shares.pow(exponent) - 1).clamp_min(0).pow(beta))
+
+
+MAX_OWN_SHARE = 0.05
+"""Own share above which a stage is warned about."""
+
+
+def own_share(joint: float, losses: list[LossSettings], documents: int) -> float | None:
+    """Return the own share of a joint FLOPS weight with the estimator ``all_pairs``.
+
+    The loss margin_mse has no largest gradient; it counts with that of a margin wrong by one unit, 2.
+
+    Returns:
+        The share; None if all losses are of cosines, which no shrinking of vectors changes.
+    """
+    pull = sum(_pull(loss) for loss in losses)
+    return joint / documents / pull if pull else None
+
+
+def joint_warnings(stage: FinetuneSettings) -> list[str]:
+    """Return a sentence per regularizer of the stage whose own share is above ``MAX_OWN_SHARE``."""
+    documents = stage.batch.queries // stage.batch.accumulate * (1 + stage.batch.negatives)
+    sentences = []
+    for number, settings in enumerate(stage.objective.sparsity.regularizers):
+        if settings.regularizer != "joint_flops" or settings.estimator != "all_pairs":
+            continue
+        share = own_share(settings.joint, stage.objective.losses, documents)
+        if share is not None and share > MAX_OWN_SHARE:
+            largest = settings.joint * MAX_OWN_SHARE / share
+            sentences.append(
+                f"objective.sparsity.regularizers.{number}.joint is {settings.joint:g}: over {documents} documents, "
+                f"{share:.0%} of the largest gradient of the losses goes into pushing each query away from its own "
+                f"positive (bound {MAX_OWN_SHARE:.0%}); lower it to {largest:.2g} or less, enlarge the batch, or set "
+                "estimator to off_diagonal"
+            )
+    return sentences
+
+
+def _pull(loss: LossSettings) -> float:
+    """Return the largest gradient of a loss with respect to the dot product of a query and its positive."""
+    if loss.similarity == "cosine":
+        return 0.0
+    return loss.weight * (2.0 if loss.loss == "margin_mse" else 1 / loss.temperature)

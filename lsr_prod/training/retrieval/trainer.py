@@ -6,23 +6,20 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from lsr_prod.config.query_weights import QueryWeightsSettings
+from lsr_prod.config.objective import QueryWeightsSettings
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.batches import TrainBatch, make_batch
-from lsr_prod.training.data_sets import DataSets
-from lsr_prod.training.encoder_setup.sides import trained_module
+from lsr_prod.training.data_sets import DataSets, QueryTable
+from lsr_prod.training.encoder_setup.prepare import trained_module
 from lsr_prod.training.losses.chance import chance_level
 from lsr_prod.training.objective import TrainingObjective
 from lsr_prod.training.observers.activity import DeadTerms
 from lsr_prod.training.optimizer import QUERY_WEIGHTS, OptimizerStep
-from lsr_prod.training.parallel.free_memory import return_free_memory
 from lsr_prod.training.parallel.process_group import Group
-from lsr_prod.training.parallel.replica import Replica
-from lsr_prod.training.query_table import QueryTable
-from lsr_prod.training.retrieval.gradient import StepPlan, backward
+from lsr_prod.training.parallel.replica import Replica, return_free_memory
+from lsr_prod.training.retrieval.gradient import EncodedPart, StepPlan, StepResult, backward
 from lsr_prod.training.retrieval.momentum_queue import MomentumQueue
-from lsr_prod.training.retrieval.step_result import EncodedPart, StepResult
 from lsr_prod.training.stage_trainer import StageTrainer, Tensors
 from lsr_prod.training_data.sample_rows import SampleRows
 from lsr_prod.training_data.training_set import TrainingSet

@@ -9,8 +9,8 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.stages.facts import ModelFacts, check_length
-from lsr_prod.training_data.pins import pin_data
-from lsr_prod.training_data.texts import sample_rows
+from lsr_prod.training_data.rows import sample_rows
+from lsr_prod.training_data.schemas import pin_data
 from lsr_prod.vocabulary.activation import activation_rate, pooled_maxima, shift_bias, shift_for_rate
 
 log = get_log(__name__)

@@ -13,8 +13,7 @@ from lsr_prod.storage.artifacts import put_artifact
 from lsr_prod.training.loop.job import StageRun
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.language import check_language, load_start_model, train_language
-from lsr_prod.training_data.layouts import TeacherLayout
-from lsr_prod.training_data.tokens import TokenSettings
+from lsr_prod.training_data.layouts import TeacherLayout, TokenSettings
 
 
 def check(

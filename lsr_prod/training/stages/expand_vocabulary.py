@@ -12,7 +12,7 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.terms.words import word_pieces
 from lsr_prod.training.stages.facts import ModelFacts
-from lsr_prod.training_data.pins import pin_data
+from lsr_prod.training_data.schemas import pin_data
 from lsr_prod.vocabulary.combination import Combination, subtoken
 from lsr_prod.vocabulary.initialization import Initialization
 from lsr_prod.vocabulary.transfer import replace_head

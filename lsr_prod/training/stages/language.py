@@ -5,22 +5,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lsr_prod.config.language import LanguageSettings
+from lsr_prod.config.language import LanguageSettings, PretrainEmlmSettings
 from lsr_prod.config.train import TrainSettings
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage.artifacts import fetch_artifact
+from lsr_prod.terms.words import refuse_tokens
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
 from lsr_prod.training.loop.job import LoopInputs, StageRun
 from lsr_prod.training.loop.ray_train import run_loop
 from lsr_prod.training.observers.trackers import check_watch
 from lsr_prod.training.stages.facts import ModelFacts, check_length
-from lsr_prod.training.stages.stage import check_loop, errors_of
+from lsr_prod.training.stages.finetune import check_loop, errors_of
 from lsr_prod.training.steps import check_batch
-from lsr_prod.training_data.layouts import Layout, PackedLayout
-from lsr_prod.training_data.pins import pin_data
+from lsr_prod.training_data.layouts import Layout, PackedLayout, WordLayout
 from lsr_prod.training_data.prepare import TrainingSetSummary, prepare_training_set
+from lsr_prod.training_data.schemas import pin_data
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +118,26 @@ def _validation_set(stage: LanguageSettings, job: StageRun, model: StartModel, l
         return None
     with errors_of("validation.data"):
         return _prepare(stage, stage.validation.data, job, model, layout).digest
+
+
+def check(
+    stage: PretrainEmlmSettings, train: TrainSettings, facts: ModelFacts, options: dict[str, str]
+) -> tuple[dict[str, str], ModelFacts]:
+    """Check the stage; nothing is written."""
+    pins = check_language(stage, train, facts, options)
+    check_masked(stage.stage, facts)
+    if facts.output_vocabulary != "words":
+        raise ConfigError(
+            "stage",
+            "pretrain_emlm predicts words, and the model's output terms are tokens",
+            "put expand_vocabulary before this stage, or take adapt_mlm",
+        )
+    if facts.token_head:
+        refuse_tokens("stage")
+    return pins, facts
+
+
+def run(stage: PretrainEmlmSettings, job: StageRun) -> Mapping[str, Any]:
+    """Train the model; see ``train_language``."""
+    model = load_start_model(job)
+    return train_language(stage, job, model, WordLayout(tuple(model.encoder.vocabulary)))

@@ -6,12 +6,16 @@ line in ``REGISTRY``.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from lsr_prod.config import FinetuneSettings, StageSettings, TrainSettings
 from lsr_prod.config.language import LanguageSettings
+from lsr_prod.config.vocabulary import RescaleHeadSettings
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.digest import digest_json
+from lsr_prod.model import SparseEncoder
 from lsr_prod.storage.folders import open_source
 from lsr_prod.training.stages import (
     adapt_causal,
@@ -20,17 +24,56 @@ from lsr_prod.training.stages import (
     distil_head,
     expand_vocabulary,
     finetune,
-    pretrain_emlm,
-    rescale_head,
+    language,
     set_encoder,
     transfer_vocabulary,
 )
 from lsr_prod.training.stages.facts import ModelFacts
-from lsr_prod.training.stages.stage import Excluded, Stage, transformation
+from lsr_prod.training.stages.finetune import Excluded, Stage, transformation
 from lsr_prod.training.steps import batch_rows, check_batch
+from lsr_prod.training_data.rows import sample_rows
+from lsr_prod.training_data.schemas import pin_data
+from lsr_prod.vocabulary.head_scale import ALPHAS, choose_alpha, head_norms, probe_scale, scale_head
+
+
+def check(stage: RescaleHeadSettings, facts: ModelFacts, options: dict[str, str]) -> tuple[dict[str, str], ModelFacts]:
+    """Check the stage; nothing is written."""
+    if stage.alpha == "auto" and facts.query_encoder != "model":
+        raise ConfigError(
+            "alpha", "auto encodes sample queries, and this model does not encode queries", "rescale before set_encoder"
+        )
+    return ({} if stage.data is None else {"data": pin_data(stage.data, options)}), facts
+
+
+def run(
+    encoder: SparseEncoder,
+    stage: RescaleHeadSettings,
+    *,
+    options: dict[str, str],
+    scratch: Path,  # noqa: ARG001 - all stages have the same signature
+) -> tuple[SparseEncoder, dict[str, Any]]:
+    """Divide the output matrix.
+
+    Returns:
+        The new encoder, and a flat summary; with ``auto``, ``probes`` has one mapping per constant.
+    """
+    made = encoder.clone()
+    summary: dict[str, Any] = {}
+    alpha = stage.alpha
+    if isinstance(alpha, str):
+        assert stage.data is not None
+        rows = sample_rows(stage.data, options, stage.pairs)
+        queries, positives = [row.query or "" for row in rows], [row.documents[0] for row in rows]
+        probes = [probe_scale(made, queries, positives, one) for one in ALPHAS]
+        alpha = choose_alpha(probes, max_score=stage.max_score, max_weight=stage.max_weight)
+        summary["probes"] = [asdict(probe) for probe in probes]
+    before = head_norms(made)
+    scale_head(made, alpha)
+    after = head_norms(made)
+    return made, {"alpha": alpha, "mean_norm_before": before.mean_norm, "mean_norm": after.mean_norm, **summary}
+
 
 _FORMAT = 2  # raise it when the same settings train other weights
-
 _ANY_HEAD = ("finetune", "set_encoder")  # stages that do not need a vocabulary head
 # The content of these folders enters digests, not their place.
 _FOLDERS = ("query_model", "reference", "target", "target_embeddings", "teacher")
@@ -50,17 +93,16 @@ _TRANSFER: Excluded = {
     "train_tokenizer": {"data": _LOCATION},
     "unigrams": _LOCATION,
 }
-
 REGISTRY: dict[str, Stage] = {
     "finetune": Stage(finetune.check, finetune.run, _FINETUNE),
     "adapt_mlm": Stage(adapt_mlm.check, adapt_mlm.run, {**_LANGUAGE, "reference": True}),
-    "pretrain_emlm": Stage(pretrain_emlm.check, pretrain_emlm.run, _LANGUAGE),
+    "pretrain_emlm": Stage(language.check, language.run, _LANGUAGE),
     "adapt_causal": Stage(adapt_causal.check, adapt_causal.run, _LANGUAGE),
     "distil_head": Stage(distil_head.check, distil_head.run, {**_LANGUAGE, "teacher": True}),
     "transfer_vocabulary": transformation(transfer_vocabulary.check, transfer_vocabulary.run, _TRANSFER),
     "expand_vocabulary": transformation(expand_vocabulary.check, expand_vocabulary.run, _DATA),
     "calibrate": transformation(calibrate.check, calibrate.run, _DATA),
-    "rescale_head": transformation(rescale_head.check, rescale_head.run, _DATA),
+    "rescale_head": transformation(check, run, _DATA),
     "set_encoder": transformation(set_encoder.check, set_encoder.run, {}),
 }
 """The implementation of every kind of stage, by the value of its setting ``stage``."""

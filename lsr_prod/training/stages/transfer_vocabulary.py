@@ -20,13 +20,11 @@ from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.storage.drafts import write_file
-from lsr_prod.terms.pieces import fragmentation
 from lsr_prod.terms.surfaces import notation_of, overlap_share
-from lsr_prod.terms.words import lowercases, refuse_tokens
+from lsr_prod.terms.words import fragmentation, lowercases, refuse_tokens
 from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts
-from lsr_prod.training_data.pins import pin_data
-from lsr_prod.training_data.texts import read_good_rows
-from lsr_prod.vocabulary.bias import transfer_bias, unigram_bias
+from lsr_prod.training_data.rows import read_good_rows
+from lsr_prod.training_data.schemas import pin_data
 from lsr_prod.vocabulary.domain_tokenizer import train_tokenizer
 from lsr_prod.vocabulary.initialization import Initialization, initialize
 from lsr_prod.vocabulary.target import (
@@ -39,7 +37,7 @@ from lsr_prod.vocabulary.target import (
     read_target,
     target_terms,
 )
-from lsr_prod.vocabulary.transfer import check_tokenizer, move_to_vocabulary, replace_head
+from lsr_prod.vocabulary.transfer import check_tokenizer, move_to_vocabulary, replace_head, transfer_bias, unigram_bias
 
 log = get_log(__name__)
 

@@ -1,13 +1,52 @@
-"""Vectors pruned to their heaviest terms, stored as ids and weights instead of dense rows."""
+"""Vectors pruned to their heaviest terms, stored as ids and weights instead of dense rows.
+
+Straight-through pruning: the heaviest terms in the forward pass, also terms near the boundary in the backward pass.
+
+Pruning to k terms gives no gradient to the term of rank k + 1, so training reweighs the kept terms and hardly chooses
+others. Here the gradient of the pruned weight of a term is multiplied by ``sigmoid((weight - k-th weight) /
+temperature)`` and passed on, for kept terms and for the next ones by weight (an extension of ours; no paper states it).
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from lsr_prod.training.parallel import collective
-from lsr_prod.training.vectors.heaviest_terms import heaviest_terms
+from lsr_prod.config.objective import PruningSettings
+from lsr_prod.model import pooled_head
+from lsr_prod.training.parallel import process_group
+
+_ROWS = 64  # rows with ties per batch
+
+
+@torch.no_grad()
+def heaviest_terms(weights: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return ids and weights of the ``k`` heaviest terms of every row, by increasing id; ties go to the lower id.
+
+    Returns:
+        int64 [B, k] and [B, k]. Rows with fewer active terms are filled up with inactive terms of weight 0.
+    """
+    if not pooled_head.are_free(weights.device):  # whether rows have ties is unknown to the host: a stable sort of all
+        terms = weights.sort(dim=1, descending=True, stable=True).indices[:, :k].sort(dim=1).values
+        return terms, weights.gather(1, terms)
+    values, terms = weights.topk(k, dim=1, sorted=False)
+    least = values.amin(dim=1, keepdim=True)
+    surplus = ((weights >= least).sum(dim=1) > k) & (least[:, 0] > 0)
+    for rows in torch.split(surplus.nonzero()[:, 0], _ROWS):
+        terms[rows] = _lowest_ids(weights[rows], least[rows], k)
+    terms = terms.sort(dim=1).values
+    return terms, weights.gather(1, terms)
+
+
+def _lowest_ids(weights: Tensor, least: Tensor, k: int) -> Tensor:
+    """Return the ``k`` kept ids of rows in which more than ``k`` terms weigh ``least`` or more."""
+    tied = weights == least
+    room = k - (weights > least).sum(dim=1, keepdim=True)
+    kept = (weights > least) | (tied & (tied.cumsum(dim=1) <= room))
+    return kept.nonzero()[:, 1].view(len(weights), k)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +128,9 @@ class Prunable:
 def all_vectors(vectors: Vectors, counts: Sequence[int]) -> Vectors:
     """Return the vectors of all workers in rank order, like ``collective.all_rows``; pruned vectors are sent pruned."""
     if isinstance(vectors, Tensor):
-        return collective.all_rows(vectors, counts)
-    terms, weights = collective.all_rows(vectors.terms, counts), collective.all_rows(vectors.weights, counts)
-    reached = None if vectors.reached is None else collective.all_rows(vectors.reached.byte(), counts).bool()
+        return process_group.all_rows(vectors, counts)
+    terms, weights = process_group.all_rows(vectors.terms, counts), process_group.all_rows(vectors.weights, counts)
+    reached = None if vectors.reached is None else process_group.all_rows(vectors.reached.byte(), counts).bool()
     return KeptTerms(terms, weights, vectors.vocabulary_size, reached)
 
 
@@ -102,3 +141,46 @@ def active_terms(rows: Vectors) -> Tensor:
 
 def _width(vectors: Vectors) -> int:
     return weights_of(vectors).shape[1]
+
+
+def temperature(settings: PruningSettings, step: int, steps: int) -> float:
+    """Return the temperature of a step: ``temperature_start`` at the first, ``temperature_end`` at the last.
+
+    In between it changes by a constant factor per step.
+    """
+    share = min(1.0, step / max(1, steps - 1))
+    return float(settings.temperature_start * (settings.temperature_end / settings.temperature_start) ** share)
+
+
+def prune_through(candidates: KeptTerms, k: int, temperature: float) -> KeptTerms:
+    """Return the ``k`` heaviest terms of every vector; all candidates receive a gradient.
+
+    The gradient of a candidate is that of its pruned weight, times ``sigmoid((weight - k-th weight) / temperature)``:
+    one half at the boundary. A vector with at most k active terms is not pruned; its gradient is passed unchanged.
+
+    Returns:
+        B vectors of m terms, of which all but the k heaviest weigh 0.
+    """
+    weights = candidates.weights.detach()
+    active = weights > 0
+    pruned = (active.sum(dim=1) > k)[:, None]
+    boundary = weights.topk(k, dim=1).values[:, -1:]
+    factors = torch.where(pruned, torch.sigmoid((weights - boundary) / temperature), 1.0) * active
+    # The candidates are ordered by id, so the first of those that tie with the boundary are kept.
+    above, tied = weights > boundary, weights == boundary
+    kept = above | (tied & (tied.cumsum(dim=1) <= k - above.sum(dim=1, keepdim=True)))
+    hard: Tensor = _StraightThrough.apply(candidates.weights, kept, factors)  # type: ignore[no-untyped-call]
+    return KeptTerms(candidates.terms, hard, candidates.vocabulary_size, reached=active)
+
+
+class _StraightThrough(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, kept: Tensor, factors: Tensor) -> Tensor:
+        ctx.save_for_backward(factors)
+        return torch.where(kept, weights, 0.0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (factors,) = ctx.saved_tensors
+        return gradient * factors, None, None

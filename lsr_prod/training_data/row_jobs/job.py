@@ -11,7 +11,7 @@ from lsr_prod.cluster import ray_session
 from lsr_prod.cluster.nodes import require_shared_folders
 from lsr_prod.cluster.workers import Workers
 from lsr_prod.config import Deployment, MineSettings, ScoreSettings
-from lsr_prod.corpus.on_nodes import require_source_on_nodes
+from lsr_prod.corpus.read import require_source_on_nodes
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.errors import ConfigError, IncompleteWaveError
 from lsr_prod.formats.digest import canonical_json, digest_json
@@ -34,76 +34,48 @@ Opener = Callable[[], Any]
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Counts of a slice before anything is written.
+    """Counts of a slice before anything is written."""
 
-    Attributes:
-        rows: number of rows.
-        bad: number of bad rows by reason.
-    """
-
-    rows: int
-    bad: Counter[str]
+    rows: int  # number of rows
+    bad: Counter[str]  # number of bad rows by reason
 
 
 @dataclass(frozen=True, slots=True)
 class RowJobKind:
-    """Functions and names of a job.
+    """Functions and names of a job."""
 
-    Attributes:
-        section: section of the settings.
-        inputs: what decides the rows besides settings and data, for messages.
-        doing: what an actor does, for messages.
-        format: format of the parts.
-        unit: what an actor processes, for rates.
-        work: returns the number of units of a part.
-        survey: counts the rows of a slice, given the slice, the settings and the options of the stores.
-        make: makes a part, given what its actor has opened, the output folder, the digest of the plan, the number of
-            the slice, and the slice.
-        measures: returns the further counts of the summary from those of the job.
-        gpu_setting: setting that gives each actor a GPU.
-        tolerated: reasons of bad rows that do not count for ``max_bad_fraction``.
-    """
-
-    section: str
-    inputs: str
-    doing: str
-    format: PartFormat
-    unit: str
-    work: Callable[[PartReport], int]
+    section: str  # section of the settings
+    inputs: str  # what decides the rows besides settings and data, for messages
+    doing: str  # what an actor does, for messages
+    format: PartFormat  # format of the parts
+    unit: str  # what an actor processes, for rates
+    work: Callable[[PartReport], int]  # returns the number of units of a part
+    # counts the rows of a slice, given the slice, the settings and the options of the stores
     survey: Callable[..., Survey]
+    # makes a part, given what its actor has opened, the output folder, the digest of the plan, the number of the
+    # slice, and the slice
     make: Callable[..., PartReport]
+    # returns the further counts of the summary from those of the job
     measures: Callable[[Mapping[str, Any]], dict[str, Any]]
-    gpu_setting: str
-    tolerated: frozenset[str] = frozenset()
+    gpu_setting: str  # setting that gives each actor a GPU
+    tolerated: frozenset[str] = frozenset()  # reasons of bad rows that do not count for ``max_bad_fraction``
 
 
 @dataclass(frozen=True, slots=True)
 class RowJob:
-    """Validated plan of a job, fixed before it starts: equal plans make equal parts.
+    """Validated plan of a job, fixed before it starts: equal plans make equal parts."""
 
-    Attributes:
-        kind: functions and names.
-        settings: the section of the job.
-        output: the output folder.
-        slices: slices of the input; the position of a slice is the number of its part.
-        plan: everything that decides the rows; its digest identifies the plan.
-        opened: returns a function that opens on an actor what it needs, given the surveys; nothing is written yet.
-        pins: pinned inputs for the manifest.
-        facts: what the summary says about the inputs.
-        use_gpu: each actor needs a GPU.
-        others: slices of further files that are read.
-    """
-
-    kind: RowJobKind
-    settings: MineSettings | ScoreSettings
-    output: Store
-    slices: Sequence[Slice]
-    plan: Mapping[str, Any]
+    kind: RowJobKind  # functions and names
+    settings: MineSettings | ScoreSettings  # the section of the job
+    output: Store  # the output folder
+    slices: Sequence[Slice]  # slices of the input; the position of a slice is the number of its part
+    plan: Mapping[str, Any]  # everything that decides the rows; its digest identifies the plan
+    # returns a function that opens on an actor what it needs, given the surveys; nothing is written yet
     opened: Callable[[Sequence[Any], Deployment], Opener]
-    pins: Mapping[str, Any]
-    facts: Mapping[str, Any]
-    use_gpu: bool = False
-    others: Sequence[Slice] = ()
+    pins: Mapping[str, Any]  # pinned inputs for the manifest
+    facts: Mapping[str, Any]  # what the summary says about the inputs
+    use_gpu: bool = False  # each actor needs a GPU
+    others: Sequence[Slice] = ()  # slices of further files that are read
 
     @property
     def digest(self) -> str:

@@ -14,19 +14,12 @@ PLAN, MANIFEST = "_plan.json", "_manifest.json"
 
 @dataclass(frozen=True, slots=True)
 class RowOutput:
-    """Output folder of one plan.
+    """Output folder of one plan."""
 
-    Attributes:
-        store: the folder.
-        digest: sha256 of the plan.
-        field: the setting that names the folder, for messages.
-        inputs: what else than settings and data decides the rows, for messages.
-    """
-
-    store: Store
-    digest: str
-    field: str
-    inputs: str
+    store: Store  # the folder
+    digest: str  # sha256 of the plan
+    field: str  # the setting that names the folder, for messages
+    inputs: str  # what else than settings and data decides the rows, for messages
 
     def manifest(self) -> Mapping[str, Any] | None:
         """Check that the folder is empty or belongs to the plan, and return the manifest if the plan is complete."""

@@ -50,21 +50,13 @@ Row = TypeVar("Row", bound=OutputRow)
 
 @dataclass(frozen=True, slots=True)
 class PartReport:
-    """Counts of a finished slice.
+    """Counts of a finished slice."""
 
-    Attributes:
-        rows: rows of the slice.
-        made: rows of the part.
-        quarantined: bad rows by reason.
-        counts: further counts of the job.
-        dropped: what was left out of the rows, by rule.
-    """
-
-    rows: int = 0
-    made: int = 0
-    quarantined: Counter[str] = field(default_factory=Counter)
-    counts: Counter[str] = field(default_factory=Counter)
-    dropped: Counter[str] = field(default_factory=Counter)
+    rows: int = 0  # rows of the slice
+    made: int = 0  # rows of the part
+    quarantined: Counter[str] = field(default_factory=Counter)  # bad rows by reason
+    counts: Counter[str] = field(default_factory=Counter)  # further counts of the job
+    dropped: Counter[str] = field(default_factory=Counter)  # what was left out of the rows, by rule
 
     def __add__(self, other: "PartReport") -> "PartReport":
         counts = self.counts.copy()
@@ -80,19 +72,12 @@ class PartReport:
 
 @dataclass(frozen=True, slots=True)
 class PartFormat:
-    """Names under which the footers of a job's parts have the counts.
+    """Names under which the footers of a job's parts have the counts."""
 
-    Attributes:
-        made: of the rows of a part.
-        counts: of the further counts.
-        rules: of the rules that leave something out of a row; empty: the job has none.
-        batch: rows that become Arrow columns together.
-    """
-
-    made: str
-    counts: tuple[str, ...]
-    rules: tuple[str, ...] = ()
-    batch: int = 1024
+    made: str  # of the rows of a part
+    counts: tuple[str, ...]  # of the further counts
+    rules: tuple[str, ...] = ()  # of the rules that leave something out of a row; empty: the job has none
+    batch: int = 1024  # rows that become Arrow columns together
 
     @property
     def key(self) -> bytes:

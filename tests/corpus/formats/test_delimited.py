@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.formats.delimited import delimited_records
+from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.corpus.rows import BadRow, Document, validate
-from lsr_prod.corpus.source_file import DamagedFileError
 
 SOURCE = SourceSettings(paths=["c"], text_fields=["text"], stored_fields=["text"])
 PLAIN = SourceSettings(paths=["c"], text_fields=["text"], stored_fields=["text"], quotes=False)

@@ -8,10 +8,10 @@ import pytest
 from deltalake import write_deltalake
 
 from lsr_prod.config import SourceSettings
+from lsr_prod.corpus.listing import resolve_source
+from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.corpus.source_file import SourceFile
-from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.errors import ConfigError, SourceError
 from lsr_prod.storage import Store
 

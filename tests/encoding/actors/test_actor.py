@@ -9,12 +9,10 @@ import pytest
 from lsr_prod.config import EncodeSettings
 from lsr_prod.corpus.rows import row_schema
 from lsr_prod.encoding.actors.actor import EncoderActor, ModelSettings
-from lsr_prod.encoding.cells.lookup import WaveTask
-from lsr_prod.encoding.cells.row_counts import with_row_counts
+from lsr_prod.encoding.cells.lookup import WaveTask, with_row_counts
 from lsr_prod.encoding.commit.markers import finished_cells
 from lsr_prod.encoding.encoder import EncoderFactory
-from lsr_prod.encoding.passages import document_factory
-from lsr_prod.encoding.pinned_bundle import PinnedBundle
+from lsr_prod.encoding.passages import PinnedBundle, document_factory
 from lsr_prod.encoding.table import committed_files
 from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.inference import BundleEncoder

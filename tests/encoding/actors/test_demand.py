@@ -8,8 +8,7 @@ import ray
 from ray._raylet import GcsClient
 from ray.autoscaler.v2.sdk import get_cluster_resource_state
 
-from lsr_prod.encoding.actors.demand import Demand, wait_for_room
-from lsr_prod.encoding.actors.places import current_places, pool_size
+from lsr_prod.encoding.actors.places import Demand, current_places, pool_size, wait_for_room
 from lsr_prod.errors import ConfigError, EncoderLostError
 from tests.encoding.actors.test_pool import settings
 

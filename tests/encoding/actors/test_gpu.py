@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import ray
 
-from lsr_prod.encoding.actors.actor import EncoderActor, ModelSettings
-from lsr_prod.encoding.actors.gpu import check_gpu_nodes, require_gpu_runtime
+from lsr_prod.encoding.actors.actor import EncoderActor, ModelSettings, check_gpu_nodes, require_gpu_runtime
 from lsr_prod.errors import ConfigError
 from tests.encoding.actors.test_pool import block, wave
 from tests.encoding.poison_encoder import poison_factory

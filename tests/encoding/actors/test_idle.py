@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from lsr_prod.config import EncodeSettings, SourceSettings
-from lsr_prod.corpus.source_file import SourceFile
-from lsr_prod.encoding.actors.idle import report_idle_actors
+from lsr_prod.corpus.pinned_file import SourceFile
+from lsr_prod.encoding.actors.places import report_idle_actors
 from lsr_prod.encoding.plans.plan import Plan, make_plan
 
 

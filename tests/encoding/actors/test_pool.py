@@ -13,14 +13,13 @@ import pytest
 import ray
 from ray.exceptions import RayError
 
-from lsr_prod.cluster.errors import our_error
+from lsr_prod.cluster.tasks import our_error
 from lsr_prod.config import EncodeSettings
 from lsr_prod.corpus.rows import row_schema
 from lsr_prod.encoding.actors.actor import ModelSettings
 from lsr_prod.encoding.actors.places import pool_size
 from lsr_prod.encoding.actors.pool import BlockCall, EncoderPool
-from lsr_prod.encoding.cells.lookup import WaveTask
-from lsr_prod.encoding.cells.row_counts import ROW_COUNT
+from lsr_prod.encoding.cells.lookup import ROW_COUNT, WaveTask
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.results import BlockResult
 from lsr_prod.encoding.table import committed_files
@@ -148,9 +147,9 @@ def test_pool_uses_new_places_within_wave_and_retires_actors_of_left_ones(
 def test_late_block_is_issued_again_and_its_first_result_counts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("lsr_prod.encoding.actors.stragglers._LEAST_S", 0.0)
-    monkeypatch.setattr("lsr_prod.encoding.actors.stragglers._ENOUGH", 1)
-    monkeypatch.setattr("lsr_prod.encoding.actors.stragglers._TIMES", 0.0)
+    monkeypatch.setattr("lsr_prod.encoding.actors.actor._LEAST_S", 0.0)
+    monkeypatch.setattr("lsr_prod.encoding.actors.actor._ENOUGH", 1)
+    monkeypatch.setattr("lsr_prod.encoding.actors.actor._TIMES", 0.0)
     task = wave(tmp_path)
     with EncoderPool(pool_size(settings(actors=2)), model(poison_factory())) as pool, caplog.at_level("WARNING"):
         results = list(encode(pool, task, [block(0, ["fox"]), *(block(i, [f"fox {i}", "PAUSE"]) for i in (1, 2, 3))]))

@@ -15,10 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.corpus.rows import row_schema
-from lsr_prod.encoding.cells.batches import encode_batches
-from lsr_prod.encoding.cells.cell import prepare_cell, write_cell
-from lsr_prod.encoding.cells.lookup import WaveTask, look_up_cells
-from lsr_prod.encoding.cells.row_counts import ROW_COUNT
+from lsr_prod.encoding.cells.cell import encode_batches, prepare_cell, write_cell
+from lsr_prod.encoding.cells.lookup import ROW_COUNT, WaveTask, look_up_cells
 from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.results import CellOutput, CellResult, WaveResult

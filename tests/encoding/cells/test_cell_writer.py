@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.encoding.cells.cell import PreparedCell, prepare_cell
-from lsr_prod.encoding.cells.cell_writer import CellWriter
+from lsr_prod.encoding.cells.cell import CellWriter, PreparedCell, prepare_cell
 from lsr_prod.encoding.cells.lookup import WaveTask, look_up_cells
 from lsr_prod.encoding.commit.markers import finished_cells
 from lsr_prod.errors import StorageError
@@ -34,7 +33,7 @@ def test_results_and_markers_of_all_cells_are_there_after_the_block(tmp_path: Pa
 def test_error_of_the_last_cell_is_raised_and_the_thread_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     wave = task(tmp_path)
     ready = prepared(wave, 0)
-    monkeypatch.setattr("lsr_prod.encoding.cells.cell_writer.write_cell", refuse)
+    monkeypatch.setattr("lsr_prod.encoding.cells.cell.write_cell", refuse)
     with pytest.raises(StorageError, match="no room"), CellWriter(wave, {}) as writer:
         writer.write(ready, *encode(ready.texts()))
     assert not any(thread.is_alive() for thread in writer._thread._threads)
@@ -45,7 +44,7 @@ def test_error_of_the_last_cell_does_not_replace_the_error_inside_the_block(
 ):
     wave = task(tmp_path)
     ready = prepared(wave, 0)
-    monkeypatch.setattr("lsr_prod.encoding.cells.cell_writer.write_cell", refuse)
+    monkeypatch.setattr("lsr_prod.encoding.cells.cell.write_cell", refuse)
     vectors = encode(ready.texts())
 
     def fail() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.corpus.rows import row_schema
-from lsr_prod.encoding.cells.duplicates import Rule, SourceOrder, choose_rows
+from lsr_prod.encoding.cells.known import Rule, SourceOrder, choose_rows
 from lsr_prod.errors import SourceError
 from lsr_prod.storage import Store
 from tests.encoding.poison_encoder import PoisonEncoder

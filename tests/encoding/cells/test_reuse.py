@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lsr_prod.encoding.cells.cell import prepare_cell, write_cell
-from lsr_prod.encoding.cells.lookup import WaveTask, look_up_cells
-from lsr_prod.encoding.cells.reuse import followed_outputs, reusable_results
+from lsr_prod.encoding.cells.lookup import WaveTask, followed_outputs, look_up_cells, reusable_results
 from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.commit.markers import mark_finished

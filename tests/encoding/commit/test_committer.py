@@ -14,8 +14,8 @@ from deltalake.exceptions import DeltaError
 
 from lsr_prod.encoding.commit.committer import Committer, check_cell, check_for_commit, waves_done
 from lsr_prod.encoding.commit.fence import Epoch, take_epoch
-from lsr_prod.encoding.deletions import write_deletions
 from lsr_prod.encoding.results import CellResult, Counts, Deletion, WaveResult
+from lsr_prod.encoding.table import write_deletions
 from lsr_prod.errors import (
     CommitError,
     FencedError,

@@ -7,7 +7,7 @@ import pytest
 
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import newest_attempt, take_epoch
-from lsr_prod.encoding.commit.give_up import give_up_base
+from lsr_prod.encoding.commit.markers import give_up_base
 from lsr_prod.encoding.plans.increment import newest_plan
 from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.encoding.plans.successors import successor_of

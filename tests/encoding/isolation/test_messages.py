@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.encoding.isolation.messages import read_message, vectors_from, vectors_to, write_message
+from lsr_prod.encoding.isolation.isolated import read_message, vectors_from, vectors_to, write_message
 from lsr_prod.formats.sparse import SparseBatch
 
 

@@ -17,13 +17,12 @@ from hypothesis import strategies as st
 
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.filelist import REMOVED, file_keys, list_files
-from lsr_prod.corpus.source_file import SourceFile
-from lsr_prod.corpus.sources import resolve_source
+from lsr_prod.corpus.listing import resolve_source
+from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS
 from lsr_prod.encoding.plans.increment import has_order_of, newest_plan, plan_increment, prepare_plan
 from lsr_prod.encoding.plans.plan import Plan, make_plan
-from lsr_prod.encoding.plans.saved import load_plan, save_plan
-from lsr_prod.encoding.plans.successors import link_successor
+from lsr_prod.encoding.plans.successors import link_successor, load_plan, save_plan
 from lsr_prod.errors import CommitError, ConfigError, LineageError
 from lsr_prod.storage import Store
 

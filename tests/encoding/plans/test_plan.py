@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.config import EncodeSettings, SourceSettings
+from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS, RUN_SETTINGS
 from lsr_prod.encoding.plans.increment import plan_increment
 from lsr_prod.encoding.plans.plan import Plan, make_plan
-from lsr_prod.encoding.plans.saved import file_locations, load_plan, read_record, record_name, save_plan
+from lsr_prod.encoding.plans.successors import file_locations, load_plan, read_record, record_name, save_plan
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionError
 from lsr_prod.storage import Store

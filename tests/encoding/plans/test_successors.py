@@ -7,11 +7,13 @@ import pytest
 
 from lsr_prod.corpus.filelist import KEPT, READ, REMOVED, file_of
 from lsr_prod.encoding.plans.plan import Plan
-from lsr_prod.encoding.plans.saved import plan_objects, record_name, save_plan
 from lsr_prod.encoding.plans.successors import (
     check_not_followed,
     link_shortcut,
     link_successor,
+    plan_objects,
+    record_name,
+    save_plan,
     successor_of,
     valid_links,
 )

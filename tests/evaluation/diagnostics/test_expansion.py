@@ -5,9 +5,13 @@ import math
 import numpy as np
 import pytest
 
-from lsr_prod.evaluation.diagnostics.expansion import TextTerms, count_expansion, find_expanded, most_expanded
-from lsr_prod.evaluation.diagnostics.summary import diagnose_vectors
-from lsr_prod.evaluation.diagnostics.unexplained import UnexplainedRule, find_unexplained, most_unexplained
+from lsr_prod.evaluation.diagnostics.unexplained import (
+    UnexplainedRule,
+    diagnose_vectors,
+    find_unexplained,
+    most_unexplained,
+)
+from lsr_prod.evaluation.diagnostics.vectors import TextTerms, count_expansion, find_expanded, most_expanded
 from lsr_prod.formats.sparse import SparseBatch
 
 TERMS = 40

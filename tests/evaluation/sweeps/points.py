@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from lsr_prod.evaluation.sweeps.points import Point, Setting
+from lsr_prod.evaluation.sweeps.plan import Point, Setting
 from lsr_prod.evaluation.vector_evaluation import LevelReport
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from lsr_prod.evaluation.sweeps.points import Point
+from lsr_prod.evaluation.sweeps.plan import Point
 from lsr_prod.evaluation.sweeps.report import choose_setting
 from tests.evaluation.sweeps.points import by_threshold, point
 

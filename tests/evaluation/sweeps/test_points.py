@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.evaluation.sweeps.points import Setting, point_bytes, read_point
+from lsr_prod.evaluation.sweeps.plan import Setting, point_bytes, read_point
 from lsr_prod.evaluation.vector_evaluation import LevelReport
 
 SETTING = Setting("tiny", 8, 0, 0.4, 2.0)

@@ -8,7 +8,7 @@ import yaml
 
 from lsr_prod.config import Deployment, load_deployment
 from lsr_prod.evaluation.patches import write_report
-from lsr_prod.evaluation.sweeps.points import Point
+from lsr_prod.evaluation.sweeps.plan import Point
 from lsr_prod.evaluation.sweeps.report import SweepReport, make_report
 from tests.evaluation.sweeps.points import by_threshold
 

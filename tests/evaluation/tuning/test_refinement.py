@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsr_prod.evaluation.tuning.candidates import Candidate, grid
+from lsr_prod.evaluation.tuning.report import Candidate, grid
 from lsr_prod.evaluation.tuning.tuner import best_candidate
 
 WEIGHTS = grid(1 / 64, 64, 4)

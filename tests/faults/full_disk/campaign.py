@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lsr_prod.storage.draft_names import is_draft
+from lsr_prod.storage.disk import is_draft
 from tests.faults.full_disk.attempt import Ended, Fault, forked, run_forked, run_process, set_places
 from tests.faults.full_disk.disk import SmallDisk
 from tests.faults.full_disk.followers import LIMITS, follow_on_a_full_disk

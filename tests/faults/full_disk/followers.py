@@ -30,7 +30,7 @@ def follow_on_a_full_disk(given: Path, disk: SmallDisk, s3: Mapping[str, str], l
     """
     from lsr_prod.search import Searcher
     from lsr_prod.search.follower import Follower
-    from lsr_prod.serving.versions import Versions
+    from lsr_prod.serving.replica import Versions
     from lsr_prod.storage import Store
     from tests.indexing.remote import make_versions, send, upload_current
 

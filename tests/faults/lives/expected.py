@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from lsr_prod.corpus.source_file import SourceFile
+from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import content_hash
 from lsr_prod.storage import Store
 from lsr_prod.tables import open_table
-from lsr_prod.tables.file_table import total_live_rows
+from lsr_prod.tables.live_rows import total_live_rows
 from tests.faults.corpus import POISON
 from tests.faults.oracle import Findings, read_rows
 from tests.faults.protocol import Job

@@ -16,7 +16,7 @@ from unittest.mock import patch
 from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.plans.increment import newest_plan
 from lsr_prod.encoding.plans.plan import Plan
-from lsr_prod.encoding.plans.saved import save_plan
+from lsr_prod.encoding.plans.successors import save_plan
 from lsr_prod.encoding.table import PLAN_PROPERTY
 from lsr_prod.errors import ConfigError, LsrError, SourceError
 from lsr_prod.formats.card import EncoderCard

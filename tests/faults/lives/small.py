@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from lsr_prod.config import EncodeSettings
 from lsr_prod.encoding.plans import increment, plan
-from lsr_prod.encoding.plans.sizes import Sizes
+from lsr_prod.encoding.plans.header import Sizes
 
 __all__ = ["SmallSizes", "small_plans"]
 

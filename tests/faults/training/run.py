@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from lsr_prod.cluster.own_folder import own_folder
+from lsr_prod.cluster.session import own_folder
 from tests.faults.attempts import ROOT
 
 __all__ = ["MOMENTS", "VICTIMS", "Training"]

@@ -6,8 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.formats.shard import array_name
-from lsr_prod.indexing.impacts.compress import compress_postings
-from lsr_prod.indexing.impacts.postings import TermField, write_postings
+from lsr_prod.indexing.impacts.arrays import compress_postings
+from lsr_prod.indexing.impacts.vectors import TermField, write_postings
 from tests.indexing.impacts.test_postings import T, make
 
 _documents = st.dictionaries(st.integers(0, T - 1), st.integers(1, 255), max_size=T)

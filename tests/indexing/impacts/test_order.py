@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from lsr_prod.indexing.impacts.order import order_documents
-from lsr_prod.indexing.impacts.vectors import Vectors
+from lsr_prod.indexing.impacts.vectors import Vectors, order_documents
 
 V = 200
 

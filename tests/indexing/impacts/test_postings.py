@@ -6,8 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.formats.shard import MATCHING_ARRAYS, array_name, local_dtype
-from lsr_prod.indexing.impacts.postings import TermField, write_postings
-from lsr_prod.indexing.impacts.vectors import Vectors
+from lsr_prod.indexing.impacts.vectors import TermField, Vectors, write_postings
 
 T = 6
 ARRAYS = [name for name in MATCHING_ARRAYS if name not in ("term_ids", "term_impacts")]

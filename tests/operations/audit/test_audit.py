@@ -11,9 +11,8 @@ import pytest
 
 from lsr_prod.config import RaySettings
 from lsr_prod.indexing import delete_documents
-from lsr_prod.indexing.publish import publish
+from lsr_prod.indexing.publish import publish, write_version
 from lsr_prod.indexing.tombstones import save_takedowns
-from lsr_prod.indexing.versions import write_version
 from lsr_prod.operations.audit import IdRange, audit, open_index_scope
 from lsr_prod.operations.audit.deployment import deployment_scope, problems, remarks
 from lsr_prod.storage import Store

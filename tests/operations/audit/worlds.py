@@ -9,12 +9,11 @@ import pyarrow as pa
 
 from lsr_prod.config import Deployment
 from lsr_prod.corpus.filelist import file_keys, list_files
+from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.rows import row_schema
-from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.formats.index import IndexVersion
 from lsr_prod.formats.table import TableProperties, bucket_of, content_hash, content_keys, sparse_schema
-from lsr_prod.indexing.publish import publish
-from lsr_prod.indexing.versions import write_version
+from lsr_prod.indexing.publish import publish, write_version
 from lsr_prod.operations.audit import Audit
 from lsr_prod.operations.audit.deployment import verify_deployment
 from lsr_prod.storage import Store

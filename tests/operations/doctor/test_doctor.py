@@ -17,8 +17,8 @@ from lsr_prod.operations.doctor.checks import (
     check_token,
     installed_version,
 )
-from lsr_prod.operations.doctor.finding import Finding
 from lsr_prod.operations.doctor.machine import (
+    Finding,
     check_disk,
     check_file_limit,
     check_gpus,

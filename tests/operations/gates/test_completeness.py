@@ -10,7 +10,7 @@ from lsr_prod.errors import PublicationError
 from lsr_prod.formats.index import IndexVersion
 from lsr_prod.indexing.gates import Candidate
 from lsr_prod.operations.gates import GATES, Gatekeeper, GateResult
-from lsr_prod.operations.gates import completeness as gate
+from lsr_prod.operations.gates import report as gate
 from lsr_prod.operations.gates.versions import Versions
 from tests.operations.audit.worlds import World, documents
 

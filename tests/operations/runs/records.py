@@ -4,9 +4,8 @@ import itertools
 import json
 from pathlib import Path
 
-from lsr_prod.encoding.busy import BusyTime
 from lsr_prod.encoding.plans.header import ListDigest, PlanHeader
-from lsr_prod.encoding.results import Counts
+from lsr_prod.encoding.results import BusyTime, Counts
 from lsr_prod.encoding.run_records import WaveRecorder, save_run
 from lsr_prod.encoding.table import PROTOCOL_FOLDER, create_sparse_table
 from lsr_prod.formats.digest import digest_json, record_bytes

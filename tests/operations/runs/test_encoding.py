@@ -6,7 +6,7 @@ import pytest
 
 from lsr_prod.encoding.run_records import read_waves
 from lsr_prod.errors import ArtifactError
-from lsr_prod.operations.cluster import ClusterDescription
+from lsr_prod.operations.dry_run import ClusterDescription
 from lsr_prod.operations.runs.encoding import describe_encoding
 from tests.operations.runs.records import encode_records
 

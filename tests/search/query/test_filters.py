@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from lsr_prod.errors import QueryError
-from lsr_prod.search.query.filter_json import filter_from_json
+from lsr_prod.search.query.filter_types import filter_from_json
 from lsr_prod.search.query.filters import Condition, Negation, field
 from tests.search.filtering import filters
 

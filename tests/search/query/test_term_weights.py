@@ -18,7 +18,7 @@ from lsr_prod.indexing.text_index import Index
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder
 from lsr_prod.search import Searcher
-from lsr_prod.search.query.term_weights import TermWeights
+from lsr_prod.search.query.sparse_query import TermWeights
 from tests.indexing.corpus import encode_corpus, make_table
 from tests.indexing.increments import Increment, change_table
 from tests.search.conftest import TEXTS

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.formats.attributes import ATTRIBUTE_TYPES, attribute_column
 from lsr_prod.formats.digest import digest_files
+from lsr_prod.formats.index import ATTRIBUTE_TYPES, attribute_column
 from lsr_prod.formats.pages import PAGE_DIGESTS_FILE, MappedFiles, page_digests
 from lsr_prod.formats.shard import BATCH_ROWS, DOCUMENTS_FILE
 from lsr_prod.search.shard.documents import Documents

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from lsr_prod.config.optimization import ScaleSettings
+from lsr_prod.config.language import ScaleSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.encoder_setup.flash import check_flash, use_flash_attention
+from lsr_prod.training.encoder_setup.prepare import check_flash, use_flash_attention
 
 INSTALLED = find_spec("flash_attn") is not None
 

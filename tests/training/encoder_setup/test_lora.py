@@ -3,12 +3,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from lsr_prod.config.optimization import LoraSettings
+from lsr_prod.config.language import LoraSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
-from lsr_prod.training.encoder_setup.lora import add_lora, check_lora, merge_lora
-from lsr_prod.training.encoder_setup.prepare import checkpoint_layers
+from lsr_prod.training.encoder_setup.prepare import add_lora, check_lora, checkpoint_layers, merge_lora
 from lsr_prod_contrib.cpu_training.attention import use_cpu_attention
 from tests.model.tiny import CAUSAL, tiny_checkpoint
 

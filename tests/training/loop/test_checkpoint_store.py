@@ -11,7 +11,7 @@ from ray.train import Checkpoint
 
 from lsr_prod.errors import ConfigError, StorageError
 from lsr_prod.storage import Store
-from lsr_prod.training.loop.checkpoint_store import check_work, file_system, open_checkpoint
+from lsr_prod.training.loop.checkpoint import check_work, file_system, open_checkpoint
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def fetches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             raise OSError("Failed to flush response stream")
 
     monkeypatch.setattr(pyarrow.fs, "copy_files", flaky)
-    monkeypatch.setattr("lsr_prod.training.loop.checkpoint_store.time.sleep", lambda _seconds: None)
+    monkeypatch.setattr("lsr_prod.training.loop.checkpoint.time.sleep", lambda _seconds: None)
     return failing
 
 

@@ -2,7 +2,7 @@ from dataclasses import dataclass
 
 import torch
 
-from lsr_prod.training.loop.preemption import Preemption
+from lsr_prod.training.loop.trainers import Preemption
 from lsr_prod.training.parallel.process_group import Group
 from tests.training.gloo import run_workers
 

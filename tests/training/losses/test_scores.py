@@ -5,7 +5,7 @@ import torch
 
 from lsr_prod.config.objective import LossSettings
 from lsr_prod.training.objective import ranking_losses
-from lsr_prod.training.vectors import similarity
+from lsr_prod.training.vectors import block_dot
 
 N, C, V = 3, 2, 11
 
@@ -44,8 +44,8 @@ def test_extra_documents_enter_only_in_batch_info_nce() -> None:
 )
 def test_losses_share_scores(losses: list[str], products: int, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    dot = similarity.dot
-    monkeypatch.setattr(similarity, "dot", lambda q, d: calls.append(len(d)) or dot(q, d))
+    dot = block_dot.dot
+    monkeypatch.setattr(block_dot, "dot", lambda q, d: calls.append(len(d)) or dot(q, d))
     values(*({"loss": loss} for loss in losses))
     assert len(calls) == products
     assert calls == ([N] if losses == ["n_pair"] else [N * C] * products)

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from lsr_prod.config.optimization import WatchSettings
+from lsr_prod.config.language import WatchSettings
 from lsr_prod.errors import TrainingCollapsedError
-from lsr_prod.training.observers.collapse import CollapseGuard
+from lsr_prod.training.observers.activity import CollapseGuard
 
 GOOD = {"loss": 1.0, "grad_norm": 2.0, "l0_query": 5.0, "l0_document": 60.0}
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lsr_prod.config.optimization import WatchSettings
+from lsr_prod.config.language import WatchSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.training.observers.trackers import GuardedTracker, open_trackers
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lsr_prod.training.parallel import collective
+from lsr_prod.training.parallel import process_group
 from tests.training.gloo import run_workers
 
 COUNTS = [[2, 2, 2], [3, 0, 4]]
@@ -20,21 +20,21 @@ def factors_of(rank: int, total: int) -> Tensor:
 
 def gather_and_sum(rank: int, counts: list[int]) -> dict[str, Tensor | list[int] | int]:
     rows = rows_of(rank, counts).requires_grad_()
-    gathered = collective.all_rows(rows)
+    gathered = process_group.all_rows(rows)
     (gathered * factors_of(rank, sum(counts))).sum().backward()
     weights = rows_of(rank, counts).requires_grad_()
-    total = collective.global_sum(weights.sum(dim=0))
+    total = process_group.global_sum(weights.sum(dim=0))
     total.square().sum().backward()
     return {
         "gathered": gathered.detach(),
         "gradient": rows.grad,
         "total": total.detach(),
         "sum_gradient": weights.grad,
-        "integers": collective.global_sum(torch.tensor([rank + 1])),
-        "counts": collective.row_counts(counts[rank], rows.device),
-        "shares": collective.shares(counts[rank], 3 * counts[rank], rows.device),
-        "world": collective.world_size(),
-        "rank": collective.rank(),
+        "integers": process_group.global_sum(torch.tensor([rank + 1])),
+        "counts": process_group.row_counts(counts[rank], rows.device),
+        "shares": process_group.shares(counts[rank], 3 * counts[rank], rows.device),
+        "world": process_group.world_size(),
+        "rank": process_group.rank(),
     }
 
 
@@ -57,7 +57,7 @@ def test_all_rows_returns_all_rows_and_gradients_of_own_rows(results: list[list[
         assert torch.equal(mine["gathered"], everything)
         torch.testing.assert_close(mine["gradient"], gradient[rank])
         assert (mine["world"], mine["rank"], mine["counts"]) == (3, rank, counts)
-        assert mine["shares"] == collective.Shares(counts, *[[3 * count for count in counts]] * 2)
+        assert mine["shares"] == process_group.Shares(counts, *[[3 * count for count in counts]] * 2)
         assert mine["shares"].documents_of_a_query == 3
 
 
@@ -76,8 +76,8 @@ def test_global_sum_counts_gradient_once(results: list[list[dict]], i: int) -> N
 
 def test_collective_operations_are_identity_without_workers() -> None:
     rows = torch.randn(3, 4)
-    assert collective.all_rows(rows) is rows
-    assert collective.global_sum(rows) is rows
-    assert collective.row_counts(3, rows.device) == [3]
-    assert collective.shares(3, 6, rows.device) == collective.Shares([3], [6], [6])
-    assert (collective.world_size(), collective.rank()) == (1, 0)
+    assert process_group.all_rows(rows) is rows
+    assert process_group.global_sum(rows) is rows
+    assert process_group.row_counts(3, rows.device) == [3]
+    assert process_group.shares(3, 6, rows.device) == process_group.Shares([3], [6], [6])
+    assert (process_group.world_size(), process_group.rank()) == (1, 0)

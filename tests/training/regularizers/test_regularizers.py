@@ -3,7 +3,7 @@
 import torch
 
 from lsr_prod.config.objective import SparsitySettings
-from lsr_prod.training.parallel.collective import Shares
+from lsr_prod.training.parallel.process_group import Shares
 from lsr_prod.training.regularizers.regularizers import Regularizers
 
 V = 8

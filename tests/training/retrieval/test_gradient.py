@@ -13,9 +13,8 @@ from lsr_prod.training.batches import TrainBatch, pad
 from lsr_prod.training.objective import TrainingObjective
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.parallel.replica import Replica
-from lsr_prod.training.retrieval.gradient import StepPlan, backward
-from lsr_prod.training.retrieval.step_result import EncodedPart
-from lsr_prod.training.rng import seed_torch
+from lsr_prod.training.retrieval.gradient import EncodedPart, StepPlan, backward
+from lsr_prod.training.twins import seed_torch
 
 GROUP = Group(0, 1, torch.device("cpu"))
 OBJECTIVE = ObjectiveSettings(

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lsr_prod.model import SparseEncoder, host_reads
+from lsr_prod.model import SparseEncoder, pooled_head
 from lsr_prod.training.retrieval.trainer import Trainer
 from tests.training.retrieval.test_trainer import ALONE, Rows, _settings
 
@@ -31,7 +31,7 @@ class _Reads(TorchDispatchMode):
 def test_step_reads_a_fixed_number_of_values_and_none_of_its_result(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch, chunk: int | None, pruned: bool
 ) -> None:
-    monkeypatch.setattr(host_reads, "are_free", lambda _: False)
+    monkeypatch.setattr(pooled_head, "are_free", lambda _: False)
     objective: dict[str, Any] = {"losses": [{"loss": "info_nce"}]}
     if pruned:
         objective["pruning"] = {"levels": [[3, 5]]}

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from lsr_prod.config import Deployment, FinetuneSettings
-from lsr_prod.config.encoder import AdaptEncoderSettings
 from lsr_prod.config.language import DistilHeadSettings
+from lsr_prod.config.model import AdaptEncoderSettings
 from lsr_prod.config.train import STAGES, StageSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder

@@ -10,7 +10,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.training.stages.facts import ModelFacts
-from lsr_prod.training.stages.rescale_head import check, run
+from lsr_prod.training.stages.registry import check, run
 from lsr_prod.vocabulary.head_scale import head_norms, scale_head
 from tests.model.tiny import tiny_checkpoint
 from tests.vocabulary.corpora import write_pairs

@@ -6,7 +6,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from lsr_prod.config.encoder import AdaptEncoderSettings
+from lsr_prod.config.model import AdaptEncoderSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.stages.facts import ModelFacts

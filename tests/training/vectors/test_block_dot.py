@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lsr_prod.model import host_reads
+from lsr_prod.model import pooled_head
 from lsr_prod.training.vectors import block_dot as module
 from lsr_prod.training.vectors.block_dot import block_dot
 from lsr_prod.training.vectors.kept_terms import Vectors, cut
@@ -29,7 +29,7 @@ def dense(kept: Vectors) -> Tensor:
 def test_block_dot_matches_dense_product_in_value_and_gradients(
     block: int, qk: int, dk: int, n: int, m: int, reads: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_reads, "are_free", lambda _: reads)
+    monkeypatch.setattr(pooled_head, "are_free", lambda _: reads)
     outcomes = []
     for product in (block_dot, lambda a, b: dense(a) @ dense(b).T):
         queries, documents = vectors(0, n).requires_grad_(), vectors(1, m).requires_grad_()

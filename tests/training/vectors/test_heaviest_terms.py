@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from lsr_prod.model import host_reads
-from lsr_prod.training.vectors.heaviest_terms import heaviest_terms
+from lsr_prod.model import pooled_head
+from lsr_prod.training.vectors.kept_terms import heaviest_terms
 
 # Few different weights, so that ties are the rule and not the exception.
 WEIGHTS = hnp.arrays(
@@ -35,7 +35,7 @@ def plain(weights: np.ndarray, k: int) -> np.ndarray:
 def test_terms_without_reads_of_the_host_are_the_same(weights: np.ndarray, data: st.DataObject) -> None:
     k = data.draw(st.integers(1, weights.shape[1]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(host_reads, "are_free", lambda _: False)
+        patch.setattr(pooled_head, "are_free", lambda _: False)
         terms, kept = heaviest_terms(torch.tensor(weights), k)
     assert (np.diff(terms.numpy(), axis=1) > 0).all()
     dense = np.zeros_like(weights)
