@@ -79,7 +79,7 @@ def estimate(corpus: Corpus, runs: MeasuredRuns, cluster: ClusterDescription | N
     figures |= _storage(corpus, runs)
     requests = count_requests(RunSize.of_bytes(corpus.source_bytes, int(figures["table_bytes"].value)))
     for kind in REQUEST_KINDS:
-        figures[f"{kind}_requests"] = Figure(requests[kind], "computed", "of encode, by size; see docs/operations.md")
+        figures[f"{kind}_requests"] = Figure(requests[kind], "computed", "of encode, by size; see docs/encoding.md")
     if cluster is not None:
         figures |= _costs(figures, corpus.documents, cluster)
     return Estimate(figures, _warnings(corpus, runs))

@@ -8,8 +8,8 @@ import pytest
 
 from lsr_prod.encoding import encode_corpus
 from lsr_prod.jobs.encode import main
-from tests.encoding.test_incremental_encode import deployment
 from tests.contrib.estimates.test_estimate import ENCODE, write
+from tests.encoding.test_incremental_encode import deployment
 
 
 def config_of(folder: Path, bundle: Path) -> str:

@@ -7,7 +7,7 @@ MODEL is the folder or URI of a model directory, INDEX that of ``index.output``.
 anisotropy of the head, statistics of the logits, terms per text, the casing of output terms by that of input tokens,
 and from the texts the terms that are dead, those that are most often activated by texts that do not contain them, and
 those of them that the texts do not explain. Of an index, it reads the postings, and vectors and stored texts of
-a sample; no model is needed. docs/operations.md defines the figures.
+a sample; no model is needed. docs/pages.md defines the figures.
 
 Prints tables and one line ``RESULT {json}``; ``--output`` writes all lists as JSON.
 Exit codes: 0 done, 1 failed, 2 bad usage.

@@ -149,7 +149,7 @@ def _golden_rows(place: str, options: Mapping[str, str]) -> Iterator[dict[str, A
             except (ValueError, KeyError, TypeError):
                 fine = False
             if not fine:
-                raise SourceError(f"{place}:{number} is not a query of a gate; see section gates in docs/operations.md")
+                raise SourceError(f"{place}:{number} is not a query of a gate; see section gates in docs/nights.md")
             found += 1
             yield row
     if not found:
