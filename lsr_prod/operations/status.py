@@ -68,8 +68,8 @@ class TableStatus:
         version: newest version.
         committed_at: time of that version, in seconds since 1970 by the clock of the store.
         documents: rows of that version.
-        plans: the chain of plans, oldest first, without old plans that ``lsr-prod maintain`` left out of it; then plans
-            that were saved and are not in the chain.
+        plans: the chain of plans, oldest first, without old plans that ``lsr-prod table maintain`` left out of it; then
+            plans that were saved and are not in the chain.
     """
 
     table: str

@@ -30,7 +30,7 @@ from lsr_prod.storage.transfer import Sent, object_name, send_files, stored_size
 log = get_log(__name__)
 
 _SHA = re.compile(r"[0-9a-f]{64}")
-_REBUILD = "upload the version again, or run lsr-prod index, which builds it again"
+_REBUILD = "upload the version again, or run lsr-prod index build, which builds it again"
 
 
 @dataclass(frozen=True, slots=True)

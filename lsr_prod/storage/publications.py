@@ -50,8 +50,8 @@ def current_publication(index: Store | Path) -> Publication:
     found = find_current_publication(index)
     if found is None:
         raise PublicationError(
-            f"{as_store(index).uri} has no publication; build an index there with lsr-prod index, or upload one with "
-            "index.publish_to"
+            f"{as_store(index).uri} has no publication; build an index there with lsr-prod index build, or upload one "
+            "with index.publish_to"
         )
     return found
 

@@ -65,8 +65,8 @@ def test_wheel_encodes_indexes_and_searches_without_checkout(command: Path, tiny
         "index": {"table": "table", "bundle": str(tiny_bundle), "output": "index", "text_fields": ["text"]},
     }
     (tmp_path / "deployment.yaml").write_text(yaml.safe_dump(deployment))
-    for job, documents in (("encode", "documents"), ("index", "documents")):
-        done = run(command, job, "--config", "deployment.yaml", cwd=tmp_path)
+    for job, documents in (("encode", "documents"), ("index build", "documents")):
+        done = run(command, *job.split(), "--config", "deployment.yaml", cwd=tmp_path)
         result = json.loads(done.stdout.splitlines()[-1].removeprefix("RESULT "))
         assert result[documents] == len(TEXTS)
     found = run(command, "search", "index", cwd=tmp_path, stdin="how do threads share a lock\n").stdout
@@ -74,6 +74,3 @@ def test_wheel_encodes_indexes_and_searches_without_checkout(command: Path, tiny
     refused = run(command, "model", "bert", "model", cwd=tmp_path, expected=2)
     assert refused.stderr.startswith("lsr-prod model: ")
     assert refused.stderr.endswith("install it with: pip install 'lsr_prod[train]'\n")
-    alias = run(command.with_name("lsr-search"), "index", cwd=tmp_path, stdin="square root\n")
-    assert alias.stderr == "lsr-search is an alias of lsr-prod search\n"
-    assert " 1. " in alias.stdout
