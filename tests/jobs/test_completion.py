@@ -23,7 +23,7 @@ def complete(*words: str, code: str = RUN) -> list[str]:
     """Completions of the last word in bash; file names are the answer ``file``."""
     typed = " ".join(("lsr-prod", *words))
     lines = ask("bash_complete", code, COMP_WORDS=typed, COMP_CWORD=str(len(words))).splitlines()
-    return ["file" if line.startswith("file,") else line.partition(",")[2] for line in lines]
+    return ["file" if line.startswith("file,") else line.partition(",")[2] for line in lines if line]
 
 
 def test_bash_completes_commands_and_groups() -> None:
