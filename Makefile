@@ -200,7 +200,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 # The images have the versions that the tests run with. Reading a tokenizer from a file needs none of the clients of hubs.
 # The image for GPUs takes torch and CUDA from the package index: there the metadata of torch is that of its CUDA build.
 AS_TESTED := --constraint requirements/dev.txt
-HUB := anyio click colorama filelock fsspec h11 hf-xet httpcore2 httpx2 httpx2-jsfetch huggingface-hub idna pyyaml tqdm \
+HUB := anyio colorama filelock fsspec h11 hf-xet httpcore2 httpx2 httpx2-jsfetch huggingface-hub idna pyyaml tqdm \
 	truststore typing-extensions
 LOCK_CUDA := uv pip compile --quiet --no-config --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
 	--generate-hashes --no-annotate --no-header --constraint requirements/torch-cuda.txt

@@ -1,8 +1,8 @@
-"""Entry point of ``lsr-prod restore`` for ``ray job submit``."""
+"""Entry point of ``lsr-prod index restore`` for ``ray job submit``."""
 
 import sys
 
 from lsr_prod.jobs.command import main
 
 if __name__ == "__main__":
-    raise SystemExit(main(["restore", *sys.argv[1:]]))
+    raise SystemExit(main(["index", "restore", *sys.argv[1:]]))

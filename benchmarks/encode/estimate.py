@@ -1,4 +1,4 @@
-"""How far is `lsr-prod estimate` from real runs on collections that it was not fitted to?
+"""How far is `lsr-prod table estimate` from real runs on collections that it was not fitted to?
 
     python -m benchmarks.encode.estimate SHARED_DATA [--fit debian_packages] [--targets msmarco_5k scifact tldr_en]
         [--documents 16000] [--rounds 3] [--actors 1] [--quiet]

@@ -4,8 +4,8 @@
 
 Inputs are in ``benchmarks/encode/scale``: the RESULT line of a measured run (``runs.txt``), a cluster with its prices
 (``cluster.yaml``), and results of ``benchmarks.encode.duration`` (``durations.json``). Hours, storage, requests and
-cost are those of ``lsr-prod estimate``. ``--write`` puts the tables between the markers of the page; a test holds them
-equal.
+cost are those of ``lsr-prod table estimate``. ``--write`` puts the tables between the markers of the page; a
+test holds them equal.
 """
 
 import argparse

@@ -106,7 +106,7 @@ class ReportSettings(Section):
 
     output: Location = Field(description="folder or URI for the pages; pages of the same name are replaced")
     cluster: LocalPath | None = Field(
-        None, description="YAML file with prices, as for lsr-prod estimate, for the cost of encode runs"
+        None, description="YAML file with prices, as for lsr-prod table estimate, for the cost of encode runs"
     )
     sample: int = Field(2000, ge=1, le=100_000, description="documents that the page of an index reads")
 

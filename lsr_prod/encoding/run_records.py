@@ -6,7 +6,7 @@
     _lsr_prod/runs/<plan>/<attempt>.json    RunRecord
 
 They serve pages and people only: no run depends on them, and a run that is killed between a commit and its record
-leaves a gap. ``lsr-prod maintain`` deletes them with their plan.
+leaves a gap. ``lsr-prod table maintain`` deletes them with their plan.
 """
 
 import datetime as dt

@@ -47,7 +47,7 @@ class EncodeSummary(Counts):
         bundle_digest: of the encoder.
         table_version: newest version of the table.
         table_digest: digest of the contents of that version; None if rows of its parts are deleted, since they would
-            have to be read (``encoding.table_digest``, ``lsr-prod status --digest``).
+            have to be read (``encoding.table_digest``, ``lsr-prod table status --digest``).
     """
 
     documents: int
@@ -157,7 +157,7 @@ class Totals:
         raise QuarantineOverflowError(
             f"{bad} of {rows} rows are bad ({top}){lost}, more than encode.max_bad_fraction = "
             f"{work.encode.max_bad_fraction}; wave {result.wave} was not committed; see the rows with: "
-            f"lsr-prod quarantine {shlex.quote(work.quarantine.uri)} --plan {work.plan.digest[:12]} --wave "
+            f"lsr-prod table quarantine {shlex.quote(work.quarantine.uri)} --plan {work.plan.digest[:12]} --wave "
             f"{result.wave}; then raise the fraction, or fix the source and run again (with "
             "--abandon if waves of this plan are committed)"
         )

@@ -102,7 +102,7 @@ def _read_current(index: Store | Path) -> tuple[CurrentVersion, IndexVersion]:
     current = read_current_version(index)
     if current.version is None:
         raise PublicationError(
-            f"{as_store(index).uri} has no publication of this release; build one with lsr-prod index"
+            f"{as_store(index).uri} has no publication of this release; build one with lsr-prod index build"
         )
     return current, current.version
 

@@ -1,13 +1,19 @@
-"""The command ``lsr-prod``: find the module of a subcommand, import it, and run its ``main``.
+"""The command ``lsr-prod`` and its groups, on click.
 
-Modules are imported on demand, so that ``lsr-prod search`` needs neither Ray nor torch.
+The module of a command is imported when the command runs, so that ``lsr-prod search`` needs neither Ray nor torch, and
+``lsr-prod --help`` no module at all. A module parses its own arguments, since those of a job follow from the settings.
 """
 
+import argparse
 import difflib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from types import ModuleType
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
 
 from lsr_prod import __version__
 from lsr_prod.errors import MissingExtraError
@@ -15,114 +21,184 @@ from lsr_prod.extras import contrib, missing_extra
 from lsr_prod.jobs.terminal.output import accept_utf8, complain, protect_output, say
 
 COMMANDS = {
-    "train": "train a model by a chain of stages",
-    "mine": "mine hard negatives for training pairs",
-    "click-set": "make evaluation sets and training pairs from a click log",
-    "score": "score training rows with a teacher, for distillation",
-    "model": "make a model directory from a masked language model",
-    "export": "export a model as an ONNX bundle",
-    "encode": "encode a corpus into a sparse table",
-    "estimate": "estimate hours, storage and cost of encoding a corpus from measured runs",
-    "vectors": "import or export vectors of other tools",
-    "status": "say how far a sparse table is, and who works on it",
-    "verify": "compare the ids of the source with those of the table and of the index",
-    "quarantine": "show bad rows and their reasons",
-    "maintain": "merge small parts of a sparse table and delete garbage",
-    "index": "build an index version and publish it",
-    "reindex": "encode, index, publish, and evaluate what has changed",
-    "evaluate": "measure the quality and latency of a published index",
-    "sweep": "measure models, prunings, thresholds and hybrid weights, and choose the cheapest good setting",
-    "tune": "choose the hybrid weight and the overlap threshold of a published index",
-    "takedown": "hide documents of a published index",
-    "restore": "end the takedown of documents",
-    "publications": "print the history of an index: when, by whom, why, what changed",
-    "rollback": "publish an earlier version of an index again",
-    "pin": "keep a publication from retention",
-    "unpin": "remove the pin of a publication",
-    "catalog": "print all versions of an index: lineage, size, why each is kept",
-    "canary": "compare two indexes or versions on the same queries",
-    "diff": "print what changed between two publications",
-    "search": "search an index from a prompt or a pipe",
-    "page": "write a report page about a query, an evaluation or a sweep",
-    "warm": "compile the search kernels before the first query",
-    "serve": "serve an index on Ray Serve",
-    "lineage": "print what a model was made from",
-    "inspect-vocabulary": "print facts about the output vocabulary of a model",
-    "diagnose": "print figures of a model on texts, or of an index: dead, expanded, unexplained terms",
-    "doctor": "check this machine, its stores and its cluster",
-    "watch": "serve the metrics of a deployment for Prometheus",
-    "completion": "print a completion script for bash or zsh",
+    "model": ("model", "make a model directory from a masked language model"),
+    "train": ("train", "train a model by a chain of stages"),
+    "mine": ("mine", "mine hard negatives for training pairs"),
+    "score": ("score", "score training rows with a teacher, for distillation"),
+    "click-set": ("click_sets.command", "make evaluation sets and training pairs from a click log"),
+    "export": ("export", "export a model as an ONNX bundle"),
+    "encode": ("encode", "encode a corpus into a sparse table"),
+    "vectors": ("vectors", "import or export vectors of other tools"),
+    "reindex": ("reindex", "encode, index, publish, and evaluate what has changed"),
+    "search": ("search", "search an index from a prompt or a pipe"),
+    "evaluate": ("evaluate", "measure the quality and latency of a published index"),
+    "sweep": (
+        "tuning.sweep",
+        "measure models, prunings, thresholds and hybrid weights, and choose the cheapest good setting",
+    ),
+    "tune": ("tuning.tune", "choose the hybrid weight and the overlap threshold of a published index"),
+    "serve": ("serve", "serve an index on Ray Serve"),
+    "watch": ("monitoring.watch", "serve the metrics of a deployment for Prometheus"),
+    "doctor": ("doctor", "check this machine, its stores and its cluster"),
+    "table status": ("status", "say how far a sparse table is, and who works on it"),
+    "table verify": ("diagnosis.verify", "compare the ids of the source with those of the table and of the index"),
+    "table quarantine": ("quarantine", "show bad rows and their reasons"),
+    "table maintain": ("maintain", "merge small parts of a sparse table and delete garbage"),
+    "table estimate": ("estimates.command", "estimate hours, storage and cost of encoding a corpus from measured runs"),
+    "index build": ("index", "build an index version and publish it"),
+    "index publications": ("publications.history", "print the history of an index: when, by whom, why, what changed"),
+    "index catalog": ("publications.catalog", "print all versions of an index: lineage, size, why each is kept"),
+    "index diff": ("publications.diff", "print what changed between two publications"),
+    "index canary": ("publications.canary", "compare two indexes or versions on the same queries"),
+    "index pin": ("publications.pin", "keep a publication from retention"),
+    "index unpin": ("publications.unpin", "remove the pin of a publication"),
+    "index rollback": ("publications.rollback", "publish an earlier version of an index again"),
+    "index takedown": ("takedown", "hide documents of a published index"),
+    "index restore": ("restore", "end the takedown of documents"),
+    "index warm": ("warm", "open an index and run its first query"),
+    "inspect vocabulary": ("inspect_vocabulary", "print facts about the output vocabulary of a model"),
+    "inspect lineage": ("lineage", "print what a model was made from"),
+    "inspect terms": (
+        "diagnosis.diagnose",
+        "print figures of a model on texts, or of an index: dead, expanded, unexplained terms",
+    ),
+    "inspect index": ("page.index", "write the page of an index: bytes, postings, terms, blocks, publications"),
+    "inspect query": ("page.query", "write the page of a query: expansion, hits and contributions"),
+    "inspect run": ("page.run", "write the page of a run of train, encode or index"),
+    "inspect evaluation": ("page.evaluation", "write the page of an evaluation: measures, comparisons, costs"),
+    "inspect side-by-side": ("page.side_by_side", "write the page of a canary: queries by change, drift of terms"),
+    "inspect sweep": ("page.sweep", "write the page of a sweep: quality against cost, the chosen setting"),
 }
-"""Subcommand -> summary. Its module is in one of the two tables below, or ``lsr_prod.jobs.<subcommand>``."""
+"""Words of a command -> its module in ``lsr_prod.jobs``, or one of ``_CONTRIB``, and its summary."""
 
-_CONTRIB = {"click-set": "click_sets.command", "estimate": "estimates.command"}
+_CONTRIB = ("click_sets.command", "estimates.command")  # modules of lsr_prod_contrib
 
-_MODULES = {
-    "publications": "publications.history",
-    "rollback": "publications.rollback",
-    "pin": "publications.pin",
-    "unpin": "publications.unpin",
-    "catalog": "publications.catalog",
-    "canary": "publications.canary",
-    "diff": "publications.diff",
-    "sweep": "tuning.sweep",
-    "tune": "tuning.tune",
-    "watch": "monitoring.watch",
-    "page": "page.command",
-    "diagnose": "diagnosis.diagnose",
-    "verify": "diagnosis.verify",
+_GROUPS = {
+    "table": "status, checks and maintenance of a sparse table",
+    "index": "build, publish and change an index",
+    "inspect": "figures and report pages of models, indexes, queries and runs",
 }
+_EXIT_CODES = "Exit codes: 0 done, 1 failed, 2 bad usage or bad configuration."
+
+
+class _Command(click.Command):
+    """One command; its module parses the arguments and returns the exit code."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(words.split()[-1], short_help=COMMANDS[words][1], add_help_option=False)
+        self.words = words
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.args = list(args)
+        return ctx.args
+
+    def invoke(self, ctx: click.Context) -> int:
+        try:
+            code: int = load(self.words).main(ctx.args)
+        except MissingExtraError as error:
+            complain(f"lsr-prod {self.words}: {error}")
+            return 2
+        return code
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+        """Return the options that ``--help`` describes; for other words, let the shell complete file names."""
+        if not incomplete.startswith("-"):
+            return [CompletionItem(incomplete, type="file")]
+        return [CompletionItem(name, help=text) for name, text in options(self.words) if name.startswith(incomplete)]
+
+
+class _Group(click.Group):
+    """Commands, or groups of them; help and errors have the style of the commands."""
+
+    def __init__(self, words: str, summary: str, commands: Sequence[click.Command]) -> None:
+        super().__init__(words, {str(one.name): one for one in commands}, short_help=summary, add_help_option=False)
+        self.words = f"lsr-prod {words}".rstrip()
+        self.params += [click.Option(["-h", "--help"], is_flag=True, is_eager=True, callback=_show_help)]
+        self.help = f"{summary[0].upper()}{summary[1:]}."
+        self.epilog = f"{self.words} COMMAND --help describes a command. {_EXIT_CODES}"
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            raise click.UsageError(f"no command was given; see {self.words} --help", ctx)
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in self.commands and not ctx.resilient_parsing:
+            near = {name: name for name in self.commands}
+            if ctx.parent is None:  # a command of a group is also found by its own name
+                near = {words.split()[-1]: words for words in COMMANDS} | near
+            close = difflib.get_close_matches(args[0], near, n=1, cutoff=0.5)
+            remedy = f"did you mean {near[close[0]]}?" if close else f"see {self.words} --help"
+            raise click.UsageError(f"there is no command {args[0]}; {remedy}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def _show_help(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        say(ctx.get_help(), lines=True)
+        ctx.exit()
+
+
+def _show_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        say(f"lsr-prod {__version__}")
+        ctx.exit()
+
+
+def tree() -> click.Group:
+    """Return the command ``lsr-prod`` with all its groups."""
+    groups: list[click.Command] = [
+        _Group(name, summary, [_Command(words) for words in COMMANDS if words.startswith(f"{name} ")])
+        for name, summary in _GROUPS.items()
+    ]
+    single = [_Command(words) for words in COMMANDS if " " not in words]
+    root = _Group("", "learned sparse retrieval: train, export, encode, index and search", [*single, *groups])
+    root.params += [click.Option(["--version"], is_flag=True, is_eager=True, callback=_show_version)]
+    return root
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a subcommand; returns its exit code."""
+    """Run a command; returns its exit code."""
     protect_output()
     accept_utf8()
     given = list(sys.argv[1:] if argv is None else argv)
-    name, rest = (given[0], given[1:]) if given else ("", [])
-    if name in ("-h", "--help"):
-        say(_manual(), lines=True)
-        return 0
-    if name == "--version":
-        say(f"lsr-prod {__version__}")
-        return 0
-    if name not in COMMANDS:
-        complain(f"lsr-prod: {_unknown(name)}")
-        return 2
     try:
-        code: int = load(name).main(rest)
-    except MissingExtraError as error:
-        complain(f"lsr-prod {name}: {error}")
+        code: int = tree().main(given, prog_name="lsr-prod", standalone_mode=False, max_content_width=120)
+    except click.UsageError as error:
+        path = "lsr-prod" if error.ctx is None else error.ctx.command_path
+        if isinstance(error, click.NoSuchOption):
+            complain(f"{path}: {error.option_name} is not a command; see {path} --help")
+        else:
+            complain(f"{path}: {error.message}")
         return 2
     return code
 
 
-def load(name: str) -> ModuleType:
-    """Import the module of a subcommand."""
+def load(words: str) -> ModuleType:
+    """Import the module of a command."""
     try:
-        if name in _CONTRIB:
-            extra: ModuleType = contrib(_CONTRIB[name])
+        module = COMMANDS[words][0]
+        if module in _CONTRIB:
+            extra: ModuleType = contrib(module)
             return extra
-        return import_module(f"lsr_prod.jobs.{_MODULES.get(name, name.replace('-', '_'))}")
+        return import_module(f"lsr_prod.jobs.{module}")
     except ModuleNotFoundError as error:
         raise missing_extra(error) from error
 
 
-def _manual() -> str:
-    width = max(map(len, COMMANDS))
-    commands = "".join(f"  {name:{width}}  {summary}\n" for name, summary in COMMANDS.items())
-    return (
-        "usage: lsr-prod COMMAND [OPTIONS]\n\n"
-        "Learned sparse retrieval: train, export, encode, index and search.\n\n"
-        f"commands:\n{commands}\n"
-        "lsr-prod COMMAND --help describes a command. Exit codes: 0 done, 1 failed, 2 bad usage or bad configuration."
-    )
-
-
-def _unknown(name: str) -> str:
-    if not name:
-        return "no command was given; see lsr-prod --help"
-    if name.startswith("-"):
-        return f"{name} is not a command; see lsr-prod --help"
-    close = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
-    return f"there is no command {name}; " + (f"did you mean {close[0]}?" if close else "see lsr-prod --help")
+def options(words: str) -> Iterable[tuple[str, str]]:
+    """Yield the options of a command that ``--help`` describes; without its extra, only ``--help``."""
+    try:
+        module: Any = load(words)
+    except MissingExtraError:
+        yield "--help", "describe the command"
+        return
+    parser = module.JOB.parser() if hasattr(module, "JOB") else module.parser()
+    for action in parser._actions:
+        if action.help != argparse.SUPPRESS:
+            yield from ((name, action.help or "") for name in action.option_strings)

@@ -11,7 +11,7 @@ plan without a committed wave is superseded; one with some is continued with the
 ``--abandon``.
 
 With ``--dry-run`` nothing is written: it prints the plan, its waves, parts and requests, and with the output of a
-measured run the hours (``lsr-prod estimate`` has more).
+measured run the hours (``lsr-prod table estimate`` has more).
 
 Prints tables of counts, cost and quarantined rows by reason, and one line ``RESULT {json}``.
 Exit codes: 0 done, 1 failed, 2 bad configuration (nothing was written).

@@ -1,6 +1,6 @@
 """Build an index version from a sparse table and publish it.
 
-    lsr-prod index --config deployment.yaml [--index.shards 4] [--force GATE --reason TEXT]
+    lsr-prod index build --config deployment.yaml [--index.shards 4] [--force GATE --reason TEXT]
 
 Reads the sections ``index``, ``gates``, ``encode``, ``ray`` and ``storage``. Finished shards are reused: an interrupted
 job is resumed by the same command, and a run without changes publishes nothing. A version that a gate refuses is kept,
@@ -23,7 +23,12 @@ from lsr_prod.operations.gates import Gatekeeper
 from lsr_prod.operations.table_generations import follow_tables
 
 JOB = Job(
-    "index", __doc__, needs=("index",), optional=("gates", "encode"), options=force_options("index"), pages=index_pages
+    "index build",
+    __doc__,
+    needs=("index",),
+    optional=("gates", "encode"),
+    options=force_options("index build"),
+    pages=index_pages,
 )
 
 
@@ -43,4 +48,4 @@ def _index(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, An
 
 
 def _show(summary: Mapping[str, Any]) -> None:
-    print_table("lsr-prod index", scalars(summary))
+    print_table("lsr-prod index build", scalars(summary))

@@ -1,6 +1,6 @@
 """Print facts about the output vocabulary of a model.
 
-    lsr-prod inspect-vocabulary MODEL [--target OTHER --words lock mutex] [--texts texts.jsonl --casing casing.json]
+    lsr-prod inspect vocabulary MODEL [--target OTHER --words lock mutex] [--texts texts.jsonl --casing casing.json]
 
 Prints norms of the vocabulary head, its overlap with another vocabulary (``--target``), sub-tokens per word of
 ``--texts``, the nearest rows of ``--words`` of the target, and writes the confusion matrix of casing between input and
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def parser() -> CommandParser:
     """Return the parser of the command line."""
-    options = CommandParser("inspect-vocabulary", __doc__)
+    options = CommandParser("inspect vocabulary", __doc__)
     options.add_argument(
         "model",
         metavar="MODEL",
@@ -54,7 +54,7 @@ def parser() -> CommandParser:
 
 def main(argv: Sequence[str]) -> int:
     """Inspect the model; returns the exit code."""
-    return exit_code("inspect-vocabulary", lambda: _inspect(argv))
+    return exit_code("inspect vocabulary", lambda: _inspect(argv))
 
 
 def print_inspection(found: "Inspection", title: str) -> None:

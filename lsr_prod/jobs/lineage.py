@@ -1,6 +1,6 @@
 """Print what a model directory was made from, step by step.
 
-    lsr-prod lineage MODEL [--work FOLDER]
+    lsr-prod inspect lineage MODEL [--work FOLDER]
 
 Without ``--work`` only the last step is known; with the folder or URI that the chain worked in, every step is printed.
 Exit codes: 0 done, 1 failed, 2 bad usage.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def parser() -> CommandParser:
     """Return the parser of the command line."""
-    options = CommandParser("lineage", __doc__)
+    options = CommandParser("inspect lineage", __doc__)
     options.add_argument("model", metavar="MODEL", type=location, help="folder or URI of a model directory")
     add_store_option(options)
     options.add_argument(
@@ -28,7 +28,7 @@ def parser() -> CommandParser:
 
 def main(argv: Sequence[str]) -> int:
     """Print the lineage; returns the exit code."""
-    return exit_code("lineage", lambda: _lineage(argv))
+    return exit_code("inspect lineage", lambda: _lineage(argv))
 
 
 def print_lineage(ancestors: Sequence["Ancestor"]) -> None:

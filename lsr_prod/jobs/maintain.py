@@ -1,6 +1,6 @@
 """Merge small parts of a sparse table and its quarantine, drop deleted rows, and delete files that nothing needs.
 
-    lsr-prod maintain --config deployment.yaml [--maintain.dry_run true] [--maintain.purge true]
+    lsr-prod table maintain --config deployment.yaml [--maintain.dry_run true] [--maintain.purge true]
 
 Reads the sections ``maintain``, ``ray`` and ``storage``. It may run while encode jobs and readers use the table: a
 merge is committed only if its parts have not been replaced, and files younger than ``maintain.retention_hours`` are
@@ -22,7 +22,7 @@ from lsr_prod.jobs.terminal.tables import print_columns, print_table
 from lsr_prod.maintenance import maintain
 from lsr_prod.operations.table_generations import follow_maintained_table
 
-JOB = Job("maintain", __doc__, needs=("maintain",))
+JOB = Job("table maintain", __doc__, needs=("maintain",))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -37,7 +37,7 @@ def _maintain(deployment: Deployment) -> Mapping[str, Any]:
 
 
 def _print(summary: Mapping[str, Any]) -> None:
-    print_table("lsr-prod maintain", scalars(summary))
+    print_table("lsr-prod table maintain", scalars(summary))
     if summary["garbage_by_kind"]:
         kinds = [(kind.replace("_", " "), number) for kind, number in summary["garbage_by_kind"].items()]
         title = "files that would be deleted" if summary["dry_run"] else "deleted files"

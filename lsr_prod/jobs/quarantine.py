@@ -1,7 +1,7 @@
 """Show the rows of a quarantine: bad rows with their reason and their place in the source.
 
-    lsr-prod quarantine QUARANTINE [--reason broken_json] [--source a.jsonl] [--plan PLAN] [--wave 3] [--raw]
-    lsr-prod quarantine --config deployment.yaml [--json]
+    lsr-prod table quarantine QUARANTINE [--reason broken_json] [--source a.jsonl] [--plan PLAN] [--wave 3] [--raw]
+    lsr-prod table quarantine --config deployment.yaml [--json]
 
 QUARANTINE is the folder or URI of ``encode.quarantine``, by default that of the table with ``_quarantine``; folders of
 bad rows of other jobs can be shown too. Rows of a wave that the job did not commit, for example because more than
@@ -28,7 +28,7 @@ _SHOWN = 100  # characters of a text in a cell of the table
 
 def parser() -> CommandParser:
     """Return the parser of the command line."""
-    options = CommandParser("quarantine", __doc__)
+    options = CommandParser("table quarantine", __doc__)
     options.add_argument("quarantine", metavar="QUARANTINE", nargs="?", type=location, help="its folder or URI")
     options.add_argument("--config", metavar="FILE", help="YAML file of the deployment, instead of QUARANTINE")
     options.add_argument("--reason", metavar="REASON", help="only rows with this reason")
@@ -44,13 +44,13 @@ def parser() -> CommandParser:
 
 def main(argv: Sequence[str]) -> int:
     """Show the rows; returns the exit code."""
-    return exit_code("quarantine", lambda: _show(argv))
+    return exit_code("table quarantine", lambda: _show(argv))
 
 
 def _show(argv: Sequence[str]) -> None:
     given = parser().parse_args(argv)
     if (given.quarantine is None) == (given.config is None):
-        raise ConfigError("command line", "give either QUARANTINE or --config", "see lsr-prod quarantine --help")
+        raise ConfigError("command line", "give either QUARANTINE or --config", "see lsr-prod table quarantine --help")
     uri, options = _place(given)
     from lsr_prod.operations.quarantine import QuarantineFilter, read_quarantine
     from lsr_prod.storage import Store
@@ -80,7 +80,7 @@ def _place(given: argparse.Namespace) -> tuple[str, dict[str, str]]:
     from lsr_prod.storage.folders import absolute
 
     arguments = ["--config", given.config]
-    deployment = load_deployment(arguments, job="lsr-prod quarantine", description="", needs=("encode",))
+    deployment = load_deployment(arguments, job="lsr-prod table quarantine", description="", needs=("encode",))
     options = {**deployment.storage.options, **options}
     encode = follow_tables(deployment, options).encode
     assert encode is not None

@@ -10,7 +10,7 @@ the current one. A version that a gate refuses is kept, but not published; ``--f
 
 With another bundle, all documents are encoded into a new table next to the one before it, and all shards are built from
 it; readers follow when the version has passed the gates. Until then the old table and version stay as they are, and
-until retention deletes them ``lsr-prod rollback`` returns to them.
+until retention deletes them ``lsr-prod index rollback`` returns to them.
 
 Versions older than the newest ``index.keep_publications`` that are neither pinned nor read, tables that no version
 names, and leftovers of interrupted runs are deleted once they are older than ``index.keep_hours``.

@@ -1,7 +1,7 @@
 """End the takedown of documents of a published index.
 
-    lsr-prod restore --config deployment.yaml --id doc1 [--note "request 17 withdrawn"]
-    lsr-prod restore --config deployment.yaml --file ids.txt
+    lsr-prod index restore --config deployment.yaml --id doc1 [--note "request 17 withdrawn"]
+    lsr-prod index restore --config deployment.yaml --file ids.txt
 
 Reads the sections ``index`` and ``storage``; ``ids.txt`` has one id per line. Documents that the index's version of the
 table has are found again at once; the others return when a reindex finds them in the table.
@@ -20,7 +20,7 @@ from lsr_prod.jobs.index_changes import index_to_change
 from lsr_prod.jobs.terminal.run import Job, run_job
 from lsr_prod.jobs.terminal.shell import id_options, read_ids
 
-JOB = Job("restore", __doc__, needs=("index",), options=id_options("restore"))
+JOB = Job("index restore", __doc__, needs=("index",), options=id_options("index restore"))
 
 
 def main(argv: Sequence[str]) -> int:

@@ -1,7 +1,7 @@
 """Say how far a sparse table is: its plans, their committed waves, and who works on them.
 
-    lsr-prod status TABLE [--index INDEX] [--digest] [--json]
-    lsr-prod status --config deployment.yaml [--json]
+    lsr-prod table status TABLE [--index INDEX] [--digest] [--json]
+    lsr-prod table status --config deployment.yaml [--json]
 
 TABLE is the folder or URI of ``encode.table``. It may be asked while a job runs, on any machine that reaches the table:
 only records next to the table are read. A plan that is ``ended`` or ``silent`` is resumed by the same ``lsr-prod
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def parser() -> CommandParser:
     """Return the parser of the command line."""
-    options = CommandParser("status", __doc__)
+    options = CommandParser("table status", __doc__)
     options.add_argument("table", metavar="TABLE", nargs="?", type=location, help="folder or URI of a sparse table")
     options.add_argument("--config", metavar="FILE", help="YAML file of the deployment, instead of TABLE")
     options.add_argument("--index", metavar="INDEX", type=location, help="folder or URI of an index")
@@ -38,7 +38,7 @@ def parser() -> CommandParser:
 
 def main(argv: Sequence[str]) -> int:
     """Print the status; returns the exit code."""
-    return exit_code("status", lambda: _status(argv))
+    return exit_code("table status", lambda: _status(argv))
 
 
 def print_status(status: "TableStatus") -> None:
@@ -95,7 +95,7 @@ def _duration(seconds: float) -> str:
 def _places(argv: Sequence[str]) -> tuple[Any, str, str | None, dict[str, str]]:
     given = parser().parse_args(argv)
     if (given.table is None) == (given.config is None):
-        raise ConfigError("command line", "give either TABLE or --config", "see lsr-prod status --help")
+        raise ConfigError("command line", "give either TABLE or --config", "see lsr-prod table status --help")
     if given.config is None:
         return given, given.table, given.index, store_options(given)
     from lsr_prod.config import load_deployment
@@ -103,7 +103,7 @@ def _places(argv: Sequence[str]) -> tuple[Any, str, str | None, dict[str, str]]:
     from lsr_prod.storage.folders import absolute
 
     arguments = ["--config", given.config]
-    deployment = load_deployment(arguments, job="lsr-prod status", description="", needs=("encode",))
+    deployment = load_deployment(arguments, job="lsr-prod table status", description="", needs=("encode",))
     options = {**deployment.storage.options, **store_options(given)}
     deployment = follow_tables(deployment, options)
     encode, index = deployment.encode, deployment.index

@@ -1,11 +1,11 @@
 """Hide documents of a published index until they are restored.
 
-    lsr-prod takedown --config deployment.yaml --id doc1 --id doc2 [--note "request 17"]
-    lsr-prod takedown --config deployment.yaml --file ids.txt
+    lsr-prod index takedown --config deployment.yaml --id doc1 --id doc2 [--note "request 17"]
+    lsr-prod index takedown --config deployment.yaml --file ids.txt
 
 Reads the sections ``index`` and ``storage``; ``ids.txt`` has one id per line. Nothing is built: a new version with
 tombstones is published, which readers see at their next refresh. Every later build hides the documents too, even if
-they are encoded again. ``lsr-prod restore`` ends a takedown.
+they are encoded again. ``lsr-prod index restore`` ends a takedown.
 
 Prints a table and one line ``RESULT {json}``. Exit codes: 0 done, 1 failed, 2 bad configuration.
 """
@@ -21,7 +21,7 @@ from lsr_prod.jobs.index_changes import index_to_change
 from lsr_prod.jobs.terminal.run import Job, run_job
 from lsr_prod.jobs.terminal.shell import id_options, read_ids
 
-JOB = Job("takedown", __doc__, needs=("index",), options=id_options("takedown"))
+JOB = Job("index takedown", __doc__, needs=("index",), options=id_options("index takedown"))
 
 
 def main(argv: Sequence[str]) -> int:

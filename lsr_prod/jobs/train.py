@@ -6,8 +6,8 @@
 
 Reads the sections ``train``, ``ray`` and ``storage``; ``jobs/recipes`` in the repository has complete examples. All
 settings are checked before anything is written. Finished stages are skipped; a changed stage runs again, and so do the
-stages after it. An interrupted job is resumed inside its stage by the same command. ``lsr-prod lineage MODEL`` prints
-what a model was made from.
+stages after it. An interrupted job is resumed inside its stage by the same command. ``lsr-prod inspect lineage
+MODEL`` prints what a model was made from.
 
 With ``--dry-run`` nothing is written and Ray is not started: all settings are checked, all rows are read and validated,
 and it prints per stage the rows, the rows that would be quarantined by reason, steps, memory, the hours from timed

@@ -3,8 +3,9 @@
     lsr-prod vectors --config deployment.yaml [--vectors.action import --vectors.paths vectors/]
 
 Reads the sections ``vectors`` and ``storage``. Imports JSONL and topics of Anserini, CSR matrices of scipy and
-of BigANN, and CIFF, in one commit, into a table that ``lsr-prod index`` reads; rows that are not vectors are written to
-a quarantine next to the table with their reason. Exports a table as JSONL, as a CSR matrix, as CIFF or as Parquet.
+of BigANN, and CIFF, in one commit, into a table that ``lsr-prod index build`` reads; rows that are not vectors are
+written to a quarantine next to the table with their reason. Exports a table as JSONL, as a CSR matrix, as CIFF or as
+Parquet.
 
 Prints a table and one line ``RESULT {json}``.
 Exit codes: 0 done, 1 failed, 2 bad configuration (nothing was written).

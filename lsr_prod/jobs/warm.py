@@ -1,6 +1,6 @@
 """Open an index and run its first query, for example before a new searcher gets traffic.
 
-    lsr-prod warm INDEX
+    lsr-prod index warm INDEX
 
 Reads what every query reads into memory, and prints the time that a cold start takes. Exit codes: 0 done, 1 failed, 2
 bad usage.
@@ -15,7 +15,7 @@ from lsr_prod.search.warm import warm
 
 def parser() -> CommandParser:
     """Return the parser of the command line."""
-    options = CommandParser("warm", __doc__)
+    options = CommandParser("index warm", __doc__)
     options.add_argument("index", metavar="INDEX", type=location, help="folder or URI of an index")
     add_store_option(options)
     return options
@@ -23,7 +23,7 @@ def parser() -> CommandParser:
 
 def main(argv: Sequence[str]) -> int:
     """Measure; returns the exit code."""
-    return exit_code("warm", lambda: _warm(argv), output_required=False)
+    return exit_code("index warm", lambda: _warm(argv), output_required=False)
 
 
 def _warm(argv: Sequence[str]) -> None:

@@ -54,7 +54,7 @@ class TableStatus:
     version: int | None  # newest version; None: no run has created the table yet
     committed_at: float | None  # time of that version, in seconds since 1970 by the clock of the store
     documents: int  # rows of that version
-    # the chain of plans, oldest first, without old plans that ``lsr-prod maintain`` left out of it; then plans
+    # the chain of plans, oldest first, without old plans that ``lsr-prod table maintain`` left out of it; then plans
     # that were saved and are not in the chain
     plans: tuple[PlanStatus, ...]
 

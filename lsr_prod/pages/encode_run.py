@@ -124,7 +124,10 @@ def _quarantine(data: Mapping[str, Any], charts: dict[str, Chart]) -> Section:
         spec,
     )
     return Section(
-        "quarantine", "Quarantined rows", ["lsr-prod quarantine shows the rows and their source."], charts=["reasons"]
+        "quarantine",
+        "Quarantined rows",
+        ["lsr-prod table quarantine shows the rows and their source."],
+        charts=["reasons"],
     )
 
 

@@ -1,4 +1,4 @@
-"""Measure a cold start: ``lsr-prod warm INDEX``."""
+"""Measure a cold start: ``lsr-prod index warm INDEX``."""
 
 import time
 from collections.abc import Mapping

@@ -17,7 +17,7 @@ from lsr_prod.storage.node_cache import Contents, NodeCache
 from lsr_prod.storage.publications import current_publication
 from lsr_prod.storage.store import Store
 
-_REMEDY = "run lsr-prod index, or publish another version"
+_REMEDY = "run lsr-prod index build, or publish another version"
 
 
 def fetch_current_version(cache: NodeCache, index: Store, *, verify: bool = False) -> tuple[Path, Publication]:

@@ -26,7 +26,7 @@ from lsr_prod.storage.store import Store, as_store
 from lsr_prod.storage.transfer import object_name, stored_sizes
 
 _SHA = re.compile(r"[0-9a-f]{64}")
-_REBUILD = "run lsr-prod index, which builds it again"
+_REBUILD = "run lsr-prod index build, which builds it again"
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,9 @@ def current_publication(index: Store | Path) -> Publication:
     """Return the publication with the largest number."""
     found = find_current_publication(index)
     if found is None:
-        raise PublicationError(f"{as_store(index).uri} has no publication; build an index there with lsr-prod index")
+        raise PublicationError(
+            f"{as_store(index).uri} has no publication; build an index there with lsr-prod index build"
+        )
     return found
 
 

@@ -74,7 +74,7 @@ def pooled_maxima(encoder: SparseEncoder, texts: Sequence[str], rate: float, *, 
             raise ConfigError(
                 "activation_rate",
                 "no constant reaches this rate with this head",
-                "check the norms of the head with inspect-vocabulary",
+                "check the norms of the head with lsr-prod inspect vocabulary",
             )
         lift = max(4.0, 4 * lift)
 

@@ -1,8 +1,8 @@
 """Estimate hours, storage, requests and cost of encoding a corpus, from measured runs.
 
     lsr-prod encode --config small.yaml | tee small.txt
-    lsr-prod estimate --documents 1e9 --bytes 1e12 --run small.txt --cluster cluster.yaml
-    lsr-prod estimate --documents 1e9 --bytes 1e12 --run small.txt --sample part.jsonl --config deployment.yaml
+    lsr-prod table estimate --documents 1e9 --bytes 1e12 --run small.txt --cluster cluster.yaml
+    lsr-prod table estimate --documents 1e9 --bytes 1e12 --run small.txt --sample part.jsonl --config deployment.yaml
 
 A measured run is the output of ``lsr-prod encode``, ``index`` or ``reindex``, with its line ``RESULT {json}``. Two
 encode runs of different sizes separate the time of the start from the time per token better than one. The cluster file
@@ -44,7 +44,7 @@ def _count(value: str) -> int:
 
 
 def _options() -> CommandParser:
-    options = CommandParser("estimate")
+    options = CommandParser("table estimate")
     options.add_argument("--documents", type=_count, metavar="N", help="documents of the corpus, for example 1e9")
     options.add_argument("--bytes", type=_count, metavar="B", help="bytes of its files")
     options.add_argument(
@@ -68,7 +68,7 @@ def _options() -> CommandParser:
     return options
 
 
-JOB = Job("estimate", __doc__, needs=(), optional=("source", "encode"), options=_options())
+JOB = Job("table estimate", __doc__, needs=(), optional=("source", "encode"), options=_options())
 
 
 def main(argv: Sequence[str]) -> int:
@@ -79,7 +79,7 @@ def main(argv: Sequence[str]) -> int:
 def _estimate(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, Any]:
     for option, value in (("--documents", given.documents), ("--bytes", given.bytes), ("--run", given.run)):
         if not value:
-            raise ConfigError(option, "it is required, but was not given", "see lsr-prod estimate --help")
+            raise ConfigError(option, "it is required, but was not given", "see lsr-prod table estimate --help")
     if given.run.count("-") > 1:
         raise ConfigError("--run", "the standard input is named twice", "give - once")
     runs = read_runs(given.run)

@@ -22,7 +22,7 @@ def look_on(cluster: RayMachines, settings: str) -> dict[str, Any]:
         What each of them says; ``state`` of the plan is "running" if the corpus was encoded before and after.
     """
     names = ("run", "waves", "waves_done", "parts", "actors", "put_requests")
-    runs = [[*command("encode"), "--dry-run"], [*command("quarantine"), "--json"]]
+    runs = [[*command("encode"), "--dry-run"], [*command("table quarantine"), "--json"]]
     with ThreadPoolExecutor() as threads:  # the corpus is encoded within a minute
         before = threads.submit(_plan, cluster, settings)
         dry_run, rows = threads.map(lambda run: _submit(cluster, settings, run), runs)
@@ -35,7 +35,7 @@ def look_on(cluster: RayMachines, settings: str) -> dict[str, Any]:
 
 
 def _plan(cluster: RayMachines, settings: str) -> dict[str, Any]:
-    lines = _submit(cluster, settings, [*command("status"), "--json"]).stdout.splitlines()
+    lines = _submit(cluster, settings, [*command("table status"), "--json"]).stdout.splitlines()
     (status,) = [json.loads(line) for line in lines if line.startswith('{"')]
     (plan,) = status["plans"]
     return {name: plan[name] for name in ("state", "host", "attempt", "waves_done", "waves", "cells_done", "cells")}

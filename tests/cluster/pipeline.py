@@ -98,7 +98,8 @@ def deployment(options: dict[str, str], *, steps: int = 40, workers: int = 2, **
 
 def command(stage: str) -> list[str]:
     """Return the entry point of a stage; the deployment is in the working directory."""
-    return ["lsr-prod", stage, "--config", "deployment.yaml"]
+    words = "index build" if stage == "index" else stage
+    return ["lsr-prod", *words.split(), "--config", "deployment.yaml"]
 
 
 def digests(results: dict[str, dict[str, Any]]) -> dict[str, Any]:

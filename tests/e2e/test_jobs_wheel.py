@@ -65,8 +65,8 @@ def test_wheel_encodes_indexes_and_searches_without_checkout(command: Path, tiny
         "index": {"table": "table", "bundle": str(tiny_bundle), "output": "index", "text_fields": ["text"]},
     }
     (tmp_path / "deployment.yaml").write_text(yaml.safe_dump(deployment))
-    for job, documents in (("encode", "documents"), ("index", "documents")):
-        done = run(command, job, "--config", "deployment.yaml", cwd=tmp_path)
+    for job, documents in (("encode", "documents"), ("index build", "documents")):
+        done = run(command, *job.split(), "--config", "deployment.yaml", cwd=tmp_path)
         result = json.loads(done.stdout.splitlines()[-1].removeprefix("RESULT "))
         assert result[documents] == len(TEXTS)
     found = run(command, "search", "index", cwd=tmp_path, stdin="how do threads share a lock\n").stdout

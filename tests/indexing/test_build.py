@@ -213,7 +213,7 @@ def test_index_job_exits_2_with_one_line_for_a_bad_setting(made, capsys):
     before = files(made)
     assert main(["--config", str(made / "config.yaml"), "--index.shards", "9"]) == 2
     assert capsys.readouterr().err.splitlines() == [
-        "lsr-prod index: index.shards: 9 is more than the table has buckets; set at most 5"
+        "lsr-prod index build: index.shards: 9 is more than the table has buckets; set at most 5"
     ]
     assert files(made) == before
     assert main(["--config", str(made / "config.yaml"), "--index.text_fields", "text"]) == 0

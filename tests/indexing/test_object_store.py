@@ -218,7 +218,7 @@ def test_version_with_a_missing_file_is_not_published(tmp_path: Path, remote: St
     build_index(at(tmp_path, remote))
     file = current(remote).shards[0].files[2]
     remote.delete(f"files/{file.sha256}")
-    with pytest.raises(ArtifactError, match=r"is missing; .* lsr-prod index"):
+    with pytest.raises(ArtifactError, match=r"is missing; .* lsr-prod index build"):
         delete_documents(remote, ["doc001"])
     assert publication_numbers(remote) == [1]
     summary = build_index(at(tmp_path, remote))

@@ -185,7 +185,7 @@ def test_takedown_job_reads_ids_from_a_file(world, capsys):
     (world / "ids.txt").write_text("doc001\ndoc 002\n\ndoc003\n")
     config = ["--config", str(world / "config.yaml")]
     assert main([*config]) == 2
-    assert capsys.readouterr().err.splitlines()[-1].startswith("lsr-prod takedown: --id: no document is named")
+    assert capsys.readouterr().err.splitlines()[-1].startswith("lsr-prod index takedown: --id: no document is named")
     assert main([*config, "--file", str(world / "none.txt")]) == 2
     assert main([*config, "--file", str(world / "ids.txt"), "--id", "doc004", "--note", "two words"]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix("RESULT "))
@@ -213,9 +213,9 @@ def test_rollback_job_keeps_later_takedowns(world, capsys):
 @pytest.mark.parametrize(
     ("argv", "code", "line"),
     [
-        ([], 2, "lsr-prod rollback: --to: no publication is named"),
-        (["--to", "two"], 2, "lsr-prod rollback: "),
-        (["--to", "9"], 1, "lsr-prod rollback failed: PublicationError: "),
+        ([], 2, "lsr-prod index rollback: --to: no publication is named"),
+        (["--to", "two"], 2, "lsr-prod index rollback: "),
+        (["--to", "9"], 1, "lsr-prod index rollback failed: PublicationError: "),
     ],
 )
 def test_rollback_job_refuses_unknown_publication_in_one_line(world, capsys, argv, code, line):

@@ -7,7 +7,18 @@ import pytest
 from lsr_prod.jobs.command import COMMANDS, main
 
 # Commands that read one place. Those that compute on Ray validate their settings first, as the YAML files below show.
-PLACES = ("search", "status", "quarantine", "publications", "catalog", "diff", "pin", "unpin", "lineage", "canary")
+PLACES = (
+    "search",
+    "table status",
+    "table quarantine",
+    "index publications",
+    "index catalog",
+    "index diff",
+    "index pin",
+    "index unpin",
+    "inspect lineage",
+    "index canary",
+)
 PAGES = ("index", "run", "evaluation", "sweep")
 RECORDS = ("publications/1.json", "_delta_log/00000000000000000000.json", "manifest.json", "config.json",
            "encoder_card.json", "bundle.json", "plan.json", "versions/a.json")  # fmt: skip
@@ -52,8 +63,8 @@ def sentence(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize("command", PLACES)
 def test_broken_place_is_one_sentence(command: str, places: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     for place in places:
-        more = {"pin": ["--reason", "x"], "canary": [place, place]}.get(command, [])
-        sentence([command, place, *more], capsys)
+        more = {"index pin": ["--reason", "x"], "index canary": [place, place]}.get(command, [])
+        sentence([*command.split(), place, *more], capsys)
 
 
 @pytest.mark.parametrize("kind", PAGES)
@@ -61,17 +72,19 @@ def test_page_of_a_broken_place_is_one_sentence(
     kind: str, places: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for place in places:
-        sentence(["page", kind, place, "--output", str(tmp_path)], capsys)
+        sentence(["inspect", kind, place, "--output", str(tmp_path)], capsys)
 
 
-@pytest.mark.parametrize("command", sorted({*COMMANDS} - {"completion", "warm", "page", "vectors"}))
+@pytest.mark.parametrize("command", sorted({*COMMANDS} - {"index warm", "vectors"}))
 def test_wrong_usage_is_one_sentence(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     for argv in (["--no-such-option"], ["--config"], ["--json=x"], ["--config", "nowhere.yaml"]):
-        sentence([command, *argv], capsys)
+        sentence([*command.split(), *argv], capsys)
 
 
-@pytest.mark.parametrize("command", ["encode", "index", "evaluate", "export", "train", "status", "quarantine"])
+@pytest.mark.parametrize(
+    "command", ["encode", "index build", "evaluate", "export", "train", "table status", "table quarantine"]
+)
 def test_broken_deployment_is_one_sentence(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for text in YAML:
         (tmp_path / "d.yaml").write_bytes(text.encode("utf-8", "surrogatepass"))
-        sentence([command, "--config", str(tmp_path / "d.yaml")], capsys)
+        sentence([*command.split(), "--config", str(tmp_path / "d.yaml")], capsys)

@@ -1,5 +1,6 @@
-"""The command ``lsr-prod``: dispatch, bad usage, missing extras."""
+"""The command ``lsr-prod``: groups, bad usage, missing extras."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,14 +9,16 @@ import pytest
 
 from lsr_prod.jobs.command import COMMANDS, main
 
+GROUPS = ("table", "index", "inspect")
 ROOT = Path(__file__).parents[2]
-NEEDS_NO_EXTRA = {"search", "warm", "completion", "page"}
+PAGES = {f"inspect {kind}" for kind in ("index", "query", "run", "evaluation", "side-by-side", "sweep")}
+NEEDS_NO_EXTRA = {"search", "index warm", *PAGES}
 EXTRAS = ("ray", "torch", "transformers", "pydantic", "pydantic_settings", "yaml", "rich", "deltalake", "obstore")
 ARGUMENTS = {
     "model": ["x", "y"],
-    "lineage": ["x"],
-    "inspect-vocabulary": ["x"],
-    "diagnose": ["--index", "x"],
+    "inspect lineage": ["x"],
+    "inspect vocabulary": ["x"],
+    "inspect terms": ["--index", "x"],
 }
 # A name that maps to None cannot be imported: the interpreter raises ModuleNotFoundError.
 WITHOUT_EXTRAS = f"import sys; sys.modules.update(dict.fromkeys({EXTRAS})); from lsr_prod.jobs.command import main; "
@@ -26,17 +29,20 @@ def python(code: str, *argv: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
 
 
-def test_help_lists_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0
-    shown = capsys.readouterr().out
-    for name, summary in COMMANDS.items():
-        assert f"  {name} " in shown
-        assert summary in shown
+def test_help_lists_every_command_and_group(capsys: pytest.CaptureFixture[str]) -> None:
+    for group in ("", *GROUPS):
+        assert main([*group.split(), "--help"]) == 0
+        shown = " ".join(capsys.readouterr().out.split())
+        assert "Exit codes: 0 done" in shown
+        for words, (_, summary) in COMMANDS.items():
+            before, _, name = words.rpartition(" ")
+            assert (f" {name} {summary}" in shown) == (before == group)
+    assert {words.partition(" ")[0] for words in COMMANDS if " " in words} == set(GROUPS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_subcommand_has_help_in_one_style(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([name, "--help"]) == 0
+    assert main([*name.split(), "--help"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith(f"usage: lsr-prod {name} ")
     assert "Exit codes: 0 done" in shown
@@ -47,7 +53,7 @@ def test_every_subcommand_has_help_in_one_style(name: str, capsys: pytest.Captur
 def test_bad_usage_of_every_subcommand_is_one_line_and_exit_code_2(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([name, "--no-such-option"]) == 2
+    assert main([*name.split(), "--no-such-option"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert len(captured.err.splitlines()) == 1
@@ -59,7 +65,11 @@ def test_bad_usage_of_every_subcommand_is_one_line_and_exit_code_2(
     [
         ([], "lsr-prod: no command was given; see lsr-prod --help"),
         (["encod"], "lsr-prod: there is no command encod; did you mean encode?"),
-        (["inspect"], "lsr-prod: there is no command inspect; did you mean inspect-vocabulary?"),
+        (["index"], "lsr-prod index: no command was given; see lsr-prod index --help"),
+        (["index", "pni"], "lsr-prod index: there is no command pni; did you mean pin?"),
+        (["index", "--quiet"], "lsr-prod index: --quiet is not a command; see lsr-prod index --help"),
+        (["takedown"], "lsr-prod: there is no command takedown; did you mean index takedown?"),
+        (["quarantin"], "lsr-prod: there is no command quarantin; did you mean table quarantine?"),
         (["xyzzy"], "lsr-prod: there is no command xyzzy; see lsr-prod --help"),
         (["--quiet"], "lsr-prod: --quiet is not a command; see lsr-prod --help"),
     ],
@@ -76,7 +86,7 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("lsr-prod 0.")
 
 
-@pytest.mark.parametrize("argv", [["--help"], ["search", "--help"], ["search", "/nowhere"]])
+@pytest.mark.parametrize("argv", [["--help"], ["index", "--help"], ["search", "--help"], ["search", "/nowhere"]])
 def test_help_and_search_import_neither_ray_nor_torch(argv: list[str]) -> None:
     code = (
         "import sys; from lsr_prod.jobs.command import main; main(sys.argv[1:]); "
@@ -88,7 +98,7 @@ def test_help_and_search_import_neither_ray_nor_torch(argv: list[str]) -> None:
 def test_missing_extra_of_every_subcommand_is_one_line_with_the_pip_command(tmp_path: Path) -> None:
     code = (
         f"{WITHOUT_EXTRAS}"
-        f"codes = [main([name, *{ARGUMENTS}.get(name, ['--config', 'x'])]) "
+        f"codes = [main([*name.split(), *{ARGUMENTS}.get(name, ['--config', 'x'])]) "
         f"for name in {sorted({*COMMANDS} - NEEDS_NO_EXTRA)}]; "
         "print(codes)"
     )
@@ -102,10 +112,9 @@ def test_missing_extra_of_every_subcommand_is_one_line_with_the_pip_command(tmp_
     assert done.stdout.strip() == str([2] * len(names))
 
 
-def test_search_and_completion_run_without_extras() -> None:
-    code = f"{WITHOUT_EXTRAS} print(main(['search', '/nowhere']), main(['completion', 'bash']))"
-    done = python(code)
-    assert done.stdout.splitlines()[-1] == "1 0", done.stderr
+def test_search_runs_without_extras() -> None:
+    done = python(f"{WITHOUT_EXTRAS} print(main(['search', '/nowhere']))")
+    assert done.stdout.splitlines()[-1] == "1", done.stderr
     assert "lsr-prod search failed: PublicationError" in done.stderr
 
 
@@ -118,6 +127,9 @@ def test_module_that_belongs_to_no_extra_keeps_its_traceback() -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "jobs").glob("*.py")), ids=lambda path: path.stem)
 def test_entry_points_of_ray_job_submit_run_their_subcommand(path: Path) -> None:
-    assert path.stem in COMMANDS
-    assert f'main(["{path.stem}", *sys.argv[1:]])' in path.read_text()
+    (words,) = re.findall(r"main\(\[(.*), \*sys\.argv\[1:\]\]\)", path.read_text())
+    command = " ".join(re.findall(r'"(.*?)"', words))
+    assert command in COMMANDS
+    assert path.stem in command.split()
+    assert f"``lsr-prod {command}``" in path.read_text()
     assert len(path.read_text().splitlines()) < 10

@@ -1,63 +1,67 @@
-"""Shell completion, tested in the shell where it is installed."""
+"""Shell completion by click: the script of a shell asks the command for the words that can follow."""
 
-import shutil
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from lsr_prod.jobs import command
-from lsr_prod.jobs.completion import bash, options_by_command, zsh
+ROOT = Path(__file__).parents[2]
+RUN = "import sys; sys.argv = ['lsr-prod']; from lsr_prod.jobs.command import main; main()"
 
 
-@pytest.fixture(scope="module")
-def options() -> dict[str, list[str]]:
-    return options_by_command()
+def ask(instruction: str, code: str = RUN, **variables: str) -> str:
+    environment = {**os.environ, "_LSR_PROD_COMPLETE": instruction, **variables}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return done.stdout
 
 
-def complete(script: str, folder: Path, *words: str) -> list[str]:
-    """Completions of the last word."""
-    (folder / "script").write_text(script)
-    typed = " ".join(f"'{word}'" for word in ("lsr-prod", *words))
-    code = f"source {folder}/script; COMP_WORDS=({typed}); COMP_CWORD={len(words)}; _lsr_prod; echo ${{COMPREPLY[@]}}"
-    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
-    return done.stdout.split()
+def complete(*words: str, code: str = RUN) -> list[str]:
+    """Completions of the last word in bash; file names are the answer ``file``."""
+    typed = " ".join(("lsr-prod", *words))
+    lines = ask("bash_complete", code, COMP_WORDS=typed, COMP_CWORD=str(len(words))).splitlines()
+    return ["file" if line.startswith("file,") else line.partition(",")[2] for line in lines if line]
 
 
-def test_bash_completes_subcommands(options: dict[str, list[str]], tmp_path: Path) -> None:
-    assert complete(bash(options), tmp_path, "in") == ["index", "inspect-vocabulary"]
-    assert complete(bash(options), tmp_path, "") == [*command.COMMANDS, "--help", "--version"]
+def test_bash_completes_commands_and_groups() -> None:
+    assert complete("in") == ["index", "inspect"]
+    assert complete("index", "p") == ["publications", "pin"]
+    assert complete("table", "") == ["status", "verify", "quarantine", "maintain", "estimate"]
+    assert "--version" in complete("--")
 
 
-def test_bash_completes_options_of_the_subcommand(options: dict[str, list[str]], tmp_path: Path) -> None:
-    script = bash(options)
-    assert complete(script, tmp_path, "encode", "--con") == ["--config"]
-    assert complete(script, tmp_path, "encode", "--config", "x", "--encode.max_l") == ["--encode.max_length"]
-    assert complete(script, tmp_path, "encode", "--train.") == []
-    assert complete(script, tmp_path, "restore", "--n") == ["--note"]
-    assert complete(script, tmp_path, "search", "--thr") == ["--threshold"]
-    assert complete(script, tmp_path, "encode", "--config", "dep") == []  # file names, by `complete -o default`
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (("encode", "--con"), ["--config"]),
+        (("encode", "--config", "x", "--encode.max_l"), ["--encode.max_length"]),
+        (("encode", "--train."), []),
+        (("index", "restore", "--n"), ["--note"]),
+        (("index", "rollback", "--to"), ["--to"]),
+        (("reindex", "--index.shards"), ["--index.shards"]),
+        (("serve", "--serve.http_p"), ["--serve.http_port"]),
+        (("search", "--thr"), ["--threshold"]),
+        (("encode", "--config", "dep"), ["file"]),
+    ],
+)
+def test_bash_completes_options_that_help_describes(words: tuple[str, ...], found: list[str]) -> None:
+    assert complete(*words) == found
 
 
-def test_options_are_those_that_help_describes(options: dict[str, list[str]]) -> None:
-    assert set(options) == set(command.COMMANDS)
-    assert all("--help" in words for words in options.values())
-    assert {"--evaluate.k", "--index.shards", "--ray.address"} <= set(options["reindex"])
-    assert {"--local", "--serve.http_port"} <= set(options["serve"])
-    assert "--to" in options["rollback"]
+def test_command_without_its_extra_is_completed_without_its_options() -> None:
+    code = f"import sys; sys.modules.update(dict.fromkeys(('pydantic', 'pydantic_settings'))); {RUN}"
+    assert complete("encode", "--", code=code) == ["--help"]
 
 
-@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
-def test_zsh_accepts_the_script(options: dict[str, list[str]], tmp_path: Path) -> None:
-    (tmp_path / "script").write_text(zsh(options))
-    code = f"autoload -Uz compinit; compinit -u -D; source {tmp_path}/script; whence -w _lsr_prod"
-    done = subprocess.run(["zsh", "-f", "-c", code], capture_output=True, text=True, check=True)
-    assert "function" in done.stdout
+def test_bash_accepts_its_script() -> None:
+    script = ask("bash_source") + "complete -p lsr-prod"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "complete -o nosort -F _lsr_prod_completion lsr-prod\n"
 
 
-def test_zsh_script_names_every_subcommand_with_its_options(options: dict[str, list[str]]) -> None:
-    script = zsh(options)
-    assert script.startswith("#compdef lsr-prod\n")
-    for name, words in options.items():
-        assert f"'{name}:{command.COMMANDS[name]}'" in script
-        assert f"    {name}) words_of_command=({' '.join(words)}) ;;" in script
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_get_a_script(shell: str) -> None:
+    assert f"_LSR_PROD_COMPLETE={shell}_complete" in ask(f"{shell}_source")

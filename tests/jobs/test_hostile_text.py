@@ -93,15 +93,15 @@ def test_tables_and_errors_print_hostile_text_escaped(index: Path, tmp_path: Pat
     place = str(index)
     plain = EVIL.replace("\0", "")
     commands = [
-        ["quarantine", quarantine.uri, "--raw"],
-        ["quarantine", quarantine.uri, "--raw", "--json"],
-        ["status", str(tmp_path / "table")],
-        ["publications", place],
-        ["publications", place, "--json"],
-        ["catalog", place],
-        ["pin", place, "--reason", plain],
-        ["diff", place, "--documents"],
-        ["unpin", place],
+        ["table", "quarantine", quarantine.uri, "--raw"],
+        ["table", "quarantine", quarantine.uri, "--raw", "--json"],
+        ["table", "status", str(tmp_path / "table")],
+        ["index", "publications", place],
+        ["index", "publications", place, "--json"],
+        ["index", "catalog", place],
+        ["index", "pin", place, "--reason", plain],
+        ["index", "diff", place, "--documents"],
+        ["index", "unpin", place],
         ["search", f"/nowhere{plain}"],
         ["search", place, "-k", plain],
         ["search", place, f"--{plain}"],
@@ -110,11 +110,11 @@ def test_tables_and_errors_print_hostile_text_escaped(index: Path, tmp_path: Pat
         ["encode", f"--encode.table{plain}", "x"],
         ["evaluate", "--evaluate.k", plain],
         ["doctor", f"--nodes={plain}"],
-        ["page", plain],
-        ["page", "query", place, plain, "--output", str(tmp_path / "page.html")],
-        ["canary", place, plain],
-        ["takedown", "--file", plain],
-        ["lineage", plain],
+        ["inspect", plain],
+        ["inspect", "query", place, plain, "--output", str(tmp_path / "page.html")],
+        ["index", "canary", place, plain],
+        ["index", "takedown", "--file", plain],
+        ["inspect", "lineage", plain],
         [f"encod{plain}"],
         [plain],
     ]
@@ -133,7 +133,7 @@ def test_tables_and_errors_print_hostile_text_escaped(index: Path, tmp_path: Pat
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_terminal_of_any_encoding_gets_every_line(encoding: str, index: Path) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
-    commands = json.dumps([["publications", str(index)], ["search", "/tmp/日本語"]])
+    commands = json.dumps([["index", "publications", str(index)], ["search", "/tmp/日本語"]])
     done = subprocess.run([sys.executable, "-c", RUN, commands], env=environment, capture_output=True, check=True)
     assert b"does not expect" not in done.stderr
     assert (b"\\u65e5" in done.stderr) == (encoding != "utf-8")

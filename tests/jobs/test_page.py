@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.jobs.command import main
-from lsr_prod.jobs.page.command import KINDS
 from tests.indexing.corpus import encode_corpus, make_index
 from tests.pages.results import evaluation_result, sweep_result
 from tests.search.conftest import TEXTS
+
+KINDS = ("index", "query", "run", "evaluation", "side-by-side", "sweep")
 
 
 def written(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
@@ -23,27 +24,27 @@ def written(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_help_in_one_style(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["page", kind, "--help"]) == 0
+    assert main(["inspect", kind, "--help"]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith(f"usage: lsr-prod page {kind} ")
+    assert shown.startswith(f"usage: lsr-prod inspect {kind} ")
     assert "Exit codes: 0 done" in shown
 
 
 @pytest.mark.parametrize(
     ("argv", "part"),
     [
-        ([], "the following arguments are required: KIND"),
-        (["quer"], "invalid choice: 'quer'"),
+        ([], "no command was given; see lsr-prod inspect --help"),
+        (["quer"], "there is no command quer; did you mean query?"),
         (["sweep"], "the following arguments are required: FILE"),
         (["query", "index", "text", "-k", "0"], "-k: 0 is not possible; give an integer from 1 to 100"),
     ],
 )
 def test_bad_usage_is_one_line_and_exit_code_2(argv: list[str], part: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["page", *argv]) == 2
+    assert main(["inspect", *argv]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert len(captured.err.splitlines()) == 1
-    assert captured.err.startswith("lsr-prod page")
+    assert captured.err.startswith("lsr-prod inspect")
     assert part in captured.err
 
 
@@ -62,7 +63,7 @@ def test_file_that_is_no_result_is_one_line_and_nothing_is_written(
 ) -> None:
     if content is not None:
         (tmp_path / "file.json").write_bytes(content)
-    assert main(["page", "sweep", str(tmp_path / "file.json"), "--output", str(tmp_path / "out")]) == code
+    assert main(["inspect", "sweep", str(tmp_path / "file.json"), "--output", str(tmp_path / "out")]) == code
     error = capsys.readouterr().err
     assert len(error.splitlines()) == 1
     assert part in error
@@ -72,7 +73,7 @@ def test_file_that_is_no_result_is_one_line_and_nothing_is_written(
 def test_result_line_in_the_output_of_a_job_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = json.dumps(sweep_result(1, 2, 1, queries=2))
     (tmp_path / "log").write_text(f"a table\nRESULT {{}}\nRESULT {result}\n")
-    assert main(["page", "sweep", str(tmp_path / "log"), "--output", str(tmp_path)]) == 0
+    assert main(["inspect", "sweep", str(tmp_path / "log"), "--output", str(tmp_path)]) == 0
     assert written(capsys)["page"] == str(tmp_path / "sweep.html")
     assert json.loads((tmp_path / "sweep.json").read_text())["data"]["measure"] == "nDCG@10"
 
@@ -81,7 +82,7 @@ def test_evaluation_is_sorted_by_the_measure_that_is_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "in.json").write_text(json.dumps(evaluation_result(20)))
-    argv = ["page", "evaluation", str(tmp_path / "in.json"), "--output", str(tmp_path), "--measure"]
+    argv = ["inspect", "evaluation", str(tmp_path / "in.json"), "--output", str(tmp_path), "--measure"]
     assert main([*argv, "RR@10"]) == 0
     assert json.loads((tmp_path / "evaluation.json").read_text())["data"]["measure"] == "RR@10"
     capsys.readouterr()
@@ -94,7 +95,7 @@ def test_page_of_a_query_is_written_to_an_object_store(
 ) -> None:
     make_index(tmp_path / "index", encode_corpus(tiny_bundle, TEXTS), bundle=tiny_bundle, bm25=True)
     options = [f"--store-option={name}={value}" for name, value in s3_options.items()]
-    argv = ["page", "query", str(tmp_path / "index"), "thread waits for a lock", "-k", "2", "--hybrid"]
+    argv = ["inspect", "query", str(tmp_path / "index"), "thread waits for a lock", "-k", "2", "--hybrid"]
     assert main([*argv, "--output", "s3://lsr/query", *options]) == 0
     result = written(capsys)
     assert result["page"] == "s3://lsr/query/query.html"
@@ -104,7 +105,7 @@ def test_page_of_a_query_is_written_to_an_object_store(
 def test_missing_extra_is_one_line_with_the_pip_command() -> None:
     code = (
         "import sys; sys.modules.update(dict.fromkeys(('jinja2', 'markupsafe', 'vl_convert')));"
-        "from lsr_prod.jobs.command import main; print(main(['page', 'sweep', 'x']))"
+        "from lsr_prod.jobs.command import main; print(main(['inspect', 'sweep', 'x']))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "2\n"

@@ -29,7 +29,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(capsys: pytest.CaptureFixture[str], *argv: object, code: int = 0) -> str:
-    assert main([str(one) for one in argv]) == code
+    assert main(["index", *(str(one) for one in argv)]) == code
     captured = capsys.readouterr()
     return captured.err if code else captured.out
 

@@ -1,4 +1,4 @@
-"""Tables of ``lsr-prod train`` and ``lsr-prod lineage``."""
+"""Tables of ``lsr-prod train`` and ``lsr-prod inspect lineage``."""
 
 import pytest
 

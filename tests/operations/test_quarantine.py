@@ -34,7 +34,7 @@ def wave(folder: Path) -> Store:
 
 
 def rows(capsys: pytest.CaptureFixture[str], *argv: str) -> list[dict]:
-    assert main(["quarantine", *argv, "--json"]) == 0
+    assert main(["table", "quarantine", *argv, "--json"]) == 0
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
@@ -47,7 +47,7 @@ def test_rows_of_committed_and_uncommitted_waves_are_named_without_leftovers(
         (0, "committed", "y"),
         (1, "not committed", "b"),
     ]
-    assert main(["quarantine", str(tmp_path / "quarantine")]) == 0
+    assert main(["table", "quarantine", str(tmp_path / "quarantine")]) == 0
     printed = capsys.readouterr().out
     assert "not committed" in printed
     assert "broken_json" in printed
@@ -71,12 +71,12 @@ def test_filters(argv: list[str], waves: list[int], tmp_path: Path, capsys: pyte
 def test_control_characters_and_secrets_do_not_reach_the_terminal(
     form: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["quarantine", wave(tmp_path).uri, "--raw", *form]) == 0
+    assert main(["table", "quarantine", wave(tmp_path).uri, "--raw", *form]) == 0
     printed = capsys.readouterr().out
     assert not {*printed} & {*_EVIL} - {"\n", *"]0;title31m"}
     assert "secret" not in printed
     assert "bucket/b.jsonl" in printed
-    assert main(["quarantine", wave(tmp_path / "again").uri, *form]) == 0
+    assert main(["table", "quarantine", wave(tmp_path / "again").uri, *form]) == 0
     assert "raw" not in capsys.readouterr().out
 
 
@@ -99,7 +99,7 @@ def test_wrong_input_is_one_line(
 ) -> None:
     wave(tmp_path)
     places = {name: str(tmp_path / name) for name in ("table", "empty", "quarantine")}
-    assert main(["quarantine", *(one.format(**places) for one in argv)]) == code
+    assert main(["table", "quarantine", *(one.format(**places) for one in argv)]) == code
     captured = capsys.readouterr()
     assert text in captured.err
     assert (len(captured.err.splitlines()), captured.out) == (1, "")

@@ -66,7 +66,7 @@ def hold(table: Store, plan: str) -> subprocess.Popen[str]:
 
 
 def shown(capsys: pytest.CaptureFixture[str], *argv: str) -> dict:
-    assert main(["status", *argv, "--json"]) == 0
+    assert main(["table", "status", *argv, "--json"]) == 0
     found: dict = json.loads(capsys.readouterr().out)
     return found
 
@@ -85,14 +85,14 @@ def test_status_names_running_process_then_its_end(
         (plan,) = shown(capsys, *argv)["plans"]
         assert (plan["state"], plan["pid"], plan["attempt"]) == ("running", holder.pid, 2)
         assert (plan["waves_done"], plan["waves"], plan["cells_done"], plan["cells"]) == (1, 2, 1, 4)
-        assert main(["status", *argv]) == 0
+        assert main(["table", "status", *argv]) == 0
         sentence = capsys.readouterr().out.splitlines()[-1]
         assert f"process {holder.pid} on " in sentence
         assert "1 of 2 waves are committed, 1 of 4 cells of the next wave are finished" in sentence
         holder.kill()
     (plan,) = shown(capsys, *argv)["plans"]
     assert plan["state"] == "ended"
-    assert main(["status", *argv]) == 0
+    assert main(["table", "status", *argv]) == 0
     assert "does not exist any more. The same lsr-prod encode command resumes it." in capsys.readouterr().out
 
 
@@ -141,7 +141,7 @@ def test_plan_of_another_release_is_unreadable(number: int, tmp_path: Path, caps
     create_sparse_table(table, PROPERTIES, digest)
     create_quarantine(quarantine)
     assert [plan.state for plan in table_status(table).plans] == ["unreadable"]
-    assert main(["status", table.uri]) == 0
+    assert main(["table", "status", table.uri]) == 0
     assert "unreadable" in capsys.readouterr().out
 
 
@@ -151,7 +151,7 @@ def test_damaged_epoch_is_one_line_and_exit_code_1(
 ) -> None:
     table, _, digest = tables(str(tmp_path))
     table.put_new(f"{PROTOCOL_FOLDER}/epochs/{digest}/000001.json", record)
-    assert main(["status", table.uri]) == 1
+    assert main(["table", "status", table.uri]) == 1
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
@@ -166,7 +166,7 @@ def test_damaged_epoch_is_one_line_and_exit_code_1(
 def test_wrong_place_is_one_line(
     argv: list[str], code: int, text: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert main(["status", *argv]) == code
+    assert main(["table", "status", *argv]) == code
     captured = capsys.readouterr()
     assert text in captured.err
     assert (len(captured.err.splitlines()), captured.out) == (1, "")

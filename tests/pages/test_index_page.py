@@ -26,7 +26,7 @@ def index(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def file(index: Path) -> Path:
-    assert main(["page", "index", str(index), "--fields", "text", "--output", str(index.parent / "pages")]) == 0
+    assert main(["inspect", "index", str(index), "--fields", "text", "--output", str(index.parent / "pages")]) == 0
     return index.parent / "pages" / "index.html"
 
 
@@ -56,12 +56,12 @@ def test_index_page_has_the_figures_of_the_index(index: Path, file: Path, browse
 def test_blocks_are_counted_for_given_queries(index: Path, tmp_path: Path) -> None:
     queries = tmp_path / "queries.jsonl"
     queries.write_text('{"_id": "1", "text": "lock thread"}\n{"_id": "2", "text": "json string"}\n')
-    assert main(["page", "index", str(index), "--queries", str(queries), "--output", str(tmp_path)]) == 0
+    assert main(["inspect", "index", str(index), "--queries", str(queries), "--output", str(tmp_path)]) == 0
     data = json.loads((tmp_path / "index.json").read_text())["data"]
     assert (data["blocks"]["queries"], data["blocks"]["source"]) == (2, "given queries")
 
 
 def test_queries_that_are_no_json_are_refused(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "queries.jsonl").write_text("lock\n")
-    assert main(["page", "index", str(index), "--queries", str(tmp_path / "queries.jsonl")]) == 2
+    assert main(["inspect", "index", str(index), "--queries", str(tmp_path / "queries.jsonl")]) == 2
     assert "--queries" in capsys.readouterr().err

@@ -46,7 +46,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     table, _ = encode_records(root, reason=HOSTILE)
     work, _ = training_records(root, kind=HOSTILE)
     for place in (table.uri, work.uri):
-        assert main(["page", "run", place, "--output", str(root / "pages")]) == 0
+        assert main(["inspect", "run", place, "--output", str(root / "pages")]) == 0
     builds = root / "pages" / "index-run.html"
     builds.write_text(render_page(builds_page(BUILDS)))
     return {"encode": root / "pages/encode.html", "train": root / "pages/train.html", "index": builds}
@@ -110,6 +110,6 @@ def test_run_page_refuses_bad_usage_in_one_line(
     tmp_path: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     encode_records(tmp_path)
-    assert main(["page", "run", str(tmp_path / arguments[0]), *arguments[1:]]) == 2
+    assert main(["inspect", "run", str(tmp_path / arguments[0]), *arguments[1:]]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert words in line

@@ -83,7 +83,7 @@ def test_optional_fields_may_be_absent(canary: dict[str, Any], tmp_path: Path) -
     file = tmp_path / "canary.json"
     small = {**{key: canary[key] for key in needed}, "overlap": None, "terms": []}
     file.write_text(json.dumps(small), encoding="utf-8")
-    assert main(["page", "side-by-side", str(file), "--output", str(tmp_path)]) == 0
+    assert main(["inspect", "side-by-side", str(file), "--output", str(tmp_path)]) == 0
     written = json.loads((tmp_path / "side-by-side.json").read_text(encoding="utf-8"))
     assert written["data"]["sides"] == []
     assert written["charts"] == {}
@@ -101,7 +101,7 @@ def test_impossible_options_are_refused(tmp_path: Path, capsys: pytest.CaptureFi
     file = tmp_path / "canary.json"
     file.write_text("{}", encoding="utf-8")
     given = [str(file) if option == "FILE" else option for option in options]
-    assert main(["page", "side-by-side", *given, "--output", str(tmp_path)]) == 2
+    assert main(["inspect", "side-by-side", *given, "--output", str(tmp_path)]) == 2
     assert problem in capsys.readouterr().err
 
 

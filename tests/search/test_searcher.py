@@ -217,7 +217,7 @@ def test_empty_index_returns_no_hits_and_missing_index_raises(tmp_path):
     assert answers(searcher.search_vector({1: 1.0})) == ([], 0, 1)
     assert searcher.bm25("fox").hits == ()
     assert searcher.match_tantivy([1]) == set()
-    with pytest.raises(PublicationError, match=r"lsr-prod index"):
+    with pytest.raises(PublicationError, match=r"lsr-prod index build"):
         Searcher.open(tmp_path / "nothing")
     with pytest.raises(QueryError, match="no document"):
         searcher.explain({1: 1.0}, "a")

@@ -118,41 +118,40 @@ def _commands(folder: Path, model: str, address: str) -> Iterator[tuple[str, lis
     index = f"{folder}/index"
     yield "doctor", config, 0
     yield "encode", config, 0
-    yield "index", config, 0
+    yield "index build", config, 0
     yield "evaluate", config, 0
-    yield "status", config, 0
-    yield "quarantine", config, 0
+    yield "table status", config, 0
+    yield "table quarantine", config, 0
     yield "search", [index, "-k", "2"], 0
-    yield "takedown", [*config, "--id", "d1", "--note", "asked for"], 0
-    yield "restore", [*config, "--id", "d1"], 0
-    yield "publications", [index], 0
-    yield "catalog", [index], 0
-    yield "diff", [index, "--documents"], 0
-    yield "pin", [index, "--publication", "1", "--reason", "audit"], 0
-    yield "unpin", [index, "--publication", "1"], 0
-    yield "rollback", [*config, "--to", "1"], 0
+    yield "index takedown", [*config, "--id", "d1", "--note", "asked for"], 0
+    yield "index restore", [*config, "--id", "d1"], 0
+    yield "index publications", [index], 0
+    yield "index catalog", [index], 0
+    yield "index diff", [index, "--documents"], 0
+    yield "index pin", [index, "--publication", "1", "--reason", "audit"], 0
+    yield "index unpin", [index, "--publication", "1"], 0
+    yield "index rollback", [*config, "--to", "1"], 0
     yield "reindex", config, 0
-    yield "maintain", config, 0
+    yield "table maintain", config, 0
     yield "vectors", config, 0
     measured = {"documents": 1000, "rows_in": 1000, "encoded": 1000, "tokens": 100_000, "actors": 2}
     measured |= {"seconds": 60, "encode_seconds": 50, "busy_share": 0.8, "source_bytes": 10**6, "table_bytes": 600_000}
     measured |= {"threads_per_actor": 1}
     (folder / "measured.txt").write_text(f"RESULT {json.dumps(measured)}\n")
-    yield "estimate", ["--documents", "1e6", "--bytes", "1e9", "--run", f"{folder}/measured.txt"], 0
-    yield "completion", ["bash"], 0
+    yield "table estimate", ["--documents", "1e6", "--bytes", "1e9", "--run", f"{folder}/measured.txt"], 0
     # What fails must not quote a secret either.
     yield "encode", [*config, "--source.paths", "s3://absent/x"], 1
-    yield "status", ["s3://lsr/canaries/nothing"], 1
-    yield "status", ["gs://canaries/table"], 1
-    yield "status", ["az://canaries/table"], 1
+    yield "table status", ["s3://lsr/canaries/nothing"], 1
+    yield "table status", ["gs://canaries/table"], 1
+    yield "table status", ["az://canaries/table"], 1
     yield "export", config, 0
-    yield "warm", [index], 0
-    yield "inspect-vocabulary", [model], 0
+    yield "index warm", [index], 0
+    yield "inspect vocabulary", [model], 0
     yield "model", [f"{folder}/bert", f"{folder}/directory"], 0
     yield "mine", config, 0
     yield "score", config, 0
     yield "train", config, 0
-    yield "lineage", [f"{folder}/trained"], 0
+    yield "inspect lineage", [f"{folder}/trained"], 0
     yield "watch", [*config, "--port", "0"], 0
     yield "serve", [*config, "--ray.address", address], 0
 
@@ -179,7 +178,7 @@ def run(folder: Path, model: str, bundle: str, options: dict[str, str], wanted: 
                 if name == "watch":
                     threading.Thread(target=_stop, args=(signal.getsignal(signal.SIGTERM),), daemon=True).start()
                 begin = time.monotonic()
-                code = main([name, *arguments])
+                code = main([*name.split(), *arguments])
                 codes.append([name, code, expected, round(time.monotonic() - begin, 1)])
     return codes
 

@@ -19,15 +19,15 @@ from tests.secrets.canaries import environment, leaks, readable
 ROOT = Path(__file__).parents[2]
 QUICK = (
     "encode",
-    "index",
-    "status",
-    "quarantine",
+    "index build",
+    "table status",
+    "table quarantine",
     "search",
-    "takedown",
-    "publications",
-    "catalog",
+    "index takedown",
+    "index publications",
+    "index catalog",
     "reindex",
-    "maintain",
+    "table maintain",
 )
 
 

@@ -135,8 +135,8 @@ def test_incomplete_remote_version_raises(tmp_path: Path, s3_options: dict[str, 
     whole = store.get(name)
     assert whole is not None
     overwrite(store, name, whole + b"x")
-    with pytest.raises(DigestMismatchError, match="delete it; run lsr-prod index"):
+    with pytest.raises(DigestMismatchError, match="delete it; run lsr-prod index build"):
         check_files(store, version)
     store.delete(name)
-    with pytest.raises(ArtifactError, match="run lsr-prod index"):
+    with pytest.raises(ArtifactError, match="run lsr-prod index build"):
         check_files(store, version)

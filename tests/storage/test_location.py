@@ -154,14 +154,14 @@ def test_setting_with_an_unknown_scheme_is_refused_in_one_line(tmp_path: Path, t
     "argv",
     [
         ["search", "s3a://b/x"],
-        ["warm", "s3a://b/x"],
-        ["lineage", "s3a://b/x"],
-        ["lineage", "model", "--work", "s3a://b/x"],
+        ["index", "warm", "s3a://b/x"],
+        ["inspect", "lineage", "s3a://b/x"],
+        ["inspect", "lineage", "model", "--work", "s3a://b/x"],
         ["model", "m", "s3a://b/x"],
         ["model", "s3a://b/x", "m"],
-        ["inspect-vocabulary", "s3a://b/x"],
-        ["inspect-vocabulary", "m", "--texts", "s3a://b/x"],
-        ["takedown", "--file", "s3a://b/x"],
+        ["inspect", "vocabulary", "s3a://b/x"],
+        ["inspect", "vocabulary", "m", "--texts", "s3a://b/x"],
+        ["index", "takedown", "--file", "s3a://b/x"],
     ],
 )
 def test_argument_with_an_unknown_scheme_is_refused_in_one_line(

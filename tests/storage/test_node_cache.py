@@ -186,7 +186,7 @@ def test_local_index_is_not_copied(index: Path, folder: Path) -> None:
 
 
 def test_fetch_without_publication_raises(folder: Path, remote: Store) -> None:
-    with pytest.raises(PublicationError, match=r"has no publication.*lsr-prod index"):
+    with pytest.raises(PublicationError, match=r"has no publication.*lsr-prod index build"):
         fetch_current_version(NodeCache(folder), remote)
     assert not folder.exists()
 

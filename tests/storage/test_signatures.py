@@ -218,16 +218,19 @@ def test_key_without_cryptography_names_the_extra(monkeypatch, use):
 def test_command_refuses_a_malformed_key_and_an_unsigned_index_in_one_line(tmp_path, use, capsys, monkeypatch):
     build(tmp_path)
     monkeypatch.setenv(TRUSTED_KEYS, "none")
-    assert main(["publications", str(tmp_path)]) == 2
+    assert main(["index", "publications", str(tmp_path)]) == 2
     use(None, KEYS[0])
-    assert main(["publications", str(tmp_path)]) == 1
+    assert main(["index", "publications", str(tmp_path)]) == 1
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split(":")[0] for line in lines] == ["lsr-prod publications", "lsr-prod publications failed"]
+    assert [line.split(":")[0] for line in lines] == [
+        "lsr-prod index publications",
+        "lsr-prod index publications failed",
+    ]
 
 
 def test_history_says_who_signed(tmp_path, use, capsys):
     use(KEYS[0])
     build(tmp_path)
-    assert main(["publications", str(tmp_path), "--json"]) == 0
+    assert main(["index", "publications", str(tmp_path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["publications"][0]
     assert found["signature"]["key"] == current_publication(tmp_path).signature.key

@@ -75,11 +75,11 @@ def test_damaged_training_record_is_named(tmp_path: Path, text: str) -> None:
 def test_lineage_command_prints_ancestors(
     family: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["lineage", str(family[2]), "--work", str(tmp_path / "work")]) == 0
+    assert main(["inspect", "lineage", str(family[2]), "--work", str(tmp_path / "work")]) == 0
     lines = capsys.readouterr().out.splitlines()
     digests = [model_digest(folder) for folder in reversed(family)]
     assert [
         next(digest for digest in digests if digest in line) for line in lines if "│" in line and "0" in line
     ] == digests
-    assert main(["lineage", str(tmp_path)]) == 1
+    assert main(["inspect", "lineage", str(tmp_path)]) == 1
     assert "encoder_card.json" in capsys.readouterr().err

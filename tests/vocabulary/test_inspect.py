@@ -47,7 +47,7 @@ def test_command_prints_figures_of_real_model(
     train_tokenizer(TEXTS * 9, model="bpe", size=400, min_count=2).save_pretrained(tmp_path / "target")
     (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
     files = ["--texts", str(tmp_path / "texts.jsonl"), "--casing", str(tmp_path / "casing.json")]
-    assert main(["inspect-vocabulary", str(splade_tiny), "--target", str(tmp_path / "target"), *files]) == 0
+    assert main(["inspect", "vocabulary", str(splade_tiny), "--target", str(tmp_path / "target"), *files]) == 0
     shown = capsys.readouterr().out
     for part in ("30,522", "0.682", "0.168", "tokens per word", "%"):
         assert part in shown
@@ -67,9 +67,9 @@ def test_neighbors_in_embeddings_of_model_without_head(splade_tiny: Path):
 
 
 def test_errors_are_one_line(splade_tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["inspect-vocabulary", str(splade_tiny), "--words", "x"]) == 2
+    assert main(["inspect", "vocabulary", str(splade_tiny), "--words", "x"]) == 2
     assert "--words: they need a target vocabulary; also give --target" in capsys.readouterr().err
-    assert main(["inspect-vocabulary", str(splade_tiny), "--casing", "x.json"]) == 2
+    assert main(["inspect", "vocabulary", str(splade_tiny), "--casing", "x.json"]) == 2
     assert "give --texts too" in capsys.readouterr().err
     with pytest.raises(ConfigError, match=r"--texts: .* cannot be read"):
         read_texts(str(tmp_path / "nowhere.jsonl"), 3)

@@ -1,7 +1,7 @@
 """Diagnose a model on texts, or a published index: head, logits, activated, dead, expanded and unexplained terms.
 
-    lsr-prod diagnose MODEL --texts documents.jsonl [--count 1000] [--output diagnosis.json]
-    lsr-prod diagnose --index INDEX [--sample 2000] [--fields title text] [--output diagnosis.json]
+    lsr-prod inspect terms MODEL --texts documents.jsonl [--count 1000] [--output diagnosis.json]
+    lsr-prod inspect terms --index INDEX [--sample 2000] [--fields title text] [--output diagnosis.json]
 
 MODEL is the folder or URI of a model directory, INDEX that of ``index.output``. Of a model it prints norms and
 anisotropy of the head, statistics of the logits, terms per text, the casing of output terms by that of input tokens,
@@ -25,7 +25,7 @@ _SHOWN = 15  # terms of a list in a table
 
 def parser() -> CommandParser:
     """Return the parser of the command line."""
-    options = CommandParser("diagnose", __doc__)
+    options = CommandParser("inspect terms", __doc__)
     options.add_argument("model", metavar="MODEL", nargs="?", type=location, help="folder or URI of a model directory")
     options.add_argument("--index", metavar="INDEX", type=location, help="folder or URI of an index, instead of MODEL")
     options.add_argument("--texts", metavar="FILE", type=location, help="file or URI, JSONL with a field text")
@@ -45,7 +45,7 @@ def parser() -> CommandParser:
 
 def main(argv: Sequence[str]) -> int:
     """Diagnose a model or an index; returns the exit code."""
-    return exit_code("diagnose", lambda: _diagnose(argv))
+    return exit_code("inspect terms", lambda: _diagnose(argv))
 
 
 def print_diagnosis(found: Mapping[str, Any]) -> None:
@@ -102,7 +102,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _diagnose(argv: Sequence[str]) -> None:
     given = parser().parse_args(argv)
     if (given.model is None) == (given.index is None):
-        raise ConfigError("command line", "give either MODEL or --index", "see lsr-prod diagnose --help")
+        raise ConfigError("command line", "give either MODEL or --index", "see lsr-prod inspect terms --help")
     if given.model is not None and given.texts is None:
         raise ConfigError("--texts", "a model is diagnosed on texts", "give JSONL with a field text")
     for name in ("count", "sample"):

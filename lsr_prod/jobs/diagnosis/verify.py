@@ -1,6 +1,6 @@
 """Compare the ids of the source with those of the table and of the published index, without the commit protocol.
 
-    lsr-prod verify TABLE --config deployment.yaml [--sample 64] [--json]
+    lsr-prod table verify TABLE --config deployment.yaml [--sample 64] [--json]
 
 Reads the sections ``source`` and ``encode``, and ``index`` if it is given. TABLE is the folder or URI of a sparse
 table; without it, that of the bundle. The source is read as it is now: after a change, run ``lsr-prod encode`` first.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def parser() -> CommandParser:
     """Return the parser of the command line."""
-    options = CommandParser("verify", __doc__)
+    options = CommandParser("table verify", __doc__)
     options.add_argument("table", metavar="TABLE", nargs="?", type=location, help="folder or URI of the sparse table")
     options.add_argument("--config", metavar="FILE", action="append", default=[], help="YAML file of the deployment")
     options.add_argument("--sample", metavar="N", type=_count, default=1, help="compare one of N ids (default: all)")
@@ -38,7 +38,7 @@ def parser() -> CommandParser:
 
 def main(argv: Sequence[str]) -> int:
     """Run the job; returns its exit code."""
-    return exit_code("verify", lambda: _verify(argv))
+    return exit_code("table verify", lambda: _verify(argv))
 
 
 def _verify(argv: Sequence[str]) -> int:
@@ -53,7 +53,7 @@ def _verify(argv: Sequence[str]) -> int:
     log_to_stderr()
     deployment = load_deployment(
         [argument for path in given.config for argument in ("--config", path)],
-        job="lsr-prod verify",
+        job="lsr-prod table verify",
         description="",
         needs=("source", "encode"),
         optional=("index", "gates"),
@@ -75,7 +75,7 @@ def _print(found: "Audit", max_clipped_share: float | None, *, as_json: bool) ->
         for name, doc_id, place in rows:
             print_json({"finding": name, "id": doc_id, "place": place})
         return
-    print_table("lsr-prod verify", figures(found))
+    print_table("lsr-prod table verify", figures(found))
     shown = [row for row in rows if row[0] in problems(found, max_clipped_share)]
     if shown:
         print_columns("examples", ("finding", "id", "place"), shown)

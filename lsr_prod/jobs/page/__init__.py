@@ -1,1 +1,1 @@
-"""The subcommand ``page``: one module per kind of report page, listed in ``command.KINDS``."""
+"""The commands ``inspect`` that write a report page: one module per kind of page."""

@@ -1,6 +1,6 @@
 """Write the page of an evaluation: systems, comparisons with the baseline, queries, and cost of the index.
 
-    lsr-prod page evaluation FILE.json [--measure nDCG@10] [--output DIR]
+    lsr-prod inspect evaluation FILE.json [--measure nDCG@10] [--output DIR]
 
 FILE is the ``evaluation.json`` that ``lsr-prod evaluate`` writes into ``evaluate.output``; a path or a URI.
 Exit codes: 0 done, 1 failed, 2 bad usage.
@@ -25,7 +25,7 @@ def parser() -> CommandParser:
 
 def main(argv: Sequence[str]) -> int:
     """Write the page; returns the exit code."""
-    return exit_code("page evaluation", lambda: _write(argv), output_required=False)
+    return exit_code("inspect evaluation", lambda: _write(argv), output_required=False)
 
 
 def _write(argv: Sequence[str]) -> None:

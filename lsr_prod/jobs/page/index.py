@@ -1,6 +1,6 @@
 """Write the page of an index: what it consists of, and what its terms say about the model.
 
-    lsr-prod page index INDEX [--sample 2000] [--fields title text] [--queries queries.jsonl] [--output DIR]
+    lsr-prod inspect index INDEX [--sample 2000] [--fields title text] [--queries queries.jsonl] [--output DIR]
 
 INDEX is the folder or URI of ``index.output``. The page has bytes by part, shards, the lengths of the postings lists,
 the share of blocks that a search skips, dead, expanded and unexplained terms, lineage and publications. Texts of
@@ -39,7 +39,7 @@ def parser() -> CommandParser:
 
 def main(argv: Sequence[str]) -> int:
     """Write the page; returns the exit code."""
-    return exit_code("page index", lambda: _write(argv), output_required=False)
+    return exit_code("inspect index", lambda: _write(argv), output_required=False)
 
 
 def _write(argv: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Shared by the kinds of ``lsr-prod page``: where the page goes, and what is printed."""
+"""Shared by the kinds of ``lsr-prod inspect``: where the page goes, and what is printed."""
 
 import argparse
 import json
@@ -14,7 +14,7 @@ from lsr_prod.storage.folders import open_text
 
 def page_parser(kind: str, manual: str | None) -> CommandParser:
     """Return a parser with the options of all kinds of pages."""
-    options = CommandParser(f"page {kind}", manual)
+    options = CommandParser(f"inspect {kind}", manual)
     options.add_argument(
         "--output", metavar="DIR", type=location, default=".", help="folder or URI for the page (default: this folder)"
     )

@@ -1,6 +1,6 @@
 """Write the page of one query: expansion, hits, and what each term adds to each hit.
 
-    lsr-prod page query INDEX "text of the query" [-k 10] [--hybrid] [--words 0.5] [--output DIR]
+    lsr-prod inspect query INDEX "text of the query" [-k 10] [--hybrid] [--words 0.5] [--output DIR]
 
 A slider in the page shows which hits drop out if more query terms must be shared. If the index was built with
 ``index.bm25``, the page also has the ranks and scores of BM25 and of the hybrid search; with ``--hybrid`` the hits are
@@ -33,7 +33,7 @@ def parser() -> CommandParser:
 
 def main(argv: Sequence[str]) -> int:
     """Write the page; returns the exit code."""
-    return exit_code("page query", lambda: _write(argv), output_required=False)
+    return exit_code("inspect query", lambda: _write(argv), output_required=False)
 
 
 def _write(argv: Sequence[str]) -> None:

@@ -1,8 +1,8 @@
 """Write the page of a run of train, encode or index, from the records in the store of its artifact.
 
-    lsr-prod page run WORK [--model DIGEST] [--output DIR]
-    lsr-prod page run TABLE [--plan DIGEST] [--cluster cluster.yaml] [--output DIR]
-    lsr-prod page run INDEX [--output DIR]
+    lsr-prod inspect run WORK [--model DIGEST] [--output DIR]
+    lsr-prod inspect run TABLE [--plan DIGEST] [--cluster cluster.yaml] [--output DIR]
+    lsr-prod inspect run INDEX [--output DIR]
 
 WORK is the folder or URI of ``train.work``, TABLE that of ``encode.table``, INDEX that of ``index.output``. The page
 may be written while the job runs. Training: loss, active terms, validation and throughput of every stage that led to
@@ -35,14 +35,17 @@ def parser() -> CommandParser:
     options.add_argument("--model", metavar="DIGEST", help="training: 8 or more digits of the digest of a model")
     options.add_argument("--plan", metavar="DIGEST", help="encode: 8 or more digits of the digest of a plan")
     options.add_argument(
-        "--cluster", metavar="FILE", type=local_path, help="encode: YAML file with prices, as for lsr-prod estimate"
+        "--cluster",
+        metavar="FILE",
+        type=local_path,
+        help="encode: YAML file with prices, as for lsr-prod table estimate",
     )
     return options
 
 
 def main(argv: Sequence[str]) -> int:
     """Write the page; returns the exit code."""
-    return exit_code("page run", lambda: _write(argv), output_required=False)
+    return exit_code("inspect run", lambda: _write(argv), output_required=False)
 
 
 def _write(argv: Sequence[str]) -> None:

@@ -1,10 +1,10 @@
 """Write the page of two versions or models: queries by change, ranks side by side, terms that drifted.
 
-    lsr-prod page side-by-side CANARY.json [--output DIR]
-    lsr-prod page side-by-side --a INDEX@41 --b INDEX --queries FILE [--qrels FILE] [--k 10] [--output DIR]
+    lsr-prod inspect side-by-side CANARY.json [--output DIR]
+    lsr-prod inspect side-by-side --a INDEX@41 --b INDEX --queries FILE [--qrels FILE] [--k 10] [--output DIR]
 
-CANARY.json is the ``canary.json`` of ``lsr-prod canary``, a path or a URI; with ``--a``, ``--b`` and ``--queries`` the
-comparison runs first. The page shows the 200 queries that changed most, with a filter and an order.
+CANARY.json is the ``canary.json`` of ``lsr-prod index canary``, a path or a URI; with ``--a``, ``--b`` and
+``--queries`` the comparison runs first. The page shows the 200 queries that changed most, with a filter and an order.
 
 Prints the place of the page, and a line ``RESULT {json}``. Exit codes: 0 done, 1 failed, 2 bad usage.
 """
@@ -28,7 +28,7 @@ def parser() -> CommandParser:
 
 def main(argv: Sequence[str]) -> int:
     """Write the page; returns the exit code."""
-    return exit_code("page side-by-side", lambda: _write(argv), output_required=False)
+    return exit_code("inspect side-by-side", lambda: _write(argv), output_required=False)
 
 
 def _write(argv: Sequence[str]) -> None:

@@ -1,6 +1,6 @@
 """Write the page of a sweep: quality against cost, Pareto fronts, and the chosen setting.
 
-    lsr-prod page sweep FILE.json [--output DIR]
+    lsr-prod inspect sweep FILE.json [--output DIR]
 
 FILE is the result that ``lsr-prod sweep`` writes; a path or a URI. Exit codes: 0 done, 1 failed, 2 bad usage.
 """
@@ -21,7 +21,7 @@ def parser() -> CommandParser:
 
 def main(argv: Sequence[str]) -> int:
     """Write the page; returns the exit code."""
-    return exit_code("page sweep", lambda: _write(argv), output_required=False)
+    return exit_code("inspect sweep", lambda: _write(argv), output_required=False)
 
 
 def _write(argv: Sequence[str]) -> None:

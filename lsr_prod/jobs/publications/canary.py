@@ -1,11 +1,11 @@
 """Compare two indexes, or two versions of one, on the same queries.
 
-    lsr-prod canary --a INDEX@41 --b INDEX --queries FILE [--qrels FILE] [--k 10] [--output DIR]
+    lsr-prod index canary --a INDEX@41 --b INDEX --queries FILE [--qrels FILE] [--k 10] [--output DIR]
 
 A is the side in use, B the side that may replace it: folders or URIs of indexes, with ``@NUMBER`` at an earlier
 publication, else at the current one. Queries are JSON lines with ``_id`` and ``text``, or lines of id, tab and text;
 judgments those of TREC or BEIR, or JSON lines. Writes ``canary.json`` if ``--output`` names a folder, which
-``lsr-prod page side-by-side`` shows.
+``lsr-prod inspect side-by-side`` shows.
 
 Prints tables and one line ``RESULT {json}``.
 Exit codes: 0 done, 1 failed, 2 bad usage (nothing was written).
@@ -34,7 +34,7 @@ _SHOWN = 10  # queries and terms in a table
 
 def parser() -> CommandParser:
     """Return the parser of the command line."""
-    options = CommandParser("canary", __doc__)
+    options = CommandParser("index canary", __doc__)
     add_sides(options, required=True)
     add_store_option(options)
     options.add_argument("--output", type=location, metavar="DIR", help="folder or URI for canary.json")
@@ -60,7 +60,7 @@ def add_sides(options: argparse.ArgumentParser, *, required: bool) -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Compare; returns the exit code."""
-    return exit_code("canary", lambda: _run(argv))
+    return exit_code("index canary", lambda: _run(argv))
 
 
 def compare_sides(given: argparse.Namespace) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def _run(argv: Sequence[str]) -> None:
 
 
 def _print(found: Mapping[str, Any]) -> None:
-    print_table("lsr-prod canary", scalars(found))
+    print_table("lsr-prod index canary", scalars(found))
     a, b = found["sides"]["a"], found["sides"]["b"]
     print_columns("sides", ("", "a", "b"), [[name, a[name], b[name]] for name in a])
     rows = [

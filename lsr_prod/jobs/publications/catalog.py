@@ -1,7 +1,7 @@
 """Print every version that the store of an index keeps: lineage, size, and why it is kept.
 
-    lsr-prod catalog INDEX [--json]
-    lsr-prod catalog --config deployment.yaml [--json]
+    lsr-prod index catalog INDEX [--json]
+    lsr-prod index catalog --config deployment.yaml [--json]
 
 INDEX is the folder or URI of ``index.output``. ``own bytes`` are those of shards that no other version has. A version
 that is ``unpublished`` was refused by a gate, is being built, or waits for retention; ``read`` says that a process has
@@ -26,17 +26,17 @@ _COLUMNS = ("version", "state", "publications", "used at", "documents", "shards"
 
 def parser() -> CommandParser:
     """Return the parser of the command line."""
-    return index_parser("catalog", __doc__)
+    return index_parser("index catalog", __doc__)
 
 
 def main(argv: Sequence[str]) -> int:
     """Print the catalog; returns the exit code."""
-    return exit_code("catalog", lambda: _print(argv))
+    return exit_code("index catalog", lambda: _print(argv))
 
 
 def _print(argv: Sequence[str]) -> None:
     given = parser().parse_args(argv)
-    index = open_place("catalog", given)
+    index = open_place("index catalog", given)
     from lsr_prod.jobs.terminal.tables import print_columns, print_table
     from lsr_prod.operations.publications import read_catalog
 

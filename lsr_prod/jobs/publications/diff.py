@@ -1,7 +1,7 @@
 """Print what changed between two publications of an index.
 
-    lsr-prod diff INDEX [--from 40] [--to 41] [--documents] [--json]
-    lsr-prod diff --config deployment.yaml [--from 40] [--to 41]
+    lsr-prod index diff INDEX [--from 40] [--to 41] [--documents] [--json]
+    lsr-prod index diff --config deployment.yaml [--from 40] [--to 41]
 
 INDEX is the folder or URI of ``index.output``. ``--to`` is the current publication by default, ``--from`` the one
 before it. With ``--documents`` the ids of the documents are compared too: shards that only one of the versions has are
@@ -26,7 +26,7 @@ _SHOWN = 10  # ids of a kind in the table
 
 def parser() -> CommandParser:
     """Return the parser of the command line."""
-    options = index_parser("diff", __doc__)
+    options = index_parser("index diff", __doc__)
     options.add_argument("--from", dest="old", type=int, metavar="NUMBER", help="older publication")
     options.add_argument("--to", dest="new", type=int, metavar="NUMBER", help="newer publication")
     options.add_argument("--documents", action="store_true", help="compare the ids of documents")
@@ -35,12 +35,12 @@ def parser() -> CommandParser:
 
 def main(argv: Sequence[str]) -> int:
     """Print the difference; returns the exit code."""
-    return exit_code("diff", lambda: _print(argv))
+    return exit_code("index diff", lambda: _print(argv))
 
 
 def _print(argv: Sequence[str]) -> None:
     given = parser().parse_args(argv)
-    index = open_place("diff", given)
+    index = open_place("index diff", given)
     from lsr_prod.jobs.terminal.tables import print_columns, print_table
     from lsr_prod.operations.publications import changed_ids, compare_versions
     from lsr_prod.storage.index_versions import read_version

@@ -1,7 +1,7 @@
 """Print the publications of an index: when, by whom, why, and what changed.
 
-    lsr-prod publications INDEX [--last 20] [--json]
-    lsr-prod publications --config deployment.yaml [--json]
+    lsr-prod index publications INDEX [--last 20] [--json]
+    lsr-prod index publications --config deployment.yaml [--json]
 
 INDEX is the folder or URI of ``index.output``. The newest publication is the one that readers use; a pinned publication
 is not deleted by retention. Only manifests are read.
@@ -25,19 +25,19 @@ _COLUMNS = ("number", "published at", "version", "state", "documents", "bytes", 
 
 def parser() -> CommandParser:
     """Return the parser of the command line."""
-    options = index_parser("publications", __doc__)
+    options = index_parser("index publications", __doc__)
     options.add_argument("--last", type=int, metavar="N", help="print only the newest N; default: all")
     return options
 
 
 def main(argv: Sequence[str]) -> int:
     """Print the publications; returns the exit code."""
-    return exit_code("publications", lambda: _print(argv))
+    return exit_code("index publications", lambda: _print(argv))
 
 
 def _print(argv: Sequence[str]) -> None:
     given = parser().parse_args(argv)
-    index = open_place("publications", given)
+    index = open_place("index publications", given)
     if given.last is not None and given.last < 1:
         raise ConfigError("--last", f"{given.last} is no number of publications", "give 1 or more")
     from lsr_prod.jobs.terminal.tables import print_columns

@@ -1,7 +1,7 @@
 """Pin a publication: retention keeps it and its version until it is unpinned.
 
-    lsr-prod pin INDEX --publication 41 --reason "audit of November"
-    lsr-prod pin --config deployment.yaml --publication 41 --reason TEXT
+    lsr-prod index pin INDEX --publication 41 --reason "audit of November"
+    lsr-prod index pin --config deployment.yaml --publication 41 --reason TEXT
 
 INDEX is the folder or URI of ``index.output``. Without ``--publication`` the current one is pinned. A publication that
 is pinned keeps its first pin.
@@ -20,7 +20,7 @@ from lsr_prod.jobs.terminal.shell import CommandParser, exit_code
 
 def parser() -> CommandParser:
     """Return the parser of the command line."""
-    options = index_parser("pin", __doc__)
+    options = index_parser("index pin", __doc__)
     options.add_argument("--publication", type=int, metavar="NUMBER", help="publication to pin; default: the current")
     options.add_argument("--reason", metavar="TEXT", help="why, kept in the pin")
     options.add_argument(
@@ -31,7 +31,7 @@ def parser() -> CommandParser:
 
 def main(argv: Sequence[str]) -> int:
     """Pin the publication; returns the exit code."""
-    return exit_code("pin", lambda: _pin(argv), output_required=False)
+    return exit_code("index pin", lambda: _pin(argv), output_required=False)
 
 
 def print_pin(title: str, facts: Mapping[str, Any], *, as_json: bool) -> None:
@@ -46,7 +46,7 @@ def print_pin(title: str, facts: Mapping[str, Any], *, as_json: bool) -> None:
 
 def _pin(argv: Sequence[str]) -> None:
     given = parser().parse_args(argv)
-    index = open_place("pin", given)
+    index = open_place("index pin", given)
     if not (given.reason or "").strip():
         raise ConfigError("--reason", "no reason is given", "say in a few words why the publication is kept")
     from lsr_prod.indexing.publish import publisher_name
@@ -54,4 +54,4 @@ def _pin(argv: Sequence[str]) -> None:
 
     number = current_publication(index).number if given.publication is None else given.publication
     pin, created = pin_publication(index, number, by=given.by or publisher_name(), reason=given.reason)
-    print_pin("lsr-prod pin", {"index": index.uri, **pin.to_json(), "created": created}, as_json=given.json)
+    print_pin("lsr-prod index pin", {"index": index.uri, **pin.to_json(), "created": created}, as_json=given.json)

@@ -1,6 +1,6 @@
 """Publish an earlier version of an index again, without documents that were taken down since.
 
-    lsr-prod rollback --config deployment.yaml --to 41
+    lsr-prod index rollback --config deployment.yaml --to 41
 
 Reads the sections ``index`` and ``storage``. The version of publication 41 becomes current as a new publication;
 takedowns stay in force.
@@ -22,12 +22,12 @@ from lsr_prod.jobs.terminal.shell import CommandParser
 
 
 def _options() -> CommandParser:
-    options = CommandParser("rollback")
+    options = CommandParser("index rollback")
     options.add_argument("--to", type=int, metavar="NUMBER", help="number of the publication to return to")
     return options
 
 
-JOB = Job("rollback", __doc__, needs=("index",), options=_options())
+JOB = Job("index rollback", __doc__, needs=("index",), options=_options())
 
 
 def main(argv: Sequence[str]) -> int:

@@ -77,7 +77,7 @@ def remarks(found: Audit, max_clipped_share: float | None) -> list[str]:
     if found.index_table_version is not None and found.index_table_version != found.table_version:
         said.append(
             f"the index is of table version {found.index_table_version}, the table is at {found.table_version}; "
-            "lsr-prod index brings it up to date"
+            "lsr-prod index build brings it up to date"
         )
     if found.index_compared != found.index_table_version:
         said.append(

@@ -55,7 +55,9 @@ def _choose(plans: tuple[PlanStatus, ...], wanted: str | None, table: str) -> Pl
     chain = [plan for plan in plans if plan.state != "not started"] or list(plans)
     found = chain[-1:] if wanted is None else [p for p in plans if len(wanted) >= 8 and p.plan.startswith(wanted)]
     if len(found) != 1:
-        raise ArtifactError(f"{table} has {len(found) or 'no'} plans {wanted}; lsr-prod status prints their digests")
+        raise ArtifactError(
+            f"{table} has {len(found) or 'no'} plans {wanted}; lsr-prod table status prints their digests"
+        )
     return found[0]
 
 

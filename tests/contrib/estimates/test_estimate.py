@@ -1,4 +1,4 @@
-"""The command ``lsr-prod estimate``: figures of measured runs in, hours, storage, requests and cost out."""
+"""The command ``lsr-prod table estimate``: figures of measured runs in, hours, storage, requests and cost out."""
 
 import json
 from pathlib import Path

@@ -165,8 +165,9 @@ def _export(given: Path, at: Path, name: str) -> list[str]:
 
 
 def _settings(name: str, *more: str) -> Callable[[Path, Path], list[str]]:
-    command = {"increment": "index", "import": "vectors"}.get(name, name)
-    return lambda given, _: [command, "--config", f"{given}/{name}.yaml", *more]
+    commands = {"increment": "index build", "index": "index build", "takedown": "index takedown"}
+    commands |= {"maintain": "table maintain", "import": "vectors"}
+    return lambda given, _: [*commands.get(name, name).split(), "--config", f"{given}/{name}.yaml", *more]
 
 
 def _copy(*names: str) -> Callable[[Path, Path], None]:
@@ -198,13 +199,13 @@ JOBS = (
         last="world/index/publications/*2.json", ignored=_RECORDS,
     ),
     Job("evaluate", _settings("evaluate")),
-    Job("page", lambda given, at: ["page", "index", f"{given}/index", "--output", f"{at}/pages"]),
+    Job("page", lambda given, at: ["inspect", "index", f"{given}/index", "--output", f"{at}/pages"]),
     Job(
         "search", lambda given, _: ["search", "s3://lsr/index", *_store(given)], stdin="w1 w3\n",
         whole=tuple(f"cache/artifacts/*/*/{name}" for name in ("bundles", "shards", "versions")),
     ),
     Job(
-        "pin", lambda _, at: ["pin", f"{at}/index", "--reason", "audit", "--by", "test"], begin=_copy("index"),
+        "pin", lambda _, at: ["index", "pin", f"{at}/index", "--reason", "audit", "--by", "test"], begin=_copy("index"),
         last="world/index/pins/*",
     ),
     Job("tune", _settings("tune"), share=4),

@@ -35,7 +35,7 @@ def test_every_block_of_the_page_is_run_by_a_section_of_the_deploy_test() -> Non
 def test_commands_outside_of_blocks_exist() -> None:
     named = set(re.findall(r"`lsr-prod ([a-z-]+)", PAGE.read_text()))
     assert "reindex" in named
-    assert named <= set(COMMANDS)
+    assert named <= {words.split()[0] for words in COMMANDS}
 
 
 def test_shellcheck_finds_nothing_in_blocks_and_scripts() -> None:

@@ -63,11 +63,11 @@ def check_jobs(container: Container) -> dict[str, Any]:
     """Encode and index 100 documents; returns seconds."""
     _check_confinement(container)
     figures = {}
-    for job in ("encode", "index"):
-        done = _succeed(container, "lsr-prod", job, "--config", "/mnt/deployment.yaml")
+    for job in ("encode", "index build"):
+        done = _succeed(container, "lsr-prod", *job.split(), "--config", "/mnt/deployment.yaml")
         result = json.loads(done.stdout.splitlines()[-1].removeprefix("RESULT "))
         assert result["documents"] == DOCUMENTS, f"{job}: {result}"
-        figures[f"{job}_s"] = result["seconds"]
+        figures[f"{job.split()[0]}_s"] = result["seconds"]
     _succeed(container, "healthcheck")
     return figures
 

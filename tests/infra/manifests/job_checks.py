@@ -11,6 +11,7 @@ from ray.serve.schema import ServeDeploySchema
 
 from lsr_prod.config import Deployment, load_deployment
 from lsr_prod.errors import ConfigError
+from lsr_prod.jobs.command import load
 from tests.infra.manifests.pod_checks import NEED_TORCH, RIGHTS
 from tests.infra.manifests.pods import pod_templates, ray_clusters
 from tests.infra.manifests.render import Manifest
@@ -52,11 +53,11 @@ def deployments(manifests: list[Manifest]) -> Iterator[str]:
     for manifest in manifests:
         if manifest["kind"] == "RayJob":
             name, spec = f"RayJob {manifest['metadata']['name']}", manifest["spec"]
-            program, job, option, path = spec["entrypoint"].split()
+            program, *words, option, path = spec["entrypoint"].split()
             if (program, option) != ("lsr-prod", "--config"):
-                yield f"{name}: the entry point {spec['entrypoint']} is not lsr-prod JOB --config FILE"
+                yield f"{name}: the entry point {spec['entrypoint']} is not lsr-prod COMMAND --config FILE"
             yield from _mounts(name, manifest, path)
-            yield from _settings(name, job, config["data"][Path(path).name])
+            yield from _settings(name, " ".join(words), config["data"][Path(path).name])
             if not spec["suspend"] or spec["backoffLimit"] or not spec["shutdownAfterJobFinishes"]:
                 yield f"{name}: a template is suspended, is not repeated by the operator, and leaves no cluster"
 
@@ -71,8 +72,8 @@ def _mounts(name: str, manifest: Manifest, path: str) -> Iterator[str]:
 
 def _settings(name: str, job: str, text: str) -> Iterator[str]:
     try:
-        needs = importlib.import_module(f"lsr_prod.jobs.{job}").JOB
-    except ImportError:
+        needs = load(job).JOB
+    except KeyError:
         yield f"{name}: there is no job {job}"
         return
     sections = set(yaml.safe_load(text) or {})

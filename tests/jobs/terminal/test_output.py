@@ -111,7 +111,7 @@ def test_search_ends_quietly_when_its_reader_leaves(text_index: Path) -> None:
 
 
 def test_help_and_lists_end_quietly_when_nobody_reads_them(text_index: Path) -> None:
-    for arguments, code in [(["--help"], 0), (["index", "--help"], 0), (["catalog", str(text_index)], 141)]:
+    for arguments, code in [(["--help"], 0), (["index", "--help"], 0), (["index", "catalog", str(text_index)], 141)]:
         out = closed_pipe()
         ran = command(*arguments, stdout=out, stderr=subprocess.PIPE)
         os.close(out)
@@ -121,10 +121,10 @@ def test_help_and_lists_end_quietly_when_nobody_reads_them(text_index: Path) -> 
 
 def test_list_that_a_full_disk_refuses_is_one_sentence(text_index: Path) -> None:
     with Path("/dev/full").open("wb") as full:
-        ran = command("catalog", str(text_index), "--json", stdout=full, stderr=subprocess.PIPE)
+        ran = command("index", "catalog", str(text_index), "--json", stdout=full, stderr=subprocess.PIPE)
         _, err = ran.communicate(timeout=60)
     assert ran.returncode == 1
-    assert err.startswith("lsr-prod catalog: stdout cannot be written ([Errno 28]")
+    assert err.startswith("lsr-prod index catalog: stdout cannot be written ([Errno 28]")
     assert len(err.splitlines()) == 1
 
 

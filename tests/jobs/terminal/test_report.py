@@ -42,7 +42,7 @@ def test_index_job_writes_the_pages_of_the_run_and_of_the_index(
 ) -> None:
     given = config(world, tmp_path, str(tmp_path / "pages"))
     for _ in range(2):  # the second run changes nothing, and writes the same pages
-        assert main(["index", "--config", given]) == 0
+        assert main(["index", "build", "--config", given]) == 0
         names = ["index-run.html", "index.html"]
         assert result(capsys.readouterr().out)["pages"] == [str(tmp_path / "pages" / name) for name in names]
         run, index = (json.loads((tmp_path / "pages" / name).with_suffix(".json").read_text()) for name in names)
@@ -53,7 +53,7 @@ def test_index_job_writes_the_pages_of_the_run_and_of_the_index(
 def test_job_without_the_setting_writes_no_page(
     world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["index", "--config", config(world, tmp_path, None)]) == 0
+    assert main(["index", "build", "--config", config(world, tmp_path, None)]) == 0
     assert "pages" not in result(capsys.readouterr().out)
 
 
@@ -63,7 +63,7 @@ def test_missing_extra_is_reported_before_the_work(
     for name in [name for name in sys.modules if name.startswith("lsr_prod.pages")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    assert main(["index", "--config", config(world, tmp_path, str(tmp_path / "pages"))]) == 2
+    assert main(["index", "build", "--config", config(world, tmp_path, str(tmp_path / "pages"))]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("{")]
     assert "lsr_prod[pages]" in line
     assert not (tmp_path / "index").exists()
@@ -81,7 +81,7 @@ def test_missing_extra_is_reported_before_the_work(
 def test_wrong_setting_is_one_line_and_nothing_is_written(
     world: Path, tmp_path: Path, report: Any, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["index", "--config", config(world, tmp_path, report)]) == 2
+    assert main(["index", "build", "--config", config(world, tmp_path, report)]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("{")]
     assert words in line
     assert not (tmp_path / "index").exists()
@@ -91,7 +91,7 @@ def test_page_that_cannot_be_written_fails_after_the_result(
     world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("no folder")
-    assert main(["index", "--config", config(world, tmp_path, str(tmp_path / "file" / "pages"))]) == 1
+    assert main(["index", "build", "--config", config(world, tmp_path, str(tmp_path / "file" / "pages"))]) == 1
     captured = capsys.readouterr()
     found = result(captured.out)
     assert (found["publication"], found["pages"]) == (1, [])

@@ -190,7 +190,20 @@ def files(folder: Path) -> tuple[str, str]:
 
 def test_job_writes_its_result(index, tmp_path, capsys):
     queries, qrels = files(tmp_path)
-    command = ["canary", "--a", f"{index}@1", "--b", str(index), "--queries", queries, "--qrels", qrels, "--k", "4"]
+    command = [
+        "index",
+        "canary",
+        "--a",
+        f"{index}@1",
+        "--b",
+        str(index),
+        "--queries",
+        queries,
+        "--qrels",
+        qrels,
+        "--k",
+        "4",
+    ]
     assert main([*command, "--output", str(tmp_path / "out")]) == 0
     output = capsys.readouterr().out
     summary = json.loads(output.rpartition("RESULT ")[2])
@@ -219,14 +232,14 @@ def test_job_writes_its_result(index, tmp_path, capsys):
 def test_job_refuses_impossible_options(index, tmp_path, capsys, options, problem):
     queries, qrels = files(tmp_path)
     given = [qrels if option == "QRELS" else option for option in options]
-    assert main(["canary", "--a", str(index), "--b", str(index), "--queries", queries, *given]) == 2
+    assert main(["index", "canary", "--a", str(index), "--b", str(index), "--queries", queries, *given]) == 2
     assert problem in capsys.readouterr().err
 
 
 def test_page_compares_two_indexes(index, tmp_path, capsys):
     queries, _ = files(tmp_path)
     sides = ["--a", f"{index}@1", "--b", str(index), "--queries", queries, "--k", "4"]
-    assert main(["page", "side-by-side", *sides, "--output", str(tmp_path)]) == 0
+    assert main(["inspect", "side-by-side", *sides, "--output", str(tmp_path)]) == 0
     page = json.loads((tmp_path / "side-by-side.json").read_text(encoding="utf-8"))
     assert page["data"]["queries"] == 9
     assert page["data"]["sides"][0] == {"figure": "publication", "a": 1, "b": 2}

@@ -63,6 +63,6 @@ def test_field_that_is_not_stored_is_refused(searcher: Searcher):
 
 
 def test_job_diagnoses_an_index_without_its_model(text_index: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["diagnose", "--index", str(text_index), "--sample", "5"]) == 0
+    assert main(["inspect", "terms", "--index", str(text_index), "--sample", "5"]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix("RESULT "))
     assert (result["kind"], result["sample"], result["documents"]) == ("index", 5, len(TEXTS))

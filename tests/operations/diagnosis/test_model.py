@@ -75,7 +75,7 @@ def test_diagnosis_without_texts_is_refused(encoder: SparseEncoder):
 def test_job_prints_tables_and_writes_the_lists(tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     texts, output = tmp_path / "texts.jsonl", tmp_path / "diagnosis.json"
     texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS[:3]))
-    assert main(["diagnose", str(tiny_model), "--texts", str(texts), "--output", str(output)]) == 0
+    assert main(["inspect", "terms", str(tiny_model), "--texts", str(texts), "--output", str(output)]) == 0
     printed = capsys.readouterr().out
     result = json.loads(printed.splitlines()[-1].removeprefix("RESULT "))
     written = json.loads(output.read_text())
@@ -93,5 +93,5 @@ def test_job_prints_tables_and_writes_the_lists(tiny_model: Path, tmp_path: Path
     ],
 )
 def test_job_refuses_bad_usage_in_one_line(arguments: list[str], field: str, capsys: pytest.CaptureFixture[str]):
-    assert main(["diagnose", *arguments]) == 2
-    assert capsys.readouterr().err.startswith(f"lsr-prod diagnose: {field}")
+    assert main(["inspect", "terms", *arguments]) == 2
+    assert capsys.readouterr().err.startswith(f"lsr-prod inspect terms: {field}")
