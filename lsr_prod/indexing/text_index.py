@@ -36,6 +36,7 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.folders import open_bundle
 from lsr_prod.storage.index_shards import add_bundle
+from lsr_prod.storage.publications import create_publication
 from lsr_prod.tables.impact_scale import impact_scale
 from lsr_prod.tables.live_rows import build_rows
 from lsr_prod.terms.term_reader import TermReader
@@ -89,6 +90,7 @@ class Index(Searcher):
             vectors, source, bundle = _encode(folder, encoder, storage_options, stored)
             version = _build(folder, vectors, source, bundle, stored, dict(sorted((attributes or {}).items())), bm25)
             publication = Publication(1, version.sha, dt.datetime.now(dt.UTC).isoformat(timespec="seconds"))
+            create_publication(folder, publication)  # another process can open the folder too
             index = cls(Snapshot(folder, publication, verify=False), location=LocalIndex(folder), verify=False)
             index._folder = weakref.finalize(index, scratch.pop_all().close)
         return index
