@@ -50,66 +50,28 @@ def _stage(number: int, stage: Mapping[str, Any], charts: dict[str, Chart]) -> S
     reports = [{**report["values"], "step": report["step"]} for report in stage["reports"]]
     if not reports:
         return Section(f"stage-{number}", heading, ["This stage has no reports: it trains nothing step by step."])
+
+    def draw(title: str, text: str, fields: Mapping[str, str], unit: str) -> Chart | None:
+        return curves(title, text, reports, "step", fields, x_title="step", y_title=unit)
+
+    loss = "Loss of the step at each report, in all and by part. It should fall well below chance (equal vectors)."
+    terms = "Mean number of active terms per text (L0) in the batch. The regularizers should lower it."
+    validated = "Active terms and FLOPS on the validation set."
+    dead = "Output terms that no text of the last 500 steps activated."
+    rate = "Documents per second of all workers between two reports."
     found = {
-        "loss": curves(
-            "Loss",
-            "Loss of the step at each report, in all and by part. It should fall well below chance, the loss of equal "
-            "vectors.",
-            reports,
-            "step",
-            _losses(reports),
-            x_title="step",
-            y_title="loss",
-        ),
-        "sparsity": curves(
-            "Active terms",
-            "Mean number of active terms per text (L0) in the batch. The regularizers should lower it.",
-            reports,
-            "step",
-            _SPARSITY,
-            x_title="step",
-            y_title="terms per text",
-        ),
+        "loss": draw("Loss", loss, _losses(reports), "loss"),
+        "sparsity": draw("Active terms", terms, _SPARSITY, "terms per text"),
         "validation": _validation(reports, "Validation", "Measures on the validation set.", sparse=False),
-        "validated": _validation(
-            reports, "Sparsity in validation", "Active terms and FLOPS on the validation set.", sparse=True
+        "validated": _validation(reports, "Sparsity in validation", validated, sparse=True),
+        "dead": draw("Dead terms", dead, {"dead_terms": "dead terms"}, "terms"),
+        "gradient": draw(
+            "Gradient norm", "Norm of the gradient before clipping.", {"grad_norm": "gradient norm"}, "norm"
         ),
-        "dead": curves(
-            "Dead terms",
-            "Output terms that no text of the last 500 steps activated.",
-            reports,
-            "step",
-            {"dead_terms": "dead terms"},
-            x_title="step",
-            y_title="terms",
+        "learning-rate": draw(
+            "Learning rate", "Learning rate of the step.", {"learning_rate": "learning rate"}, "learning rate"
         ),
-        "gradient": curves(
-            "Gradient norm",
-            "Norm of the gradient before clipping.",
-            reports,
-            "step",
-            {"grad_norm": "gradient norm"},
-            x_title="step",
-            y_title="norm",
-        ),
-        "learning-rate": curves(
-            "Learning rate",
-            "Learning rate of the step.",
-            reports,
-            "step",
-            {"learning_rate": "learning rate"},
-            x_title="step",
-            y_title="learning rate",
-        ),
-        "rate": curves(
-            "Throughput",
-            "Documents per second of all workers between two reports.",
-            reports,
-            "step",
-            {"docs_per_s": "documents"},
-            x_title="step",
-            y_title="documents per second",
-        ),
+        "rate": draw("Throughput", rate, {"docs_per_s": "documents"}, "documents per second"),
     }
     drawn = {f"stage-{number}-{name}": chart for name, chart in found.items() if chart is not None}
     charts.update(drawn)

@@ -2,6 +2,7 @@
 
 import io
 import os
+import weakref
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,6 +27,7 @@ class GrowingArray:
         """Create the file."""
         self.path = path
         self._file = path.open("xb", buffering=0)  # with a buffer, an array that is given up would fail again later
+        weakref.finalize(self, self._file.close)  # of an array that is given up
         self._dtype = dtype
         self.length = 0
         _write(self._file, _header(dtype, 0))

@@ -59,3 +59,10 @@ def test_created_array_has_room_before_it_is_mapped(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(OSError, match="full"):  # and not SIGBUS at the first write
         create_array(tmp_path / "b.npy", np.dtype("<u4"), 1000)
+
+
+def test_array_that_is_given_up_closes_its_file(tmp_path):
+    array = GrowingArray(tmp_path / "a.npy", np.dtype("u1"))
+    file = array._file
+    del array
+    assert file.closed

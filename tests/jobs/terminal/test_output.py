@@ -70,10 +70,10 @@ def published(tmp_path: Path) -> bool:
 @pytest.mark.parametrize("place", ["closed pipe", "/dev/full", "closed"])
 def test_job_finishes_although_its_output_is_lost(job: str, tmp_path: Path, place: str) -> None:
     if place == "closed":
-        ran = subprocess.Popen(["sh", "-c", f"'{sys.executable}' -m lsr_prod index --config {job} >&- 2>&-"])
+        ran = subprocess.Popen(["sh", "-c", f"'{sys.executable}' -m lsr_prod index build --config {job} >&- 2>&-"])
     else:
         out = closed_pipe() if place == "closed pipe" else os.open(place, os.O_WRONLY)
-        ran = command("index", "--config", job, stdout=out, stderr=out)
+        ran = command("index", "build", "--config", job, stdout=out, stderr=out)
         os.close(out)
     assert ran.wait(120) == 0
     assert published(tmp_path)
@@ -81,7 +81,9 @@ def test_job_finishes_although_its_output_is_lost(job: str, tmp_path: Path, plac
 
 @needs_ascii_path
 def test_job_in_a_locale_without_utf8_prints_its_tables_in_ascii(job: str, tmp_path: Path) -> None:
-    ran = command("index", "--config", job, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **ASCII})
+    ran = command(
+        "index", "build", "--config", job, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **ASCII}
+    )
     out, err = ran.communicate(timeout=120)
     assert ran.returncode == 0, err
     assert out.isascii()
