@@ -50,8 +50,8 @@ def simulate(rows: int, ray_us: float, rate: float) -> dict[str, float]:
         plan = make_plan(corpus.files(), source, encode, bundle_digest="b", options={}, actors=lambda: ACTORS)
         save_plan(plan, table)
         properties = TableProperties("b" * 64, "v" * 64, 0.01, 8, 256, plan.buckets, (), 30522)
-        create_sparse_table(table, "delta", properties, plan.digest)
-        create_quarantine(quarantine, "delta")
+        create_sparse_table(table, properties, plan.digest)
+        create_quarantine(quarantine)
         committer = Committer(take_epoch(table, plan.digest, []), table, quarantine, lambda *_: None)
         committer.fence()
         objects = 0

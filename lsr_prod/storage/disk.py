@@ -52,9 +52,9 @@ def disk_failure(error: OSError, path: Path | str) -> StorageError:
     return kind(f"{final_name(str(path))} cannot be written ({_short(error)}); {remedy}, then run again")
 
 
-def disk_error(error: BaseException, place: Path | str) -> StorageError | None:
-    """Return the error to raise for one by which a disk is full, read-only or broken; None for others."""
-    found: BaseException | None = error
+def disk_error(error: BaseException | None, place: Path | str) -> StorageError | None:
+    """Return the error to raise for one by which a disk is full, read-only or broken; None for others and for none."""
+    found = error
     while found is not None:
         if isinstance(found, LsrError):
             return found if isinstance(found, DiskFullError) else None

@@ -44,7 +44,7 @@ class Draft:
     ) -> None:
         """Remove what was not sealed."""
         shutil.rmtree(self.folder, ignore_errors=True)
-        if error is not None and not isinstance(error, LsrError):
+        if not isinstance(error, LsrError):
             failure = disk_error(error, self.target)
             if failure is not None:
                 raise failure from error

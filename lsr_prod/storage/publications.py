@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lsr_prod.errors import ArtifactError, PublicationError, SignatureError
+from lsr_prod.errors import ArtifactError, FormatVersionError, PublicationError, SignatureError
 from lsr_prod.formats.digest import PublicationPin, record_bytes
 from lsr_prod.formats.publication import Publication, publication_name
 from lsr_prod.logs import get_log
@@ -120,6 +120,8 @@ def _read(store: Store, number: int) -> Publication:
         found = Publication.from_json(json.loads(data))
         if found.number != number:
             raise ValueError(f"its number is {found.number}")
+    except FormatVersionError as error:
+        raise FormatVersionError(f"{store.uri}/{name}: {error}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(f"{store.uri}/{name} is no publication ({error!r}); publish a version again") from error
     if not _SHA.fullmatch(found.version):

@@ -101,8 +101,8 @@ def _is_text(annotation: Any) -> bool:
 
 # Settings whose description mentions files, but whose values are no paths.
 _NO_PATHS = {
-    "address", "contents", "document_prompt", "header", "http_host", "id_field", "mlflow", "name", "query_prompt",
-    "separator", "stored_fields", "wandb",
+    "address", "contents", "document_prompt", "header", "http_host", "id_field", "mlflow", "name",
+    "partition_by", "query_prompt", "separator", "stored_fields", "wandb",
 }  # fmt: skip
 
 

@@ -76,8 +76,8 @@ class World:
         """Create the table with these documents, each with the name of its file."""
         properties = TableProperties("b" * 64, "v" * 64, 0.03125, 8, 64, BUCKETS, FIELDS, 8)
         schema = sparse_schema(FIELDS)
-        table = create_table(Store(str(self.folder / "table")), "delta", schema, ["bucket"], properties.to_delta())
-        create_quarantine(Store(str(self.folder / "table_quarantine")), "delta")
+        table = create_table(Store(str(self.folder / "table")), schema, ["bucket"], properties.to_delta())
+        create_quarantine(Store(str(self.folder / "table_quarantine")))
         self.add(table, documents, version=0)
 
     def add(
