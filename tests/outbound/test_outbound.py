@@ -118,8 +118,8 @@ def left(machine: Machine) -> list[str]:
 def test_encode_index_and_search_ask_nobody(way_out: tuple[Machine, Gateway], tiny_bundle: Path) -> None:
     machine, out = way_out
     machine.copy_in(tiny_bundle, f"{_DATA}/bundle")
-    for job in ("encode", "index"):
-        run(machine, job, "--config", f"{_DATA}/d.yaml")
+    for job in ("encode", "index build"):
+        run(machine, *job.split(), "--config", f"{_DATA}/d.yaml")
     assert " terms: " in run(machine, "search", f"{_DATA}/index", data="a lock\n")
     assert asked(out.recorded()) - allowed("job") == set(), _NOTE
     assert left(machine) == []
@@ -147,13 +147,13 @@ def test_every_job_asks_nobody(way_out: tuple[Machine, Gateway], tiny_model: Pat
         if more := sorted(asked(out.recorded()) - allowed("job") - {name for names in seen.values() for name in names}):
             seen[job] = more
 
-    for job in ("doctor", "train", "export", "encode", "index", "evaluate"):
-        run(machine, job, "--config", f"{_DATA}/d.yaml")
+    for job in ("doctor", "train", "export", "encode", "index build", "evaluate"):
+        run(machine, *job.split(), "--config", f"{_DATA}/d.yaml")
         note(job)
     assert " terms: " in run(machine, "search", f"{_DATA}/index", data="a lock\n")
-    run(machine, "page", "query", f"{_DATA}/index", "a lock", "--output", f"{_DATA}/pages")
-    run(machine, "page", "index", f"{_DATA}/index", "--output", f"{_DATA}/pages")
-    run(machine, "page", "run", f"{_DATA}/work", "--output", f"{_DATA}/pages")
+    run(machine, "inspect", "query", f"{_DATA}/index", "a lock", "--output", f"{_DATA}/pages")
+    run(machine, "inspect", "index", f"{_DATA}/index", "--output", f"{_DATA}/pages")
+    run(machine, "inspect", "run", f"{_DATA}/work", "--output", f"{_DATA}/pages")
     note("search and pages")
     serve = [sys.executable, "-m", "lsr_prod", "serve", "--local", "--config", f"{_DATA}/d.yaml"]
     machine.start(serve, {"PYTHONPATH": str(ROOT)}, log=tmp_path / "serve.log")

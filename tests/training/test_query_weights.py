@@ -239,5 +239,5 @@ def test_idf_corpus_is_pinned_in_stage_digest(start, tmp_path):
     train = settings(tmp_path, start, idf_corpus={"paths": [str(tmp_path / "texts.jsonl")], "kind": "texts"}).train
     pins, _ = check_stage(train.stages[0], train, facts, {})
     assert pins.keys() == {"data", "idf_corpus"}
-    assert "idf_corpus" not in identity(plain)  # stages that do not ask for it keep their names
+    assert identity(plain)["idf_corpus"] is None
     assert "paths" not in identity(train.stages[0])["idf_corpus"]
