@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.errors import ArtifactError, PublicationError, SignatureError
+from lsr_prod.errors import ArtifactError, FormatVersionError, PublicationError, SignatureError
 from lsr_prod.formats.digest import record_bytes
 from lsr_prod.formats.publication import Publication, publication_name
 from lsr_prod.storage import Store
@@ -124,4 +124,11 @@ def test_unsigned_publication_is_read_only_in_the_history_of_a_signed_one(
     monkeypatch.setenv(TRUSTED_KEYS, public(KEYS[1]))
     overwrite(tmp_path, replace(first, note="changed"), 1)
     with pytest.raises(SignatureError, match="history was changed"):
+        read_publication(tmp_path, 1)
+
+
+def test_publication_of_another_format_is_named_with_its_file(tmp_path: Path) -> None:
+    (tmp_path / "publications").mkdir()
+    (tmp_path / "publications" / "000001.json").write_text('{"number": 1, "format": 99}')
+    with pytest.raises(FormatVersionError, match=r"publications/000001\.json: .*99"):
         read_publication(tmp_path, 1)
