@@ -22,6 +22,8 @@ from lsr_prod.config import RaySettings
 from lsr_prod.errors import ConfigError, MissingExtraError, WorkerError
 from lsr_prod.logs import get_log
 
+log = get_log(__name__)
+
 _VARIABLE = "RAY_TMPDIR"
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -111,7 +113,6 @@ def check_temp_folder(settings: RaySettings, environment: Mapping[str, str] = os
             raise ConfigError(name, f"files cannot be created in {existing}", "set it to a folder that you can write")
 
 
-log = get_log(__name__)
 _STARTS = 3
 _TOO_SLOW = "timed out during startup"
 

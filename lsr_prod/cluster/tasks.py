@@ -99,7 +99,7 @@ _IN_FLIGHT = 10_000  # tasks that Ray holds at a time; more than a cluster has c
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a unit of work needs."""
+    """Cores, GPUs, memory and node of a unit of work, and how often it is tried again."""
 
     cpus: float = 1  # cores that it reserves
     gpus: float = 0  # GPUs that it reserves

@@ -12,6 +12,8 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Entry, Store, is_remote
 
+log = get_log(__name__)
+
 
 def find_files(path: str, options: dict[str, str]) -> Iterator[tuple[str, Entry]]:
     """Yield (folder, entry) of every file of a path, folder or glob, sorted by name.
@@ -111,9 +113,6 @@ def _expression(pattern: str) -> re.Pattern[str]:
         return re.escape(token)
 
     return re.compile("".join(translate(token) for token in tokens), re.DOTALL)
-
-
-log = get_log(__name__)
 
 
 def resolve_source(

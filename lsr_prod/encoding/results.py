@@ -171,7 +171,7 @@ class WaveResult:
 
     @property
     def counts(self) -> Counts:
-        """What became of the rows of all cells."""
+        """Counts of the rows of all cells."""
         reused = Counts(reused_cells=sum(cell.reused for cell in self.cells))
         return Counts.sum((reused, *(cell.counts for cell in self.cells)))
 

@@ -21,7 +21,6 @@ from lsr_prod.config import Deployment
 from lsr_prod.errors import ArtifactError, StorageError
 from lsr_prod.formats.digest import record_bytes
 from lsr_prod.indexing.derive import DerivedVersion, derive_version
-from lsr_prod.indexing.garbage import IndexSummary
 from lsr_prod.indexing.gates import Inspect
 from lsr_prod.indexing.plan import plan_index
 from lsr_prod.indexing.publish import Publisher, read_current_version
@@ -32,6 +31,40 @@ from lsr_prod.storage.folders import absolute
 from lsr_prod.storage.index_shards import add_bundle
 from lsr_prod.storage.threads import in_threads
 from lsr_prod.tables import Table
+
+log = get_log(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSummary:
+    """Summary of an index job."""
+
+    documents: int  # documents that can be found
+    shards: int  # shards of the version
+    shards_reused: int  # shards that this run did not build
+    postings: int  # postings of all shards
+    bytes_per_doc: float  # bytes of all shards per document
+    bytes_per_doc_impacts: float  # of these, the posting arrays
+    bytes_per_doc_forward: float  # of these, the document-ordered arrays
+    bytes_per_doc_tantivy: float  # of these, the Tantivy index
+    bytes_per_doc_docs: float  # of these, ids, stored fields and attributes
+    mode: str  # ``full``, ``delta``, ``merge`` or ``unchanged``; see ``derive.DerivedVersion``
+    reason: str  # why all shards were built; "" in the other modes
+    upserts: int  # documents that are new or changed since the version that was current
+    deletes: int  # documents that were deleted since then
+    tombstones: int  # documents of the shards that are hidden
+    documents_rebuilt: int  # documents of the shards that this run built, in all attempts
+    bytes_written: int  # bytes of shards and tombstones that this run wrote, in all attempts
+    unreadable_attributes: int  # values that became null in the shards that this run built
+    seconds: float  # wall time
+    seconds_impacts: float  # spent on document order and arrays, summed over shards
+    seconds_tantivy: float  # spent on Tantivy indexes, summed over shards
+    version: str  # sha256 of the version
+    publication: int  # number of the publication; 0 if the version was not published
+
+    def result(self) -> dict[str, Any]:
+        """Return the flat summary of a job."""
+        return asdict(self)
 
 
 def require_on_nodes(table: Table, output: str) -> None:
@@ -48,7 +81,6 @@ def _files(table: Table) -> Sequence[tuple[str, int]]:
     return [(str(folder / file.path), file.size) for file in table.files()]
 
 
-log = get_log(__name__)
 BUILDS_FOLDER = "builds"
 _FORMAT = 1
 _TIME = "%Y%m%dT%H%M%S%fZ"

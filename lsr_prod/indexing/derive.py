@@ -26,6 +26,8 @@ from lsr_prod.storage.index_versions import check_files
 from lsr_prod.tables import Table, open_table
 from lsr_prod.tables.live_rows import total
 
+log = get_log(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class TableChanges:
@@ -86,8 +88,6 @@ def _open_base(base: IndexVersion, table: Table) -> Table | None:
     old = open_table(table.store, base.table_version)
     return old if old is not None and digest_parts(old) == base.table_parts else None
 
-
-log = get_log(__name__)
 
 Mode = Literal["full", "delta", "merge", "unchanged"]
 

@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from typing import Any
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.bundle import BUNDLE_FILE
 from lsr_prod.formats.index import SHARD_FILE
-from lsr_prod.formats.publication import Publication
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Entry, Store, as_store, is_remote
 from lsr_prod.storage.disk import is_draft
@@ -32,47 +31,7 @@ from lsr_prod.storage.publications import delete_publication, read_pins
 from lsr_prod.storage.threads import in_threads
 from lsr_prod.storage.version_locks import delete_unless_read
 
-
-@dataclass(frozen=True, slots=True)
-class IndexSummary:
-    """Summary of an index job."""
-
-    documents: int  # documents that can be found
-    shards: int  # shards of the version
-    shards_reused: int  # shards that this run did not build
-    postings: int  # postings of all shards
-    bytes_per_doc: float  # bytes of all shards per document
-    bytes_per_doc_impacts: float  # of these, the posting arrays
-    bytes_per_doc_forward: float  # of these, the document-ordered arrays
-    bytes_per_doc_tantivy: float  # of these, the Tantivy index
-    bytes_per_doc_docs: float  # of these, ids, stored fields and attributes
-    mode: str  # ``full``, ``delta``, ``merge`` or ``unchanged``; see ``derive.DerivedVersion``
-    reason: str  # why all shards were built; "" in the other modes
-    upserts: int  # documents that are new or changed since the version that was current
-    deletes: int  # documents that were deleted since then
-    tombstones: int  # documents of the shards that are hidden
-    documents_rebuilt: int  # documents of the shards that this run built, in all attempts
-    bytes_written: int  # bytes of shards and tombstones that this run wrote, in all attempts
-    unreadable_attributes: int  # values that became null in the shards that this run built
-    seconds: float  # wall time
-    seconds_impacts: float  # spent on document order and arrays, summed over shards
-    seconds_tantivy: float  # spent on Tantivy indexes, summed over shards
-    version: str  # sha256 of the version
-    publication: int  # number of the publication; 0 if the version was not published
-
-    def result(self) -> dict[str, Any]:
-        """Return the flat summary of a job."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class TakedownSummary:
-    """Summary of a takedown or of a restoration."""
-
-    publication: Publication  # the publication that makes the change visible; the current one if nothing changed
-    documents: int  # documents that can be found
-    changed: int  # documents that the change hid or restored
-    takedowns: int  # ids on the list of takedowns
+log = get_log(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +47,6 @@ class GarbageSummary:
         return {"publications": self.publications, "objects": self.objects, "bytes": self.size}
 
 
-log = get_log(__name__)
 _SHA = "[0-9a-f]{64}"
 _PUBLICATION = re.compile(r"publications/(\d{6,})\.json")
 _VERSION = re.compile(rf"versions/({_SHA})\.json")

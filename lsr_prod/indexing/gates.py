@@ -31,7 +31,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """What the gates of a deployment say of a version that may be published."""
+    """Decision of the gates of a deployment about a version that may be published."""
 
     forced: tuple[Forced, ...] = ()  # gates that refused it and were overruled
     report: str = ""  # sha256 of their report; "": there is none

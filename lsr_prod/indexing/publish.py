@@ -28,6 +28,8 @@ from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import create_publication, find_current_publication, read_publication
 from lsr_prod.storage.signatures import sign
 
+log = get_log(__name__)
+
 
 def take_down(index: Store | Path, version: IndexVersion, ids: Iterable[str], workers: Workers) -> IndexVersion:
     """Return the version with documents hidden and their ids on its list of takedowns; known ids change nothing."""
@@ -68,9 +70,6 @@ def version_format(index: Store | Path, sha: str) -> int:
 
 def _name(sha: str) -> str:
     return f"versions/{sha}.json"
-
-
-log = get_log(__name__)
 
 
 def publish(

@@ -5,7 +5,7 @@ seconds. Every version has the list of takedowns, and every later build hides th
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from lsr_prod.cluster.workers import IN_PROCESS, Workers
 from lsr_prod.errors import ArtifactError, PublicationError
 from lsr_prod.formats.index import IndexVersion
+from lsr_prod.formats.publication import Publication
 from lsr_prod.formats.table import TableProperties, bucket_of
 from lsr_prod.indexing.changes import find_rows
-from lsr_prod.indexing.garbage import TakedownSummary
 from lsr_prod.indexing.publish import CurrentVersion, Publisher, read_current_version, take_down, write_version
 from lsr_prod.indexing.tombstones import (
     as_ids,
@@ -31,6 +31,16 @@ from lsr_prod.indexing.tombstones import (
 from lsr_prod.storage import Store, as_store
 from lsr_prod.tables import open_table
 from lsr_prod.tables.live_rows import files_of_buckets, to_files
+
+
+@dataclass(frozen=True, slots=True)
+class TakedownSummary:
+    """Summary of a takedown or of a restoration."""
+
+    publication: Publication  # the publication that makes the change visible; the current one if nothing changed
+    documents: int  # documents that can be found
+    changed: int  # documents that the change hid or restored
+    takedowns: int  # ids on the list of takedowns
 
 
 def delete_documents(

@@ -11,15 +11,9 @@ from lsr_prod.encoding.table import PLAN_PROPERTY
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.formats.table import CORE_COLUMNS, TableProperties
-from lsr_prod.interchange.read import (
-    ExportSummary,
-    FinishedImport,
-    ImportSummary,
-    VectorFile,
-    find_vector_files,
-    read_vectors,
-)
+from lsr_prod.interchange.read import VectorFile, find_vector_files, read_vectors
 from lsr_prod.interchange.table_export import (
+    ExportSummary,
     TableVectors,
     export_ciff,
     export_csr,
@@ -27,7 +21,15 @@ from lsr_prod.interchange.table_export import (
     export_parquet,
     ids_path,
 )
-from lsr_prod.interchange.table_import import ImportQuarantine, Source, TableLayout, import_vectors, quarantine_store
+from lsr_prod.interchange.table_import import (
+    FinishedImport,
+    ImportQuarantine,
+    ImportSummary,
+    Source,
+    TableLayout,
+    import_vectors,
+    quarantine_store,
+)
 from lsr_prod.interchange.vectors import Rules, Vocabulary
 from lsr_prod.storage import Store, is_remote, require_exists, store_digest
 from lsr_prod.storage.disk import is_draft

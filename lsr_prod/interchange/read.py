@@ -4,8 +4,8 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from lsr_prod.corpus.compression import decompressed
 from lsr_prod.corpus.listing import find_files
@@ -190,65 +190,3 @@ def read_batches(files: Iterable[VectorFile], rules: Rules, *, rows: int = 1024)
 def _batch(good: list[VectorRow], bad: list[tuple[str, BadRow]]) -> VectorBatch:
     unknown = sum(row.unknown for row in good)
     return VectorBatch(tuple(row.doc_id for row in good), as_batch(good), tuple(bad), unknown)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportSummary:
-    """Summary of an import."""
-
-    imported: bool = True  # this run wrote the table
-    files: int  # source files
-    rows_in: int  # rows of the source files
-    documents: int  # rows of the table
-    quarantined: int  # bad rows
-    quarantined_by_reason: dict[str, int]  # bad rows by reason
-    unknown_terms_dropped: int  # terms outside the vocabulary that were dropped
-    postings: int  # terms of all documents
-    clipped: int  # weights above the largest impact
-    impact_step: float  # weight of one impact unit
-    impact_error: float | None  # mean error of a weight over the mean weight
-    store_k: int  # terms kept per document
-    seconds: float  # wall time
-    docs_per_s: float  # documents per second
-    table: str  # URI of the table
-    quarantine: str  # URI of the quarantine
-    plan: str  # digest of the import
-
-    def result(self) -> dict[str, Any]:
-        """Return the flat summary of a job."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedImport:
-    """Summary of an import that an earlier run finished; the attributes are those of ``ImportSummary``."""
-
-    imported: bool = False
-    documents: int
-    impact_step: float
-    store_k: int
-    table: str
-    plan: str
-
-    def result(self) -> dict[str, Any]:
-        """Return the flat summary of a job."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportSummary:
-    """Summary of an export."""
-
-    documents: int  # vectors in the output
-    postings: int  # terms of all vectors
-    bytes: int  # size of the output
-    impact_step: float  # weight of one impact unit
-    seconds: float  # wall time
-    docs_per_s: float  # documents per second
-    table: str  # URI of the table
-    table_version: int  # version of the table
-    output: str  # path of the output
-
-    def result(self) -> dict[str, Any]:
-        """Return the flat summary of a job."""
-        return asdict(self)

@@ -1,7 +1,7 @@
 """Export of a sparse table as JSON vectors, CSR matrix, CIFF or Parquet, in bounded memory; by bucket, then by part."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,6 +24,25 @@ from lsr_prod.tables.part import large_strings, parquet_bytes
 _ROWS = 2048
 _ROW = "row,number"  # no stored field has a comma in its name
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportSummary:
+    """Summary of an export."""
+
+    documents: int  # vectors in the output
+    postings: int  # terms of all vectors
+    bytes: int  # size of the output
+    impact_step: float  # weight of one impact unit
+    seconds: float  # wall time
+    docs_per_s: float  # documents per second
+    table: str  # URI of the table
+    table_version: int  # version of the table
+    output: str  # path of the output
+
+    def result(self) -> dict[str, Any]:
+        """Return the flat summary of a job."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ written to disk by bucket; memory is bounded by a batch and the ids of one bucke
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,49 @@ from lsr_prod.tables.quarantine import DUPLICATE, BadRowWriter
 
 log = get_log(__name__)
 _LOGGED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportSummary:
+    """Summary of an import."""
+
+    imported: bool = True  # this run wrote the table
+    files: int  # source files
+    rows_in: int  # rows of the source files
+    documents: int  # rows of the table
+    quarantined: int  # bad rows
+    quarantined_by_reason: dict[str, int]  # bad rows by reason
+    unknown_terms_dropped: int  # terms outside the vocabulary that were dropped
+    postings: int  # terms of all documents
+    clipped: int  # weights above the largest impact
+    impact_step: float  # weight of one impact unit
+    impact_error: float | None  # mean error of a weight over the mean weight
+    store_k: int  # terms kept per document
+    seconds: float  # wall time
+    docs_per_s: float  # documents per second
+    table: str  # URI of the table
+    quarantine: str  # URI of the quarantine
+    plan: str  # digest of the import
+
+    def result(self) -> dict[str, Any]:
+        """Return the flat summary of a job."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedImport:
+    """Summary of an import that an earlier run finished; the attributes are those of ``ImportSummary``."""
+
+    imported: bool = False
+    documents: int
+    impact_step: float
+    store_k: int
+    table: str
+    plan: str
+
+    def result(self) -> dict[str, Any]:
+        """Return the flat summary of a job."""
+        return asdict(self)
 
 
 def quarantine_store(field: str, given: str | None, output: Store) -> Store:

@@ -24,6 +24,8 @@ from lsr_prod.tables import DeletionVector, Part, Table, check_part, load_table,
 from lsr_prod.tables.live_rows import files_with_paths, to_files, total_deleted_rows
 from lsr_prod.tables.part import large_strings
 
+log = get_log(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class CompactionSummary:
@@ -87,7 +89,6 @@ class MaintenanceSummary:
         }
 
 
-log = get_log(__name__)
 APP = "lsr_prod.compact"
 _CONFLICT_TRIES = 100
 _MERGES_A_COMMIT = 64

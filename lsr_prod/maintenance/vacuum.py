@@ -23,6 +23,8 @@ from lsr_prod.storage.threads import in_threads
 from lsr_prod.tables import Table, load_table
 from lsr_prod.tables.live_rows import vector_files
 
+log = get_log(__name__)
+
 KINDS = (
     "markers",
     "plan_records",
@@ -86,8 +88,6 @@ def delete_garbage(store: Store, garbage: Garbage) -> None:
         else:
             store.delete_all([entry.name for entry in files])
 
-
-log = get_log(__name__)
 
 _PART = re.compile(r"^([^/]+=[^/]*/)+part-[0-9a-f]{64}(-[0-9a-f]{64})?(-\d+)?\.parquet$")
 _VECTORS = re.compile(r"^deletion_vector_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.bin$")

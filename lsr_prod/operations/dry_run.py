@@ -1,4 +1,4 @@
-"""What an encode run would do: its plan, sizes, requests and hours, without writing anything.
+"""A dry run of an encode job: its plan, sizes, requests and hours; nothing is written.
 
 Number of requests to an object store that an encode run needs, by kind.
 

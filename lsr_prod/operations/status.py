@@ -20,6 +20,8 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.publications import find_current_publication
 from lsr_prod.tables import Table, open_table
 
+log = get_log(__name__)
+
 _SILENT_S = 600.0
 """Time without a finished cell, a commit or a new attempt after which an attempt counts as silent."""
 
@@ -194,7 +196,6 @@ def _header(store: Store, digest: str) -> PlanHeader | None:
         raise ArtifactError(f"{store.uri}/{name} is damaged ({error!r}); restore it") from error
 
 
-log = get_log(__name__)
 _POLL_S = 5.0
 
 

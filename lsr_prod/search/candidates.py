@@ -48,7 +48,7 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class CollectPlan:
-    """What to collect of all matches of a query."""
+    """Values to collect of all matches of a query."""
 
     k: int  # number of documents to return in the order of ``sort``
     # attribute that orders them; documents without a value come last, ties by rising id; None: no documents
@@ -59,7 +59,7 @@ class CollectPlan:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What was collected of all matches in some shards."""
+    """Values of all matches in some shards."""
 
     # value of ``sort`` and document, for the first documents in its order
     ranked: Sequence[tuple[AttributeValue | None, Ranked]]

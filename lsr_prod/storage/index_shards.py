@@ -37,6 +37,8 @@ from lsr_prod.storage.store import Store, as_store
 from lsr_prod.storage.threads import in_threads
 from lsr_prod.storage.transfer import object_name
 
+log = get_log(__name__)
+
 
 def read_list(index: Store | Path, file: FileDigest) -> bytes:
     """Return the content of a file, compared with its digest."""
@@ -67,7 +69,6 @@ def write_list(index: Store | Path, folder: str, ending: str, data: bytes) -> Fi
     return file
 
 
-log = get_log(__name__)
 _CONNECTIONS = 4  # files sent at once; each needs about 50 MiB of memory
 _YOUNG_S = 3600.0  # age of a stored file that is not sent again; garbage collection deletes only older ones
 _SCRATCH = "lsr_prod-shard-"

@@ -29,6 +29,8 @@ from lsr_prod.storage.store import Store, as_store
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+log = get_log(__name__)
+
 _PUBLICATION = re.compile(r"publications/(\d{6,})\.json")
 _SHA = re.compile(r"[0-9a-f]{64}")
 
@@ -142,7 +144,6 @@ def create_publication(index: Store | Path, publication: Publication) -> bool:
     return as_store(index).put_new(name, record_bytes(publication.to_json()))
 
 
-log = get_log(__name__)
 _PIN = re.compile(r"pins/(\d{6,})\.json")
 
 
@@ -156,7 +157,7 @@ def pin_publication(index: Store | Path, number: int, *, by: str, reason: str) -
     publication = read_publication(store, number)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     pin = PublicationPin(number, publication.version, now, by, reason)
-    if not store.put_new(_name(number), record_bytes(pin.to_json())):
+    if not store.put_new(_pin_name(number), record_bytes(pin.to_json())):
         found = read_pin(store, number)
         if found is not None:
             return found, False
@@ -164,7 +165,7 @@ def pin_publication(index: Store | Path, number: int, *, by: str, reason: str) -
     try:
         read_publication(store, number)
     except PublicationError:
-        store.delete(_name(number))
+        store.delete(_pin_name(number))
         raise
     log.info("publication pinned", extra={"fields": {"index": store.uri, **pin.to_json()}})
     return pin, True
@@ -177,7 +178,7 @@ def unpin_publication(index: Store | Path, number: int) -> PublicationPin:
     if pin is None:
         pinned = ", ".join(map(str, pinned_numbers(store))) or "none"
         raise PublicationError(f"publication {number} of {store.uri} is not pinned; pinned are: {pinned}")
-    store.delete(_name(number))
+    store.delete(_pin_name(number))
     log.info("publication unpinned", extra={"fields": {"index": store.uri, "number": number}})
     return pin
 
@@ -195,7 +196,7 @@ def read_pins(index: Store | Path) -> list[PublicationPin]:
 
 def read_pin(index: Store | Path, number: int) -> PublicationPin | None:
     """Return the pin of a publication; None: it is not pinned."""
-    store, name = as_store(index), _name(number)
+    store, name = as_store(index), _pin_name(number)
     data = store.get(name)
     if data is None:
         return None
@@ -214,14 +215,14 @@ def delete_publication(index: Store | Path, number: int) -> bool:
     """Delete a publication unless it is pinned; return whether it was deleted."""
     store, name = as_store(index), f"publications/{publication_name(number)}"
     data = store.get(name)
-    if data is None or store.entry(_name(number)) is not None:
+    if data is None or store.entry(_pin_name(number)) is not None:
         return False
     store.delete(name)
-    if store.entry(_name(number)) is None:
+    if store.entry(_pin_name(number)) is None:
         return True
     store.put_new(name, data)  # pinned meanwhile
     return False
 
 
-def _name(number: int) -> str:
+def _pin_name(number: int) -> str:
     return f"pins/{publication_name(number)}"

@@ -29,6 +29,8 @@ from lsr_prod.tables.deletion_vector import DeletionVector
 from lsr_prod.tables.live_rows import TableFile
 from lsr_prod.tables.part import Part
 
+log = get_log(__name__)
+
 LOG_FOLDER = "_delta_log"
 
 
@@ -54,7 +56,6 @@ def read_actions(store: Store, version: int) -> list[dict[str, Any]]:
         raise ArtifactError(f"{store.uri}/{name} is damaged ({error}); restore it") from error
 
 
-log = get_log(__name__)
 FEATURE = "deletionVectors"
 """Reader feature of a table with deletions."""
 CHECKPOINT_EVERY = 100

@@ -48,6 +48,8 @@ from lsr_prod.training.stages.registry import (
     stage_digest,
 )
 
+log = get_log(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class StageSummary:
@@ -94,9 +96,6 @@ class ChainSummary:
             "warnings": list(self.warnings),
             "stage_rows": [stage.result() for stage in self.stages],
         }
-
-
-log = get_log(__name__)
 
 
 def run_chain(deployment: Deployment) -> ChainSummary:

@@ -1,4 +1,4 @@
-"""What the trainers of retrieval and of language modeling share: steps, weights and checkpoints."""
+"""The common part of the trainers of retrieval and of language modeling: steps, weights and checkpoints."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping

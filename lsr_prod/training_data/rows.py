@@ -25,6 +25,8 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.logs import get_log
 from lsr_prod.training_data import bad_rows
 
+log = get_log(__name__)
+
 LISTS = frozenset({"negatives", "documents", "scores"})
 """Fields whose value is a list."""
 _OPTIONAL = frozenset({"negative", "negatives"})  # may be null
@@ -204,7 +206,6 @@ def _source(data: TrainingDataSettings) -> SourceSettings:
     return source_of(data, columns[0], columns)
 
 
-log = get_log(__name__)
 _SLICE_BYTES = 16_000_000  # of one task
 _SAMPLED_SLICES = 64  # number of places that a sample is taken from
 

@@ -23,6 +23,8 @@ from lsr_prod.logs import get_log
 from lsr_prod.storage.folders import digest_file
 from lsr_prod.training_data.rows import LISTS, pin_files, read_data
 
+log = get_log(__name__)
+
 _THREADS = 32  # files that are read at once: each waits for its store
 _FIRST_ROWS = 100
 
@@ -119,9 +121,6 @@ def _is_text(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         return _is_text(kind.value_type)
     return is_text(kind)
-
-
-log = get_log(__name__)
 
 
 def pin_data(data: TrainingDataSettings, options: dict[str, str]) -> str:

@@ -20,6 +20,8 @@ from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.errors import ConfigError, EncoderLostError
 from lsr_prod.logs import get_log
 
+log = get_log(__name__)
+
 _MEGABYTE = 1_000_000
 
 
@@ -39,7 +41,7 @@ class PoolSize:
 
     @property
     def needs(self) -> Needs:
-        """What each actor reserves."""
+        """Resources that each actor reserves."""
         return Needs(self.threads, self.gpus, self.memory_bytes)
 
     @property
@@ -132,7 +134,6 @@ def _fulfills(condition: str, value: str | None) -> bool:
     return (value in values) != negated
 
 
-log = get_log(__name__)
 _LOOK_S = 1.0
 
 

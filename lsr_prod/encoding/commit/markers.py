@@ -22,6 +22,8 @@ from lsr_prod.storage import Store
 from lsr_prod.tables import Part, open_table
 from lsr_prod.tables.deletion_vector import DeletionVector, file_of
 
+log = get_log(__name__)
+
 ReadMarkers = Callable[[Store, Store, Sequence[str]], Iterable[CellResult]]
 MARKERS_FOLDER = f"{PROTOCOL_FOLDER}/done"
 
@@ -120,9 +122,6 @@ def _from_json(fields: dict[str, Any]) -> CellResult:
 def _base(result: CellResult) -> object:
     """Return what a result was based on: the parts that it deletes rows of, and the results that it follows."""
     return {(deletion.path, deletion.before) for deletion in result.deletions}, result.follows
-
-
-log = get_log(__name__)
 
 
 def give_up_base(plan: Plan, table: Store, quarantine: Store) -> None:

@@ -34,6 +34,8 @@ from lsr_prod.errors import (
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.logs import get_log
 
+log = get_log(__name__)
+
 _LENGTH = struct.Struct("<q")
 
 
@@ -93,7 +95,6 @@ def error_from(table: pa.Table) -> LsrError:
     return EncoderBrokenError(f"the model cannot be opened in a process of its own: {text}")
 
 
-log = get_log(__name__)
 ISOLATED_BATCH_SIZE = 32
 """Texts per call in isolation: few, because each halving of a batch that hangs costs a whole timeout."""
 

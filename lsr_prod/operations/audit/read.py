@@ -52,7 +52,7 @@ class Unread:
 
 @dataclass(slots=True)
 class SourceNote:
-    """What a task found in its slices besides documents."""
+    """Bad rows and unread bytes that a task found in its slices."""
 
     bad: Counter[str] = field(default_factory=Counter)  # bad rows without a readable id, by reason
     unread: list[Unread] = field(default_factory=list)  # what could not be read

@@ -180,7 +180,7 @@ def _masked_span(first: int, end: int, masked: Which) -> tuple[int, int]:
 
 
 class _Prediction:
-    """What both objectives share: texts with masked tokens, and the cross entropy at the masked places."""
+    """The common part of both objectives: texts with masked tokens, and the cross entropy at the masked places."""
 
     losses: tuple[str, ...]
     figures: tuple[str, ...] = ("accuracy",)

@@ -32,6 +32,8 @@ from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.drafts import write_file
 from lsr_prod.storage.options import options_of
 
+log = get_log(__name__)
+
 REPORTS_FILE = "steps.jsonl"
 RECORD_FILE = "checkpoint.json"
 _FORMAT = 1
@@ -73,7 +75,6 @@ def read_checkpoint(folder: Path, *, name: str) -> Checkpoint:
     return Checkpoint(int(record["step"]), tensors, record["state"])
 
 
-log = get_log(__name__)
 _TRIES = 6
 _CHUNK = 64 << 20  # bytes of one read, as of Ray
 _KNOWN = {

@@ -39,6 +39,8 @@ from lsr_prod.training.loop.worker import train_worker
 from lsr_prod.training.observers.progress import shown_progress
 from lsr_prod.training.steps import LoopSettings
 
+log = get_log(__name__)
+
 # Resumption without Ray Train's list of checkpoints.
 #
 # Ray Train rewrites its list in place at every checkpoint. A kill or a full disk at that moment leaves a truncated
@@ -113,8 +115,6 @@ def _read_json(files: FileSystem, path: str) -> Any:
     except ValueError:
         return None
 
-
-log = get_log(__name__)
 
 _CHECKPOINTS = 2
 _COLLECTIVE_TIMEOUT_S = "7200"  # other workers wait while the first one validates

@@ -13,6 +13,8 @@ from lsr_prod.logs import get_log
 from lsr_prod.training.losses.chance import CONTRASTIVE
 from lsr_prod.training.parallel.totals import largest_of_workers, sum_of_workers
 
+log = get_log(__name__)
+
 _ROWS = 256  # rows per slice: a mask of the whole batch would need a quarter of its memory
 
 
@@ -102,7 +104,6 @@ class DeadTerms:
         self._last.copy_(state["last_active"])
 
 
-log = get_log(__name__)
 _FULL = 10  # times the target
 _EQUAL = 0.99  # mean cosine of pairs, together with a loss near chance
 _CHANCE = 0.05  # relative distance of a loss from chance up to which it is near

@@ -28,6 +28,8 @@ from lsr_prod.training_data.layouts import QueryTermLayout
 from lsr_prod.training_data.prepare import TrainingSetSummary, prepare_training_set
 from lsr_prod.training_data.schemas import pin_data, pin_validation
 
+log = get_log(__name__)
+
 Excluded: TypeAlias = dict[str, IncEx | bool]
 """Settings, or parts of settings, that a digest leaves out; in the notation of ``model_dump(exclude=...)``."""
 
@@ -86,7 +88,6 @@ def errors_of(field: str) -> Iterator[None]:
         raise ConfigError(f"{field}.{error.field.removeprefix('data.')}", error.problem, error.remedy) from error
 
 
-log = get_log(__name__)
 _KINDS: tuple[Kind, ...] = ("query", "document")
 
 

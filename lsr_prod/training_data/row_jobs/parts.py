@@ -42,7 +42,7 @@ class OutputRow(Protocol):
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """What the row adds to the counts of its job."""
+        """Numbers that the row adds to the counts of its job."""
 
 
 Row = TypeVar("Row", bound=OutputRow)
