@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 READY  := $(VENV)/.ready
-KERNELS := lsr_prod/kernels/native.abi3.so
+KERNELS := lsr_prod/search/kernels/native.abi3.so
 OPTIMUM := .venv-optimum
 PEERS  := .venv-peers
 AUDIT  := .venv-audit
@@ -61,7 +61,7 @@ $(READY): pyproject.toml build_kernels.py requirements/torch-$(TORCH).txt requir
 	$(BIN)/python -m pip check && \
 	touch $@ && echo "installed into $(VENV) in $$(( $$(date +%s) - start )) s"
 
-$(KERNELS): $(READY) $(wildcard lsr_prod/kernels/src/*.[ch])
+$(KERNELS): $(READY) $(wildcard lsr_prod/search/kernels/src/*.[ch])
 	@$(BIN)/python build_kernels.py && touch $@
 
 kernels: $(KERNELS)

@@ -1,4 +1,4 @@
-"""Compile the kernels of ``lsr_prod/kernels/src`` with the C compiler of Python: a hook of the build, and a command.
+"""Compile the kernels of ``lsr_prod/search/kernels/src`` with the C compiler of Python: a hook, and a command.
 
 The extension uses Python's stable ABI, so that one file serves Python 3.11 and later. Hot functions are compiled for
 several levels of x86-64; a process chooses by its CPU, so the machine of the build does not matter.
@@ -13,7 +13,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FOLDER = Path(__file__).parent / "lsr_prod" / "kernels"
+FOLDER = Path(__file__).parent / "lsr_prod" / "search" / "kernels"
 LIBRARY = FOLDER / "native.abi3.so"
 # Scores are float32 sums in a given order, which fused multiplications would round differently.
 FLAGS = ("-std=gnu11", "-O3", "-g0", "-ffp-contract=off", "-fPIC", "-fvisibility=hidden", "-pthread", "-shared")
@@ -74,7 +74,7 @@ class KernelsHook(BuildHookInterface[Any]):
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"cp311-abi3-{platform}"
         build_data["pure_python"] = False
-        build_data["artifacts"].append("lsr_prod/kernels/native.abi3.so")
+        build_data["artifacts"].append("lsr_prod/search/kernels/native.abi3.so")
 
 
 if __name__ == "__main__":

@@ -6,11 +6,11 @@ from typing import Any
 from lsr_prod import Searcher
 from lsr_prod.config import Deployment
 from lsr_prod.jobs.terminal.tables import print_table
+from lsr_prod.operations.pages import Page, write_page
+from lsr_prod.operations.pages.evaluation import evaluation_page
+from lsr_prod.operations.pages.query import query_data, query_page
+from lsr_prod.operations.pages.training_run import training_page
 from lsr_prod.operations.runs.training import describe_training
-from lsr_prod.pages import Page, write_page
-from lsr_prod.pages.evaluation import evaluation_page
-from lsr_prod.pages.query import query_data, query_page
-from lsr_prod.pages.training_run import training_page
 from lsr_prod.search import Hybrid
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute

@@ -12,8 +12,8 @@ from lsr_prod import SparseEncoder
 from lsr_prod.config import Deployment
 from lsr_prod.encoding import encode_corpus
 from lsr_prod.evaluation import evaluate_index
-from lsr_prod.export import export_bundle
 from lsr_prod.indexing import build_index
+from lsr_prod.model.export import export_bundle
 from lsr_prod.training.chain import run_chain
 from quickstart.docstrings import collect, write_collection
 from quickstart.models import model_folder

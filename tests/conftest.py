@@ -92,7 +92,7 @@ def tiny_model(splade_tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 def tiny_bundle(tiny_model: Path) -> Path:
     """Its fp32 bundle."""
     from lsr_prod.config import ExportSettings
-    from lsr_prod.export import export_bundle
+    from lsr_prod.model.export import export_bundle
 
     folder = tiny_model.parent / "bundle"
     export_bundle(ExportSettings(model=str(tiny_model), output=str(folder)))

@@ -30,9 +30,9 @@ from typing import Any
 from benchmarks.encode.models import make_tiny
 from lsr_prod.config import EncodeSettings, ExportSettings, SourceSettings
 from lsr_prod.errors import ConfigError
-from lsr_prod.export import export_bundle
 from lsr_prod.jobs.terminal.run import print_result
 from lsr_prod.jobs.terminal.tables import print_columns
+from lsr_prod.model.export import export_bundle
 from lsr_prod.operations.dry_run import fit_speed
 from lsr_prod.operations.measured import EncodeRun
 from lsr_prod_contrib.estimates.sample import sample_tokens

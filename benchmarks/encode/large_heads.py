@@ -29,13 +29,13 @@ from lsr_prod import SparseEncoder
 from lsr_prod.config import Deployment, ExportSettings
 from lsr_prod.encoding import encode_corpus
 from lsr_prod.evaluation.collection import read_judged
-from lsr_prod.export import export_bundle
 from lsr_prod.indexing import build_index
 from lsr_prod.inference import BundleEncoder
+from lsr_prod.inference.terms.words import split_normalized, word_normalizer, word_pieces
 from lsr_prod.jobs.terminal.run import print_result, print_table
 from lsr_prod.model.backbone import output_layer
+from lsr_prod.model.export import export_bundle
 from lsr_prod.search import Searcher
-from lsr_prod.terms.words import split_normalized, word_normalizer, word_pieces
 from lsr_prod.training.stages.expand_vocabulary import expand
 from quickstart.models import model_folder
 

@@ -18,7 +18,7 @@ from lsr_prod import Index, SparseEncoder
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, RaySettings
 from lsr_prod.evaluation.validation import Collection
-from lsr_prod.export import export_bundle
+from lsr_prod.model.export import export_bundle
 from quickstart.models import model_folder
 
 MEASURE = "RR@10"

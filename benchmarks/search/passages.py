@@ -68,8 +68,8 @@ def _parts(queries: Queries) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _encode(documents: Sequence[str], queries: Sequence[str], folder: Path) -> None:
     """Write the arrays of the collection; ``queries0`` are the whole queries."""
     from lsr_prod.config import ExportSettings  # a stored collection is read without torch
-    from lsr_prod.export import export_bundle
     from lsr_prod.inference import BundleEncoder
+    from lsr_prod.model.export import export_bundle
 
     export_bundle(ExportSettings(model=str(model_folder(MODEL)), output=str(folder / "bundle"), top_k=256))
     encoder = BundleEncoder(folder / "bundle")

@@ -31,13 +31,13 @@ from lsr_prod import SparseEncoder
 from lsr_prod.config.language import AdaptCausalSettings
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
+from lsr_prod.training.data.layouts import PackedLayout, pack
+from lsr_prod.training.data.sample_rows import SampleRows
+from lsr_prod.training.data.training_set import Example
 from lsr_prod.training.language.objectives import make_objective
 from lsr_prod.training.language.trainer import LanguageTrainer
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer
-from lsr_prod.training_data.layouts import PackedLayout, pack
-from lsr_prod.training_data.sample_rows import SampleRows
-from lsr_prod.training_data.training_set import Example
 
 ALONE = Group(0, 1, torch.device("cpu"))
 NOTHING = np.empty(0, np.int32)

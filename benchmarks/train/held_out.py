@@ -18,9 +18,9 @@ from lsr_prod.config import Deployment
 from lsr_prod.encoding import encode_corpus
 from lsr_prod.evaluation.collection import JudgedQueries, read_judged
 from lsr_prod.evaluation.measures import parse_measures
-from lsr_prod.export import export_bundle
 from lsr_prod.formats.bundle import TOKENIZER_FILE
 from lsr_prod.indexing import build_index
+from lsr_prod.model.export import export_bundle
 from lsr_prod.search import Hybrid
 
 MEASURES = ["RR@10", "nDCG@10", "R@100"]

@@ -27,8 +27,8 @@ from lsr_prod import SparseEncoder
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, RaySettings
 from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
-from lsr_prod.negatives.job import mine_negatives
 from lsr_prod.training.chain import run_chain
+from lsr_prod.training.negatives.job import mine_negatives
 
 LENGTH = 320  # tokens of a paragraph that are encoded
 TRAINED_LENGTH = 192  # tokens of a paragraph in training: half the cost of a step

@@ -18,8 +18,8 @@ from lsr_prod.config.train import ValidationSettings
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.evaluation.validation import Collection, read_collection
 from lsr_prod.storage import Store
-from lsr_prod.training_data.prepare import prepare_training_set
-from lsr_prod.training_data.training_set import TrainingSet
+from lsr_prod.training.data.prepare import prepare_training_set
+from lsr_prod.training.data.training_set import TrainingSet
 
 SCIFACT_DOCUMENTS = 2_000  # cited abstracts first, then others
 

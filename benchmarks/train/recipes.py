@@ -41,9 +41,9 @@ from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, RaySettings
 from lsr_prod.encoding import encode_corpus
 from lsr_prod.evaluation import evaluate_index
-from lsr_prod.export import export_bundle
 from lsr_prod.indexing import build_index
 from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.model.export import export_bundle
 from quickstart.models import model_folder
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import ir_measures
 
+from lsr_prod.encoding.interchange.jsonl import numbered_lines
 from lsr_prod.errors import SourceError
-from lsr_prod.interchange.jsonl import numbered_lines
 
 _QUERY_HEADERS = {"id", "_id", "qid", "query-id", "query_id", "query id"}
 _TEXT_HEADERS = {"text", "query", "title"}

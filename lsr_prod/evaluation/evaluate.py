@@ -17,6 +17,7 @@ from lsr_prod.evaluation.collection import read_judged
 from lsr_prod.evaluation.comparisons import Comparison, SignificanceOptions, compare_with_baseline, mean_intervals
 from lsr_prod.evaluation.efficiency import percentile
 from lsr_prod.evaluation.measures import measure, parse_measures
+from lsr_prod.evaluation.runs import write_run
 from lsr_prod.evaluation.systems import (
     WARM_UP_QUERIES,
     Answer,
@@ -27,7 +28,6 @@ from lsr_prod.evaluation.systems import (
     encode_queries,
     open_system,
 )
-from lsr_prod.interchange.runs import write_run
 from lsr_prod.logs import get_log
 from lsr_prod.search import Searcher
 from lsr_prod.storage import is_remote, require_exists

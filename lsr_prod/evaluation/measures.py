@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import ConfigError, SourceError
+from lsr_prod.evaluation.runs import Ranking
 from lsr_prod.evaluation.systems import Answer, EncodedQuery, System
-from lsr_prod.interchange.runs import Ranking
 
 _DEPTH = 1000  # hits per query for a measure without cutoff
 _REMEDY = "use names of ir_measures, e.g. nDCG@10"

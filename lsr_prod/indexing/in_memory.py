@@ -26,6 +26,7 @@ from lsr_prod.indexing.impacts.bm25 import WordSpill, WordVectors, average_lengt
 from lsr_prod.indexing.impacts.vectors import Vectors
 from lsr_prod.indexing.plan import ShardLayout
 from lsr_prod.indexing.shard import write_arrays
+from lsr_prod.inference.terms.analysis import distinct_words
 from lsr_prod.search.hybrid import WeighedWords, with_words
 from lsr_prod.search.query.request import Hybrid
 from lsr_prod.search.query.sparse_query import MAX_TERMS, SparseQuery, required_terms
@@ -33,7 +34,6 @@ from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.shard.shard_reader import ShardReader
 from lsr_prod.tables.impact_scale import impact_scale
-from lsr_prod.terms.analysis import distinct_words
 
 _BITS = 8
 _BLOCK = 256  # documents

@@ -14,12 +14,12 @@ from lsr_prod.formats.digest import digest_json
 from lsr_prod.formats.index import ATTRIBUTE_TYPES, INDEX_FORMAT, AttributeType, AttributeValue, ShardRole, parse_value
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.indexing.impacts.bm25 import average_length
+from lsr_prod.inference.terms.term_reader import TermReader
 from lsr_prod.storage import Store, require_exists
 from lsr_prod.storage.folders import absolute, folder_exists, open_bundle, refuse_file
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import current_publication
 from lsr_prod.tables.live_rows import files_of_buckets, to_files, total_live_rows
-from lsr_prod.terms.term_reader import TermReader
 
 if TYPE_CHECKING:
     from lsr_prod.config import Deployment, IndexSettings

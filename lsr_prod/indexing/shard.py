@@ -36,11 +36,11 @@ from lsr_prod.indexing.impacts.bm25 import WordSpill, WordVectors, joined_texts,
 from lsr_prod.indexing.impacts.vectors import TermField, Vectors, VectorSpill, order_documents, write_postings
 from lsr_prod.indexing.plan import ShardLayout, ShardPlan, parse_attributes
 from lsr_prod.indexing.rows import SpilledRows, merge_by_id, spill_sorted
+from lsr_prod.inference.terms.term_reader import TermReader
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.storage.drafts import write_file
 from lsr_prod.storage.index_shards import ShardDraft, bundle_files, find_shard
-from lsr_prod.terms.term_reader import TermReader
 
 log = get_log(__name__)
 

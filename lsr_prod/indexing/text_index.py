@@ -28,6 +28,7 @@ from lsr_prod.indexing.plan import ShardLayout, ShardPlan, check_attributes
 from lsr_prod.indexing.shard import build_shard
 from lsr_prod.indexing.word_bundle import encode_words, write_word_bundle
 from lsr_prod.inference import BundleEncoder
+from lsr_prod.inference.terms.term_reader import TermReader
 from lsr_prod.search.location import LocalIndex
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.searcher import Searcher
@@ -39,7 +40,6 @@ from lsr_prod.storage.index_shards import add_bundle
 from lsr_prod.storage.publications import create_publication
 from lsr_prod.tables.impact_scale import impact_scale
 from lsr_prod.tables.live_rows import build_rows
-from lsr_prod.terms.term_reader import TermReader
 
 _TEXT = "text"
 _BITS, _BLOCK, _STORE_K = 8, 256, 256  # defaults of encode.impact_bits, index.block_size and encode.store_k

@@ -27,7 +27,7 @@ def _export(deployment: Deployment) -> Mapping[str, Any]:
     # Imported after the settings are validated: torch and transformers take seconds to load.
     from transformers.utils.logging import disable_progress_bar
 
-    from lsr_prod.export import export_bundle
+    from lsr_prod.model.export import export_bundle
 
     assert deployment.export is not None
     disable_progress_bar()  # type: ignore[no-untyped-call]

@@ -15,7 +15,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, exit_code, local_path, location, store_options
 
 if TYPE_CHECKING:
-    from lsr_prod.vocabulary.inspect import Inspection
+    from lsr_prod.training.vocabulary.inspect import Inspection
 
 
 def parser() -> CommandParser:
@@ -95,8 +95,8 @@ def _inspect(argv: Sequence[str]) -> None:
     # Imported after the arguments are parsed: torch and transformers take seconds to load.
     from lsr_prod.model import SparseEncoder
     from lsr_prod.storage.folders import open_source
-    from lsr_prod.vocabulary.casing_matrix import casing_matrix
-    from lsr_prod.vocabulary.inspect import inspect_vocabulary, read_texts
+    from lsr_prod.training.vocabulary.casing_matrix import casing_matrix
+    from lsr_prod.training.vocabulary.inspect import inspect_vocabulary, read_texts
 
     options = store_options(given)
     model = open_source(given.model, options)

@@ -19,7 +19,7 @@ from typing import Any
 from lsr_prod.config import Deployment
 from lsr_prod.jobs.terminal.run import Job, run_job, scalars
 from lsr_prod.jobs.terminal.tables import print_columns, print_table
-from lsr_prod.maintenance import maintain
+from lsr_prod.operations.maintenance import maintain
 from lsr_prod.operations.table_generations import follow_maintained_table
 
 JOB = Job("table maintain", __doc__, needs=("maintain",))

@@ -16,7 +16,7 @@ Exit codes: 0 done, 1 failed, 2 bad configuration (nothing was written).
 from collections.abc import Sequence
 
 from lsr_prod.jobs.terminal.run import Job, run_job
-from lsr_prod.negatives.job import mine_negatives
+from lsr_prod.training.negatives.job import mine_negatives
 
 JOB = Job("mine", __doc__, needs=("mine",))
 

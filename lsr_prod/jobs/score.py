@@ -15,7 +15,7 @@ Exit codes: 0 done, 1 failed, 2 bad configuration (nothing was written).
 from collections.abc import Sequence
 
 from lsr_prod.jobs.terminal.run import Job, run_job
-from lsr_prod.scoring.job import score_training_rows
+from lsr_prod.training.scoring.job import score_training_rows
 
 JOB = Job("score", __doc__, needs=("score",))
 

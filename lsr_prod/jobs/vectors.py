@@ -13,7 +13,7 @@ Exit codes: 0 done, 1 failed, 2 bad configuration (nothing was written).
 
 from collections.abc import Sequence
 
-from lsr_prod.interchange.job import move_vectors
+from lsr_prod.encoding.interchange.job import move_vectors
 from lsr_prod.jobs.terminal.run import Job, run_job
 
 JOB = Job("vectors", __doc__, needs=("vectors",))

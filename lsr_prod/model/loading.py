@@ -32,6 +32,7 @@ from lsr_prod.formats.bundle import TOKENIZER_FILE
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.formats.idf import QUERY_WEIGHTS_FILE, weights_from_bytes
+from lsr_prod.inference.terms.words import lowercases
 from lsr_prod.logs import get_log
 from lsr_prod.model.backbone import check_architecture, is_causal, output_layer
 from lsr_prod.model.card_update import add_lowercase, longest_input, output_terms, update_card
@@ -44,7 +45,6 @@ from lsr_prod.model.output_layer import (
 )
 from lsr_prod.model.start_token import prepend_start_token
 from lsr_prod.model.token_weights import has_sparse_linear, read_backbone
-from lsr_prod.terms.words import lowercases
 
 log = get_log(__name__)
 

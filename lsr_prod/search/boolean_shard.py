@@ -8,10 +8,10 @@ import tantivy
 
 from lsr_prod.formats.index import AttributeType
 from lsr_prod.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER, TERMS_FIELD, TEXT_FIELD
+from lsr_prod.inference.terms.analysis import distinct_words
 from lsr_prod.search.boolean_query import parse_boolean, to_tantivy
 from lsr_prod.search.query.filters import Filter
 from lsr_prod.search.shard.open_shard import OpenShard
-from lsr_prod.terms.analysis import distinct_words
 
 
 @dataclass(frozen=True, slots=True)

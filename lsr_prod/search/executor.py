@@ -85,8 +85,8 @@ def execute_query(
 
 def execute_bm25(snapshot: Snapshot, shards: Shards, text: str, request: Request) -> SearchResult:
     """Rank by BM25: from the postings if the index has words, else by Tantivy."""
+    from lsr_prod.inference.terms.analysis import distinct_words
     from lsr_prod.search.baseline import rank_bm25
-    from lsr_prod.terms.analysis import distinct_words
 
     snapshot.check_fields(request.fields)
     if not snapshot.version.text_fields:

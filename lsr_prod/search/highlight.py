@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from lsr_prod.terms.analysis import distinct_words
+from lsr_prod.inference.terms.analysis import distinct_words
 
 MAX_CHARACTERS = 100_000  # of a text that are read
 MAX_SPANS = 100  # places of one text

@@ -47,7 +47,7 @@ def weigh_words(shards: Shards, version: IndexVersion, text: str, deadline: floa
 
     Deleted documents count until their shard is merged.
     """
-    from lsr_prod.terms.analysis import distinct_words  # Tantivy is imported by the first query that needs it
+    from lsr_prod.inference.terms.analysis import distinct_words  # Tantivy is imported by the first query that needs it
 
     if version.average_length is None:
         raise QueryError("this index has no postings of words; build it with index.bm25: true")

@@ -17,7 +17,7 @@ from lsr_prod.search.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from lsr_prod.inference import BundleEncoder
-    from lsr_prod.terms.term_reader import TermReader
+    from lsr_prod.inference.terms.term_reader import TermReader
 
 _BATCH = 16  # texts that are encoded between two checks of the deadline
 
@@ -50,7 +50,7 @@ class QueryEncoder:
 
     def reader(self, snapshot: Snapshot) -> "TermReader":
         """Return the reader of output terms for inference-free queries."""
-        from lsr_prod.terms.term_reader import TermReader
+        from lsr_prod.inference.terms.term_reader import TermReader
 
         digest = snapshot.version.bundle_digest
         with self._lock:

@@ -261,8 +261,10 @@ class Snapshot:
         """Return a checked filter with its text queries parsed."""
         if not has_text_query(expression):
             return expression
+        from lsr_prod.inference.terms.analysis import (
+            distinct_words,  # Tantivy is imported by the first query that needs it
+        )
         from lsr_prod.search.boolean_query import parse_text_queries
-        from lsr_prod.terms.analysis import distinct_words  # Tantivy is imported by the first query that needs it
 
         if not self.version.text_fields:
             raise QueryError("this index has no text for text queries; build it with index.text_fields")

@@ -21,7 +21,14 @@ from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.table import TableProperties, content_keys, sparse_schema
 from lsr_prod.storage import Store
 from lsr_prod.tables.deletion_vector import VECTOR_TYPE, DeletionVector, Rows, deleted_rows, file_of
-from lsr_prod.tables.part import DIGESTED, MODULUS, digest_batches, digest_in_name, large_strings, read_all_rows
+from lsr_prod.tables.part import (
+    DIGESTED,
+    MODULUS,
+    digest_batches,
+    digest_in_name,
+    large_strings,
+    read_all_rows,
+)
 
 _PREFIX = "partition."
 

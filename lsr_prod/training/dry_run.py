@@ -21,17 +21,17 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.storage.artifacts import fetch_artifact, has_artifact
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.training.chain_plan import ChainPlan, plan_chain
+from lsr_prod.training.data.layouts import QueryTermLayout, TokenSettings
+from lsr_prod.training.data.parts import ReadRow, token_problem, tokenize_rows
+from lsr_prod.training.data.rows import cut_data, pin_files, read_rows
+from lsr_prod.training.data.sample_rows import SampleRows
+from lsr_prod.training.data.training_set import Example
 from lsr_prod.training.loop.job import load_start
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stage_record import load_record
 from lsr_prod.training.stages.registry import stage_digest
 from lsr_prod.training.steps import total_steps
-from lsr_prod.training_data.layouts import QueryTermLayout, TokenSettings
-from lsr_prod.training_data.parts import ReadRow, token_problem, tokenize_rows
-from lsr_prod.training_data.rows import cut_data, pin_files, read_rows
-from lsr_prod.training_data.sample_rows import SampleRows
-from lsr_prod.training_data.training_set import Example
 
 TIMED_QUERIES = 32
 """Maximum number of queries of a timed step; the cost of a larger batch is scaled from it."""

@@ -22,13 +22,13 @@ from lsr_prod.formats.card import Kind
 from lsr_prod.formats.digest import FileDigest, digest_json
 from lsr_prod.formats.idf import TermCounts
 from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.inference.terms.term_reader import TermReader
 from lsr_prod.model import SparseEncoder
 from lsr_prod.search.query.sparse_query import TermWeights
 from lsr_prod.storage import Store
-from lsr_prod.terms.term_reader import TermReader
 from lsr_prod.training.batches import TokenBatch
-from lsr_prod.training_data.rows import read_good_rows
-from lsr_prod.training_data.schemas import pin_data
+from lsr_prod.training.data.rows import read_good_rows
+from lsr_prod.training.data.schemas import pin_data
 
 _FORMAT = 1
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from lsr_prod.terms.analysis import distinct_words
+from lsr_prod.inference.terms.analysis import distinct_words
 
 Ints = npt.NDArray[np.int64]
 

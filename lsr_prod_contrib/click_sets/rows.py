@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from lsr_prod.config.click_set import ClickColumns, ClickSetSettings
 from lsr_prod.corpus.formats.interface import Record
 from lsr_prod.corpus.rows import BadRow, TypedValue, as_string, is_visible, shorten, show
-from lsr_prod.interchange.vectors import id_problem
+from lsr_prod.encoding.interchange.vectors import id_problem
 
 _NUMBER = re.compile(r"\+?(\d{1,15})(?:\.0*)?")
 _WORD = re.compile(r"\w")

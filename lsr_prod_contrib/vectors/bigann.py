@@ -15,9 +15,9 @@ import numpy as np
 
 from lsr_prod.corpus.compression import decompressed
 from lsr_prod.corpus.rows import BadRow
+from lsr_prod.encoding.interchange.npz import Column, rows_of_columns
+from lsr_prod.encoding.interchange.vectors import Rules, ValidatedVector
 from lsr_prod.errors import LineageError, SourceError
-from lsr_prod.interchange.npz import Column, rows_of_columns
-from lsr_prod.interchange.vectors import Rules, ValidatedVector
 from lsr_prod.storage import Store
 
 _SIZES = 24

@@ -16,7 +16,7 @@ from lsr_prod.encoding.commit.markers import delete_markers
 from lsr_prod.encoding.results import WaveResult
 from lsr_prod.errors import StaleWaveError
 from lsr_prod.formats.table import content_hash
-from lsr_prod.maintenance import compact
+from lsr_prod.operations.maintenance import compact
 from lsr_prod.storage import Store
 from lsr_prod.tables import open_table, read_part
 from tests.encoding.opened_files import opened_files

@@ -16,7 +16,7 @@ from lsr_prod.formats.card import Kind
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.storage import Store
-from lsr_prod.training_data.schemas import pin_validation
+from lsr_prod.training.data.schemas import pin_validation
 from tests.indexing.corpus import encode_corpus, make_index
 
 DOCUMENTS = {

@@ -239,8 +239,8 @@ def _may_mount() -> None:
 
 def _export(folder: Path) -> Path:
     from lsr_prod.config import ExportSettings
-    from lsr_prod.export import export_bundle
     from lsr_prod.model import SparseEncoder
+    from lsr_prod.model.export import export_bundle
     from quickstart.models import model_folder
 
     model, bundle = folder / "model", folder / "bundle"

@@ -57,7 +57,7 @@ DELETION_MUTANTS = (
     ),
     Mutant(
         "vacuum deletes deletion vectors",
-        "maintenance/vacuum.py",
+        "operations/maintenance/vacuum.py",
         ((" | vector_files(files)", ""),),
         "chain_without_compaction",
     ),
@@ -72,25 +72,25 @@ DELETION_MUTANTS = (
     ),
     Mutant(
         "vacuum ignores the retention",
-        "maintenance/vacuum.py",
+        "operations/maintenance/vacuum.py",
         (("if entry.modified < horizon and entry.name not in kept]", "if entry.name not in kept]"),),
         "vacuum_meets_new_parts",
     ),
     Mutant(
         "vacuum deletes kept versions",
-        "maintenance/vacuum.py",
+        "operations/maintenance/vacuum.py",
         (("for version in set(keep_versions):", "for version in set[int]():"),),
         "vacuum_keeps_named_versions",
     ),
     Mutant(
         "vacuum deletes parts that were reused since it listed them",
-        "maintenance/vacuum.py",
+        "operations/maintenance/vacuum.py",
         (("if current is not None and current.modified == listed.modified:", "if current is not None:"),),
         "vacuum_lists_parts_that_are_reused",
     ),
     Mutant(
         "compaction keeps deleted rows",
-        "maintenance/compact.py",
+        "operations/maintenance/compact.py",
         (
             ("= read_part(store, file)", "= read_part(store, type(file)(file.path, file.size, file.rows, {}))"),
             ("        if file.live_rows is not None and table.num_rows != file.live_rows:\n", "        if False:\n"),
@@ -99,7 +99,7 @@ DELETION_MUTANTS = (
     ),
     Mutant(
         "compaction brings rows back that were deleted in the meantime",
-        "maintenance/compact.py",
+        "operations/maintenance/compact.py",
         (("file.path in current and current[file.path] == file.deleted", "file.path in current"),),
         "deletions_are_committed_before_a_compaction",
     ),
@@ -116,7 +116,7 @@ DELETION_MUTANTS = (
     ),
     Mutant(
         "compaction drops a row",
-        "maintenance/compact.py",
+        "operations/maintenance/compact.py",
         (("write_part(store, folder, rows.sort_by(", "write_part(store, folder, rows[1:].sort_by("),),
         "chain_without_faults",
     ),

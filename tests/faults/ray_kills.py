@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lsr_prod.encoding import table_digest
-from lsr_prod.maintenance import compact, vacuum
+from lsr_prod.operations.maintenance import compact, vacuum
 from tests.faults.attempts import ROOT
 from tests.faults.chain import SourceChain
 from tests.faults.cluster import LocalCluster, kill

@@ -21,10 +21,10 @@ from lsr_prod.indexing.plan import ShardLayout, ShardPlan
 from lsr_prod.indexing.publish import publish
 from lsr_prod.indexing.shard import build_shard
 from lsr_prod.inference import BundleEncoder
+from lsr_prod.inference.terms.analysis import words_of
 from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.storage import Store
 from lsr_prod.tables import create_table, write_part
-from lsr_prod.terms.analysis import words_of
 
 STEP = 0.03125
 FIELDS = ("title", "text")

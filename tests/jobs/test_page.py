@@ -9,7 +9,7 @@ import pytest
 
 from lsr_prod.jobs.command import main
 from tests.indexing.corpus import encode_corpus, make_index
-from tests.pages.results import evaluation_result, sweep_result
+from tests.operations.pages.results import evaluation_result, sweep_result
 from tests.search.conftest import TEXTS
 
 KINDS = ("index", "query", "run", "evaluation", "side-by-side", "sweep")

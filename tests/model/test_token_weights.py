@@ -11,17 +11,17 @@ from transformers import XLMRobertaModel
 
 from lsr_prod.config import Deployment, ExportSettings, IndexSettings
 from lsr_prod.errors import ConfigError
-from lsr_prod.export import export_bundle
 from lsr_prod.formats.table import quantize
 from lsr_prod.indexing import build_index
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.jobs import model as model_job
 from lsr_prod.model import SparseEncoder, model_digest
+from lsr_prod.model.export import export_bundle
 from lsr_prod.model.token_weights import pool_token_weights
 from lsr_prod.search import Searcher
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.registry import REGISTRY, check_stage
-from lsr_prod.vocabulary.inspect import inspect_vocabulary
+from lsr_prod.training.vocabulary.inspect import inspect_vocabulary
 from tests.indexing.corpus import encode_corpus, make_table
 from tests.model.bge_m3 import SENTENCES, bge_m3_folder, lexical_weights
 from tests.training.small import small_training

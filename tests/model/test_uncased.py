@@ -10,9 +10,9 @@ import torch
 from transformers import BertForMaskedLM
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.export.graph import export_graph, quantize_graph
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.card_update import UncasedOutput
+from lsr_prod.model.export.graph import export_graph, quantize_graph
 from lsr_prod.model.pooled_head import find_argmax
 from tests.model.tiny import VOCABULARY, tiny_checkpoint
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import torch
 
 from lsr_prod.config import ExportSettings
-from lsr_prod.export import export_bundle
 from lsr_prod.model import SparseEncoder
+from lsr_prod.model.export import export_bundle
 
 __all__ = ["make_bundle"]
 

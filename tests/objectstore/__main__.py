@@ -39,7 +39,7 @@ _SUITE = (
     "tests/objectstore",
     "tests/operations/doctor",
     "tests/tables",
-    "tests/maintenance/test_garbage.py",
+    "tests/operations/maintenance/test_garbage.py",
     "tests/indexing/test_object_store.py",
     "tests/training/loop/test_checkpoint_store.py",
     "tests/e2e/test_object_store.py",

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 
 if len(sys.argv) > 3:  # before the first import of the kernels
-    spec = importlib.util.spec_from_file_location("lsr_prod.kernels.native", sys.argv[3])
+    spec = importlib.util.spec_from_file_location("lsr_prod.search.kernels.native", sys.argv[3])
     assert spec is not None
     assert spec.loader is not None
-    sys.modules["lsr_prod.kernels.native"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules["lsr_prod.kernels.native"])
+    sys.modules["lsr_prod.search.kernels.native"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules["lsr_prod.search.kernels.native"])
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.shard import ImpactArrays

@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.errors import QueryError
+from lsr_prod.inference.terms.analysis import distinct_words, words_of
 from lsr_prod.search import Hybrid, Searcher
 from lsr_prod.search.baseline import rank_bm25
 from lsr_prod.search.parallel_searcher import ParallelSearcher
 from lsr_prod.search.query.filters import field
 from lsr_prod.search.result import SearchResult
-from lsr_prod.terms.analysis import distinct_words, words_of
 from tests.indexing.corpus import STEP, Doc, encode_corpus, make_index, mean_words
 from tests.search.conftest import TEXTS
 

@@ -11,8 +11,8 @@ SCRATCH = "scratch in a temporary folder or a draft"
 ALLOWED = {
     "cluster/session.py": "the folder in which a local Ray keeps its files",
     "cluster/address.py": "the token of a local Ray, in the folder from which Ray reads it",
-    "export/bundle.py": "transformers writes to a folder, in a draft",
-    "export/graph.py": "onnx and the quantizer write to a path, in a draft",
+    "model/export/bundle.py": "transformers writes to a folder, in a draft",
+    "model/export/graph.py": "onnx and the quantizer write to a path, in a draft",
     "indexing/impacts/arrays.py": "memory-mapped arrays, in a draft",
     "indexing/impacts/bm25.py": SCRATCH,
     "indexing/boolean.py": "Tantivy writes to a folder, in a draft",
@@ -20,8 +20,8 @@ ALLOWED = {
     "indexing/rows.py": SCRATCH,
     "indexing/segments.py": "Tantivy writes to a folder, in a draft",
     "indexing/shard.py": "pyarrow writes to a path, in a draft",
-    "interchange/npz.py": SCRATCH,
-    "interchange/spill.py": SCRATCH,
+    "encoding/interchange/npz.py": SCRATCH,
+    "encoding/interchange/spill.py": SCRATCH,
     "lsr_prod_contrib/vectors/inversion.py": SCRATCH,
     "model/directory.py": "transformers and tokenizers write to a path, in a draft",
     "model/output_layer.py": "safetensors writes to a path, in a draft",
@@ -32,8 +32,8 @@ ALLOWED = {
     "serving/haproxy.py": "the folder in which Ray's HAProxy keeps its configuration and its sockets",
     "training/loop/checkpoint.py": "safetensors writes to a path, in a temporary folder from which Ray uploads",
     "training/loop/worker.py": SCRATCH,
-    "training_data/known_positives.py": SCRATCH,
-    "training_data/parts.py": SCRATCH,
+    "training/data/known_positives.py": SCRATCH,
+    "training/data/parts.py": SCRATCH,
 }
 PATH_METHODS = {
     "chmod",

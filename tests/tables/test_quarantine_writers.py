@@ -9,15 +9,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from lsr_prod.corpus.rows import BadRow, row_schema
-from lsr_prod.interchange.table_import import ImportQuarantine
-from lsr_prod.negatives.mine import KnownPositives, Miner
-from lsr_prod.negatives.pairs import cut_pairs
-from lsr_prod.negatives.part import mine_slice
+from lsr_prod.encoding.interchange.table_import import ImportQuarantine
 from lsr_prod.storage import Store
 from lsr_prod.tables.quarantine import PART_SCHEMA, quarantine_folder, write_quarantine
-from lsr_prod.training_data.parts import quarantine_name
-from lsr_prod.training_data.row_jobs.parts import QUARANTINE
-from tests.negatives.conftest import settings
+from lsr_prod.training.data.parts import quarantine_name
+from lsr_prod.training.data.row_jobs.parts import QUARANTINE
+from lsr_prod.training.negatives.mine import KnownPositives, Miner
+from lsr_prod.training.negatives.pairs import cut_pairs
+from lsr_prod.training.negatives.part import mine_slice
+from tests.training.negatives.conftest import settings
 from tests.training.sets import part_maker, write_part
 
 

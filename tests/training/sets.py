@@ -9,12 +9,12 @@ from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.storage import Store
-from lsr_prod.training_data.known_positives import key_ranges, write_key_range
-from lsr_prod.training_data.layouts import TextForm, TokenSettings
-from lsr_prod.training_data.parts import PartMaker
-from lsr_prod.training_data.prepare import _seal
-from lsr_prod.training_data.rows import cut_data, pin_files
-from lsr_prod.training_data.training_set import SetRecord, set_name
+from lsr_prod.training.data.known_positives import key_ranges, write_key_range
+from lsr_prod.training.data.layouts import TextForm, TokenSettings
+from lsr_prod.training.data.parts import PartMaker
+from lsr_prod.training.data.prepare import _seal
+from lsr_prod.training.data.rows import cut_data, pin_files
+from lsr_prod.training.data.training_set import SetRecord, set_name
 
 __all__ = ["bytes_as_tokens", "make_set", "part_maker", "write_part"]
 

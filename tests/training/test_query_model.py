@@ -15,13 +15,15 @@ from transformers import BertConfig, BertForMaskedLM
 from lsr_prod.config import Deployment, ExportSettings, FinetuneSettings
 from lsr_prod.config.model import AdaptEncoderSettings
 from lsr_prod.errors import ConfigError
-from lsr_prod.export import export_bundle
 from lsr_prod.formats.bundle import Bundle
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.indexing.text_index import Index
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder, model_digest
+from lsr_prod.model.export import export_bundle
 from lsr_prod.training.chain import run_chain
+from lsr_prod.training.data.sample_rows import SampleRows
+from lsr_prod.training.data.training_set import Example
 from lsr_prod.training.encoder_setup.prepare import trained_module
 from lsr_prod.training.lineage import read_training
 from lsr_prod.training.loop.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
@@ -30,8 +32,6 @@ from lsr_prod.training.retrieval.gradient import backward
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stages.facts import ModelFacts, check_query_model
 from lsr_prod.training.stages.registry import check_stage
-from lsr_prod.training_data.sample_rows import SampleRows
-from lsr_prod.training_data.training_set import Example
 from tests.model.tiny import VOCABULARY, tiny_checkpoint, tiny_tokenizer
 from tests.training.gloo import run_workers
 from tests.training.small import small_training

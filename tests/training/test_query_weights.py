@@ -20,6 +20,9 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.storage import Store
 from lsr_prod.training.batches import TokenBatch, TrainBatch, pad
 from lsr_prod.training.chain import run_chain
+from lsr_prod.training.data.layouts import QueryTermLayout
+from lsr_prod.training.data.prepare import prepare_training_set
+from lsr_prod.training.data.training_set import TrainingSet
 from lsr_prod.training.objective import TrainingObjective
 from lsr_prod.training.optimizer import full_tensor, trained_parameters
 from lsr_prod.training.parallel.process_group import Group
@@ -29,9 +32,6 @@ from lsr_prod.training.retrieval.gradient import StepPlan, backward
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.registry import check_stage, identity
-from lsr_prod.training_data.layouts import QueryTermLayout
-from lsr_prod.training_data.prepare import prepare_training_set
-from lsr_prod.training_data.training_set import TrainingSet
 from tests.model.tiny import VOCABULARY, tiny_checkpoint
 from tests.training.gloo import run_workers
 from tests.training.small import small_collection, small_training, weights_of

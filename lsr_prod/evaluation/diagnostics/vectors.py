@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.formats.sparse import SparseBatch
-from lsr_prod.terms.surfaces import is_special
+from lsr_prod.inference.terms.surfaces import is_special
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from lsr_prod.formats.card import EncoderCard, Kind
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder
+from lsr_prod.inference.terms.term_reader import TermReader
 from lsr_prod.search.query.sparse_query import TermWeights, Vocabulary, read_learned_weights
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import open_bundle
-from lsr_prod.terms.term_reader import TermReader
 
 _FORMAT = 1  # raise it when equal texts get other vectors
 _FOLDER = "vectors"

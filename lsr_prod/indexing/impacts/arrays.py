@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.formats.shard import array_name
-from lsr_prod.kernels import native
+from lsr_prod.search.kernels import native
 
 _HEADER = 128  # bytes of an .npy file before its items
 

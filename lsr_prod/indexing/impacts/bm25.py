@@ -14,8 +14,8 @@ from lsr_prod.formats.idf import word_impacts
 from lsr_prod.formats.shard import BATCH_ROWS, array_name
 from lsr_prod.indexing.impacts.arrays import GrowingArray
 from lsr_prod.indexing.impacts.vectors import Vectors, VectorSpill
+from lsr_prod.inference.terms.analysis import words_of
 from lsr_prod.tables.live_rows import live_batches
-from lsr_prod.terms.analysis import words_of
 
 if TYPE_CHECKING:
     from lsr_prod.tables import Table

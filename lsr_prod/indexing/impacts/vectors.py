@@ -20,7 +20,7 @@ import pyarrow as pa
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.shard import array_name, local_dtype, term_dtype
 from lsr_prod.indexing.impacts.arrays import GrowingArray, create_array
-from lsr_prod.kernels import native
+from lsr_prod.search.kernels import native
 
 
 @dataclass(frozen=True, slots=True)

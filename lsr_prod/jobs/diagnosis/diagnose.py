@@ -124,7 +124,7 @@ def _of_model(given: Any, options: dict[str, str]) -> dict[str, Any]:
     from lsr_prod.model import SparseEncoder
     from lsr_prod.operations.diagnosis.model import diagnose_model
     from lsr_prod.storage.folders import open_source
-    from lsr_prod.vocabulary.inspect import read_texts
+    from lsr_prod.training.vocabulary.inspect import read_texts
 
     texts = [text for text in read_texts(given.texts, given.count, options) if text.strip()]
     return {"model": given.model, **diagnose_model(SparseEncoder.load(open_source(given.model, options)), texts)}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from lsr_prod.jobs.page.output import page_parser, read_result, save
 from lsr_prod.jobs.terminal.shell import CommandParser, exit_code, location
-from lsr_prod.pages.evaluation import evaluation_page
+from lsr_prod.operations.pages.evaluation import evaluation_page
 
 
 def parser() -> CommandParser:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from lsr_prod.errors import ConfigError
 from lsr_prod.jobs.page.output import page_parser, save
 from lsr_prod.jobs.terminal.shell import CommandParser, exit_code, location, store_options
-from lsr_prod.pages.index import index_page
+from lsr_prod.operations.pages.index import index_page
 from lsr_prod.storage.folders import absolute
 
 _QUERIES = 200

@@ -8,7 +8,7 @@ from typing import Any
 from lsr_prod.errors import ConfigError, SourceError
 from lsr_prod.jobs.terminal.output import print_result, say
 from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, location, store_options
-from lsr_prod.pages import Page, write_page
+from lsr_prod.operations.pages import Page, write_page
 from lsr_prod.storage.folders import open_text
 
 

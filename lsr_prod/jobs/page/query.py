@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from lsr_prod.errors import ConfigError
 from lsr_prod.jobs.page.output import page_parser, save
 from lsr_prod.jobs.terminal.shell import CommandParser, exit_code, location, store_options
-from lsr_prod.pages.query import query_data, query_page
+from lsr_prod.operations.pages.query import query_data, query_page
 from lsr_prod.search.query.request import Hybrid
 from lsr_prod.search.searcher import Searcher
 

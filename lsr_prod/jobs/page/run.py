@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from lsr_prod.errors import ConfigError
 from lsr_prod.jobs.page.output import page_parser, save
 from lsr_prod.jobs.terminal.shell import CommandParser, exit_code, local_path, location, store_options
-from lsr_prod.pages import Page
+from lsr_prod.operations.pages import Page
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
 
@@ -77,18 +77,18 @@ def _kind(store: Store) -> str:
 
 def _page(kind: str, store: Store, given: argparse.Namespace) -> Page:
     if kind == "training":
+        from lsr_prod.operations.pages.training_run import training_page
         from lsr_prod.operations.runs.training import describe_training
-        from lsr_prod.pages.training_run import training_page
 
         return training_page(describe_training(store, given.model))
     if kind == "encode":
         from lsr_prod.operations.dry_run import load_cluster
+        from lsr_prod.operations.pages.encode_run import encode_page
         from lsr_prod.operations.runs.encoding import describe_encoding
-        from lsr_prod.pages.encode_run import encode_page
 
         cluster = None if given.cluster is None else load_cluster(given.cluster)
         return encode_page(describe_encoding(store, given.plan, cluster))
+    from lsr_prod.operations.pages.encode_run import builds_page
     from lsr_prod.operations.runs.encoding import describe_builds
-    from lsr_prod.pages.encode_run import builds_page
 
     return builds_page(describe_builds(store))

@@ -15,7 +15,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.jobs.page.output import page_parser, read_result, save
 from lsr_prod.jobs.publications.canary import add_sides, compare_sides
 from lsr_prod.jobs.terminal.shell import CommandParser, exit_code, location
-from lsr_prod.pages.side_by_side import KEYS, side_by_side_page
+from lsr_prod.operations.pages.side_by_side import KEYS, side_by_side_page
 
 
 def parser() -> CommandParser:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from lsr_prod.jobs.page.output import page_parser, read_result, save
 from lsr_prod.jobs.terminal.shell import CommandParser, exit_code, location
-from lsr_prod.pages.sweep import sweep_page
+from lsr_prod.operations.pages.sweep import sweep_page
 
 
 def parser() -> CommandParser:

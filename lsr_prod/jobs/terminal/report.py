@@ -13,7 +13,7 @@ from lsr_prod.storage.publications import find_current_publication
 
 if TYPE_CHECKING:
     from lsr_prod.operations.dry_run import ClusterDescription
-    from lsr_prod.pages import Page
+    from lsr_prod.operations.pages import Page
 
 MakePages = Callable[[Deployment, Mapping[str, Any]], Sequence["Page"]]
 """Returns the pages of a finished job, given its settings and its summary."""
@@ -24,7 +24,7 @@ def check_report(deployment: Deployment) -> None:
     if deployment.report is None:
         return
     try:
-        import lsr_prod.pages  # noqa: F401 - imports jinja2 and vl_convert
+        import lsr_prod.operations.pages  # noqa: F401 - imports jinja2 and vl_convert
     except ModuleNotFoundError as error:
         raise missing_extra(error) from error
     _cluster(deployment)
@@ -36,7 +36,7 @@ def write_report(deployment: Deployment, make: MakePages, summary: Mapping[str, 
     Returns:
         Paths or URIs of the HTML files.
     """
-    from lsr_prod.pages import write_page
+    from lsr_prod.operations.pages import write_page
 
     assert deployment.report is not None
     output, options = deployment.report.output, deployment.storage.options
@@ -48,8 +48,8 @@ def write_report(deployment: Deployment, make: MakePages, summary: Mapping[str, 
 
 def train_pages(deployment: Deployment, summary: Mapping[str, Any]) -> list["Page"]:
     """Return the page of the run that made the model."""
+    from lsr_prod.operations.pages.training_run import training_page
     from lsr_prod.operations.runs.training import describe_training
-    from lsr_prod.pages.training_run import training_page
 
     assert deployment.train is not None
     work = Store(absolute(deployment.train.work), deployment.storage.options)
@@ -58,8 +58,8 @@ def train_pages(deployment: Deployment, summary: Mapping[str, Any]) -> list["Pag
 
 def encode_pages(deployment: Deployment, summary: Mapping[str, Any]) -> list["Page"]:
     """Return the page of the plan that was finished."""
+    from lsr_prod.operations.pages.encode_run import encode_page
     from lsr_prod.operations.runs.encoding import describe_encoding
-    from lsr_prod.pages.encode_run import encode_page
 
     table = Store(summary["table"], deployment.storage.options)
     return [encode_page(describe_encoding(table, summary["plan"], _cluster(deployment)))]
@@ -69,9 +69,9 @@ def index_pages(deployment: Deployment, summary: Mapping[str, Any]) -> list["Pag
     """Return the page of the builds, if one is recorded, and the page of the index, if it is published."""
     from lsr_prod.indexing.build import read_builds
     from lsr_prod.operations.index_report import describe_index
+    from lsr_prod.operations.pages.encode_run import builds_page
+    from lsr_prod.operations.pages.index import index_page
     from lsr_prod.operations.runs.encoding import describe_builds
-    from lsr_prod.pages.encode_run import builds_page
-    from lsr_prod.pages.index import index_page
 
     assert deployment.index is not None
     assert deployment.report is not None
@@ -85,7 +85,7 @@ def index_pages(deployment: Deployment, summary: Mapping[str, Any]) -> list["Pag
 
 def evaluate_pages(_deployment: Deployment, summary: Mapping[str, Any]) -> list["Page"]:
     """Return the evaluation report; the summary has the values per query."""
-    from lsr_prod.pages.evaluation import evaluation_page
+    from lsr_prod.operations.pages.evaluation import evaluation_page
 
     return [evaluation_page(summary)]
 

@@ -27,11 +27,11 @@ from lsr_prod.jobs.terminal.tables import print_columns, print_table
 from lsr_prod.storage.folders import open_text
 
 if TYPE_CHECKING:
-    from lsr_prod.pages import Page
+    from lsr_prod.operations.pages import Page
 
 
 def _pages(deployment: Deployment, summary: Mapping[str, Any]) -> list["Page"]:
-    from lsr_prod.pages.sweep import sweep_page
+    from lsr_prod.operations.pages.sweep import sweep_page
 
     with open_text(summary["report"], deployment.storage.options) as file:
         return [sweep_page(json.load(file))]

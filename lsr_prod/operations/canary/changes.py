@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lsr_prod.interchange.runs import Ranking
+from lsr_prod.evaluation.runs import Ranking
 
 PERSISTENCE = 0.9  # of rank-biased overlap: the first 10 ranks have 86 % of the weight
 

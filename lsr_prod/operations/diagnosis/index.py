@@ -14,8 +14,8 @@ from lsr_prod.evaluation.efficiency import postings_curve
 from lsr_prod.evaluation.matched import alive_ordinals
 from lsr_prod.formats.bundle import TOKENIZER_FILE
 from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.inference.terms.term_reader import TermReader
 from lsr_prod.search.snapshot import Snapshot
-from lsr_prod.terms.term_reader import TermReader
 
 
 def describe_postings(frequencies: npt.NDArray[np.int64]) -> dict[str, Any]:

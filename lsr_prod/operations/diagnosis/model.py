@@ -10,12 +10,12 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation.diagnostics.logits import logit_statistics
 from lsr_prod.evaluation.diagnostics.unexplained import UnexplainedRule, diagnose_vectors
 from lsr_prod.evaluation.diagnostics.vectors import TextTerms, term_scores
+from lsr_prod.inference.terms.term_reader import TermReader
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.operations.diagnosis.index import describe_dead, describe_postings
-from lsr_prod.terms.term_reader import TermReader
-from lsr_prod.vocabulary.casing_matrix import CLASSES, casing_matrix
-from lsr_prod.vocabulary.head_scale import head_norms
+from lsr_prod.training.vocabulary.casing_matrix import CLASSES, casing_matrix
+from lsr_prod.training.vocabulary.head_scale import head_norms
 
 T = TypeVar("T")
 

@@ -102,7 +102,7 @@ def check_shared_memory(folder: Path = _SHARED_MEMORY) -> Finding:
     return Finding("shared memory", "ok", found)
 
 
-def check_kernels(module: str = "lsr_prod.kernels.native") -> Finding:
+def check_kernels(module: str = "lsr_prod.search.kernels.native") -> Finding:
     """Check that the compiled kernels can be loaded."""
     try:
         importlib.import_module(module)

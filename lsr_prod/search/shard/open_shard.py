@@ -13,7 +13,7 @@ from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.index import ShardManifest
 from lsr_prod.formats.pages import MappedFiles
 from lsr_prod.formats.shard import WORD_ARRAYS, ImpactArrays, WordArrays, array_name, is_mapped
-from lsr_prod.kernels import native
+from lsr_prod.search.kernels import native
 from lsr_prod.search.shard.documents import Documents
 from lsr_prod.search.shard.postings import Postings, damaged_arrays
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.pages import MappedFiles
 from lsr_prod.formats.shard import BITMAP_ABOVE, NO_RUN, ImpactArrays, array_name
-from lsr_prod.kernels import native
+from lsr_prod.search.kernels import native
 from lsr_prod.search.query.sparse_query import MAX_SCORE
 
 if TYPE_CHECKING:

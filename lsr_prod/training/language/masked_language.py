@@ -13,9 +13,9 @@ from lsr_prod.config.language import AdaptMlmSettings, PretrainEmlmSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.training.batches import TokenBatch, pad
+from lsr_prod.training.data.training_set import Example
 from lsr_prod.training.language.objective import LanguageBatch, Rows, ordinary, padding, token_sums
 from lsr_prod.training.twins import draw
-from lsr_prod.training_data.training_set import Example
 
 # Masks of masked language modeling: selection of tokens and their replacements (BERT's 80/10/10).
 #

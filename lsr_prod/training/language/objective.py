@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import head_input, hidden_states, output_layer
-from lsr_prod.training_data.training_set import Example
+from lsr_prod.training.data.training_set import Example
 
 Rows = npt.NDArray[np.int64]
 

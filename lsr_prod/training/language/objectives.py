@@ -22,9 +22,9 @@ from lsr_prod.config.language import (
 )
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.batches import pad
+from lsr_prod.training.data.training_set import Example, TrainingSet
 from lsr_prod.training.language.masked_language import MaskedTokens, MaskedWords
 from lsr_prod.training.language.objective import LanguageBatch, LanguageObjective, Rows, padding, token_sums
-from lsr_prod.training_data.training_set import Example, TrainingSet
 
 
 def make_objective(

@@ -8,6 +8,7 @@ from torch import Tensor
 from lsr_prod.config.language import LanguageSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.batch_sampler import BatchSampler
+from lsr_prod.training.data.training_set import TrainingSet
 from lsr_prod.training.language.objective import LanguageBatch, LanguageModule, LanguageObjective
 from lsr_prod.training.observers.throughput import ThroughputMeter
 from lsr_prod.training.optimizer import OptimizerStep
@@ -16,7 +17,6 @@ from lsr_prod.training.parallel.replica import Replica
 from lsr_prod.training.parallel.totals import sum_of_workers
 from lsr_prod.training.stage_trainer import StageTrainer
 from lsr_prod.training.twins import seed_torch
-from lsr_prod.training_data.training_set import TrainingSet
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from lsr_prod.formats.digest import FileDigest
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.artifacts import fetch_artifact
+from lsr_prod.training.data.training_set import TrainingSet
 from lsr_prod.training.language.objectives import LanguageValidator
 from lsr_prod.training.query_weights import idf_encoder, learned_encoder
 from lsr_prod.training.steps import LoopSettings
-from lsr_prod.training_data.training_set import TrainingSet
 
 
 @dataclass(frozen=True, slots=True)

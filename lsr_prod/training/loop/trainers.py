@@ -13,6 +13,7 @@ from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import fetch_artifact
+from lsr_prod.training.data.training_set import TrainingSet
 from lsr_prod.training.language.objectives import make_objective
 from lsr_prod.training.language.trainer import LanguageTrainer
 from lsr_prod.training.loop.job import LoopInputs
@@ -22,7 +23,6 @@ from lsr_prod.training.regularizers.regularizers import ramp_end
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stage_trainer import StageTrainer
 from lsr_prod.training.steps import LoopSettings
-from lsr_prod.training_data.training_set import TrainingSet
 
 
 def make_trainer(

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lsr_prod.config.objective import LossSettings, RegularizerSettings, SparsitySettings
 from lsr_prod.config.train import FinetuneSettings
-from lsr_prod.terms.surfaces import cased_terms
+from lsr_prod.inference.terms.surfaces import cased_terms
 from lsr_prod.training.parallel import process_group
 from lsr_prod.training.vectors.block_dot import pair_dot
 from lsr_prod.training.vectors.kept_terms import Vectors, active_terms, cut, weights_of

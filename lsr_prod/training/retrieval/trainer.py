@@ -10,6 +10,8 @@ from lsr_prod.config.objective import QueryWeightsSettings
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.batches import TrainBatch, make_batch
+from lsr_prod.training.data.sample_rows import SampleRows
+from lsr_prod.training.data.training_set import TrainingSet
 from lsr_prod.training.data_sets import DataSets, QueryTable
 from lsr_prod.training.encoder_setup.prepare import trained_module
 from lsr_prod.training.losses.chance import chance_level
@@ -21,8 +23,6 @@ from lsr_prod.training.parallel.replica import Replica, return_free_memory
 from lsr_prod.training.retrieval.gradient import EncodedPart, StepPlan, StepResult, backward
 from lsr_prod.training.retrieval.momentum_queue import MomentumQueue
 from lsr_prod.training.stage_trainer import StageTrainer, Tensors
-from lsr_prod.training_data.sample_rows import SampleRows
-from lsr_prod.training_data.training_set import TrainingSet
 
 DEAD_AFTER = 500
 """Steps without activation after which a term counts as dead."""

@@ -6,10 +6,10 @@ from typing import Any
 from lsr_prod.config.language import AdaptCausalSettings
 from lsr_prod.config.train import TrainSettings
 from lsr_prod.errors import ConfigError
+from lsr_prod.training.data.layouts import PackedLayout
 from lsr_prod.training.loop.job import StageRun
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.language import check_language, load_start_model, text_length, train_language
-from lsr_prod.training_data.layouts import PackedLayout
 
 
 def check(

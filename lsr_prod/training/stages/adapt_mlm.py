@@ -12,9 +12,9 @@ from lsr_prod.config.train import TrainSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.bundle import TOKENIZER_FILE
 from lsr_prod.formats.digest import digest_path, read_record
+from lsr_prod.inference.terms.surfaces import Terms, align
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.model.loading import output_vocabulary
-from lsr_prod.terms.surfaces import Terms, align
 from lsr_prod.training.loop.job import StageRun
 from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts
 from lsr_prod.training.stages.language import StartModel, check_language, check_masked, load_start_model, train_language

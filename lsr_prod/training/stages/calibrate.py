@@ -8,10 +8,10 @@ from lsr_prod.config.vocabulary import CalibrateSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder
+from lsr_prod.training.data.rows import sample_rows
+from lsr_prod.training.data.schemas import pin_data
 from lsr_prod.training.stages.facts import ModelFacts, check_length
-from lsr_prod.training_data.rows import sample_rows
-from lsr_prod.training_data.schemas import pin_data
-from lsr_prod.vocabulary.activation import activation_rate, pooled_maxima, shift_bias, shift_for_rate
+from lsr_prod.training.vocabulary.activation import activation_rate, pooled_maxima, shift_bias, shift_for_rate
 
 log = get_log(__name__)
 

@@ -10,10 +10,10 @@ from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.model import model_digest
 from lsr_prod.storage.artifacts import put_artifact
+from lsr_prod.training.data.layouts import TeacherLayout, TokenSettings
 from lsr_prod.training.loop.job import StageRun
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.language import check_language, load_start_model, train_language
-from lsr_prod.training_data.layouts import TeacherLayout, TokenSettings
 
 
 def check(

@@ -8,15 +8,15 @@ import torch
 
 from lsr_prod.config.vocabulary import ExpandVocabularySettings
 from lsr_prod.errors import ConfigError
+from lsr_prod.inference.terms.words import word_pieces
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
-from lsr_prod.terms.words import word_pieces
+from lsr_prod.training.data.schemas import pin_data
 from lsr_prod.training.stages.facts import ModelFacts
-from lsr_prod.training_data.schemas import pin_data
-from lsr_prod.vocabulary.combination import Combination, subtoken
-from lsr_prod.vocabulary.initialization import Initialization
-from lsr_prod.vocabulary.transfer import replace_head
-from lsr_prod.vocabulary.unigrams import count_words
+from lsr_prod.training.vocabulary.combination import Combination, subtoken
+from lsr_prod.training.vocabulary.initialization import Initialization
+from lsr_prod.training.vocabulary.transfer import replace_head
+from lsr_prod.training.vocabulary.unigrams import count_words
 
 
 def check(

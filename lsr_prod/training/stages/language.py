@@ -9,9 +9,12 @@ from lsr_prod.config.language import LanguageSettings, PretrainEmlmSettings
 from lsr_prod.config.train import TrainSettings
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.errors import ConfigError
+from lsr_prod.inference.terms.words import refuse_tokens
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage.artifacts import fetch_artifact
-from lsr_prod.terms.words import refuse_tokens
+from lsr_prod.training.data.layouts import Layout, PackedLayout, WordLayout
+from lsr_prod.training.data.prepare import TrainingSetSummary, prepare_training_set
+from lsr_prod.training.data.schemas import pin_data
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
 from lsr_prod.training.loop.job import LoopInputs, StageRun
 from lsr_prod.training.loop.ray_train import run_loop
@@ -19,9 +22,6 @@ from lsr_prod.training.observers.trackers import check_watch
 from lsr_prod.training.stages.facts import ModelFacts, check_length
 from lsr_prod.training.stages.finetune import check_loop, errors_of
 from lsr_prod.training.steps import check_batch
-from lsr_prod.training_data.layouts import Layout, PackedLayout, WordLayout
-from lsr_prod.training_data.prepare import TrainingSetSummary, prepare_training_set
-from lsr_prod.training_data.schemas import pin_data
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage.folders import open_source
+from lsr_prod.training.data.rows import sample_rows
+from lsr_prod.training.data.schemas import pin_data
 from lsr_prod.training.stages import (
     adapt_causal,
     adapt_mlm,
@@ -31,9 +33,7 @@ from lsr_prod.training.stages import (
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.finetune import Excluded, Stage, transformation
 from lsr_prod.training.steps import batch_rows, check_batch
-from lsr_prod.training_data.rows import sample_rows
-from lsr_prod.training_data.schemas import pin_data
-from lsr_prod.vocabulary.head_scale import ALPHAS, choose_alpha, head_norms, probe_scale, scale_head
+from lsr_prod.training.vocabulary.head_scale import ALPHAS, choose_alpha, head_norms, probe_scale, scale_head
 
 
 def check(stage: RescaleHeadSettings, facts: ModelFacts, options: dict[str, str]) -> tuple[dict[str, str], ModelFacts]:

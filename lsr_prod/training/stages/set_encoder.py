@@ -6,10 +6,10 @@ from typing import Any
 
 from lsr_prod.config.model import AdaptEncoderSettings
 from lsr_prod.formats.card import EncoderCard
+from lsr_prod.inference.terms.words import refuse_tokens
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.card_update import check_attention, check_casing, check_query_encoder, check_terms, check_uncased
 from lsr_prod.model.token_weights import check_card_changes
-from lsr_prod.terms.words import refuse_tokens
 from lsr_prod.training.stages.facts import ModelFacts, check_length
 
 

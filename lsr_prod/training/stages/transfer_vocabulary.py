@@ -16,18 +16,18 @@ from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.config.vocabulary import DomainTokenizerSettings, TransferVocabularySettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.digest import digest_json
+from lsr_prod.inference.terms.surfaces import notation_of, overlap_share
+from lsr_prod.inference.terms.words import fragmentation, lowercases, refuse_tokens
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.storage.drafts import write_file
-from lsr_prod.terms.surfaces import notation_of, overlap_share
-from lsr_prod.terms.words import fragmentation, lowercases, refuse_tokens
+from lsr_prod.training.data.rows import read_good_rows
+from lsr_prod.training.data.schemas import pin_data
 from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts
-from lsr_prod.training_data.rows import read_good_rows
-from lsr_prod.training_data.schemas import pin_data
-from lsr_prod.vocabulary.domain_tokenizer import train_tokenizer
-from lsr_prod.vocabulary.initialization import Initialization, initialize
-from lsr_prod.vocabulary.target import (
+from lsr_prod.training.vocabulary.domain_tokenizer import train_tokenizer
+from lsr_prod.training.vocabulary.initialization import Initialization, initialize
+from lsr_prod.training.vocabulary.target import (
     TargetModel,
     check_embeddings,
     digest_embeddings,
@@ -37,7 +37,13 @@ from lsr_prod.vocabulary.target import (
     read_target,
     target_terms,
 )
-from lsr_prod.vocabulary.transfer import check_tokenizer, move_to_vocabulary, replace_head, transfer_bias, unigram_bias
+from lsr_prod.training.vocabulary.transfer import (
+    check_tokenizer,
+    move_to_vocabulary,
+    replace_head,
+    transfer_bias,
+    unigram_bias,
+)
 
 log = get_log(__name__)
 

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from lsr_prod.terms.analysis import distinct_words
+from lsr_prod.inference.terms.analysis import distinct_words
 from lsr_prod_contrib.click_sets.build import build_sets
 from lsr_prod_contrib.click_sets.clusters import cluster_queries
 from lsr_prod_contrib.click_sets.duplicates import ClickedTexts

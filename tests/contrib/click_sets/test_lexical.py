@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.terms.analysis import distinct_words
+from lsr_prod.inference.terms.analysis import distinct_words
 from lsr_prod_contrib.click_sets.lexical import (
     WordPostings,
     matched_terms,

@@ -1,5 +1,5 @@
 """The difficult vocabulary of the tests of other formats."""
 
-from tests.interchange.conftest import bundle, rules, vocabulary
+from tests.encoding.interchange.conftest import bundle, rules, vocabulary
 
 __all__ = ["bundle", "rules", "vocabulary"]

@@ -6,8 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.corpus.rows import BadRow
-from lsr_prod.interchange import Rules, find_vector_files, read_vectors
-from lsr_prod.interchange.npz import CsrBlock
+from lsr_prod.encoding.interchange import Rules, find_vector_files, read_vectors
+from lsr_prod.encoding.interchange.npz import CsrBlock
 from lsr_prod_contrib.vectors import ciff
 from lsr_prod_contrib.vectors.ciff import parse_list
 from lsr_prod_contrib.vectors.ciff_write import postings_message, write_ciff

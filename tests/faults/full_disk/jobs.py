@@ -54,10 +54,10 @@ def prepare(given: Path, at: Path, s3: Mapping[str, str]) -> None:
         s3: options of an object store, which gets an index.
     """
     from lsr_prod.config import ExportSettings
-    from lsr_prod.export import export_bundle
     from lsr_prod.indexing import build_index
     from lsr_prod.jobs.command import main
     from lsr_prod.model import SparseEncoder
+    from lsr_prod.model.export import export_bundle
     from lsr_prod.storage import Store
     from tests.contrib.click_sets.logs import random_rows
     from tests.indexing.corpus import encode_corpus, make_table

@@ -9,8 +9,8 @@ from unittest.mock import patch
 from lsr_prod.config import Deployment, IndexSettings, MaintainSettings
 from lsr_prod.formats.bundle import Bundle
 from lsr_prod.indexing import build_index, collect_garbage, delete_documents, restore_documents, rollback
-from lsr_prod.maintenance import job as maintenance
-from lsr_prod.maintenance import maintain
+from lsr_prod.operations.maintenance import job as maintenance
+from lsr_prod.operations.maintenance import maintain
 from lsr_prod.operations.table_generations import retire_tables
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store

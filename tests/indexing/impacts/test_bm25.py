@@ -17,10 +17,10 @@ from lsr_prod.indexing import build_index
 from lsr_prod.indexing.impacts.bm25 import WordSpill, average_length
 from lsr_prod.indexing.plan import plan_index
 from lsr_prod.indexing.publish import publish
+from lsr_prod.inference.terms.analysis import words_of
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
 from lsr_prod.tables import open_table
-from lsr_prod.terms.analysis import words_of
 from tests.indexing.corpus import Doc, make_bundle, make_index, make_table
 from tests.indexing.increments import Increment, change_table
 

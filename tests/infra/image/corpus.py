@@ -15,8 +15,8 @@ _TOPICS = ("Parse a JSON string into an object", "Return the square root of a nu
 def make_deployment(folder: Path) -> Path:
     """Write corpus, bundle and ``deployment.yaml`` for any user; returns the folder."""
     from lsr_prod.config import ExportSettings
-    from lsr_prod.export import export_bundle
     from lsr_prod.model import SparseEncoder
+    from lsr_prod.model.export import export_bundle
     from quickstart.models import model_folder
 
     model = SparseEncoder.load(model_folder("splade-tiny"), document_max_length=128, query_max_length=64)

@@ -132,7 +132,7 @@ def test_limits_and_memory(tmp_path: Path):
 
 def test_kernels_must_load():
     assert check_kernels().verdict == "ok"
-    assert check_kernels("lsr_prod.kernels.absent").verdict == "fault"
+    assert check_kernels("lsr_prod.search.kernels.absent").verdict == "fault"
 
 
 def test_gpus_need_their_runtime():

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from lsr_prod.config import Deployment, ExportSettings, IndexSettings
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError
-from lsr_prod.export import export_bundle
 from lsr_prod.formats.idf import TermCounts
 from lsr_prod.indexing import build_index, delete_documents
 from lsr_prod.indexing.text_index import Index
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder
+from lsr_prod.model.export import export_bundle
 from lsr_prod.search import Searcher
 from lsr_prod.search.query.sparse_query import TermWeights
 from tests.indexing.corpus import encode_corpus, make_table

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.kernels import native
+from lsr_prod.search.kernels import native
 
 V = 10
 _documents = st.lists(st.dictionaries(st.integers(0, V - 1), st.integers(1, 255), max_size=V), min_size=1, max_size=8)

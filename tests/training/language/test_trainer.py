@@ -11,12 +11,12 @@ import torch
 from lsr_prod.config.train import STAGES
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
+from lsr_prod.training.data.training_set import Example
 from lsr_prod.training.language.objectives import make_objective
 from lsr_prod.training.language.trainer import LanguageTrainer
 from lsr_prod.training.loop.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.steps import total_steps
-from lsr_prod.training_data.training_set import Example
 from tests.model.tiny import tiny_checkpoint
 from tests.training.texts import causal_start, worded_start
 

@@ -12,7 +12,7 @@ from lsr_prod.model.backbone import output_layer
 from lsr_prod.training.stages.calibrate import check, run
 from lsr_prod.training.stages.facts import ModelFacts
 from tests.model.tiny import WORDS, tiny_checkpoint
-from tests.vocabulary.corpora import random_texts, write_texts
+from tests.training.vocabulary.corpora import random_texts, write_texts
 
 
 def settings(**fields: Any) -> CalibrateSettings:

@@ -11,7 +11,7 @@ from lsr_prod.model.backbone import output_layer
 from lsr_prod.training.stages.expand_vocabulary import check, expand, run
 from lsr_prod.training.stages.facts import ModelFacts
 from tests.model.tiny import tiny_checkpoint
-from tests.vocabulary.corpora import write_texts
+from tests.training.vocabulary.corpora import write_texts
 
 TEXTS = ["naïve transformers retrieve sparse vectors", "sparse transformers, sparse vectors"] * 2
 

@@ -11,9 +11,9 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.registry import check, run
-from lsr_prod.vocabulary.head_scale import head_norms, scale_head
+from lsr_prod.training.vocabulary.head_scale import head_norms, scale_head
 from tests.model.tiny import tiny_checkpoint
-from tests.vocabulary.corpora import write_pairs
+from tests.training.vocabulary.corpora import write_pairs
 
 PAIRS = [
     ("what is a neuron", "A neuron is a cell of the nervous system that sends electric signals."),

@@ -12,18 +12,18 @@ from transformers import BertConfig, BertModel
 from lsr_prod.config.model import AdaptEncoderSettings
 from lsr_prod.config.vocabulary import TransferVocabularySettings
 from lsr_prod.errors import ConfigError
+from lsr_prod.inference.terms.words import fragmentation
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
-from lsr_prod.terms.words import fragmentation
 from lsr_prod.training.stages import set_encoder as encoder_stage
 from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts
 from lsr_prod.training.stages.transfer_vocabulary import check, run
-from lsr_prod.vocabulary.target import read_target, target_terms
-from lsr_prod.vocabulary.transfer import transfer_bias, unigram_bias
+from lsr_prod.training.vocabulary.target import read_target, target_terms
+from lsr_prod.training.vocabulary.transfer import transfer_bias, unigram_bias
 from tests.model.tiny import VOCABULARY, tiny_checkpoint, tiny_tokenizer
-from tests.vocabulary.corpora import write_texts
-from tests.vocabulary.test_sparsemax import plain_sparsemax
-from tests.vocabulary.test_transfer import other_tokenizer, weights
+from tests.training.vocabulary.corpora import write_texts
+from tests.training.vocabulary.test_sparsemax import plain_sparsemax
+from tests.training.vocabulary.test_transfer import other_tokenizer, weights
 
 TERMS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "w1", "w3", "W4", "new", "other"]
 NEW = [8, 9]

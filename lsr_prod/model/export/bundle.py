@@ -1,0 +1,224 @@
+"""``export_bundle``: export a model as an ONNX bundle, which is compared with torch before it is published."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from lsr_prod.config import ExportSettings
+from lsr_prod.errors import ArtifactError, ConfigError
+from lsr_prod.formats.bundle import BUNDLE_FILE, GRAPH_FILE, VOCABULARY_FILE, Bundle, Cut, QueryGraph
+from lsr_prod.formats.card import CARD_FILE, QUERY_FOLDER
+from lsr_prod.formats.digest import record_bytes
+from lsr_prod.formats.idf import QUERY_WEIGHTS_FILE, weights_to_bytes
+from lsr_prod.inference import BundleEncoder
+from lsr_prod.logs import get_log
+from lsr_prod.model import SparseEncoder, model_digest
+from lsr_prod.model.backbone import is_causal
+from lsr_prod.model.directory import folder_to_save, write_tokenizer
+from lsr_prod.model.export.columns import check_lost, find_columns
+from lsr_prod.model.export.graph import INPUTS, export_graph, halve_graph, quantize_graph, save_graph
+from lsr_prod.model.export.parity import check_parity, read_parity_texts, read_texts
+from lsr_prod.storage import is_remote
+from lsr_prod.storage.disk import scratch_folder
+from lsr_prod.storage.drafts import write_file
+from lsr_prod.storage.folders import open_bundle, open_source, output_exists
+
+log = get_log(__name__)
+
+
+def export_bundle(settings: ExportSettings, options: dict[str, str] | None = None) -> Mapping[str, Any]:
+    """Export a model, compare the result with torch, and move it to the output, a folder or a URI.
+
+    An existing bundle of the same model, precision and top_k is compared again and kept.
+
+    Args:
+        settings: the section ``export``.
+        options: options of the object store.
+
+    Returns:
+        bundle_digest, model_digest, precision, top_k, graph_bytes, parity_* and seconds.
+
+    Raises:
+        ConfigError: the model cannot be loaded, or the output has other content; nothing was written.
+        StorageError: the store or the disk fails.
+        ParityError: the graph ranks differently from torch; no bundle was written.
+    """
+    started = time.perf_counter()
+    exists = output_exists("export.output", settings.output, options)
+    texts = read_parity_texts(settings.parity_texts, options)
+    source = _open_model(settings.model, options)
+    encoder = _load(settings.model, source)
+    for side in (encoder, encoder.queries):
+        if side is not None:
+            _check_precision(settings.precision, side.card.architecture)
+    columns, cut = _columns(encoder, settings, texts, options)
+    top_k = min(settings.top_k, encoder.card.vocabulary_size if columns is None else len(columns))
+    digest = _model_digest(source, encoder)
+    min_overlap = _min_overlap(settings)
+    if exists:
+        folder, bundle = _open_same(settings.output, options, (digest, settings.precision, top_k, cut))
+        parity = _check_parity(encoder, folder, texts, min_overlap)
+    else:
+        with folder_to_save(settings.output, options, field="export.output") as folder:
+            graph = export_graph(encoder.document_encoder(), top_k=top_k, columns=columns)
+            _write_bundle(folder, encoder, settings, graph, top_k=top_k, model=digest, cut=cut)
+            parity = _check_parity(encoder, folder, texts, min_overlap)
+            bundle = Bundle.load(folder)
+    return {
+        "bundle_digest": bundle.digest,
+        "model_digest": digest,
+        "precision": settings.precision,
+        "top_k": top_k,
+        "graph_bytes": sum(file.size for file in bundle.files if file.path.startswith(GRAPH_FILE)),
+        **_query_figures(bundle),
+        "cut_terms": cut.cut if cut else 0,
+        "cut_terms_proven": cut.proven if cut else 0,
+        **parity,
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def _check_parity(
+    encoder: SparseEncoder, folder: Path, texts: Sequence[str], min_overlap: float
+) -> dict[str, float | int]:
+    """Compare the bundle with torch; a separate query encoder is compared on its own (``parity_query_*``)."""
+    found = {"parity": check_parity(encoder, BundleEncoder(folder), texts, min_overlap=min_overlap)}
+    if encoder.queries is not None:
+        queries = BundleEncoder(folder, kind="query")
+        found["parity_query"] = check_parity(encoder.queries, queries, texts, min_overlap=min_overlap)
+    return {f"{side}_{name}": value for side, parity in found.items() for name, value in asdict(parity).items()}
+
+
+def _query_figures(bundle: Bundle) -> dict[str, int]:
+    if bundle.query is None:
+        return {}
+    prefix = f"{QUERY_FOLDER}/{GRAPH_FILE}"
+    return {"query_graph_bytes": sum(file.size for file in bundle.files if file.path.startswith(prefix))}
+
+
+def _check_precision(precision: str, architecture: str) -> None:
+    if precision == "fp16" and is_causal(architecture):
+        raise ConfigError(
+            "export.precision",
+            f"fp16 overflows in the norms of a {architecture} and is imprecise at late positions",
+            "take fp32 or int8",
+        )
+
+
+def _min_overlap(settings: ExportSettings) -> float:
+    least = {"fp32": settings.min_overlap, "fp16": settings.fp16_min_overlap, "int8": settings.int8_min_overlap}
+    return least[settings.precision]
+
+
+def _columns(
+    encoder: SparseEncoder, settings: ExportSettings, texts: Sequence[str], options: dict[str, str] | None
+) -> tuple[npt.NDArray[np.int64] | None, Cut | None]:
+    """Return the terms to keep and the record of the cut; None without a probe. The parity texts validate the cut."""
+    if settings.probe_texts is None:
+        return None, None
+    if encoder.card.head == "token_weights":
+        raise ConfigError(
+            "export.probe_texts",
+            "a model with a head of token weights has no vocabulary head whose terms could be cut",
+            "leave it out",
+        )
+    columns, cut = find_columns(encoder, read_texts(settings.probe_texts, field="export.probe_texts", options=options))
+    lost = check_lost(encoder, texts, columns, most=1 - settings.min_overlap)
+    log.info("cut terms that no text of the probe activates", extra={"fields": {**asdict(cut), "lost": lost}})
+    return columns, cut
+
+
+def _write_bundle(
+    folder: Path,
+    encoder: SparseEncoder,
+    settings: ExportSettings,
+    graph: onnx.ModelProto,
+    *,
+    top_k: int,
+    model: str,
+    cut: Cut | None,
+) -> None:
+    _write_side(folder, encoder, settings.precision, graph)
+    query = None
+    if encoder.queries is not None:
+        query = QueryGraph(min(settings.top_k, encoder.card.vocabulary_size), INPUTS)
+        graph = export_graph(encoder.queries, top_k=query.top_k, columns=None)
+        (folder / QUERY_FOLDER).mkdir()
+        _write_side(folder / QUERY_FOLDER, encoder.queries, settings.precision, graph)
+    bundle = Bundle.of_folder(
+        folder, precision=settings.precision, top_k=top_k, model_digest=model, inputs=INPUTS, cut=cut, query=query
+    )
+    write_file(folder / BUNDLE_FILE, bundle.to_bytes())
+
+
+def _write_side(folder: Path, encoder: SparseEncoder, precision: str, graph: onnx.ModelProto) -> None:
+    match precision:
+        case "int8":
+            graph = quantize_graph(graph, folder)
+        case "fp16":
+            graph = halve_graph(graph)
+    save_graph(graph, folder / GRAPH_FILE)
+    write_tokenizer(folder, encoder.tokenizer, encoder.card)
+    encoder.model.config.save_pretrained(folder)
+    write_file(folder / VOCABULARY_FILE, record_bytes(encoder.vocabulary))
+    write_file(folder / CARD_FILE, encoder.card.to_bytes())
+    if encoder.query_weights is not None:
+        write_file(folder / QUERY_WEIGHTS_FILE, weights_to_bytes(encoder.query_weights.numpy()))
+
+
+def _open_model(model: str, options: dict[str, str] | None) -> str:
+    try:
+        return open_source(model, options)
+    except ArtifactError as error:
+        raise ConfigError("export.model", str(error), "give a model directory, a URI or a Hugging Face id") from error
+
+
+def _load(model: str, source: str) -> SparseEncoder:
+    try:
+        encoder = SparseEncoder.load(source)
+    except ConfigError as error:
+        raise ConfigError("export.model", error.problem, error.remedy) from error
+    for name, weight in encoder.named_parameters():
+        if not weight.isfinite().all():  # the parity check would not notice: such terms have weight 0 in every text
+            raise ConfigError("export.model", f"{model} has values in {name} that are not finite", "train it again")
+    if encoder.card.query_encoder == "learned" and encoder.query_weights is None:
+        raise ConfigError(
+            "export.model",
+            f"{model} has query_encoder learned, but its query weights were never trained",
+            "train it with a finetune stage, or set query_encoder to idf",
+        )
+    return encoder
+
+
+def _model_digest(source: str, encoder: SparseEncoder) -> str:
+    """Return the digest of the model directory; another kind of folder is saved as one first."""
+    if (Path(source) / CARD_FILE).is_file():
+        return model_digest(Path(source))
+    with scratch_folder() as scratch:
+        return encoder.save(scratch / "model")
+
+
+def _open_same(
+    output: str, options: dict[str, str] | None, wanted: tuple[str, str, int, Cut | None]
+) -> tuple[Path, Bundle]:
+    """Return the existing bundle; refuse another one and a damaged one."""
+    try:
+        folder, bundle = open_bundle(output, options)
+    except ArtifactError as error:
+        local = not is_remote(output) and not (Path(output) / BUNDLE_FILE).is_file()
+        problem = "has other content" if local else "is a damaged bundle"
+        raise ConfigError("export.output", f"{output} {problem}", "name a folder that does not exist") from error
+    if (bundle.model_digest, bundle.precision, bundle.top_k, bundle.cut) != wanted:
+        raise ConfigError(
+            "export.output",
+            f"{output} holds another bundle, {bundle.precision} with top_k {bundle.top_k} of model "
+            f"{bundle.model_digest[:12]}, {f'{bundle.cut.cut} terms cut' if bundle.cut else 'no terms cut'}",
+            "name a folder that does not exist",
+        )
+    return folder, bundle

@@ -1,0 +1,8 @@
+"""Maintenance of tables: merge small parts and delete files that nothing needs."""
+
+from lsr_prod.operations.maintenance.compact import compact
+from lsr_prod.operations.maintenance.job import compact_quarantine, maintain
+from lsr_prod.operations.maintenance.plans import shorten_chain
+from lsr_prod.operations.maintenance.vacuum import vacuum
+
+__all__ = ["compact", "compact_quarantine", "maintain", "shorten_chain", "vacuum"]

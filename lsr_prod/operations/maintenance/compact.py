@@ -1,0 +1,214 @@
+"""Merge the small parts of every partition, and write parts with many deleted rows again without these rows.
+
+Encode jobs may run at the same time.
+
+A commit removes the small parts and adds the merged one, based on the snapshot that was read. Of two concurrent commits
+the second is rejected, loads the table and decides again. A merged part is valid as long as the table has all of the
+parts that it replaces, with the same deleted rows.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from lsr_prod.errors import ArtifactError, CommitError, TableConflictError
+from lsr_prod.logs import get_log
+from lsr_prod.operations.maintenance.merges import DOCUMENT_ORDER, Merge, plan_merges
+from lsr_prod.storage import Store
+from lsr_prod.storage.threads import in_threads
+from lsr_prod.tables import DeletionVector, Part, Table, check_part, load_table, read_part, write_part
+from lsr_prod.tables.live_rows import files_with_paths, to_files, total_deleted_rows
+from lsr_prod.tables.part import large_strings
+
+log = get_log(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionSummary:
+    """Summary of a compaction."""
+
+    parts_before: int  # parts of the table before it
+    parts_after: int  # parts of the table after it
+    merged: int  # parts that were replaced
+    skipped: int  # merges that were dropped, since another commit had replaced their parts or deleted rows of them
+    commits: int  # commits that the compaction made
+    dropped: int = 0  # deleted rows that are in no part of the newest version any more
+    deleted_rows: int = 0  # deleted rows that still are in parts of the newest version
+
+    def result(self, prefix: str = "") -> dict[str, int]:
+        """Return the flat summary of a job, with ``prefix`` before each key."""
+        values = {
+            "parts_before": self.parts_before,
+            "parts_after": self.parts_after,
+            "parts_merged": self.merged,
+            "merges_skipped": self.skipped,
+            "commits": self.commits,
+            "deleted_rows_dropped": self.dropped,
+            "deleted_rows_left": self.deleted_rows,
+        }
+        return {f"{prefix}{name}": value for name, value in values.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceSummary:
+    """Summary of a maintenance job."""
+
+    # summary of the compaction of the table; None if it was not compacted. A dry run counts the merges.
+    compaction: CompactionSummary | None
+    quarantine: CompactionSummary | None  # the same, of the quarantine
+    garbage: tuple[str, ...]  # URIs of the files that nothing needs; deleted unless ``dry_run``
+    # number of these files by kind, those of the quarantine with ``quarantine_`` before the kind
+    kinds: Mapping[str, int]
+    bytes_garbage: int  # bytes of these files
+    versions_kept: tuple[int, ...]  # versions of the table that were kept besides the recent ones
+    dry_run: bool  # nothing was changed
+    seconds: float  # wall time
+
+    @property
+    def files_deleted(self) -> int:
+        """Number of files that were deleted."""
+        return 0 if self.dry_run else len(self.garbage)
+
+    def result(self) -> dict[str, Any]:
+        """Return the summary of a job; only a dry run lists the files."""
+        return {
+            **(self.compaction.result() if self.compaction else {}),
+            **(self.quarantine.result("quarantine_") if self.quarantine else {}),
+            "files_deleted": self.files_deleted,
+            "files_garbage": len(self.garbage),
+            "bytes_garbage": self.bytes_garbage,
+            "garbage_by_kind": dict(self.kinds),
+            "versions_kept": list(self.versions_kept),
+            "dry_run": self.dry_run,
+            "seconds": self.seconds,
+            **({"garbage": list(self.garbage)} if self.dry_run else {}),
+        }
+
+
+APP = "lsr_prod.compact"
+_CONFLICT_TRIES = 100
+_MERGES_A_COMMIT = 64
+_LONGEST_WAIT_S = 600.0  # a part that waits for its commit must stay younger than the retention of a vacuum
+Merger = Callable[[Store, Sequence[Merge]], Iterable[tuple[Merge, Part | None]]]
+"""Makes the merged parts, in any order; None: all rows of the merge are deleted."""
+
+
+def compact(
+    store: Store,
+    target_bytes: int,
+    *,
+    run: Merger | None = None,
+    files: Callable[[Table], pa.Table] | None = None,
+    order: tuple[str, ...] = DOCUMENT_ORDER,
+    purge: bool = False,
+    dry_run: bool = False,
+) -> CompactionSummary:
+    """Merge the parts of each partition that are smaller than half of ``target_bytes`` into parts of about that size.
+
+    Parts of which half of the rows are deleted are written again without these rows, whatever their size. What readers
+    see does not change. A run that is killed leaves a valid table; the next run resumes.
+
+    Args:
+        store: the table's folder.
+        target_bytes: size of a merged part.
+        run: makes the merged parts, in any order; default: one after the other in this process.
+        files: returns the files of a snapshot that may be merged; default: all of them.
+        order: columns that the rows of merged parts are sorted by.
+        purge: write every part with deleted rows again.
+        dry_run: count the merges, but write nothing.
+
+    Raises:
+        ArtifactError: there is no table, or a part is damaged.
+        CommitError: other writers committed first, too many times.
+    """
+    table = load_table(store)
+    before = table.file_table()
+    merged = skipped = commits = dropped = 0
+    merges = plan_merges(before if files is None else files(table), target_bytes, order, purge=purge)
+    if dry_run:
+        merged, dropped = sum(len(merge.files) for merge in merges), sum(merge.deleted for merge in merges)
+        after = before.num_rows - merged + len(merges)
+        return CompactionSummary(before.num_rows, after, merged, 0, 0, dropped, total_deleted_rows(before) - dropped)
+    for done in _batches((run or _one_by_one)(store, merges)):
+        committed = _commit(store, done)
+        merged += sum(len(merge.files) for merge in committed)
+        dropped += sum(merge.deleted for merge in committed)
+        skipped += len(done) - len(committed)
+        commits += bool(committed)
+    left = load_table(store).file_table()
+    counts = (merged, skipped, commits, dropped, total_deleted_rows(left))
+    return CompactionSummary(before.num_rows, left.num_rows, *counts)
+
+
+def merge_parts(store: Store, merge: Merge) -> Part | None:
+    """Write the rows of the parts, sorted, as one part; all of them are in memory at once.
+
+    Returns:
+        The part; None if all rows are deleted.
+    """
+    tables = []
+    for file in merge.files:
+        table = read_part(store, file)
+        if file.live_rows is not None and table.num_rows != file.live_rows:
+            raise ArtifactError(
+                f"{store.uri}/{file.path} has {table.num_rows} rows, but the table's log says {file.live_rows}; "
+                "encode the table again"
+            )
+        tables.append(table.cast(large_strings(table.schema)))
+    folder = "/".join(f"{name}={value}" for name, value in merge.partition.items())
+    rows = pa.concat_tables(tables, promote_options="default")  # another program may write nullable columns
+    if not rows.num_rows:
+        return None
+    return write_part(store, folder, rows.sort_by([(name, "ascending") for name in merge.order]), merge.origin)
+
+
+def _one_by_one(store: Store, merges: Sequence[Merge]) -> Iterator[tuple[Merge, Part | None]]:
+    for merge in merges:
+        yield merge, merge_parts(store, merge)
+
+
+def _batches(done: Iterable[tuple[Merge, Part | None]]) -> Iterator[list[tuple[Merge, Part | None]]]:
+    batch: list[tuple[Merge, Part | None]] = []
+    began = time.monotonic()
+    for one in done:
+        batch.append(one)
+        if len(batch) == _MERGES_A_COMMIT or time.monotonic() - began > _LONGEST_WAIT_S:
+            yield batch
+            batch, began = [], time.monotonic()
+    if batch:
+        yield batch
+
+
+def _commit(store: Store, done: Sequence[tuple[Merge, Part | None]]) -> list[Merge]:
+    """Replace the parts of the merges that are still valid, and return these merges."""
+    # The worker has verified what it wrote; a part that waited for a slow merge may have been deleted since.
+    in_threads(partial(check_part, store), [part for _, part in done if part])
+    for attempt in range(_CONFLICT_TRIES):
+        table = load_table(store)
+        merged = [file.path for merge, _ in done for file in merge.files]
+        current = {file.path: file.deleted for file in to_files(files_with_paths(table.file_table(), merged))}
+        valid = [(merge, part) for merge, part in done if _is_valid(merge, current)]
+        if not valid:
+            return []
+        adds = [(part, merge.partition) for merge, part in valid if part]
+        removes = [file.path for merge, _ in valid for file in merge.files]
+        version = (table.transaction_version(APP) or 0) + 1
+        try:
+            table.commit(adds, removes, app=APP, version=version, epoch=0, data_change=False)
+        except TableConflictError:
+            time.sleep(min(1.0, 0.02 * (attempt + 1)))
+            continue
+        log.info("compacted", extra={"fields": {"table": store.uri, "parts": len(removes), "into": len(adds)}})
+        return [merge for merge, _ in valid]
+    raise CommitError(
+        f"{store.uri}: other writers committed first {_CONFLICT_TRIES} times; compact when fewer of them run"
+    )
+
+
+def _is_valid(merge: Merge, current: Mapping[str, DeletionVector | None]) -> bool:
+    """Return whether the table has the parts, with the deleted rows that the merge left out."""
+    return all(file.path in current and current[file.path] == file.deleted for file in merge.files)

@@ -1,0 +1,10 @@
+"""Report pages: self-contained HTML files about a query, an evaluation or a sweep, and the same as JSON.
+
+A module per page has one function ``data -> Page``. ``page`` defines what a page is, ``charts`` has the Vega-Lite specs
+that pages share, ``render`` makes HTML and JSON of a page, and ``write_page`` stores both. Needs the extra ``pages``.
+"""
+
+from lsr_prod.operations.pages.sections import Chart, Page
+from lsr_prod.operations.pages.write import write_page
+
+__all__ = ["Chart", "Page", "write_page"]

@@ -1,0 +1,206 @@
+"""The page of an index: bytes by part, postings, dead and unexplained terms, skipped blocks, lineage, publications."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from lsr_prod.operations.pages.charts import bars, lines
+from lsr_prod.operations.pages.sections import (
+    Chart,
+    Page,
+    Section,
+    Table,
+    moment,
+    sections_page,
+    show_bytes,
+    show_number,
+    show_percent,
+)
+
+_SHARD_COLUMNS = {
+    "shard": "shard", "role": "role", "documents": "documents", "tombstones": "tombstones", "postings": "postings",
+    "bytes": "bytes", "impacts": "postings arrays", "forward": "vectors", "tantivy": "Tantivy", "docs": "documents",
+}  # fmt: skip
+_HISTORY_COLUMNS = {
+    "number": "number", "published_at": "published (UTC)", "version": "version", "state": "state",
+    "documents": "documents", "tombstones": "tombstones", "bytes": "bytes", "changed": "what changed", "by": "who",
+    "why": "why",
+}  # fmt: skip
+_EXPANDED_COLUMNS = {
+    "term": "term", "expanded": "texts expanded", "activated": "texts activated", "contained": "texts that contain it",
+    "mean_weight": "mean weight",
+}  # fmt: skip
+_UNEXPLAINED_COLUMNS = {
+    "term": "term", "unexplained": "unexplained", "expanded": "texts expanded", "contained": "texts that contain it",
+    "mean_weight": "mean weight",
+}  # fmt: skip
+_PARTS = {
+    "impacts": "postings", "forward": "vectors by document", "tantivy": "Tantivy index", "docs": "stored documents",
+    "bundle": "encoder bundle", "other": "other files",
+}  # fmt: skip
+
+
+def index_page(data: Mapping[str, Any]) -> Page:
+    """Return the page of ``operations.index_report.describe_index``."""
+    charts: dict[str, Chart] = {}
+    sections = [
+        _summary(data),
+        _bytes(data, charts),
+        _postings(data["diagnosis"], charts),
+        _blocks(data["blocks"], charts),
+        _dead(data["diagnosis"]),
+        _expansion(data["diagnosis"]),
+        _lineage(data),
+        _publications(data),
+    ]
+    return sections_page("index", "Index", sections, charts, data)
+
+
+def _summary(data: Mapping[str, Any]) -> Section:
+    total, documents = sum(data["bytes"].values()), data["documents"]
+    facts = {
+        "publication": data["publication"],
+        "documents": documents,
+        "postings": data["postings_total"],
+        "shards": len(data["shards"]),
+        "bytes": show_bytes(total),
+        "bytes per document": round(total / documents) if documents else None,
+        "tombstones": data["tombstones"],
+        "documents taken down": data["takedowns"],
+        "dead terms": show_percent(data["diagnosis"]["dead"]["share"]),
+        "postings not read": show_percent(_skipped(data["blocks"], "postings_read", "postings")),
+    }
+    return Section("summary", "Summary", [f"Index: {data['index']}.", f"Version: {data['version']}."], facts)
+
+
+def _bytes(data: Mapping[str, Any], charts: dict[str, Chart]) -> Section:
+    rows = [{"part": _PARTS.get(part, part), "bytes": size} for part, size in data["bytes"].items()]
+    charts["bytes"] = Chart(
+        "Bytes by part",
+        "Bytes of all shards of the version and of its bundle, by what they hold.",
+        {"part": "part", "bytes": "bytes"},
+        rows,
+        bars("bytes", "part", value_title="bytes", rows=len(rows), x_format="~s"),
+    )
+    table = Table("Shards", _SHARD_COLUMNS, data["shards"])
+    return Section("bytes", "Bytes and shards", charts=["bytes"], tables=[table])
+
+
+def _postings(found: Mapping[str, Any], charts: dict[str, Chart]) -> Section:
+    postings, terms = found["postings"], found["activated"]
+    rows = [{"rank": rank, "length": length} for rank, length in postings["curve"] if length]
+    if rows:
+        spec = lines("rank", "length", x_title="rank of the term", y_title="documents", log_x=True, log_y=True)
+        spec["mark"] = {**spec["mark"], "point": False}
+        charts["postings"] = Chart(
+            "Lengths of the postings lists",
+            "Documents per term, terms from the most to the least frequent; empty lists are left out. A query costs "
+            "the sum of the lengths of its terms, so a high start of the curve is expensive.",
+            {"rank": "rank", "length": "documents"},
+            rows,
+            spec,
+        )
+    facts = {
+        "mean length": postings["mean"],
+        "standard deviation": postings["std"],
+        "longest list": postings["max"],
+        "empty lists": postings["empty"],
+        "terms per document": terms["mean"],
+        "its 95th percentile": terms["p95"],
+        "documents without a term": terms["empty"],
+        "activation rate": show_percent(terms["activation_rate"]),
+    }
+    text = [
+        f"Lengths over all {show_number(found['terms'])} output terms, deleted documents included; terms per document "
+        f"of a sample of {show_number(found['sample'])} documents."
+    ]
+    return Section("postings", "Postings", text, facts, charts=["postings"] if rows else [])
+
+
+def _blocks(found: Mapping[str, Any], charts: dict[str, Chart]) -> Section:
+    if not found["queries"]:
+        return Section(
+            "blocks", "Blocks that a search skips", ["No document of the sample has a term to make a query of."]
+        )
+    rows = [
+        {"kind": "all blocks", "blocks": found["total"]},
+        {"kind": "with a term of the query", "blocks": found["candidates"]},
+        {"kind": "whose bound reaches hit 10", "blocks": found["read"]},
+    ]
+    charts["blocks"] = Chart(
+        "Document blocks per query",
+        "Mean numbers of blocks of all shards: an exact search of the best 10 reads at least those of the last bar.",
+        {"kind": "blocks", "blocks": "mean per query"},
+        rows,
+        bars("blocks", "kind", value_title="blocks per query", rows=3),
+    )
+    facts = {
+        "queries": found["queries"],
+        "blocks skipped, at most": show_percent(_skipped(found, "read", "total")),
+        "postings of the terms": found["postings"],
+        "postings read": found["postings_read"],
+        "postings not read": show_percent(_skipped(found, "postings_read", "postings")),
+    }
+    text = [
+        f"Means over {found['queries']} queries without a threshold ({found['source']}), for the best 10 documents."
+    ]
+    return Section("blocks", "Blocks that a search skips", text, facts, charts=["blocks"])
+
+
+def _dead(found: Mapping[str, Any]) -> Section:
+    dead = found["dead"]
+    facts = {
+        "dead terms": dead["terms"],
+        "share of all terms": show_percent(dead["share"]),
+        "of these special tokens": dead["special"],
+    }
+    text = ["Terms of the output vocabulary that no document activates. A query cannot match by them."]
+    return Section("dead", "Dead terms", text, facts, terms={"All dead terms": dead["list"]})
+
+
+def _expansion(found: Mapping[str, Any]) -> Section:
+    heading = "Expanded and unexplained terms"
+    expansion, unexplained = found["expansion"], found["unexplained"]
+    if expansion is None:
+        return Section("expansion", heading, [f"Not available: {found['missing']['expansion']}."])
+    rule = unexplained["rule"]
+    text = [
+        f"Terms that documents activate without containing them, in a sample of {show_number(expansion['texts'])} "
+        f"documents. The text is that of the fields {', '.join(found['fields'])}.",
+        f"An expansion is explained if a term of the text occurs with it in at least {rule['min_together']} texts of "
+        f"the sample, with {rule['min_pmi']:g} bits of pointwise mutual information or more. Synonyms that authors do "
+        "not use together count as unexplained; the list says where to look, and is no measure of quality.",
+    ]
+    facts = {
+        "expanded terms": expansion["terms"],
+        "share of terms": show_percent(expansion["term_share"]),
+        "share of weight": show_percent(expansion["weight_share"]),
+        "terms judged": unexplained["judged"],
+        "too rare to judge": unexplained["too_rare"],
+        "unexplained terms": unexplained["terms"],
+        "unexplained weight": show_percent(unexplained["weight_share"]),
+    }
+    tables = [
+        Table("Most expanded terms", _EXPANDED_COLUMNS, expansion["most"][:30]),
+        Table("Terms with most unexplained expansions", _UNEXPLAINED_COLUMNS, unexplained["most"][:30]),
+    ]
+    return Section("expansion", heading, text, facts, tables=[table for table in tables if table.rows])
+
+
+def _lineage(data: Mapping[str, Any]) -> Section:
+    rows = [
+        {"name": name, "value": None if value is None else str(value)}
+        for name, value in {**data["lineage"], **data["settings"]}.items()
+    ]
+    table = Table("Lineage and settings of the version", {"name": "name", "value": "value"}, rows)
+    return Section("lineage", "Lineage", tables=[table])
+
+
+def _publications(data: Mapping[str, Any]) -> Section:
+    facts = {"tombstones": data["tombstones"], "documents taken down": data["takedowns"]}
+    rows = [{**row, "published_at": moment(row["published_at"])} for row in data["history"]]
+    table = Table("Publications, newest first", _HISTORY_COLUMNS, rows)
+    return Section("publications", "Publications", (), facts, tables=[table])
+
+
+def _skipped(found: Mapping[str, Any], read: str, total: str) -> float | None:
+    return 1 - found[read] / found[total] if found[total] else None

@@ -1,0 +1,261 @@
+"""One part of a training set: slices are read, validated, tokenized and written as one Arrow file in bounded memory."""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.corpus.rows import BadRow, show
+from lsr_prod.corpus.slices import Slice
+from lsr_prod.formats.digest import FileDigest, canonical_json, digest_path
+from lsr_prod.storage import Store
+from lsr_prod.storage.disk import scratch_folder
+from lsr_prod.storage.transfer import object_name
+from lsr_prod.tables.quarantine import BadRowWriter
+from lsr_prod.training.data.bad_rows import quarantine
+from lsr_prod.training.data.layouts import (
+    Layout,
+    PackedLayout,
+    QueryTermLayout,
+    TeacherLayout,
+    TokenSettings,
+    WordLayout,
+    pack,
+    query_terms,
+    word_rows,
+)
+from lsr_prod.training.data.rows import TrainingRow, read_rows
+from lsr_prod.training.data.sample_rows import text_keys
+from lsr_prod.training.data.training_set import TrainingPart, part_schema, set_name
+
+_CHARACTERS = 1_000_000  # of text tokenized at once: the encodings take a hundred times the memory of the text
+_EMPTY = np.empty(0, np.int32)
+
+
+class ReadRow(NamedTuple):
+    """A validated row and its place."""
+
+    piece: Slice  # slice of the row
+    position: int  # byte of JSONL, row number of Parquet
+    row: TrainingRow  # the texts
+
+
+class TokenizedRow(NamedTuple):
+    """A row of the training set."""
+
+    query: npt.NDArray[np.int32]  # int32 token ids; empty without a query
+    documents: list[npt.NDArray[np.int32]]  # int32 token ids of each document; other columns of the layout may follow
+    scores: tuple[float, ...] | None = None  # of a teacher, one per document
+    texts: int | None = None  # number of leading ``documents`` whose length counts; None: all
+
+
+def tokenize_rows(
+    rows: Iterable[ReadRow], tokens: TokenSettings, layout: Layout | None
+) -> Iterator[tuple[ReadRow, TokenizedRow]]:
+    """Yield every row with its tokenized form, in order; ``token_problem`` tells which of them are bad."""
+    for group in _groups(rows):
+        tokenized = _words(group, tokens, layout) if isinstance(layout, WordLayout) else _texts(group, tokens, layout)
+        yield from zip(group, tokenized, strict=True)
+
+
+def token_problem(source: TrainingRow, row: TokenizedRow, layout: Layout | None) -> tuple[str, str] | None:
+    """Return (reason, detail) if a text of the row has no token, else None."""
+    if isinstance(layout, WordLayout):
+        return None if len(row.documents[1]) else ("empty_text", "none of its words is an output term")
+    if (source.query is not None or isinstance(layout, TeacherLayout)) and not len(row.query):
+        tokenizer = "the teacher's tokenizer" if isinstance(layout, TeacherLayout) else "the tokenizer"
+        unit = "output term" if isinstance(layout, QueryTermLayout) else "token"
+        return "empty_query", f"{tokenizer} makes no {unit} of it"
+    return None if all(map(len, row.documents)) else ("empty_text", "the tokenizer makes no token of it")
+
+
+def _groups(rows: Iterable[ReadRow]) -> Iterator[list[ReadRow]]:
+    """Group consecutive rows until they have about ``_CHARACTERS`` characters."""
+    group: list[ReadRow] = []
+    size = 0
+    for read in rows:
+        group.append(read)
+        size += len(read.row.query or "") + sum(map(len, read.row.documents))
+        if size >= _CHARACTERS:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _texts(group: Sequence[ReadRow], tokens: TokenSettings, layout: Layout | None) -> Iterator[TokenizedRow]:
+    """Tokenize query and documents; with a teacher, its tokens of the text take the place of the query."""
+    rows = [read.row for read in group]
+    texts = [text for row in rows for text in row.documents]
+    asked = [row.query for row in rows if row.query is not None]
+    if isinstance(layout, TeacherLayout):
+        queries = iter(layout.teacher.token_ids(texts, layout.teacher.document))
+    elif isinstance(layout, QueryTermLayout):
+        queries = iter(query_terms(asked, tokens, layout))
+    else:
+        queries = iter(tokens.query_ids(asked))
+    documents = iter(tokens.token_ids(texts, tokens.document))
+    for row in rows:
+        query = next(queries) if row.query is not None or isinstance(layout, TeacherLayout) else _EMPTY
+        yield TokenizedRow(query, [next(documents) for _ in row.documents], row.scores)
+
+
+def _words(group: Sequence[ReadRow], tokens: TokenSettings, layout: WordLayout) -> Iterator[TokenizedRow]:
+    texts = [read.row.documents[0] for read in group]
+    for ids, words in word_rows(texts, tokens, tokens.document, layout):
+        yield TokenizedRow(_EMPTY, [ids, words], texts=1)
+
+
+_TOKENS = 4_000_000  # of a record batch
+
+
+def receipts_name(digest: str) -> str:
+    """Name of the folder with the receipts of a set's parts in a work store."""
+    return f"{set_name(digest)}.parts"
+
+
+def quarantine_name(digest: str) -> str:
+    """Name of the folder with the bad rows of a set in a work store."""
+    return f"{set_name(digest)}.quarantine"
+
+
+@dataclass(frozen=True, slots=True)
+class PartMaker:
+    """Makes the parts of one training set."""
+
+    data: TrainingDataSettings  # the section ``data``
+    tokens: TokenSettings  # tokenizer, prompts and lengths
+    needs_negative: bool  # a row without a negative is bad
+    digest: str  # of the set
+    store: Store  # the work store
+    options: dict[str, str]  # options of the object stores of sources
+    layout: Layout | None = None  # content of rows beyond token ids; None: token ids alone
+
+    def make(self, number: int, pieces: Sequence[Slice]) -> TrainingPart:
+        """Write part ``number`` of the set, its bad rows, and last its receipt; again, it writes the same bytes."""
+        # As many tasks run as there are cores: more threads per task would only compete with the other tasks.
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        bad = BadRowWriter(self.store.child(quarantine_name(self.digest)), self.digest, number)
+        with scratch_folder(prefix="lsr_prod-part-") as folder:
+            path = folder / "rows.arrow"
+            batches = _write_rows(self._rows(pieces, bad), path, scores=self.data.kind == "scores")
+            bad.flush()
+            file = self._put(path, f"part-{number:06d}") if batches else None
+        return self._receipt(number, TrainingPart(file, tuple(batches), dict(sorted(bad.reasons.items()))))
+
+    def _rows(self, pieces: Sequence[Slice], bad: BadRowWriter) -> Iterator[TokenizedRow]:
+        rows = self._tokenized(self._validated(pieces, bad), bad)
+        if isinstance(self.layout, PackedLayout):
+            blocks = pack((row.documents[0] for row in rows), self.layout)
+            return (TokenizedRow(np.empty(0, np.int32), [block]) for block in blocks)
+        return rows
+
+    def _validated(self, pieces: Sequence[Slice], bad: BadRowWriter) -> Iterator[ReadRow]:
+        for piece in pieces:
+            for position, row in read_rows(piece, self.data, self.options, needs_negative=self.needs_negative):
+                if isinstance(row, BadRow):
+                    quarantine(bad, piece, position, row)
+                else:
+                    yield ReadRow(piece, position, row)
+
+    def _tokenized(self, rows: Iterator[ReadRow], bad: BadRowWriter) -> Iterator[TokenizedRow]:
+        for (piece, position, source), row in tokenize_rows(rows, self.tokens, self.layout):
+            if (problem := token_problem(source, row, self.layout)) is None:
+                yield row
+            else:
+                raw = show({"query": source.query, "documents": list(source.documents)})
+                quarantine(bad, piece, position, BadRow(*problem, None, raw))
+
+    def _put(self, path: Path, stem: str) -> FileDigest:
+        sha256 = digest_path(path)
+        file = FileDigest(f"{stem}-{sha256[:16]}.arrow", sha256, path.stat().st_size)
+        target = self.store.child(set_name(self.digest))
+        target.put_file_new(object_name(target, file), path, sha256)
+        return file
+
+    def _receipt(self, number: int, part: TrainingPart) -> TrainingPart:
+        """Write the receipt of a part; if another task wrote it first, return the part of that task."""
+        folder, name = self.store.child(receipts_name(self.digest)), f"{number:06d}.json"
+        if folder.put_new(name, canonical_json(part.to_json())):
+            return part
+        earlier = folder.get(name)
+        return part if earlier is None else TrainingPart.from_json(json.loads(earlier))
+
+
+def _write_rows(rows: Iterator[TokenizedRow], path: Path, *, scores: bool) -> list[int]:
+    """Write rows to an Arrow file; return the number of rows of each record batch."""
+    schema = part_schema(scores=scores)
+    batches: list[int] = []
+    with pa.ipc.new_file(str(path), schema) as writer:
+        columns = _Columns(schema)
+        for row in rows:
+            columns.add(row)
+            if columns.tokens >= _TOKENS:
+                batches.append(columns.rows)
+                writer.write_batch(columns.take())
+        if columns.rows:
+            batches.append(columns.rows)
+            writer.write_batch(columns.take())
+    return batches
+
+
+class _Columns:
+    """Column values of the next record batch."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._clear()
+
+    def _clear(self) -> None:
+        self._queries: list[npt.NDArray[np.int32]] = []
+        self._positives: list[npt.NDArray[np.int32]] = []
+        self._documents: list[npt.NDArray[np.int32]] = []
+        self._counts: list[int] = []
+        self._lengths: list[int] = []
+        self._scores: list[float] = []
+        self.tokens = 0
+
+    @property
+    def rows(self) -> int:
+        return len(self._counts)
+
+    def add(self, row: TokenizedRow) -> None:
+        query, documents, scores, texts = row
+        self._queries.append(query)
+        self._positives.append(documents[0])
+        self._documents += documents
+        self._counts.append(len(documents))
+        self._lengths.append(max(len(text) for text in (query, *documents[:texts])))
+        self._scores += scores or ()
+        self.tokens += len(query) + sum(map(len, documents))
+
+    def take(self) -> pa.RecordBatch:
+        """Return the rows as a record batch, and clear them."""
+        columns: dict[str, Any] = {
+            "query": _lists(self._queries),
+            "documents": pa.ListArray.from_arrays(_offsets(self._counts), _lists(self._documents)),
+            "length": pa.array(self._lengths, pa.int32()),
+            "query_key": pa.array(text_keys(self._queries)),
+            "positive_key": pa.array(text_keys(self._positives)),
+        }
+        if "scores" in self._schema.names:
+            columns["scores"] = pa.ListArray.from_arrays(_offsets(self._counts), pa.array(self._scores, pa.float32()))
+        self._clear()
+        return pa.record_batch([columns[name] for name in self._schema.names], schema=self._schema)
+
+
+def _lists(texts: Sequence[npt.NDArray[np.int32]]) -> pa.ListArray:
+    values = np.concatenate([*texts, np.empty(0, np.int32)])
+    return pa.ListArray.from_arrays(_offsets([len(text) for text in texts]), pa.array(values, pa.int32()))
+
+
+def _offsets(lengths: Sequence[int]) -> pa.Array:
+    return pa.array(list(accumulate(lengths, initial=0)), pa.int32())

@@ -1,0 +1,221 @@
+"""Training data is read, validated and tokenized once, by tasks of Ray, into a training set named by its digest.
+
+Sources are pinned, cut into slices and grouped into parts; the grouping depends on the pins alone. One task writes a
+part and then its receipt, so that an interrupted preparation resumes with the missing parts. The record that names all
+parts is written last: a set is complete or absent.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from lsr_prod.cluster.tasks import run_tasks
+from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.corpus.pinned_file import SourceFile
+from lsr_prod.corpus.read import require_source_on_nodes
+from lsr_prod.corpus.slices import Slice
+from lsr_prod.errors import ConfigError
+from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json
+from lsr_prod.logs import get_log
+from lsr_prod.storage import Store
+from lsr_prod.storage.artifacts import has_artifact, put_manifest, read_artifact_file
+from lsr_prod.storage.folders import absolute
+from lsr_prod.storage.transfer import object_name, stored_sizes
+from lsr_prod.training.data.bad_rows import check_bad_rows
+from lsr_prod.training.data.known_positives import KeyRange, key_ranges, write_key_range
+from lsr_prod.training.data.layouts import Layout, TokenSettings
+from lsr_prod.training.data.parts import PartMaker, quarantine_name, receipts_name
+from lsr_prod.training.data.rows import cut_data, pin_files
+from lsr_prod.training.data.schemas import check_schemas
+from lsr_prod.training.data.training_set import SET_FILE, SET_FORMAT, SetRecord, TrainingPart, set_name
+
+log = get_log(__name__)
+
+_PART_BYTES = 16_000_000  # source bytes of a part, about
+_MOST_PARTS = 256  # about; every part of a set is an open file in every training worker
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSetSummary:
+    """A prepared training set."""
+
+    digest: str  # names the set in the work store
+    rows: int  # good rows
+    quarantined: dict[str, int]  # bad rows by reason
+    quarantine: str  # folder or URI of the bad rows, JSONL
+    queries: int  # different queries
+    positives: int  # different positives
+
+
+def prepare_training_set(
+    data: TrainingDataSettings,
+    *,
+    model: Path,
+    query_max_length: int | None,
+    document_max_length: int | None,
+    store: Store,
+    options: dict[str, str],
+    needs_negative: bool = False,
+    layout: Layout | None = None,
+) -> TrainingSetSummary:
+    """Prepare the training set of these settings unless it exists. Needs a Ray session.
+
+    Rows are in the order of the source files and of the rows in them. Bad rows go into the quarantine.
+    """
+    if needs_negative and data.kind in ("pairs", "texts"):
+        raise ConfigError("data.kind", f"rows of kind {data.kind} have no negatives", "give rows with negatives")
+    store = Store(absolute(store.uri), store.options)
+    files = pin_files(data, options)
+    tokens = TokenSettings.of_model(
+        model,
+        query_max_length=query_max_length,
+        document_max_length=document_max_length,
+        plain=data.kind == "texts",
+    )
+    made_from = _made_from(files, data, tokens, needs_negative=needs_negative)
+    if layout is not None:
+        made_from["layout"] = layout.to_json()
+    maker = PartMaker(data, tokens, needs_negative, digest_json(made_from), store, options, layout)
+    record = _finished(store, maker.digest)
+    if record is None:
+        check_schemas(files, data, options)
+        require_source_on_nodes(files, field="data.paths")
+        parts = _make_parts(maker, _groups(files, data, options))
+        _check_rows(SetRecord(made_from, parts), data, store)
+        record = SetRecord(made_from, parts, _key_ranges(store, maker.digest, parts))
+        _seal(store, record)
+        record = _finished(store, maker.digest)
+        assert record is not None
+    _check_rows(record, data, store)
+    summary = _summary(record, store)
+    log.info("training set", extra={"fields": {**asdict(summary), "parts": len(record.parts)}})
+    return summary
+
+
+def _made_from(
+    files: Sequence[SourceFile], data: TrainingDataSettings, tokens: TokenSettings, *, needs_negative: bool
+) -> dict[str, Any]:
+    pins = hashlib.sha256()
+    for file in files:
+        pins.update(canonical_json(file.identity()) + b"\n")
+    return {
+        "format": SET_FORMAT,
+        "part_bytes": _part_bytes(files),
+        "files": len(files),
+        "pins": pins.hexdigest(),
+        "kind": data.kind,
+        "columns": {field: data.column(field) for field in data.fields},
+        "max_text_bytes": data.max_text_bytes,
+        "needs_negative": needs_negative and data.kind != "pairs",
+        "tokenizer": hashlib.sha256(tokens.tokenizer.encode()).hexdigest(),
+        "query": None if data.kind == "texts" else asdict(tokens.query),
+        "document": asdict(tokens.document),
+        **(
+            {"query_tokenizer": hashlib.sha256(tokens.query_tokenizer.encode()).hexdigest()}
+            if tokens.query_tokenizer is not None
+            else {}
+        ),
+    }
+
+
+def _part_bytes(files: Sequence[SourceFile]) -> int:
+    return max(_PART_BYTES, sum(file.size for file in files) // _MOST_PARTS)
+
+
+def _groups(files: list[SourceFile], data: TrainingDataSettings, options: dict[str, str]) -> list[list[Slice]]:
+    """Return the slices of every part; small files share a part."""
+    limit = _part_bytes(files)
+    groups: list[list[Slice]] = []
+    size = limit
+    for piece in cut_data(files, data, limit, options):
+        if size + piece.size > limit:
+            groups.append([])
+            size = 0
+        groups[-1].append(piece)
+        size += piece.size
+    return groups
+
+
+def _make_parts(maker: PartMaker, groups: Sequence[Sequence[Slice]]) -> tuple[TrainingPart, ...]:
+    """Return every part of the set; parts with a receipt are not made again."""
+    done = _receipts(maker.store, maker.digest)
+    todo = [number for number in range(len(groups)) if number not in done]
+    fields = {"digest": maker.digest, "parts": len(groups), "missing": len(todo)}
+    log.info("preparing training set", extra={"fields": fields})
+    held = ray.put(maker)
+    calls = [(held, number, groups[number]) for number in todo]
+    made = run_tasks(PartMaker.make, calls, task="reading training data")
+    done |= {todo[call]: part for call, part in made}
+    return tuple(done[number] for number in range(len(groups)))
+
+
+def _key_ranges(store: Store, digest: str, parts: Sequence[TrainingPart]) -> tuple[KeyRange, ...]:
+    """Write the known positives of the set, by one task per range of keys."""
+    folder, files = store.child(set_name(digest)), [part.file for part in parts if part.file is not None]
+    ranges = key_ranges(sum(sum(part.batches) for part in parts))
+    calls = [(folder, files, first, last) for first, last in ranges]
+    done = dict(run_tasks(write_key_range, calls, task="collecting the positives of queries"))
+    return tuple(done[number] for number in range(len(ranges)))
+
+
+def _receipts(store: Store, digest: str) -> dict[int, TrainingPart]:
+    """Return the finished parts by number; delete the receipt of a part whose file is missing."""
+    folder = store.child(receipts_name(digest))
+    sizes = stored_sizes(store.child(set_name(digest)))
+    found: dict[int, TrainingPart] = {}
+    for name in folder.names():
+        if name.endswith(".json") and (receipt := folder.get(name)) is not None:
+            part = TrainingPart.from_json(json.loads(receipt))
+            if part.file is None or sizes.get(object_name(store.child(set_name(digest)), part.file)) == part.file.size:
+                found[int(name.removesuffix(".json"))] = part
+            else:
+                folder.delete(name)
+    return found
+
+
+def _seal(store: Store, record: SetRecord) -> None:
+    """Write ``set.json``, then the manifest of the folder, which makes the set complete."""
+    folder, data = store.child(set_name(record.digest)), canonical_json(record.to_json())
+    file = FileDigest(SET_FILE, hashlib.sha256(data).hexdigest(), len(data))
+    folder.put_new(object_name(folder, file), data)
+    parts = [part.file for part in record.parts if part.file is not None]
+    files = sorted(
+        [file, *parts, *(one.file for one in record.keys if one.file is not None)], key=lambda file: file.path
+    )
+    put_manifest(store, set_name(record.digest), files)
+
+
+def _finished(store: Store, digest: str) -> SetRecord | None:
+    """Return the record of a complete set."""
+    if not has_artifact(store, set_name(digest)):
+        return None
+    data = read_artifact_file(store, set_name(digest), SET_FILE)
+    return None if data is None else SetRecord.from_json(json.loads(data))
+
+
+def _check_rows(record: SetRecord, data: TrainingDataSettings, store: Store) -> None:
+    summary = _summary(record, store)
+    rows = summary.rows + sum(summary.quarantined.values())
+    check_bad_rows(rows, summary.quarantined, data, folder=summary.quarantine)
+    if not summary.rows:
+        raise ConfigError("data.paths", f"{', '.join(data.paths)} has no good row", "give data that has rows")
+
+
+def _summary(record: SetRecord, store: Store) -> TrainingSetSummary:
+    quarantined: Counter[str] = Counter()
+    for part in record.parts:
+        quarantined.update(part.quarantined)
+    return TrainingSetSummary(
+        digest=record.digest,
+        rows=sum(sum(part.batches) for part in record.parts),
+        quarantined=dict(sorted(quarantined.items())),
+        quarantine=store.child(quarantine_name(record.digest)).location,
+        queries=sum(one.queries for one in record.keys),
+        positives=sum(one.positives for one in record.keys),
+    )

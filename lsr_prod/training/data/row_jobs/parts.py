@@ -1,0 +1,156 @@
+"""Parquet parts of training rows with their counts in the footer; a part that exists is complete, and never replaced.
+
+The quarantine of a slice is written before its part, so that the counts of a part cover both.
+"""
+
+import io
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Protocol, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lsr_prod.corpus.rows import BadRow
+from lsr_prod.corpus.slices import Slice
+from lsr_prod.errors import ArtifactError
+from lsr_prod.storage import Store
+from lsr_prod.tables.quarantine import BadRowWriter
+from lsr_prod.training.data.bad_rows import quarantine
+
+QUARANTINE = "_quarantine"
+"""Folder of the bad rows inside the output; folder readers skip names that begin with ``_``."""
+
+T = TypeVar("T")
+
+
+def part_name(number: int) -> str:
+    """Return the file name of the part of a slice."""
+    return f"part-{number:06d}.parquet"
+
+
+def in_batches(rows: Iterator[T], size: int) -> Iterator[list[T]]:
+    """Yield lists of ``size`` rows; the last one may be shorter."""
+    return iter(lambda: list(islice(rows, size)), [])
+
+
+class OutputRow(Protocol):
+    """A row of a part."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Numbers that the row adds to the counts of its job."""
+
+
+Row = TypeVar("Row", bound=OutputRow)
+
+
+@dataclass(frozen=True, slots=True)
+class PartReport:
+    """Counts of a finished slice."""
+
+    rows: int = 0  # rows of the slice
+    made: int = 0  # rows of the part
+    quarantined: Counter[str] = field(default_factory=Counter)  # bad rows by reason
+    counts: Counter[str] = field(default_factory=Counter)  # further counts of the job
+    dropped: Counter[str] = field(default_factory=Counter)  # what was left out of the rows, by rule
+
+    def __add__(self, other: "PartReport") -> "PartReport":
+        counts = self.counts.copy()
+        counts.update(other.counts)  # unlike a sum, it keeps zeros
+        return PartReport(
+            self.rows + other.rows,
+            self.made + other.made,
+            self.quarantined + other.quarantined,
+            counts,
+            self.dropped + other.dropped,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PartFormat:
+    """Names under which the footers of a job's parts have the counts."""
+
+    made: str  # of the rows of a part
+    counts: tuple[str, ...]  # of the further counts
+    rules: tuple[str, ...] = ()  # of the rules that leave something out of a row; empty: the job has none
+    batch: int = 1024  # rows that become Arrow columns together
+
+    @property
+    def key(self) -> bytes:
+        """Name of the counts in a footer."""
+        return f"lsr_prod.{self.made}".encode()
+
+    def to_json(self, report: PartReport, rules: Sequence[str] = ()) -> dict[str, Any]:
+        """Return the counts as a footer has them, equal in every run; ``rules`` may have dropped nothing."""
+        by_rule = dict.fromkeys(rules, 0) | dict(sorted(report.dropped.items()))
+        dropped = {"dropped": by_rule} if self.rules else {}
+        quarantined = dict(sorted(report.quarantined.items()))
+        return {"rows": report.rows, self.made: report.made, **report.counts, "quarantined": quarantined, **dropped}
+
+    def from_json(self, value: Mapping[str, Any]) -> PartReport:
+        """Read what ``to_json`` wrote."""
+        return PartReport(
+            int(value["rows"]),
+            int(value[self.made]),
+            Counter(value["quarantined"]),
+            Counter({name: int(value[name]) for name in self.counts}),
+            Counter(value["dropped"] if self.rules else {}),
+        )
+
+    def write(
+        self,
+        store: Store,
+        plan: str,
+        number: int,
+        piece: Slice,
+        rows: Iterator[tuple[int, Row | BadRow, Counter[str]]],
+        to_table: Callable[[Sequence[Row]], pa.Table],
+    ) -> PartReport:
+        """Write the quarantine of a slice, then its part.
+
+        ``rows`` has the position of each row, its output row, and what was dropped by rule.
+        """
+        bad = BadRowWriter(store.child(QUARANTINE), plan, number)
+        tables, read = [to_table([])], 0
+        counts, dropped = Counter(dict.fromkeys(self.counts, 0)), Counter[str]()
+        for batch in in_batches(rows, self.batch):
+            good: list[Row] = []
+            for position, row, left_out in batch:
+                dropped += left_out
+                if isinstance(row, BadRow):
+                    quarantine(bad, piece, position, row)
+                else:
+                    counts.update(row.counts)
+                    good.append(row)
+            read += len(batch)
+            tables.append(to_table(good))
+        table = pa.concat_tables(tables)
+        report = PartReport(read, table.num_rows, bad.reasons, counts, dropped)
+        bad.flush()
+        buffer = io.BytesIO()
+        footer = {self.key: json.dumps(self.to_json(report), sort_keys=True).encode()}
+        pq.write_table(table.replace_schema_metadata(footer), buffer, compression="zstd")
+        store.put_new(part_name(number), buffer.getvalue())
+        return report
+
+    def read(self, store: Store, number: int) -> PartReport:
+        """Read the counts of a finished slice from the footer of its part.
+
+        Raises:
+            ArtifactError: the file is damaged, or is not a part of this job.
+        """
+        place = f"{store.uri}/{part_name(number)}"
+        try:
+            with store.open_reader(part_name(number)) as file:
+                footer = pq.read_metadata(file)
+            report = self.from_json(json.loads((footer.metadata or {})[self.key]))
+            bad = report.quarantined.total()
+        except (pa.ArrowInvalid, KeyError, ValueError, TypeError, AttributeError) as error:
+            raise ArtifactError(f"{place} is damaged ({error}); delete it, then run again") from error
+        if footer.num_rows != report.made or report.rows != report.made + bad:
+            raise ArtifactError(f"{place} contradicts the row counts in its footer; delete it, then run again")
+        return report

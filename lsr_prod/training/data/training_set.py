@@ -1,0 +1,248 @@
+"""The training set: tokenized rows in Arrow files that are mapped into memory, read by row number.
+
+::
+
+    sets/<digest>.json                    names every file with its sha256 and size; written last
+    sets/<digest>/set.json                inputs, rows, quarantined rows, the parts in order
+    sets/<digest>/part-<n>-<sha>.arrow    rows: query, documents, scores, length, keys of query and positive
+    sets/<digest>/positives-<first key>-<sha>.arrow    pairs of keys of queries with several positives
+    sets/<digest>.parts/<n>.json          receipts of parts, with which an interrupted preparation resumes
+    sets/<digest>.quarantine/             bad rows, in the columns of every quarantine
+
+A row is found by two look-ups of offsets in the mapped file, so that processes share one copy.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lsr_prod.errors import ArtifactError, FormatVersionError
+from lsr_prod.formats.digest import FileDigest, digest_json, read_record
+from lsr_prod.storage import Store
+from lsr_prod.storage.artifacts import fetch_artifact
+from lsr_prod.training.data.known_positives import KEY_COLUMNS, KeyRange, KnownTable
+
+SET_FILE = "set.json"
+SET_FORMAT = 2
+_REMEDY = "prepare the training set again"
+
+
+def set_name(digest: str) -> str:
+    """Return the path of a training set in a work store."""
+    return f"sets/{digest}"
+
+
+def part_schema(*, scores: bool) -> pa.Schema:
+    """Return the columns of a part; token ids of a text include its special tokens."""
+    fields = [
+        pa.field("query", pa.list_(pa.int32()), nullable=False),
+        pa.field("documents", pa.list_(pa.list_(pa.int32())), nullable=False),
+        pa.field("length", pa.int32(), nullable=False),
+        *(pa.field(name, pa.int64(), nullable=False) for name in KEY_COLUMNS),
+    ]
+    return pa.schema([*fields, pa.field("scores", pa.list_(pa.float32()), nullable=False)] if scores else fields)
+
+
+class Example(NamedTuple):
+    """A row of a training set."""
+
+    query: npt.NDArray[np.int32]  # int32 token ids; empty in a set of plain texts
+    # int32 token ids of each document, the positive first; the only text in a set of plain texts
+    documents: tuple[npt.NDArray[np.int32], ...]
+    scores: npt.NDArray[np.float32] | None  # float32, of a teacher, one per document; None if the rows have none
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPart:
+    """Result of one read task."""
+
+    file: FileDigest | None  # the Arrow file, named inside the set; None without a good row
+    batches: tuple[int, ...]  # rows of each of its record batches
+    quarantined: dict[str, int]  # bad rows by reason
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form stored on disk."""
+        return asdict(self) | {"batches": list(self.batches)}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "TrainingPart":
+        """Parse the form that ``to_json`` returns."""
+        return cls(
+            file=FileDigest.from_json(value["file"]) if value["file"] else None,
+            batches=tuple(int(rows) for rows in value["batches"]),
+            quarantined={str(reason): int(rows) for reason, rows in value["quarantined"].items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SetRecord:
+    """Content of ``set.json``."""
+
+    made_from: dict[str, Any]  # everything that determines the rows; its digest names the set
+    parts: tuple[TrainingPart, ...]  # parts in row order
+    keys: tuple[KeyRange, ...] = ()  # counts and known positives by range of keys
+
+    @property
+    def digest(self) -> str:
+        """sha256 (hex) that names the set."""
+        return digest_json(self.made_from)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form stored on disk."""
+        return {
+            "format": SET_FORMAT,
+            "made_from": self.made_from,
+            "parts": [part.to_json() for part in self.parts],
+            "keys": [one.to_json() for one in self.keys],
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "SetRecord":
+        """Read what ``to_json`` wrote."""
+        if value["format"] != SET_FORMAT:
+            raise FormatVersionError(
+                f"a training set has format {value['format']}, this release reads {SET_FORMAT}; {_REMEDY}"
+            )
+        return cls(
+            dict(value["made_from"]),
+            tuple(TrainingPart.from_json(part) for part in value["parts"]),
+            tuple(KeyRange.from_json(one) for one in value["keys"]),
+        )
+
+
+class TrainingSet:
+    """Rows by number. Safe to share between threads; unpickling opens the set again.
+
+    Attributes:
+        rows: number of rows.
+        kind: kind of the rows, as in the settings.
+    """
+
+    def __init__(self, store: Store, folder: Path, record: SetRecord) -> None:
+        """Read from a verified folder; use ``open``."""
+        self._store, self._record = store, record
+        self.kind: str = record.made_from["kind"]
+        self._places = [
+            (folder / part.file.path, batch)
+            for part in record.parts
+            if part.file is not None
+            for batch in range(len(part.batches))
+        ]
+        counts = [rows for part in record.parts for rows in part.batches]
+        self._starts = np.cumsum([0, *counts]).astype(np.int64)
+        self.rows = int(self._starts[-1])
+        self._readers: dict[Path, pa.ipc.RecordBatchFileReader] = {}
+        self._batches: dict[int, _Batch] = {}
+        self._lengths: npt.NDArray[np.int32] | None = None
+        self._known_files = [folder / one.file.path for one in record.keys if one.file is not None]
+        self._known: KnownTable | None = None
+
+    @classmethod
+    def open(cls, store: Store, digest: str, *, verify: bool = True) -> "TrainingSet":
+        """Open a prepared training set."""
+        folder = fetch_artifact(store, set_name(digest), verify=verify)
+        record = read_record(folder / SET_FILE, SetRecord.from_json, _REMEDY)
+        if record.digest != digest:
+            raise ArtifactError(f"{folder / SET_FILE} describes another set, {record.digest}; {_REMEDY}")
+        return cls(store, folder, record)
+
+    def __reduce__(self) -> tuple[Callable[..., "TrainingSet"], tuple[Store, str]]:
+        """Pickle store and digest only; the bytes were verified when the set was first opened."""
+        return _reopened, (self._store, self._record.digest)
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int32]:
+        """Tokens of the longest text of each row, int32 [rows]; read at the first use and kept in memory."""
+        if self._lengths is None:
+            parts = [self._batch(batch).lengths for batch in range(len(self._places))]
+            self._lengths = np.concatenate([*parts, np.empty(0, np.int32)])
+        return self._lengths
+
+    def keys(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the keys of the queries and of the positives of rows, two arrays int64 [n]."""
+        batches = np.searchsorted(self._starts, rows, side="right") - 1
+        queries, positives = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
+        order = np.argsort(batches, kind="stable")
+        numbers, firsts = np.unique(batches[order], return_index=True)
+        for number, places in zip(numbers.tolist(), np.split(order, firsts)[1:], strict=True):
+            batch, inside = self._batch(number), rows[places] - self._starts[number]
+            queries[places], positives[places] = batch.query_keys[inside], batch.positive_keys[inside]
+        return queries, positives
+
+    def known_positives(self, queries: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the positives that the rows of the set give to queries, of queries with several positives.
+
+        Returns:
+            int64 [t], the query of each positive, from 0 to n - 1; and int64 [t], the key of the positive.
+        """
+        if self._known is None:
+            try:
+                self._known = KnownTable(self._known_files)
+            except (pa.ArrowException, OSError, KeyError) as error:
+                raise ArtifactError(f"the known positives do not open ({error}); {_REMEDY}") from error
+        return self._known.look_up(queries)
+
+    def examples(self, rows: npt.NDArray[np.int64]) -> list[Example]:
+        """Return the given rows; their arrays are read-only views of the mapped files."""
+        if len(rows) and (rows.min() < 0 or rows.max() >= self.rows):
+            raise IndexError(f"the set has rows 0 to {self.rows - 1}, not {rows.min()} to {rows.max()}")
+        batches = np.searchsorted(self._starts, rows, side="right") - 1
+        inside = rows - self._starts[batches]
+        return [self._batch(batch).example(row) for batch, row in zip(batches.tolist(), inside.tolist(), strict=True)]
+
+    def _batch(self, number: int) -> "_Batch":
+        if (found := self._batches.get(number)) is not None:
+            return found
+        path, place = self._places[number]
+        try:
+            if path not in self._readers:
+                self._readers[path] = pa.ipc.open_file(pa.memory_map(str(path)))
+            batch = _Batch(self._readers[path].get_batch(place))
+        except (pa.ArrowException, OSError, KeyError) as error:
+            raise ArtifactError(f"{path} does not open ({error}); {_REMEDY}") from error
+        if len(batch.lengths) != self._starts[number + 1] - self._starts[number]:
+            raise ArtifactError(f"{path} has another number of rows than its record; {_REMEDY}")
+        self._batches[number] = batch
+        return batch
+
+
+class _Batch:
+    """Views of a record batch: flat values, and offsets as memoryviews, whose items are Python integers."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        documents = batch.column("documents")
+        self._query, self._query_starts = _flat(batch.column("query"), np.int32)
+        self._firsts = memoryview(documents.offsets.to_numpy())
+        self._tokens, self._starts = _flat(documents.values, np.int32)
+        self.lengths: npt.NDArray[np.int32] = batch.column("length").to_numpy()
+        self.query_keys, self.positive_keys = (batch.column(name).to_numpy() for name in KEY_COLUMNS)
+        self._scores: npt.NDArray[np.float32] | None = None
+        if "scores" in batch.schema.names:
+            self._scores, self._score_starts = _flat(batch.column("scores"), np.float32)
+
+    def example(self, row: int) -> Example:
+        starts = self._starts[self._firsts[row] : self._firsts[row + 1] + 1]
+        return Example(
+            query=self._query[self._query_starts[row] : self._query_starts[row + 1]],
+            documents=tuple(self._tokens[first:last] for first, last in pairwise(starts)),
+            scores=None
+            if self._scores is None
+            else self._scores[self._score_starts[row] : self._score_starts[row + 1]],
+        )
+
+
+def _flat(column: Any, dtype: type[np.generic]) -> tuple[npt.NDArray[Any], memoryview]:
+    values: npt.NDArray[Any] = column.values.to_numpy()
+    if values.dtype != dtype:
+        raise pa.ArrowInvalid(f"values are {values.dtype}, not {np.dtype(dtype)}")
+    return values, memoryview(column.offsets.to_numpy())
+
+
+def _reopened(store: Store, digest: str) -> TrainingSet:
+    return TrainingSet.open(store, digest, verify=False)

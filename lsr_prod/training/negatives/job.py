@@ -1,0 +1,141 @@
+"""Mining job: validate all inputs, survey the pairs, mine the unfinished slices (``row_jobs.job``)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import ray
+
+from lsr_prod.cluster.workers import Workers
+from lsr_prod.config import Deployment, MineSettings
+from lsr_prod.corpus.slices import Slice
+from lsr_prod.logs import get_log
+from lsr_prod.storage import Store
+from lsr_prod.training.data.row_jobs.job import RowJob, RowJobKind, decisive_settings, identities
+from lsr_prod.training.negatives.index import MinedIndex
+from lsr_prod.training.negatives.mine import KnownPositives, Miner, PairSurvey, TeacherModel, survey_slice
+from lsr_prod.training.negatives.pairs import cut_pairs
+from lsr_prod.training.negatives.part import MINED, mine_slice
+from lsr_prod.training.negatives.teacher import TeacherScores, cut_scores, read_scores
+from lsr_prod.training.scoring.teacher import PinnedModel, open_on_actor, validate_teacher
+
+log = get_log(__name__)
+
+_OF_MODELS = ("model", "batch_tokens", "use_gpu")  # settings of teachers that are models
+
+
+def mine_negatives(deployment: Deployment) -> Mapping[str, Any]:
+    """Mine hard negatives for the pairs of ``mine.data`` with the index of ``mine.index``; see ``RowJob.run``.
+
+    Returns:
+        A flat summary: rows, mined rows, quarantined rows by reason, dropped hits by rule, queries/s of this run.
+    """
+    return make_job(deployment).run(deployment)
+
+
+def make_job(deployment: Deployment) -> RowJob:
+    """Validate every setting and input; nothing is written."""
+    settings, options = deployment.mine, deployment.storage.options
+    assert settings is not None
+    slices = cut_pairs(settings, options)
+    teacher = cut_scores(settings.teacher, options) if settings.teacher and settings.teacher.paths else []
+    index = MinedIndex(settings, options)
+    index.warm()
+    model = _pin_model(settings, options)
+    return mining_job(settings, options, slices, teacher, model, version=index.version, documents=index.documents)
+
+
+def mining_job(
+    settings: MineSettings,
+    options: dict[str, str],
+    slices: Sequence[Slice],
+    teacher: Sequence[Slice],
+    model: PinnedModel | None,
+    *,
+    version: str,
+    documents: int,
+) -> RowJob:
+    """Return the job for slices of the pairs, slices of the teacher's files or its model, and an index version."""
+    of_teacher = {"paths": True, "model": {"model"}} if model else dict.fromkeys(("paths", *_OF_MODELS), True)
+    plan = {
+        "settings": decisive_settings(settings, {"index": True, "cache": True, "teacher": of_teacher}),
+        "index_version": version,
+        "slices": identities(slices),
+        "teacher": identities(teacher),
+        **({"teacher_model": model.digest} if model else {}),
+    }
+
+    def opened(surveys: Sequence[PairSurvey], deployment: Deployment) -> Callable[[], Miner]:
+        scores = _read_scores(settings, teacher, deployment) if teacher else None
+        # References in a list: the actors of a machine share one copy.
+        shared = [ray.put(KnownPositives.of(surveys)), ray.put(scores)]
+        return partial(_open_miner, settings, options, version, model, shared)
+
+    return RowJob(
+        kind=_MINING,
+        settings=settings,
+        output=Store(settings.output, options),
+        slices=slices,
+        plan=plan,
+        opened=opened,
+        pins={"index_version": version},
+        facts={"index_version": version, "documents": documents},
+        use_gpu=settings.teacher is not None and settings.teacher.use_gpu,
+        others=teacher,
+    )
+
+
+_MINING = RowJobKind(
+    section="mine",
+    inputs="another index version",
+    doing="mining negatives",
+    format=MINED,
+    unit="queries",
+    work=lambda report: report.rows,
+    survey=survey_slice,
+    make=mine_slice,
+    measures=lambda counts: {"negatives": counts["negatives"]},
+    gpu_setting="mine.teacher.use_gpu",
+    tolerated=frozenset({"too_few_negatives"}),  # the row is good
+)
+
+
+def _pin_model(settings: MineSettings, options: dict[str, str]) -> PinnedModel | None:
+    """Pin the model of the teacher, and open it once to validate its settings."""
+    if settings.teacher is None or settings.teacher.model is None:
+        return None
+    pinned = PinnedModel.of(settings.teacher.model.model, options, field="mine.teacher.model.model")
+    validate_teacher(pinned.open(), settings.teacher.model, field="mine.teacher.model")
+    return pinned
+
+
+def _read_scores(settings: MineSettings, slices: Sequence[Slice], deployment: Deployment) -> TeacherScores:
+    items = [(piece, settings.teacher, deployment.storage.options) for piece in slices]
+    with Workers(deployment.ray) as workers:
+        found = workers.run(read_scores, items, size=sum(piece.size for piece in slices))
+        teacher = TeacherScores.of(scores for _, scores in found)
+    log.info("teacher read", extra={"fields": {"scores": len(teacher.keys)}})
+    return teacher
+
+
+def _open_miner(
+    settings: MineSettings,
+    options: dict[str, str],
+    version: str,
+    model: PinnedModel | None,
+    shared: list[Any],
+) -> Miner:
+    index = MinedIndex(settings, options, version=version)
+    known, scores = ray.get(shared)
+    teacher = settings.teacher
+    if model is None or teacher is None or teacher.model is None:
+        return Miner(index, settings, known, scores)
+    scorer = open_on_actor(
+        model.open(),
+        teacher.model,
+        batch_tokens=teacher.batch_tokens,
+        field="mine.teacher.model",
+        use_gpu=teacher.use_gpu,
+        threads=settings.threads_per_actor,
+    )
+    return Miner(index, settings, known, TeacherModel(scorer))

@@ -1,0 +1,226 @@
+"""Add negatives to pairs."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lsr_prod.config import MineSettings
+from lsr_prod.corpus.rows import BadRow, shorten
+from lsr_prod.corpus.slices import Slice
+from lsr_prod.training.data.row_jobs.job import Survey
+from lsr_prod.training.negatives.index import Answer, MinedIndex
+from lsr_prod.training.negatives.pairs import Pair, read_pairs
+from lsr_prod.training.negatives.rules import Candidate, choose, highest_score, id_key, normalized, text_key
+from lsr_prod.training.negatives.teacher import TeacherScores
+from lsr_prod.training.scoring.teacher import PairScorer
+
+Keys = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class PairSurvey(Survey):
+    """Counts and keys of one slice."""
+
+    queries: Keys  # uint64 [n], key of the query text, parallel to ``positives``
+    positives: Keys  # uint64 [n], key of the text or of the id of a positive
+    rows_of: Keys  # uint64 [good rows], key of the query text of every good row
+
+
+def survey_slice(piece: Slice, settings: MineSettings, options: dict[str, str]) -> PairSurvey:
+    """Count the rows of a slice and collect the keys of its positives."""
+    rows, bad = 0, Counter[str]()
+    queries: list[int] = []
+    positives: list[int] = []
+    rows_of: list[int] = []
+    for _, pair in read_pairs(piece, settings, options):
+        rows += 1
+        if isinstance(pair, BadRow):
+            bad[pair.reason] += 1
+            continue
+        query = text_key(pair.query)
+        rows_of.append(query)
+        names = [id_key(pair.positive_id)] if pair.positive_id else []
+        names += [text_key(pair.positive)] if pair.positive else []
+        queries += [query] * len(names)
+        positives += names
+    return PairSurvey(rows, bad, *(np.array(keys, np.uint64) for keys in (queries, positives, rows_of)))
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPositives:
+    """Keys of positives, sorted by the key of their query, in arrays that processes can share.
+
+    A key represents a text or an id. A collision is very unlikely and would only drop one candidate.
+    """
+
+    queries: Keys  # uint64 [n], ascending
+    positives: Keys  # uint64 [n]
+
+    @classmethod
+    def of(cls, surveys: Iterable[PairSurvey]) -> "KnownPositives":
+        """Collect the positives of queries in more than one row; a query in one row has no other positives."""
+        everything = list(surveys)
+        queries, positives, rows_of = (
+            _joined([getattr(survey, name) for survey in everything]) for name in ("queries", "positives", "rows_of")
+        )
+        found, counts = np.unique(rows_of, return_counts=True)
+        kept = np.isin(queries, found[counts > 1])
+        queries, positives = queries[kept], positives[kept]
+        order = np.lexsort((positives, queries))
+        return cls(queries[order], positives[order])
+
+    def of_query(self, query: str) -> frozenset[int]:
+        """Return the keys of the texts and ids of all positives of a query; empty for a query of one row."""
+        key = np.uint64(text_key(query))
+        start, stop = (np.searchsorted(self.queries, key, side) for side in ("left", "right"))
+        return frozenset(self.positives[start:stop].tolist())
+
+
+def _joined(parts: Sequence[Keys]) -> Keys:
+    return np.concatenate([np.empty(0, np.uint64), *parts])
+
+
+class TeacherModel:
+    """Scores of the current batch."""
+
+    def __init__(self, scorer: PairScorer) -> None:
+        self._scorer = scorer
+        self._scores: dict[tuple[str, str], float] = {}
+
+    def score(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Score pairs of query and text; the scores of the batch before are dropped."""
+        distinct = list(dict.fromkeys(pairs))
+        scores, failed = self._scorer.score(distinct)
+        self._scores = {pair: float(scores[i]) for i, pair in enumerate(distinct) if i not in failed}
+
+    def of_texts(self, query: str, text: str) -> float | None:
+        """Return the score of a text for a query; None if the teacher failed on it."""
+        return self._scores.get((query, text))
+
+    def forget(self) -> None:
+        """Drop everything kept of earlier slices, so that a part does not depend on them."""
+        self._scores = {}
+        self._scorer.forget()
+
+
+@dataclass(frozen=True, slots=True)
+class MinedRow:
+    """Output row."""
+
+    query: str  # text of the query
+    positive: Candidate  # the positive; its doc_id is "" if neither the data nor the index has an id for it
+    negatives: tuple[Candidate, ...]  # in descending order of index score
+    # of the positive, then of the negatives, by the teacher or else by the index; empty if ``scores`` is off
+    scores: tuple[float, ...]
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Number of negatives."""
+        return {"negatives": len(self.negatives)}
+
+
+@dataclass(frozen=True, slots=True)
+class Miner:
+    """Miner of batches of pairs."""
+
+    index: MinedIndex  # the index that is searched
+    settings: MineSettings  # the section ``mine``
+    known: KnownPositives  # positives of queries with several rows
+    # scores of a teacher, or the teacher itself; None: the scores of the index are used
+    teacher: TeacherScores | TeacherModel | None
+
+    def begin_slice(self) -> None:
+        """Drop what the teacher keeps of earlier slices."""
+        if isinstance(self.teacher, TeacherModel):
+            self.teacher.forget()
+
+    def mine(self, pairs: Sequence[Pair]) -> Iterator[tuple[MinedRow | BadRow, Counter[str]]]:
+        """Yield for each pair, in order, its row and the number of hits that each rule dropped.
+
+        A pair without enough negatives, or without a usable positive, becomes a bad row.
+        """
+        answers = self.index.answer([pair.query for pair in pairs])
+        positives = self._positives(pairs, answers)
+        if isinstance(self.teacher, TeacherModel):
+            self.teacher.score(_texts(pairs, answers, positives))
+        for pair, answer, positive in zip(pairs, answers, positives, strict=True):
+            if isinstance(positive, BadRow):
+                yield positive, Counter()
+            else:
+                yield self._mine_one(pair, answer, positive)
+
+    def _positives(self, pairs: Sequence[Pair], answers: Sequence[Answer]) -> list[Candidate | BadRow]:
+        """Return the positive of every row: found by id in the index or by text among the hits, otherwise encoded."""
+        found = [self._found(pair, answer) for pair, answer in zip(pairs, answers, strict=True)]
+        absent = [i for i, positive in enumerate(found) if positive is None]
+        texts = [pairs[i].positive or "" for i in absent]
+        scores = self.index.scores_of_texts(texts, [answers[i].query for i in absent]) if absent else []
+        encoded = {
+            i: Candidate(pairs[i].positive_id or "", text, score)
+            for i, text, score in zip(absent, texts, scores, strict=True)
+        }
+        return [encoded[i] if positive is None else positive for i, positive in enumerate(found)]
+
+    def _found(self, pair: Pair, answer: Answer) -> Candidate | BadRow | None:
+        if pair.positive_id is not None:
+            document = self.index.document(pair.positive_id, answer.query)
+            if document is not None and normalized(pair.positive or document.text):
+                return Candidate(document.doc_id, pair.positive or document.text, document.score)
+            if pair.positive is None:
+                state = "is not in the index" if document is None else "has no text in the index"
+                return _bad("unknown_positive", f"document {pair.positive_id} {state}", pair)
+            return None
+        text = normalized(pair.positive or "")
+        hit = next((hit for hit in answer.hits if normalized(hit.text) == text), None)
+        return hit and Candidate(hit.doc_id, pair.positive or hit.text, hit.score)
+
+    def _mine_one(self, pair: Pair, answer: Answer, positive: Candidate) -> tuple[MinedRow | BadRow, Counter[str]]:
+        settings, known, text = self.settings, self.known.of_query(pair.query), normalized(positive.text)
+        score = self._score(pair, positive)
+        if score is None:
+            detail = f"the teacher did not score the positive {positive.doc_id!r}"
+            return _bad("no_teacher_score", detail, pair), Counter()
+        choice = choose(
+            answer.hits,
+            settings=settings,
+            is_positive=lambda hit: hit.doc_id == positive.doc_id or normalized(hit.text) == text,
+            is_known=lambda hit: bool(known) and (id_key(hit.doc_id) in known or text_key(hit.text) in known),
+            score_of=lambda hit: self._score(pair, hit),
+            bound=highest_score(score, settings),
+            row=f"{normalized(pair.query)}\n{pair.positive_id or text}",
+        )
+        if len(choice.negatives) < settings.at_least:
+            rules = ", ".join(f"{rule} {count}" for rule, count in choice.dropped.items())
+            detail = f"{len(choice.negatives)} of {len(answer.hits)} hits are left ({rules or 'none was found'})"
+            return _bad("too_few_negatives", detail, pair), choice.dropped
+        scores = [score, *(self._score(pair, hit) for hit in choice.negatives)] if settings.scores else []
+        known_scores = tuple(one for one in scores if one is not None)
+        return MinedRow(pair.query, positive, choice.negatives, known_scores), choice.dropped
+
+    def _score(self, pair: Pair, document: Candidate) -> float | None:
+        """Return the score that margins compare: of the teacher, or else of the index."""
+        if self.teacher is None or self.settings.teacher is None:
+            return document.score
+        if isinstance(self.teacher, TeacherModel):
+            return self.teacher.of_texts(pair.query, document.text)
+        query = pair.query_id if self.settings.teacher.key == "query_id" else pair.query
+        return self.teacher.of_pair(query or "", document.doc_id)
+
+
+def _texts(
+    pairs: Sequence[Pair], answers: Sequence[Answer], positives: Sequence[Candidate | BadRow]
+) -> Iterator[tuple[str, str]]:
+    """Yield query and text of every document that a teacher has to score."""
+    for pair, answer, positive in zip(pairs, answers, positives, strict=True):
+        if isinstance(positive, Candidate):
+            yield pair.query, positive.text
+            yield from ((pair.query, hit.text) for hit in answer.hits if normalized(hit.text))
+
+
+def _bad(reason: str, detail: str, pair: Pair) -> BadRow:
+    shown = {"query": pair.query, "positive": pair.positive, "positive_id": pair.positive_id}
+    return BadRow(reason, detail, pair.positive_id, shorten(json.dumps(shown, ensure_ascii=False)))

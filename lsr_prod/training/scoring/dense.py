@@ -1,0 +1,154 @@
+"""Dense vectors of texts: a transformer whose hidden states are pooled, in torch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.nn import functional
+from transformers import AutoModel, PreTrainedTokenizerFast
+
+from lsr_prod.config import TeacherModelSettings
+from lsr_prod.errors import ConfigError
+from lsr_prod.formats.card import Kind
+from lsr_prod.model.card_update import add_lowercase
+from lsr_prod.model.directory import pick_prompt, read_json
+from lsr_prod.model.loading import read_tokenizer
+from lsr_prod.training.scoring.cross_encoder import PRECISIONS, call_in_halves, input_tensors, longest_text, read_model
+
+
+@dataclass(frozen=True, slots=True)
+class DenseForm:
+    """How a text becomes a vector."""
+
+    weights: str = ""  # folder of weights and tokenizer, relative to the whole folder
+    max_length: int | None = None  # tokens of a text; None: the maximum of the tokenizer
+    lowercase: bool = False  # whether texts are lowercased before the tokenizer's own normalizer
+    # mean of the hidden states, or that of the first token; None: not stored
+    pooling: Literal["mean", "cls"] | None = None
+    normalize: bool = False  # whether vectors are divided by their length
+    query_prompt: str = ""  # text before a query
+    document_prompt: str = ""  # text before a document
+
+
+class DenseEncoder:
+    """An opened dense encoder.
+
+    Attributes:
+        form: how a text becomes a vector.
+        max_length: maximum tokens of a text, special tokens and prompt included.
+    """
+
+    def __init__(
+        self, folder: Path, settings: TeacherModelSettings, *, device: str, batch_tokens: int, field: str
+    ) -> None:
+        self.form = form = read_form(folder, settings, field=field)
+        if form.pooling is None:
+            raise ConfigError(f"{field}.pooling", f"{folder} does not say how it pools", "set it to mean or cls")
+        weights = folder / form.weights
+        self._model = read_model(weights, AutoModel, field=f"{field}.model", optional=("pooler.",))
+        self._tokenizer: PreTrainedTokenizerFast = read_tokenizer(weights)
+        if form.lowercase:
+            add_lowercase(self._tokenizer)
+        limits = (settings.max_length, form.max_length)
+        self.max_length = longest_text(self._model.config, self._tokenizer, *limits, field=f"{field}.max_length")
+        self._model = self._model.to(device=device, dtype=PRECISIONS[settings.precision]).eval()
+        self._batch_tokens = batch_tokens
+
+    def encode(self, texts: Sequence[str], kind: Kind) -> tuple[dict[int, Any], dict[int, str]]:
+        """Return the vectors, float32 [d], as ``two_encoder.TextVectors`` defines it."""
+        prompt = self.form.query_prompt if kind == "query" else self.form.document_prompt
+        rows = self._token_ids([prompt + text for text in texts])
+        return call_in_halves(
+            [len(row) for row in rows],
+            self._batch_tokens,
+            lambda batch: self._vectors([rows[i] for i in batch]),
+            lambda: self._vectors(self._token_ids(["word"])),
+        )
+
+    def dot(self, query: npt.NDArray[np.float32], document: npt.NDArray[np.float32]) -> float:
+        """Return the dot product of two vectors."""
+        return float(query @ document)
+
+    def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        found: Any = self._tokenizer(
+            list(texts), truncation=True, max_length=self.max_length, return_attention_mask=False
+        )
+        ids: list[list[int]] = found["input_ids"]
+        return ids
+
+    @torch.inference_mode()
+    def _vectors(self, rows: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
+        tensors = input_tensors(rows, self._model.config.pad_token_id or 0, self._model.device)
+        hidden = self._model(**tensors).last_hidden_state.float()  # [n, L, d]
+        if self.form.pooling == "cls":
+            pooled = hidden[:, 0]
+        else:
+            mask = tensors["attention_mask"].unsqueeze(2).float()
+            pooled = (hidden * mask).sum(dim=1) / mask.sum(dim=1)
+        if self.form.normalize:
+            pooled = functional.normalize(pooled, dim=1)
+        vectors: npt.NDArray[np.float32] = pooled.cpu().numpy()
+        return vectors
+
+
+def read_form(folder: Path, settings: TeacherModelSettings, *, field: str) -> DenseForm:
+    """Return what the files of sentence-transformers say, changed by the settings."""
+    stored = _stored_form(folder, field) if (folder / "modules.json").is_file() else DenseForm()
+
+    def chosen(name: str) -> Any:
+        value = getattr(settings, name)
+        return getattr(stored, name) if value is None else value
+
+    return DenseForm(
+        weights=stored.weights,
+        max_length=stored.max_length,
+        lowercase=stored.lowercase,
+        pooling=chosen("pooling"),
+        normalize=chosen("normalize"),
+        query_prompt=chosen("query_prompt"),
+        document_prompt=chosen("document_prompt"),
+    )
+
+
+def _stored_form(folder: Path, field: str) -> DenseForm:
+    modules = read_json(folder, "modules.json", list)
+    kinds = [str(module["type"]).rsplit(".", 1)[-1] for module in modules]
+    paths = [str(module["path"]) for module in modules]
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        raise _refuse(folder, f"its modules are {', '.join(kinds)}", field)
+    if any(path.startswith("/") or ".." in path.split("/") for path in paths):
+        raise _refuse(folder, "a module is outside the folder", field)
+    transformer = read_json(
+        folder, f"{paths[0]}/sentence_bert_config.json" if paths[0] else "sentence_bert_config.json"
+    )
+    head = read_json(folder, f"{paths[1]}/config.json")
+    old = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
+    modes = [mode for name, mode in old.items() if head.get(name)] + [
+        head[name] for name in ("pooling_mode",) if name in head
+    ]
+    others = [name for name, on in head.items() if name.startswith("pooling_mode_") and on and name not in old]
+    if others or len(modes) != 1 or modes[0] not in ("mean", "cls") or not head.get("include_prompt", True):
+        raise _refuse(folder, f"it pools by {', '.join([*map(str, modes), *others]) or 'nothing'}", field)
+    settings = read_json(folder, "config_sentence_transformers.json")
+    prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
+    return DenseForm(
+        weights=paths[0],
+        max_length=transformer.get("max_seq_length"),
+        lowercase=bool(transformer.get("do_lower_case", False)),
+        pooling=modes[0],
+        normalize=kinds[-1] == "Normalize",
+        query_prompt=pick_prompt(prompts, ("query", default)),
+        document_prompt=pick_prompt(prompts, ("document", "passage", "corpus", default)),
+    )
+
+
+def _refuse(folder: Path, reason: str, field: str) -> ConfigError:
+    return ConfigError(
+        f"{field}.model",
+        f"{folder} is a sentence-transformers model, but {reason}",
+        "give a SentenceTransformer with mean or cls pooling, or the folder of its transformer",
+    )

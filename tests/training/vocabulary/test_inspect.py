@@ -1,0 +1,95 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lsr_prod.errors import ConfigError
+from lsr_prod.jobs.command import main
+from lsr_prod.model import SparseEncoder
+from lsr_prod.training.vocabulary.combination import copy_overlap, semantic
+from lsr_prod.training.vocabulary.domain_tokenizer import train_tokenizer
+from lsr_prod.training.vocabulary.initialization import Initialization
+from lsr_prod.training.vocabulary.inspect import inspect_vocabulary, read_texts
+from lsr_prod.training.vocabulary.transfer import replace_head
+from quickstart.models import model_folder
+from tests.model.tiny import tiny_checkpoint
+from tests.training.vocabulary.test_transfer import other_tokenizer
+
+TEXTS = ["collaborations of nationalists", "clears centimetres"]
+
+
+def test_neighbors_of_word_that_model_lacks(tmp_path: Path):
+    source = tiny_checkpoint(tmp_path / "source", "bert")
+    terms = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "w1", "w3", "new"]
+    tiny_checkpoint(tmp_path / "target", "bert")
+    target = SparseEncoder.load(tmp_path / "target")
+    other_tokenizer(terms).save_pretrained(tmp_path / "target")  # its 8 tokens have the model's first rows
+    found = inspect_vocabulary(
+        str(source), target=str(tmp_path / "target"), target_embeddings=None, words=["new", "w1"], texts=["w1 w3"]
+    )
+    rows = target.model.get_input_embeddings().weight[:8]
+    aligned = torch.tensor([7, 1, 2, 3, 4, 6, 8, -1]).numpy()
+    expected = semantic(aligned, rows).entries(7)
+    new, shared = found.neighbors
+    assert [weight for _, weight in new.nearest] == pytest.approx([weight for _, weight in expected[:5]])
+    assert new.nearest[0][0] == SparseEncoder.load(source).vocabulary[expected[0][0]]
+    assert (new.support, new.shared, shared.shared, shared.pieces) == (len(expected), False, True, ["w1"])
+    assert found.overlap == 7 / 8
+    assert found.fragmentation == (1.0, 1.0)
+
+
+def test_command_prints_figures_of_real_model(
+    splade_tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "200")
+    train_tokenizer(TEXTS * 9, model="bpe", size=400, min_count=2).save_pretrained(tmp_path / "target")
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    files = ["--texts", str(tmp_path / "texts.jsonl"), "--casing", str(tmp_path / "casing.json")]
+    assert main(["inspect", "vocabulary", str(splade_tiny), "--target", str(tmp_path / "target"), *files]) == 0
+    shown = capsys.readouterr().out
+    for part in ("30,522", "0.682", "0.168", "tokens per word", "%"):
+        assert part in shown
+    assert json.loads((tmp_path / "casing.json").read_text())["counts"]["cased"] == {
+        "uncased": 0,
+        "cased": 0,
+        "special": 0,
+    }
+
+
+def test_neighbors_in_embeddings_of_model_without_head(splade_tiny: Path):
+    found = inspect_vocabulary(
+        str(splade_tiny), target=str(model_folder("minilm")), target_embeddings=None, words=["clears"], texts=[]
+    )
+    assert found.overlap == 1.0
+    assert found.neighbors[0].shared
+
+
+def test_errors_are_one_line(splade_tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["inspect", "vocabulary", str(splade_tiny), "--words", "x"]) == 2
+    assert "--words: they need a target vocabulary; also give --target" in capsys.readouterr().err
+    assert main(["inspect", "vocabulary", str(splade_tiny), "--casing", "x.json"]) == 2
+    assert "give --texts too" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match=r"--texts: .* cannot be read"):
+        read_texts(str(tmp_path / "nowhere.jsonl"), 3)
+    minilm = str(model_folder("minilm"))
+    with pytest.raises(ConfigError, match="--words: 'qqqq' is not a term of the target"):
+        inspect_vocabulary(str(splade_tiny), target=minilm, target_embeddings=None, words=["qqqq"], texts=[])
+
+
+def test_uncased_output_is_ignored_as_in_transfer(tmp_path: Path):
+    source = tiny_checkpoint(tmp_path / "source", "bert")
+    SparseEncoder.load(source, output_casing="uncased").save(tmp_path / "uncased")
+    tiny_checkpoint(tmp_path / "target", "bert")
+    asked = {"target": str(tmp_path / "target"), "target_embeddings": None, "words": ["W4"], "texts": []}
+    plain, uncased = (inspect_vocabulary(str(model), **asked) for model in (source, tmp_path / "uncased"))
+    assert (uncased.overlap, uncased.neighbors) == (plain.overlap, plain.neighbors)
+
+
+def test_target_is_refused_for_model_of_words(splade_tiny: Path, tmp_path: Path):
+    encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "source", "bert"))
+    rows = Initialization(copy_overlap(np.arange(3)), torch.arange(3))
+    replace_head(encoder, ["w1", "w3", "w5"], rows, torch.zeros(3)).save(tmp_path / "words")
+    with pytest.raises(ConfigError, match="--target: the model's output terms are not its tokens"):
+        inspect_vocabulary(str(tmp_path / "words"), target=str(splade_tiny), target_embeddings=None, words=[], texts=[])
