@@ -3,6 +3,7 @@
 import json
 import struct
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,8 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_API_KEY", KEY)
 
 
-def _history(file: Path) -> list[dict[str, Any]]:
-    """Return the logged values of an offline run: a log of LevelDB with one block, records in protocol buffers."""
+def _records(file: Path) -> list[Any]:
+    """Return what an offline run has written so far: a log of LevelDB with one block, records in protocol buffers."""
     from wandb.proto import wandb_internal_pb2
 
     data, place, found = file.read_bytes(), _HEADER, []
@@ -38,10 +39,16 @@ def _history(file: Path) -> list[dict[str, Any]]:
         record = wandb_internal_pb2.Record()
         record.ParseFromString(data[place + _HEADER : place + _HEADER + size])
         place += _HEADER + size
-        if record.WhichOneof("record_type") == "history":
-            items = record.history.item
-            found.append({item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items})
+        found.append(record)
     return found
+
+
+def _history(file: Path) -> list[dict[str, Any]]:
+    """Return the logged values of an offline run; its service may write the last records after the run has ended."""
+    while not any(record.WhichOneof("record_type") == "exit" for record in _records(file)):
+        time.sleep(0.05)  # the limit of every test ends a wait without end
+    histories = [record.history for record in _records(file) if record.WhichOneof("record_type") == "history"]
+    return [{one.key or "/".join(one.nested_key): json.loads(one.value_json) for one in h.item} for h in histories]
 
 
 @pytest.mark.usefixtures("offline")
