@@ -123,14 +123,14 @@ types: $(KERNELS)
 
 # Two processes on two cores: threads of their own would only wait for each other.
 test: $(KERNELS) models
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "not slow" -n 2 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder --durations=12
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "not slow" -n 2 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder --durations=30
 
 # Only tests that others skip; those leave the rights of root alone.
 test-root: $(KERNELS) models
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "root and not slow"
 
 test-all: $(KERNELS) models
-	$(BIN)/pytest -q --durations=12
+	$(BIN)/pytest -q --durations=30
 
 # Each Python in an environment of its own, and what searches with the lowest and the newest versions of its dependencies.
 MATRIX ?= 3.11 3.12 3.13 3.14
