@@ -30,25 +30,24 @@ REQUEST_KINDS: tuple[RequestKind, ...] = ("put", "get", "list", "delete")
 class ClusterDescription(Section):
     """A cluster on which a corpus is to be encoded, and what it costs."""
 
-    name: str = Field(min_length=1, description="name of the cluster in the output")
-    nodes: int = Field(ge=1, description="number of nodes that run encoder actors")
-    actors_per_node: int = Field(
-        ge=1, description="encoder actors per node, with as many threads as in the measured run"
-    )
-    speed: float = Field(
-        gt=0, allow_inf_nan=False, description="tokens per second of an actor, divided by those of the measured machine"
-    )
-    busy_share: float | None = Field(
-        None, gt=0, le=1, description="share of the time in which the encoders work; default: that of the measured run"
-    )
-    price_per_node_hour: float = Field(ge=0, allow_inf_nan=False, description="price of one node for one hour")
-    storage_price_per_gb_month: float = Field(
-        ge=0, allow_inf_nan=False, description="price of 1 GB (1e9 bytes) in the object store for one month"
-    )
-    request_prices: dict[RequestKind, float] = Field(
-        description="price of 1,000 requests to the object store, for each of put, get, list and delete"
-    )
-    currency: str = Field("USD", min_length=1, description="unit of all prices")
+    name: str = Field(min_length=1)
+    """name of the cluster in the output"""
+    nodes: int = Field(ge=1)
+    """number of nodes that run encoder actors"""
+    actors_per_node: int = Field(ge=1)
+    """encoder actors per node, with as many threads as in the measured run"""
+    speed: float = Field(gt=0, allow_inf_nan=False)
+    """tokens per second of an actor, divided by those of the measured machine"""
+    busy_share: float | None = Field(None, gt=0, le=1)
+    """share of the time in which the encoders work; default: that of the measured run"""
+    price_per_node_hour: float = Field(ge=0, allow_inf_nan=False)
+    """price of one node for one hour"""
+    storage_price_per_gb_month: float = Field(ge=0, allow_inf_nan=False)
+    """price of 1 GB (1e9 bytes) in the object store for one month"""
+    request_prices: dict[RequestKind, float]
+    """price of 1,000 requests to the object store, for each of put, get, list and delete"""
+    currency: str = Field("USD", min_length=1)
+    """unit of all prices"""
 
     @field_validator("request_prices")
     @classmethod
