@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from lsr_prod.config.location import Location, SourceLocation
-from lsr_prod.config.section import Section
+from lsr_prod.config.section import Header, Section
 
 
 class ClickColumns(Section):
@@ -60,7 +60,7 @@ class ClickSetSettings(Section):
     """auto: by the file extension (.parquet, .jsonl, .ndjson, .csv, .tsv, text also .gz or .zst)"""
     columns: ClickColumns = ClickColumns()
     """columns of the log"""
-    header: list[str] | None = Field(None, min_length=1)
+    header: Header | None = None
     """column names of CSV and TSV files without a header row"""
     quotes: bool = True
     """fields of CSV and TSV may be enclosed in double quotes"""
@@ -126,10 +126,3 @@ class ClickSetSettings(Section):
         if columns.title is None and columns.text is None:
             raise ValueError("a document needs a title or a text; name one of the two columns")
         return columns
-
-    @field_validator("header")
-    @classmethod
-    def _without_repeats(cls, header: list[str] | None) -> list[str] | None:
-        if header is not None and len(set(header)) < len(header):
-            raise ValueError("column names must be unique")
-        return header

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from lsr_prod.config.location import Location, SourceLocation, TableLocation
-from lsr_prod.config.section import Section
+from lsr_prod.config.section import Header, ImpactBits, Section
 
 _WORD = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 _LABEL = re.compile(rf"(?:[A-Za-z0-9.-]{{1,253}}/)?{_WORD}")
@@ -36,7 +36,7 @@ class SourceSettings(Section):
     """columns that are stored in the table, for BM25, filters and display"""
     columns: dict[str, str] = Field(default_factory=dict)
     """column of the corpus per field name, where they differ, for example {_id: docno, text: body}"""
-    header: list[str] | None = Field(None, min_length=1)
+    header: Header | None = None
     """column names of CSV and TSV files without a header row; default: the files have one"""
     quotes: bool = True
     """fields of CSV and TSV may be enclosed in double quotes ("" is a quote, and line ends are allowed inside); false:
@@ -48,13 +48,6 @@ class SourceSettings(Section):
     on_damage: Literal["fail", "skip"] = "fail"
     """bytes that do not decode (a cut or corrupt file, a quote that is not closed): fail: the job ends before it
     commits their wave; skip: quarantine them, and count them in the bad share of encode.max_bad_fraction"""
-
-    @field_validator("header")
-    @classmethod
-    def _header_without_repeats(cls, header: list[str] | None) -> list[str] | None:
-        if header is not None and len(set(header)) < len(header):
-            raise ValueError("column names must be unique")
-        return header
 
     @field_validator("separators")
     @classmethod
@@ -143,7 +136,7 @@ class EncodeSettings(Section):
     document is the maximum over its passages; default: cut documents at max_length"""
     max_passages: int = Field(64, ge=1)
     """maximum passages per document; the remaining text is ignored"""
-    impact_bits: int = 8
+    impact_bits: ImpactBits = 8
     """bits per impact: 4, 8 or 16; an index supports 4 and 8"""
     impact_step: float | None = Field(None, gt=0)
     """weight of one impact unit; set it if several tables must share it; default: measured on the probe documents"""
@@ -180,13 +173,6 @@ class EncodeSettings(Section):
             if not _LABEL.fullmatch(key) or not _CONDITION.fullmatch(condition):
                 raise ValueError(f"{key}: {condition} is not a condition; give value, !value, in(a, b) or !in(a, b)")
         return labels
-
-    @field_validator("impact_bits")
-    @classmethod
-    def _known_width(cls, bits: int) -> int:
-        if bits not in (4, 8, 16):
-            raise ValueError("give 4, 8 or 16")
-        return bits
 
     @field_validator("document_timeout_s")
     @classmethod

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from lsr_prod.config.location import Location
-from lsr_prod.config.section import Section
+from lsr_prod.config.section import Section, Thresholds
 
 Correction = Literal["holm", "bonferroni", "none"]
 
@@ -132,7 +132,7 @@ class EvaluateSettings(Section):
     systems: list[Annotated[SystemSettings, Field(discriminator="kind")]] | None = Field(None, min_length=1)
     """systems to compare, each with a name and a kind: bm25, sparse, hybrid, two-step or run; default: those of bm25,
     thresholds and hybrid"""
-    thresholds: list[float] = Field([0.0, 0.2, 0.4, 0.6], min_length=1)
+    thresholds: Thresholds = Field([0.0, 0.2, 0.4, 0.6])
     """overlap thresholds to evaluate: shares of the query terms, 0 to 1"""
     k: int = Field(1000, ge=1, le=10_000)
     """hits per query"""
@@ -159,14 +159,6 @@ class EvaluateSettings(Section):
     """folder or URI for TREC run files; default: none are written"""
     output: Location | None = None
     """folder or URI for evaluation.json, the whole result with values per query; default: none"""
-
-    @field_validator("thresholds")
-    @classmethod
-    def _shares(cls, thresholds: list[float]) -> list[float]:
-        for threshold in thresholds:
-            if not 0 <= threshold <= 1:
-                raise ValueError(f"{threshold} is not a share of the query terms; give values from 0 to 1")
-        return thresholds
 
     @field_validator("systems")
     @classmethod

@@ -13,6 +13,12 @@ from lsr_prod.errors import ConfigError
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
+def _only_texts(data: TrainingDataSettings) -> TrainingDataSettings:
+    if data.kind != "texts":
+        raise ValueError(f"language modeling needs plain text; data.kind is {data.kind} and has to be texts")
+    return data
+
+
 class OptimizerSettings(Section):
     """AdamW and its learning rate."""
 
@@ -133,10 +139,7 @@ class TextValidationSettings(Section):
     texts: int | None = Field(None, ge=1)
     """maximum number of texts, from the start; default: all"""
 
-    @field_validator("data")
-    @classmethod
-    def _texts(cls, data: TrainingDataSettings) -> TrainingDataSettings:
-        return _only_texts(data)
+    _texts = field_validator("data")(_only_texts)
 
 
 class LanguageSettings(Section):
@@ -172,10 +175,7 @@ class LanguageSettings(Section):
     seed: int = Field(0, ge=0)
     """seed of order, dropout and masks"""
 
-    @field_validator("data")
-    @classmethod
-    def _texts(cls, data: TrainingDataSettings) -> TrainingDataSettings:
-        return _only_texts(data)
+    _texts = field_validator("data")(_only_texts)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -234,9 +234,3 @@ class DistilHeadSettings(LanguageSettings):
     """folder or URI of an encoder with the same output vocabulary; its tokenizer may differ"""
     loss: Literal["mse", "cosine"] = "mse"
     """mse: squared differences summed over terms; cosine: one minus the cosine"""
-
-
-def _only_texts(data: TrainingDataSettings) -> TrainingDataSettings:
-    if data.kind != "texts":
-        raise ValueError(f"language modeling needs plain text; data.kind is {data.kind} and has to be texts")
-    return data

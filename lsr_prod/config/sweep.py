@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from lsr_prod.config.location import Location
-from lsr_prod.config.section import Section
+from lsr_prod.config.section import Section, Thresholds
 
 Cost = Literal["flops", "match_p50_ms", "bytes"]
 
@@ -52,7 +52,7 @@ class SweepSettings(Section):
     """maximum terms per document, heaviest first; 0: all"""
     prunings: list[tuple[int, int]] = Field([])
     """pairs [qk, dk] to measure instead of every combination of sweep.qk and sweep.dk"""
-    thresholds: list[float] = Field([0.0], min_length=1)
+    thresholds: Thresholds = Field([0.0])
     """overlap thresholds: shares of the query terms, 0 to 1"""
     hybrid_weights: list[float] = Field([])
     """weights of the BM25 score of words, added to the encoder's score; searches without words are measured in any
@@ -103,15 +103,15 @@ class SweepSettings(Section):
             raise ValueError("a number of terms is negative; give 1 or more, or 0 for all terms")
         return values
 
-    @field_validator("thresholds")
-    @classmethod
-    def _shares(cls, thresholds: list[float]) -> list[float]:
-        return _check_shares(thresholds)
-
     @field_validator("hybrid_weights")
     @classmethod
     def _possible(cls, weights: list[float]) -> list[float]:
-        return _check_weights(weights)
+        for weight in weights:
+            if not _MIN_WEIGHT <= weight <= _MAX_WEIGHT:
+                raise ValueError(
+                    f"{weight} is not a weight of words; give values from {_MIN_WEIGHT:g} to {_MAX_WEIGHT:g}"
+                )
+        return weights
 
     @model_validator(mode="after")
     def _measured(self) -> "SweepSettings":
@@ -139,7 +139,7 @@ class TuneSettings(Section):
     """largest weight of the words"""
     steps_per_octave: int = Field(4, ge=1, le=64)
     """weights between one and its double; the encoder's terms have the weight 1"""
-    thresholds: list[float] = Field([0.0], min_length=1)
+    thresholds: Thresholds = Field([0.0])
     """overlap thresholds to choose from: shares of the query terms, 0 to 1"""
     qk: int | None = Field(None, ge=1)
     """maximum terms of a query, heaviest first; default: all"""
@@ -156,11 +156,6 @@ class TuneSettings(Section):
     output: Location | None = Field(None, min_length=1)
     """folder or URI for tune.json and patch.yaml; default: none are written"""
 
-    @field_validator("thresholds")
-    @classmethod
-    def _shares(cls, thresholds: list[float]) -> list[float]:
-        return _check_shares(thresholds)
-
     @model_validator(mode="after")
     def _ordered(self) -> "TuneSettings":
         if self.lowest_weight > self.highest_weight:
@@ -168,17 +163,3 @@ class TuneSettings(Section):
                 f"lowest_weight {self.lowest_weight:g} is above highest_weight {self.highest_weight:g}; exchange them"
             )
         return self
-
-
-def _check_shares(thresholds: list[float]) -> list[float]:
-    for threshold in thresholds:
-        if not 0 <= threshold <= 1:
-            raise ValueError(f"{threshold} is not a share of the query terms; give values from 0 to 1")
-    return thresholds
-
-
-def _check_weights(weights: list[float]) -> list[float]:
-    for weight in weights:
-        if not _MIN_WEIGHT <= weight <= _MAX_WEIGHT:
-            raise ValueError(f"{weight} is not a weight of words; give values from {_MIN_WEIGHT:g} to {_MAX_WEIGHT:g}")
-    return weights

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from lsr_prod.config.location import Location, SourceLocation, TableLocation
-from lsr_prod.config.section import Section
+from lsr_prod.config.section import ImpactBits, Section
 
 
 class VectorsSettings(Section):
@@ -28,7 +28,7 @@ class VectorsSettings(Section):
     """import: folder or URI of the quarantine table (Parquet); default: <table>_quarantine"""
     buckets: int = Field(16, ge=1, le=256)
     """import: number of hash buckets (partitions) of the table"""
-    impact_bits: int = 8
+    impact_bits: ImpactBits = 8
     """import: bits per impact: 4, 8 or 16; an index supports 4 and 8"""
     impact_step: float | None = Field(None, gt=0, allow_inf_nan=False)
     """import: weight of one impact unit; default: derived from the largest weight of the input"""
@@ -55,13 +55,6 @@ class VectorsSettings(Section):
     """export: version of the table; default: the newest"""
     weights: Literal["impacts", "floats"] = "impacts"
     """export: stored integer impacts, or floats (impact * impact_step)"""
-
-    @field_validator("impact_bits")
-    @classmethod
-    def _known_width(cls, bits: int) -> int:
-        if bits not in (4, 8, 16):
-            raise ValueError("give 4, 8 or 16")
-        return bits
 
     @field_validator("quantized")
     @classmethod
