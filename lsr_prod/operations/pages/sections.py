@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from lsr_prod.operations.pages.charts import lines, series
@@ -88,7 +88,7 @@ class Section:
     heading: str  # plain text
     text: Sequence[str] = ()  # paragraphs before everything else
     facts: Mapping[str, Any] = field(default_factory=dict)  # figures by name
-    charts: Sequence[str] = ()  # names of charts of the page
+    charts: Mapping[str, Chart] = field(default_factory=dict)  # charts by their name on the page
     tables: Sequence[Table] = ()  # tables below the charts
     terms: Mapping[str, Sequence[str]] = field(default_factory=dict)  # lists of terms or other short texts, by caption
 
@@ -98,13 +98,12 @@ class Section:
             {**asdict(table), "rows": [{name: row.get(name) for name in table.columns} for row in table.rows]}
             for table in self.tables
         ]
-        return {**asdict(self), "tables": tables}
+        return {**asdict(replace(self, charts={})), "charts": list(self.charts), "tables": tables}
 
 
-def sections_page(
-    name: str, title: str, sections: Sequence[Section], charts: Mapping[str, Chart], data: Mapping[str, Any]
-) -> Page:
+def sections_page(name: str, title: str, sections: Sequence[Section], data: Mapping[str, Any]) -> Page:
     """Return a page of sections."""
+    charts = {name: chart for section in sections for name, chart in section.charts.items()}
     shown = {**data, "sections": [section.to_json() for section in sections]}
     return Page(name, title, "sections.html.j2", shown, charts)
 
@@ -146,6 +145,11 @@ def curves(
     if len(shown) == 1:
         spec["height"] = 180
     return Chart(title, description, {x: x_title, "line": "line", "value": y_title}, points, spec)
+
+
+def drawn(charts: Mapping[str, Chart | None]) -> dict[str, Chart]:
+    """Return the charts that have something to draw."""
+    return {name: chart for name, chart in charts.items() if chart is not None}
 
 
 def moment(time: str) -> str:
