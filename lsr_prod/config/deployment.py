@@ -7,8 +7,7 @@ from pydantic import Field, field_validator
 from lsr_prod.config.click_set import ClickSetSettings
 from lsr_prod.config.corpus import EncodeSettings, MaintainSettings, SourceSettings
 from lsr_prod.config.evaluate import EvaluateSettings
-from lsr_prod.config.gates import GatesSettings
-from lsr_prod.config.index import IndexSettings
+from lsr_prod.config.index import GatesSettings, IndexSettings
 from lsr_prod.config.location import LocalPath, Location
 from lsr_prod.config.mine import MineSettings, ScoreSettings
 from lsr_prod.config.model import ExportSettings
