@@ -12,9 +12,15 @@ from typing import Any
 
 from lsr_prod.errors import SourceError
 from lsr_prod.evaluation import collection
-from lsr_prod.operations.canary.changes import QueryChange, compare_rankings
+from lsr_prod.operations.canary.changes import (
+    DocumentTermDrift,
+    QueryChange,
+    QueryTermDrift,
+    QueryTermTotals,
+    compare_rankings,
+    document_drift,
+)
 from lsr_prod.operations.canary.sides import Judge, SideReport, SideTotals
-from lsr_prod.operations.canary.terms import DocumentTermDrift, QueryTermDrift, QueryTermTotals, document_drift
 from lsr_prod.search import Searcher
 
 

@@ -112,15 +112,6 @@ def check_kernels(module: str = "lsr_prod.search.kernels.native") -> Finding:
     return Finding("kernels", "ok", "compiled")
 
 
-def _writable(folder: Path) -> bool:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
-
-
 def check_gpus(devices: Sequence[str] | None = None, providers: Sequence[str] | None = None) -> Finding:
     """Check that the ONNX Runtime can use the GPUs of this machine."""
     found = sorted(map(str, Path("/dev").glob("nvidia[0-9]*"))) if devices is None else list(devices)

@@ -122,14 +122,9 @@ def _gates(index: Store, build: BuildRecord) -> list[dict[str, Any]]:
         results = read_report(index, build.report).results
     except ArtifactError:
         return []  # retention deletes reports with their publication
+    names = ("gate", "verdict", "measured", "limit")
     return [
-        {
-            "gate": one.gate,
-            "verdict": one.verdict,
-            "measured": one.measured,
-            "limit": one.limit,
-            "finding": one.sentence,
-        }
+        {**{name: getattr(one, name) for name in names}, "finding": one.sentence}
         for one in results
         if one.verdict != "off"
     ]
