@@ -1,8 +1,7 @@
 """A dry run of an encode job: its plan, sizes, requests and hours; nothing is written.
 
-Number of requests to an object store that an encode run needs, by kind.
-
-The coefficients were counted at an S3 endpoint: runs of 2 waves with 8 parts and of 5 waves with 20 parts.
+The coefficients of ``count_requests`` were counted at an S3 endpoint: runs of 2 waves with 8 parts and of 5 waves with
+20 parts.
 """
 
 import math
@@ -25,6 +24,10 @@ from lsr_prod.tables import open_table
 
 RequestKind = Literal["put", "get", "list", "delete"]
 REQUEST_KINDS: tuple[RequestKind, ...] = ("put", "get", "list", "delete")
+_DIFFERENT = 1.5  # ratio of two amounts of work from which on a line through them has a meaning
+_PART_BYTES = 256_000_000
+_PARTS_PER_WAVE = 1000
+_READ_BYTES = 8_000_000
 
 
 class ClusterDescription(Section):
@@ -83,9 +86,6 @@ def load_cluster(path: Path) -> ClusterDescription:
         raise ConfigError(field, f"{found['input']!r} is not possible", message[0].lower() + message[1:]) from error
 
 
-_DIFFERENT = 1.5  # ratio of two amounts of work from which on a line through them has a meaning
-
-
 @dataclass(frozen=True, slots=True)
 class Speed:
     """Duration of a run: ``fixed_s + tokens / (tokens_per_s * actors * busy_share)``."""
@@ -124,11 +124,6 @@ def fit_speed(runs: Sequence[EncodeRun]) -> Speed:
             "measure again on an idle machine, with sizes that differ more, or give one run",
         )
     return Speed(float(intercept), float(1 / (slope * busy)), busy, "computed", f"line through {len(runs)} runs")
-
-
-_PART_BYTES = 256_000_000
-_PARTS_PER_WAVE = 1000
-_READ_BYTES = 8_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ import numpy.typing as npt
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference.terms.surfaces import is_special
 
+Int32s = npt.NDArray[np.int32]
+
 
 @dataclass(frozen=True, slots=True)
 class TermScores:
@@ -99,9 +101,6 @@ def term_scores(documents: SparseBatch, *, min_documents: int) -> TermScores:
     n = counts[counted]
     variance = second[counted] / n - (first[counted] / n) ** 2
     return TermScores(float(np.sqrt(np.maximum(variance, 0)).mean()) if len(n) else 0.0, int(counted.sum()))
-
-
-Int32s = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)

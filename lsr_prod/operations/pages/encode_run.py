@@ -36,6 +36,20 @@ _IDLE = (
     "The idle share of a run is the time in which its encoders ran no model, of the time from its first to its last "
     "block. Waves overlap, so the idle share of a wave is too high where encoders worked for the next one."
 )
+_BUILD_COLUMNS = {
+    "finished_at": "finished (UTC)", "mode": "mode", "reason": "why all shards", "documents": "documents",
+    "upserts": "upserts", "deletes": "deletes", "documents_rebuilt": "documents built", "shards": "shards",
+    "shards_reused": "reused", "bytes_written": "bytes written", "seconds": "seconds", "publication": "publication",
+    "version": "version",
+}  # fmt: skip
+_SHARD_COLUMNS = {
+    "name": "shard", "role": "role", "documents": "documents", "postings": "postings", "bytes": "bytes",
+    "reused": "reused", "seconds_impacts": "postings (s)", "seconds_tantivy": "Tantivy (s)",
+}  # fmt: skip
+_GATE_COLUMNS = {
+    "gate": "gate", "verdict": "verdict", "measured": "measured", "limit": "limit", "finding": "finding",
+}  # fmt: skip
+_SHARDS = 60  # of a chart
 
 
 def encode_page(data: Mapping[str, Any]) -> Page:
@@ -144,22 +158,6 @@ def _runs(data: Mapping[str, Any]) -> Section:
         )
     runs = [{**run, "finished_at": moment(run["finished_at"])} for run in data["runs"]]
     return Section("runs", "Runs and cost", [text], tables=[Table("Finished runs", columns, runs)])
-
-
-_BUILD_COLUMNS = {
-    "finished_at": "finished (UTC)", "mode": "mode", "reason": "why all shards", "documents": "documents",
-    "upserts": "upserts", "deletes": "deletes", "documents_rebuilt": "documents built", "shards": "shards",
-    "shards_reused": "reused", "bytes_written": "bytes written", "seconds": "seconds", "publication": "publication",
-    "version": "version",
-}  # fmt: skip
-_SHARD_COLUMNS = {
-    "name": "shard", "role": "role", "documents": "documents", "postings": "postings", "bytes": "bytes",
-    "reused": "reused", "seconds_impacts": "postings (s)", "seconds_tantivy": "Tantivy (s)",
-}  # fmt: skip
-_GATE_COLUMNS = {
-    "gate": "gate", "verdict": "verdict", "measured": "measured", "limit": "limit", "finding": "finding",
-}  # fmt: skip
-_SHARDS = 60  # of a chart
 
 
 def builds_page(data: Mapping[str, Any]) -> Page:

@@ -9,6 +9,10 @@ from typing import Any, TypeVar
 from lsr_prod.operations.pages.charts import lines, series
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+T = TypeVar("T")
+_POINTS = 300  # of a line
+_ABSENT = "–"
+_UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +63,6 @@ class Page:
         """Validate the name, which becomes the name of files."""
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"page name {self.name!r} is not possible; give lower-case letters, digits and hyphens")
-
-
-T = TypeVar("T")
-_POINTS = 300  # of a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +166,6 @@ def thin(rows: Sequence[T], most: int) -> list[T]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-_ABSENT = "–"
-_UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 
 
 def show_number(value: Any, digits: int = 4) -> str:

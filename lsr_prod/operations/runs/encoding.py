@@ -17,6 +17,10 @@ _RUN_FIGURES = (
     "seconds", "encode_seconds", "actors", "threads_per_actor", "encoded", "tokens", "docs_per_s", "waves_skipped",
     "rows_in", "quarantined", "requests", "bytes_read", "bytes_written",
 )  # fmt: skip
+_FIGURES = (
+    "mode", "reason", "documents", "shards", "shards_reused", "upserts", "deletes", "tombstones", "documents_rebuilt",
+    "bytes_per_doc", "bytes_written", "seconds", "seconds_impacts", "seconds_tantivy", "version", "publication",
+)  # fmt: skip
 
 
 def describe_encoding(
@@ -84,12 +88,6 @@ def _run(run: RunRecord, cluster: ClusterDescription | None) -> dict[str, Any]:
         "core_hours": None if seconds is None else seconds * cores / 3600,
         "cost": None if cluster is None or seconds is None else encode_cost(seconds, cluster),
     }
-
-
-_FIGURES = (
-    "mode", "reason", "documents", "shards", "shards_reused", "upserts", "deletes", "tombstones", "documents_rebuilt",
-    "bytes_per_doc", "bytes_written", "seconds", "seconds_impacts", "seconds_tantivy", "version", "publication",
-)  # fmt: skip
 
 
 def describe_builds(index: Store, *, last: int = 100) -> dict[str, Any]:
