@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from benchmarks.results.claims import Family
 from benchmarks.results.page import table
 from benchmarks.results.runs import Workshop
 from benchmarks.train.pruning_models import encode
 from lsr_prod import SparseEncoder
-from lsr_prod.evaluation.diagnostics import postings_lengths, term_count_std, term_scores
+from lsr_prod.evaluation.cost import postings_curve
 from lsr_prod.evaluation.diagnostics.logits import logit_statistics
+from lsr_prod.evaluation.diagnostics.vectors import activated_terms, term_scores
 from lsr_prod.formats.sparse import SparseBatch
 
 TOKENS_OF = 200  # documents whose logits are looked at
@@ -69,9 +72,9 @@ def _logits(label: str, encoder: SparseEncoder, texts: Sequence[str]) -> list[st
 
 def _vectors(label: str, documents: SparseBatch, queries: SparseBatch, dk: int, size: int) -> list[str]:
     kept = documents.top(dk) if dk else documents
-    lengths = postings_lengths(kept, size)
+    lengths = postings_curve(np.bincount(kept.terms, minlength=size))
     row = [label, str(dk or "all"), f"{lengths.mean:.2f}", f"{lengths.variance:.4g}", f"{lengths.std:.2f}"]
     for count in OCCURRENCES:
         scores = term_scores(kept, min_documents=count)
         row += [f"{scores.std:.3f}", f"{scores.terms:,}"]
-    return [*row, f"{term_count_std(queries):.2f}", f"{term_count_std(kept):.2f}"]
+    return [*row, *(f"{activated_terms(vectors, size).std:.2f}" for vectors in (queries, kept))]

@@ -1,4 +1,4 @@
-"""Extension of griffe: descriptions of settings, and literal blocks of docstrings as Markdown."""
+"""Extension of griffe: defaults and descriptions of settings, and literal blocks of docstrings as Markdown."""
 
 import ast
 import re
@@ -10,16 +10,16 @@ _LITERAL = re.compile(r"^( *)::$|::$", re.MULTILINE)
 
 
 class Docstrings(griffe.Extension):
-    """Give settings the description of their ``Field`` as docstring, and turn ``::`` into what Markdown reads."""
+    """Show the default of a setting without its ``Field``, and turn ``::`` into what Markdown reads."""
 
     def on_attribute_instance(self, *, node: Any, attr: griffe.Attribute, **_: Any) -> None:
-        """Read description and default of a setting."""
-        if attr.docstring is None and isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Call):
-            for keyword in node.value.keywords:
-                if keyword.arg == "description" and isinstance(keyword.value, ast.Constant):
-                    text = str(keyword.value.value).replace("<", "&lt;")
-                    attr.docstring = griffe.Docstring(text, parent=attr)
-                    attr.value = ast.unparse(node.value.args[0]) if node.value.args else None
+        """Read the default of a setting, and escape its description."""
+        if attr.docstring is None or not attr.path.startswith("lsr_prod.config."):
+            return
+        attr.docstring.value = attr.docstring.value.replace("<", "&lt;")
+        call = getattr(node, "value", None)
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "Field":
+            attr.value = ast.unparse(call.args[0]) if call.args else None
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         """Write literal blocks as Markdown: a paragraph ``::`` disappears, ``text::`` ends with one colon."""

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from lsr_prod.config.location import Location, SourceLocation, TableLocation
-from lsr_prod.config.section import Section
+from lsr_prod.config.section import Header, ImpactBits, Section
 
 _WORD = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 _LABEL = re.compile(rf"(?:[A-Za-z0-9.-]{{1,253}}/)?{_WORD}")
@@ -16,69 +16,38 @@ _CONDITION = re.compile(rf"!?(?:{_WORD}|in\({_WORD}(?:, ?{_WORD})*\))")
 class SourceSettings(Section):
     """The documents to encode: files or a table, and their columns."""
 
-    paths: list[SourceLocation] = Field(
-        min_length=1,
-        description="files, folders (links to folders are followed), globs or URIs; a Delta source is one table",
-    )
-    format: Literal["auto", "parquet", "jsonl", "csv", "tsv", "beir", "delta", "datasets"] = Field(
-        "auto",
-        description="auto: by the file extension (.parquet, .jsonl, .ndjson, .csv, .tsv, text formats also .gz "
-        "or .zst) or by the contents of a folder: corpus.jsonl (BEIR), _delta_log, state.json (saved "
-        "by Hugging Face datasets)",
-    )
-    version: int | None = Field(None, ge=0, description="version of a Delta source; default: the newest")
-    id_field: str = Field(
-        "_id",
-        min_length=1,
-        description="column of the document id: strings, or integers of a typed column (Parquet, Delta, datasets), "
-        "which are written as decimal text; ids of other types are quarantined as wrong_type",
-    )
-    text_fields: list[str] = Field(
-        ["title", "text"],
-        min_length=1,
-        description="columns that are joined into the encoded text; absent and null columns are skipped",
-    )
-    separator: str = Field(" ", description="text between two text fields, for all gaps")
-    separators: list[str] | None = Field(
-        None, description="one text per gap between two text_fields, in their order; default: separator"
-    )
-    stored_fields: list[str] = Field(
-        ["title", "text"], description="columns that are stored in the table, for BM25, filters and display"
-    )
-    columns: dict[str, str] = Field(
-        default_factory=dict,
-        description="column of the corpus per field name, where they differ, for example {_id: docno, text: body}",
-    )
-    header: list[str] | None = Field(
-        None,
-        min_length=1,
-        description="column names of CSV and TSV files without a header row; default: the files have one",
-    )
-    quotes: bool = Field(
-        True,
-        description='fields of CSV and TSV may be enclosed in double quotes ("" is a quote, and line ends are allowed '
-        "inside); false: a quote is an ordinary character, and large files are split into byte ranges",
-    )
-    max_text_bytes: int = Field(
-        1_000_000, ge=1, description="maximum bytes of the text of a document; longer texts are quarantined"
-    )
-
-    max_id_bytes: int = Field(
-        1024, ge=1, le=65_536, description="maximum bytes of the id of a document; rows with longer ids are quarantined"
-    )
-    on_damage: Literal["fail", "skip"] = Field(
-        "fail",
-        description="bytes that do not decode (a cut or corrupt file, a quote that is not closed): fail: the job ends "
-        "before it commits their wave; skip: quarantine them, and count them in the bad share of "
-        "encode.max_bad_fraction",
-    )
-
-    @field_validator("header")
-    @classmethod
-    def _header_without_repeats(cls, header: list[str] | None) -> list[str] | None:
-        if header is not None and len(set(header)) < len(header):
-            raise ValueError("column names must be unique")
-        return header
+    paths: list[SourceLocation] = Field(min_length=1)
+    """files, folders (links to folders are followed), globs or URIs; a Delta source is one table"""
+    format: Literal["auto", "parquet", "jsonl", "csv", "tsv", "beir", "delta", "datasets"] = "auto"
+    """auto: by the file extension (.parquet, .jsonl, .ndjson, .csv, .tsv, text formats also .gz or .zst) or by the
+    contents of a folder: corpus.jsonl (BEIR), _delta_log, state.json (saved by Hugging Face datasets)"""
+    version: int | None = Field(None, ge=0)
+    """version of a Delta source; default: the newest"""
+    id_field: str = Field("_id", min_length=1)
+    """column of the document id: strings, or integers of a typed column (Parquet, Delta, datasets), which are written
+    as decimal text; ids of other types are quarantined as wrong_type"""
+    text_fields: list[str] = Field(["title", "text"], min_length=1)
+    """columns that are joined into the encoded text; absent and null columns are skipped"""
+    separator: str = " "
+    """text between two text fields, for all gaps"""
+    separators: list[str] | None = None
+    """one text per gap between two text_fields, in their order; default: separator"""
+    stored_fields: list[str] = Field(["title", "text"])
+    """columns that are stored in the table, for BM25, filters and display"""
+    columns: dict[str, str] = Field(default_factory=dict)
+    """column of the corpus per field name, where they differ, for example {_id: docno, text: body}"""
+    header: Header | None = None
+    """column names of CSV and TSV files without a header row; default: the files have one"""
+    quotes: bool = True
+    """fields of CSV and TSV may be enclosed in double quotes ("" is a quote, and line ends are allowed inside); false:
+    a quote is an ordinary character, and large files are split into byte ranges"""
+    max_text_bytes: int = Field(1_000_000, ge=1)
+    """maximum bytes of the text of a document; longer texts are quarantined"""
+    max_id_bytes: int = Field(1024, ge=1, le=65_536)
+    """maximum bytes of the id of a document; rows with longer ids are quarantined"""
+    on_damage: Literal["fail", "skip"] = "fail"
+    """bytes that do not decode (a cut or corrupt file, a quote that is not closed): fail: the job ends before it
+    commits their wave; skip: quarantine them, and count them in the bad share of encode.max_bad_fraction"""
 
     @field_validator("separators")
     @classmethod
@@ -114,136 +83,78 @@ class SourceSettings(Section):
 class EncodeSettings(Section):
     """Encoding of a corpus into a sparse table."""
 
-    bundle: Location = Field(
-        min_length=1, description="folder or URI of the ONNX bundle; a folder has to be visible to every node"
-    )
-    table: TableLocation = Field(min_length=1, description="folder or URI of the sparse table; created if absent")
-    quarantine: TableLocation | None = Field(
-        None, description="folder or URI of the quarantine table; default: <table>_quarantine"
-    )
-    wave_megabytes: int | None = Field(
-        None,
-        ge=1,
-        description="source bytes per wave, MB; a wave is committed as a whole; default: 256, and with many actors "
-        "enough for a cell each",
-    )
-    cell_megabytes: int | None = Field(
-        None,
-        ge=1,
-        le=1024,
-        description="maximum source bytes per cell, MB; an actor encodes one cell at a time and writes its rows as one "
-        "part; a wave has at least one cell per bucket; default: 8 to 128, by corpus and actors",
-    )
-    slice_megabytes: int | None = Field(
-        None, ge=1, description="source bytes per slice (one read task), MB; default: 32 to 512, by the size of a wave"
-    )
-    batch_tokens: int = Field(512, ge=1, description="tokens per batch, padding included; a GPU needs many more")
-    actors: int | None = Field(
-        None,
-        ge=1,
-        description="number of encoder actors: min_actors and max_actors in one; default: one per core, or per GPU, of "
-        "the nodes that the cluster has at the time",
-    )
-    min_actors: int | None = Field(
-        None,
-        ge=1,
-        description="encoder actors that the job asks Ray's autoscaler for at any time; with it, a job waits for nodes "
-        "if the cluster has no room for an actor; default: 1",
-    )
-    max_actors: int | None = Field(
-        None,
-        ge=1,
-        validate_default=True,
-        description="maximum number of encoder actors; while blocks wait, the job asks Ray's autoscaler for so many; "
-        "with it, a job waits for nodes if the cluster has no room for an actor; default: what the cluster "
-        "has room for at the time",
-    )
-    node_wait_seconds: int = Field(
-        600,
-        ge=30,
-        description="a job ends with an error if the cluster has had no node for an encoder actor for so long; without "
-        "min_actors and max_actors it does not wait for the first one",
-    )
-    actor_memory_megabytes: int | None = Field(
-        None, ge=1, description="memory that each encoder actor reserves on its node, MB; default: none"
-    )
-    labels: dict[str, str] = Field(
-        default_factory=dict,
-        description="label selector of Ray for the nodes of encoder actors, for example {market: spot}, "
-        "{region: in(a, b)} or {disk: '!hdd'}",
-    )
-    threads_per_actor: int = Field(1, ge=1, description="ONNX Runtime threads per actor")
-    provider: Literal["auto", "cpu", "cuda", "tensorrt"] = Field(
-        "auto",
-        description="ONNX Runtime execution provider; auto: cuda, else tensorrt, on the GPUs of the cluster, and cpu "
-        "on a cluster without GPUs",
-    )
-    batch_timeout_s: float = Field(
-        900,
-        ge=0.1,
-        le=86_400,
-        description="maximum seconds of one model call (at most 2,048 documents); after that the process of the actor "
-        "is killed, and its documents are tried again in a separate process",
-    )
-    document_timeout_s: float = Field(
-        60,
-        ge=0.1,
-        le=86_400,
-        description="maximum seconds for one document in that separate process; slower documents are "
-        "quarantined; at most batch_timeout_s",
-    )
-    store_k: int = Field(256, ge=1, description="terms stored per document, heaviest first")
-    max_length: int | None = Field(
-        None,
-        ge=1,
-        description="maximum tokens of a document or passage, special tokens included; default: from the encoder card",
-    )
-    passage_stride: int | None = Field(
-        None,
-        ge=1,
-        description="split long documents into passages of max_length tokens that start this many tokens apart; "
-        "the vector of a document is the maximum over its passages; default: cut documents at "
-        "max_length",
-    )
-    max_passages: int = Field(64, ge=1, description="maximum passages per document; the remaining text is ignored")
-    impact_bits: int = Field(8, description="bits per impact: 4, 8 or 16; an index supports 4 and 8")
-    impact_step: float | None = Field(
-        None,
-        gt=0,
-        description="weight of one impact unit; set it if several tables must share it; default: measured on the "
-        "probe documents",
-    )
-    probe_documents: int = Field(
-        512,
-        ge=1,
-        description="documents sampled from the whole corpus to determine the impact scale; again by later "
-        "plans, as long as the table has fewer",
-    )
-    buckets: int | None = Field(
-        None,
-        ge=1,
-        le=65536,
-        description="number of hash buckets (partitions) of the table; default: that of the table, or for a new one 16 "
-        "to 4,096, by corpus and actors",
-    )
-    on_duplicate: Literal["first", "last", "error"] = Field(
-        "first",
-        description="row that becomes the document if several rows of the corpus have its id, in the order of the "
-        "source's files: first or last (the others are quarantined), or error: the job fails",
-    )
-    max_bad_fraction: float = Field(
-        0.05,
-        ge=0,
-        le=1,
-        description="maximum bad share u + (1 - u) * r: u is the share of source bytes that were not read, r the share "
-        "of quarantined rows among those that were; the job fails above it",
-    )
-    bad_fraction_min_rows: int = Field(
-        100,
-        ge=0,
-        description="rows from which on max_bad_fraction applies to an increment without unread bytes, so that one bad "
-        "row in a night of ten does not stop the chain",
-    )
+    bundle: Location = Field(min_length=1)
+    """folder or URI of the ONNX bundle; a folder has to be visible to every node"""
+    table: TableLocation = Field(min_length=1)
+    """folder or URI of the sparse table; created if absent"""
+    quarantine: TableLocation | None = None
+    """folder or URI of the quarantine table; default: <table>_quarantine"""
+    wave_megabytes: int | None = Field(None, ge=1)
+    """source bytes per wave, MB; a wave is committed as a whole; default: 256, and with many actors enough for a cell
+    each"""
+    cell_megabytes: int | None = Field(None, ge=1, le=1024)
+    """maximum source bytes per cell, MB; an actor encodes one cell at a time and writes its rows as one part; a wave
+    has at least one cell per bucket; default: 8 to 128, by corpus and actors"""
+    slice_megabytes: int | None = Field(None, ge=1)
+    """source bytes per slice (one read task), MB; default: 32 to 512, by the size of a wave"""
+    batch_tokens: int = Field(512, ge=1)
+    """tokens per batch, padding included; a GPU needs many more"""
+    actors: int | None = Field(None, ge=1)
+    """number of encoder actors: min_actors and max_actors in one; default: one per core, or per GPU, of the nodes that
+    the cluster has at the time"""
+    min_actors: int | None = Field(None, ge=1)
+    """encoder actors that the job asks Ray's autoscaler for at any time; with it, a job waits for nodes if the cluster
+    has no room for an actor; default: 1"""
+    max_actors: int | None = Field(None, ge=1, validate_default=True)
+    """maximum number of encoder actors; while blocks wait, the job asks Ray's autoscaler for so many; with it, a job
+    waits for nodes if the cluster has no room for an actor; default: what the cluster has room for at the time"""
+    node_wait_seconds: int = Field(600, ge=30)
+    """a job ends with an error if the cluster has had no node for an encoder actor for so long; without min_actors and
+    max_actors it does not wait for the first one"""
+    actor_memory_megabytes: int | None = Field(None, ge=1)
+    """memory that each encoder actor reserves on its node, MB; default: none"""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """label selector of Ray for the nodes of encoder actors, for example {market: spot}, {region: in(a, b)} or {disk:
+    '!hdd'}"""
+    threads_per_actor: int = Field(1, ge=1)
+    """ONNX Runtime threads per actor"""
+    provider: Literal["auto", "cpu", "cuda", "tensorrt"] = "auto"
+    """ONNX Runtime execution provider; auto: cuda, else tensorrt, on the GPUs of the cluster, and cpu on a cluster
+    without GPUs"""
+    batch_timeout_s: float = Field(900, ge=0.1, le=86_400)
+    """maximum seconds of one model call (at most 2,048 documents); after that the process of the actor is killed, and
+    its documents are tried again in a separate process"""
+    document_timeout_s: float = Field(60, ge=0.1, le=86_400)
+    """maximum seconds for one document in that separate process; slower documents are quarantined; at most
+    batch_timeout_s"""
+    store_k: int = Field(256, ge=1)
+    """terms stored per document, heaviest first"""
+    max_length: int | None = Field(None, ge=1)
+    """maximum tokens of a document or passage, special tokens included; default: from the encoder card"""
+    passage_stride: int | None = Field(None, ge=1)
+    """split long documents into passages of max_length tokens that start this many tokens apart; the vector of a
+    document is the maximum over its passages; default: cut documents at max_length"""
+    max_passages: int = Field(64, ge=1)
+    """maximum passages per document; the remaining text is ignored"""
+    impact_bits: ImpactBits = 8
+    """bits per impact: 4, 8 or 16; an index supports 4 and 8"""
+    impact_step: float | None = Field(None, gt=0)
+    """weight of one impact unit; set it if several tables must share it; default: measured on the probe documents"""
+    probe_documents: int = Field(512, ge=1)
+    """documents sampled from the whole corpus to determine the impact scale; again by later plans, as long as the table
+    has fewer"""
+    buckets: int | None = Field(None, ge=1, le=65536)
+    """number of hash buckets (partitions) of the table; default: that of the table, or for a new one 16 to 4,096, by
+    corpus and actors"""
+    on_duplicate: Literal["first", "last", "error"] = "first"
+    """row that becomes the document if several rows of the corpus have its id, in the order of the source's files:
+    first or last (the others are quarantined), or error: the job fails"""
+    max_bad_fraction: float = Field(0.05, ge=0, le=1)
+    """maximum bad share u + (1 - u) * r: u is the share of source bytes that were not read, r the share of quarantined
+    rows among those that were; the job fails above it"""
+    bad_fraction_min_rows: int = Field(100, ge=0)
+    """rows from which on max_bad_fraction applies to an increment without unread bytes, so that one bad row in a night
+    of ten does not stop the chain"""
 
     @field_validator("max_actors")
     @classmethod
@@ -263,13 +174,6 @@ class EncodeSettings(Section):
                 raise ValueError(f"{key}: {condition} is not a condition; give value, !value, in(a, b) or !in(a, b)")
         return labels
 
-    @field_validator("impact_bits")
-    @classmethod
-    def _known_width(cls, bits: int) -> int:
-        if bits not in (4, 8, 16):
-            raise ValueError("give 4, 8 or 16")
-        return bits
-
     @field_validator("document_timeout_s")
     @classmethod
     def _within_a_call(cls, seconds: float, info: ValidationInfo) -> float:
@@ -284,32 +188,26 @@ class EncodeSettings(Section):
 class MaintainSettings(Section):
     """Maintenance of a sparse table and its quarantine: merge small parts, and delete files that nothing needs."""
 
-    table: TableLocation = Field(min_length=1, description="folder or URI of the sparse table")
-    quarantine: TableLocation | None = Field(
-        None, description="folder or URI of the quarantine table; default: <table>_quarantine"
-    )
-    compact: bool = Field(True, description="merge small parts")
-    target_megabytes: int = Field(
-        256, ge=1, le=1024, description="size of a merged part, MB; parts larger than half of it are not merged"
-    )
-    purge: bool = Field(
-        False,
-        description="write every part with deleted rows again, so that the newest version has no file with them; by "
-        "default only parts of which half of the rows are deleted",
-    )
-    retention_hours: float = Field(
-        168,
-        ge=1,
-        description="files younger than this are never deleted, and every version that was current in this "
-        "period is kept; longer than a wave takes, a reader uses a version, or a stalled job may wake up",
-    )
-    keep_versions: list[int] = Field([], description="versions of the table to keep regardless of age")
-    indexes: list[Location] = Field(
-        [],
-        description="folders or URIs of indexes of this table; the table versions that their publications refer to are "
-        "kept",
-    )
-    dry_run: bool = Field(False, description="count merges and list garbage without merging or deleting anything")
+    table: TableLocation = Field(min_length=1)
+    """folder or URI of the sparse table"""
+    quarantine: TableLocation | None = None
+    """folder or URI of the quarantine table; default: <table>_quarantine"""
+    compact: bool = True
+    """merge small parts"""
+    target_megabytes: int = Field(256, ge=1, le=1024)
+    """size of a merged part, MB; parts larger than half of it are not merged"""
+    purge: bool = False
+    """write every part with deleted rows again, so that the newest version has no file with them; by default only parts
+    of which half of the rows are deleted"""
+    retention_hours: float = Field(168, ge=1)
+    """files younger than this are never deleted, and every version that was current in this period is kept; longer than
+    a wave takes, a reader uses a version, or a stalled job may wake up"""
+    keep_versions: list[int] = Field([])
+    """versions of the table to keep regardless of age"""
+    indexes: list[Location] = Field([])
+    """folders or URIs of indexes of this table; the table versions that their publications refer to are kept"""
+    dry_run: bool = False
+    """count merges and list garbage without merging or deleting anything"""
 
     @field_validator("purge")
     @classmethod

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from lsr_prod.config.location import Location
-from lsr_prod.config.section import Section
+from lsr_prod.config.section import Section, Thresholds
 
 Correction = Literal["holm", "bonferroni", "none"]
 
@@ -24,31 +24,30 @@ Name = Annotated[str, AfterValidator(_name)]
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
-_QK = "maximum terms of a query, heaviest first; default: evaluate.qk"
-_OVERLAP = "share of the query's terms that a document must share, 0 to 1"
-_COUNT = "number of the query's terms that a document must share"
-
 
 class Bm25System(Section):
     """BM25 over the text fields of the index."""
 
     kind: Literal["bm25"]
-    name: Name = Field("bm25", description="name in tables")
+    name: Name = "bm25"
+    """name in tables"""
 
 
 class SparseSystem(Section):
     """Search by the encoder's terms, with a threshold by ratio, count or weight of the shared terms."""
 
     kind: Literal["sparse"]
-    name: Name = Field(description="name in tables")
-    overlap_threshold: Share = Field(0.0, description=_OVERLAP)
-    min_terms: int = Field(1, ge=1, description=_COUNT)
-    weight_threshold: Share = Field(
-        0.0,
-        description="share of the query's weight that the shared terms must have, 0 to 1; it filters the best 10,000 "
-        "documents of a search without a threshold, so it measures quality, not speed",
-    )
-    qk: int | None = Field(None, ge=1, description=_QK)
+    name: Name
+    """name in tables"""
+    overlap_threshold: Share = 0.0
+    """share of the query's terms that a document must share, 0 to 1"""
+    min_terms: int = Field(1, ge=1)
+    """number of the query's terms that a document must share"""
+    weight_threshold: Share = 0.0
+    """share of the query's weight that the shared terms must have, 0 to 1; it filters the best 10,000 documents of a
+    search without a threshold, so it measures quality, not speed"""
+    qk: int | None = Field(None, ge=1)
+    """maximum terms of a query, heaviest first; default: evaluate.qk"""
 
     @model_validator(mode="after")
     def _one_kind_of_threshold(self) -> "SparseSystem":
@@ -61,15 +60,24 @@ class HybridSystem(Section):
     """Search by the encoder's terms and the words of the text; the index needs ``index.bm25``."""
 
     kind: Literal["hybrid"]
-    name: Name = Field("hybrid", description="name in tables")
-    fusion: Literal["sum", "rrf"] = Field("sum", description="sum of weighted scores, or reciprocal rank fusion")
-    terms: float = Field(1.0, ge=1e-6, le=1e6, description="weight of the encoder's score")
-    words: float = Field(1.0, ge=1e-6, le=1e6, description="weight of the BM25 score")
-    constant: float = Field(60.0, ge=0, le=1e6, description="constant of rrf")
-    depth: int | None = Field(None, ge=1, le=10_000, description="length of the two lists of rrf; default: evaluate.k")
-    overlap_threshold: Share = Field(0.0, description=_OVERLAP)
-    min_terms: int = Field(1, ge=1, description=_COUNT)
-    qk: int | None = Field(None, ge=1, description=_QK)
+    name: Name = "hybrid"
+    """name in tables"""
+    fusion: Literal["sum", "rrf"] = "sum"
+    """sum of weighted scores, or reciprocal rank fusion"""
+    terms: float = Field(1.0, ge=1e-6, le=1e6)
+    """weight of the encoder's score"""
+    words: float = Field(1.0, ge=1e-6, le=1e6)
+    """weight of the BM25 score"""
+    constant: float = Field(60.0, ge=0, le=1e6)
+    """constant of rrf"""
+    depth: int | None = Field(None, ge=1, le=10_000)
+    """length of the two lists of rrf; default: evaluate.k"""
+    overlap_threshold: Share = 0.0
+    """share of the query's terms that a document must share, 0 to 1"""
+    min_terms: int = Field(1, ge=1)
+    """number of the query's terms that a document must share"""
+    qk: int | None = Field(None, ge=1)
+    """maximum terms of a query, heaviest first; default: evaluate.qk"""
 
     @model_validator(mode="after")
     def _rrf_has_its_settings(self) -> "HybridSystem":
@@ -82,23 +90,26 @@ class TwoStepSystem(Section):
     """Search with the heaviest terms, then rank what was found by the whole query and all stored terms."""
 
     kind: Literal["two-step"]
-    name: Name = Field(description="name in tables")
-    qk: int = Field(ge=1, description="terms of the query in the first step, heaviest first")
-    rescore: int | None = Field(
-        None, ge=1, le=10_000, description="documents that the second step ranks; default: evaluate.k"
-    )
-    overlap_threshold: Share = Field(0.0, description=_OVERLAP)
-    min_terms: int = Field(1, ge=1, description=_COUNT)
+    name: Name
+    """name in tables"""
+    qk: int = Field(ge=1)
+    """terms of the query in the first step, heaviest first"""
+    rescore: int | None = Field(None, ge=1, le=10_000)
+    """documents that the second step ranks; default: evaluate.k"""
+    overlap_threshold: Share = 0.0
+    """share of the query's terms that a document must share, 0 to 1"""
+    min_terms: int = Field(1, ge=1)
+    """number of the query's terms that a document must share"""
 
 
 class RunSystem(Section):
     """Rankings of another engine; latency and matched documents are unknown."""
 
     kind: Literal["run"]
-    name: Name = Field(description="name in tables")
-    path: Location = Field(
-        min_length=1, description="run file or URI: TREC, JSON {query: {document: score}}, or JSON lines"
-    )
+    name: Name
+    """name in tables"""
+    path: Location = Field(min_length=1)
+    """run file or URI: TREC, JSON {query: {document: score}}, or JSON lines"""
 
 
 SystemSettings = Bm25System | SparseSystem | HybridSystem | TwoStepSystem | RunSystem
@@ -109,68 +120,45 @@ SYSTEMS = {get_args(model.model_fields["kind"].annotation)[0]: model for model i
 class EvaluateSettings(Section):
     """Evaluation of a published index with queries and relevance judgments."""
 
-    index: Location = Field(min_length=1, description="folder or URI of the index")
-    queries: Location = Field(
-        min_length=1, description="queries, file or URI: JSON lines with _id and text, or lines of id, tab, text"
-    )
-    qrels: Location = Field(
-        min_length=1,
-        description="relevance judgments, file or URI: BEIR .tsv (query-id, corpus-id, score), TREC qrels, or JSON "
-        "lines with query_id, doc_id and relevance",
-    )
-    measures: list[str] = Field(
-        ["nDCG@10", "RR@10", "R@10", "R@100", "P@10"], min_length=1, description="measures, as named by ir_measures"
-    )
-    systems: list[Annotated[SystemSettings, Field(discriminator="kind")]] | None = Field(
-        None,
-        min_length=1,
-        description="systems to compare, each with a name and a kind: bm25, sparse, hybrid, two-step or run; default: "
-        "those of bm25, thresholds and hybrid",
-    )
-    thresholds: list[float] = Field(
-        [0.0, 0.2, 0.4, 0.6],
-        min_length=1,
-        description="overlap thresholds to evaluate: shares of the query terms, 0 to 1",
-    )
-    k: int = Field(1000, ge=1, le=10_000, description="hits per query")
-    qk: int | None = Field(None, ge=1, description="maximum terms of a query, heaviest first; default: all")
-    bm25: bool = Field(
-        True, description="also evaluate BM25: by the impact postings of words if the index has them, else by Tantivy"
-    )
-    hybrid: bool = Field(
-        True, description="also evaluate the sum of encoder and BM25 scores, if the index was built with index.bm25"
-    )
-    baseline: str | None = Field(
-        None, description="name of the system that the others are compared with; default: BM25, else the first system"
-    )
-    significance: float = Field(
-        0.05, gt=0, lt=1, description="level of the paired tests; intervals hold 1 minus this share"
-    )
-    correction: Correction = Field(
-        "holm", description="correction of the p values of one measure for the number of compared systems"
-    )
-    resamples: int = Field(
-        10_000, ge=100, le=1_000_000, description="samples of the randomization test and of the bootstrap"
-    )
-    seed: int = Field(0, ge=0, description="seed of these samples")
-    cost_queries: int = Field(
-        200,
-        ge=0,
-        description="number of queries, evenly spread over all, for which matching documents per threshold and blocks "
-        "are counted; 0: none",
-    )
-    runs: Location | None = Field(None, description="folder or URI for TREC run files; default: none are written")
-    output: Location | None = Field(
-        None, description="folder or URI for evaluation.json, the whole result with values per query; default: none"
-    )
-
-    @field_validator("thresholds")
-    @classmethod
-    def _shares(cls, thresholds: list[float]) -> list[float]:
-        for threshold in thresholds:
-            if not 0 <= threshold <= 1:
-                raise ValueError(f"{threshold} is not a share of the query terms; give values from 0 to 1")
-        return thresholds
+    index: Location = Field(min_length=1)
+    """folder or URI of the index"""
+    queries: Location = Field(min_length=1)
+    """queries, file or URI: JSON lines with _id and text, or lines of id, tab, text"""
+    qrels: Location = Field(min_length=1)
+    """relevance judgments, file or URI: BEIR .tsv (query-id, corpus-id, score), TREC qrels, or JSON lines with
+    query_id, doc_id and relevance"""
+    measures: list[str] = Field(["nDCG@10", "RR@10", "R@10", "R@100", "P@10"], min_length=1)
+    """measures, as named by ir_measures"""
+    systems: list[Annotated[SystemSettings, Field(discriminator="kind")]] | None = Field(None, min_length=1)
+    """systems to compare, each with a name and a kind: bm25, sparse, hybrid, two-step or run; default: those of bm25,
+    thresholds and hybrid"""
+    thresholds: Thresholds = Field([0.0, 0.2, 0.4, 0.6])
+    """overlap thresholds to evaluate: shares of the query terms, 0 to 1"""
+    k: int = Field(1000, ge=1, le=10_000)
+    """hits per query"""
+    qk: int | None = Field(None, ge=1)
+    """maximum terms of a query, heaviest first; default: all"""
+    bm25: bool = True
+    """also evaluate BM25: by the impact postings of words if the index has them, else by Tantivy"""
+    hybrid: bool = True
+    """also evaluate the sum of encoder and BM25 scores, if the index was built with index.bm25"""
+    baseline: str | None = None
+    """name of the system that the others are compared with; default: BM25, else the first system"""
+    significance: float = Field(0.05, gt=0, lt=1)
+    """level of the paired tests; intervals hold 1 minus this share"""
+    correction: Correction = "holm"
+    """correction of the p values of one measure for the number of compared systems"""
+    resamples: int = Field(10_000, ge=100, le=1_000_000)
+    """samples of the randomization test and of the bootstrap"""
+    seed: int = Field(0, ge=0)
+    """seed of these samples"""
+    cost_queries: int = Field(200, ge=0)
+    """number of queries, evenly spread over all, for which matching documents per threshold and blocks are counted; 0:
+    none"""
+    runs: Location | None = None
+    """folder or URI for TREC run files; default: none are written"""
+    output: Location | None = None
+    """folder or URI for evaluation.json, the whole result with values per query; default: none"""
 
     @field_validator("systems")
     @classmethod

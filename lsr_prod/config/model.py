@@ -11,69 +11,56 @@ from lsr_prod.config.section import Section
 class ExportSettings(Section):
     """Export of a model as an ONNX bundle."""
 
-    model: Location = Field(min_length=1, description="folder or URI of a model directory, or a Hugging Face id")
-    output: Location = Field(
-        min_length=1, description="folder or URI of the bundle; must not exist, or hold the same bundle"
-    )
-    precision: Literal["fp32", "fp16", "int8"] = Field(
-        "fp32", description="number format of the weights; use fp16 on GPUs and int8 on CPUs"
-    )
-    top_k: int = Field(512, ge=1, description="maximum terms of a vector (TopK in the graph)")
-    parity_texts: Location | None = Field(
-        None, description="JSONL file or URI with a field text for the parity check; default: built-in sentences"
-    )
-    probe_texts: Location | None = Field(
-        None,
-        description="JSONL file or URI with a field text: terms that no text activates are removed from the graph; "
-        "default: keep all terms",
-    )
-    min_overlap: float = Field(
-        0.999, ge=0, le=1, description="parity check: minimum mean top-k overlap with torch, fp32"
-    )
-    fp16_min_overlap: float = Field(
-        0.98, ge=0, le=1, description="parity check: minimum mean top-k overlap with torch, fp16"
-    )
-    int8_min_overlap: float = Field(
-        0.9, ge=0, le=1, description="parity check: minimum mean top-k overlap with torch, int8"
-    )
+    model: Location = Field(min_length=1)
+    """folder or URI of a model directory, or a Hugging Face id"""
+    output: Location = Field(min_length=1)
+    """folder or URI of the bundle; must not exist, or hold the same bundle"""
+    precision: Literal["fp32", "fp16", "int8"] = "fp32"
+    """number format of the weights; use fp16 on GPUs and int8 on CPUs"""
+    top_k: int = Field(512, ge=1)
+    """maximum terms of a vector (TopK in the graph)"""
+    parity_texts: Location | None = None
+    """JSONL file or URI with a field text for the parity check; default: built-in sentences"""
+    probe_texts: Location | None = None
+    """JSONL file or URI with a field text: terms that no text activates are removed from the graph; default: keep all
+    terms"""
+    min_overlap: float = Field(0.999, ge=0, le=1)
+    """parity check: minimum mean top-k overlap with torch, fp32"""
+    fp16_min_overlap: float = Field(0.98, ge=0, le=1)
+    """parity check: minimum mean top-k overlap with torch, fp16"""
+    int8_min_overlap: float = Field(0.9, ge=0, le=1)
+    """parity check: minimum mean top-k overlap with torch, int8"""
 
 
 class AdaptEncoderSettings(Section):
     """Fields of the encoder card to change; other fields keep their values."""
 
-    stage: Literal["set_encoder"] = Field(description="kind of the stage")
-    attention: Literal["bidirectional", "causal", "echo"] | None = Field(
-        None,
-        description="attention of a decoder. bidirectional: each token attends to all tokens; causal: to the "
-        "tokens before it; echo: causal, with the text repeated and only the second copy pooled "
-        "(csplade, 4)",
-    )
-    pooled_states: Literal["tokens", "mean"] | None = Field(
-        None, description="mean: average the hidden states before the vocabulary head (esplade-pretraining, J.1)"
-    )
-    activation: Literal["log1p_relu", "l0"] | None = Field(None, description="l0: apply the logarithm twice")
-    pooled_tokens: Literal["all", "not_bos"] | None = Field(
-        None, description="not_bos: leave out the first token, as decoders always do"
-    )
-    casing: Literal["lowercase"] | None = Field(
-        None, description="lowercase: lowercase texts before tokenizing (casing, 3)"
-    )
-    output_casing: Literal["all", "uncased"] | None = Field(
-        None,
-        description="uncased: drop cased terms; a cased term without a lowercase form is renamed to it (casing, 3)",
-    )
-    query_encoder: Literal["model", "idf", "learned"] | None = Field(
-        None,
-        description="idf: inference-free queries; query terms are weighted by inverse document frequencies of "
-        "the index (arXiv 2411.04403), which then needs stored text fields; learned: by a table that finetune trains "
-        "(arXiv 2505.01452)",
-    )
-    query_max_length: int | None = Field(None, ge=2, description="maximum tokens of a query, special tokens included")
-    document_max_length: int | None = Field(
-        None, ge=2, description="maximum tokens of a document, special tokens included"
-    )
-    query_prompt: str | None = Field(None, description="text put before every query")
-    document_prompt: str | None = Field(None, description="text put before every document")
+    stage: Literal["set_encoder"]
+    """kind of the stage"""
+    attention: Literal["bidirectional", "causal", "echo"] | None = None
+    """attention of a decoder. bidirectional: each token attends to all tokens; causal: to the tokens before it; echo:
+    causal, with the text repeated and only the second copy pooled (csplade, 4)"""
+    pooled_states: Literal["tokens", "mean"] | None = None
+    """mean: average the hidden states before the vocabulary head (esplade-pretraining, J.1)"""
+    activation: Literal["log1p_relu", "l0"] | None = None
+    """l0: apply the logarithm twice"""
+    pooled_tokens: Literal["all", "not_bos"] | None = None
+    """not_bos: leave out the first token, as decoders always do"""
+    casing: Literal["lowercase"] | None = None
+    """lowercase: lowercase texts before tokenizing (casing, 3)"""
+    output_casing: Literal["all", "uncased"] | None = None
+    """uncased: drop cased terms; a cased term without a lowercase form is renamed to it (casing, 3)"""
+    query_encoder: Literal["model", "idf", "learned"] | None = None
+    """idf: inference-free queries; query terms are weighted by inverse document frequencies of the index (arXiv
+    2411.04403), which then needs stored text fields; learned: by a table that finetune trains (arXiv 2505.01452)"""
+    query_max_length: int | None = Field(None, ge=2)
+    """maximum tokens of a query, special tokens included"""
+    document_max_length: int | None = Field(None, ge=2)
+    """maximum tokens of a document, special tokens included"""
+    query_prompt: str | None = None
+    """text put before every query"""
+    document_prompt: str | None = None
+    """text put before every document"""
 
     @model_validator(mode="after")
     def _something(self) -> "AdaptEncoderSettings":

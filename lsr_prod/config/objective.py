@@ -12,20 +12,21 @@ _RAMP_SHARE = 0.33
 class LossSettings(Section):
     """One ranking loss."""
 
-    loss: Literal["info_nce", "n_pair", "margin_mse", "kl"] = Field(
-        description="info_nce: cross entropy of the positive among all documents of the batch; n_pair: the same "
-        "without temperature or hard negatives; margin_mse and kl: distillation from a teacher's scores"
-    )
-    weight: float = Field(1.0, gt=0, allow_inf_nan=False, description="weight of this loss in the sum")
-    similarity: Literal["dot", "cosine", "both"] = Field(
-        "dot", description="both: sum of the losses with either similarity"
-    )
-    temperature: float = Field(1.0, gt=0, allow_inf_nan=False, description="scores are divided by this")
-    cosine_temperature: float = Field(0.05, gt=0, allow_inf_nan=False, description="temperature of cosine similarities")
-    margin: float = Field(
-        0.0, ge=0, allow_inf_nan=False, description="info_nce: margin subtracted from the score of the positive"
-    )
-    in_batch: bool = Field(True, description="info_nce: also use the documents of other queries as negatives")
+    loss: Literal["info_nce", "n_pair", "margin_mse", "kl"]
+    """info_nce: cross entropy of the positive among all documents of the batch; n_pair: the same without temperature or
+    hard negatives; margin_mse and kl: distillation from a teacher's scores"""
+    weight: float = Field(1.0, gt=0, allow_inf_nan=False)
+    """weight of this loss in the sum"""
+    similarity: Literal["dot", "cosine", "both"] = "dot"
+    """both: sum of the losses with either similarity"""
+    temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
+    """scores are divided by this"""
+    cosine_temperature: float = Field(0.05, gt=0, allow_inf_nan=False)
+    """temperature of cosine similarities"""
+    margin: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """info_nce: margin subtracted from the score of the positive"""
+    in_batch: bool = True
+    """info_nce: also use the documents of other queries as negatives"""
 
     @model_validator(mode="after")
     def _possible(self) -> "LossSettings":
@@ -43,54 +44,44 @@ class LossSettings(Section):
 class QueueSettings(Section):
     """Documents of earlier steps as negatives of info_nce, encoded by a momentum copy of the model (MoCo)."""
 
-    size: int = Field(4096, ge=1, description="documents in the queue")
-    momentum: float = Field(
-        0.999, ge=0, lt=1, description="momentum of the copy: share of its weights that is kept per step"
-    )
-    terms: int = Field(512, ge=1, description="terms kept per document in the queue, heaviest first")
+    size: int = Field(4096, ge=1)
+    """documents in the queue"""
+    momentum: float = Field(0.999, ge=0, lt=1)
+    """momentum of the copy: share of its weights that is kept per step"""
+    terms: int = Field(512, ge=1)
+    """terms kept per document in the queue, heaviest first"""
 
 
 class RegularizerSettings(Section):
     """One regularizer; its means are over the global batch."""
 
-    regularizer: Literal["flops", "joint_flops", "l1", "df_flops", "cased"] = Field(
-        description="flops: sum of squared mean weights; joint_flops: mean query . mean document; l1: mean sum of "
-        "weights; df_flops: flops with terms weighted by document frequency; cased: mean sum of squared weights of "
-        "cased terms"
-    )
-    query: float = Field(0.0, ge=0, allow_inf_nan=False, description="weight for queries")
-    document: float = Field(0.0, ge=0, allow_inf_nan=False, description="weight for documents")
-    joint: float = Field(0.0, ge=0, allow_inf_nan=False, description="weight of joint_flops")
-    estimator: Literal["all_pairs", "off_diagonal"] = Field(
-        "all_pairs",
-        description="joint_flops: pairs of a query and a document over which the mean product is taken. all_pairs: "
-        "mean query . mean document, which contains each query's own positive; off_diagonal: all pairs except a "
-        "query with its own positive, so that a weight suits every batch size",
-    )
-    ramp: Literal["none", "linear", "quadratic"] = Field(
-        "none",
-        description="schedule by which the weights grow from 0, over ramp_steps or ramp_share; none: full from the "
-        "first step",
-    )
-    ramp_share: float = Field(
-        _RAMP_SHARE, gt=0, le=1, description="share of the steps over which the weights grow; needs ramp"
-    )
-    ramp_steps: int | None = Field(
-        None, ge=1, description="number of steps over which the weights grow; replaces ramp_share; needs ramp"
-    )
-    l0_mask: int | None = Field(
-        None,
-        ge=0,
-        description="flops, l1: include only texts with more active terms than this; the mean is still over all texts",
-    )
-    df_alpha: float = Field(
-        0.1,
-        gt=0,
-        lt=1,
-        description="df_flops: document frequency (share of documents) at which the weight of a term is one half",
-    )
-    df_beta: float = Field(10.0, gt=0, description="df_flops: steepness of the weight at df_alpha")
-    df_every: int = Field(100, ge=1, description="df_flops: steps between two updates of the document frequencies")
+    regularizer: Literal["flops", "joint_flops", "l1", "df_flops", "cased"]
+    """flops: sum of squared mean weights; joint_flops: mean query . mean document; l1: mean sum of weights; df_flops:
+    flops with terms weighted by document frequency; cased: mean sum of squared weights of cased terms"""
+    query: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """weight for queries"""
+    document: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """weight for documents"""
+    joint: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """weight of joint_flops"""
+    estimator: Literal["all_pairs", "off_diagonal"] = "all_pairs"
+    """joint_flops: pairs of a query and a document over which the mean product is taken. all_pairs: mean query . mean
+    document, which contains each query's own positive; off_diagonal: all pairs except a query with its own positive, so
+    that a weight suits every batch size"""
+    ramp: Literal["none", "linear", "quadratic"] = "none"
+    """schedule by which the weights grow from 0, over ramp_steps or ramp_share; none: full from the first step"""
+    ramp_share: float = Field(_RAMP_SHARE, gt=0, le=1)
+    """share of the steps over which the weights grow; needs ramp"""
+    ramp_steps: int | None = Field(None, ge=1)
+    """number of steps over which the weights grow; replaces ramp_share; needs ramp"""
+    l0_mask: int | None = Field(None, ge=0)
+    """flops, l1: include only texts with more active terms than this; the mean is still over all texts"""
+    df_alpha: float = Field(0.1, gt=0, lt=1)
+    """df_flops: document frequency (share of documents) at which the weight of a term is one half"""
+    df_beta: float = Field(10.0, gt=0)
+    """df_flops: steepness of the weight at df_alpha"""
+    df_every: int = Field(100, ge=1)
+    """df_flops: steps between two updates of the document frequencies"""
 
     @model_validator(mode="after")
     def _weighted(self) -> "RegularizerSettings":
@@ -111,42 +102,32 @@ class RegularizerSettings(Section):
 class SparsitySettings(Section):
     """Regularizers and masks that keep vectors sparse."""
 
-    regularizers: list[RegularizerSettings] = Field([], description="regularizers, added to the loss")
-    keep_query: int | None = Field(None, ge=1, description="terms of a query that training keeps, heaviest first (q_K)")
-    keep_document: int | None = Field(
-        None, ge=1, description="terms of a document that training keeps, heaviest first (d_K)"
-    )
-    keep: Literal["masked", "both"] = Field(
-        "masked", description="masked: loss of the masked vectors; both: plus the loss of the complete vectors"
-    )
+    regularizers: list[RegularizerSettings] = Field([])
+    """regularizers, added to the loss"""
+    keep_query: int | None = Field(None, ge=1)
+    """terms of a query that training keeps, heaviest first (q_K)"""
+    keep_document: int | None = Field(None, ge=1)
+    """terms of a document that training keeps, heaviest first (d_K)"""
+    keep: Literal["masked", "both"] = "masked"
+    """masked: loss of the masked vectors; both: plus the loss of the complete vectors"""
 
 
 class PruningSettings(Section):
     """Additional ranking losses on vectors that are pruned as in serving."""
 
-    levels: list[tuple[int, int]] = Field(
-        [(5, 10)],
-        min_length=1,
-        description="pairs [qk, dk]: terms kept of a query and of a document, heaviest first; 0: all",
-    )
-    weight: float = Field(1.0, gt=0, allow_inf_nan=False, description="weight of the mean of these losses")
-    gradient: Literal["hard", "straight_through"] = Field(
-        "hard",
-        description="terms that the gradient reaches. hard: the kept terms; straight_through: also the next ones by "
-        "weight, times sigmoid((weight - k-th weight) / temperature), so that they can replace kept terms",
-    )
-    temperature_start: float = Field(
-        0.2, gt=0, allow_inf_nan=False, description="straight_through: temperature at the first step, in term weights"
-    )
-    temperature_end: float = Field(
-        0.05,
-        gt=0,
-        allow_inf_nan=False,
-        description="straight_through: temperature at the last step; it changes by a constant factor per step",
-    )
-    candidates: int = Field(
-        4, ge=2, description="straight_through: terms with a gradient, as a multiple of qk and dk, heaviest first"
-    )
+    levels: list[tuple[int, int]] = Field([(5, 10)], min_length=1)
+    """pairs [qk, dk]: terms kept of a query and of a document, heaviest first; 0: all"""
+    weight: float = Field(1.0, gt=0, allow_inf_nan=False)
+    """weight of the mean of these losses"""
+    gradient: Literal["hard", "straight_through"] = "hard"
+    """terms that the gradient reaches. hard: the kept terms; straight_through: also the next ones by weight, times
+    sigmoid((weight - k-th weight) / temperature), so that they can replace kept terms"""
+    temperature_start: float = Field(0.2, gt=0, allow_inf_nan=False)
+    """straight_through: temperature at the first step, in term weights"""
+    temperature_end: float = Field(0.05, gt=0, allow_inf_nan=False)
+    """straight_through: temperature at the last step; it changes by a constant factor per step"""
+    candidates: int = Field(4, ge=2)
+    """straight_through: terms with a gradient, as a multiple of qk and dk, heaviest first"""
 
     @field_validator("levels")
     @classmethod
@@ -159,38 +140,39 @@ class PruningSettings(Section):
 class OverlapSettings(Section):
     """Loss term that makes queries share enough terms with their positives for the overlap threshold."""
 
-    term: Literal["co_occurrence", "jaccard"] = Field(
-        "co_occurrence",
-        description="co_occurrence: hinge loss on the soft share of query terms in the positive; jaccard: one "
-        "minus the soft Jaccard similarity of query and positive",
-    )
-    weight: float = Field(1.0, gt=0, allow_inf_nan=False, description="weight of this term")
-    overlap_threshold: float = Field(0.6, gt=0, le=1, description="target share of the query terms")
-    softness: float = Field(
-        0.2, gt=0, allow_inf_nan=False, description="a term of weight w counts as w / (w + softness)"
-    )
-    qk: int = Field(0, ge=0, description="terms of the query to compare, heaviest first; 0: all")
-    dk: int = Field(0, ge=0, description="terms of the document to compare, heaviest first; 0: all")
+    term: Literal["co_occurrence", "jaccard"] = "co_occurrence"
+    """co_occurrence: hinge loss on the soft share of query terms in the positive; jaccard: one minus the soft Jaccard
+    similarity of query and positive"""
+    weight: float = Field(1.0, gt=0, allow_inf_nan=False)
+    """weight of this term"""
+    overlap_threshold: float = Field(0.6, gt=0, le=1)
+    """target share of the query terms"""
+    softness: float = Field(0.2, gt=0, allow_inf_nan=False)
+    """a term of weight w counts as w / (w + softness)"""
+    qk: int = Field(0, ge=0)
+    """terms of the query to compare, heaviest first; 0: all"""
+    dk: int = Field(0, ge=0)
+    """terms of the document to compare, heaviest first; 0: all"""
 
 
 class ObjectiveSettings(Section):
     """The training objective: the sum of these terms."""
 
-    losses: list[LossSettings] = Field(min_length=1, description="ranking losses, added up")
-    cross_worker: bool = Field(
-        True, description="use the documents of all workers as negatives, not only those of the same worker"
-    )
-    mask_false_negatives: bool = Field(
-        True,
-        description="info_nce, n_pair: exclude documents from the negatives of a query that equal its positive or a "
-        "positive that any row of the training set gives the same query",
-    )
-    queue: QueueSettings | None = Field(
-        None, description="queue of documents of earlier steps as negatives of info_nce"
-    )
-    sparsity: SparsitySettings = Field(SparsitySettings(), description="regularizers and training masks")
-    pruning: PruningSettings | None = Field(None, description="pruning-aware training")
-    overlap: OverlapSettings | None = Field(None, description="threshold-aware training")
+    losses: list[LossSettings] = Field(min_length=1)
+    """ranking losses, added up"""
+    cross_worker: bool = True
+    """use the documents of all workers as negatives, not only those of the same worker"""
+    mask_false_negatives: bool = True
+    """info_nce, n_pair: exclude documents from the negatives of a query that equal its positive or a positive that any
+    row of the training set gives the same query"""
+    queue: QueueSettings | None = None
+    """queue of documents of earlier steps as negatives of info_nce"""
+    sparsity: SparsitySettings = SparsitySettings()
+    """regularizers and training masks"""
+    pruning: PruningSettings | None = None
+    """pruning-aware training"""
+    overlap: OverlapSettings | None = None
+    """threshold-aware training"""
 
     @field_validator("queue")
     @classmethod
@@ -204,15 +186,9 @@ class ObjectiveSettings(Section):
 class QueryWeightsSettings(Section):
     """Training of the weights of query terms, for models with query_encoder learned."""
 
-    initialization: Literal["idf", "ones"] = Field(
-        "idf",
-        description="weights that training starts from: inverse document frequencies of idf_corpus or of the documents "
-        "of data, or 1 for every term; a model with trained weights continues with them",
-    )
-    learning_rate_factor: float = Field(
-        100.0,
-        gt=0,
-        allow_inf_nan=False,
-        description="learning rate of the weights, as a multiple of optimizer.learning_rate: a weight is a number of "
-        "about 1 to 10, and a step of AdamW changes it by about the learning rate",
-    )
+    initialization: Literal["idf", "ones"] = "idf"
+    """weights that training starts from: inverse document frequencies of idf_corpus or of the documents of data, or 1
+    for every term; a model with trained weights continues with them"""
+    learning_rate_factor: float = Field(100.0, gt=0, allow_inf_nan=False)
+    """learning rate of the weights, as a multiple of optimizer.learning_rate: a weight is a number of about 1 to 10,
+    and a step of AdamW changes it by about the learning rate"""

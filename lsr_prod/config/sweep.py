@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from lsr_prod.config.location import Location
-from lsr_prod.config.section import Section
+from lsr_prod.config.section import Section, Thresholds
 
 Cost = Literal["flops", "match_p50_ms", "bytes"]
 
@@ -16,62 +16,62 @@ _MIN_WEIGHT, _MAX_WEIGHT = 1e-6, 1e6  # the range of Hybrid.words
 class SweepModelSettings(Section):
     """One model of a sweep."""
 
-    name: str = Field(min_length=1, pattern=_NAME, description="name of the model in the report")
-    bundle: Location = Field(min_length=1, description="folder or URI of the bundle")
+    name: str = Field(min_length=1, pattern=_NAME)
+    """name of the model in the report"""
+    bundle: Location = Field(min_length=1)
+    """folder or URI of the bundle"""
 
 
 class CollectionSettings(Section):
     """One collection: documents, queries and relevance judgments, which may come from clicks."""
 
-    name: str = Field(min_length=1, pattern=_NAME, description="name of the collection in the report")
-    corpus: Location = Field(min_length=1, description="file or URI, JSONL of the documents: _id, title, text (BEIR)")
-    queries: Location = Field(min_length=1, description="file or URI, JSONL of the queries: _id, text (BEIR)")
-    qrels: Location = Field(min_length=1, description="file or URI, relevance judgments: BEIR .tsv or TREC qrels")
-    documents: int | None = Field(
-        None, ge=1, description="maximum number of documents: those with judgments first, then others; default: all"
-    )
-    max_queries: int | None = Field(None, ge=1, description="maximum number of queries; default: all with judgments")
+    name: str = Field(min_length=1, pattern=_NAME)
+    """name of the collection in the report"""
+    corpus: Location = Field(min_length=1)
+    """file or URI, JSONL of the documents: _id, title, text (BEIR)"""
+    queries: Location = Field(min_length=1)
+    """file or URI, JSONL of the queries: _id, text (BEIR)"""
+    qrels: Location = Field(min_length=1)
+    """file or URI, relevance judgments: BEIR .tsv or TREC qrels"""
+    documents: int | None = Field(None, ge=1)
+    """maximum number of documents: those with judgments first, then others; default: all"""
+    max_queries: int | None = Field(None, ge=1)
+    """maximum number of queries; default: all with judgments"""
 
 
 class SweepSettings(Section):
     """Sweep over models, prunings, thresholds and hybrid weights on one or more collections."""
 
-    models: list[SweepModelSettings] = Field(min_length=1, description="the models to compare")
-    collections: list[CollectionSettings] = Field(
-        min_length=1, description="the collections to measure on; each must fit into the memory of a task"
-    )
-    qk: list[int] = Field([0], min_length=1, description="maximum terms per query, heaviest first; 0: all")
-    dk: list[int] = Field([0], min_length=1, description="maximum terms per document, heaviest first; 0: all")
-    prunings: list[tuple[int, int]] = Field(
-        [], description="pairs [qk, dk] to measure instead of every combination of sweep.qk and sweep.dk"
-    )
-    thresholds: list[float] = Field(
-        [0.0], min_length=1, description="overlap thresholds: shares of the query terms, 0 to 1"
-    )
-    hybrid_weights: list[float] = Field(
-        [],
-        description="weights of the BM25 score of words, added to the encoder's score; searches without words are "
-        "measured in any case",
-    )
-    measures: list[str] = Field(
-        ["nDCG@10", "RR@10", "R@100"], min_length=1, description="measures, as named by ir_measures"
-    )
-    measure: str | None = Field(
-        None, description="one of the measures, which the Pareto fronts and the choice use; default: the first"
-    )
-    cost: Cost = Field("flops", description="cost that the choice minimizes: flops, match_p50_ms or bytes")
-    within: float = Field(
-        0.01, ge=0, lt=1, description="share of the best value of the measure that the chosen setting may lose"
-    )
-    significance: float = Field(
-        0.05, gt=0, lt=1, description="a setting is not chosen if a paired t-test finds it worse at this level"
-    )
-    output: Location = Field(
-        min_length=1,
-        description="folder or URI of the vectors, the measured points, sweep.json and patch.yaml; a folder must be "
-        "visible to all nodes",
-    )
-    slice_documents: int = Field(2000, ge=1, le=1_000_000, description="texts that one task encodes")
+    models: list[SweepModelSettings] = Field(min_length=1)
+    """the models to compare"""
+    collections: list[CollectionSettings] = Field(min_length=1)
+    """the collections to measure on; each must fit into the memory of a task"""
+    qk: list[int] = Field([0], min_length=1)
+    """maximum terms per query, heaviest first; 0: all"""
+    dk: list[int] = Field([0], min_length=1)
+    """maximum terms per document, heaviest first; 0: all"""
+    prunings: list[tuple[int, int]] = Field([])
+    """pairs [qk, dk] to measure instead of every combination of sweep.qk and sweep.dk"""
+    thresholds: Thresholds = Field([0.0])
+    """overlap thresholds: shares of the query terms, 0 to 1"""
+    hybrid_weights: list[float] = Field([])
+    """weights of the BM25 score of words, added to the encoder's score; searches without words are measured in any
+    case"""
+    measures: list[str] = Field(["nDCG@10", "RR@10", "R@100"], min_length=1)
+    """measures, as named by ir_measures"""
+    measure: str | None = None
+    """one of the measures, which the Pareto fronts and the choice use; default: the first"""
+    cost: Cost = "flops"
+    """cost that the choice minimizes: flops, match_p50_ms or bytes"""
+    within: float = Field(0.01, ge=0, lt=1)
+    """share of the best value of the measure that the chosen setting may lose"""
+    significance: float = Field(0.05, gt=0, lt=1)
+    """a setting is not chosen if a paired t-test finds it worse at this level"""
+    output: Location = Field(min_length=1)
+    """folder or URI of the vectors, the measured points, sweep.json and patch.yaml; a folder must be visible to all
+    nodes"""
+    slice_documents: int = Field(2000, ge=1, le=1_000_000)
+    """texts that one task encodes"""
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
@@ -103,15 +103,15 @@ class SweepSettings(Section):
             raise ValueError("a number of terms is negative; give 1 or more, or 0 for all terms")
         return values
 
-    @field_validator("thresholds")
-    @classmethod
-    def _shares(cls, thresholds: list[float]) -> list[float]:
-        return _check_shares(thresholds)
-
     @field_validator("hybrid_weights")
     @classmethod
     def _possible(cls, weights: list[float]) -> list[float]:
-        return _check_weights(weights)
+        for weight in weights:
+            if not _MIN_WEIGHT <= weight <= _MAX_WEIGHT:
+                raise ValueError(
+                    f"{weight} is not a weight of words; give values from {_MIN_WEIGHT:g} to {_MAX_WEIGHT:g}"
+                )
+        return weights
 
     @model_validator(mode="after")
     def _measured(self) -> "SweepSettings":
@@ -123,41 +123,38 @@ class SweepSettings(Section):
 class TuneSettings(Section):
     """Tuner of the hybrid weight and the overlap threshold of a published index."""
 
-    index: Location = Field(min_length=1, description="folder or URI of the index, built with index.bm25: true")
-    queries: Location = Field(min_length=1, description="JSONL file or URI with _id and text per query")
-    qrels: Location = Field(
-        min_length=1,
-        description="relevance judgments, which may come from clicks, file or URI: BEIR .tsv or TREC qrels",
-    )
-    measure: str = Field("nDCG@10", min_length=1, description="measure to maximize, as named by ir_measures")
-    fusion: Literal["sum", "rrf"] = Field(
-        "sum", description="fusion of hybrid searches: sum of the scores, or reciprocal ranks"
-    )
-    lowest_weight: float = Field(1 / 64, ge=_MIN_WEIGHT, le=_MAX_WEIGHT, description="smallest weight of the words")
-    highest_weight: float = Field(64, ge=_MIN_WEIGHT, le=_MAX_WEIGHT, description="largest weight of the words")
-    steps_per_octave: int = Field(
-        4, ge=1, le=64, description="weights between one and its double; the encoder's terms have the weight 1"
-    )
-    thresholds: list[float] = Field(
-        [0.0], min_length=1, description="overlap thresholds to choose from: shares of the query terms, 0 to 1"
-    )
-    qk: int | None = Field(None, ge=1, description="maximum terms of a query, heaviest first; default: all")
-    search: Literal["refine", "exhaustive"] = Field(
-        "refine",
-        description="refine: measure some weights, then those around the best; exhaustive: measure every weight",
-    )
-    folds: int = Field(5, ge=2, le=100, description="folds of the cross-validation, by query")
-    seed: int = Field(0, ge=0, description="seed of the folds and of the interval")
-    threads: int = Field(1, ge=1, description="queries that are searched concurrently")
-    max_queries: int | None = Field(None, ge=2, description="maximum number of queries; default: all with judgments")
-    output: Location | None = Field(
-        None, min_length=1, description="folder or URI for tune.json and patch.yaml; default: none are written"
-    )
-
-    @field_validator("thresholds")
-    @classmethod
-    def _shares(cls, thresholds: list[float]) -> list[float]:
-        return _check_shares(thresholds)
+    index: Location = Field(min_length=1)
+    """folder or URI of the index, built with index.bm25: true"""
+    queries: Location = Field(min_length=1)
+    """JSONL file or URI with _id and text per query"""
+    qrels: Location = Field(min_length=1)
+    """relevance judgments, which may come from clicks, file or URI: BEIR .tsv or TREC qrels"""
+    measure: str = Field("nDCG@10", min_length=1)
+    """measure to maximize, as named by ir_measures"""
+    fusion: Literal["sum", "rrf"] = "sum"
+    """fusion of hybrid searches: sum of the scores, or reciprocal ranks"""
+    lowest_weight: float = Field(1 / 64, ge=_MIN_WEIGHT, le=_MAX_WEIGHT)
+    """smallest weight of the words"""
+    highest_weight: float = Field(64, ge=_MIN_WEIGHT, le=_MAX_WEIGHT)
+    """largest weight of the words"""
+    steps_per_octave: int = Field(4, ge=1, le=64)
+    """weights between one and its double; the encoder's terms have the weight 1"""
+    thresholds: Thresholds = Field([0.0])
+    """overlap thresholds to choose from: shares of the query terms, 0 to 1"""
+    qk: int | None = Field(None, ge=1)
+    """maximum terms of a query, heaviest first; default: all"""
+    search: Literal["refine", "exhaustive"] = "refine"
+    """refine: measure some weights, then those around the best; exhaustive: measure every weight"""
+    folds: int = Field(5, ge=2, le=100)
+    """folds of the cross-validation, by query"""
+    seed: int = Field(0, ge=0)
+    """seed of the folds and of the interval"""
+    threads: int = Field(1, ge=1)
+    """queries that are searched concurrently"""
+    max_queries: int | None = Field(None, ge=2)
+    """maximum number of queries; default: all with judgments"""
+    output: Location | None = Field(None, min_length=1)
+    """folder or URI for tune.json and patch.yaml; default: none are written"""
 
     @model_validator(mode="after")
     def _ordered(self) -> "TuneSettings":
@@ -166,17 +163,3 @@ class TuneSettings(Section):
                 f"lowest_weight {self.lowest_weight:g} is above highest_weight {self.highest_weight:g}; exchange them"
             )
         return self
-
-
-def _check_shares(thresholds: list[float]) -> list[float]:
-    for threshold in thresholds:
-        if not 0 <= threshold <= 1:
-            raise ValueError(f"{threshold} is not a share of the query terms; give values from 0 to 1")
-    return thresholds
-
-
-def _check_weights(weights: list[float]) -> list[float]:
-    for weight in weights:
-        if not _MIN_WEIGHT <= weight <= _MAX_WEIGHT:
-            raise ValueError(f"{weight} is not a weight of words; give values from {_MIN_WEIGHT:g} to {_MAX_WEIGHT:g}")
-    return weights

@@ -24,44 +24,34 @@ from lsr_prod.config.vocabulary import VocabularySettings
 class ValidationSettings(Section):
     """Validation during training, with an index of a collection."""
 
-    corpus: Location = Field(min_length=1, description="file or URI, JSONL of the documents: _id, title, text (BEIR)")
-    queries: Location = Field(min_length=1, description="file or URI, JSONL of the queries: _id, text (BEIR)")
-    qrels: Location = Field(
-        min_length=1, description="file or URI, relevance judgments: query, document, grade, tab-separated (BEIR)"
-    )
-    every: int = Field(
-        1000,
-        ge=1,
-        description="steps between two validations; the first one is before the first step, the last one after the "
-        "last step",
-    )
-    documents: int | None = Field(
-        None, ge=1, description="maximum number of documents: those with judgments first, then others; default: all"
-    )
-    max_queries: int | None = Field(None, ge=1, description="maximum number of queries; default: all with judgments")
-    measures: list[str] = Field(
-        ["RR@10", "R@10", "R@100"], min_length=1, description="measures, as named by ir_measures"
-    )
-    overlap_threshold: float = Field(0.0, ge=0, le=1, description="overlap threshold of the searches")
-    qk: int = Field(0, ge=0, description="maximum terms of a query, heaviest first; 0: all")
-    dk: int = Field(0, ge=0, description="maximum terms of a document, heaviest first; 0: all")
-    keep_best: str | None = Field(
-        None,
-        description="keep the weights with the best value of this measure, which may be those of the start; "
-        "default: keep the last weights",
-    )
-    stop_after: int | None = Field(
-        None,
-        ge=1,
-        description="end the training after this number of consecutive validations without a better value of "
-        "keep_best, or of the first of measures; default: train all steps",
-    )
-    min_delta: float = Field(
-        0.0,
-        ge=0,
-        allow_inf_nan=False,
-        description="stop_after: a value is better if it exceeds the best one so far by more than this",
-    )
+    corpus: Location = Field(min_length=1)
+    """file or URI, JSONL of the documents: _id, title, text (BEIR)"""
+    queries: Location = Field(min_length=1)
+    """file or URI, JSONL of the queries: _id, text (BEIR)"""
+    qrels: Location = Field(min_length=1)
+    """file or URI, relevance judgments: query, document, grade, tab-separated (BEIR)"""
+    every: int = Field(1000, ge=1)
+    """steps between two validations; the first one is before the first step, the last one after the last step"""
+    documents: int | None = Field(None, ge=1)
+    """maximum number of documents: those with judgments first, then others; default: all"""
+    max_queries: int | None = Field(None, ge=1)
+    """maximum number of queries; default: all with judgments"""
+    measures: list[str] = Field(["RR@10", "R@10", "R@100"], min_length=1)
+    """measures, as named by ir_measures"""
+    overlap_threshold: float = Field(0.0, ge=0, le=1)
+    """overlap threshold of the searches"""
+    qk: int = Field(0, ge=0)
+    """maximum terms of a query, heaviest first; 0: all"""
+    dk: int = Field(0, ge=0)
+    """maximum terms of a document, heaviest first; 0: all"""
+    keep_best: str | None = None
+    """keep the weights with the best value of this measure, which may be those of the start; default: keep the last
+    weights"""
+    stop_after: int | None = Field(None, ge=1)
+    """end the training after this number of consecutive validations without a better value of keep_best, or of the
+    first of measures; default: train all steps"""
+    min_delta: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """stop_after: a value is better if it exceeds the best one so far by more than this"""
 
     @property
     def watched(self) -> str:
@@ -94,68 +84,57 @@ OneOrMoreSets = Annotated[
 class FinetuneSettings(Section):
     """Stage that fine-tunes an encoder for retrieval."""
 
-    stage: Literal["finetune"] = Field("finetune", description="kind of the stage")
-    data: OneOrMoreSets = Field(
-        description="training rows: one data set, or a list of data sets, each with a name and a weight; all rows of a "
-        "batch are from one data set"
-    )
-    sampling: Literal["proportional", "round_robin"] = Field(
-        "proportional",
-        description="with a list of data sets, the data set of each batch. proportional: in random order, each as "
-        "often as its number of batches times its weight; otherwise in turns, each equally often",
-    )
-    batch: BatchSettings = Field(BatchSettings(), description="batch of one step")
-    steps: int | None = Field(None, ge=1, description="number of steps; give this or epochs")
-    epochs: float | None = Field(
-        None,
-        gt=0,
-        allow_inf_nan=False,
-        description="number of passes over the data; with a list of data sets, an epoch has as many steps as all of "
-        "them have batches together",
-    )
-    objective: ObjectiveSettings = Field(description="losses and regularizers")
-    optimizer: OptimizerSettings = Field(OptimizerSettings(), description="AdamW and its learning rate")
-    scale: ScaleSettings = Field(ScaleSettings(), description="distribution over workers, precision and memory")
-    validation: ValidationSettings | None = Field(None, description="validation during training, with an index")
-    watch: WatchSettings = Field(WatchSettings(), description="reports and early stopping")
-    checkpoint_every: int = Field(500, ge=1, description="steps between two checkpoints")
-    query_max_length: int | None = Field(
-        None, ge=3, description="maximum tokens of a query in training; default: from the encoder card"
-    )
-    document_max_length: int | None = Field(
-        None, ge=3, description="maximum tokens of a document in training; default: from the encoder card"
-    )
-    card_query_max_length: int | None = Field(
-        None,
-        ge=3,
-        description="maximum tokens of a query in the encoder card of the trained model, for validation, encoding and "
-        "search; default: query_max_length",
-    )
-    card_document_max_length: int | None = Field(
-        None,
-        ge=3,
-        description="maximum tokens of a document in the encoder card of the trained model, for validation, encoding "
-        "and search; may be more than document_max_length, which is its default",
-    )
-    dropout: float | None = Field(None, ge=0, lt=1, description="dropout of the model; default: from its config")
-    idf_corpus: TrainingDataSettings | None = Field(
-        None,
-        description="texts that the IDF weights of inference-free queries are counted on, kind texts; default: "
-        "the documents of data, each once",
-    )
-    query_model: Location | None = Field(
-        None,
-        min_length=1,
-        description="folder or URI of a model directory that encodes queries from this stage on, with the same output "
-        "vocabulary, for example a smaller one; default: one model encodes queries and documents",
-    )
-    trained: Literal["both", "query", "document"] = Field(
-        "both", description="with a separate query encoder, the encoder that is trained; the other one is frozen"
-    )
-    query_weights: QueryWeightsSettings | None = Field(
-        None, description="training of the query weights of a model with query_encoder learned; default: its defaults"
-    )
-    seed: int = Field(0, ge=0, description="seed of order, dropout and sampled negatives")
+    stage: Literal["finetune"] = "finetune"
+    """kind of the stage"""
+    data: OneOrMoreSets
+    """training rows: one data set, or a list of data sets, each with a name and a weight; all rows of a batch are from
+    one data set"""
+    sampling: Literal["proportional", "round_robin"] = "proportional"
+    """with a list of data sets, the data set of each batch. proportional: in random order, each as often as its number
+    of batches times its weight; otherwise in turns, each equally often"""
+    batch: BatchSettings = BatchSettings()
+    """batch of one step"""
+    steps: int | None = Field(None, ge=1)
+    """number of steps; give this or epochs"""
+    epochs: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """number of passes over the data; with a list of data sets, an epoch has as many steps as all of them have batches
+    together"""
+    objective: ObjectiveSettings
+    """losses and regularizers"""
+    optimizer: OptimizerSettings = OptimizerSettings()
+    """AdamW and its learning rate"""
+    scale: ScaleSettings = ScaleSettings()
+    """distribution over workers, precision and memory"""
+    validation: ValidationSettings | None = None
+    """validation during training, with an index"""
+    watch: WatchSettings = WatchSettings()
+    """reports and early stopping"""
+    checkpoint_every: int = Field(500, ge=1)
+    """steps between two checkpoints"""
+    query_max_length: int | None = Field(None, ge=3)
+    """maximum tokens of a query in training; default: from the encoder card"""
+    document_max_length: int | None = Field(None, ge=3)
+    """maximum tokens of a document in training; default: from the encoder card"""
+    card_query_max_length: int | None = Field(None, ge=3)
+    """maximum tokens of a query in the encoder card of the trained model, for validation, encoding and search; default:
+    query_max_length"""
+    card_document_max_length: int | None = Field(None, ge=3)
+    """maximum tokens of a document in the encoder card of the trained model, for validation, encoding and search; may
+    be more than document_max_length, which is its default"""
+    dropout: float | None = Field(None, ge=0, lt=1)
+    """dropout of the model; default: from its config"""
+    idf_corpus: TrainingDataSettings | None = None
+    """texts that the IDF weights of inference-free queries are counted on, kind texts; default: the documents of data,
+    each once"""
+    query_model: Location | None = Field(None, min_length=1)
+    """folder or URI of a model directory that encodes queries from this stage on, with the same output vocabulary, for
+    example a smaller one; default: one model encodes queries and documents"""
+    trained: Literal["both", "query", "document"] = "both"
+    """with a separate query encoder, the encoder that is trained; the other one is frozen"""
+    query_weights: QueryWeightsSettings | None = None
+    """training of the query weights of a model with query_encoder learned; default: its defaults"""
+    seed: int = Field(0, ge=0)
+    """seed of order, dropout and sampled negatives"""
 
     @model_validator(mode="after")
     def _consistent(self) -> "FinetuneSettings":
@@ -246,41 +225,27 @@ STAGES: dict[str, type[Section]] = {
 class TrainSettings(Section):
     """Training by a chain of stages."""
 
-    model: Location = Field(min_length=1, description="folder or URI of a model to start from, or a Hugging Face id")
-    output: Location = Field(
-        min_length=1, description="folder or URI of the trained model; must not exist, or hold the same one"
-    )
-    work: Location = Field(
-        min_length=1,
-        description="folder or URI that all workers can access, for training sets, checkpoints, logs and "
-        "intermediate models; finished ones are reused",
-    )
-    stages: list[Annotated[StageSettings, Field(discriminator="stage")]] = Field(
-        min_length=1, description="stages, in order"
-    )
-    workers: int | None = Field(
-        None,
-        ge=1,
-        description="number of training processes; with min_workers, the maximum; default: one per GPU of the cluster, "
-        "without GPUs one per machine",
-    )
-    min_workers: int | None = Field(
-        None,
-        ge=1,
-        description="minimum number of workers to continue with when machines are lost; default: wait for all workers",
-    )
-    use_gpu: bool | None = Field(
-        None, description="use one GPU per worker; default: true if the cluster has a GPU for every worker"
-    )
-    cpus_per_worker: float | None = Field(
-        None,
-        gt=0,
-        description="cores per worker; on a CPU also its threads; default: all cores of the machines, divided among "
-        "the workers; on a local cluster at most OMP_NUM_THREADS",
-    )
-    max_failures: int = Field(
-        10, ge=-1, description="number of times that lost workers are replaced before the job fails; -1: no limit"
-    )
+    model: Location = Field(min_length=1)
+    """folder or URI of a model to start from, or a Hugging Face id"""
+    output: Location = Field(min_length=1)
+    """folder or URI of the trained model; must not exist, or hold the same one"""
+    work: Location = Field(min_length=1)
+    """folder or URI that all workers can access, for training sets, checkpoints, logs and intermediate models; finished
+    ones are reused"""
+    stages: list[Annotated[StageSettings, Field(discriminator="stage")]] = Field(min_length=1)
+    """stages, in order"""
+    workers: int | None = Field(None, ge=1)
+    """number of training processes; with min_workers, the maximum; default: one per GPU of the cluster, without GPUs
+    one per machine"""
+    min_workers: int | None = Field(None, ge=1)
+    """minimum number of workers to continue with when machines are lost; default: wait for all workers"""
+    use_gpu: bool | None = None
+    """use one GPU per worker; default: true if the cluster has a GPU for every worker"""
+    cpus_per_worker: float | None = Field(None, gt=0)
+    """cores per worker; on a CPU also its threads; default: all cores of the machines, divided among the workers; on a
+    local cluster at most OMP_NUM_THREADS"""
+    max_failures: int = Field(10, ge=-1)
+    """number of times that lost workers are replaced before the job fails; -1: no limit"""
 
     @field_validator("stages", mode="before")
     @classmethod

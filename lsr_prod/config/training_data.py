@@ -21,28 +21,22 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
 class TrainingDataSettings(Section):
     """Training rows: files or one Delta table, all rows of one kind."""
 
-    paths: list[SourceLocation] = Field(
-        min_length=1, description="files, folders, globs or URIs; a Delta source is one table"
-    )
-    format: Literal["auto", "parquet", "jsonl", "delta"] = Field(
-        "auto", description="auto: by the file extension (.parquet, .jsonl, .ndjson, also .gz or .zst) or by _delta_log"
-    )
-    version: int | None = Field(None, ge=0, description="version of a Delta source; default: the newest")
-    kind: Kind = Field(
-        description="pairs: query, positive; triples: query, positive, negative; negatives: query, positive, "
-        "negatives (a list; empty or null: none); scores: query, documents (a list, the positive first), scores (of a "
-        "teacher, one per document); texts: text"
-    )
-    columns: dict[str, str] = Field(
-        default_factory=dict,
-        description="column of the data per field name, where they differ, for example {positive: pos}",
-    )
-    max_text_bytes: int = Field(
-        100_000, ge=1, description="maximum bytes of a text; rows with longer texts are quarantined"
-    )
-    max_bad_fraction: float = Field(
-        0.05, ge=0, le=1, description="maximum share of quarantined rows; the job fails above it"
-    )
+    paths: list[SourceLocation] = Field(min_length=1)
+    """files, folders, globs or URIs; a Delta source is one table"""
+    format: Literal["auto", "parquet", "jsonl", "delta"] = "auto"
+    """auto: by the file extension (.parquet, .jsonl, .ndjson, also .gz or .zst) or by _delta_log"""
+    version: int | None = Field(None, ge=0)
+    """version of a Delta source; default: the newest"""
+    kind: Kind
+    """pairs: query, positive; triples: query, positive, negative; negatives: query, positive, negatives (a list; empty
+    or null: none); scores: query, documents (a list, the positive first), scores (of a teacher, one per document);
+    texts: text"""
+    columns: dict[str, str] = Field(default_factory=dict)
+    """column of the data per field name, where they differ, for example {positive: pos}"""
+    max_text_bytes: int = Field(100_000, ge=1)
+    """maximum bytes of a text; rows with longer texts are quarantined"""
+    max_bad_fraction: float = Field(0.05, ge=0, le=1)
+    """maximum share of quarantined rows; the job fails above it"""
 
     @model_validator(mode="after")
     def _columns_of_kind(self) -> "TrainingDataSettings":
@@ -66,46 +60,31 @@ class TrainingDataSettings(Section):
 class DataSetSettings(TrainingDataSettings):
     """One of several data sets of a fine-tuning."""
 
-    name: str = Field(
-        pattern=r"^[A-Za-z0-9_-]{1,40}$", description="name in reports: letters, digits, _ and -; unique in the stage"
-    )
-    weight: float = Field(
-        1.0,
-        gt=0,
-        allow_inf_nan=False,
-        description="proportional sampling: factor of the number of batches from this data set",
-    )
+    name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,40}$")
+    """name in reports: letters, digits, _ and -; unique in the stage"""
+    weight: float = Field(1.0, gt=0, allow_inf_nan=False)
+    """proportional sampling: factor of the number of batches from this data set"""
 
 
 class BatchSettings(Section):
     """Batch of one step. All numbers are of the global batch, for any number of workers."""
 
-    queries: int = Field(32, ge=2, description="queries per step, over all workers; each has one positive")
-    negatives: int = Field(
-        0,
-        ge=0,
-        description="hard negatives per query, sampled from those of its row; a row with fewer, or with none, "
-        "has only in-batch negatives in the other places (margin_mse, kl: rows with none are quarantined)",
-    )
-    chunk: int | None = Field(
-        None,
-        ge=1,
-        description="texts per forward pass; needs the memory of a chunk and computes the gradient of the whole batch "
-        "(gradient cache: one more forward pass); default: the whole batch at once",
-    )
-    accumulate: int = Field(
-        1,
-        ge=1,
-        description="number of parts into which a step is split, each with its own loss: negatives and the means "
-        "of the regularizers are those of a part, and its FLOPS are never below those of the batch; "
-        "chunk keeps both for the whole batch",
-    )
-    group_by_length: bool = Field(True, description="batch texts of similar length; the order of batches stays random")
-    unique: bool = Field(
-        False,
-        description="no two rows of a batch have the same query or positive; of rows that cannot be spread over 64 "
-        "batches, the surplus is left out of the epoch, and random rows of the data take their places",
-    )
+    queries: int = Field(32, ge=2)
+    """queries per step, over all workers; each has one positive"""
+    negatives: int = Field(0, ge=0)
+    """hard negatives per query, sampled from those of its row; a row with fewer, or with none, has only in-batch
+    negatives in the other places (margin_mse, kl: rows with none are quarantined)"""
+    chunk: int | None = Field(None, ge=1)
+    """texts per forward pass; needs the memory of a chunk and computes the gradient of the whole batch (gradient cache:
+    one more forward pass); default: the whole batch at once"""
+    accumulate: int = Field(1, ge=1)
+    """number of parts into which a step is split, each with its own loss: negatives and the means of the regularizers
+    are those of a part, and its FLOPS are never below those of the batch; chunk keeps both for the whole batch"""
+    group_by_length: bool = True
+    """batch texts of similar length; the order of batches stays random"""
+    unique: bool = False
+    """no two rows of a batch have the same query or positive; of rows that cannot be spread over 64 batches, the
+    surplus is left out of the epoch, and random rows of the data take their places"""
 
     @field_validator("accumulate")
     @classmethod

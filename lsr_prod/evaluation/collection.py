@@ -9,7 +9,8 @@ from pathlib import Path
 import ir_measures
 
 from lsr_prod.encoding.interchange.jsonl import numbered_lines
-from lsr_prod.errors import SourceError
+from lsr_prod.errors import ConfigError, SourceError
+from lsr_prod.storage.folders import file_exists
 
 _QUERY_HEADERS = {"id", "_id", "qid", "query-id", "query_id", "query id"}
 _TEXT_HEADERS = {"text", "query", "title"}
@@ -21,6 +22,13 @@ class JudgedQueries:
 
     queries: dict[str, str]  # query id -> text; only queries with a judgment
     qrels: list[ir_measures.Qrel]  # all judgments of these queries
+
+
+def require_files(places: Mapping[str, str], options: Mapping[str, str]) -> None:
+    """Verify that the file of each setting exists."""
+    for field, place in places.items():
+        if not file_exists(place, options):
+            raise ConfigError(field, f"there is no file at {place}", "give a path or URI that exists")
 
 
 def read_judged(queries: str | Path, qrels: str | Path, options: Mapping[str, str] | None = None) -> JudgedQueries:

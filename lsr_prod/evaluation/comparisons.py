@@ -1,9 +1,7 @@
-"""Comparison of several systems with a baseline on the same queries: paired tests per measure, with correction.
+"""Comparison of several systems with a baseline on the same queries: paired tests, corrections, bootstrap intervals.
 
-Paired tests, corrections for several comparisons, and bootstrap intervals of means over queries.
-
-All functions take one column per comparison, so that every system and measure of an evaluation is resampled with the
-same draws. A seed makes them deterministic.
+Paired tests, corrections and bootstraps take one column per comparison, so that every system and measure of an
+evaluation is resampled with the same draws. A seed makes them deterministic.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +14,8 @@ from scipy.special import stdtr
 Floats = npt.NDArray[np.float64]
 _CELLS = 4_000_000  # random numbers at once
 _TIE = 1e-10  # relative difference of two sums below which they count as equal
+ByQuery = Mapping[str, npt.NDArray[np.float64]]
+_EQUAL = 1e-12  # differences of a query below it are a tie
 
 
 def paired_t(differences: Floats) -> Floats:
@@ -119,10 +119,6 @@ def _all_signs(n: int) -> Floats:
     """Return all patterns of n signs, [2^n, n]."""
     bits = ((np.arange(1 << n)[:, None] >> np.arange(n)) & 1).astype(np.float64)
     return bits * 2 - 1
-
-
-ByQuery = Mapping[str, npt.NDArray[np.float64]]
-_EQUAL = 1e-12  # differences of a query below it are a tie
 
 
 @dataclass(frozen=True, slots=True)

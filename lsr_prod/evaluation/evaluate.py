@@ -11,11 +11,9 @@ import numpy as np
 from lsr_prod.config import Deployment, EvaluateSettings
 from lsr_prod.config.evaluate import SystemSettings
 from lsr_prod.credentials import without_credentials
-from lsr_prod.errors import ConfigError
-from lsr_prod.evaluation.blocks import Efficiency, measure_cost
-from lsr_prod.evaluation.collection import read_judged
+from lsr_prod.evaluation.collection import read_judged, require_files
 from lsr_prod.evaluation.comparisons import Comparison, SignificanceOptions, compare_with_baseline, mean_intervals
-from lsr_prod.evaluation.efficiency import percentile
+from lsr_prod.evaluation.cost import Efficiency, measure_cost, percentile
 from lsr_prod.evaluation.measures import measure, parse_measures
 from lsr_prod.evaluation.runs import write_run
 from lsr_prod.evaluation.systems import (
@@ -31,7 +29,7 @@ from lsr_prod.evaluation.systems import (
 from lsr_prod.logs import get_log
 from lsr_prod.search import Searcher
 from lsr_prod.storage import is_remote, require_exists
-from lsr_prod.storage.folders import file_exists, store_file
+from lsr_prod.storage.folders import store_file
 
 log = get_log(__name__)
 
@@ -190,9 +188,7 @@ def check_evaluation(settings: EvaluateSettings, options: Mapping[str, str]) -> 
     for system in settings.systems or []:
         if system.kind == "run":
             places[f"evaluate.systems ({system.name})"] = system.path
-    for field, place in places.items():
-        if not file_exists(place, options):
-            raise ConfigError(field, f"there is no file at {place}", "give a path or URI that exists")
+    require_files(places, options)
     parse_measures("evaluate.measures", settings.measures)
     check_systems(settings)
 

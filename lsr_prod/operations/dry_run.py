@@ -1,8 +1,7 @@
 """A dry run of an encode job: its plan, sizes, requests and hours; nothing is written.
 
-Number of requests to an object store that an encode run needs, by kind.
-
-The coefficients were counted at an S3 endpoint: runs of 2 waves with 8 parts and of 5 waves with 20 parts.
+The coefficients of ``count_requests`` were counted at an S3 endpoint: runs of 2 waves with 8 parts and of 5 waves with
+20 parts.
 """
 
 import math
@@ -25,30 +24,33 @@ from lsr_prod.tables import open_table
 
 RequestKind = Literal["put", "get", "list", "delete"]
 REQUEST_KINDS: tuple[RequestKind, ...] = ("put", "get", "list", "delete")
+_DIFFERENT = 1.5  # ratio of two amounts of work from which on a line through them has a meaning
+_PART_BYTES = 256_000_000
+_PARTS_PER_WAVE = 1000
+_READ_BYTES = 8_000_000
 
 
 class ClusterDescription(Section):
     """A cluster on which a corpus is to be encoded, and what it costs."""
 
-    name: str = Field(min_length=1, description="name of the cluster in the output")
-    nodes: int = Field(ge=1, description="number of nodes that run encoder actors")
-    actors_per_node: int = Field(
-        ge=1, description="encoder actors per node, with as many threads as in the measured run"
-    )
-    speed: float = Field(
-        gt=0, allow_inf_nan=False, description="tokens per second of an actor, divided by those of the measured machine"
-    )
-    busy_share: float | None = Field(
-        None, gt=0, le=1, description="share of the time in which the encoders work; default: that of the measured run"
-    )
-    price_per_node_hour: float = Field(ge=0, allow_inf_nan=False, description="price of one node for one hour")
-    storage_price_per_gb_month: float = Field(
-        ge=0, allow_inf_nan=False, description="price of 1 GB (1e9 bytes) in the object store for one month"
-    )
-    request_prices: dict[RequestKind, float] = Field(
-        description="price of 1,000 requests to the object store, for each of put, get, list and delete"
-    )
-    currency: str = Field("USD", min_length=1, description="unit of all prices")
+    name: str = Field(min_length=1)
+    """name of the cluster in the output"""
+    nodes: int = Field(ge=1)
+    """number of nodes that run encoder actors"""
+    actors_per_node: int = Field(ge=1)
+    """encoder actors per node, with as many threads as in the measured run"""
+    speed: float = Field(gt=0, allow_inf_nan=False)
+    """tokens per second of an actor, divided by those of the measured machine"""
+    busy_share: float | None = Field(None, gt=0, le=1)
+    """share of the time in which the encoders work; default: that of the measured run"""
+    price_per_node_hour: float = Field(ge=0, allow_inf_nan=False)
+    """price of one node for one hour"""
+    storage_price_per_gb_month: float = Field(ge=0, allow_inf_nan=False)
+    """price of 1 GB (1e9 bytes) in the object store for one month"""
+    request_prices: dict[RequestKind, float]
+    """price of 1,000 requests to the object store, for each of put, get, list and delete"""
+    currency: str = Field("USD", min_length=1)
+    """unit of all prices"""
 
     @field_validator("request_prices")
     @classmethod
@@ -82,9 +84,6 @@ def load_cluster(path: Path) -> ClusterDescription:
             raise ConfigError(field, "it is required, but was not given", f"set it in {path}") from error
         message = found["msg"].removeprefix("Value error, ")
         raise ConfigError(field, f"{found['input']!r} is not possible", message[0].lower() + message[1:]) from error
-
-
-_DIFFERENT = 1.5  # ratio of two amounts of work from which on a line through them has a meaning
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +124,6 @@ def fit_speed(runs: Sequence[EncodeRun]) -> Speed:
             "measure again on an idle machine, with sizes that differ more, or give one run",
         )
     return Speed(float(intercept), float(1 / (slope * busy)), busy, "computed", f"line through {len(runs)} runs")
-
-
-_PART_BYTES = 256_000_000
-_PARTS_PER_WAVE = 1000
-_READ_BYTES = 8_000_000
 
 
 @dataclass(frozen=True, slots=True)

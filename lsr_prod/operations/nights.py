@@ -87,28 +87,27 @@ def _write(index: Store, started: datetime, *, outcome: NightOutcome, **facts: A
 
 def last_nights(index: Store) -> tuple[Night | None, datetime | None]:
     """Return the last night, and the end of the last good one (UTC)."""
-    names = sorted(name for name in index.names("nights") if _NAME.fullmatch(name))
-    if not names:
+    found = _records(index)
+    if not found:
         return None, None
-    good = [name for name in names if _match(name)[2] in GOOD]
-    last_good = datetime.strptime(_match(good[-1])[1], _TIME).replace(tzinfo=UTC) if good else None
-    return _read(index, names[-1]), last_good
+    good = [record[1] for record in found if record[2] in GOOD]
+    last_good = datetime.strptime(good[-1], _TIME).replace(tzinfo=UTC) if good else None
+    return _read(index, found[-1][0]), last_good
 
 
 def delete_old_nights(index: Store, *, keep: int) -> int:
     """Delete all but the newest ``keep`` records, and the newest good one; return how many were deleted."""
-    names = sorted(name for name in index.names("nights") if _NAME.fullmatch(name))
-    good = [name for name in names if _match(name)[2] in GOOD]
-    old = [name for name in names[:-keep] if name != (good[-1] if good else None)]
+    found = _records(index)
+    last_good = next((record for record in reversed(found) if record[2] in GOOD), None)
+    old = [record[0] for record in found[:-keep] if record is not last_good]
     for name in old:
         index.delete(name)
     return len(old)
 
 
-def _match(name: str) -> re.Match[str]:
-    found = _NAME.fullmatch(name)
-    assert found is not None
-    return found
+def _records(index: Store) -> list[re.Match[str]]:
+    """Return the names of the records, oldest first, with end and outcome as groups."""
+    return [match for name in sorted(index.names("nights")) if (match := _NAME.fullmatch(name))]
 
 
 def _read(index: Store, name: str) -> Night:

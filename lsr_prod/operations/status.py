@@ -24,6 +24,7 @@ log = get_log(__name__)
 
 _SILENT_S = 600.0
 """Time without a finished cell, a commit or a new attempt after which an attempt counts as silent."""
+_POLL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +195,6 @@ def _header(store: Store, digest: str) -> PlanHeader | None:
         return PlanHeader.from_json(document)
     except (ValueError, KeyError, TypeError) as error:
         raise ArtifactError(f"{store.uri}/{name} is damaged ({error!r}); restore it") from error
-
-
-_POLL_S = 5.0
 
 
 def wait_for_other_attempts(table: Store, *, poll_s: float = _POLL_S) -> None:

@@ -9,10 +9,8 @@ are deleted. The name of a retired table is not used again. The next run resumes
     <encode.table>/_lsr_prod/generations/<name>.json   tables next to this one
     <table>/_lsr_prod/retired.json                     mark of a retired table; created before its files are deleted
 
-Settings of a deployment that follow the table of its bundle.
-
 After ``lsr-prod reindex`` with another bundle, ``encode.table`` stays the name of the first table, and all jobs work on
-the table next to it (``table_generations``).
+the table next to it: ``follow_tables`` changes the settings of a deployment accordingly.
 """
 
 import json

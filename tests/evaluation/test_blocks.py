@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lsr_prod.evaluation.blocks import block_bounds, count_blocks
+from lsr_prod.evaluation.cost import block_bounds, count_blocks
 from lsr_prod.search import Searcher
 from tests.evaluation.index_of_vectors import TERMS, build, queries, scores
 from tests.indexing.corpus import STEP, Doc, make_index

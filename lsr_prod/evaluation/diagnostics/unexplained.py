@@ -18,7 +18,7 @@ expansions by a stop word are never explained; and a sample of a few hundred tex
 terms, which are therefore not judged. The list says where to look, and is no measure of quality.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -26,8 +26,6 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.evaluation.diagnostics.vectors import (
-    ActivatedTerms,
-    Expansion,
     TextTerms,
     activated_terms,
     count_expansion,
@@ -35,6 +33,8 @@ from lsr_prod.evaluation.diagnostics.vectors import (
     most_expanded,
 )
 from lsr_prod.formats.sparse import SparseBatch
+
+_TOP = 100  # terms of a list
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,44 +153,22 @@ def _terms_of(
     return contained.terms[places], offsets
 
 
-_TOP = 100  # terms of a list
+def diagnose_vectors(vectors: SparseBatch, contained: TextTerms | None, vocabulary: Sequence[str]) -> dict[str, Any]:
+    """Return all statistics of the vectors of some documents, as plain values; lists have up to 100 terms.
+
+    Returns:
+        ``activated`` (``ActivatedTerms``); ``expansion``, the terms that documents do not contain, and ``unexplained``,
+        those of them without evidence: None if the texts are not known.
+    """
+    return {
+        "activated": asdict(activated_terms(vectors, len(vocabulary))),
+        "expansion": None if contained is None else _expansion(vectors, contained, vocabulary),
+        "unexplained": None if contained is None else _unexplained(vectors, contained, vocabulary),
+    }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class VectorDiagnosis:
-    """Statistics of the vectors of n documents."""
-
-    vocabulary: Sequence[str]  # the V output terms
-    activated: ActivatedTerms  # terms per document
-    expansion: Expansion | None  # terms that documents do not contain; None: their texts are not known
-    unexplained: Unexplained | None  # those of them without evidence; None: the texts are not known
-
-    def result(self) -> dict[str, Any]:
-        """Return plain values; lists have up to 100 terms."""
-        return {
-            "activated": asdict(self.activated),
-            "expansion": None if self.expansion is None else _expansion(self.expansion, self.vocabulary),
-            "unexplained": None if self.unexplained is None else _unexplained(self.unexplained, self.vocabulary),
-        }
-
-
-def diagnose_vectors(
-    vectors: SparseBatch,
-    contained: TextTerms | None,
-    vocabulary: Sequence[str],
-    rule: UnexplainedRule | None = None,
-) -> VectorDiagnosis:
-    """Compute all statistics of the vectors of some documents."""
-    size = len(vocabulary)
-    return VectorDiagnosis(
-        vocabulary,
-        activated_terms(vectors, size),
-        None if contained is None else count_expansion(vectors, contained, size),
-        None if contained is None else find_unexplained(vectors, contained, size, rule),
-    )
-
-
-def _expansion(found: Expansion, vocabulary: Sequence[str]) -> dict[str, Any]:
+def _expansion(vectors: SparseBatch, contained: TextTerms, vocabulary: Sequence[str]) -> dict[str, Any]:
+    found = count_expansion(vectors, contained, len(vocabulary))
     return {
         "texts": found.texts,
         "terms": int(np.count_nonzero(found.expanded)),
@@ -200,7 +178,8 @@ def _expansion(found: Expansion, vocabulary: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _unexplained(found: Unexplained, vocabulary: Sequence[str]) -> Mapping[str, Any]:
+def _unexplained(vectors: SparseBatch, contained: TextTerms, vocabulary: Sequence[str]) -> dict[str, Any]:
+    found = find_unexplained(vectors, contained, len(vocabulary))
     return {
         "rule": asdict(found.rule),
         "judged": int(found.judged.sum()),

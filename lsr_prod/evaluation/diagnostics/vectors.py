@@ -1,8 +1,8 @@
-"""Statistics of sparse vectors: postings lengths, weights per term, activated terms per text, dead terms."""
+"""Statistics of sparse vectors: weights per term, activated terms per text, expanded and dead terms."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -10,14 +10,7 @@ import numpy.typing as npt
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference.terms.surfaces import is_special
 
-
-@dataclass(frozen=True, slots=True)
-class PostingsLengths:
-    """Lengths of the postings lists of all V output terms, empty lists included (esplade-pretraining, table 3)."""
-
-    mean: float
-    variance: float
-    std: float
+Int32s = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +57,6 @@ class ActivatedTerms:
     weight_max: float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DeadTerms:
-    """Output terms that no document activates."""
-
-    ids: npt.NDArray[np.int64]  # int64 [n], ascending
-    share: float  # n / V
-    special: int  # how many of them are spelled like special tokens (``[CLS]``, ``[unused7]``, ``<s>``)
-
-
 def activated_terms(vectors: SparseBatch, vocabulary_size: int) -> ActivatedTerms:
     """Return the statistics of activated terms per text."""
     if not len(vectors):
@@ -94,22 +78,18 @@ def activated_terms(vectors: SparseBatch, vocabulary_size: int) -> ActivatedTerm
     )
 
 
-def dead_terms(frequencies: npt.NDArray[np.int64], vocabulary: Sequence[str]) -> DeadTerms:
-    """Return the terms that no document activates."""
-    ids = np.flatnonzero(frequencies == 0)
-    special = sum(is_special(vocabulary[term]) for term in ids.tolist())
-    return DeadTerms(ids, len(ids) / max(1, len(frequencies)), special)
+def dead_terms(frequencies: npt.NDArray[np.int64], vocabulary: Sequence[str]) -> dict[str, Any]:
+    """Return the number, the share and the list of the terms that no document activates, as plain values.
 
-
-def postings_lengths(documents: SparseBatch, vocabulary_size: int) -> PostingsLengths:
-    """Return the moments of the lengths of postings lists over all terms of the vocabulary."""
-    lengths = np.bincount(documents.terms, minlength=vocabulary_size).astype(np.float64)
-    return PostingsLengths(float(lengths.mean()), float(lengths.var()), float(lengths.std()))
-
-
-def term_count_std(vectors: SparseBatch) -> float:
-    """Return the standard deviation of the number of terms per text (esplade-pretraining, table 9)."""
-    return float(np.diff(vectors.offsets).std())
+    ``special`` is the number of those that are spelled like special tokens (``[CLS]``, ``[unused7]``, ``<s>``).
+    """
+    dead = [vocabulary[term] for term in np.flatnonzero(frequencies == 0).tolist()]
+    return {
+        "terms": len(dead),
+        "share": len(dead) / max(1, len(frequencies)),
+        "special": sum(map(is_special, dead)),
+        "list": dead,
+    }
 
 
 def term_scores(documents: SparseBatch, *, min_documents: int) -> TermScores:
@@ -121,9 +101,6 @@ def term_scores(documents: SparseBatch, *, min_documents: int) -> TermScores:
     n = counts[counted]
     variance = second[counted] / n - (first[counted] / n) ** 2
     return TermScores(float(np.sqrt(np.maximum(variance, 0)).mean()) if len(n) else 0.0, int(counted.sum()))
-
-
-Int32s = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from lsr_prod.storage.folders import absolute, open_bundle
 
 _DECIMALS = 6
 _FIELDS = ("measures", "by_query", "flops", "l0_query", "l0_document", "matched", "bytes", "match_p50_ms")
+_FORMAT = 1  # raise it when equal inputs get another point
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -84,9 +85,6 @@ def read_point(data: bytes, place: str, collection: str, setting: Setting) -> Po
         return Point(collection, setting, LevelReport(**level, **figures))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(f"{place} is damaged ({error!r}); delete it, then run again") from error
-
-
-_FORMAT = 1  # raise it when equal inputs get another point
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ from lsr_prod.evaluation.comparisons import paired_t
 from lsr_prod.evaluation.patches import Patch, evaluate_patch, limit_patch, search_options
 from lsr_prod.evaluation.sweeps.plan import Point, Setting
 
+COSTS = ("flops", "match_p50_ms", "bytes")
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -114,9 +116,6 @@ def _p(ones: Sequence[Point], others: Sequence[Point], measure: str) -> float:
 
 def _sum(points: Sequence[Point], measure: str) -> float:
     return sum(sum(point.report.by_query[measure]) for point in points)
-
-
-COSTS = ("flops", "match_p50_ms", "bytes")
 
 
 @dataclass(frozen=True, slots=True)

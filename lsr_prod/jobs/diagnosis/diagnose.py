@@ -122,7 +122,7 @@ def _diagnose(argv: Sequence[str]) -> None:
 
 def _of_model(given: Any, options: dict[str, str]) -> dict[str, Any]:
     from lsr_prod.model import SparseEncoder
-    from lsr_prod.operations.diagnosis.model import diagnose_model
+    from lsr_prod.operations.model_report import diagnose_model
     from lsr_prod.storage.folders import open_source
     from lsr_prod.training.vocabulary.inspect import read_texts
 
@@ -131,7 +131,7 @@ def _of_model(given: Any, options: dict[str, str]) -> dict[str, Any]:
 
 
 def _of_index(given: Any, options: dict[str, str]) -> dict[str, Any]:
-    from lsr_prod.operations.diagnosis.index import diagnose_index
+    from lsr_prod.operations.index_report import diagnose_index
     from lsr_prod.search import Searcher
 
     with Searcher.open(given.index, storage_options=options) as searcher:

@@ -28,6 +28,12 @@ RECORD = np.dtype(
 Records = npt.NDArray[Any]
 """Array of ``RECORD``."""
 _STRINGS = struct.Struct("<QQ")
+EXAMPLES = 10
+"""Examples of each kind of finding."""
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+Finding = tuple[Bools, Ints]
+"""Which ids, [count], and the record to show of each, [count]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +85,6 @@ def to_records(rows: Iterable[tuple[Any, ...]]) -> Records:
 def stored_hash(values: Sequence[str | None]) -> int:
     """Return 64 bits of a hash of stored fields."""
     return int.from_bytes(hashlib.blake2b(json.dumps(values).encode(), digest_size=8).digest(), "little")
-
-
-EXAMPLES = 10
-"""Examples of each kind of finding."""
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +169,6 @@ class _Groups:
         ordered = rows if rule == "last" else rows[::-1]
         found[self.ids[ordered]] = ordered  # of several rows of an id, the assignment of the last one counts
         return found
-
-
-Finding = tuple[Bools, Ints]
-"""Which ids, [count], and the record to show of each, [count]."""
 
 
 def _of_table(groups: _Groups, chosen: Ints) -> dict[str, Finding]:

@@ -12,10 +12,22 @@ from typing import Any
 
 from lsr_prod.errors import SourceError
 from lsr_prod.evaluation import collection
-from lsr_prod.operations.canary.changes import QueryChange, compare_rankings
+from lsr_prod.operations.canary.changes import (
+    DocumentTermDrift,
+    QueryChange,
+    QueryTermDrift,
+    QueryTermTotals,
+    compare_rankings,
+    document_drift,
+)
 from lsr_prod.operations.canary.sides import Judge, SideReport, SideTotals
-from lsr_prod.operations.canary.terms import DocumentTermDrift, QueryTermDrift, QueryTermTotals, document_drift
 from lsr_prod.search import Searcher
+
+_BATCH = 64  # queries that are encoded together
+_EQUAL = 1e-9  # differences of a measure up to this are ties
+_TEXT_FIELDS = ("title", "text")
+_TEXT = 300  # characters of a document in a report
+_LOOKUP = 1_000  # documents read at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +60,6 @@ def read_queries(place: str, options: Mapping[str, str] | None = None) -> Iterat
         yield CanaryQuery(query_id, text)
     if not found:
         raise SourceError(f"{place} has no query; give at least one JSON line with _id and text")
-
-
-_BATCH = 64  # queries that are encoded together
-_EQUAL = 1e-9  # differences of a measure up to this are ties
-_TEXT_FIELDS = ("title", "text")
-_TEXT = 300  # characters of a document in a report
-_LOOKUP = 1_000  # documents read at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

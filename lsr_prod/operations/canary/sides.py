@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import ir_measures
 
-from lsr_prod.evaluation.efficiency import percentile
+from lsr_prod.evaluation.cost import percentile
 from lsr_prod.evaluation.measures import measure_by_query, parse_measures
 from lsr_prod.operations.canary.changes import QueryChange
 from lsr_prod.search import Searcher, SearchResult

@@ -29,6 +29,13 @@ from lsr_prod.storage.artifacts import user_cache
 from lsr_prod.storage.folders import absolute
 from lsr_prod.storage.local import home_folder
 
+_NAME = "lsr_prod"
+_NEWEST = (3, 14)  # exclusive: not tried beyond
+_RUNTIMES = ("onnxruntime", "onnxruntime-gpu")
+Version = Callable[[str], str | None]
+_PORTS = (6379, 8265, 10001)
+_SHORTEST_TOKEN = 16
+
 
 def examine(deployment: Deployment, *, nodes: bool = False) -> Iterator[Finding]:
     """Run all checks, and yield each finding as soon as it is known.
@@ -97,13 +104,6 @@ def _written(deployment: Deployment) -> dict[str, str]:
     return found
 
 
-_NAME = "lsr_prod"
-_NEWEST = (3, 14)  # exclusive: not tried beyond
-_RUNTIMES = ("onnxruntime", "onnxruntime-gpu")
-
-Version = Callable[[str], str | None]
-
-
 def installed_version(name: str) -> str | None:
     """Return the version of an installed package; None: it is not installed."""
     try:
@@ -149,10 +149,6 @@ def check_packages(version: Version = installed_version) -> Iterator[Finding]:
         yield Finding("onnxruntime", "warning", "not installed: no text can be encoded", "install lsr_prod[cpu]")
     else:
         yield Finding("onnxruntime", "ok", f"{runtimes[0]} {version(runtimes[0])}")
-
-
-_PORTS = (6379, 8265, 10001)
-_SHORTEST_TOKEN = 16
 
 
 def check_token(environment: Mapping[str, str] = os.environ, home: Path | None = None) -> Finding:

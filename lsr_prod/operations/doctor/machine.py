@@ -15,6 +15,12 @@ from lsr_prod.errors import MissingExtraError
 from lsr_prod.inference.session import load_onnxruntime
 
 Verdict = Literal["ok", "warning", "fault"]
+_GB = 10**9
+_SPACE_FAULT, _SPACE_WARNING = 1 * _GB, 20 * _GB
+_SLOW_MB_PER_S = 50
+_WRITTEN = 64 * 2**20
+_FILES_FAULT, _FILES_WARNING = 1024, 65536
+_SHARED_MEMORY, _SHARED_MEMORY_BYTES = Path("/dev/shm"), 2 * _GB  # noqa: S108 (nothing is written there)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +42,6 @@ class Finding:
     def to_json(self) -> dict[str, str]:
         """Return the fields by name."""
         return asdict(self)
-
-
-_GB = 10**9
-_SPACE_FAULT, _SPACE_WARNING = 1 * _GB, 20 * _GB
-_SLOW_MB_PER_S = 50
-_WRITTEN = 64 * 2**20
-_FILES_FAULT, _FILES_WARNING = 1024, 65536
-_SHARED_MEMORY, _SHARED_MEMORY_BYTES = Path("/dev/shm"), 2 * _GB  # noqa: S108 (nothing is written there)
 
 
 def check_disk(name: str, folder: Path, usage: Callable[[Path], tuple[int, int, int]] = shutil.disk_usage) -> Finding:
@@ -110,15 +108,6 @@ def check_kernels(module: str = "lsr_prod.search.kernels.native") -> Finding:
         remedy = "install the wheel of this platform, or run `make kernels` in a source tree"
         return Finding("kernels", "fault", str(error), remedy)
     return Finding("kernels", "ok", "compiled")
-
-
-def _writable(folder: Path) -> bool:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
 
 
 def check_gpus(devices: Sequence[str] | None = None, providers: Sequence[str] | None = None) -> Finding:

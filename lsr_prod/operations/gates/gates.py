@@ -1,7 +1,7 @@
 """The list of gates. A gate measures a version, compares the value with its limit, and says the finding in a sentence.
 
 To add a gate, write a function that takes ``Versions`` and list it in ``GATES``; its limits are fields of
-``config.gates.GatesSettings``. A gate with a limit that finds nothing to measure refuses the version: what should have
+``config.index.GatesSettings``. A gate with a limit that finds nothing to measure refuses the version: what should have
 been checked was not.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 from lsr_prod.config.evaluate import SparseSystem
 from lsr_prod.evaluation.collection import read_judged
 from lsr_prod.evaluation.comparisons import paired_randomization
-from lsr_prod.evaluation.efficiency import percentile
+from lsr_prod.evaluation.cost import percentile
 from lsr_prod.evaluation.measures import measure, parse_measures
 from lsr_prod.evaluation.systems import WARM_UP_QUERIES, encode_queries, open_system
 from lsr_prod.formats.table import TableProperties

@@ -18,6 +18,9 @@ from lsr_prod.storage.folders import absolute, open_text
 from lsr_prod.tables import open_table
 
 Verdict = Literal["passed", "refused", "forced", "off"]
+_SAMPLE = 100_000  # ids, at least
+_LARGEST_SHARE = 64
+_K = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +82,6 @@ class GateReport:
         return cls(**{**value, "results": tuple(GateResult.from_json(result) for result in value["results"])})
 
 
-_SAMPLE = 100_000  # ids, at least
-_LARGEST_SHARE = 64
-
-
 def audit_candidate(versions: Versions) -> Audit:
     """Compare the source with the candidate and the table version that it was built from.
 
@@ -108,9 +107,6 @@ def audit_candidate(versions: Versions) -> Audit:
         ),
         versions.deployment.ray,
     )
-
-
-_K = 10
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.config import Deployment
-from lsr_prod.config.gates import GatesSettings
+from lsr_prod.config.index import GatesSettings
 from lsr_prod.formats.index import IndexVersion
 from lsr_prod.formats.publication import Publication
 from lsr_prod.formats.table import TableProperties

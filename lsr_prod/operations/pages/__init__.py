@@ -1,7 +1,7 @@
 """Report pages: self-contained HTML files about a query, an evaluation or a sweep, and the same as JSON.
 
-A module per page has one function ``data -> Page``. ``page`` defines what a page is, ``charts`` has the Vega-Lite specs
-that pages share, ``render`` makes HTML and JSON of a page, and ``write_page`` stores both. Needs the extra ``pages``.
+A module per page has one function ``data -> Page``. ``sections`` defines what a page is, ``charts`` has the Vega-Lite
+specs that pages share, ``write`` makes HTML and JSON of a page and stores both. Needs the extra ``pages``.
 """
 
 from lsr_prod.operations.pages.sections import Chart, Page

@@ -85,19 +85,16 @@ def bars(
     return {"height": max(40, 22 * rows), "mark": {"type": "bar", "tooltip": {"content": "data"}}, "encoding": encoding}
 
 
+def _axis(field: str, title: str, *, log: bool = False) -> dict[str, Any]:
+    """Return the encoding of a quantity whose axis need not start at 0."""
+    return {"field": field, "type": "quantitative", "title": title, "scale": _LOG if log else {"zero": False}}
+
+
 def points(
     x: str, y: str, *, x_title: str, y_title: str, color: Mapping[str, Any] | None = None, log_x: bool = False
 ) -> dict[str, Any]:
     """Points of two quantities; with ``color``, series differ in shape, too. The axes need not start at 0."""
-    encoding: dict[str, Any] = {
-        "x": {
-            "field": x,
-            "type": "quantitative",
-            "title": x_title,
-            "scale": _LOG if log_x else {"zero": False},
-        },
-        "y": {"field": y, "type": "quantitative", "title": y_title, "scale": {"zero": False}},
-    }
+    encoding: dict[str, Any] = {"x": _axis(x, x_title, log=log_x), "y": _axis(y, y_title)}
     if color is not None:
         encoding["color"], encoding["shape"] = color, _styles(color, SHAPES)
     return {"height": 320, "mark": {"type": "point", "tooltip": {"content": "data"}}, "encoding": encoding}
@@ -114,20 +111,7 @@ def lines(
     log_y: bool = False,
 ) -> dict[str, Any]:
     """Lines over a quantity; with ``color`` one per series, which differ in dash pattern, too."""
-    encoding: dict[str, Any] = {
-        "x": {
-            "field": x,
-            "type": "quantitative",
-            "title": x_title,
-            "scale": _LOG if log_x else {"zero": False},
-        },
-        "y": {
-            "field": y,
-            "type": "quantitative",
-            "title": y_title,
-            "scale": _LOG if log_y else {"zero": False},
-        },
-    }
+    encoding: dict[str, Any] = {"x": _axis(x, x_title, log=log_x), "y": _axis(y, y_title, log=log_y)}
     if color is not None:
         color = {**color, "legend": {"symbolType": "stroke", "symbolSize": 400, "symbolStrokeWidth": 2}}
         encoding["color"], encoding["strokeDash"] = color, _styles(color, DASHES)
@@ -137,7 +121,6 @@ def lines(
 
 def ranges(value: str, low: str, high: str, label: str, *, value_title: str, rows: int) -> dict[str, Any]:
     """A point with its interval per label, in the order of the rows."""
-    x = {"type": "quantitative", "title": value_title, "scale": {"zero": False}}
     return {
         "height": max(40, 26 * rows),
         "encoding": {"y": {"field": label, "type": "nominal", "sort": None, "title": None}},
@@ -145,11 +128,11 @@ def ranges(value: str, low: str, high: str, label: str, *, value_title: str, row
             {
                 "transform": [{"filter": f"isValid(datum['{low}'])"}],
                 "mark": {"type": "rule", "strokeWidth": 2},
-                "encoding": {"x": {**x, "field": low}, "x2": {"field": high}},
+                "encoding": {"x": _axis(low, value_title), "x2": {"field": high}},
             },
             {
                 "mark": {"type": "point", "size": 90, "tooltip": {"content": "data"}},
-                "encoding": {"x": {**x, "field": value}},
+                "encoding": {"x": _axis(value, value_title)},
             },
         ],
     }

@@ -10,6 +10,7 @@ from lsr_prod.operations.pages.sections import (
     Section,
     Table,
     curves,
+    drawn,
     moment,
     sections_page,
     show_bytes,
@@ -35,13 +36,26 @@ _IDLE = (
     "The idle share of a run is the time in which its encoders ran no model, of the time from its first to its last "
     "block. Waves overlap, so the idle share of a wave is too high where encoders worked for the next one."
 )
+_BUILD_COLUMNS = {
+    "finished_at": "finished (UTC)", "mode": "mode", "reason": "why all shards", "documents": "documents",
+    "upserts": "upserts", "deletes": "deletes", "documents_rebuilt": "documents built", "shards": "shards",
+    "shards_reused": "reused", "bytes_written": "bytes written", "seconds": "seconds", "publication": "publication",
+    "version": "version",
+}  # fmt: skip
+_SHARD_COLUMNS = {
+    "name": "shard", "role": "role", "documents": "documents", "postings": "postings", "bytes": "bytes",
+    "reused": "reused", "seconds_impacts": "postings (s)", "seconds_tantivy": "Tantivy (s)",
+}  # fmt: skip
+_GATE_COLUMNS = {
+    "gate": "gate", "verdict": "verdict", "measured": "measured", "limit": "limit", "finding": "finding",
+}  # fmt: skip
+_SHARDS = 60  # of a chart
 
 
 def encode_page(data: Mapping[str, Any]) -> Page:
     """Return the page of ``operations.runs.encoding.describe_encoding``."""
-    charts: dict[str, Chart] = {}
-    sections = [_summary(data), _waves(data, charts), _quarantine(data, charts), _runs(data)]
-    return sections_page("encode", "Encode run", sections, charts, data)
+    sections = [_summary(data), _waves(data), _quarantine(data), _runs(data)]
+    return sections_page("encode", "Encode run", sections, data)
 
 
 def _summary(data: Mapping[str, Any]) -> Section:
@@ -64,14 +78,14 @@ def _summary(data: Mapping[str, Any]) -> Section:
     return Section("summary", "Summary", text, facts)
 
 
-def _waves(data: Mapping[str, Any], charts: dict[str, Chart]) -> Section:
+def _waves(data: Mapping[str, Any]) -> Section:
     waves = [
         {**wave, "number": wave["wave"] + 1, "committed_at": moment(wave["committed_at"])} for wave in data["waves"]
     ]
     if not waves:
         return Section("waves", "Waves", ["No wave is recorded: none was committed."])
     rows = {"rows_out": "documents", "quarantined": "quarantined"}
-    found = {
+    charts = {
         "rows": curves(
             "Rows per wave", "Rows of the source that became documents, and bad rows.", waves, "number", rows,
             x_title="wave", y_title="rows",
@@ -90,10 +104,8 @@ def _waves(data: Mapping[str, Any], charts: dict[str, Chart]) -> Section:
         ),
         "timeline": _timeline(waves),
     }  # fmt: skip
-    drawn = {name: chart for name, chart in found.items() if chart is not None}
-    charts.update(drawn)
     table = Table(f"Waves, newest first, at most {_TABLE}", _WAVE_COLUMNS, waves[::-1][:_TABLE])
-    return Section("waves", "Waves", [_IDLE], charts=list(drawn), tables=[table])
+    return Section("waves", "Waves", [_IDLE], charts=drawn(charts), tables=[table])
 
 
 def _timeline(waves: list[dict[str, Any]]) -> Chart | None:
@@ -121,24 +133,15 @@ def _timeline(waves: list[dict[str, Any]]) -> Chart | None:
     return Chart("Timeline", description, columns, rows, spec)
 
 
-def _quarantine(data: Mapping[str, Any], charts: dict[str, Chart]) -> Section:
+def _quarantine(data: Mapping[str, Any]) -> Section:
     rows = [{"reason": reason, "rows": count} for reason, count in data["reasons"].items()]
     if not rows:
         return Section("quarantine", "Quarantined rows", ["No row of the recorded waves was quarantined."])
     spec = bars("rows", "reason", value_title="rows", rows=len(rows))
-    charts["reasons"] = Chart(
-        "Quarantined rows by reason",
-        "Bad rows of the recorded waves.",
-        {"reason": "reason", "rows": "rows"},
-        rows,
-        spec,
-    )
-    return Section(
-        "quarantine",
-        "Quarantined rows",
-        ["lsr-prod table quarantine shows the rows and their source."],
-        charts=["reasons"],
-    )
+    columns = {"reason": "reason", "rows": "rows"}
+    chart = Chart("Quarantined rows by reason", "Bad rows of the recorded waves.", columns, rows, spec)
+    text = ["lsr-prod table quarantine shows the rows and their source."]
+    return Section("quarantine", "Quarantined rows", text, charts={"reasons": chart})
 
 
 def _runs(data: Mapping[str, Any]) -> Section:
@@ -157,25 +160,8 @@ def _runs(data: Mapping[str, Any]) -> Section:
     return Section("runs", "Runs and cost", [text], tables=[Table("Finished runs", columns, runs)])
 
 
-_BUILD_COLUMNS = {
-    "finished_at": "finished (UTC)", "mode": "mode", "reason": "why all shards", "documents": "documents",
-    "upserts": "upserts", "deletes": "deletes", "documents_rebuilt": "documents built", "shards": "shards",
-    "shards_reused": "reused", "bytes_written": "bytes written", "seconds": "seconds", "publication": "publication",
-    "version": "version",
-}  # fmt: skip
-_SHARD_COLUMNS = {
-    "name": "shard", "role": "role", "documents": "documents", "postings": "postings", "bytes": "bytes",
-    "reused": "reused", "seconds_impacts": "postings (s)", "seconds_tantivy": "Tantivy (s)",
-}  # fmt: skip
-_GATE_COLUMNS = {
-    "gate": "gate", "verdict": "verdict", "measured": "measured", "limit": "limit", "finding": "finding",
-}  # fmt: skip
-_SHARDS = 60  # of a chart
-
-
 def builds_page(data: Mapping[str, Any]) -> Page:
     """Return the page of ``operations.runs.building.describe_builds``."""
-    charts: dict[str, Chart] = {}
     last = data["builds"][-1]
     facts = {
         "mode": last["mode"],
@@ -189,21 +175,21 @@ def builds_page(data: Mapping[str, Any]) -> Page:
     }
     sections = [
         Section("summary", "Last build", [f"Index: {data['index']}.", f"Version: {last['version']}."], facts),
-        _shards(data, charts),
+        _shards(data),
         _gates(data),
-        _history(data, charts),
+        _history(data),
     ]
-    return sections_page("index-run", "Index run", sections, charts, data)
+    return sections_page("index-run", "Index run", sections, data)
 
 
-def _shards(data: Mapping[str, Any], charts: dict[str, Chart]) -> Section:
+def _shards(data: Mapping[str, Any]) -> Section:
     rows = [
         {**shard, "name": shard["sha"][:12], "reused": "yes" if shard["reused"] else "no"} for shard in data["shards"]
     ]
     if not rows:
         return Section("shards", "Shards", ["This build planned no shard: it published a version that was there."])
     built = [row for row in rows if row["reused"] == "no"][:_SHARDS]
-    drawn = []
+    charts = {}
     if built:
         parts = {"seconds_impacts": "document order and arrays", "seconds_tantivy": "Tantivy index"}
         seconds = [
@@ -219,7 +205,6 @@ def _shards(data: Mapping[str, Any], charts: dict[str, Chart]) -> Section:
                 color=series("part", "part", list(parts.values())),
             ),
         )  # fmt: skip
-        drawn.append("shard-seconds")
     charts["shard-bytes"] = Chart(
         "Bytes per shard",
         "Bytes of all files of each shard.",
@@ -227,8 +212,7 @@ def _shards(data: Mapping[str, Any], charts: dict[str, Chart]) -> Section:
         [{"name": row["name"], "bytes": row["bytes"]} for row in rows[:_SHARDS]],
         bars("bytes", "name", value_title="bytes", rows=min(len(rows), _SHARDS), x_format="~s"),
     )
-    drawn.append("shard-bytes")
-    return Section("shards", "Shards", charts=drawn, tables=[Table("Shards of the build", _SHARD_COLUMNS, rows)])
+    return Section("shards", "Shards", charts=charts, tables=[Table("Shards of the build", _SHARD_COLUMNS, rows)])
 
 
 def _gates(data: Mapping[str, Any]) -> Section:
@@ -237,11 +221,11 @@ def _gates(data: Mapping[str, Any]) -> Section:
     return Section("gates", "Gates", tables=[Table("Gates before the publication", _GATE_COLUMNS, data["gates"])])
 
 
-def _history(data: Mapping[str, Any], charts: dict[str, Chart]) -> Section:
+def _history(data: Mapping[str, Any]) -> Section:
     rows = [
         {**build, "build": number, "version": build["version"][:12]} for number, build in enumerate(data["builds"], 1)
     ]
-    found = {
+    charts = {
         "build-seconds": curves(
             "Seconds per build", "Wall time of each recorded build.", rows, "build", {"seconds": "seconds"},
             x_title="build, oldest first", y_title="seconds",
@@ -251,9 +235,7 @@ def _history(data: Mapping[str, Any], charts: dict[str, Chart]) -> Section:
             {"bytes_written": "bytes"}, x_title="build, oldest first", y_title="bytes",
         ),
     }  # fmt: skip
-    drawn = {name: chart for name, chart in found.items() if chart is not None and len(rows) > 1}
-    charts.update(drawn)
     for row in rows:
         row["finished_at"] = moment(row["finished_at"])
     table = Table("Recorded builds, newest first", _BUILD_COLUMNS, rows[::-1])
-    return Section("builds", "Builds", charts=list(drawn), tables=[table])
+    return Section("builds", "Builds", charts=drawn(charts) if len(rows) > 1 else {}, tables=[table])

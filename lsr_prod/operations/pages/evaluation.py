@@ -40,9 +40,7 @@ def evaluation_page(result: Values, *, measure: str | None = None, name: str = "
     compared = [_compared(one, baseline, result, measure, _POINTS // max(1, len(others))) for one in others]
     data = {
         **{key: result.get(key) for key in ("index", "version", "queries", "documents", "significance", "correction")},
-        "l0_query": result["l0_query"],
-        "l0_document": result["l0_document"],
-        "flops": result["flops"],
+        **{key: result[key] for key in ("l0_query", "l0_document", "flops")},
         "measures": measures,
         "measure": measure,
         "baseline": baseline["name"],
@@ -51,11 +49,8 @@ def evaluation_page(result: Values, *, measure: str | None = None, name: str = "
             {**{key: one[key] for key in ("measure", "system", *_COMPARED)}, "mark": _mark(one)}
             for one in _sorted(result["comparisons"], measures)
         ],
-        "queries_of": [
-            {"system": one["system"], "wins": one["wins"], "losses": one["losses"], "chart": one["chart"]}
-            for one in compared
-        ],
-        "efficiency": _efficiency(result["efficiency"]),
+        "queries_of": [{key: one[key] for key in ("system", "wins", "losses", "chart")} for one in compared],
+        "efficiency": {key: value for key, value in result["efficiency"].items() if key != "by_query"},
     }
     charts = {
         "measure": _interval_chart(systems, measure),
@@ -88,13 +83,7 @@ def _system(system: Values, marks: Mapping[tuple[str, str], Values]) -> dict[str
         }
         for measure, value in system["measures"].items()
     }
-    return {
-        "name": system["name"],
-        "kind": system["kind"],
-        "measures": measures,
-        "matched": system["matched"],
-        **{latency: system[latency] for latency in _LATENCIES},
-    }
+    return {**{key: system[key] for key in ("name", "kind", "matched", *_LATENCIES)}, "measures": measures}
 
 
 def _mark(comparison: Values | None) -> str:
@@ -199,11 +188,6 @@ def _cost_charts(result: Values, compared: Sequence[Values], measure: str) -> di
             pairs("cost", "gain", x_title=title, y_title=f"difference in {measure}", diagonal=False, log_x=True),
         )
     }
-
-
-def _efficiency(efficiency: Values) -> dict[str, Any]:
-    """Return the costs without values per query."""
-    return {key: value for key, value in efficiency.items() if key != "by_query"}
 
 
 def _efficiency_charts(efficiency: Values) -> dict[str, Chart]:

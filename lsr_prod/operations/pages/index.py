@@ -41,18 +41,17 @@ _PARTS = {
 
 def index_page(data: Mapping[str, Any]) -> Page:
     """Return the page of ``operations.index_report.describe_index``."""
-    charts: dict[str, Chart] = {}
     sections = [
         _summary(data),
-        _bytes(data, charts),
-        _postings(data["diagnosis"], charts),
-        _blocks(data["blocks"], charts),
+        _bytes(data),
+        _postings(data["diagnosis"]),
+        _blocks(data["blocks"]),
         _dead(data["diagnosis"]),
         _expansion(data["diagnosis"]),
         _lineage(data),
         _publications(data),
     ]
-    return sections_page("index", "Index", sections, charts, data)
+    return sections_page("index", "Index", sections, data)
 
 
 def _summary(data: Mapping[str, Any]) -> Section:
@@ -72,9 +71,9 @@ def _summary(data: Mapping[str, Any]) -> Section:
     return Section("summary", "Summary", [f"Index: {data['index']}.", f"Version: {data['version']}."], facts)
 
 
-def _bytes(data: Mapping[str, Any], charts: dict[str, Chart]) -> Section:
+def _bytes(data: Mapping[str, Any]) -> Section:
     rows = [{"part": _PARTS.get(part, part), "bytes": size} for part, size in data["bytes"].items()]
-    charts["bytes"] = Chart(
+    chart = Chart(
         "Bytes by part",
         "Bytes of all shards of the version and of its bundle, by what they hold.",
         {"part": "part", "bytes": "bytes"},
@@ -82,12 +81,13 @@ def _bytes(data: Mapping[str, Any], charts: dict[str, Chart]) -> Section:
         bars("bytes", "part", value_title="bytes", rows=len(rows), x_format="~s"),
     )
     table = Table("Shards", _SHARD_COLUMNS, data["shards"])
-    return Section("bytes", "Bytes and shards", charts=["bytes"], tables=[table])
+    return Section("bytes", "Bytes and shards", charts={"bytes": chart}, tables=[table])
 
 
-def _postings(found: Mapping[str, Any], charts: dict[str, Chart]) -> Section:
+def _postings(found: Mapping[str, Any]) -> Section:
     postings, terms = found["postings"], found["activated"]
     rows = [{"rank": rank, "length": length} for rank, length in postings["curve"] if length]
+    charts = {}
     if rows:
         spec = lines("rank", "length", x_title="rank of the term", y_title="documents", log_x=True, log_y=True)
         spec["mark"] = {**spec["mark"], "point": False}
@@ -113,20 +113,19 @@ def _postings(found: Mapping[str, Any], charts: dict[str, Chart]) -> Section:
         f"Lengths over all {show_number(found['terms'])} output terms, deleted documents included; terms per document "
         f"of a sample of {show_number(found['sample'])} documents."
     ]
-    return Section("postings", "Postings", text, facts, charts=["postings"] if rows else [])
+    return Section("postings", "Postings", text, facts, charts=charts)
 
 
-def _blocks(found: Mapping[str, Any], charts: dict[str, Chart]) -> Section:
+def _blocks(found: Mapping[str, Any]) -> Section:
+    heading = "Blocks that a search skips"
     if not found["queries"]:
-        return Section(
-            "blocks", "Blocks that a search skips", ["No document of the sample has a term to make a query of."]
-        )
+        return Section("blocks", heading, ["No document of the sample has a term to make a query of."])
     rows = [
         {"kind": "all blocks", "blocks": found["total"]},
         {"kind": "with a term of the query", "blocks": found["candidates"]},
         {"kind": "whose bound reaches hit 10", "blocks": found["read"]},
     ]
-    charts["blocks"] = Chart(
+    chart = Chart(
         "Document blocks per query",
         "Mean numbers of blocks of all shards: an exact search of the best 10 reads at least those of the last bar.",
         {"kind": "blocks", "blocks": "mean per query"},
@@ -143,7 +142,7 @@ def _blocks(found: Mapping[str, Any], charts: dict[str, Chart]) -> Section:
     text = [
         f"Means over {found['queries']} queries without a threshold ({found['source']}), for the best 10 documents."
     ]
-    return Section("blocks", "Blocks that a search skips", text, facts, charts=["blocks"])
+    return Section("blocks", heading, text, facts, charts={"blocks": chart})
 
 
 def _dead(found: Mapping[str, Any]) -> Section:

@@ -1,12 +1,13 @@
 """The page of one query: its expansion, its hits at every threshold, and what each term adds to each hit."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from lsr_prod.operations.pages.charts import bars, series
 from lsr_prod.operations.pages.sections import Chart, Page
 from lsr_prod.search.query.request import Hybrid, Options
-from lsr_prod.search.result import Contribution, Hit, QueryTerm, SearchResult
+from lsr_prod.search.result import Hit, SearchResult
 from lsr_prod.search.searcher import Searcher
 
 Values = Mapping[str, Any]
@@ -63,7 +64,7 @@ def query_data(
         "hybrid": None if hybrid is None else {"terms": hybrid.terms, "words": hybrid.words},
         "encode_ms": timed.encode_ms,
         "match_ms": timed.match_ms,
-        "terms": [_term(term) for term in results[0].query],
+        "terms": [term._asdict() for term in results[0].query],
         "thresholds": [{"required": n, "matched": result.matched} for n, result in enumerate(results, 1)],
         "lists": list(lists),
         "largest": max((part["score"] for hit in shown for part in hit["contributions"]), default=0.0),
@@ -105,7 +106,7 @@ def _hit(
         "score": explanation.score,
         "overlap": explanation.overlap,
         "ranks": ranks,
-        "contributions": [_contribution(part) for part in parts],
+        "contributions": [asdict(part) for part in parts],
         "missing": list(explanation.missing),
         "lists": {name: found.get(hit.doc_id) for name, found in lists.items()},
         "fields": [
@@ -132,20 +133,6 @@ def pieces(text: str, spans: Sequence[tuple[int, int]], characters: int) -> list
         end = stop
     found.append({"text": text[end:characters] + ("…" if len(text) > characters else ""), "marked": False})
     return [piece for piece in found if piece["text"]]
-
-
-def _term(term: QueryTerm) -> dict[str, Any]:
-    return {"term": term.term, "weight": term.weight, "field": term.field}
-
-
-def _contribution(part: Contribution) -> dict[str, Any]:
-    return {
-        "term": part.term,
-        "field": part.field,
-        "weight": part.weight,
-        "document_weight": part.document_weight,
-        "score": part.score,
-    }
 
 
 def _label(term: Values) -> str:

@@ -3,12 +3,16 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from lsr_prod.operations.pages.charts import lines, series
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+T = TypeVar("T")
+_POINTS = 300  # of a line
+_ABSENT = "–"
+_UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +65,6 @@ class Page:
             raise ValueError(f"page name {self.name!r} is not possible; give lower-case letters, digits and hyphens")
 
 
-T = TypeVar("T")
-_POINTS = 300  # of a line
-
-
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table of a section.
@@ -88,7 +88,7 @@ class Section:
     heading: str  # plain text
     text: Sequence[str] = ()  # paragraphs before everything else
     facts: Mapping[str, Any] = field(default_factory=dict)  # figures by name
-    charts: Sequence[str] = ()  # names of charts of the page
+    charts: Mapping[str, Chart] = field(default_factory=dict)  # charts by their name on the page
     tables: Sequence[Table] = ()  # tables below the charts
     terms: Mapping[str, Sequence[str]] = field(default_factory=dict)  # lists of terms or other short texts, by caption
 
@@ -98,13 +98,12 @@ class Section:
             {**asdict(table), "rows": [{name: row.get(name) for name in table.columns} for row in table.rows]}
             for table in self.tables
         ]
-        return {**asdict(self), "tables": tables}
+        return {**asdict(replace(self, charts={})), "charts": list(self.charts), "tables": tables}
 
 
-def sections_page(
-    name: str, title: str, sections: Sequence[Section], charts: Mapping[str, Chart], data: Mapping[str, Any]
-) -> Page:
+def sections_page(name: str, title: str, sections: Sequence[Section], data: Mapping[str, Any]) -> Page:
     """Return a page of sections."""
+    charts = {name: chart for section in sections for name, chart in section.charts.items()}
     shown = {**data, "sections": [section.to_json() for section in sections]}
     return Page(name, title, "sections.html.j2", shown, charts)
 
@@ -148,6 +147,11 @@ def curves(
     return Chart(title, description, {x: x_title, "line": "line", "value": y_title}, points, spec)
 
 
+def drawn(charts: Mapping[str, Chart | None]) -> dict[str, Chart]:
+    """Return the charts that have something to draw."""
+    return {name: chart for name, chart in charts.items() if chart is not None}
+
+
 def moment(time: str) -> str:
     """Return a time in ISO 8601 as ``2026-11-24 19:12:32``, without its zone."""
     return time[:19].replace("T", " ")
@@ -162,10 +166,6 @@ def thin(rows: Sequence[T], most: int) -> list[T]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-_ABSENT = "–"
-_UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 
 
 def show_number(value: Any, digits: int = 4) -> str:

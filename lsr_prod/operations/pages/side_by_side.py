@@ -28,13 +28,9 @@ def side_by_side_page(result: Values, *, rows: int = _ROWS, name: str = "side-by
     ordered = sorted(result["rows"], key=lambda row: -row["change"])
     data = {
         **{key: result[key] for key in KEYS if key not in ("rows", "terms")},
-        "rbo": result.get("rbo"),
-        "compared": result.get("compared"),
-        "unchanged": result.get("unchanged"),
+        **{key: result.get(key) for key in ("rbo", "compared", "unchanged", "mean_a", "mean_b")},
         "measure": result.get("measure") or "",
         "judged": result.get("judged", result["wins"] + result["losses"] + result["ties"]),
-        "mean_a": result.get("mean_a"),
-        "mean_b": result.get("mean_b"),
         "sides": _side_rows(result.get("sides", {})),
         "rows": [_row(row, texts) for row in ordered[:rows]],
         "terms": list(result["terms"]),
@@ -52,12 +48,7 @@ def _row(row: Values, texts: Values) -> dict[str, Any]:
     length = max(len(hits["a"]), len(hits["b"]))
     difference = None if row["value_a"] is None or row["value_b"] is None else row["value_b"] - row["value_a"]
     return {
-        "query_id": row["query_id"],
-        "text": row["text"],
-        "overlap": row["overlap"],
-        "change": row["change"],
-        "value_a": row["value_a"],
-        "value_b": row["value_b"],
+        **{key: row[key] for key in ("query_id", "text", "overlap", "change", "value_a", "value_b")},
         "difference": difference,
         "outcome": _outcome(difference),
         "new": sum(hit["move"] == "new" for hit in hits["b"]),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lsr_prod.operations.pages.sections import Chart, Page, Section, Table, curves, sections_page
+from lsr_prod.operations.pages.sections import Chart, Page, Section, Table, curves, drawn, sections_page
 
 _STAGE_COLUMNS = {
     "number": "stage", "kind": "kind", "steps": "steps", "rows": "rows", "loss": "last loss", "l0_query": "L0 queries",
@@ -17,7 +17,6 @@ _SPARSE = ("l0_query", "l0_document", "flops")  # of a validation
 
 def training_page(data: Mapping[str, Any]) -> Page:
     """Return the page of ``operations.runs.training.describe_training``."""
-    charts: dict[str, Chart] = {}
     rows = [_row(number, stage) for number, stage in enumerate(data["stages"])]
     last = rows[-1] if rows else {}
     facts = {
@@ -33,9 +32,9 @@ def training_page(data: Mapping[str, Any]) -> Page:
     if data["model"]:
         text.append(f"Model: {data['model']}.")
     sections = [Section("summary", "Summary", text, facts, tables=[Table("Stages of the chain", _STAGE_COLUMNS, rows)])]
-    sections += [_stage(number, stage, charts) for number, stage in enumerate(data["stages"])]
+    sections += [_stage(number, stage) for number, stage in enumerate(data["stages"])]
     stages = [{name: value for name, value in stage.items() if name != "reports"} for stage in data["stages"]]
-    return sections_page("train", "Training run", sections, charts, {**data, "stages": stages})
+    return sections_page("train", "Training run", sections, {**data, "stages": stages})
 
 
 def _row(number: int, stage: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,7 +44,7 @@ def _row(number: int, stage: Mapping[str, Any]) -> dict[str, Any]:
     return {"number": str(number), "kind": stage["kind"], **figures, "model": (stage["model"] or "")[:12]}
 
 
-def _stage(number: int, stage: Mapping[str, Any], charts: dict[str, Chart]) -> Section:
+def _stage(number: int, stage: Mapping[str, Any]) -> Section:
     heading = f"Stage {number}: {stage['kind'] or 'not finished'}"
     reports = [{**report["values"], "step": report["step"]} for report in stage["reports"]]
     if not reports:
@@ -73,9 +72,8 @@ def _stage(number: int, stage: Mapping[str, Any], charts: dict[str, Chart]) -> S
         ),
         "rate": draw("Throughput", rate, {"docs_per_s": "documents"}, "documents per second"),
     }
-    drawn = {f"stage-{number}-{name}": chart for name, chart in found.items() if chart is not None}
-    charts.update(drawn)
-    return Section(f"stage-{number}", heading, charts=list(drawn))
+    charts = drawn({f"stage-{number}-{name}": chart for name, chart in found.items()})
+    return Section(f"stage-{number}", heading, charts=charts)
 
 
 def _losses(reports: Sequence[Mapping[str, Any]]) -> dict[str, str]:

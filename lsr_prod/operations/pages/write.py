@@ -1,4 +1,9 @@
-"""Write a report page as HTML and as JSON."""
+"""Write a report page: one HTML file without network access, and the same content as JSON.
+
+The HTML file contains its styles, scripts and data. A content security policy allows exactly these styles and scripts
+by their sha256, so that text from data could not run as a script even if it were not escaped. Vega-Lite therefore
+evaluates its expressions with an interpreter (``ast`` in ``static/charts.js``) instead of ``eval``.
+"""
 
 import json
 import math
@@ -18,6 +23,9 @@ from lsr_prod import __version__
 from lsr_prod.operations.pages.charts import CONFIG
 from lsr_prod.operations.pages.sections import Chart, Page, level, show_bytes, show_number, show_percent
 from lsr_prod.storage.folders import absolute, store_file
+
+_FORMAT = 1  # of the JSON file
+_SHOWN_ROWS = 200  # of the table below a chart
 
 
 def write_page(destination: str | Path, page: Page, options: Mapping[str, str] | None = None) -> tuple[str, str]:
@@ -39,16 +47,6 @@ def write_page(destination: str | Path, page: Page, options: Mapping[str, str] |
     store_file(f"{place}.json", data.encode(), options)
     store_file(f"{place}.html", html.encode(), options)
     return f"{place}.html", f"{place}.json"
-
-
-# Render a report page: one HTML file without network access, and the same content as JSON.
-#
-# The HTML file contains its styles, scripts and data. A content security policy allows exactly these styles and scripts
-# by their sha256, so that text from data could not run as a script even if it were not escaped. Vega-Lite therefore
-# evaluates its expressions with an interpreter (``ast`` in ``static/charts.js``) instead of ``eval``.
-
-_FORMAT = 1  # of the JSON file
-_SHOWN_ROWS = 200  # of the table below a chart
 
 
 def render_page(page: Page) -> str:

@@ -125,19 +125,18 @@ def _entry(
     if version is None:
         return CatalogEntry(sha, listed.modified, publications, state, problem=problem)
     own = [file.size for shard in version.shards if holders[shard.sha] == 1 for file in shard.files]
-    return CatalogEntry(
-        sha,
-        listed.modified,
-        publications,
-        state,
-        version.documents,
-        len(version.shards),
-        version_bytes(version),
-        sum(own),
-        version.bundle_digest,
-        version.table_uri,
-        version.table_version,
-    )
+    return CatalogEntry(sha, listed.modified, publications, state, own_bytes=sum(own), **_facts(version))
+
+
+def _facts(version: IndexVersion) -> dict[str, Any]:
+    return {
+        "documents": version.documents,
+        "shards": len(version.shards),
+        "bytes": version_bytes(version),
+        "bundle_digest": version.bundle_digest,
+        "table_uri": version.table_uri,
+        "table_version": version.table_version,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,22 +161,11 @@ class HistoryEntry:
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that ``--json`` prints."""
-        version = self.version
-        facts: dict[str, Any] = {}
-        if version is not None:
-            facts = {
-                "documents": version.documents,
-                "shards": len(version.shards),
-                "bytes": version_bytes(version),
-                "bundle_digest": version.bundle_digest,
-                "table_uri": version.table_uri,
-                "table_version": version.table_version,
-            }
         return {
             **self.publication.to_json(),
             "current": self.current,
             "pin": self.pin.to_json() if self.pin else None,
-            **facts,
+            **(_facts(self.version) if self.version else {}),
             "problem": self.problem,
             "difference": self.difference.to_json() if self.difference else None,
         }

@@ -17,6 +17,10 @@ _RUN_FIGURES = (
     "seconds", "encode_seconds", "actors", "threads_per_actor", "encoded", "tokens", "docs_per_s", "waves_skipped",
     "rows_in", "quarantined", "requests", "bytes_read", "bytes_written",
 )  # fmt: skip
+_FIGURES = (
+    "mode", "reason", "documents", "shards", "shards_reused", "upserts", "deletes", "tombstones", "documents_rebuilt",
+    "bytes_per_doc", "bytes_written", "seconds", "seconds_impacts", "seconds_tantivy", "version", "publication",
+)  # fmt: skip
 
 
 def describe_encoding(
@@ -86,12 +90,6 @@ def _run(run: RunRecord, cluster: ClusterDescription | None) -> dict[str, Any]:
     }
 
 
-_FIGURES = (
-    "mode", "reason", "documents", "shards", "shards_reused", "upserts", "deletes", "tombstones", "documents_rebuilt",
-    "bytes_per_doc", "bytes_written", "seconds", "seconds_impacts", "seconds_tantivy", "version", "publication",
-)  # fmt: skip
-
-
 def describe_builds(index: Store, *, last: int = 100) -> dict[str, Any]:
     """Return the newest builds of an index, oldest first, and the results of the gates of the last one.
 
@@ -122,14 +120,9 @@ def _gates(index: Store, build: BuildRecord) -> list[dict[str, Any]]:
         results = read_report(index, build.report).results
     except ArtifactError:
         return []  # retention deletes reports with their publication
+    names = ("gate", "verdict", "measured", "limit")
     return [
-        {
-            "gate": one.gate,
-            "verdict": one.verdict,
-            "measured": one.measured,
-            "limit": one.limit,
-            "finding": one.sentence,
-        }
+        {**{name: getattr(one, name) for name in names}, "finding": one.sentence}
         for one in results
         if one.verdict != "off"
     ]

@@ -125,7 +125,7 @@ def test_vectors_and_texts_of_different_number_are_refused():
 def test_summary_without_texts_has_no_expansion(sample: tuple[list[dict[int, float]], list[set[int]]]):
     vectors, contained = arrays(*sample)
     names = [str(number) for number in range(TERMS)]
-    assert diagnose_vectors(vectors, None, names).result()["expansion"] is None
-    whole = diagnose_vectors(vectors, contained, names).result()
+    assert diagnose_vectors(vectors, None, names)["expansion"] is None
+    whole = diagnose_vectors(vectors, contained, names)
     assert whole["expansion"]["most"][0]["term"] in names
     assert whole["unexplained"]["rule"] == {"min_pmi": 1.0, "min_together": 2, "min_texts": 5, "min_share": 0.01}

@@ -3,24 +3,13 @@
 import numpy as np
 import pytest
 
-from lsr_prod.evaluation.diagnostics import activated_terms, postings_lengths, term_count_std, term_scores
-from lsr_prod.evaluation.diagnostics.vectors import TermScores, dead_terms
+from lsr_prod.evaluation.diagnostics.vectors import TermScores, activated_terms, dead_terms, term_scores
 from lsr_prod.formats.sparse import SparseBatch
 
 VECTORS = SparseBatch(
     np.array([0, 2, 3, 3, 5], np.int64), np.array([1, 3, 1, 1, 0], np.int32), np.array([4, 1, 2, 3, 1], np.float32)
 )
 EMPTY = SparseBatch(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))
-
-
-def test_postings_lengths_count_empty_lists():
-    found = postings_lengths(VECTORS, 5)  # lists of 1, 3, 0, 1 and 0 documents
-    assert (found.mean, found.variance) == (pytest.approx(1.0), pytest.approx(1.2))
-    assert found.std == pytest.approx(1.2**0.5)
-
-
-def test_term_count_std_counts_empty_texts():
-    assert term_count_std(VECTORS) == pytest.approx(np.std([2, 1, 0, 2]))
 
 
 def test_term_scores_leave_out_rare_terms():
@@ -46,5 +35,5 @@ def test_activated_terms_of_no_text_are_zero():
 
 def test_dead_terms_are_those_without_documents_and_special_ones_are_counted():
     found = dead_terms(np.array([0, 3, 0, 1, 0]), ["[CLS]", "a", "##b", "c", "[unused7]"])
-    assert found.ids.tolist() == [0, 2, 4]
-    assert (found.share, found.special) == (0.6, 2)
+    assert found["list"] == ["[CLS]", "##b", "[unused7]"]
+    assert (found["terms"], found["share"], found["special"]) == (3, 0.6, 2)

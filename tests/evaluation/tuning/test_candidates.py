@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import pytest
 
-from lsr_prod.evaluation.tuning.report import Candidate, grid, preference
+from lsr_prod.evaluation.tuning import Candidate, grid, preference
 
 
 def test_grid_has_equal_ratios_and_both_ends() -> None:

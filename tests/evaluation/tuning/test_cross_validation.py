@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from lsr_prod.evaluation.tuning.tuner import cross_validate, make_folds
+from lsr_prod.evaluation.tuning import cross_validate, make_folds
 
 
 @pytest.mark.parametrize(("queries", "folds"), [(10, 5), (11, 3), (2, 2)])

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsr_prod.evaluation.tuning.report import Candidate, grid
-from lsr_prod.evaluation.tuning.tuner import best_candidate
+from lsr_prod.evaluation.tuning import Candidate, best_candidate, grid
 
 WEIGHTS = grid(1 / 64, 64, 4)
 THRESHOLDS = [0.0, 0.4]

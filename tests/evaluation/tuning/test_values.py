@@ -5,8 +5,7 @@ import pytest
 
 from lsr_prod import Index
 from lsr_prod.evaluation.collection import read_judged
-from lsr_prod.evaluation.tuning.report import Candidate
-from lsr_prod.evaluation.tuning.tuner import CandidateValues
+from lsr_prod.evaluation.tuning import Candidate, CandidateValues
 from lsr_prod.search import Hybrid
 from tests.evaluation.tuning.settings import deployment
 

@@ -12,7 +12,7 @@ import pytest
 from lsr_prod.errors import PublicationError, SourceError
 from lsr_prod.jobs.command import main
 from lsr_prod.operations.canary import CanaryQuery, CanarySettings, Judge, open_side, read_queries, run_canary
-from lsr_prod.operations.canary.terms import document_drift
+from lsr_prod.operations.canary.changes import document_drift
 from lsr_prod.search import Searcher
 from tests.indexing.corpus import Doc, encode_corpus, make_index
 

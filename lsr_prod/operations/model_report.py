@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from lsr_prod.errors import ConfigError
+from lsr_prod.evaluation.cost import postings_curve
 from lsr_prod.evaluation.diagnostics.logits import logit_statistics
-from lsr_prod.evaluation.diagnostics.unexplained import UnexplainedRule, diagnose_vectors
-from lsr_prod.evaluation.diagnostics.vectors import TextTerms, term_scores
+from lsr_prod.evaluation.diagnostics.unexplained import diagnose_vectors
+from lsr_prod.evaluation.diagnostics.vectors import TextTerms, dead_terms, term_scores
 from lsr_prod.inference.terms.term_reader import TermReader
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
-from lsr_prod.operations.diagnosis.index import describe_dead, describe_postings
 from lsr_prod.training.vocabulary.casing_matrix import CLASSES, casing_matrix
 from lsr_prod.training.vocabulary.head_scale import head_norms
 
@@ -23,15 +23,13 @@ _LOGIT_TEXTS = 200  # whose logits are looked at: [tokens, V] per text
 _OCCURRENCES = (100, 10)  # documents in which a term has to occur for table 8
 
 
-def diagnose_model(
-    encoder: SparseEncoder, texts: Sequence[str], *, rule: UnexplainedRule | None = None
-) -> dict[str, Any]:
+def diagnose_model(encoder: SparseEncoder, texts: Sequence[str]) -> dict[str, Any]:
     """Return all figures of a model on some documents, as plain values.
 
     Returns:
         ``head`` (``HeadNorms``), ``logits`` (``LogitStatistics``, of the first 200 texts), ``casing`` (counts by casing
         of input token and output term), ``postings`` (of all V terms), ``term_scores`` by number of documents,
-        ``dead``, and the keys of ``VectorDiagnosis.result``. A figure that the model cannot have is None, and
+        ``dead``, and the keys of ``diagnose_vectors``. A figure that the model cannot have is None, and
         ``missing`` says why, by key.
     """
     if not texts or not all(text.strip() for text in texts):
@@ -47,13 +45,13 @@ def diagnose_model(
         "head": _or_missing("head", missing, lambda: asdict(_head(encoder, head_norms))),
         "logits": _or_missing("logits", missing, lambda: _logits(encoder, texts[:_LOGIT_TEXTS])),
         "casing": _or_missing("casing", missing, lambda: _casing(encoder, texts)),
-        "postings": describe_postings(frequencies),
+        "postings": asdict(postings_curve(frequencies)),
         "term_scores": {str(n): asdict(term_scores(vectors, min_documents=n)) for n in _OCCURRENCES},
         "dead": {
-            **describe_dead(frequencies, encoder.vocabulary),
+            **dead_terms(frequencies, encoder.vocabulary),
             "rows": _or_missing("dead.rows", missing, lambda: _dead_rows(encoder, frequencies == 0)),
         },
-        **diagnose_vectors(vectors, contained, encoder.vocabulary, rule).result(),
+        **diagnose_vectors(vectors, contained, encoder.vocabulary),
         "missing": missing,
     }
 

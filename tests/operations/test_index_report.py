@@ -8,7 +8,7 @@ import pytest
 
 from lsr_prod.errors import QueryError
 from lsr_prod.jobs.command import main
-from lsr_prod.operations.diagnosis.index import diagnose_index, sample_documents, sample_vectors
+from lsr_prod.operations.index_report import diagnose_index, sample_documents, sample_vectors
 from lsr_prod.search import Searcher
 from tests.search.conftest import TEXTS, text_index
 

@@ -4,8 +4,10 @@ Every candidate is measured by ``Searcher`` itself, so the chosen value is that 
 once.
 """
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -14,21 +16,114 @@ import numpy.typing as npt
 from lsr_prod.config import Deployment, TuneSettings
 from lsr_prod.config.evaluate import Bm25System, HybridSystem, SparseSystem, SystemSettings
 from lsr_prod.errors import ConfigError
-from lsr_prod.evaluation.collection import JudgedQueries, read_judged
+from lsr_prod.evaluation.collection import JudgedQueries, read_judged, require_files
 from lsr_prod.evaluation.comparisons import bootstrap_intervals
 from lsr_prod.evaluation.measures import depth_of, measure, parse_measures
-from lsr_prod.evaluation.patches import evaluate_patch, limit_patch, search_options, write_report
+from lsr_prod.evaluation.patches import Patch, evaluate_patch, limit_patch, search_options, write_report
 from lsr_prod.evaluation.systems import EncodedQuery, open_system
-from lsr_prod.evaluation.tuning.report import Candidate, TuneReport, grid, preference
 from lsr_prod.logs import get_log
 from lsr_prod.search import Searcher
 from lsr_prod.storage import is_remote, require_exists
-from lsr_prod.storage.folders import file_exists
 
 log = get_log(__name__)
 
 _RRF_DEPTH = 100
 _PROGRESS_S = 10.0
+_COARSE = 8  # intervals of the first pass
+_BEST = 3  # weights around which a pass refines
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to search."""
+
+    threshold: float  # overlap threshold
+    hybrid_weight: float | None  # weight of the words next to the weight 1 of the encoder's terms; None: no words
+
+    def __str__(self) -> str:
+        """Return the candidate in words."""
+        words = "no words" if self.hybrid_weight is None else f"words {self.hybrid_weight:.4g}"
+        return f"threshold {self.threshold:g}, {words}"
+
+
+def grid(lowest: float, highest: float, steps_per_octave: int) -> list[float]:
+    """Return rising weights from ``lowest`` to ``highest``, at equal ratios of at most 2^(1/steps)."""
+    octaves = math.log2(highest / lowest)
+    steps = math.ceil(octaves * steps_per_octave - 1e-9)
+    if steps == 0:
+        return [lowest]
+    return [lowest * 2 ** (octaves * step / steps) for step in range(steps)] + [highest]
+
+
+def preference(candidate: Candidate) -> Sequence[float]:
+    """Return the order of candidates with equal values, the smallest first: the cheaper search, then even weights."""
+    weight = candidate.hybrid_weight
+    return (weight is not None, -candidate.threshold, 0.0 if weight is None else abs(math.log(weight)))
+
+
+@dataclass(frozen=True, slots=True)
+class TuneReport:
+    """Result of a tuner.
+
+    Attributes:
+        measure: the measure.
+        queries: number of queries.
+        chosen: the best candidate on all queries.
+        value: its mean; chosen and measured on the same queries, so it is slightly too high.
+        cross_validated: mean over the queries, each measured by a choice that did not see it.
+        low: lower end of the 95 % bootstrap interval of ``cross_validated``.
+        high: upper end.
+        no_words: mean of the best threshold without words.
+        bm25: mean of BM25 alone.
+        choices: the choice of every fold.
+        curve: all measured candidates with their means, by threshold and weight.
+        patch: section -> field -> value: what a deployment has to change.
+        search: keyword arguments of ``Searcher.search``; ``hybrid`` holds those of ``Hybrid``.
+    """
+
+    measure: str
+    queries: int
+    chosen: Candidate
+    value: float
+    cross_validated: float
+    low: float
+    high: float
+    no_words: float
+    bm25: float
+    choices: Sequence[Candidate]
+    curve: Sequence[tuple[Candidate, float]]
+    patch: Patch
+    search: Mapping[str, Any]
+
+    @property
+    def sentence(self) -> str:
+        """The choice in one sentence."""
+        return (
+            f"{self.chosen}: {self.measure} {self.value:.4f} on {self.queries} queries, cross-validated "
+            f"{self.cross_validated:.4f} (95 % interval {self.low:.4f} to {self.high:.4f}); without words "
+            f"{self.no_words:.4f}, BM25 alone {self.bm25:.4f}"
+        )
+
+    def result(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
+        return {
+            "measure": self.measure,
+            "queries": self.queries,
+            **asdict(self.chosen),
+            "value": self.value,
+            "cross_validated": self.cross_validated,
+            "low": self.low,
+            "high": self.high,
+            "no_words": self.no_words,
+            "bm25": self.bm25,
+            "measured": len(self.curve),
+            "folds": [asdict(choice) for choice in self.choices],
+            "curve": [asdict(candidate) | {"value": value} for candidate, value in self.curve],
+            "patch": {section: dict(fields) for section, fields in self.patch.items()},
+            "search": dict(self.search),
+            "sentence": self.sentence,
+        }
 
 
 class CandidateValues:
@@ -41,7 +136,7 @@ class CandidateValues:
 
     def __init__(self, searcher: Searcher, judged: JudgedQueries, settings: TuneSettings) -> None:
         """Encode the queries."""
-        self.measured: dict[Candidate, npt.NDArray[np.float64]] = {}
+        self.measured: dict[Candidate, Floats] = {}
         self.queries = len(judged.queries)
         self._searcher, self._judged, self._settings = searcher, judged, settings
         self._measures = parse_measures("tune.measure", [settings.measure])
@@ -52,14 +147,14 @@ class CandidateValues:
         ]
         self._began = self._logged = time.monotonic()
 
-    def __call__(self, candidate: Candidate) -> npt.NDArray[np.float64]:
+    def __call__(self, candidate: Candidate) -> Floats:
         """Return the value of every query, float64 [Q]."""
         if candidate not in self.measured:
             self.measured[candidate] = self._values(self._system(candidate), self._settings.threads)
             self._log()
         return self.measured[candidate]
 
-    def bm25(self) -> npt.NDArray[np.float64]:
+    def bm25(self) -> Floats:
         """Return the value of every query for BM25 alone, float64 [Q]."""
         return self._values(Bm25System(kind="bm25"), 1)
 
@@ -78,7 +173,7 @@ class CandidateValues:
             qk=settings.qk,
         )
 
-    def _values(self, system: SystemSettings, threads: int) -> npt.NDArray[np.float64]:
+    def _values(self, system: SystemSettings, threads: int) -> Floats:
         depth = depth_of(self._measures)
         opened = open_system(system, self._searcher, k=depth, query_ids=list(self._judged.queries))
         found = measure(opened, self._encoded, self._judged.qrels, self._measures, threads=threads)
@@ -159,10 +254,7 @@ def _tune(deployment: Deployment, settings: TuneSettings, values: CandidateValue
 
 
 def _read(settings: TuneSettings, options: Mapping[str, str]) -> JudgedQueries:
-    for name in ("queries", "qrels"):
-        place = getattr(settings, name)
-        if not file_exists(place, options):
-            raise ConfigError(f"tune.{name}", f"there is no file at {place}", "give a path or URI that exists")
+    require_files({"tune.queries": settings.queries, "tune.qrels": settings.qrels}, options)
     if not is_remote(settings.index):
         require_exists("tune.index", settings.index)
     parse_measures("tune.measure", [settings.measure])
@@ -181,9 +273,6 @@ def _read(settings: TuneSettings, options: Mapping[str, str]) -> JudgedQueries:
 
 def _order(candidate: Candidate) -> tuple[float, float]:
     return candidate.threshold, candidate.hybrid_weight or 0.0
-
-
-Floats = npt.NDArray[np.float64]
 
 
 def make_folds(queries: int, folds: int, seed: int) -> npt.NDArray[np.int64]:
@@ -206,10 +295,6 @@ def cross_validate(
         choices.append(choose(folds != fold))
         held_out[folds == fold] = values(choices[-1])[folds == fold]
     return held_out, choices
-
-
-_COARSE = 8  # intervals of the first pass
-_BEST = 3  # weights around which a pass refines
 
 
 def best_candidate(

@@ -1,1 +1,0 @@
-"""Diagnosis of a model on texts, and of a published index: everything that ``lsr-prod inspect terms`` prints."""
