@@ -36,7 +36,7 @@ from lsr_prod.training.data.sample_rows import SampleRows
 from lsr_prod.training.data.training_set import Example
 from lsr_prod.training.language.objectives import make_objective
 from lsr_prod.training.language.trainer import LanguageTrainer
-from lsr_prod.training.parallel.process_group import Group
+from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer
 
 ALONE = Group(0, 1, torch.device("cpu"))

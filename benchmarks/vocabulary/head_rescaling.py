@@ -40,7 +40,7 @@ from lsr_prod.formats.digest import digest_json
 from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
 from lsr_prod.model import model_digest
 from lsr_prod.training.data.training_set import TrainingSet
-from lsr_prod.training.parallel.process_group import Group
+from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stages.registry import run as rescale
 from lsr_prod.training.vocabulary.head_scale import head_norms, scale_head

@@ -11,9 +11,9 @@ from lsr_prod.training.batches import BatchKeys, false_negatives
 from lsr_prod.training.losses.overlap import OverlapTerm
 from lsr_prod.training.losses.ranking import CONTRASTIVE, LOSSES
 from lsr_prod.training.losses.scores import Scores
-from lsr_prod.training.parallel import process_group
-from lsr_prod.training.regularizers.regularizers import Regularizers
-from lsr_prod.training.vectors.kept_terms import Prunable, Vectors, cut, prune_through, temperature
+from lsr_prod.training import process_group
+from lsr_prod.training.regularizers import Regularizers
+from lsr_prod.training.kept_terms import Prunable, Vectors, cut, prune_through, temperature
 
 
 @dataclass(frozen=True, slots=True)

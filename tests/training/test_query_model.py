@@ -24,10 +24,10 @@ from lsr_prod.model.export import export_bundle
 from lsr_prod.training.chain import run_chain
 from lsr_prod.training.data.sample_rows import SampleRows
 from lsr_prod.training.data.training_set import Example
-from lsr_prod.training.encoder_setup.prepare import trained_module
+from lsr_prod.training.encoder_setup import trained_module
 from lsr_prod.training.lineage import read_training
 from lsr_prod.training.loop.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from lsr_prod.training.parallel.process_group import Group
+from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.gradient import backward
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stages.facts import ModelFacts, check_query_model

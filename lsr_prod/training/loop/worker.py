@@ -6,13 +6,16 @@ workers.
 
 import contextlib
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 import ray
 import ray.train
 import ray.util
 import torch
+import torch.distributed as dist
 from ray.train.collective import broadcast_from_rank_zero
 from torch import Tensor
 
@@ -24,7 +27,7 @@ from lsr_prod.model.backbone import output_layer
 from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.storage.disk import scratch_folder, writing
 from lsr_prod.storage.drafts import write_file
-from lsr_prod.training.encoder_setup.prepare import prepare_encoder, trained_module
+from lsr_prod.training.encoder_setup import prepare_encoder, trained_module
 from lsr_prod.training.loop.checkpoint import (
     REPORTS_FILE,
     Checkpoint,
@@ -32,19 +35,27 @@ from lsr_prod.training.loop.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from lsr_prod.training.loop.job import ValidationResult, WorkerJob, load_start, make_validator
-from lsr_prod.training.loop.trainers import Preemption, make_trainer, ramps_end
+from lsr_prod.training.loop.job import (
+    ValidationResult,
+    WorkerJob,
+    load_start,
+    make_trainer,
+    make_validator,
+    ramps_end,
+)
+from lsr_prod.training.loop.result import Best
 from lsr_prod.training.observers.activity import CollapseGuard
-from lsr_prod.training.observers.best import Best, Reporter
+from lsr_prod.training.observers.reports import Reporter
 from lsr_prod.training.observers.throughput import ModelWork, ThroughputMeter, known_peak, measured_peak
 from lsr_prod.training.optimizer import QUERY_WEIGHTS, load_weights, warmup_end
-from lsr_prod.training.parallel.process_group import Group, process_group
-from lsr_prod.training.parallel.totals import largest_of_workers
+from lsr_prod.training.process_group import Group, process_group
+from lsr_prod.training.process_group import largest_of_workers
 from lsr_prod.training.stage_trainer import StepOutcome
 from lsr_prod.training.steps import LoopSettings
 
 log = get_log(__name__)
 
+_EVERY_S = 2.0  # preemptions are announced at least half a minute ahead
 Validate = Callable[[SparseEncoder], ValidationResult]
 
 
@@ -255,3 +266,44 @@ def _peak(group: Group, stage: LoopSettings) -> float | None:
     if group.device.type == "cuda":
         return known_peak(torch.cuda.get_device_name(group.device), stage.scale.precision)
     return measured_peak(stage.scale.precision)
+
+
+class Announced(Protocol):
+    """Announced preemptions, as ``ray.train.PreemptionInfo``."""
+
+    preempted_node_to_ranks: dict[str, list[int]]
+
+
+class Preemption:
+    """Poll of Ray Train for preemptions; the answer of its actor is too slow for every step."""
+
+    def __init__(
+        self,
+        group: Group,
+        *,
+        ask: Callable[[], Announced | None] = ray.train.get_preemption_info,
+        every_s: float = _EVERY_S,
+    ) -> None:
+        self._group, self._ask, self._every = group, ask, every_s
+        self._asked = time.monotonic()
+        self._known: set[str] = set()
+
+    def is_new(self) -> bool:
+        """Return True if a preemption is new; a collective operation of all workers, with equal results."""
+        if not self._is_due():
+            return False
+        self._asked = time.monotonic()
+        announced = self._ask()
+        machines = set() if announced is None else set(announced.preempted_node_to_ranks)
+        new = not machines <= self._known
+        self._known |= machines
+        return new
+
+    def _is_due(self) -> bool:
+        """Return True on all workers as soon as a poll is due on one of them: their clocks differ."""
+        due = time.monotonic() - self._asked >= self._every
+        if self._group.world == 1:
+            return due
+        flag = torch.tensor(int(due), device=self._group.device)
+        dist.all_reduce(flag, dist.ReduceOp.MAX)
+        return bool(flag)

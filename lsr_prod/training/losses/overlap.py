@@ -13,8 +13,8 @@ from torch.autograd.function import once_differentiable
 
 from lsr_prod.config.objective import OverlapSettings
 from lsr_prod.search.query.sparse_query import required_terms
-from lsr_prod.training.vectors import block_dot
-from lsr_prod.training.vectors.kept_terms import KeptTerms, Vectors, active_terms, weights_of
+from lsr_prod.training import block_dot
+from lsr_prod.training.kept_terms import KeptTerms, Vectors, active_terms, weights_of
 
 _ROWS = 64
 

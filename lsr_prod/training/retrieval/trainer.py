@@ -13,13 +13,13 @@ from lsr_prod.training.batches import TrainBatch, make_batch
 from lsr_prod.training.data.sample_rows import SampleRows
 from lsr_prod.training.data.training_set import TrainingSet
 from lsr_prod.training.data_sets import DataSets, QueryTable
-from lsr_prod.training.encoder_setup.prepare import trained_module
+from lsr_prod.training.encoder_setup import trained_module
 from lsr_prod.training.losses.ranking import chance_level
 from lsr_prod.training.objective import TrainingObjective
 from lsr_prod.training.observers.activity import DeadTerms
 from lsr_prod.training.optimizer import QUERY_WEIGHTS, OptimizerStep
-from lsr_prod.training.parallel.process_group import Group
-from lsr_prod.training.parallel.replica import Replica, return_free_memory
+from lsr_prod.training.process_group import Group
+from lsr_prod.training.replica import Replica, return_free_memory
 from lsr_prod.training.retrieval.gradient import EncodedPart, StepPlan, StepResult, backward
 from lsr_prod.training.retrieval.momentum_queue import MomentumQueue
 from lsr_prod.training.stage_trainer import StageTrainer, Tensors

@@ -20,10 +20,10 @@ from lsr_prod.storage.drafts import write_file
 from lsr_prod.training.data.layouts import QueryTermLayout
 from lsr_prod.training.data.prepare import TrainingSetSummary, prepare_training_set
 from lsr_prod.training.data.schemas import pin_data, pin_validation
-from lsr_prod.training.encoder_setup.prepare import check_flash, check_lora, prepare_encoder
+from lsr_prod.training.encoder_setup import check_flash, check_lora, prepare_encoder
 from lsr_prod.training.loop.job import LoopInputs, StageRun, card_lengths, load_start
 from lsr_prod.training.loop.ray_train import run_loop
-from lsr_prod.training.observers.trackers import check_watch
+from lsr_prod.training.observers.reports import check_watch
 from lsr_prod.training.query_weights import count_terms, needs_term_counts
 from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts, check_length, check_query_model, with_query_model
 from lsr_prod.training.steps import LoopSettings, check_batch, check_unique

@@ -15,10 +15,10 @@ from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.training.data.layouts import Layout, PackedLayout, WordLayout
 from lsr_prod.training.data.prepare import TrainingSetSummary, prepare_training_set
 from lsr_prod.training.data.schemas import pin_data
-from lsr_prod.training.encoder_setup.prepare import prepare_encoder
+from lsr_prod.training.encoder_setup import prepare_encoder
 from lsr_prod.training.loop.job import LoopInputs, StageRun
 from lsr_prod.training.loop.ray_train import run_loop
-from lsr_prod.training.observers.trackers import check_watch
+from lsr_prod.training.observers.reports import check_watch
 from lsr_prod.training.stages.facts import ModelFacts, check_length
 from lsr_prod.training.stages.finetune import check_loop, errors_of
 from lsr_prod.training.steps import check_batch

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lsr_prod.config.objective import QueueSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.batches import BatchKeys, TrainBatch, pad
-from lsr_prod.training.parallel.process_group import Group
+from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.momentum_queue import MomentumQueue, NegativeQueue
 from tests.training.vectors.test_heaviest_terms import keep_top
 

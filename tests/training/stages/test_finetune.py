@@ -17,7 +17,7 @@ from lsr_prod.config import Deployment
 from lsr_prod.errors import TrainingCollapsedError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.chain import run_chain
-from lsr_prod.training.observers.best import read_log
+from lsr_prod.training.observers.reports import read_log
 from tests.training.small import difference, small_collection, small_start, small_training, weights_of
 
 pytestmark = pytest.mark.usefixtures("ray_local")

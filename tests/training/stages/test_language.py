@@ -12,7 +12,7 @@ from lsr_prod.formats.card import EncoderCard
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.training.chain import run_chain
-from lsr_prod.training.observers.best import read_log
+from lsr_prod.training.observers.reports import read_log
 from tests.faults.training.run import Training
 from tests.model.tiny import tiny_checkpoint
 from tests.training.small import difference, weights_of

@@ -3,11 +3,9 @@
 from collections.abc import Collection
 from importlib.util import find_spec
 from typing import Any, Literal
-
 import torch
 from torch import nn
 from transformers import PreTrainedModel
-
 from lsr_prod.config.language import LanguageSettings, LoraSettings
 from lsr_prod.errors import ConfigError, MissingExtraError
 from lsr_prod.model import SparseEncoder
@@ -15,6 +13,8 @@ from lsr_prod.model.backbone import is_causal, output_layer, transformer_layers
 from lsr_prod.model.output_layer import add_output_bias
 from lsr_prod.training.steps import LoopSettings
 from lsr_prod.training.twins import seed_torch
+
+_FIELD = "scale.attention"
 
 
 def check_lora(settings: LoraSettings, names: Collection[str], architecture: str) -> None:
@@ -94,9 +94,6 @@ def freeze_side(encoder: SparseEncoder, trained: Literal["both", "query", "docum
     frozen = encoder.model if trained == "query" else encoder.queries.model
     frozen.requires_grad_(requires_grad=False)
     return frozen
-
-
-_FIELD = "scale.attention"
 
 
 def check_flash(architecture: str) -> None:

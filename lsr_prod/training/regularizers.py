@@ -10,16 +10,17 @@ push is always stronger and all vectors become empty, whatever the data. The pap
 
 import math
 from collections.abc import Sequence
-
 import torch
 from torch import Tensor
-
 from lsr_prod.config.objective import LossSettings, RegularizerSettings, SparsitySettings
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.inference.terms.surfaces import cased_terms
-from lsr_prod.training.parallel import process_group
-from lsr_prod.training.vectors.block_dot import pair_dot
-from lsr_prod.training.vectors.kept_terms import Vectors, active_terms, cut, weights_of
+from lsr_prod.training import process_group
+from lsr_prod.training.block_dot import pair_dot
+from lsr_prod.training.kept_terms import Vectors, active_terms, cut, weights_of
+
+MAX_OWN_SHARE = 0.05
+"""Own share above which a stage is warned about."""
 
 
 def ramp(settings: RegularizerSettings, step: int, steps: int) -> float:
@@ -249,10 +250,6 @@ def frequency_weights(shares: Tensor, *, alpha: float, beta: float) -> Tensor:
     """
     exponent = math.log(2) / math.log(alpha)  # negative: x = 0 gives an infinite power, hence weight 0
     return 1 / (1 + (shares.pow(exponent) - 1).clamp_min(0).pow(beta))
-
-
-MAX_OWN_SHARE = 0.05
-"""Own share above which a stage is warned about."""
 
 
 def own_share(joint: float, losses: list[LossSettings], documents: int) -> float | None:

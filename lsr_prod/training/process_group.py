@@ -8,6 +8,8 @@ Collective operations with gradients, inside a loss: rows of all workers, and su
 Each worker computes the share of its own queries in the loss. The shares add up to the loss of the global batch, and
 their gradients to its gradient, for any number of workers and any division of the batch. Without torch.distributed, or
 with one worker, every operation is the identity.
+
+Sums and maxima of reported figures over all workers, without gradients.
 """
 
 import os
@@ -17,12 +19,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
-
 import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import TCPStore
+import torch
+import torch.distributed as dist
+from torch import Tensor
 
 # Other workers wait during a validation; a dead worker is noticed at once by its closed connections.
 _TIMEOUT = timedelta(hours=2)
@@ -204,3 +208,26 @@ class _GlobalSum(torch.autograd.Function):
     @staticmethod
     def backward(_: Any, *gradients: Tensor) -> Tensor:
         return gradients[0]
+
+
+def sum_of_workers(values: Tensor) -> Tensor:
+    """Return the elementwise sum over all workers; ``values`` itself without torch.distributed.
+
+    A collective operation of all workers.
+    """
+    return _reduced(values, dist.ReduceOp.SUM)
+
+
+def largest_of_workers(values: Tensor) -> Tensor:
+    """Return the elementwise maximum over all workers; otherwise like ``sum_of_workers``."""
+    return _reduced(values, dist.ReduceOp.MAX)
+
+
+def _reduced(values: Tensor, operation: dist.ReduceOp.RedOpType) -> Tensor:
+    if not (dist.is_available() and dist.is_initialized()):
+        return values
+    # NCCL reduces tensors on the worker's GPU, gloo tensors in main memory.
+    device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
+    total = values.detach().to(device, copy=True)
+    dist.all_reduce(total, op=operation)
+    return total.to(values.device)

@@ -10,14 +10,12 @@ temperature)`` and passed on, for kept terms and for the next ones by weight (an
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
-
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-
 from lsr_prod.config.objective import PruningSettings
 from lsr_prod.model import pooled_head
-from lsr_prod.training.parallel import process_group
+from lsr_prod.training import process_group
 
 _ROWS = 64  # rows with ties per batch
 
@@ -82,6 +80,8 @@ class KeptTerms:
 
 
 Vectors = Tensor | KeptTerms
+
+
 """B vectors over the vocabulary: [B, V], or the heaviest terms of each."""
 
 
