@@ -26,8 +26,7 @@ from lsr_prod.evaluation.validation import Collection
 from lsr_prod.evaluation.vector_evaluation import LevelReport
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.model import model_digest
-from lsr_prod.training.data.sample_rows import SampleRows
-from lsr_prod.training.data.training_set import Example
+from lsr_prod.training.data.training_set import Example, SampleRows
 from lsr_prod.training.language.objectives import make_objective
 from lsr_prod.training.language.trainer import LanguageTrainer
 from lsr_prod.training.retrieval.trainer import Trainer

@@ -5,9 +5,11 @@ forward pass and again in the backward pass, and columns without terms on the pr
 """
 
 from typing import Any
+
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
 from lsr_prod.model import pooled_head
 from lsr_prod.training.kept_terms import KeptTerms, Vectors, weights_of
 

@@ -35,9 +35,8 @@ from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.drafts import Draft, copy_tree, write_file
 from lsr_prod.storage.folders import save_folder
 from lsr_prod.training.chain_plan import ChainPlan, check_unchanged, finished_model, plan_chain, with_resources
-from lsr_prod.training.lineage import write_lineage
+from lsr_prod.training.lineage import StageRecord, load_record, save_record, write_lineage
 from lsr_prod.training.loop.job import StageRun
-from lsr_prod.training.stage_record import StageRecord, load_record, save_record
 from lsr_prod.training.stages.facts import TRANSFER_FILE
 from lsr_prod.training.stages.registry import (
     REGISTRY,

@@ -3,9 +3,11 @@
 from collections.abc import Collection
 from importlib.util import find_spec
 from typing import Any, Literal
+
 import torch
 from torch import nn
 from transformers import PreTrainedModel
+
 from lsr_prod.config.language import LanguageSettings, LoraSettings
 from lsr_prod.errors import ConfigError, MissingExtraError
 from lsr_prod.model import SparseEncoder

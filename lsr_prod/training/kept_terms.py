@@ -10,9 +10,11 @@ temperature)`` and passed on, for kept terms and for the next ones by weight (an
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
 from lsr_prod.config.objective import PruningSettings
 from lsr_prod.model import pooled_head
 from lsr_prod.training import process_group

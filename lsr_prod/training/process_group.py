@@ -19,14 +19,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
+
 import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import TCPStore
-import torch
-import torch.distributed as dist
-from torch import Tensor
 
 # Other workers wait during a validation; a dead worker is noticed at once by its closed connections.
 _TIMEOUT = timedelta(hours=2)

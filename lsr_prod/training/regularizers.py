@@ -10,8 +10,10 @@ push is always stronger and all vectors become empty, whatever the data. The pap
 
 import math
 from collections.abc import Sequence
+
 import torch
 from torch import Tensor
+
 from lsr_prod.config.objective import LossSettings, RegularizerSettings, SparsitySettings
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.inference.terms.surfaces import cased_terms

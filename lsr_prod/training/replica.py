@@ -9,29 +9,26 @@ hidden vectors per token that a step would keep otherwise. The recomputed values
 
 import ctypes
 import platform
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any, Literal
+
 import torch
 from torch import Tensor, distributed, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.distributed import GradBucket  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
+from transformers.activations import GELUActivation, GELUTanh, SiLUActivation
+
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import transformer_layers
 from lsr_prod.model.pooled_head import PooledArgmax
 from lsr_prod.training.process_group import Group
-import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-import torch
-from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
-from transformers.activations import GELUActivation, GELUTanh, SiLUActivation
 
 # Activations that keep their input for the backward pass. ReLU, for example, keeps its output, so this costs nothing.
 _ACTIVATIONS = (nn.GELU, nn.SiLU, nn.Mish, GELUActivation, GELUTanh, SiLUActivation)

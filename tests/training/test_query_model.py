@@ -22,8 +22,7 @@ from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.model.export import export_bundle
 from lsr_prod.training.chain import run_chain
-from lsr_prod.training.data.sample_rows import SampleRows
-from lsr_prod.training.data.training_set import Example
+from lsr_prod.training.data.training_set import Example, SampleRows
 from lsr_prod.training.encoder_setup import trained_module
 from lsr_prod.training.lineage import read_training
 from lsr_prod.training.loop.checkpoint import Checkpoint, read_checkpoint, write_checkpoint

@@ -32,8 +32,8 @@ from lsr_prod.training.data.training_set import SetRecord, TrainingSet
 from lsr_prod.training.data_sets import QueryTable
 from lsr_prod.training.objective import TrainingObjective
 from lsr_prod.training.process_group import Group
-from lsr_prod.training.replica import Replica
 from lsr_prod.training.query_weights import count_terms, initial_weights, needs_term_counts, query_weights
+from lsr_prod.training.replica import Replica
 from lsr_prod.training.retrieval.gradient import StepPlan, backward
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stages.facts import ModelFacts

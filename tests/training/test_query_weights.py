@@ -26,8 +26,8 @@ from lsr_prod.training.data.training_set import TrainingSet
 from lsr_prod.training.objective import TrainingObjective
 from lsr_prod.training.optimizer import full_tensor, trained_parameters
 from lsr_prod.training.process_group import Group
-from lsr_prod.training.replica import Replica
 from lsr_prod.training.query_weights import count_terms, idf_encoder, query_weights, reader_of, weigh_queries
+from lsr_prod.training.replica import Replica
 from lsr_prod.training.retrieval.gradient import StepPlan, backward
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stages.facts import ModelFacts

@@ -20,7 +20,6 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.transfer import object_name
 from lsr_prod.tables.quarantine import BadRowWriter
-from lsr_prod.training.data.bad_rows import quarantine
 from lsr_prod.training.data.layouts import (
     Layout,
     PackedLayout,
@@ -32,9 +31,8 @@ from lsr_prod.training.data.layouts import (
     query_terms,
     word_rows,
 )
-from lsr_prod.training.data.rows import TrainingRow, read_rows
-from lsr_prod.training.data.sample_rows import text_keys
-from lsr_prod.training.data.training_set import TrainingPart, part_schema, set_name
+from lsr_prod.training.data.rows import TrainingRow, quarantine, read_rows
+from lsr_prod.training.data.training_set import TrainingPart, part_schema, set_name, text_keys
 
 _CHARACTERS = 1_000_000  # of text tokenized at once: the encodings take a hundred times the memory of the text
 _EMPTY = np.empty(0, np.int32)

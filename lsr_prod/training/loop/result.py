@@ -25,8 +25,8 @@ from ray._raylet import PlacementGroupID
 from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 from ray.train.v2.api.result import Result as Result
-from torch import Tensor
 from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
+from torch import Tensor
 
 from lsr_prod.config.language import LanguageSettings
 from lsr_prod.config.train import FinetuneSettings, ValidationSettings

@@ -13,8 +13,8 @@ from torch import Tensor
 from lsr_prod.config.objective import QueueSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.batches import TrainBatch
-from lsr_prod.training.process_group import Group, all_rows
 from lsr_prod.training.kept_terms import KeptTerms, heaviest_terms
+from lsr_prod.training.process_group import Group, all_rows
 
 
 @dataclass(frozen=True, slots=True)

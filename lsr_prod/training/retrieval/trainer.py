@@ -10,8 +10,7 @@ from lsr_prod.config.objective import QueryWeightsSettings
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.batches import TrainBatch, make_batch
-from lsr_prod.training.data.sample_rows import SampleRows
-from lsr_prod.training.data.training_set import TrainingSet
+from lsr_prod.training.data.training_set import SampleRows, TrainingSet
 from lsr_prod.training.data_sets import DataSets, QueryTable
 from lsr_prod.training.encoder_setup import trained_module
 from lsr_prod.training.losses.ranking import chance_level

@@ -11,7 +11,7 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.training.data.rows import sample_rows
 from lsr_prod.training.data.schemas import pin_data
 from lsr_prod.training.stages.facts import ModelFacts, check_length
-from lsr_prod.training.vocabulary.activation import activation_rate, pooled_maxima, shift_bias, shift_for_rate
+from lsr_prod.training.vocabulary.head import activation_rate, pooled_maxima, shift_bias, shift_for_rate
 
 log = get_log(__name__)
 

@@ -13,8 +13,7 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.training.data.schemas import pin_data
 from lsr_prod.training.stages.facts import ModelFacts
-from lsr_prod.training.vocabulary.combination import Combination, subtoken
-from lsr_prod.training.vocabulary.initialization import Initialization
+from lsr_prod.training.vocabulary.initialization import Combination, Initialization, subtoken
 from lsr_prod.training.vocabulary.transfer import replace_head
 from lsr_prod.training.vocabulary.unigrams import count_words
 

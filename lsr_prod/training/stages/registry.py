@@ -33,7 +33,7 @@ from lsr_prod.training.stages import (
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.finetune import Excluded, Stage, transformation
 from lsr_prod.training.steps import batch_rows, check_batch
-from lsr_prod.training.vocabulary.head_scale import ALPHAS, choose_alpha, head_norms, probe_scale, scale_head
+from lsr_prod.training.vocabulary.head import ALPHAS, choose_alpha, head_norms, probe_scale, scale_head
 
 
 def check(stage: RescaleHeadSettings, facts: ModelFacts, options: dict[str, str]) -> tuple[dict[str, str], ModelFacts]:

@@ -25,7 +25,6 @@ from lsr_prod.storage.drafts import write_file
 from lsr_prod.training.data.rows import read_good_rows
 from lsr_prod.training.data.schemas import pin_data
 from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts
-from lsr_prod.training.vocabulary.domain_tokenizer import train_tokenizer
 from lsr_prod.training.vocabulary.initialization import Initialization, initialize
 from lsr_prod.training.vocabulary.target import (
     TargetModel,
@@ -36,6 +35,7 @@ from lsr_prod.training.vocabulary.target import (
     read_embeddings,
     read_target,
     target_terms,
+    train_tokenizer,
 )
 from lsr_prod.training.vocabulary.transfer import (
     check_tokenizer,

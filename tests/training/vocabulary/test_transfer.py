@@ -11,8 +11,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.inference.terms.surfaces import Terms, align
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
-from lsr_prod.training.vocabulary.combination import copy_overlap
-from lsr_prod.training.vocabulary.initialization import Initialization
+from lsr_prod.training.vocabulary.initialization import Initialization, copy_overlap
 from lsr_prod.training.vocabulary.transfer import move_to_vocabulary, replace_head, tied
 from tests.model.tiny import ARCHITECTURES, CAUSAL, VOCABULARY, tiny_checkpoint
 

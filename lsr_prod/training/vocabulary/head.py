@@ -1,0 +1,222 @@
+"""Calibration and scale of a vocabulary head.
+
+Activation potential calibration (APC) sets the share of active terms by one constant (vocabulary-transfer, 4.2.3). The
+activation rate (our definition) is the share of pairs (text, term) whose largest logit over the text is above 0, for
+texts of the length used in training. The scale of the head decides norms, scores and weights (head-rescaling).
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import normalize
+from torch.nn.utils.rnn import pad_sequence
+
+from lsr_prod.errors import ConfigError
+from lsr_prod.formats.card import Kind
+from lsr_prod.model import SparseEncoder
+from lsr_prod.model.backbone import output_layer
+from lsr_prod.model.output_layer import add_output_bias
+from lsr_prod.training.data.layouts import TextForm, TokenSettings
+
+_LARGEST_LIFT = 1 << 14
+_BATCH = 16
+ALPHAS = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""The constants that the paper tries (table 2)."""
+_BLOCK = 65_536  # rows that are normalized at once
+
+
+def shift_bias(encoder: SparseEncoder, shift: float) -> None:
+    """Subtract the constant c from every bias, in place, and add a bias if the head has none: ``b' <- b' - c``."""
+    matrix, bias = output_layer(encoder.model)
+    with torch.no_grad():
+        if bias is None:
+            add_output_bias(encoder.model, torch.full((len(matrix),), -shift))
+        else:
+            bias -= shift
+
+
+def shift_for_rate(maxima: NDArray[np.float32], rate: float) -> float:
+    """Return the constant c for which a share ``rate`` of the pooled maxima stays above 0: a quantile.
+
+    Returns:
+        The midpoint between the lowest maximum that stays above 0 and the next lower one.
+    """
+    values = maxima.ravel()
+    kept = min(max(round(rate * len(values)), 1), len(values) - 1)
+    parted = np.partition(values, len(values) - kept)
+    lowest_kept = float(parted[len(values) - kept])
+    return (lowest_kept + float(parted[: len(values) - kept].max())) / 2
+
+
+def activation_rate(encoder: SparseEncoder, texts: Sequence[str], *, max_length: int) -> float:
+    """Return the share of pairs (text, term) with a weight above 0."""
+    active = sum(int((weights > 0).sum()) for weights in _weights(encoder, texts, max_length))
+    return active / (len(texts) * encoder.card.vocabulary_size)
+
+
+def pooled_maxima(encoder: SparseEncoder, texts: Sequence[str], rate: float, *, max_length: int) -> NDArray[np.float32]:
+    """Return the largest logit of every text and term; at least a share ``rate`` is exact, the rest are lower values.
+
+    The logits are computed from the weights, so they include everything between logits and weights. If fewer terms
+    than needed are active, the biases are raised while the weights are computed.
+
+    Returns:
+        [n, V].
+    """
+    lift = 0.0
+    while True:
+        with _lifted(encoder, lift):
+            weights = torch.cat(list(_weights(encoder, texts, max_length)))
+        if float((weights > 0).float().mean()) > rate:
+            maxima = torch.expm1(weights)
+            if encoder.card.activation == "l0":
+                maxima = torch.expm1(maxima)
+            return maxima.sub_(lift).numpy()
+        if lift > _LARGEST_LIFT:
+            raise ConfigError(
+                "activation_rate",
+                "no constant reaches this rate with this head",
+                "check the norms of the head with lsr-prod inspect vocabulary",
+            )
+        lift = max(4.0, 4 * lift)
+
+
+@contextmanager
+def _lifted(encoder: SparseEncoder, lift: float) -> Iterator[None]:
+    """Raise every bias inside the block."""
+    if not lift:
+        yield
+        return
+    if output_layer(encoder.model)[1] is None:
+        shift_bias(encoder, 0.0)
+    _, bias = output_layer(encoder.model)
+    assert bias is not None
+    before = bias.detach().clone()
+    shift_bias(encoder, -lift)
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            bias.copy_(before)
+
+
+@torch.inference_mode()
+def _weights(encoder: SparseEncoder, texts: Sequence[str], max_length: int) -> Iterator[Tensor]:
+    """Yield weights [16, V] of texts of similar length."""
+    was_training = encoder.training
+    encoder.eval()
+    form = TextForm(encoder.card.document_prompt, max_length)
+    rows = TokenSettings(encoder.tokenizer.backend_tokenizer.to_str(), form, form).token_ids(texts, form)
+    rows.sort(key=len)
+    device, padding = encoder.model.device, encoder.model.config.pad_token_id or 0
+    for start in range(0, len(rows), _BATCH):
+        some = [torch.from_numpy(row).long() for row in rows[start : start + _BATCH]]
+        lengths = torch.tensor([len(row) for row in some])
+        ids = pad_sequence(some, batch_first=True, padding_value=padding)
+        mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
+        yield encoder(ids.to(device), mask.to(device)).float().cpu()
+    encoder.train(was_training)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadNorms:
+    """A row of the paper's table 1."""
+
+    rows: int  # V
+    mean_norm: float  # mean L2 norm of the output matrix's rows
+    max_norm: float  # the largest
+    anisotropy: float  # mean cosine of all pairs of rows
+    tied: bool  # the output matrix is tied to the input embeddings
+    has_bias: bool  # the head has a bias
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Scores and weights of sample pairs with a head of some scale (ours)."""
+
+    alpha: float  # the constant that divided the matrix
+    positive_score: float  # mean score of a query and its positive
+    other_score: float  # mean score of a query and the positives of others
+    largest_weight: float  # mean over the texts of the largest weight
+    query_terms: float  # mean number of active terms per query
+    document_terms: float  # mean number of active terms per document
+
+
+def head_norms(encoder: SparseEncoder) -> HeadNorms:
+    """Return norms and anisotropy of an encoder's output matrix."""
+    matrix, bias = output_layer(encoder.model)
+    norms, total = [], torch.zeros(matrix.shape[1], dtype=torch.float64)
+    for start in range(0, len(matrix), _BLOCK):
+        block = matrix.detach()[start : start + _BLOCK].cpu()
+        norms.append(block.norm(dim=1))
+        total += normalize(block.double(), dim=1).sum(dim=0)
+    norm, n = torch.cat(norms), len(matrix)
+    # The cosines of all pairs sum to |sum u|^2; those of rows with themselves sum to the number of nonzero rows.
+    pairs = float(total @ total) - int((norm > 0).sum())
+    return HeadNorms(
+        rows=n,
+        mean_norm=float(norm.mean()),
+        max_norm=float(norm.max()),
+        anisotropy=pairs / (n * (n - 1)),
+        tied=matrix is encoder.model.get_input_embeddings().weight,
+        has_bias=bias is not None,
+    )
+
+
+def scale_head(encoder: SparseEncoder, alpha: float) -> None:
+    """Divide the output matrix by alpha, in place: ``W <- W / alpha`` (eq. 6).
+
+    A tied matrix stays tied, so the input embeddings are divided too. The bias stays.
+    """
+    matrix, _ = output_layer(encoder.model)
+    with torch.no_grad():
+        matrix /= alpha
+
+
+def probe_scale(encoder: SparseEncoder, queries: Sequence[str], positives: Sequence[str], alpha: float) -> Probe:
+    """Measure scores and weights of pairs with the head divided by alpha; the encoder is unchanged afterwards."""
+    matrix, _ = output_layer(encoder.model)
+    before = matrix.detach().clone()
+    scale_head(encoder, alpha)
+    try:
+        q, d = _dense(encoder, queries, "query"), _dense(encoder, positives, "document")
+    finally:
+        with torch.no_grad():
+            matrix.copy_(before)
+    scores = q @ d.t()  # [n, n]
+    own = float(scores.diagonal().mean())
+    others = (float(scores.sum()) - own * len(scores)) / (len(scores) * (len(scores) - 1))
+    return Probe(
+        alpha=alpha,
+        positive_score=own,
+        other_score=others,
+        largest_weight=float(torch.cat([q, d]).amax(dim=1).mean()),
+        query_terms=float((q > 0).sum(dim=1).float().mean()),
+        document_terms=float((d > 0).sum(dim=1).float().mean()),
+    )
+
+
+def choose_alpha(probes: Sequence[Probe], *, max_score: float, max_weight: float) -> float:
+    """Return the smallest alpha for which scores and weights are small enough for training (ours).
+
+    A scale that leaves queries or documents without terms is never chosen. If no scale is small enough, the largest
+    one that leaves terms is returned.
+    """
+    alive = [probe for probe in probes if min(probe.query_terms, probe.document_terms) >= 1] or list(probes[:1])
+    fitting = [
+        probe.alpha for probe in alive if probe.positive_score <= max_score and probe.largest_weight <= max_weight
+    ]
+    return fitting[0] if fitting else alive[-1].alpha
+
+
+def _dense(encoder: SparseEncoder, texts: Sequence[str], kind: Kind) -> Tensor:
+    batch = encoder.encode(texts, kind)
+    dense = torch.zeros(len(batch), encoder.card.vocabulary_size)
+    rows = np.repeat(np.arange(len(batch)), np.diff(batch.offsets))
+    dense[torch.from_numpy(rows), torch.from_numpy(batch.terms).long()] = torch.from_numpy(batch.weights)
+    return dense
