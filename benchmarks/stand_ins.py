@@ -50,7 +50,7 @@ from lsr_prod.training.data.layouts import PackedLayout, pack
 from lsr_prod.training.data.training_set import Example, SampleRows
 from lsr_prod.training.language.objectives import make_objective
 from lsr_prod.training.language.trainer import LanguageTrainer
-from lsr_prod.training.stages.transfer_vocabulary import run as transfer
+from lsr_prod.training.stages.vocabulary import transfer_vocabulary as transfer
 from lsr_prod.training.vocabulary.head import pooled_maxima, shift_bias, shift_for_rate
 from quickstart.models import model_folder
 

@@ -42,7 +42,7 @@ from lsr_prod.model import model_digest
 from lsr_prod.training.data.training_set import TrainingSet
 from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer
-from lsr_prod.training.stages.registry import run as rescale
+from lsr_prod.training.stages.transformations import rescale_head as rescale
 from lsr_prod.training.vocabulary.head import head_norms, scale_head
 from quickstart.models import model_folder
 
