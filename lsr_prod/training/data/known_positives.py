@@ -124,7 +124,12 @@ def _put(store: Store, pairs: tuple[Keys, Keys], first: int) -> FileDigest:
         path = folder / "keys.arrow"
         with pa.ipc.new_file(str(path), _SCHEMA) as writer:
             writer.write_batch(pa.record_batch([pa.array(keys) for keys in pairs], schema=_SCHEMA))
-        sha256 = digest_path(path)
-        file = FileDigest(f"positives-{first & (2**64 - 1):016x}-{sha256[:16]}.arrow", sha256, path.stat().st_size)
-        store.put_file_new(object_name(store, file), path, sha256)
+        return put_arrow(store, path, f"positives-{first & (2**64 - 1):016x}")
+
+
+def put_arrow(store: Store, path: Path, stem: str) -> FileDigest:
+    """Store an Arrow file under a name that contains its digest."""
+    sha256 = digest_path(path)
+    file = FileDigest(f"{stem}-{sha256[:16]}.arrow", sha256, path.stat().st_size)
+    store.put_file_new(object_name(store, file), path, sha256)
     return file

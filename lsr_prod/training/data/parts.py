@@ -15,11 +15,11 @@ import pyarrow as pa
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.rows import BadRow, show
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.formats.digest import FileDigest, canonical_json, digest_path
+from lsr_prod.formats.digest import canonical_json
 from lsr_prod.storage import Store
 from lsr_prod.storage.disk import scratch_folder
-from lsr_prod.storage.transfer import object_name
 from lsr_prod.tables.quarantine import BadRowWriter
+from lsr_prod.training.data.known_positives import put_arrow
 from lsr_prod.training.data.layouts import (
     Layout,
     PackedLayout,
@@ -142,11 +142,12 @@ class PartMaker:
         # As many tasks run as there are cores: more threads per task would only compete with the other tasks.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         bad = BadRowWriter(self.store.child(quarantine_name(self.digest)), self.digest, number)
-        with scratch_folder(prefix="lsr_prod-part-") as folder:
-            path = folder / "rows.arrow"
+        with scratch_folder(prefix="lsr_prod-part-") as scratch:
+            path = scratch / "rows.arrow"
             batches = _write_rows(self._rows(pieces, bad), path, scores=self.data.kind == "scores")
             bad.flush()
-            file = self._put(path, f"part-{number:06d}") if batches else None
+            folder = self.store.child(set_name(self.digest))
+            file = put_arrow(folder, path, f"part-{number:06d}") if batches else None
         return self._receipt(number, TrainingPart(file, tuple(batches), dict(sorted(bad.reasons.items()))))
 
     def _rows(self, pieces: Sequence[Slice], bad: BadRowWriter) -> Iterator[TokenizedRow]:
@@ -171,13 +172,6 @@ class PartMaker:
             else:
                 raw = show({"query": source.query, "documents": list(source.documents)})
                 quarantine(bad, piece, position, BadRow(*problem, None, raw))
-
-    def _put(self, path: Path, stem: str) -> FileDigest:
-        sha256 = digest_path(path)
-        file = FileDigest(f"{stem}-{sha256[:16]}.arrow", sha256, path.stat().st_size)
-        target = self.store.child(set_name(self.digest))
-        target.put_file_new(object_name(target, file), path, sha256)
-        return file
 
     def _receipt(self, number: int, part: TrainingPart) -> TrainingPart:
         """Write the receipt of a part; if another task wrote it first, return the part of that task."""

@@ -14,13 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
-from torch.nn.utils.rnn import pad_sequence
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.card import Kind
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.model.output_layer import add_output_bias
+from lsr_prod.model.pooling import pad_rows
 from lsr_prod.training.data.layouts import TextForm, TokenSettings
 
 _LARGEST_LIFT = 1 << 14
@@ -115,10 +115,7 @@ def _weights(encoder: SparseEncoder, texts: Sequence[str], max_length: int) -> I
     rows.sort(key=len)
     device, padding = encoder.model.device, encoder.model.config.pad_token_id or 0
     for start in range(0, len(rows), _BATCH):
-        some = [torch.from_numpy(row).long() for row in rows[start : start + _BATCH]]
-        lengths = torch.tensor([len(row) for row in some])
-        ids = pad_sequence(some, batch_first=True, padding_value=padding)
-        mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
+        ids, mask = pad_rows(rows[start : start + _BATCH], padding)
         yield encoder(ids.to(device), mask.to(device)).float().cpu()
     encoder.train(was_training)
 
