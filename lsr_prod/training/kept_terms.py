@@ -128,7 +128,7 @@ class Prunable:
 
 
 def all_vectors(vectors: Vectors, counts: Sequence[int]) -> Vectors:
-    """Return the vectors of all workers in rank order, like ``collective.all_rows``; pruned vectors are sent pruned."""
+    """Return the vectors of all workers in rank order, as ``process_group.all_rows``; pruned ones are sent pruned."""
     if isinstance(vectors, Tensor):
         return process_group.all_rows(vectors, counts)
     terms, weights = process_group.all_rows(vectors.terms, counts), process_group.all_rows(vectors.weights, counts)

@@ -43,8 +43,7 @@ def ramp_end(settings: RegularizerSettings, steps: int) -> int:
 # FLOPS regularizers: squared mean weights, of queries, of documents or of both.
 #
 # Every regularizer takes the rows of one worker and returns the value for the rows of all workers, equal on all of
-# them.
-# Its gradient is that of the worker's own rows (``collective.global_sum``). The rows are those of the trained
+# them. Its gradient is that of the worker's own rows (``process_group.global_sum``). The rows are those of the trained
 # representation: masked if ``keep`` is ``masked``, else whole.
 
 

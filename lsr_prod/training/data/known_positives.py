@@ -5,7 +5,7 @@ depends on the size of a range and not on the rows of the set. A file is sorted 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -38,13 +38,9 @@ class KeyRange:
     positives: int  # different positives
     file: FileDigest | None  # the pairs of queries with several positives; None: there is no such query
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the form stored on disk."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "KeyRange":
-        """Parse the form that ``to_json`` returns."""
+        """Parse the JSON form of ``asdict``."""
         file = value["file"]
         return cls(int(value["queries"]), int(value["positives"]), FileDigest.from_json(file) if file else None)
 

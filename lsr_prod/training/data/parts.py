@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -176,7 +176,7 @@ class PartMaker:
     def _receipt(self, number: int, part: TrainingPart) -> TrainingPart:
         """Write the receipt of a part; if another task wrote it first, return the part of that task."""
         folder, name = self.store.child(receipts_name(self.digest)), f"{number:06d}.json"
-        if folder.put_new(name, canonical_json(part.to_json())):
+        if folder.put_new(name, canonical_json(asdict(part))):
             return part
         earlier = folder.get(name)
         return part if earlier is None else TrainingPart.from_json(json.loads(earlier))

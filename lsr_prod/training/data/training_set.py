@@ -67,13 +67,9 @@ class TrainingPart:
     batches: tuple[int, ...]  # rows of each of its record batches
     quarantined: dict[str, int]  # bad rows by reason
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the form stored on disk."""
-        return asdict(self) | {"batches": list(self.batches)}
-
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "TrainingPart":
-        """Parse the form that ``to_json`` returns."""
+        """Parse the JSON form of ``asdict``."""
         return cls(
             file=FileDigest.from_json(value["file"]) if value["file"] else None,
             batches=tuple(int(rows) for rows in value["batches"]),
@@ -96,12 +92,7 @@ class SetRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Return the form stored on disk."""
-        return {
-            "format": SET_FORMAT,
-            "made_from": self.made_from,
-            "parts": [part.to_json() for part in self.parts],
-            "keys": [one.to_json() for one in self.keys],
-        }
+        return {"format": SET_FORMAT, **asdict(self)}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "SetRecord":
