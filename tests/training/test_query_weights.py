@@ -187,7 +187,7 @@ def test_chain_trains_and_validates_inference_free_queries(start, tmp_path):
     deployment = settings(tmp_path, plain, validation=validation, batch={"queries": 8, "negatives": 1, "chunk": 6})
     stages = [{"stage": "set_encoder", "query_encoder": "idf"}, *deployment.model_dump()["train"]["stages"]]
     deployment = Deployment.model_validate({"train": {**deployment.model_dump()["train"], "stages": stages}})
-    summary = run_chain(deployment).result()
+    summary = run_chain(deployment)
     row = summary["stage_rows"][-1]
     assert row["quarantined"] == 0
     assert 0 < row["validation/l0_query"] <= 2
@@ -195,7 +195,7 @@ def test_chain_trains_and_validates_inference_free_queries(start, tmp_path):
     made = SparseEncoder.load(tmp_path / "out")
     assert made.card.query_encoder == "idf"
     assert weights_of(tmp_path / "out") != weights_of(start)
-    assert run_chain(deployment).result()["stages_skipped"] == 2
+    assert run_chain(deployment)["stages_skipped"] == 2
 
 
 def test_validation_weighs_queries_by_own_documents(start):

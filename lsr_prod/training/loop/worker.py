@@ -9,7 +9,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import ray
 import ray.train
@@ -267,12 +267,6 @@ def _peak(group: Group, stage: LoopSettings) -> float | None:
     return measured_peak(stage.scale.precision)
 
 
-class Announced(Protocol):
-    """Announced preemptions, as ``ray.train.PreemptionInfo``."""
-
-    preempted_node_to_ranks: dict[str, list[int]]
-
-
 class Preemption:
     """Poll of Ray Train for preemptions; the answer of its actor is too slow for every step."""
 
@@ -280,7 +274,7 @@ class Preemption:
         self,
         group: Group,
         *,
-        ask: Callable[[], Announced | None] = ray.train.get_preemption_info,
+        ask: Callable[[], Any] = ray.train.get_preemption_info,
         every_s: float = _EVERY_S,
     ) -> None:
         self._group, self._ask, self._every = group, ask, every_s

@@ -24,7 +24,7 @@ LENGTH = {"max_length": 16}
 def train(folder: Path, start: Path, kind: str, *, workers: int = 1, **stage: Any) -> dict[str, Any]:
     folder.mkdir(exist_ok=True)
     settings = text_training(folder, start, kind, workers=workers, **stage)
-    return run_chain(Deployment.model_validate(settings)).stages[0].result()
+    return run_chain(Deployment.model_validate(settings))["stage_rows"][0]
 
 
 def reports(folder: Path) -> list[dict[str, Any]]:
