@@ -222,7 +222,7 @@ def largest_of_workers(values: Tensor) -> Tensor:
 
 
 def _reduced(values: Tensor, operation: dist.ReduceOp.RedOpType) -> Tensor:
-    if not (dist.is_available() and dist.is_initialized()):
+    if not _distributed():
         return values
     # NCCL reduces tensors on the worker's GPU, gloo tensors in main memory.
     device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")

@@ -118,8 +118,10 @@ class _Run:
 
     def train(self) -> None:
         """Run all remaining steps, with reports, validations and checkpoints."""
-        trainer, stage = self._trainer, self._job.stage
-        validator = self._validator() if self._first else None
+        job, trainer, stage = self._job, self._trainer, self._job.stage
+        validator = None
+        if self._first:
+            validator = make_validator(stage, trainer.encoder, job.work, job.inputs, self._scratch)
         work = ModelWork.of(trainer.encoder.model, _outputs(trainer.encoder))
         meter = ThroughputMeter(work, self._group.device, peak=_peak(self._group, stage))
         with contextlib.ExitStack() as stack:
@@ -142,10 +144,6 @@ class _Run:
                     with meter.paused():
                         self._save()
 
-    def _validator(self) -> Validate | None:
-        job, encoder = self._job, self._trainer.encoder
-        return make_validator(job.stage, encoder, job.work, job.inputs, self._scratch)
-
     def _open_reporter(self) -> Reporter:
         step = self._trainer.step or None
         return Reporter(self._reports / REPORTS_FILE, self._job.stage.watch, run=self._job.name, resumed_at=step)
@@ -165,12 +163,9 @@ class _Run:
         speed = meter.report()
         if reporter is not None:
             reporter.report(step, {**values, **speed, **validation})
-            self._show(step, result.losses["total"])
+            if self._job.progress is not None:
+                self._job.progress.show.remote(step, self._trainer.steps, result.losses["total"])
         self._guard.check(step, values)
-
-    def _show(self, step: int, loss: float) -> None:
-        if self._job.progress is not None:
-            self._job.progress.show.remote(step, self._trainer.steps, loss)
 
     def _validation_is_due(self) -> bool:
         step, validation = self._trainer.step, self._job.stage.validation

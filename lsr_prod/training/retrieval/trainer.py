@@ -1,7 +1,6 @@
 """Retrieval training of one worker: a step from batch to updated weights, and the tensors of a checkpoint."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -60,7 +59,7 @@ class Trainer(StageTrainer):
         if weights is not None and encoder.card.query_encoder == "learned":
             factor = (settings.query_weights or QueryWeightsSettings()).learning_rate_factor
             self._table = QueryTable(weights, settings.optimizer, factor=factor)
-        fixed = None if weights is None else partial(_same, weights)
+        fixed = None if weights is None else lambda: weights
         of_queries = fixed if self._table is None else self._table.weights
         # Pages that return cost time: only where the settings prefer memory to time.
         lean = group.device.type == "cpu" and settings.scale.gradient_checkpointing
@@ -140,7 +139,3 @@ class Trainer(StageTrainer):
             self._negatives.load(tensors["negatives"])
         if self._table is not None:
             self._table.load_state(tensors["query_table"])
-
-
-def _same(weights: Tensor) -> Tensor:
-    return weights
