@@ -78,7 +78,7 @@ def weights_without_output_layer(model: PreTrainedModel) -> dict[str, Tensor]:
 def save_output_layer(folder: Path, model: PreTrainedModel) -> None:
     """Write ``output_layer.safetensors``."""
     layer = _layer(model)
-    tensors = {} if _is_tied(model) else {"weight": layer.weight}
+    tensors = {} if is_tied(model) else {"weight": layer.weight}
     if layer.bias is not None:
         tensors["bias"] = layer.bias
     save_tensors(folder / OUTPUT_LAYER_FILE, tensors)
@@ -147,7 +147,8 @@ def _names(model: PreTrainedModel) -> tuple[str, str]:
     return name, name.rpartition(".")[0]
 
 
-def _is_tied(model: PreTrainedModel) -> bool:
+def is_tied(model: PreTrainedModel) -> bool:
+    """Return whether the output matrix is tied to the input embeddings."""
     return _layer(model).weight is model.get_input_embeddings().weight
 
 

@@ -3,13 +3,10 @@
 The rendezvous of torch listens on all interfaces of a machine. Here the first worker opens the socket itself, on the
 address under which Ray knows its machine, and gloo and NCCL use the interface with that address.
 
-Collective operations with gradients, inside a loss: rows of all workers, and sums over workers.
-
-Each worker computes the share of its own queries in the loss. The shares add up to the loss of the global batch, and
-their gradients to its gradient, for any number of workers and any division of the batch. Without torch.distributed, or
-with one worker, every operation is the identity.
-
-Sums and maxima of reported figures over all workers, without gradients.
+Collective operations inside a loss have gradients: rows of all workers, and sums over workers. Each worker computes
+the share of its own queries in the loss. The shares add up to the loss of the global batch, and their gradients to its
+gradient, for any number of workers and any division of the batch. Sums and maxima of reported figures have no gradient.
+Without torch.distributed, or with one worker, every operation is the identity.
 """
 
 import os

@@ -1,10 +1,9 @@
 """The model on one worker: plain, as a replica (DDP), or as a shard (FSDP2).
 
-Outputs of activations and layer norms are recomputed in the backward pass instead of kept.
-
-A linear layer keeps its input for the gradient of its weights. If that is the output of an activation or of a layer
-norm, the input of which is kept anyway, then a cheap elementwise operation restores it: of a BERT layer, 6 of the 16
-hidden vectors per token that a step would keep otherwise. The recomputed values are equal to the bit.
+On a CPU, outputs of activations and layer norms are recomputed in the backward pass instead of kept. A linear layer
+keeps its input for the gradient of its weights. If that is the output of an activation or of a layer norm, the input of
+which is kept anyway, then a cheap elementwise operation restores it: of a BERT layer, 6 of the 16 hidden vectors per
+token that a step would keep otherwise. The recomputed values are equal to the bit.
 """
 
 import ctypes

@@ -59,7 +59,7 @@ class DenseEncoder:
         self._batch_tokens = batch_tokens
 
     def encode(self, texts: Sequence[str], kind: Kind) -> tuple[dict[int, Any], dict[int, str]]:
-        """Return the vectors, float32 [d], as ``two_encoder.TextVectors`` defines it."""
+        """Return the vectors, float32 [d], as ``teacher.TextVectors`` defines it."""
         prompt = self.form.query_prompt if kind == "query" else self.form.document_prompt
         rows = self._token_ids([prompt + text for text in texts])
         return call_in_halves(

@@ -19,7 +19,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.formats.card import Kind
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
-from lsr_prod.model.output_layer import add_output_bias
+from lsr_prod.model.output_layer import add_output_bias, is_tied
 from lsr_prod.model.pooling import pad_rows
 from lsr_prod.training.data.layouts import TextForm, TokenSettings
 
@@ -160,7 +160,7 @@ def head_norms(encoder: SparseEncoder) -> HeadNorms:
         mean_norm=float(norm.mean()),
         max_norm=float(norm.max()),
         anisotropy=pairs / (n * (n - 1)),
-        tied=matrix is encoder.model.get_input_embeddings().weight,
+        tied=is_tied(encoder.model),
         has_bias=bias is not None,
     )
 
