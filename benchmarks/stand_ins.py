@@ -47,12 +47,11 @@ from lsr_prod.config.vocabulary import TransferVocabularySettings
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.jobs.terminal.run import print_result
 from lsr_prod.training.data.layouts import PackedLayout, pack
-from lsr_prod.training.data.sample_rows import SampleRows
-from lsr_prod.training.data.training_set import Example
+from lsr_prod.training.data.training_set import Example, SampleRows
 from lsr_prod.training.language.objectives import make_objective
 from lsr_prod.training.language.trainer import LanguageTrainer
-from lsr_prod.training.stages.transfer_vocabulary import run as transfer
-from lsr_prod.training.vocabulary.activation import pooled_maxima, shift_bias, shift_for_rate
+from lsr_prod.training.stages.vocabulary import transfer_vocabulary as transfer
+from lsr_prod.training.vocabulary.head import pooled_maxima, shift_bias, shift_for_rate
 from quickstart.models import model_folder
 
 LENGTH = 64  # tokens of a text

@@ -9,7 +9,7 @@ from typing import Any
 
 from lsr_prod.config.language import WatchSettings
 from lsr_prod.errors import ConfigError, MissingExtraError
-from lsr_prod.training.observers.trackers import Tracker
+from lsr_prod.training.observers.reports import Tracker
 
 _MLFLOW_DEFAULTS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",

@@ -71,7 +71,7 @@ def _jobs(deployment: Deployment) -> Iterator[tuple[str, Callable[[], Mapping[st
     export = deployment.export
     assert export is not None
     if deployment.train is not None:
-        yield "train", lambda: run_chain(deployment).result()
+        yield "train", lambda: run_chain(deployment)
     yield "export", lambda: export_bundle(export)
     yield "encode", lambda: encode_corpus(deployment).result()
     yield "index", lambda: build_index(deployment).result()

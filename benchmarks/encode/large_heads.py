@@ -36,7 +36,7 @@ from lsr_prod.jobs.terminal.run import print_result, print_table
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.model.export import export_bundle
 from lsr_prod.search import Searcher
-from lsr_prod.training.stages.expand_vocabulary import expand
+from lsr_prod.training.stages.vocabulary import expand
 from quickstart.models import model_folder
 
 SHARE_ACTIVE = 0.01

@@ -6,7 +6,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,12 @@ from lsr_prod.evaluation.vector_evaluation import Encoded, evaluate
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.model import model_digest
 from lsr_prod.training.data.layouts import PackedLayout, TextForm, TokenSettings, WordLayout, pack, word_rows
-from lsr_prod.training.data.sample_rows import SampleRows
-from lsr_prod.training.data.training_set import Example
+from lsr_prod.training.data.training_set import Example, SampleRows
 from lsr_prod.training.language.objectives import make_objective
 from lsr_prod.training.language.trainer import LanguageTrainer
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stages.facts import TRANSFER_FILE
+from lsr_prod.training.stages.registry import TRANSFORMATIONS
 
 QUERY_LENGTH, DOCUMENT_LENGTH = 24, 48
 _FORMAT = 2  # raise it when the same stages train other weights
@@ -178,9 +177,8 @@ class Workshop:
             new = json.loads(record.read_text())["new"] if record.exists() else ()
             teacher = Path(settings.teacher) if settings.stage == "distil_head" else None
             return modeled(encoder, settings, self.material.texts, new, teacher)
-        run = import_module(f"lsr_prod.training.stages.{settings.stage}").run
-        changed, _ = run(encoder, settings, options={}, scratch=scratch)
-        return changed  # type: ignore[no-any-return]
+        changed, _ = TRANSFORMATIONS[settings.stage](encoder, settings, options={}, scratch=scratch)
+        return changed
 
     def _measure(
         self, encoder: SparseEncoder, chain: Chain

@@ -79,7 +79,7 @@ def experiment(data: Path, work: Path, steps: Sequence[int], seeds: int) -> tupl
         seeded = [{**one, "seed": seed} if one["stage"] == "finetune" else one for one in kinds]
         model = work / "trained" / digest_json(seeded)[:12]
         settings = {"model": str(work / "bert"), "output": str(model), "work": str(work / "work"), "stages": seeded}
-        rows = run_chain(Deployment.model_validate({"train": settings})).result()["stage_rows"]
+        rows = run_chain(Deployment.model_validate({"train": settings}))["stage_rows"]
         words = next(row["vocabulary_size"] for row in rows if row["kind"] == "expand_vocabulary")
         published(model, work, work / "runs" / model.name)
         runs[name].append(model.name)

@@ -24,7 +24,7 @@ from lsr_prod.formats.card import EncoderCard
 from lsr_prod.jobs.terminal.run import print_result, print_table
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.data.training_set import Example
-from lsr_prod.training.parallel.process_group import Group
+from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer
 
 SHARE_ACTIVE = 0.01

@@ -23,7 +23,7 @@ from lsr_prod.formats.digest import digest_json
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.model import model_digest
 from lsr_prod.training.data.training_set import TrainingSet
-from lsr_prod.training.parallel.process_group import Group
+from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer
 
 LEVELS = [(0, 0), (3, 8), (5, 10)]

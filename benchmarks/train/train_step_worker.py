@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.encoder_setup.prepare import checkpoint_layers
-from lsr_prod.training.parallel.process_group import Group
-from lsr_prod.training.parallel.replica import Replica, return_free_memory
+from lsr_prod.training.encoder_setup import checkpoint_layers
+from lsr_prod.training.process_group import Group
+from lsr_prod.training.replica import Replica, return_free_memory
 from lsr_prod_contrib.cpu_training import use_cpu_kernels
 
 QUERY_FLOPS, DOCUMENT_FLOPS = 5e-5, 3e-5  # as in the peer's documentation

@@ -24,7 +24,7 @@ from tokenizers import Tokenizer
 from lsr_prod.formats.bundle import TOKENIZER_FILE
 from lsr_prod.jobs.terminal.run import print_result
 from lsr_prod.training.batch_sampler import BatchSampler
-from lsr_prod.training.data.sample_rows import text_keys
+from lsr_prod.training.data.training_set import text_keys
 
 
 def main() -> None:

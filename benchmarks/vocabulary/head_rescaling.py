@@ -40,10 +40,10 @@ from lsr_prod.formats.digest import digest_json
 from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
 from lsr_prod.model import model_digest
 from lsr_prod.training.data.training_set import TrainingSet
-from lsr_prod.training.parallel.process_group import Group
+from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer
-from lsr_prod.training.stages.registry import run as rescale
-from lsr_prod.training.vocabulary.head_scale import head_norms, scale_head
+from lsr_prod.training.stages.transformations import rescale_head as rescale
+from lsr_prod.training.vocabulary.head import head_norms, scale_head
 from quickstart.models import model_folder
 
 FACTOR = 5.0

@@ -26,14 +26,13 @@ from lsr_prod.evaluation.validation import Collection
 from lsr_prod.evaluation.vector_evaluation import LevelReport
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.model import model_digest
-from lsr_prod.training.data.sample_rows import SampleRows
-from lsr_prod.training.data.training_set import Example
+from lsr_prod.training.data.training_set import Example, SampleRows
 from lsr_prod.training.language.objectives import make_objective
 from lsr_prod.training.language.trainer import LanguageTrainer
 from lsr_prod.training.retrieval.trainer import Trainer
-from lsr_prod.training.stages.calibrate import run as calibrate
 from lsr_prod.training.stages.facts import TRANSFER_FILE
-from lsr_prod.training.stages.transfer_vocabulary import run as transfer
+from lsr_prod.training.stages.transformations import calibrate
+from lsr_prod.training.stages.vocabulary import transfer_vocabulary as transfer
 
 MEASURE = "RR@10"
 

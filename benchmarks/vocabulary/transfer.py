@@ -30,8 +30,7 @@ from lsr_prod import SparseEncoder
 from lsr_prod.inference.terms.surfaces import overlap_share
 from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
 from lsr_prod.model.backbone import output_layer
-from lsr_prod.training.vocabulary.combination import semantic
-from lsr_prod.training.vocabulary.initialization import Initialization, initialize
+from lsr_prod.training.vocabulary.initialization import Initialization, initialize, semantic
 from lsr_prod.training.vocabulary.target import read_embeddings, read_target, target_terms
 from lsr_prod.training.vocabulary.transfer import move_to_vocabulary
 from quickstart.models import model_folder

@@ -73,7 +73,7 @@ def _train(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, An
         from lsr_prod.training.dry_run import describe_chain
 
         return describe_chain(deployment)
-    return run_chain(deployment).result()
+    return run_chain(deployment)
 
 
 def _print_chain(summary: Mapping[str, Any]) -> None:

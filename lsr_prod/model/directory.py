@@ -10,7 +10,7 @@
       output_layer.safetensors  output_vocabulary.json   of a separate output layer, see ``output_layer``
       query/                                  a separate query encoder: the same files again
       sparse_linear.safetensors               of a head of token weights, see ``token_weights``
-      query_weights.npy                       learned weights of query terms, see ``formats.query_weights``
+      query_weights.npy                       learned weights of query terms, see ``formats.idf``
 
 The files of sentence-transformers are left out if it cannot express the settings of the card.
 The directory is written as a draft in the same parent folder and renamed, so it is either complete or absent.

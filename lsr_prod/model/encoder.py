@@ -298,12 +298,7 @@ class SparseEncoder(nn.Module):
 
     @torch.inference_mode()
     def _encode_batch(self, rows: Sequence[Sequence[int]]) -> SparseBatch:
-        length = max(len(row) for row in rows)
-        input_ids = torch.full((len(rows), length), self.model.config.pad_token_id or 0)
-        attention_mask = torch.zeros_like(input_ids)
-        for i, row in enumerate(rows):
-            input_ids[i, : len(row)] = torch.tensor(row)
-            attention_mask[i, : len(row)] = 1
+        input_ids, attention_mask = pooling.pad_rows(rows, self.model.config.pad_token_id or 0)
         device = self.model.device
         weights = self(input_ids.to(device), attention_mask.to(device)).float().cpu().numpy()  # [B, V]
         if not np.isfinite(weights).all():  # NaN would be left out, like a weight of 0

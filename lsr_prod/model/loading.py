@@ -63,16 +63,18 @@ def read_parts(
     """Read model, tokenizer, card, the terms of the head's rows if they are not tokens, and learned query weights."""
     folder = local_folder(source)
     card = EncoderCard.load(folder) if (folder / CARD_FILE).is_file() else None
-    if has_sparse_linear(folder) if card is None else card.head == "token_weights":
-        return _read_token_weights(folder, card, overrides)
-    settings = read_sentence_transformers(folder)
+    token_weights = has_sparse_linear(folder) if card is None else card.head == "token_weights"
+    settings = None if token_weights else read_sentence_transformers(folder)
     weights = folder / settings.weights if settings else folder
-    model = _read_model(weights)
-    tokenizer = read_tokenizer(weights)
+    model = read_backbone(folder, _read_config(folder)) if token_weights else _read_model(weights)
+    # FlagEmbedding uses tokenizer.json as it is; the class of XLM-RoBERTa in transformers would rebuild its rules.
+    as_it_is = token_weights and (folder / TOKENIZER_FILE).is_file()
+    tokenizer = read_tokenizer(weights, PreTrainedTokenizerFast if as_it_is else None)
     words = None
     if card is not None:
         words = read_output_vocabulary(folder) if card.output_vocabulary == "words" else None
-        terms = output_vocabulary(tokenizer, len(output_layer(model)[0])) if words is None else words
+        rows = int(model.config.vocab_size) if token_weights else len(output_layer(model)[0])
+        terms = output_vocabulary(tokenizer, rows) if words is None else words
         if card.vocabulary_sha256 != digest_json(output_terms(terms, card.output_casing)):
             raise ConfigError(
                 "source", f"the tokenizer of {folder} does not match the output vocabulary of its card", "save it again"
@@ -80,40 +82,14 @@ def read_parts(
     else:
         if is_causal(type(model).__name__):
             prepend_start_token(tokenizer, model.config)
-        card = _new_card(model.config, tokenizer, settings, parent=model_digest(folder))
+        card = _new_card(model, tokenizer, parent=model_digest(folder))
+        if token_weights:
+            card = _with_token_weights(card, model.config)
+        elif settings is not None:
+            card = _with_settings(card, model.config, tokenizer, settings)
         terms = output_vocabulary(tokenizer, card.vocabulary_size)
     changed = update_card(card, overrides, model.config, tokenizer, terms)
     return model, tokenizer, changed, words, _read_query_weights(folder, card, changed)
-
-
-def _read_token_weights(
-    folder: Path, card: EncoderCard | None, overrides: Mapping[str, Any]
-) -> tuple[PreTrainedModel, PreTrainedTokenizerFast, EncoderCard, None, Tensor | None]:
-    """Read a model with a head of token weights: a model directory, or a folder of BGE-M3."""
-    config = _read_config(folder)
-    model = read_backbone(folder, config)
-    # FlagEmbedding uses tokenizer.json as it is; the class of XLM-RoBERTa in transformers would rebuild its rules.
-    tokenizer = read_tokenizer(folder, PreTrainedTokenizerFast if (folder / TOKENIZER_FILE).is_file() else None)
-    size, longest = int(config.vocab_size), longest_input(config)
-    terms = output_vocabulary(tokenizer, size)
-    if card is None:
-        card = EncoderCard(
-            architecture=type(model).__name__,
-            vocabulary_size=size,
-            vocabulary_sha256=digest_json(terms),
-            casing="lowercase" if lowercases(tokenizer.backend_tokenizer) else "none",
-            query_max_length=min(_TOKEN_WEIGHTS_LENGTH, longest),
-            document_max_length=min(_TOKEN_WEIGHTS_LENGTH, longest),
-            activation="relu",
-            head="token_weights",
-            parents=(model_digest(folder),),
-        )
-    elif card.vocabulary_sha256 != digest_json(terms):
-        raise ConfigError(
-            "source", f"the tokenizer of {folder} does not match the output vocabulary of its card", "save it again"
-        )
-    changed = update_card(card, overrides, config, tokenizer, terms)
-    return model, tokenizer, changed, None, _read_query_weights(folder, card, changed)
 
 
 def _read_query_weights(folder: Path, card: EncoderCard, changed: EncoderCard) -> Tensor | None:
@@ -267,14 +243,9 @@ def _architecture(config: PreTrainedConfig) -> str:
     return f"the model type {config.model_type}"
 
 
-def _new_card(
-    config: PreTrainedConfig,
-    tokenizer: PreTrainedTokenizerFast,
-    settings: SentenceTransformersFolder | None,
-    parent: str,
-) -> EncoderCard:
-    size, longest, name = int(config.vocab_size), longest_input(config), _architecture(config)
-    card = EncoderCard(
+def _new_card(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, parent: str) -> EncoderCard:
+    size, longest, name = int(model.config.vocab_size), longest_input(model.config), type(model).__name__
+    return EncoderCard(
         architecture=name,
         vocabulary_size=size,
         vocabulary_sha256=digest_json(output_vocabulary(tokenizer, size)),
@@ -285,9 +256,21 @@ def _new_card(
         attention="causal" if is_causal(name) else "bidirectional",
         parents=(parent,),
     )
-    if settings is None:
-        return card
-    length = min(settings.max_length or tokenizer.model_max_length, longest)
+
+
+def _with_token_weights(card: EncoderCard, config: PreTrainedConfig) -> EncoderCard:
+    length = min(_TOKEN_WEIGHTS_LENGTH, longest_input(config))
+    return replace(card, query_max_length=length, document_max_length=length, activation="relu", head="token_weights")
+
+
+def _with_settings(
+    card: EncoderCard,
+    config: PreTrainedConfig,
+    tokenizer: PreTrainedTokenizerFast,
+    settings: SentenceTransformersFolder,
+) -> EncoderCard:
+    """Return the card with the settings of sentence-transformers; lowercasing is added to the tokenizer, in place."""
+    length = min(settings.max_length or tokenizer.model_max_length, longest_input(config))
     if settings.lowercase and card.casing == "none":
         add_lowercase(tokenizer)
     return replace(

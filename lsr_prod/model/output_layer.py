@@ -6,6 +6,7 @@ It is stored in the model directory in addition to the weights that transformers
     output_vocabulary.json     the U terms, absent if they are the tokenizer's tokens
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,13 +78,18 @@ def weights_without_output_layer(model: PreTrainedModel) -> dict[str, Tensor]:
 def save_output_layer(folder: Path, model: PreTrainedModel) -> None:
     """Write ``output_layer.safetensors``."""
     layer = _layer(model)
-    tensors = {} if _is_tied(model) else {"weight": layer.weight}
+    tensors = {} if is_tied(model) else {"weight": layer.weight}
     if layer.bias is not None:
         tensors["bias"] = layer.bias
+    save_tensors(folder / OUTPUT_LAYER_FILE, tensors)
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a file of safetensors next to ``config.json``."""
     contents = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    save_file(contents, folder / OUTPUT_LAYER_FILE, metadata={"format": "pt"})
+    save_file(contents, path, metadata={"format": "pt"})
     # safetensors creates its file readable by the owner only; the other files follow the umask.
-    (folder / OUTPUT_LAYER_FILE).chmod((folder / "config.json").stat().st_mode)
+    path.chmod(path.with_name("config.json").stat().st_mode)
 
 
 def load_output_layer(folder: Path, model: PreTrainedModel) -> None:
@@ -141,7 +147,8 @@ def _names(model: PreTrainedModel) -> tuple[str, str]:
     return name, name.rpartition(".")[0]
 
 
-def _is_tied(model: PreTrainedModel) -> bool:
+def is_tied(model: PreTrainedModel) -> bool:
+    """Return whether the output matrix is tied to the input embeddings."""
     return _layer(model).weight is model.get_input_embeddings().weight
 
 

@@ -43,10 +43,6 @@ class PooledArgmax:
     weights: Tensor  # [B, V], at least 0; float32, or float64 for hidden states of that type
     positions: Tensor  # uint8, int16 or int32 [B, V], the position of the maximum; undefined where the weight is 0
 
-    def __getitem__(self, texts: slice) -> "PooledArgmax":
-        """Select some of the texts."""
-        return PooledArgmax(self.weights[texts], self.positions[texts])
-
 
 def pool_vocabulary(
     hidden: Tensor,

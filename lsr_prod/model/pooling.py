@@ -4,10 +4,21 @@
 taken first, so the logarithm is computed B x V times, not B x L x V times. ``l0`` applies it twice (arXiv 2504.14839).
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+
+def pad_rows(rows: Sequence[Sequence[int] | NDArray[np.int32]], padding: int) -> tuple[Tensor, Tensor]:
+    """Return token ids and attention mask of some texts, int64 [B, longest text], padded at the end."""
+    ids = [torch.tensor(row, dtype=torch.int64) for row in rows]
+    mask = [torch.ones_like(row) for row in ids]
+    return pad_sequence(ids, batch_first=True, padding_value=padding), pad_sequence(mask, batch_first=True)
 
 
 def pooled_positions(attention_mask: Tensor, pooled_tokens: Literal["all", "not_bos"]) -> Tensor:

@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
 
 from lsr_prod.errors import ConfigError
+from lsr_prod.model.output_layer import save_tensors
 
 SPARSE_LINEAR_FILE = "sparse_linear.safetensors"
 _PICKLED_LINEAR, _PICKLED_WEIGHTS = "sparse_linear.pt", "pytorch_model.bin"
@@ -110,10 +111,7 @@ def weights_of_backbone(model: PreTrainedModel) -> dict[str, Tensor]:
 
 def save_sparse_linear(folder: Path, model: PreTrainedModel) -> None:
     """Write ``sparse_linear.safetensors``."""
-    tensors = {name: value.detach().cpu().contiguous() for name, value in sparse_linear(model).state_dict().items()}
-    save_file(tensors, folder / SPARSE_LINEAR_FILE, metadata={"format": "pt"})
-    # safetensors creates its file readable by the owner only; the other files follow the umask.
-    (folder / SPARSE_LINEAR_FILE).chmod((folder / "config.json").stat().st_mode)
+    save_tensors(folder / SPARSE_LINEAR_FILE, sparse_linear(model).state_dict())
 
 
 def _read(folder: Path, name: str, pickled: str) -> dict[str, Tensor]:

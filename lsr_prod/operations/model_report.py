@@ -15,7 +15,7 @@ from lsr_prod.inference.terms.term_reader import TermReader
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.training.vocabulary.casing_matrix import CLASSES, casing_matrix
-from lsr_prod.training.vocabulary.head_scale import head_norms
+from lsr_prod.training.vocabulary.head import head_norms
 
 T = TypeVar("T")
 

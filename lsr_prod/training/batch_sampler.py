@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import ConfigError, TrainingError
-from lsr_prod.training.parallel.process_group import Group
+from lsr_prod.training.process_group import Group
 from lsr_prod.training.twins import Numbers, draw, repeated, rows_apart, spread_twins
 
 WINDOW = 64

@@ -14,9 +14,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from lsr_prod.training.data.sample_rows import text_keys
-from lsr_prod.training.data.training_set import Example
-from lsr_prod.training.parallel import process_group
+from lsr_prod.training import process_group
+from lsr_prod.training.data.training_set import Example, text_keys
 from lsr_prod.training.twins import draw
 
 

@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -35,9 +35,8 @@ from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.drafts import Draft, copy_tree, write_file
 from lsr_prod.storage.folders import save_folder
 from lsr_prod.training.chain_plan import ChainPlan, check_unchanged, finished_model, plan_chain, with_resources
-from lsr_prod.training.lineage import write_lineage
+from lsr_prod.training.lineage import StageRecord, load_record, save_record, write_lineage
 from lsr_prod.training.loop.job import StageRun
-from lsr_prod.training.stage_record import StageRecord, load_record, save_record
 from lsr_prod.training.stages.facts import TRANSFER_FILE
 from lsr_prod.training.stages.registry import (
     REGISTRY,
@@ -51,57 +50,14 @@ from lsr_prod.training.stages.registry import (
 log = get_log(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class StageSummary:
-    """Summary of one stage."""
-
-    number: int  # position in the chain, from 0
-    kind: str  # kind of the stage, such as ``finetune``
-    stage: str  # digest of the stage
-    parent: str  # digest of the model that it started from
-    model: str  # digest of the model that it made
-    skipped: bool  # an earlier run had finished the stage
-    figures: Mapping[str, Any]  # figures of the run that finished it, such as steps and loss
-
-    def result(self) -> dict[str, Any]:
-        """Return the summary as a flat mapping."""
-        own = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "figures"}
-        return {**own, **self.figures}
-
-
-@dataclass(frozen=True, slots=True)
-class ChainSummary:
-    """Summary of a chain."""
-
-    output: str  # folder of the trained model
-    start_digest: str  # digest of the model that the chain started from
-    stages: tuple[StageSummary, ...]  # summaries of the stages
-    seconds: float  # duration of this run
-    warnings: tuple[str, ...] = ()  # sentences about settings that are possible and probably wrong
-
-    @property
-    def model_digest(self) -> str:
-        """Digest of the trained model."""
-        return self.stages[-1].model
-
-    def result(self) -> dict[str, Any]:
-        """Return the summary as a flat mapping; ``stage_rows`` has one mapping per stage."""
-        return {
-            "output": self.output,
-            "model_digest": self.model_digest,
-            "start_digest": self.start_digest,
-            "stages": len(self.stages),
-            "stages_skipped": sum(stage.skipped for stage in self.stages),
-            "seconds": self.seconds,
-            "warnings": list(self.warnings),
-            "stage_rows": [stage.result() for stage in self.stages],
-        }
-
-
-def run_chain(deployment: Deployment) -> ChainSummary:
+def run_chain(deployment: Deployment) -> dict[str, Any]:
     """Run the unfinished stages of ``train``, and deliver the model of the last stage.
 
     Everything is checked before anything is written. After a kill at any moment, the next call resumes.
+
+    Returns:
+        A flat summary. ``stage_rows`` has one mapping per stage: its number in the chain from 0, kind, digest, parent
+        and model, whether an earlier run had finished it, and the figures of the run that finished it.
     """
     started = time.monotonic()
     with scratch_folder() as scratch:
@@ -109,9 +65,19 @@ def run_chain(deployment: Deployment) -> ChainSummary:
         done = finished_model(plan) is not None
         with nullcontext(plan.train) if done else ray_for(plan.train, deployment.ray) as train:
             put_artifact(plan.store, f"models/{plan.digest}", plan.start)
-            stages = _run_stages(replace(plan, train=train))
-    _deliver(plan, stages[-1].model)
-    return ChainSummary(plan.output, plan.digest, tuple(stages), time.monotonic() - started, plan.warnings)
+            rows = _run_stages(replace(plan, train=train))
+    model = rows[-1]["model"]
+    _deliver(plan, model)
+    return {
+        "output": plan.output,
+        "model_digest": model,
+        "start_digest": plan.digest,
+        "stages": len(rows),
+        "stages_skipped": sum(row["skipped"] for row in rows),
+        "seconds": time.monotonic() - started,
+        "warnings": list(plan.warnings),
+        "stage_rows": rows,
+    }
 
 
 @contextmanager
@@ -138,8 +104,8 @@ def ray_for(train: TrainSettings, settings: RaySettings) -> Iterator[TrainSettin
         yield train
 
 
-def _run_stages(plan: ChainPlan) -> list[StageSummary]:
-    stages: list[StageSummary] = []
+def _run_stages(plan: ChainPlan) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
     model = plan.digest
     for number, (stage, pins) in enumerate(zip(plan.train.stages, plan.pins, strict=True)):
         name = stage_digest(stage, pins, model)
@@ -148,7 +114,7 @@ def _run_stages(plan: ChainPlan) -> list[StageSummary]:
         skipped = record is not None
         if record is None:
             log.info("stage started", extra={"fields": facts})
-            if not all(before.skipped for before in stages):  # the stages before it may have taken days
+            if not all(before["skipped"] for before in rows):  # the stages before it may have taken days
                 check_unchanged(plan, number)
             record = _run(plan, number, name, model)
         elif not has_artifact(plan.store, f"models/{record.model}"):
@@ -157,9 +123,9 @@ def _run_stages(plan: ChainPlan) -> list[StageSummary]:
                 f"delete stages/{name}.json to train it again"
             )
         log.info("stage skipped" if skipped else "stage finished", extra={"fields": {**facts, "model": record.model}})
-        stages.append(StageSummary(number, stage.stage, name, model, record.model, skipped, record.summary))
+        rows.append({**facts, "model": record.model, "skipped": skipped, **record.summary})
         model = record.model
-    return stages
+    return rows
 
 
 def _run(plan: ChainPlan, number: int, name: str, parent: str) -> StageRecord:

@@ -15,9 +15,9 @@ from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute, open_folder, open_source, output_exists, refuse_file
+from lsr_prod.training.lineage import load_record
 from lsr_prod.training.loop.checkpoint import check_work
-from lsr_prod.training.regularizers.regularizers import joint_warnings
-from lsr_prod.training.stage_record import load_record
+from lsr_prod.training.regularizers import joint_warnings
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.registry import check_stage, errors_of_stage, stage_digest
 

@@ -27,9 +27,8 @@ from lsr_prod.config.training_data import DataSetSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.training.batch_sampler import BatchSampler, permuted
 from lsr_prod.training.batches import KnownPositives
-from lsr_prod.training.data.sample_rows import SampleRows
-from lsr_prod.training.data.training_set import Example, TrainingSet
-from lsr_prod.training.parallel.process_group import Group, all_rows, world_size
+from lsr_prod.training.data.training_set import Example, SampleRows, TrainingSet
+from lsr_prod.training.process_group import Group, all_rows, world_size
 from lsr_prod.training.twins import Numbers, draw
 
 _ORDER, _SEEDS = 21, 22  # purpose of random numbers

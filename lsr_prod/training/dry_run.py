@@ -24,12 +24,11 @@ from lsr_prod.training.chain_plan import ChainPlan, plan_chain
 from lsr_prod.training.data.layouts import QueryTermLayout, TokenSettings
 from lsr_prod.training.data.parts import ReadRow, token_problem, tokenize_rows
 from lsr_prod.training.data.rows import cut_data, pin_files, read_rows
-from lsr_prod.training.data.sample_rows import SampleRows
-from lsr_prod.training.data.training_set import Example
+from lsr_prod.training.data.training_set import Example, SampleRows
+from lsr_prod.training.lineage import load_record
 from lsr_prod.training.loop.job import load_start
-from lsr_prod.training.parallel.process_group import Group
+from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer
-from lsr_prod.training.stage_record import load_record
 from lsr_prod.training.stages.registry import stage_digest
 from lsr_prod.training.steps import total_steps
 

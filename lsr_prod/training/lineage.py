@@ -1,17 +1,18 @@
-"""Lineage of a trained model: ``training.json`` in its directory, and the digests of its ancestors.
+"""Records of the training: ``training.json`` of a model, the digests of its ancestors, and records of finished stages.
 
-The file contains no time and no path: a repeated stage makes the same model directory.
+``training.json`` contains no time and no path: a repeated stage makes the same model directory. The record of a stage
+is ``stages/<stage digest>.json`` in the work store.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lsr_prod.errors import ArtifactError, FormatVersionError
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
-from lsr_prod.formats.digest import canonical_json
+from lsr_prod.formats.digest import canonical_json, record_bytes
 from lsr_prod.model import model_digest
 from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import has_artifact, read_artifact_file
@@ -20,6 +21,8 @@ from lsr_prod.storage.drafts import write_file
 TRAINING_FILE = "training.json"
 TRAINING_FORMAT = 1
 _REMEDY = "use a model that lsr-prod train wrote"
+_FORMAT = 1  # of the record of a stage
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +75,55 @@ def _training_of(store: Store, digest: str) -> Mapping[str, Any] | None:
 
 
 def _parse(data: bytes, where: str) -> Mapping[str, Any]:
-    try:
-        value = json.loads(data)
-        if value["format"] != TRAINING_FORMAT:
-            raise FormatVersionError(f"{where} has format {value['format']}; this release reads {TRAINING_FORMAT}")
+    def checked(value: Any) -> Mapping[str, Any]:
         if not isinstance(value["parent"], str) or not isinstance(value["stage"], str):
             raise TypeError("parent and stage must be strings")
-    except (ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(f"{where} is damaged ({type(error).__name__}: {error}); {_REMEDY}") from error
-    training: Mapping[str, Any] = value
-    return training
+        return dict(value)
+
+    return _read(data, where, TRAINING_FORMAT, checked, _REMEDY)
+
+
+def _read(data: bytes, where: str, known: int, parse: Callable[[Any], T], remedy: str) -> T:
+    """Parse a record of a known format."""
+    try:
+        value = json.loads(data)
+        if value["format"] != known:
+            raise FormatVersionError(f"{where} has format {value['format']}; this release reads {known}")
+        return parse(value)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ArtifactError(f"{where} is damaged ({type(error).__name__}: {error}); {remedy}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class StageRecord:
+    """Record of a finished stage."""
+
+    model: str  # digest of its model in the work store
+    parent: str  # digest of the model that it started from
+    training: Mapping[str, Any]  # description of the training, as in the model directory
+    summary: Mapping[str, Any]  # figures of the run that finished it
+
+
+def load_record(store: Store, name: str) -> StageRecord | None:
+    """Return the record of a stage; None: the stage is not finished."""
+    data = store.get(_path(name))
+    if data is None:
+        return None
+
+    def parse(value: Any) -> StageRecord:
+        return StageRecord(value["model"], value["parent"], dict(value["training"]), dict(value["summary"]))
+
+    return _read(data, f"{store.uri}/{_path(name)}", _FORMAT, parse, "delete it to train again")
+
+
+def save_record(store: Store, name: str, record: StageRecord) -> StageRecord:
+    """Write the record of a finished stage; return the valid one, as a concurrent run may have finished first."""
+    if store.put_new(_path(name), record_bytes({"format": _FORMAT, **asdict(record)})):
+        return record
+    found = load_record(store, name)
+    assert found is not None  # records are never deleted by a run
+    return found
+
+
+def _path(name: str) -> str:
+    return f"stages/{name}.json"

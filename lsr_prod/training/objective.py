@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from lsr_prod.config.objective import LossSettings, ObjectiveSettings
+from lsr_prod.training import process_group
 from lsr_prod.training.batches import BatchKeys, false_negatives
-from lsr_prod.training.losses.chance import CONTRASTIVE
-from lsr_prod.training.losses.overlap import LOSSES, OverlapTerm
+from lsr_prod.training.kept_terms import Prunable, Vectors, cut, prune_through, temperature
+from lsr_prod.training.losses.overlap import OverlapTerm
+from lsr_prod.training.losses.ranking import CONTRASTIVE, LOSSES
 from lsr_prod.training.losses.scores import Scores
-from lsr_prod.training.parallel import process_group
-from lsr_prod.training.regularizers.regularizers import Regularizers
-from lsr_prod.training.vectors.kept_terms import Prunable, Vectors, cut, prune_through, temperature
+from lsr_prod.training.regularizers import Regularizers
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,6 +124,7 @@ def load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: 
 
 
 def _as(tensor: Tensor, parameter: Tensor) -> Tensor:
+    """Return a copy of a whole tensor, divided among the workers like a parameter."""
     if isinstance(parameter, DTensor):
         return distribute_tensor(tensor.to(parameter.device), parameter.device_mesh, parameter.placements)
     return tensor.clone().to(parameter.device)
@@ -133,7 +134,4 @@ def _as(tensor: Tensor, parameter: Tensor) -> Tensor:
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Copy trained parameters into a model, whole or sharded."""
     for name, parameter in trained_parameters(model).items():
-        value = weights[name].to(parameter.device)
-        if isinstance(parameter, DTensor):
-            value = distribute_tensor(value, parameter.device_mesh, parameter.placements)
-        parameter.copy_(value)
+        parameter.copy_(_as(weights[name], parameter))

@@ -1,7 +1,7 @@
 """Inference-free queries in training: query vectors that need no model.
 
 Their terms are weighted by inverse document frequencies (``formats.idf``) of the training documents or of a corpus, to
-which no gradient is propagated, or by learned weights (``query_table``) that start from them. Losses, masks and
+which no gradient is propagated, or by learned weights (``QueryTable``) that start from them. Losses, masks and
 document regularizers are the usual ones, including FLOPS with ``l0_mask`` (arXiv 2504.14839 excludes documents that are
 sparse enough).
 """

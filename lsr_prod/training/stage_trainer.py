@@ -9,11 +9,11 @@ from torch import Tensor
 
 from lsr_prod.extras import contrib
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.encoder_setup.prepare import models_of, prepare_encoder
+from lsr_prod.training.encoder_setup import models_of, prepare_encoder
 from lsr_prod.training.observers.throughput import ThroughputMeter
 from lsr_prod.training.optimizer import OptimizerStep
-from lsr_prod.training.parallel.process_group import Group
-from lsr_prod.training.parallel.replica import Replica
+from lsr_prod.training.process_group import Group
+from lsr_prod.training.replica import Replica
 from lsr_prod.training.steps import LoopSettings, check_batch, total_steps
 
 Tensors = Iterable[tuple[str, Tensor]]

@@ -21,7 +21,7 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.folders import absolute
 from lsr_prod.tables.quarantine import BadRowWriter
-from lsr_prod.training.data.row_jobs.output import MANIFEST, RowOutput
+from lsr_prod.training.data.row_jobs import MANIFEST, RowOutput
 from lsr_prod_contrib.click_sets.build import build_sets
 from lsr_prod_contrib.click_sets.files import SPLITS, write_pairs, write_set
 from lsr_prod_contrib.click_sets.lexical import document_texts

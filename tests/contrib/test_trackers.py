@@ -7,7 +7,7 @@ import pytest
 
 from lsr_prod.config.language import WatchSettings
 from lsr_prod.errors import ConfigError
-from lsr_prod.training.observers.trackers import check_watch, open_trackers
+from lsr_prod.training.observers.reports import check_watch, open_trackers
 
 
 @pytest.fixture(autouse=True)

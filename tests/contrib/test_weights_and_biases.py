@@ -11,8 +11,7 @@ import pytest
 
 from lsr_prod.config.language import WatchSettings
 from lsr_prod.errors import ConfigError, MissingExtraError
-from lsr_prod.training.observers.best import Reporter, read_log
-from lsr_prod.training.observers.trackers import check_watch
+from lsr_prod.training.observers.reports import Reporter, check_watch, read_log
 
 KEY = "0123456789abcdef" * 2 + "01234567"
 _HEADER = 7  # bytes of a file, and of a record: checksum, length, type

@@ -25,7 +25,6 @@ ALLOWED = {
     "lsr_prod_contrib/vectors/inversion.py": SCRATCH,
     "model/directory.py": "transformers and tokenizers write to a path, in a draft",
     "model/output_layer.py": "safetensors writes to a path, in a draft",
-    "model/token_weights.py": "safetensors writes to a path, in a draft",
     "operations/doctor/machine.py": "tries whether a folder of the user can be written",
     "operations/doctor/stores.py": "removes the folder in which it tried a store",
     "serving/closed_haproxy.py": "removes the folder of HAProxy",

@@ -13,10 +13,9 @@ from lsr_prod.encoding.interchange.table_import import ImportQuarantine
 from lsr_prod.storage import Store
 from lsr_prod.tables.quarantine import PART_SCHEMA, quarantine_folder, write_quarantine
 from lsr_prod.training.data.parts import quarantine_name
-from lsr_prod.training.data.row_jobs.parts import QUARANTINE
-from lsr_prod.training.negatives.mine import KnownPositives, Miner
-from lsr_prod.training.negatives.pairs import cut_pairs
-from lsr_prod.training.negatives.part import mine_slice
+from lsr_prod.training.data.row_parts import QUARANTINE
+from lsr_prod.training.negatives.inputs import cut_pairs
+from lsr_prod.training.negatives.mine import KnownPositives, Miner, mine_slice
 from tests.training.negatives.conftest import settings
 from tests.training.sets import part_maker, write_part
 

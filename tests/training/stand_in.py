@@ -69,7 +69,7 @@ def _run_chain(settings: Any, answer: Path, kill_step: tuple[int, int] | None, k
     chain.run_stage = train_a_little
     if kill_write is not None:
         _die_before(*kill_write)
-    answer.write_text(json.dumps(chain.run_chain(Deployment.model_validate(settings)).result()))
+    answer.write_text(json.dumps(chain.run_chain(Deployment.model_validate(settings))))
 
 
 def _die_before(owner: type, verb: str, last: int) -> None:

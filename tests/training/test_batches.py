@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.training.batches import make_batch, pad, spread
-from lsr_prod.training.data.sample_rows import text_keys
-from lsr_prod.training.data.training_set import Example
+from lsr_prod.training.data.training_set import Example, text_keys
 
 
 def ids(*tokens: int) -> np.ndarray:

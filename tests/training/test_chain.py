@@ -66,7 +66,7 @@ def _small_training(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(settings: Settings) -> dict[str, Any]:
-    return run_chain(Deployment.model_validate(settings)).result()
+    return run_chain(Deployment.model_validate(settings))
 
 
 def run_apart(settings: Settings, folder: Path) -> dict[str, Any]:

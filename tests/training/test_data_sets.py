@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.data.sample_rows import SampleRows
-from lsr_prod.training.data.training_set import Example
+from lsr_prod.training.data.training_set import Example, SampleRows
 from lsr_prod.training.data_sets import DataSets, SetSchedule
 from lsr_prod.training.loop.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from lsr_prod.training.parallel.process_group import Group
+from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.steps import total_steps
 

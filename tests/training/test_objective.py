@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lsr_prod.config.objective import ObjectiveSettings
+from lsr_prod.training import process_group
 from lsr_prod.training.batches import BatchKeys, false_negatives, spread
+from lsr_prod.training.kept_terms import keep_terms
 from lsr_prod.training.objective import LossTerms, TrainingObjective
-from lsr_prod.training.parallel import process_group
 from lsr_prod.training.retrieval.momentum_queue import NegativeQueue
-from lsr_prod.training.vectors.kept_terms import keep_terms
 from tests.training.gloo import run_workers
 from tests.training.objectives_of_tests import OBJECTIVES
 from tests.training.plain_loss import PlainKeys, plain_total

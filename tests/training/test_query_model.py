@@ -22,12 +22,11 @@ from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.model.export import export_bundle
 from lsr_prod.training.chain import run_chain
-from lsr_prod.training.data.sample_rows import SampleRows
-from lsr_prod.training.data.training_set import Example
-from lsr_prod.training.encoder_setup.prepare import trained_module
+from lsr_prod.training.data.training_set import Example, SampleRows
+from lsr_prod.training.encoder_setup import trained_module
 from lsr_prod.training.lineage import read_training
 from lsr_prod.training.loop.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from lsr_prod.training.parallel.process_group import Group
+from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.gradient import backward
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stages.facts import ModelFacts, check_query_model
@@ -200,15 +199,15 @@ def _search(bundle: Path, query: str) -> list[tuple[str, float]]:
 @pytest.mark.usefixtures("ray_local")
 def test_chain_trains_pair_and_records_both_parents(models: tuple[Path, Path], tmp_path: Path) -> None:
     settings = small_training(tmp_path, models[0], query_model=str(models[1]))
-    (stage,) = run_chain(Deployment.model_validate(settings)).stages
-    assert stage.result()["steps"] == 12
+    (stage,) = run_chain(Deployment.model_validate(settings))["stage_rows"]
+    assert stage["steps"] == 12
     out = tmp_path / "out"
     training = read_training(out)
     assert training is not None
     assert training["pins"]["query_model"] == model_digest(models[1])
     assert EncoderCard.load(out).parents[0] == model_digest(models[0])
     assert EncoderCard.load(out / "query").parents[0] == model_digest(models[1])
-    assert run_chain(Deployment.model_validate(settings)).stages[0].skipped
+    assert run_chain(Deployment.model_validate(settings))["stage_rows"][0]["skipped"]
 
 
 def test_pair_is_exported_indexed_and_searched(models: tuple[Path, Path], tmp_path: Path) -> None:

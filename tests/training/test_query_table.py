@@ -31,9 +31,9 @@ from lsr_prod.training.data.rows import cut_data, pin_files
 from lsr_prod.training.data.training_set import SetRecord, TrainingSet
 from lsr_prod.training.data_sets import QueryTable
 from lsr_prod.training.objective import TrainingObjective
-from lsr_prod.training.parallel.process_group import Group
-from lsr_prod.training.parallel.replica import Replica
+from lsr_prod.training.process_group import Group
 from lsr_prod.training.query_weights import count_terms, initial_weights, needs_term_counts, query_weights
+from lsr_prod.training.replica import Replica
 from lsr_prod.training.retrieval.gradient import StepPlan, backward
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stages.facts import ModelFacts
@@ -236,13 +236,13 @@ def test_chain_trains_and_validates_query_weights(start: Path, tmp_path: Path) -
     deployment = settings(tmp_path, start.parent / "plain", validation=validation)
     stages = [{"stage": "set_encoder", "query_encoder": "learned"}, *deployment.model_dump()["train"]["stages"]]
     deployment = Deployment.model_validate({"train": {**deployment.model_dump()["train"], "stages": stages}})
-    row = run_chain(deployment).result()["stage_rows"][-1]
+    row = run_chain(deployment)["stage_rows"][-1]
     assert 0 < row["validation/l0_query"] <= 2
     assert row["validation/RR@10"] >= 0
     made = SparseEncoder.load(tmp_path / "out")
     assert made.query_weights is not None
     assert len(made.query_weights.unique()) > 10
-    assert run_chain(deployment).result()["stages_skipped"] == 2
+    assert run_chain(deployment)["stages_skipped"] == 2
 
 
 def test_search_scores_equal_dot_products_with_the_table(start: Path, tmp_path: Path) -> None:

@@ -25,9 +25,9 @@ from lsr_prod.training.data.prepare import prepare_training_set
 from lsr_prod.training.data.training_set import TrainingSet
 from lsr_prod.training.objective import TrainingObjective
 from lsr_prod.training.optimizer import full_tensor, trained_parameters
-from lsr_prod.training.parallel.process_group import Group
-from lsr_prod.training.parallel.replica import Replica
+from lsr_prod.training.process_group import Group
 from lsr_prod.training.query_weights import count_terms, idf_encoder, query_weights, reader_of, weigh_queries
+from lsr_prod.training.replica import Replica
 from lsr_prod.training.retrieval.gradient import StepPlan, backward
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stages.facts import ModelFacts
@@ -187,7 +187,7 @@ def test_chain_trains_and_validates_inference_free_queries(start, tmp_path):
     deployment = settings(tmp_path, plain, validation=validation, batch={"queries": 8, "negatives": 1, "chunk": 6})
     stages = [{"stage": "set_encoder", "query_encoder": "idf"}, *deployment.model_dump()["train"]["stages"]]
     deployment = Deployment.model_validate({"train": {**deployment.model_dump()["train"], "stages": stages}})
-    summary = run_chain(deployment).result()
+    summary = run_chain(deployment)
     row = summary["stage_rows"][-1]
     assert row["quarantined"] == 0
     assert 0 < row["validation/l0_query"] <= 2
@@ -195,7 +195,7 @@ def test_chain_trains_and_validates_inference_free_queries(start, tmp_path):
     made = SparseEncoder.load(tmp_path / "out")
     assert made.card.query_encoder == "idf"
     assert weights_of(tmp_path / "out") != weights_of(start)
-    assert run_chain(deployment).result()["stages_skipped"] == 2
+    assert run_chain(deployment)["stages_skipped"] == 2
 
 
 def test_validation_weighs_queries_by_own_documents(start):

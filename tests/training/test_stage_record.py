@@ -7,7 +7,7 @@ import pytest
 
 from lsr_prod.errors import ArtifactError, FormatVersionError
 from lsr_prod.storage import Store
-from lsr_prod.training.stage_record import StageRecord, load_record, save_record
+from lsr_prod.training.lineage import StageRecord, load_record, save_record
 
 RECORD = StageRecord("a" * 64, "b" * 64, {"stage": "finetune"}, {"steps": 3, "loss": 0.5})
 

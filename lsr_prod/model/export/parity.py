@@ -6,8 +6,9 @@ inference-free queries, documents rank documents.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +43,7 @@ class Parity:
 def check_parity(encoder: SparseEncoder, bundle: BundleEncoder, texts: Sequence[str], *, min_overlap: float) -> Parity:
     """Compare a bundle with its model, and refuse it if it differs too much."""
     parity = measure_parity(encoder, bundle, texts)
-    log.info("compared the bundle with torch", extra={"fields": {name: getattr(parity, name) for name in _NAMES}})
+    log.info("compared the bundle with torch", extra={"fields": asdict(parity)})
     least_top10 = 1.0 if bundle.bundle.precision == "fp32" else min_overlap
     for name, value, least in (
         ("vectors", parity.overlap, min_overlap),
@@ -54,9 +55,6 @@ def check_parity(encoder: SparseEncoder, bundle: BundleEncoder, texts: Sequence[
                 f"{least}; the largest difference of a weight is {parity.weight_difference:.4f}"
             )
     return parity
-
-
-_NAMES = ("texts", "overlap", "weight_difference", "top10_overlap")
 
 
 def measure_parity(encoder: SparseEncoder, bundle: BundleEncoder, texts: Sequence[str]) -> Parity:
@@ -80,8 +78,7 @@ def measure_parity(encoder: SparseEncoder, bundle: BundleEncoder, texts: Sequenc
 
 def read_parity_texts(path: str | None, options: Mapping[str, str] | None = None) -> list[str]:
     """Return the sample: the first 512 texts of a JSONL file with the field text, or the built-in sentences."""
-    if path is None:
-        return list(SENTENCES)
+    path = str(Path(__file__).with_name("parity_texts.jsonl")) if path is None else path
     return read_texts(path, field="export.parity_texts", most=MOST_TEXTS, options=options)
 
 
@@ -122,75 +119,3 @@ def _top_overlap(ours: npt.NDArray[np.float32], theirs: npt.NDArray[np.float32])
     top = np.argsort(-theirs, axis=1, kind="stable")[:, :depth]  # [n, depth]
     tenth = -np.sort(-ours, axis=1)[:, depth - 1 : depth]  # [n, 1]
     return float(np.mean(np.take_along_axis(ours, top, 1) >= tenth - _TIE * np.maximum(1.0, tenth)))
-
-
-_TOPICS = (
-    "Learned sparse retrieval scores documents by the terms they share with a query.",
-    "A query and a document match when enough of their expanded terms overlap.",
-    "An inverted index maps every term to the documents that contain it.",
-    "BM25 ranks by term frequency, document length and inverse document frequency.",
-    "how does an inverted index work",
-    "what is the difference between sparse and dense retrieval",
-    "Neural networks are trained by gradient descent on a loss function.",
-    "The transformer encoder reads all tokens at once and attends to every position.",
-    "quantisation of neural network weights to eight bits",
-    "Statins lower cholesterol and reduce the risk of heart attack.",
-    "Aspirin inhibits platelets; does it prevent heart attack in healthy adults?",
-    "The vaccine produced antibodies in 94.1 % of participants after 28 days.",
-    "symptoms of vitamin D deficiency",
-    "Mutations of the BRCA1 gene raise the risk of breast cancer.",
-    "A cell divides after it has copied its DNA.",
-    "The capital of France is Paris, and the Seine runs through it.",
-    "Which river flows through Paris?",
-    "The Alps stretch across eight countries, from France to Slovenia.",
-    "highest mountain in the alps",
-    "Rainfall in the Amazon basin is recycled by the forest itself.",
-    "Greenhouse gases trap heat, and the climate warms.",
-    "carbon dioxide emissions by country",
-    "The central bank raised interest rates by half a point to slow inflation.",
-    "What happens to bonds when interest rates rise?",
-    "The company's shares fell after it cut its forecast for the year.",
-    "He bought a used car with 80,000 miles for $4,500.",
-    "how to change a flat tire",
-    "A tenant may withhold rent if the landlord does not repair the heating.",
-    "The court of appeal overturned the verdict.",
-    "Boil the pasta in salted water for nine minutes, then drain it.",
-    "recipe for tomato sauce without onions",
-    "Bread rises because yeast turns sugar into carbon dioxide.",
-    "The goalkeeper saved a penalty in the last minute of the match.",
-    "who won the world cup in 1998",
-    "The orchestra played Beethoven's ninth symphony.",
-    "A novel about a whaling ship and its captain's revenge.",
-    "The Roman Empire reached its greatest extent under Trajan in AD 117.",
-    "When did the Roman Empire fall?",
-    "Apollo 11 landed on the Moon on 20 July 1969.",
-    "The telescope sees infrared light from the first galaxies.",
-)
-
-_SHAPES = (
-    "def parse(path: str) -> dict[str, int]: return json.loads(Path(path).read_text())",
-    "git rebase --interactive HEAD~3 && git push --force-with-lease",
-    "ERROR 1045 (28000): Access denied for user 'root'@'localhost'",
-    "https://example.org/a/b?c=d&e=f#g",
-    "SELECT name, COUNT(*) FROM users WHERE age >= 18 GROUP BY name;",
-    "E = mc²; ∫₀¹ x² dx = ⅓; α ≤ β",
-    "Zürich, Malmö, São Paulo, Kraków and Reykjavík",
-    "東京は日本の首都です。",
-    "서울은 대한민국의 수도이다.",
-    "Москва является столицей России.",
-    "القاهرة عاصمة مصر",
-    "दिल्ली भारत की राजधानी है",
-    "naïve café résumé coöperate",
-    "ﬁnancial ﬂow in full-width ＡＢＣ１２３ and e\u0301 as two characters",
-    "👍🏽 great product!!! 10/10 would buy again 🚀",
-    "zero\u200bwidth, no\u00a0break and a\ttab",
-    "THE QUICK BROWN FOX JUMPS OVER THE LAZY DOG",
-    "iPhone eBay McDonald's O'Neill U.S.A. e.g. AT&T",
-    "1,234.56 -7e-3 0x1F 192.168.0.1 2026-11-21",
-    "...",
-    "a",
-    "supercalifragilisticexpialidocious" * 8,
-    "",
-)
-
-SENTENCES: tuple[str, ...] = (*_TOPICS, *_SHAPES, " ".join(_TOPICS * 4))

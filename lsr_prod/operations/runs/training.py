@@ -6,9 +6,9 @@ from typing import Any
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
+from lsr_prod.training.lineage import StageRecord, load_record
 from lsr_prod.training.loop.checkpoint import REPORTS_FILE
-from lsr_prod.training.observers.best import parse_log
-from lsr_prod.training.stage_record import StageRecord, load_record
+from lsr_prod.training.observers.reports import parse_log
 
 _STAGES, _RUNS = "stages", "runs"
 

@@ -1,7 +1,6 @@
 """Training data: records become validated rows, rows become tokenized parts, parts become a training set.
 
-In the order of the data: ``records`` pins, cuts and reads files, ``rows`` validates a record, ``tokenized_rows``
-tokenizes rows in one of the ``layouts``, ``parts`` writes a part, ``prepare`` runs all of it on Ray, ``training_set``
-reads rows by number. ``schemas`` checks files before anything is written, ``pins`` digests them, ``texts`` reads rows
-on the driver.
+In the order of the data: ``schemas`` checks and digests files before anything is written, ``rows`` reads and validates
+them, ``layouts`` tokenizes rows, ``parts`` writes a part, ``prepare`` runs all of it on Ray, ``training_set`` reads
+rows by number. ``row_jobs`` and ``row_parts`` are shared by the jobs that make training rows, mining and scoring.
 """

@@ -5,7 +5,7 @@ depends on the size of a range and not on the rows of the set. A file is sorted 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -38,13 +38,9 @@ class KeyRange:
     positives: int  # different positives
     file: FileDigest | None  # the pairs of queries with several positives; None: there is no such query
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the form stored on disk."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "KeyRange":
-        """Parse the form that ``to_json`` returns."""
+        """Parse the JSON form of ``asdict``."""
         file = value["file"]
         return cls(int(value["queries"]), int(value["positives"]), FileDigest.from_json(file) if file else None)
 
@@ -124,7 +120,12 @@ def _put(store: Store, pairs: tuple[Keys, Keys], first: int) -> FileDigest:
         path = folder / "keys.arrow"
         with pa.ipc.new_file(str(path), _SCHEMA) as writer:
             writer.write_batch(pa.record_batch([pa.array(keys) for keys in pairs], schema=_SCHEMA))
-        sha256 = digest_path(path)
-        file = FileDigest(f"positives-{first & (2**64 - 1):016x}-{sha256[:16]}.arrow", sha256, path.stat().st_size)
-        store.put_file_new(object_name(store, file), path, sha256)
+        return put_arrow(store, path, f"positives-{first & (2**64 - 1):016x}")
+
+
+def put_arrow(store: Store, path: Path, stem: str) -> FileDigest:
+    """Store an Arrow file under a name that contains its digest."""
+    sha256 = digest_path(path)
+    file = FileDigest(f"{stem}-{sha256[:16]}.arrow", sha256, path.stat().st_size)
+    store.put_file_new(object_name(store, file), path, sha256)
     return file

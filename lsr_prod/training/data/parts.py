@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,12 +15,11 @@ import pyarrow as pa
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.rows import BadRow, show
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.formats.digest import FileDigest, canonical_json, digest_path
+from lsr_prod.formats.digest import canonical_json
 from lsr_prod.storage import Store
 from lsr_prod.storage.disk import scratch_folder
-from lsr_prod.storage.transfer import object_name
 from lsr_prod.tables.quarantine import BadRowWriter
-from lsr_prod.training.data.bad_rows import quarantine
+from lsr_prod.training.data.known_positives import put_arrow
 from lsr_prod.training.data.layouts import (
     Layout,
     PackedLayout,
@@ -32,9 +31,8 @@ from lsr_prod.training.data.layouts import (
     query_terms,
     word_rows,
 )
-from lsr_prod.training.data.rows import TrainingRow, read_rows
-from lsr_prod.training.data.sample_rows import text_keys
-from lsr_prod.training.data.training_set import TrainingPart, part_schema, set_name
+from lsr_prod.training.data.rows import TrainingRow, quarantine, read_rows
+from lsr_prod.training.data.training_set import TrainingPart, part_schema, set_name, text_keys
 
 _CHARACTERS = 1_000_000  # of text tokenized at once: the encodings take a hundred times the memory of the text
 _EMPTY = np.empty(0, np.int32)
@@ -144,11 +142,12 @@ class PartMaker:
         # As many tasks run as there are cores: more threads per task would only compete with the other tasks.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         bad = BadRowWriter(self.store.child(quarantine_name(self.digest)), self.digest, number)
-        with scratch_folder(prefix="lsr_prod-part-") as folder:
-            path = folder / "rows.arrow"
+        with scratch_folder(prefix="lsr_prod-part-") as scratch:
+            path = scratch / "rows.arrow"
             batches = _write_rows(self._rows(pieces, bad), path, scores=self.data.kind == "scores")
             bad.flush()
-            file = self._put(path, f"part-{number:06d}") if batches else None
+            folder = self.store.child(set_name(self.digest))
+            file = put_arrow(folder, path, f"part-{number:06d}") if batches else None
         return self._receipt(number, TrainingPart(file, tuple(batches), dict(sorted(bad.reasons.items()))))
 
     def _rows(self, pieces: Sequence[Slice], bad: BadRowWriter) -> Iterator[TokenizedRow]:
@@ -174,17 +173,10 @@ class PartMaker:
                 raw = show({"query": source.query, "documents": list(source.documents)})
                 quarantine(bad, piece, position, BadRow(*problem, None, raw))
 
-    def _put(self, path: Path, stem: str) -> FileDigest:
-        sha256 = digest_path(path)
-        file = FileDigest(f"{stem}-{sha256[:16]}.arrow", sha256, path.stat().st_size)
-        target = self.store.child(set_name(self.digest))
-        target.put_file_new(object_name(target, file), path, sha256)
-        return file
-
     def _receipt(self, number: int, part: TrainingPart) -> TrainingPart:
         """Write the receipt of a part; if another task wrote it first, return the part of that task."""
         folder, name = self.store.child(receipts_name(self.digest)), f"{number:06d}.json"
-        if folder.put_new(name, canonical_json(part.to_json())):
+        if folder.put_new(name, canonical_json(asdict(part))):
             return part
         earlier = folder.get(name)
         return part if earlier is None else TrainingPart.from_json(json.loads(earlier))

@@ -27,11 +27,10 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import has_artifact, put_manifest, read_artifact_file
 from lsr_prod.storage.folders import absolute
 from lsr_prod.storage.transfer import object_name, stored_sizes
-from lsr_prod.training.data.bad_rows import check_bad_rows
 from lsr_prod.training.data.known_positives import KeyRange, key_ranges, write_key_range
 from lsr_prod.training.data.layouts import Layout, TokenSettings
 from lsr_prod.training.data.parts import PartMaker, quarantine_name, receipts_name
-from lsr_prod.training.data.rows import cut_data, pin_files
+from lsr_prod.training.data.rows import check_bad_rows, cut_data, pin_files
 from lsr_prod.training.data.schemas import check_schemas
 from lsr_prod.training.data.training_set import SET_FILE, SET_FORMAT, SetRecord, TrainingPart, set_name
 

@@ -21,17 +21,19 @@ from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.corpus.read import read_records
 from lsr_prod.corpus.rows import BadRow, TypedValue, as_string, is_visible, shorten, show
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.errors import ConfigError
+from lsr_prod.errors import ConfigError, QuarantineOverflowError
 from lsr_prod.logs import get_log
-from lsr_prod.training.data import bad_rows
+from lsr_prod.tables.quarantine import BadRowWriter
 
 log = get_log(__name__)
-
 LISTS = frozenset({"negatives", "documents", "scores"})
 """Fields whose value is a list."""
 _OPTIONAL = frozenset({"negative", "negatives"})  # may be null
 _NEEDS_NEGATIVE = "the row has no negative; margin_mse, kl and info_nce without in_batch need one or more"
 _LARGEST_SCORE = float(np.finfo(np.float32).max)
+_JSON_BYTES = 1 << 20
+_SLICE_BYTES = 16_000_000  # of one task
+_SAMPLED_SLICES = 64  # number of places that a sample is taken from
 
 
 class _BadRecordError(Exception):
@@ -134,9 +136,6 @@ def _type_of(value: object) -> str:
     return value.kind if isinstance(value, TypedValue) else type(value).__name__
 
 
-_JSON_BYTES = 1 << 20
-
-
 @contextmanager
 def field_errors(section: str) -> Iterator[None]:
     """Name the settings of a section in errors about the source settings that stand for them."""
@@ -206,10 +205,6 @@ def _source(data: TrainingDataSettings) -> SourceSettings:
     return source_of(data, columns[0], columns)
 
 
-_SLICE_BYTES = 16_000_000  # of one task
-_SAMPLED_SLICES = 64  # number of places that a sample is taken from
-
-
 def cut_slices(data: TrainingDataSettings, options: dict[str, str], *, size: int = _SLICE_BYTES) -> list[Slice]:
     """Cut the pinned files of training data into slices of about ``size`` bytes; 0 chooses a size for a sample."""
     files = pin_files(data, options)
@@ -228,7 +223,7 @@ def read_good_rows(data: TrainingDataSettings, options: dict[str, str]) -> Itera
                 continue
             good += 1
             yield row
-    check_bad_rows(good, bad, data)
+    report_bad_rows(good, bad, data)
 
 
 def sample_rows(data: TrainingDataSettings, options: dict[str, str], count: int) -> list[TrainingRow]:
@@ -239,15 +234,15 @@ def sample_rows(data: TrainingDataSettings, options: dict[str, str], count: int)
     for first in range(step):
         readers = [read_rows(piece, data, options, needs_negative=False) for piece in pieces[first::step]]
         bad += _take_in_turn(readers, found, count)
-    check_bad_rows(len(found), bad, data)
+    report_bad_rows(len(found), bad, data)
     if not found:
         raise ConfigError("data.paths", f"{', '.join(data.paths)} has no good row", "give data that has rows")
     return found
 
 
-def check_bad_rows(good: int, bad: int, data: TrainingDataSettings) -> None:
+def report_bad_rows(good: int, bad: int, data: TrainingDataSettings) -> None:
     """Raise if data has too many bad rows; the quarantine of a training set would name them."""
-    bad_rows.check_bad_rows(good + bad, {"": bad}, data)
+    check_bad_rows(good + bad, {"": bad}, data)
     if bad:
         log.warning("bad rows skipped", extra={"fields": {"bad": bad, "good": good}})
 
@@ -272,3 +267,24 @@ def _take_in_turn(
                 else:
                     found.append(row)
     return bad
+
+
+def quarantine(writer: BadRowWriter, piece: Slice, position: int, row: BadRow) -> None:
+    """Add a bad row of a slice to the quarantine."""
+    writer.add(row, ordinal=piece.ordinal, key=piece.file.key, source=piece.file.location, position=position)
+
+
+def check_bad_rows(
+    rows: int, bad: Mapping[str, int], data: TrainingDataSettings, *, field: str = "data", folder: str | None = None
+) -> None:
+    """Raise if too many of ``rows`` rows are bad, counted by reason; one reason may be empty.
+
+    ``field`` is the path of the settings with the limit, ``folder`` the quarantine that has the bad rows.
+    """
+    if (number := sum(bad.values())) > data.max_bad_fraction * rows:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in bad.items() if reason)
+        raise QuarantineOverflowError(
+            f"{number} of {rows} rows are bad{f' ({reasons})' if reasons else ''}, {field}.max_bad_fraction is "
+            f"{data.max_bad_fraction:g}; {f'look at {folder}, ' if folder else ''}fix the data or {field}.columns, or "
+            "raise the limit"
+        )

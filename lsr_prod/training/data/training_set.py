@@ -12,8 +12,9 @@
 A row is found by two look-ups of offsets in the mapped file, so that processes share one copy.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,13 +67,9 @@ class TrainingPart:
     batches: tuple[int, ...]  # rows of each of its record batches
     quarantined: dict[str, int]  # bad rows by reason
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the form stored on disk."""
-        return asdict(self) | {"batches": list(self.batches)}
-
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "TrainingPart":
-        """Parse the form that ``to_json`` returns."""
+        """Parse the JSON form of ``asdict``."""
         return cls(
             file=FileDigest.from_json(value["file"]) if value["file"] else None,
             batches=tuple(int(rows) for rows in value["batches"]),
@@ -95,12 +92,7 @@ class SetRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Return the form stored on disk."""
-        return {
-            "format": SET_FORMAT,
-            "made_from": self.made_from,
-            "parts": [part.to_json() for part in self.parts],
-            "keys": [one.to_json() for one in self.keys],
-        }
+        return {"format": SET_FORMAT, **asdict(self)}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "SetRecord":
@@ -246,3 +238,46 @@ def _flat(column: Any, dtype: type[np.generic]) -> tuple[npt.NDArray[Any], memor
 
 def _reopened(store: Store, digest: str) -> TrainingSet:
     return TrainingSet.open(store, digest, verify=False)
+
+
+def text_keys(texts: Sequence[npt.NDArray[np.int32]]) -> npt.NDArray[np.int64]:
+    """Return the key of each text: 8 bytes of BLAKE2b of its token ids.
+
+    Texts that differ only after the maximum length have the same token ids, so the model gives them the same vector.
+    Among 1e8 different texts, the probability that any two have the same key is 3e-4.
+
+    Returns:
+        int64 [n], the same on every machine.
+    """
+    digests = b"".join(blake2b(text.astype("<i4", copy=False).tobytes(), digest_size=8).digest() for text in texts)
+    return np.frombuffer(digests, "<i8").astype(np.int64)
+
+
+class SampleRows:
+    """Some rows in memory, in the place of a training set.
+
+    Attributes:
+        rows: their number.
+        lengths: int32 [rows], tokens of the longest text of each.
+    """
+
+    def __init__(self, examples: Sequence[Example]) -> None:
+        self._examples = list(examples)
+        self.rows = len(self._examples)
+        longest = [max(map(len, (one.query, *one.documents))) for one in self._examples]
+        self.lengths: npt.NDArray[np.int32] = np.array(longest, np.int32)
+        self._query_keys = text_keys([one.query for one in self._examples])
+        self._positive_keys = text_keys([one.documents[0] for one in self._examples])
+
+    def examples(self, rows: npt.NDArray[np.int64]) -> list[Example]:
+        """Return rows by number."""
+        return [self._examples[row] for row in rows]
+
+    def keys(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the keys of the queries and of the positives of rows, two arrays int64 [n]."""
+        return self._query_keys[rows], self._positive_keys[rows]
+
+    def known_positives(self, queries: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the positives of queries among these rows, as ``TrainingSet.known_positives`` does."""
+        places, rows = (queries[:, None] == self._query_keys).nonzero()
+        return places, self._positive_keys[rows]

@@ -94,7 +94,7 @@ def hide(
 
 
 def uniform(*names: int | npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Return a number in [0, 1) for every combination of names; see ``rng.draw``."""
+    """Return a number in [0, 1) for every combination of names; see ``twins.draw``."""
     return (draw(*names) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

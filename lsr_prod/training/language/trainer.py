@@ -12,9 +12,8 @@ from lsr_prod.training.data.training_set import TrainingSet
 from lsr_prod.training.language.objective import LanguageBatch, LanguageModule, LanguageObjective
 from lsr_prod.training.observers.throughput import ThroughputMeter
 from lsr_prod.training.optimizer import OptimizerStep
-from lsr_prod.training.parallel.process_group import Group
-from lsr_prod.training.parallel.replica import Replica
-from lsr_prod.training.parallel.totals import sum_of_workers
+from lsr_prod.training.process_group import Group, sum_of_workers
+from lsr_prod.training.replica import Replica
 from lsr_prod.training.stage_trainer import StageTrainer
 from lsr_prod.training.twins import seed_torch
 

@@ -1,4 +1,4 @@
-"""Job of the training processes: settings and artifacts that the driver sends to every worker."""
+"""Job of the training processes: settings and artifacts, and the trainer and validator that a worker makes of them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,8 +15,13 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.training.data.training_set import TrainingSet
-from lsr_prod.training.language.objectives import LanguageValidator
-from lsr_prod.training.query_weights import idf_encoder, learned_encoder
+from lsr_prod.training.language.objectives import LanguageValidator, make_objective
+from lsr_prod.training.language.trainer import LanguageTrainer
+from lsr_prod.training.process_group import Group
+from lsr_prod.training.query_weights import idf_encoder, initial_weights, learned_encoder
+from lsr_prod.training.regularizers import ramp_end
+from lsr_prod.training.retrieval.trainer import Trainer
+from lsr_prod.training.stage_trainer import StageTrainer
 from lsr_prod.training.steps import LoopSettings
 
 
@@ -113,6 +118,27 @@ def card_lengths(stage: FinetuneSettings) -> dict[str, int]:
         "document_max_length": stage.card_document_max_length or stage.document_max_length,
     }
     return {name: value for name, value in lengths.items() if value is not None}
+
+
+def make_trainer(
+    stage: LoopSettings, encoder: SparseEncoder, work: Store, inputs: LoopInputs, group: Group
+) -> StageTrainer:
+    """Create the trainer of a stage, at step 0."""
+    data = TrainingSet.open(work, inputs.training_set)
+    if isinstance(stage, FinetuneSettings):
+        weights = initial_weights(encoder, inputs.term_counts, work)
+        further = [TrainingSet.open(work, digest) for digest in inputs.further_sets]
+        return Trainer(encoder, [data, *further], stage, group, query_weights=weights)
+    teacher = None if inputs.teacher is None else fetch_artifact(work, f"models/{inputs.teacher}")
+    objective = make_objective(stage, encoder, new_tokens=inputs.new_tokens, teacher=teacher)
+    return LanguageTrainer(encoder, data, stage, group, objective)
+
+
+def ramps_end(stage: LoopSettings, steps: int) -> int:
+    """Return the first step at which all regularizers have their full weights."""
+    if isinstance(stage, LanguageSettings):
+        return 0
+    return max((ramp_end(one, steps) for one in stage.objective.sparsity.regularizers), default=0)
 
 
 @dataclass(frozen=True, slots=True)

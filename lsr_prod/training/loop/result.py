@@ -15,6 +15,7 @@ Ray Train's trainer is not made for a local Ray without dashboard, nor for a con
 An upgrade of Ray that moves one of these names fails at import, or in the tests of resumption.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +26,72 @@ from ray.train.v2._internal.callbacks.placement_group_callback import PlacementG
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 from ray.train.v2.api.result import Result as Result
 from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
+from torch import Tensor
 
 from lsr_prod.config.language import LanguageSettings
-from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.config.train import FinetuneSettings, ValidationSettings
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.encoder_setup.prepare import add_lora, freeze, freeze_side, merge_lora, trained_module
+from lsr_prod.training.encoder_setup import add_lora, freeze, freeze_side, merge_lora, trained_module
 from lsr_prod.training.loop.checkpoint import REPORTS_FILE, open_checkpoint, read_checkpoint
-from lsr_prod.training.observers.best import Best, read_log
+from lsr_prod.training.observers.reports import read_log
 from lsr_prod.training.optimizer import QUERY_WEIGHTS, load_weights
 from lsr_prod.training.steps import LoopSettings
 
+CHECKPOINT_LIST = "checkpoint_manager_snapshot.json"
+"""File name of Ray Train's list of checkpoints, in the folder of a run."""
+CHECKPOINT_PREFIX = "checkpoint_"
+"""Prefix of the folders of checkpoints."""
 _SUMMARIZED = ("loss", "accuracy", "l0_query", "l0_document", "flops", "dead_terms", "docs_per_s")
+
+
+class Best:
+    """Weights of the best validation by the measure ``validation.keep_best``, and early stopping.
+
+    Attributes:
+        step: completed steps at the best validation; None before the first one, and without ``keep_best``.
+        value: the measure at that step.
+        weights: the weights at that step; on the first worker only.
+    """
+
+    def __init__(self, settings: ValidationSettings | None) -> None:
+        self._settings = settings
+        self.step: int | None = None
+        self.value: float | None = None
+        self.weights: Mapping[str, Tensor] | None = None
+        self._reference: float | None = None
+        self._without_improvement = 0
+
+    @property
+    def stopped(self) -> bool:
+        """True after ``validation.stop_after`` consecutive validations without improvement; part of a checkpoint."""
+        limit = None if self._settings is None else self._settings.stop_after
+        return limit is not None and self._without_improvement >= limit
+
+    def offer(self, step: int, measures: Mapping[str, float], weights: Mapping[str, Tensor]) -> None:
+        """Record a validation; of equally good ones the first is kept."""
+        if self._settings is None:
+            return
+        value = measures[self._settings.watched]
+        if self._settings.keep_best is not None and (self.value is None or value > self.value):
+            self.step, self.value, self.weights = step, value, weights
+        if self._reference is None or value > self._reference + self._settings.min_delta:
+            self._reference, self._without_improvement = value, 0
+        else:
+            self._without_improvement += 1
+
+    def state(self) -> dict[str, Any]:
+        """Return the state of a checkpoint without the weights, as JSON values."""
+        return {
+            "step": self.step,
+            "value": self.value,
+            "reference": self._reference,
+            "without_improvement": self._without_improvement,
+        }
+
+    def load_state(self, state: Mapping[str, Any], weights: Mapping[str, Tensor] | None) -> None:
+        """Restore a checkpoint."""
+        self.step, self.value, self.weights = state["step"], state["value"], weights
+        self._reference, self._without_improvement = state["reference"], state["without_improvement"]
 
 
 def save_result(
@@ -101,12 +157,6 @@ def start_and_best(path: Path, stage: LoopSettings) -> dict[str, Any]:
     step, value = max(found, key=lambda one: (sign * one[1], -one[0]))
     start = {"start": found[0][1]} if found[0][0] == 0 else {}
     return {**start, "best": value, "best_step": step}
-
-
-CHECKPOINT_LIST = "checkpoint_manager_snapshot.json"
-"""File name of Ray Train's list of checkpoints, in the folder of a run."""
-CHECKPOINT_PREFIX = "checkpoint_"
-"""Prefix of the folders of checkpoints."""
 
 
 class RayTrainer(DataParallelTrainer):

@@ -6,13 +6,16 @@ workers.
 
 import contextlib
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import ray
 import ray.train
 import ray.util
 import torch
+import torch.distributed as dist
 from ray.train.collective import broadcast_from_rank_zero
 from torch import Tensor
 
@@ -24,7 +27,7 @@ from lsr_prod.model.backbone import output_layer
 from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.storage.disk import scratch_folder, writing
 from lsr_prod.storage.drafts import write_file
-from lsr_prod.training.encoder_setup.prepare import prepare_encoder, trained_module
+from lsr_prod.training.encoder_setup import prepare_encoder, trained_module
 from lsr_prod.training.loop.checkpoint import (
     REPORTS_FILE,
     Checkpoint,
@@ -32,19 +35,26 @@ from lsr_prod.training.loop.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from lsr_prod.training.loop.job import ValidationResult, WorkerJob, load_start, make_validator
-from lsr_prod.training.loop.trainers import Preemption, make_trainer, ramps_end
+from lsr_prod.training.loop.job import (
+    ValidationResult,
+    WorkerJob,
+    load_start,
+    make_trainer,
+    make_validator,
+    ramps_end,
+)
+from lsr_prod.training.loop.result import Best
 from lsr_prod.training.observers.activity import CollapseGuard
-from lsr_prod.training.observers.best import Best, Reporter
+from lsr_prod.training.observers.reports import Reporter
 from lsr_prod.training.observers.throughput import ModelWork, ThroughputMeter, known_peak, measured_peak
 from lsr_prod.training.optimizer import QUERY_WEIGHTS, load_weights, warmup_end
-from lsr_prod.training.parallel.process_group import Group, process_group
-from lsr_prod.training.parallel.totals import largest_of_workers
+from lsr_prod.training.process_group import Group, largest_of_workers, process_group
 from lsr_prod.training.stage_trainer import StepOutcome
 from lsr_prod.training.steps import LoopSettings
 
 log = get_log(__name__)
 
+_EVERY_S = 2.0  # preemptions are announced at least half a minute ahead
 Validate = Callable[[SparseEncoder], ValidationResult]
 
 
@@ -108,8 +118,10 @@ class _Run:
 
     def train(self) -> None:
         """Run all remaining steps, with reports, validations and checkpoints."""
-        trainer, stage = self._trainer, self._job.stage
-        validator = self._validator() if self._first else None
+        job, trainer, stage = self._job, self._trainer, self._job.stage
+        validator = None
+        if self._first:
+            validator = make_validator(stage, trainer.encoder, job.work, job.inputs, self._scratch)
         work = ModelWork.of(trainer.encoder.model, _outputs(trainer.encoder))
         meter = ThroughputMeter(work, self._group.device, peak=_peak(self._group, stage))
         with contextlib.ExitStack() as stack:
@@ -132,10 +144,6 @@ class _Run:
                     with meter.paused():
                         self._save()
 
-    def _validator(self) -> Validate | None:
-        job, encoder = self._job, self._trainer.encoder
-        return make_validator(job.stage, encoder, job.work, job.inputs, self._scratch)
-
     def _open_reporter(self) -> Reporter:
         step = self._trainer.step or None
         return Reporter(self._reports / REPORTS_FILE, self._job.stage.watch, run=self._job.name, resumed_at=step)
@@ -155,12 +163,9 @@ class _Run:
         speed = meter.report()
         if reporter is not None:
             reporter.report(step, {**values, **speed, **validation})
-            self._show(step, result.losses["total"])
+            if self._job.progress is not None:
+                self._job.progress.show.remote(step, self._trainer.steps, result.losses["total"])
         self._guard.check(step, values)
-
-    def _show(self, step: int, loss: float) -> None:
-        if self._job.progress is not None:
-            self._job.progress.show.remote(step, self._trainer.steps, loss)
 
     def _validation_is_due(self) -> bool:
         step, validation = self._trainer.step, self._job.stage.validation
@@ -255,3 +260,38 @@ def _peak(group: Group, stage: LoopSettings) -> float | None:
     if group.device.type == "cuda":
         return known_peak(torch.cuda.get_device_name(group.device), stage.scale.precision)
     return measured_peak(stage.scale.precision)
+
+
+class Preemption:
+    """Poll of Ray Train for preemptions; the answer of its actor is too slow for every step."""
+
+    def __init__(
+        self,
+        group: Group,
+        *,
+        ask: Callable[[], Any] = ray.train.get_preemption_info,
+        every_s: float = _EVERY_S,
+    ) -> None:
+        self._group, self._ask, self._every = group, ask, every_s
+        self._asked = time.monotonic()
+        self._known: set[str] = set()
+
+    def is_new(self) -> bool:
+        """Return True if a preemption is new; a collective operation of all workers, with equal results."""
+        if not self._is_due():
+            return False
+        self._asked = time.monotonic()
+        announced = self._ask()
+        machines = set() if announced is None else set(announced.preempted_node_to_ranks)
+        new = not machines <= self._known
+        self._known |= machines
+        return new
+
+    def _is_due(self) -> bool:
+        """Return True on all workers as soon as a poll is due on one of them: their clocks differ."""
+        due = time.monotonic() - self._asked >= self._every
+        if self._group.world == 1:
+            return due
+        flag = torch.tensor(int(due), device=self._group.device)
+        dist.all_reduce(flag, dist.ReduceOp.MAX)
+        return bool(flag)

@@ -1,1 +1,1 @@
-"""Ranking losses, one per module; ``table.LOSSES`` lists them by the name that the configuration uses."""
+"""Losses of the training: ranking losses over shared scores, and the overlap term."""

@@ -2,26 +2,19 @@
 
 Search counts shared terms and ignores their weights. Here a term of weight w counts as ``w / (w + softness)``: 0 if it
 is inactive, close to 1 if it is heavy, and differentiable in between.
-
-The ranking losses by their names in the configuration (``objective.losses``).
-
-To add a loss, write a module with a function ``loss``, enter it here, and add its name to
-``config.objective.LossSettings``.
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from lsr_prod.config.objective import LossSettings, OverlapSettings
+from lsr_prod.config.objective import OverlapSettings
 from lsr_prod.search.query.sparse_query import required_terms
-from lsr_prod.training.losses import info_nce, kl, n_pair
-from lsr_prod.training.losses.scores import Scores
-from lsr_prod.training.vectors import block_dot
-from lsr_prod.training.vectors.kept_terms import KeptTerms, Vectors, active_terms, weights_of
+from lsr_prod.training import block_dot
+from lsr_prod.training.kept_terms import KeptTerms, Vectors, active_terms, weights_of
 
 _ROWS = 64
 
@@ -109,43 +102,3 @@ def _slices(rows: Tensor) -> list[slice]:
 
 def _with_weights(vectors: Vectors, rows: slice, weights: Tensor) -> Vectors:
     return weights if isinstance(vectors, Tensor) else KeptTerms(vectors.terms[rows], weights, vectors.vocabulary_size)
-
-
-def loss(settings: LossSettings, scores: Scores, teacher: Tensor | None, *, cosine: bool) -> Tensor:
-    """Return MarginMSE summed over this worker's queries."""
-    pairs = scores.pairs(cosine=cosine)
-    if not len(pairs):
-        return pairs.sum()  # a worker without queries does not know c
-    if teacher is None:
-        raise ValueError(f"{settings.loss} needs the teacher's scores")
-    return margin_mse(pairs, teacher, excluded=scores.excluded_pairs())
-
-
-def margin_mse(scores: Tensor, teacher: Tensor, *, excluded: Tensor | None = None) -> Tensor:
-    """Return the squared difference of student and teacher margins, averaged over the negatives of each query.
-
-    Returns:
-        Scalar, the sum over queries; a query without a negative adds 0.
-    """
-    student_margins = scores[:, :1] - scores[:, 1:]
-    teacher_margins = teacher[:, :1] - teacher[:, 1:]
-    squares = (student_margins - teacher_margins).square()
-    if excluded is None:
-        return squares.sum() / (scores.shape[1] - 1)
-    counts = (~excluded[:, 1:]).sum(dim=1).clamp(min=1)
-    return (squares.masked_fill(excluded[:, 1:], 0.0).sum(dim=1) / counts).sum()
-
-
-class Loss(Protocol):
-    """A ranking loss: the sum over this worker's queries, without the weight of its settings."""
-
-    def __call__(self, settings: LossSettings, scores: Scores, _teacher: Tensor | None, /, *, cosine: bool) -> Tensor:
-        """Return a scalar."""
-
-
-LOSSES: dict[str, Loss] = {
-    "info_nce": info_nce.loss,
-    "n_pair": n_pair.loss,
-    "margin_mse": loss,
-    "kl": kl.loss,
-}

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from lsr_prod.config.objective import LossSettings
-from lsr_prod.training.parallel import process_group
-from lsr_prod.training.vectors import block_dot
-from lsr_prod.training.vectors.kept_terms import Vectors, all_vectors, weights_of
+from lsr_prod.training import block_dot, process_group
+from lsr_prod.training.kept_terms import Vectors, all_vectors, weights_of
 
 
 class Scores:

@@ -1,4 +1,4 @@
-"""Mining job: validate all inputs, survey the pairs, mine the unfinished slices (``row_jobs.job``)."""
+"""Mining job: validate all inputs, survey the pairs, mine the unfinished slices (``data.row_jobs``)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -11,12 +11,18 @@ from lsr_prod.config import Deployment, MineSettings
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
-from lsr_prod.training.data.row_jobs.job import RowJob, RowJobKind, decisive_settings, identities
+from lsr_prod.training.data.row_jobs import RowJob, RowJobKind, decisive_settings, identities
 from lsr_prod.training.negatives.index import MinedIndex
-from lsr_prod.training.negatives.mine import KnownPositives, Miner, PairSurvey, TeacherModel, survey_slice
-from lsr_prod.training.negatives.pairs import cut_pairs
-from lsr_prod.training.negatives.part import MINED, mine_slice
-from lsr_prod.training.negatives.teacher import TeacherScores, cut_scores, read_scores
+from lsr_prod.training.negatives.inputs import TeacherScores, cut_pairs, cut_scores, read_scores
+from lsr_prod.training.negatives.mine import (
+    MINED,
+    KnownPositives,
+    Miner,
+    PairSurvey,
+    TeacherModel,
+    mine_slice,
+    survey_slice,
+)
 from lsr_prod.training.scoring.teacher import PinnedModel, open_on_actor, validate_teacher
 
 log = get_log(__name__)

@@ -1,1 +1,1 @@
-"""Observers of a training run: reports, trackers, progress, throughput, sparsity, collapse, best weights."""
+"""Observers of a training run: reports, throughput, sparsity and collapse."""

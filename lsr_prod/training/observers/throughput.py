@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from lsr_prod.training.parallel.totals import largest_of_workers, sum_of_workers
+from lsr_prod.training.process_group import largest_of_workers, sum_of_workers
 
 # NVIDIA's data sheets: dense operations per second in bf16 with tensor cores, and in fp32 without them: torch uses none
 # for fp32 unless TF32 is allowed. The first prefix of the device's name applies.

@@ -18,9 +18,9 @@ from lsr_prod.training.batches import TokenBatch, TrainBatch, spread
 from lsr_prod.training.objective import LossTerms, TrainingObjective
 from lsr_prod.training.observers.activity import measure_activity
 from lsr_prod.training.observers.throughput import ThroughputMeter
-from lsr_prod.training.parallel.process_group import Group
-from lsr_prod.training.parallel.replica import Replica, return_free_memory
+from lsr_prod.training.process_group import Group
 from lsr_prod.training.query_weights import weigh_queries
+from lsr_prod.training.replica import Replica, return_free_memory
 from lsr_prod.training.retrieval.momentum_queue import QueuedDocuments
 from lsr_prod.training.twins import seed_torch
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from lsr_prod.config.objective import QueueSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.batches import TrainBatch
-from lsr_prod.training.parallel.process_group import Group, all_rows
-from lsr_prod.training.vectors.kept_terms import KeptTerms, heaviest_terms
+from lsr_prod.training.kept_terms import KeptTerms, heaviest_terms
+from lsr_prod.training.process_group import Group, all_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +100,8 @@ class NegativeQueue:
         self._next = (self._next + len(terms)) % size
         self._filled = min(size, self._filled + len(terms))
 
-    def rows(self) -> Tensor:
-        """Return the documents, float32 [k, V] without gradient; k is 0 at first."""
-        return self.kept().dense()
-
     def kept(self) -> KeptTerms:
-        """Return the documents as kept terms, without a dense tensor."""
+        """Return the k documents as kept terms, without gradient; k is 0 at first."""
         return KeptTerms(self._terms[: self._filled].long(), self._weights[: self._filled], self._vocabulary_size)
 
     def keys(self) -> Tensor:

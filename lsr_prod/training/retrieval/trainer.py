@@ -1,7 +1,6 @@
 """Retrieval training of one worker: a step from batch to updated weights, and the tensors of a checkpoint."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -10,16 +9,15 @@ from lsr_prod.config.objective import QueryWeightsSettings
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.batches import TrainBatch, make_batch
-from lsr_prod.training.data.sample_rows import SampleRows
-from lsr_prod.training.data.training_set import TrainingSet
+from lsr_prod.training.data.training_set import SampleRows, TrainingSet
 from lsr_prod.training.data_sets import DataSets, QueryTable
-from lsr_prod.training.encoder_setup.prepare import trained_module
-from lsr_prod.training.losses.chance import chance_level
+from lsr_prod.training.encoder_setup import trained_module
+from lsr_prod.training.losses.ranking import chance_level
 from lsr_prod.training.objective import TrainingObjective
 from lsr_prod.training.observers.activity import DeadTerms
 from lsr_prod.training.optimizer import QUERY_WEIGHTS, OptimizerStep
-from lsr_prod.training.parallel.process_group import Group
-from lsr_prod.training.parallel.replica import Replica, return_free_memory
+from lsr_prod.training.process_group import Group
+from lsr_prod.training.replica import Replica, return_free_memory
 from lsr_prod.training.retrieval.gradient import EncodedPart, StepPlan, StepResult, backward
 from lsr_prod.training.retrieval.momentum_queue import MomentumQueue
 from lsr_prod.training.stage_trainer import StageTrainer, Tensors
@@ -61,7 +59,7 @@ class Trainer(StageTrainer):
         if weights is not None and encoder.card.query_encoder == "learned":
             factor = (settings.query_weights or QueryWeightsSettings()).learning_rate_factor
             self._table = QueryTable(weights, settings.optimizer, factor=factor)
-        fixed = None if weights is None else partial(_same, weights)
+        fixed = None if weights is None else lambda: weights
         of_queries = fixed if self._table is None else self._table.weights
         # Pages that return cost time: only where the settings prefer memory to time.
         lean = group.device.type == "cpu" and settings.scale.gradient_checkpointing
@@ -141,7 +139,3 @@ class Trainer(StageTrainer):
             self._negatives.load(tensors["negatives"])
         if self._table is not None:
             self._table.load_state(tensors["query_table"])
-
-
-def _same(weights: Tensor) -> Tensor:
-    return weights

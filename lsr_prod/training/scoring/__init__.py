@@ -1,7 +1,7 @@
 """Score training rows with a teacher, for distillation: a slice of the rows becomes one part of rows of kind scores.
 
-``teacher`` opens a teacher: a ``cross_encoder``, or a ``two_encoder`` of ``dense`` or ``sparse`` vectors.
-``scored_row`` scores rows, ``part`` writes them, and ``job`` runs the whole job.
+``teacher`` opens a teacher: a ``cross_encoder``, or an encoder of ``dense`` or sparse vectors. ``job`` scores the
+rows, writes them, and runs the whole job.
 """
 
 __all__: list[str] = []

@@ -18,6 +18,7 @@ from lsr_prod.inference.encoder import token_batches
 from lsr_prod.model.card_update import add_lowercase, longest_input
 from lsr_prod.model.directory import read_json
 from lsr_prod.model.loading import read_tokenizer, without_load_report
+from lsr_prod.model.pooling import pad_rows
 
 PRECISIONS: Mapping[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 """Value of the setting ``precision`` -> torch's type of the weights."""
@@ -68,12 +69,7 @@ def longest_text(
 
 def input_tensors(rows: Sequence[Sequence[int]], padding: int, device: torch.device) -> dict[str, Tensor]:
     """Return ``input_ids`` and ``attention_mask``, int64 [n, longest row], padded at the end."""
-    shape = (len(rows), max(len(row) for row in rows))
-    input_ids = torch.full(shape, padding)
-    attention_mask = torch.zeros(shape, dtype=torch.int64)
-    for i, row in enumerate(rows):
-        input_ids[i, : len(row)] = torch.tensor(row)
-        attention_mask[i, : len(row)] = 1
+    input_ids, attention_mask = pad_rows(rows, padding)
     return {"input_ids": input_ids.to(device), "attention_mask": attention_mask.to(device)}
 
 

@@ -1,7 +1,7 @@
 """Dense vectors of texts: a transformer whose hidden states are pooled, in torch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -59,7 +59,7 @@ class DenseEncoder:
         self._batch_tokens = batch_tokens
 
     def encode(self, texts: Sequence[str], kind: Kind) -> tuple[dict[int, Any], dict[int, str]]:
-        """Return the vectors, float32 [d], as ``two_encoder.TextVectors`` defines it."""
+        """Return the vectors, float32 [d], as ``teacher.TextVectors`` defines it."""
         prompt = self.form.query_prompt if kind == "query" else self.form.document_prompt
         rows = self._token_ids([prompt + text for text in texts])
         return call_in_halves(
@@ -98,20 +98,8 @@ class DenseEncoder:
 def read_form(folder: Path, settings: TeacherModelSettings, *, field: str) -> DenseForm:
     """Return what the files of sentence-transformers say, changed by the settings."""
     stored = _stored_form(folder, field) if (folder / "modules.json").is_file() else DenseForm()
-
-    def chosen(name: str) -> Any:
-        value = getattr(settings, name)
-        return getattr(stored, name) if value is None else value
-
-    return DenseForm(
-        weights=stored.weights,
-        max_length=stored.max_length,
-        lowercase=stored.lowercase,
-        pooling=chosen("pooling"),
-        normalize=chosen("normalize"),
-        query_prompt=chosen("query_prompt"),
-        document_prompt=chosen("document_prompt"),
-    )
+    given = {name: getattr(settings, name) for name in ("pooling", "normalize", "query_prompt", "document_prompt")}
+    return replace(stored, **{name: value for name, value in given.items() if value is not None})
 
 
 def _stored_form(folder: Path, field: str) -> DenseForm:
@@ -122,14 +110,11 @@ def _stored_form(folder: Path, field: str) -> DenseForm:
         raise _refuse(folder, f"its modules are {', '.join(kinds)}", field)
     if any(path.startswith("/") or ".." in path.split("/") for path in paths):
         raise _refuse(folder, "a module is outside the folder", field)
-    transformer = read_json(
-        folder, f"{paths[0]}/sentence_bert_config.json" if paths[0] else "sentence_bert_config.json"
-    )
+    transformer = read_json(folder / paths[0], "sentence_bert_config.json")
     head = read_json(folder, f"{paths[1]}/config.json")
     old = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
-    modes = [mode for name, mode in old.items() if head.get(name)] + [
-        head[name] for name in ("pooling_mode",) if name in head
-    ]
+    modes: list[Any] = [mode for name, mode in old.items() if head.get(name)]
+    modes += [head["pooling_mode"]] if "pooling_mode" in head else []
     others = [name for name, on in head.items() if name.startswith("pooling_mode_") and on and name not in old]
     if others or len(modes) != 1 or modes[0] not in ("mean", "cls") or not head.get("include_prompt", True):
         raise _refuse(folder, f"it pools by {', '.join([*map(str, modes), *others]) or 'nothing'}", field)

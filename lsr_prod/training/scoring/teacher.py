@@ -130,7 +130,7 @@ class TwoEncoder:
         self._failed: dict[tuple[Kind, str], str] = {}
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> tuple[npt.NDArray[np.float32], dict[int, str]]:
-        """Return the dot products of pairs, as ``teacher.Teacher`` defines it."""
+        """Return the dot products of pairs, as ``Teacher`` defines it."""
         if len(self._vectors) > _KEPT:
             self.forget()
         self._encode([query for query, _ in pairs], "query")
@@ -197,7 +197,7 @@ class SparseVectors:
             )
 
     def encode(self, texts: Sequence[str], kind: Kind) -> tuple[dict[int, Any], dict[int, str]]:
-        """Return the vectors, as ``two_encoder.TextVectors`` defines it: (int32 [n], ascending; float32 [n])."""
+        """Return the vectors, as ``TextVectors`` defines it: (int32 [n], ascending; float32 [n])."""
         found, failures = encode_batches(_OfKind(self._encoder, kind, self._batch_tokens), texts)
         good = [i for i in range(len(texts)) if i not in failures]
         return (

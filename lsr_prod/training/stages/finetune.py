@@ -1,70 +1,31 @@
 """Stage ``finetune``: train an encoder for retrieval on Ray Train."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
-
-from pydantic.main import IncEx
+from typing import Any
 
 from lsr_prod.config import FinetuneSettings, TrainSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation.validation import read_collection
 from lsr_prod.formats.card import QUERY_FOLDER, EncoderCard, Kind
 from lsr_prod.logs import get_log
-from lsr_prod.model import SparseEncoder
 from lsr_prod.storage.artifacts import fetch_artifact
-from lsr_prod.storage.disk import scratch_folder
-from lsr_prod.storage.drafts import write_file
 from lsr_prod.training.data.layouts import QueryTermLayout
 from lsr_prod.training.data.prepare import TrainingSetSummary, prepare_training_set
 from lsr_prod.training.data.schemas import pin_data, pin_validation
-from lsr_prod.training.encoder_setup.prepare import check_flash, check_lora, prepare_encoder
+from lsr_prod.training.encoder_setup import check_flash, check_lora, prepare_encoder
 from lsr_prod.training.loop.job import LoopInputs, StageRun, card_lengths, load_start
 from lsr_prod.training.loop.ray_train import run_loop
-from lsr_prod.training.observers.trackers import check_watch
+from lsr_prod.training.observers.reports import check_watch
 from lsr_prod.training.query_weights import count_terms, needs_term_counts
-from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts, check_length, check_query_model, with_query_model
+from lsr_prod.training.stages.facts import ModelFacts, check_length, check_query_model, with_query_model
 from lsr_prod.training.steps import LoopSettings, check_batch, check_unique
 
 log = get_log(__name__)
 
-Excluded: TypeAlias = dict[str, IncEx | bool]
-"""Settings, or parts of settings, that a digest leaves out; in the notation of ``model_dump(exclude=...)``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """Implementation of one kind of stage."""
-
-    # validates the settings before anything is written; returns the digest of each input by name, and the facts of the
-    # model after the stage
-    check: Callable[[Any, TrainSettings, ModelFacts, dict[str, str]], tuple[dict[str, str], ModelFacts]]
-    # runs the stage, or resumes it; writes the model directory and returns a flat summary. Needs a Ray session
-    run: Callable[[Any, StageRun], Mapping[str, Any]]
-    # settings that do not enter the stage's digest. They decide what is reported, when the model is saved or when the
-    # stage fails, never the weights; or they are paths, whose content ``check`` pins
-    not_in_digest: Excluded = field(default_factory=dict)
-
-
-def transformation(
-    check: Callable[[Any, ModelFacts, dict[str, str]], tuple[dict[str, str], ModelFacts]],
-    run: Callable[..., tuple[SparseEncoder, dict[str, Any]]],
-    not_in_digest: Excluded,
-) -> Stage:
-    """Return a stage that changes an encoder in one go, without training loop and checkpoints."""
-
-    def run_once(settings: Any, job: StageRun) -> dict[str, Any]:
-        encoder = SparseEncoder.load(fetch_artifact(job.work, f"models/{job.start}"))
-        with scratch_folder() as scratch:
-            changed, summary = run(encoder, settings, options=job.options, scratch=scratch)
-            changed.save(job.output)
-            if (record := scratch / TRANSFER_FILE).is_file():
-                write_file(job.output / TRANSFER_FILE, record.read_bytes())
-        return summary
-
-    return Stage(lambda settings, _, facts, options: check(settings, facts, options), run_once, not_in_digest)
+_KINDS: tuple[Kind, ...] = ("query", "document")
 
 
 def check_loop(stage: LoopSettings, facts: ModelFacts) -> None:
@@ -86,9 +47,6 @@ def errors_of(field: str) -> Iterator[None]:
         yield
     except ConfigError as error:
         raise ConfigError(f"{field}.{error.field.removeprefix('data.')}", error.problem, error.remedy) from error
-
-
-_KINDS: tuple[Kind, ...] = ("query", "document")
 
 
 def check(

@@ -1,41 +1,53 @@
-"""Checks and steps that the stages on plain text share: language modeling and distillation of a teacher's vectors."""
+"""Stages on plain text: language modeling, and distillation of a teacher's vectors.
 
+- ``adapt_mlm``: masked language modeling, in which new tokens are masked more often;
+- ``pretrain_emlm``: masked language modeling of words;
+- ``adapt_causal``: predict the next token with the activation of sparse vectors (csplade, 3.2);
+- ``distil_head``: learn the sparse vectors of a teacher (vocabulary-transfer, 6.3, SAP).
+"""
+
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lsr_prod.config.language import LanguageSettings, PretrainEmlmSettings
+from tokenizers import Tokenizer
+
+from lsr_prod.config.language import (
+    AdaptCausalSettings,
+    AdaptMlmSettings,
+    DistilHeadSettings,
+    LanguageSettings,
+    PretrainEmlmSettings,
+)
 from lsr_prod.config.train import TrainSettings
 from lsr_prod.config.training_data import TrainingDataSettings
-from lsr_prod.errors import ConfigError
+from lsr_prod.errors import ArtifactError, ConfigError
+from lsr_prod.formats.bundle import TOKENIZER_FILE
+from lsr_prod.formats.card import EncoderCard
+from lsr_prod.formats.digest import digest_path, read_record
+from lsr_prod.inference.terms.surfaces import Terms, align
 from lsr_prod.inference.terms.words import refuse_tokens
-from lsr_prod.model import SparseEncoder
-from lsr_prod.storage.artifacts import fetch_artifact
-from lsr_prod.training.data.layouts import Layout, PackedLayout, WordLayout
+from lsr_prod.model import SparseEncoder, model_digest
+from lsr_prod.model.backbone import output_layer
+from lsr_prod.model.loading import output_vocabulary
+from lsr_prod.storage.artifacts import fetch_artifact, put_artifact
+from lsr_prod.training.data.layouts import Layout, PackedLayout, TeacherLayout, TokenSettings, WordLayout
 from lsr_prod.training.data.prepare import TrainingSetSummary, prepare_training_set
 from lsr_prod.training.data.schemas import pin_data
-from lsr_prod.training.encoder_setup.prepare import prepare_encoder
+from lsr_prod.training.encoder_setup import prepare_encoder
 from lsr_prod.training.loop.job import LoopInputs, StageRun
 from lsr_prod.training.loop.ray_train import run_loop
-from lsr_prod.training.observers.trackers import check_watch
-from lsr_prod.training.stages.facts import ModelFacts, check_length
+from lsr_prod.training.observers.reports import check_watch
+from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts, check_length
 from lsr_prod.training.stages.finetune import check_loop, errors_of
 from lsr_prod.training.steps import check_batch
 
 
-@dataclass(frozen=True, slots=True)
-class StartModel:
-    """The model that a stage starts from."""
-
-    folder: Path  # its model directory
-    encoder: SparseEncoder  # the loaded encoder
-
-
-def check_language(
+def check(
     stage: LanguageSettings, train: TrainSettings, facts: ModelFacts, options: dict[str, str]
-) -> dict[str, str]:
-    """Check the settings that all stages on plain text have; nothing is written."""
+) -> tuple[dict[str, str], ModelFacts]:
+    """Check the stage; nothing is written."""
     check_loop(stage, facts)
     check_batch(stage, stage.batch.texts, train.workers or train.min_workers or 1)
     check_length("max_length", stage.max_length, facts)
@@ -48,84 +60,118 @@ def check_language(
     if stage.validation is not None:
         with errors_of("validation.data"):
             pin_data(stage.validation.data, options)  # it must exist; it has no influence on the weights
-    return {"data": pin_data(stage.data, options)}
+    pins = {"data": pin_data(stage.data, options)}
+    match stage:
+        case AdaptMlmSettings():
+            pins |= _check_mlm(stage, facts)
+        case PretrainEmlmSettings():
+            _check_emlm(stage, facts)
+        case AdaptCausalSettings():
+            _check_causal(facts)
+        case DistilHeadSettings():
+            pins["teacher"] = _check_teacher(stage, facts)
+    return pins, facts
 
 
-def check_masked(kind: str, facts: ModelFacts) -> None:
-    """Refuse a model that cannot predict masked tokens."""
-    if facts.kind != "masked" or "mask" not in facts.roles:
-        problem = "a causal model" if facts.kind == "causal" else "a model whose tokenizer has no mask token"
-        raise ConfigError(
-            "stage", f"{kind} predicts masked tokens, and {facts.architecture} is {problem}", "take adapt_causal"
-        )
-
-
-def load_start_model(job: StageRun) -> StartModel:
-    """Fetch and load the model that the stage starts from."""
-    folder = fetch_artifact(job.work, f"models/{job.start}")
-    return StartModel(folder, SparseEncoder.load(folder))
-
-
-def text_length(stage: LanguageSettings, encoder: SparseEncoder) -> int:
-    """Return the number of tokens after which texts are cut, or of a packed block."""
-    return stage.max_length or encoder.card.document_max_length
-
-
-def train_language(
-    stage: LanguageSettings,
-    job: StageRun,
-    model: StartModel,
-    layout: Layout | None = None,
-    *,
-    new_tokens: tuple[int, ...] = (),
-    teacher: str | None = None,
-) -> Mapping[str, Any]:
+def run(stage: LanguageSettings, job: StageRun) -> Mapping[str, Any]:
     """Prepare the texts and train the model. Needs a Ray session.
 
     Returns:
         A flat summary: training_set (digest), steps, rows (texts or packed blocks), quarantined rows, the last loss,
         the last validation.
     """
+    folder = fetch_artifact(job.work, f"models/{job.start}")
+    encoder = SparseEncoder.load(folder)
+    layout: Layout | None = None
+    new_tokens: tuple[int, ...] = ()
+    teacher = None
+    longest = stage.max_length or encoder.card.document_max_length
+    length: int | None = longest  # after which texts are cut
+    match stage:
+        case AdaptMlmSettings():
+            new_tokens = find_new_tokens(stage, encoder, folder)
+        case PretrainEmlmSettings():
+            layout = WordLayout(tuple(encoder.vocabulary))
+        case AdaptCausalSettings():
+            end = encoder.tokenizer.eos_token_id
+            assert end is not None
+            layout, length = PackedLayout(longest, int(end)), None  # texts are packed whole
+        case DistilHeadSettings():
+            layout, teacher = _teacher_layout(stage), model_digest(Path(stage.teacher))
+            put_artifact(job.work, f"models/{teacher}", Path(stage.teacher))  # all workers can read the work store
     check_watch(stage.watch)
-    data = _prepare(stage, stage.data, job, model, layout)
+
+    def prepare(data: TrainingDataSettings) -> TrainingSetSummary:
+        return prepare_training_set(
+            data,
+            model=folder,
+            query_max_length=length,
+            document_max_length=length,
+            store=job.work,
+            options=job.options,
+            layout=layout,
+        )
+
+    data, validation_set = prepare(stage.data), None
     check_batch(stage, data.rows, job.train.workers or 1)
-    inputs = LoopInputs(
-        data.digest, validation_set=_validation_set(stage, job, model, layout), new_tokens=new_tokens, teacher=teacher
-    )
-    prepare_encoder(model.encoder, stage)  # reports what the model does not support here, not on every worker
+    if stage.validation is not None:
+        with errors_of("validation.data"):
+            validation_set = prepare(stage.validation.data).digest
+    inputs = LoopInputs(data.digest, validation_set=validation_set, new_tokens=new_tokens, teacher=teacher)
+    prepare_encoder(encoder, stage)  # reports what the model does not support here, not on every worker
     summary = run_loop(stage, job, inputs)
     quarantined = sum(data.quarantined.values())
     return {"training_set": data.digest, "rows": data.rows, "quarantined": quarantined, **summary}
 
 
-def _prepare(
-    stage: LanguageSettings, data: TrainingDataSettings, job: StageRun, model: StartModel, layout: Layout | None
-) -> TrainingSetSummary:
-    length = None if isinstance(layout, PackedLayout) else text_length(stage, model.encoder)
-    return prepare_training_set(
-        data,
-        model=model.folder,
-        query_max_length=length,
-        document_max_length=length,
-        store=job.work,
-        options=job.options,
-        layout=layout,
-    )
+def find_new_tokens(stage: AdaptMlmSettings, encoder: SparseEncoder, folder: Path) -> tuple[int, ...]:
+    """Return the tokens that the old vocabulary lacks, which are masked more often."""
+    if stage.new_token_weight == 1:
+        return ()
+    if stage.reference is None:
+        return read_record(folder / TRANSFER_FILE, lambda value: tuple(map(int, value["new"])), "transfer it")
+    tokenizer = json.loads(reference_file(stage.reference).read_text(encoding="utf-8"))
+    vocabulary, added = tokenizer["model"]["vocab"], [one["content"] for one in tokenizer["added_tokens"]]
+    known = [*(vocabulary if isinstance(vocabulary, dict) else (piece for piece, _ in vocabulary)), *added]
+    tokens = output_vocabulary(encoder.tokenizer, len(output_layer(encoder.model)[0]))
+    aligned = align(Terms(known), Terms.of(encoder.tokenizer, tokens))
+    return tuple(int(token) for token in (aligned < 0).nonzero()[0])
 
 
-def _validation_set(stage: LanguageSettings, job: StageRun, model: StartModel, layout: Layout | None) -> str | None:
-    if stage.validation is None:
-        return None
-    with errors_of("validation.data"):
-        return _prepare(stage, stage.validation.data, job, model, layout).digest
+def _check_mlm(stage: AdaptMlmSettings, facts: ModelFacts) -> dict[str, str]:
+    """Check ``adapt_mlm``; return the digest of the old vocabulary, if it is named."""
+    _check_masked(stage.stage, facts)
+    if facts.output_vocabulary != "tokenizer":
+        raise ConfigError(
+            "stage", "adapt_mlm predicts tokens, and the model's output terms are words", "take pretrain_emlm"
+        )
+    if stage.reference is not None:
+        return {"reference": digest_path(reference_file(stage.reference))}
+    if stage.new_token_weight != 1 and not facts.transferred:
+        raise ConfigError(
+            "new_token_weight",
+            "the model has no record of which tokens are new",
+            "set it to 1, name the old vocabulary in reference, or put transfer_vocabulary before this stage",
+        )
+    return {}
 
 
-def check(
-    stage: PretrainEmlmSettings, train: TrainSettings, facts: ModelFacts, options: dict[str, str]
-) -> tuple[dict[str, str], ModelFacts]:
-    """Check the stage; nothing is written."""
-    pins = check_language(stage, train, facts, options)
-    check_masked(stage.stage, facts)
+def reference_file(reference: str) -> Path:
+    """Return the path of the ``tokenizer.json`` that ``reference`` names."""
+    path = Path(reference) / TOKENIZER_FILE if Path(reference).is_dir() else Path(reference)
+    try:
+        Tokenizer.from_file(str(path))
+    except Exception as error:  # tokenizers raises plain Exception
+        raise ConfigError(
+            "reference",
+            f"{reference} has no tokenizer.json that can be read ({error})",
+            "name that of the old vocabulary",
+        ) from error
+    return path
+
+
+def _check_emlm(stage: PretrainEmlmSettings, facts: ModelFacts) -> None:
+    _check_masked(stage.stage, facts)
     if facts.output_vocabulary != "words":
         raise ConfigError(
             "stage",
@@ -134,10 +180,60 @@ def check(
         )
     if facts.token_head:
         refuse_tokens("stage")
-    return pins, facts
 
 
-def run(stage: PretrainEmlmSettings, job: StageRun) -> Mapping[str, Any]:
-    """Train the model; see ``train_language``."""
-    model = load_start_model(job)
-    return train_language(stage, job, model, WordLayout(tuple(model.encoder.vocabulary)))
+def _check_masked(kind: str, facts: ModelFacts) -> None:
+    """Refuse a model that cannot predict masked tokens."""
+    if facts.kind != "masked" or "mask" not in facts.roles:
+        problem = "a causal model" if facts.kind == "causal" else "a model whose tokenizer has no mask token"
+        raise ConfigError(
+            "stage", f"{kind} predicts masked tokens, and {facts.architecture} is {problem}", "take adapt_causal"
+        )
+
+
+def _check_causal(facts: ModelFacts) -> None:
+    if facts.kind != "causal":
+        raise ConfigError(
+            "stage",
+            f"adapt_causal predicts the next token, and {facts.architecture} predicts masked tokens",
+            "take adapt_mlm",
+        )
+    if "eos" not in facts.roles:
+        raise ConfigError(
+            "stage",
+            "texts are packed with the eos token between them, and the tokenizer has none",
+            "name an eos token in the tokenizer",
+        )
+    if facts.output_vocabulary != "tokenizer":
+        raise ConfigError(
+            "stage",
+            "adapt_causal predicts tokens, and the model's output terms are words",
+            "put it before the stage that changes the output terms",
+        )
+
+
+def _check_teacher(stage: DistilHeadSettings, facts: ModelFacts) -> str:
+    """Check the teacher of ``distil_head``; return its digest."""
+    try:
+        card = EncoderCard.load(Path(stage.teacher))
+        digest = model_digest(Path(stage.teacher))
+    except ArtifactError as error:
+        raise ConfigError("teacher", str(error), "name a model directory of lsr_prod") from error
+    known = facts.vocabulary_sha256
+    if card.vocabulary_size != facts.vocabulary_size or (known is not None and card.vocabulary_sha256 != known):
+        raise ConfigError(
+            "teacher",
+            f"its {card.vocabulary_size} output terms differ from the model's {facts.vocabulary_size}",
+            "give a teacher with the same output vocabulary, or transfer the model to the teacher's before this stage",
+        )
+    return digest
+
+
+def _teacher_layout(stage: DistilHeadSettings) -> TeacherLayout:
+    teacher = Path(stage.teacher)
+    card = EncoderCard.load(teacher)
+    return TeacherLayout(
+        TokenSettings.of_model(
+            teacher, query_max_length=card.query_max_length, document_max_length=card.document_max_length, plain=False
+        )
+    )

@@ -1,77 +1,32 @@
 """Registry of the stages of a training chain: the functions that check and run each kind, and the digest of a stage.
 
-To add a kind of stage: its settings in ``lsr_prod.config``, a module with ``check`` and ``run`` in this package, and a
-line in ``REGISTRY``.
+To add a kind of stage: its settings in ``lsr_prod.config``, functions that check and run it in this package, and a line
+in ``REGISTRY``.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from pydantic.main import IncEx
 
 from lsr_prod.config import FinetuneSettings, StageSettings, TrainSettings
 from lsr_prod.config.language import LanguageSettings
-from lsr_prod.config.vocabulary import RescaleHeadSettings
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.model import SparseEncoder
+from lsr_prod.storage.artifacts import fetch_artifact
+from lsr_prod.storage.disk import scratch_folder
+from lsr_prod.storage.drafts import write_file
 from lsr_prod.storage.folders import open_source
-from lsr_prod.training.data.rows import sample_rows
-from lsr_prod.training.data.schemas import pin_data
-from lsr_prod.training.stages import (
-    adapt_causal,
-    adapt_mlm,
-    calibrate,
-    distil_head,
-    expand_vocabulary,
-    finetune,
-    language,
-    set_encoder,
-    transfer_vocabulary,
-)
-from lsr_prod.training.stages.facts import ModelFacts
-from lsr_prod.training.stages.finetune import Excluded, Stage, transformation
+from lsr_prod.training.loop.job import StageRun
+from lsr_prod.training.stages import finetune, language, transformations, vocabulary
+from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts
 from lsr_prod.training.steps import batch_rows, check_batch
-from lsr_prod.training.vocabulary.head_scale import ALPHAS, choose_alpha, head_norms, probe_scale, scale_head
 
-
-def check(stage: RescaleHeadSettings, facts: ModelFacts, options: dict[str, str]) -> tuple[dict[str, str], ModelFacts]:
-    """Check the stage; nothing is written."""
-    if stage.alpha == "auto" and facts.query_encoder != "model":
-        raise ConfigError(
-            "alpha", "auto encodes sample queries, and this model does not encode queries", "rescale before set_encoder"
-        )
-    return ({} if stage.data is None else {"data": pin_data(stage.data, options)}), facts
-
-
-def run(
-    encoder: SparseEncoder,
-    stage: RescaleHeadSettings,
-    *,
-    options: dict[str, str],
-    scratch: Path,  # noqa: ARG001 - all stages have the same signature
-) -> tuple[SparseEncoder, dict[str, Any]]:
-    """Divide the output matrix.
-
-    Returns:
-        The new encoder, and a flat summary; with ``auto``, ``probes`` has one mapping per constant.
-    """
-    made = encoder.clone()
-    summary: dict[str, Any] = {}
-    alpha = stage.alpha
-    if isinstance(alpha, str):
-        assert stage.data is not None
-        rows = sample_rows(stage.data, options, stage.pairs)
-        queries, positives = [row.query or "" for row in rows], [row.documents[0] for row in rows]
-        probes = [probe_scale(made, queries, positives, one) for one in ALPHAS]
-        alpha = choose_alpha(probes, max_score=stage.max_score, max_weight=stage.max_weight)
-        summary["probes"] = [asdict(probe) for probe in probes]
-    before = head_norms(made)
-    scale_head(made, alpha)
-    after = head_norms(made)
-    return made, {"alpha": alpha, "mean_norm_before": before.mean_norm, "mean_norm": after.mean_norm, **summary}
-
+Excluded: TypeAlias = dict[str, IncEx | bool]
+"""Settings, or parts of settings, that a digest leaves out; in the notation of ``model_dump(exclude=...)``."""
 
 _FORMAT = 2  # raise it when the same settings train other weights
 _ANY_HEAD = ("finetune", "set_encoder")  # stages that do not need a vocabulary head
@@ -93,17 +48,59 @@ _TRANSFER: Excluded = {
     "train_tokenizer": {"data": _LOCATION},
     "unigrams": _LOCATION,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Implementation of one kind of stage."""
+
+    # validates the settings before anything is written; returns the digest of each input by name, and the facts of the
+    # model after the stage
+    check: Callable[[Any, TrainSettings, ModelFacts, dict[str, str]], tuple[dict[str, str], ModelFacts]]
+    # runs the stage, or resumes it; writes the model directory and returns a flat summary. Needs a Ray session
+    run: Callable[[Any, StageRun], Mapping[str, Any]]
+    # settings that do not enter the stage's digest. They decide what is reported, when the model is saved or when the
+    # stage fails, never the weights; or they are paths, whose content ``check`` pins
+    not_in_digest: Excluded = field(default_factory=dict)
+
+
+def _transformation(
+    check: Callable[[Any, ModelFacts, dict[str, str]], tuple[dict[str, str], ModelFacts]], not_in_digest: Excluded
+) -> Stage:
+    """Return a stage that changes an encoder in one go, without training loop and checkpoints."""
+
+    def run_once(settings: Any, job: StageRun) -> dict[str, Any]:
+        encoder = SparseEncoder.load(fetch_artifact(job.work, f"models/{job.start}"))
+        with scratch_folder() as scratch:
+            changed, summary = TRANSFORMATIONS[settings.stage](encoder, settings, options=job.options, scratch=scratch)
+            changed.save(job.output)
+            if (record := scratch / TRANSFER_FILE).is_file():
+                write_file(job.output / TRANSFER_FILE, record.read_bytes())
+        return summary
+
+    return Stage(lambda settings, _, facts, options: check(settings, facts, options), run_once, not_in_digest)
+
+
+TRANSFORMATIONS: dict[str, Callable[..., tuple[SparseEncoder, dict[str, Any]]]] = {
+    "transfer_vocabulary": vocabulary.transfer_vocabulary,
+    "expand_vocabulary": vocabulary.expand_vocabulary,
+    "calibrate": transformations.calibrate,
+    "rescale_head": transformations.rescale_head,
+    "set_encoder": transformations.set_encoder,
+}
+"""The functions that change an encoder in one go, by the value of the setting ``stage``."""
+
 REGISTRY: dict[str, Stage] = {
     "finetune": Stage(finetune.check, finetune.run, _FINETUNE),
-    "adapt_mlm": Stage(adapt_mlm.check, adapt_mlm.run, {**_LANGUAGE, "reference": True}),
+    "adapt_mlm": Stage(language.check, language.run, {**_LANGUAGE, "reference": True}),
     "pretrain_emlm": Stage(language.check, language.run, _LANGUAGE),
-    "adapt_causal": Stage(adapt_causal.check, adapt_causal.run, _LANGUAGE),
-    "distil_head": Stage(distil_head.check, distil_head.run, {**_LANGUAGE, "teacher": True}),
-    "transfer_vocabulary": transformation(transfer_vocabulary.check, transfer_vocabulary.run, _TRANSFER),
-    "expand_vocabulary": transformation(expand_vocabulary.check, expand_vocabulary.run, _DATA),
-    "calibrate": transformation(calibrate.check, calibrate.run, _DATA),
-    "rescale_head": transformation(check, run, _DATA),
-    "set_encoder": transformation(set_encoder.check, set_encoder.run, {}),
+    "adapt_causal": Stage(language.check, language.run, _LANGUAGE),
+    "distil_head": Stage(language.check, language.run, {**_LANGUAGE, "teacher": True}),
+    "transfer_vocabulary": _transformation(vocabulary.check_transfer, _TRANSFER),
+    "expand_vocabulary": _transformation(vocabulary.check_expand, _DATA),
+    "calibrate": _transformation(transformations.check_calibrate, _DATA),
+    "rescale_head": _transformation(transformations.check_rescale_head, _DATA),
+    "set_encoder": _transformation(transformations.check_set_encoder, {}),
 }
 """The implementation of every kind of stage, by the value of its setting ``stage``."""
 

@@ -16,13 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import linear, one_hot
-from torch.nn.utils.rnn import pad_sequence
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.card import Kind
 from lsr_prod.inference.terms.surfaces import cased_terms, surfaces
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
+from lsr_prod.model.pooling import pad_rows
 from lsr_prod.storage.drafts import write_file
 from lsr_prod.training.data.layouts import TextForm, TokenSettings
 
@@ -105,10 +105,7 @@ def casing_matrix(encoder: SparseEncoder, texts: Sequence[str], kind: Kind = "qu
     counts = torch.zeros(len(_INPUTS), len(CLASSES), dtype=torch.int64)
     encoder.eval()
     for start in range(0, len(rows), _BATCH):
-        some = [torch.from_numpy(row).long() for row in rows[start : start + _BATCH]]
-        ids = pad_sequence(some, batch_first=True, padding_value=encoder.model.config.pad_token_id or 0)
-        lengths = torch.tensor([len(row) for row in some])
-        mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
+        ids, mask = pad_rows(rows[start : start + _BATCH], encoder.model.config.pad_token_id or 0)
         states, pooled = encoder.pooled_states(ids, mask)
         counted = pooled & (tokens[ids] != CLASSES.index("special"))
         counts.index_add_(0, tokens[ids[counted]], _active_terms(encoder, states[counted], terms))

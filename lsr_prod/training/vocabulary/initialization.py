@@ -1,24 +1,156 @@
-"""Initialization of the rows of a new vocabulary from the rows of the old one (vocabulary-transfer, 4.2.2).
+"""Initialization of the rows of a new vocabulary as sums of rows of the old one (vocabulary-transfer, 4.2.2).
 
-To add an initialization: a function with the signature of those in ``INITIALIZATIONS``, a line there, and its name
-in ``TransferVocabularySettings.initialization`` (``lsr_prod.config.vocabulary``).
+The same sparse matrix makes the rows of input embeddings, output matrix and bias.
+
+To add an initialization: a case in ``initialize``, and its name in ``TransferVocabularySettings.initialization``
+(``lsr_prod.config.vocabulary``).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import embedding_bag, normalize
 from transformers import PreTrainedTokenizerFast
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.inference.terms.surfaces import Terms, align
 from lsr_prod.inference.terms.words import term_pieces
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.vocabulary.combination import Combination, copy_overlap, semantic, subtoken
 from lsr_prod.training.vocabulary.target import TargetModel, target_terms
+
+_BLOCK = 512  # new rows whose similarities are in memory at once
+_SUPPORT = 64  # scores that are sorted in the first attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """Sparse matrix [V', V] of the weights with which old rows add up to each new row.
+
+    A row without entries has no combination; ``Initialization`` fills it in another way.
+    """
+
+    starts: Tensor  # int64 [V' + 1], the position of each row's first entry
+    rows: Tensor  # int64 [entries], old rows
+    weights: Tensor  # float32 [entries]
+
+    @classmethod
+    def of_lists(cls, rows: Sequence[Sequence[int]], weights: Sequence[Sequence[float]]) -> "Combination":
+        """Create the matrix from the entries of each row."""
+        return cls(
+            _starts(torch.tensor([len(entries) for entries in rows], dtype=torch.int64)),
+            torch.tensor([row for entries in rows for row in entries], dtype=torch.int64),
+            torch.tensor([weight for entries in weights for weight in entries], dtype=torch.float32),
+        )
+
+    @property
+    def empty(self) -> Tensor:
+        """Mask of the rows without entries, bool [V']."""
+        return self.starts.diff() == 0
+
+    def apply(self, matrix: Tensor) -> Tensor:
+        """Return new rows [V', d] of old rows [V, d]; a copied row is equal to the bit, a row without entries is 0."""
+        matrix = matrix.detach()
+        weights = self.weights.to(matrix.dtype)
+        return embedding_bag(self.rows, matrix, self.starts[:-1], mode="sum", per_sample_weights=weights)
+
+    def entries(self, row: int) -> list[tuple[int, float]]:
+        """Return the old rows that make up a new row and their weights, heaviest first."""
+        part = slice(int(self.starts[row]), int(self.starts[row + 1]))
+        found = zip(self.rows[part].tolist(), self.weights[part].tolist(), strict=True)
+        return sorted(found, key=lambda entry: -entry[1])
+
+
+def copy_overlap(aligned: NDArray[np.int64], new: Combination | None = None) -> Combination:
+    """Copy the rows of the overlap, and take the other rows from another combination."""
+    old = torch.from_numpy(aligned)
+    shared = old >= 0
+    sizes = torch.zeros_like(old) if new is None else new.starts.diff()
+    starts = _starts(torch.where(shared, 1, sizes))
+    rows, weights = torch.empty(int(starts[-1]), dtype=torch.int64), torch.ones(int(starts[-1]))
+    rows[starts[:-1][shared]] = old[shared]
+    if new is not None:
+        into, taken = (~shared).repeat_interleave(starts.diff()), (~shared).repeat_interleave(sizes)
+        rows[into], weights[into] = new.rows[taken], new.weights[taken]
+    return Combination(starts, rows, weights)
+
+
+def semantic(aligned: NDArray[np.int64], target_embeddings: Tensor) -> Combination:
+    """Combine the rows of the tokens that are most similar in the target model's embeddings (eq. 7 to 9).
+
+    Sparsemax turns the cosines of a new token with all tokens of the overlap into convex weights; the new row is the
+    weighted sum of their old rows. Peak memory is 512 x overlap similarities.
+
+    Returns:
+        [V', V]; rows of the overlap are copied.
+    """
+    overlap, fresh = np.flatnonzero(aligned >= 0), np.flatnonzero(aligned < 0)
+    directions = normalize(target_embeddings.detach().float(), dim=1)
+    anchors = directions[torch.from_numpy(overlap)]  # [O, d']
+    counts = np.zeros(len(aligned), dtype=np.int64)
+    columns, weights = [torch.empty(0, dtype=torch.int64)], [torch.empty(0)]
+    for start in range(0, len(fresh), _BLOCK):
+        block = fresh[start : start + _BLOCK]
+        near, shares = sparsemax_support(directions[torch.from_numpy(block)] @ anchors.t())  # [512, k]
+        counts[block] = (shares > 0).sum(dim=1).numpy()
+        columns.append(near[shares > 0])
+        weights.append(shares[shares > 0])
+    rows = torch.from_numpy(aligned[overlap])[torch.cat(columns)]
+    return copy_overlap(aligned, Combination(_starts(torch.from_numpy(counts)), rows, torch.cat(weights)))
+
+
+def subtoken(pieces: Sequence[Sequence[int]]) -> Combination:
+    """Average the old rows of the sub-tokens of each new term (4.2.2; esplade-pretraining, B.1).
+
+    Returns:
+        [V', V].
+    """
+    return Combination.of_lists(pieces, [[1 / len(entries) for _ in entries] for entries in pieces])
+
+
+def _starts(counts: Tensor) -> Tensor:
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+
+
+def sparsemax(scores: Tensor) -> Tensor:
+    """Return the weights nearest to the scores of each row, at least 0 and with sum 1 (vocabulary-transfer, eq. 8).
+
+    Returns:
+        [B, n], with the dtype of the scores.
+    """
+    columns, weights = sparsemax_support(scores)
+    return torch.zeros_like(scores).scatter_(1, columns, weights)
+
+
+def sparsemax_support(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the weights of ``sparsemax`` as columns and values.
+
+    Only the k highest scores of a row are sorted. They are sufficient if the threshold of the row is above the lowest
+    of them; k grows until this holds for every row, so the result is exact.
+
+    Returns:
+        Columns, int64 [B, k], and their weights [B, k], descending; 0 beyond a row's support.
+    """
+    n = scores.shape[1]
+    k = min(_SUPPORT, n)
+    while True:
+        highest, columns = scores.topk(k, dim=1)
+        threshold = _threshold(highest.double())  # [B, 1]
+        if k == n or bool((threshold >= highest[:, -1:]).all()):
+            weights = (highest - threshold).clamp_(min=0).to(scores.dtype)
+            return columns, weights
+        k = min(4 * k, n)
+
+
+def _threshold(highest: Tensor) -> Tensor:
+    """Return the threshold of each row [B, 1], given its highest scores [B, k] in descending order."""
+    sums = highest.cumsum(dim=1) - 1
+    counts = torch.arange(1, highest.shape[1] + 1, dtype=highest.dtype, device=highest.device)
+    support = (counts * highest > sums).sum(dim=1, keepdim=True)  # [B, 1], at least 1
+    return sums.gather(1, support - 1) / support
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,26 +181,6 @@ class Initialization:
         return self.rows(vector[:, None])[:, 0]
 
 
-@dataclass(frozen=True, slots=True)
-class VocabularyPair:
-    """The old and the new vocabulary of a transfer: all that an initialization can use."""
-
-    tokenizer: PreTrainedTokenizerFast  # of the source
-    terms: Sequence[str]  # the V' terms of the target
-    aligned: NDArray[np.int64]  # int64 [V'], the source's row of each term of the target, or -1
-    target: TargetModel | None  # embeddings of the target's terms; None: not read
-
-    @property
-    def overlap(self) -> Tensor:
-        """The source's rows of the terms that both vocabularies have, int64 [O]."""
-        rows = torch.from_numpy(self.aligned[self.aligned >= 0])
-        if not len(rows):
-            raise ConfigError(
-                "target", "it has no token in common with the model", "take another target, or random_all"
-            )
-        return rows
-
-
 def initialize(
     encoder: SparseEncoder,
     tokenizer: PreTrainedTokenizerFast,
@@ -84,41 +196,18 @@ def initialize(
     """
     terms = target_terms(tokenizer)
     aligned = align(Terms.of(encoder.tokenizer, encoder.vocabulary), Terms.of(tokenizer, terms))
-    pair = VocabularyPair(encoder.tokenizer, terms, aligned, target)
-    return aligned, INITIALIZATIONS[strategy](pair, seed)
-
-
-def _semantic(pair: VocabularyPair, seed: int) -> Initialization:
-    overlap = pair.overlap
-    assert pair.target is not None
-    return Initialization(semantic(pair.aligned, pair.target.embeddings), overlap, seed=seed)
-
-
-def _subtoken(pair: VocabularyPair, seed: int) -> Initialization:
-    overlap = pair.overlap
-    return Initialization(
-        copy_overlap(pair.aligned, subtoken(term_pieces(pair.terms, pair.tokenizer))), overlap, seed=seed
-    )
-
-
-def _mean(pair: VocabularyPair, seed: int) -> Initialization:
-    return Initialization(copy_overlap(pair.aligned), pair.overlap, seed=seed)
-
-
-def _random_new(pair: VocabularyPair, seed: int) -> Initialization:
-    return Initialization(copy_overlap(pair.aligned), pair.overlap, drawn=True, seed=seed)
-
-
-def _random_all(pair: VocabularyPair, seed: int) -> Initialization:
-    none = torch.empty(0, dtype=torch.int64)
-    return Initialization(copy_overlap(np.full_like(pair.aligned, -1)), none, drawn=True, seed=seed)
-
-
-INITIALIZATIONS: dict[str, Callable[[VocabularyPair, int], Initialization]] = {
-    "semantic": _semantic,
-    "subtoken": _subtoken,
-    "mean": _mean,
-    "random_new": _random_new,
-    "random_all": _random_all,
-}
-"""The initializations by the value of the setting ``initialization``; called with the vocabularies and a seed."""
+    if strategy == "random_all":
+        combination = copy_overlap(np.full_like(aligned, -1))
+        return aligned, Initialization(combination, torch.empty(0, dtype=torch.int64), drawn=True, seed=seed)
+    overlap = torch.from_numpy(aligned[aligned >= 0])
+    if not len(overlap):
+        raise ConfigError("target", "it has no token in common with the model", "take another target, or random_all")
+    match strategy:
+        case "semantic":
+            assert target is not None
+            combination = semantic(aligned, target.embeddings)
+        case "subtoken":
+            combination = copy_overlap(aligned, subtoken(term_pieces(terms, encoder.tokenizer)))
+        case _:  # mean and random_new: the other rows have no entries
+            combination = copy_overlap(aligned)
+    return aligned, Initialization(combination, overlap, drawn=strategy == "random_new", seed=seed)

@@ -12,8 +12,8 @@ from lsr_prod.inference.terms.surfaces import Surface, Terms, align, cased_terms
 from lsr_prod.inference.terms.words import fragmentation, term_pieces
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage.folders import open_text
-from lsr_prod.training.vocabulary.combination import semantic
-from lsr_prod.training.vocabulary.head_scale import HeadNorms, head_norms
+from lsr_prod.training.vocabulary.head import HeadNorms, head_norms
+from lsr_prod.training.vocabulary.initialization import semantic
 from lsr_prod.training.vocabulary.target import read_embeddings, read_target, target_terms
 
 _NEAREST = 5  # the paper's table 4

@@ -1,13 +1,17 @@
-"""Target of a vocabulary transfer: a tokenizer, and embeddings and bias of a model that has its tokens."""
+"""Target of a vocabulary transfer: a tokenizer, and embeddings and bias of a model that has its tokens.
 
-from collections.abc import Sequence
+The tokenizer is read, or trained on the texts of a domain: lowercase, without accents (vocabulary-transfer, 6.6).
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from string import ascii_uppercase
+from typing import Any, Literal
 
 import torch
 from safetensors import safe_open
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
@@ -26,6 +30,14 @@ _KNOWN = {
     "cls_token": ("[CLS]", "<s>"),
     "sep_token": ("[SEP]", "</s>"),
     "mask_token": ("[MASK]", "<mask>"),
+}
+# Padding has id 0, as in BERT, for models that always pad with 0.
+_SPECIAL = {
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
 }
 
 
@@ -141,4 +153,55 @@ def _from_file(path: Path) -> PreTrainedTokenizerFast:
     tokenizer: PreTrainedTokenizerFast = make(
         tokenizer_object=backend, **{role: found[0] for role, found in names.items() if found}
     )
+    return tokenizer
+
+
+def train_tokenizer(
+    texts: Iterable[str], *, model: Literal["word_piece", "bpe"], size: int, min_count: int
+) -> PreTrainedTokenizerFast:
+    """Train a tokenizer. Texts are read once; only the counts of their words are kept in memory.
+
+    Returns:
+        A tokenizer with the special tokens of BERT.
+    """
+    common: dict[str, Any] = {
+        "vocab_size": size,
+        "min_frequency": min_count,
+        "special_tokens": list(_SPECIAL.values()),
+        "show_progress": False,
+    }
+    trainer: Any
+    if model == "word_piece":
+        tokenizer, trainer = _word_piece(), trainers.WordPieceTrainer(**common)
+    else:
+        tokenizer = _bpe()
+        # Every byte has a token, so no text is unknown; capital letters need none after lowercasing.
+        alphabet = [letter for letter in pre_tokenizers.ByteLevel.alphabet() if letter not in ascii_uppercase]
+        trainer = trainers.BpeTrainer(**common, initial_alphabet=alphabet)
+    tokenizer.train_from_iterator(texts, trainer)
+    first, last = ((token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]"))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[first, last]
+    )
+    make: Any = PreTrainedTokenizerFast
+    made: PreTrainedTokenizerFast = make(
+        tokenizer_object=tokenizer, model_input_names=["input_ids", "attention_mask"], **_SPECIAL
+    )
+    return made
+
+
+def _word_piece() -> Tokenizer:
+    tokenizer = Tokenizer(models.WordPiece(unk_token=_SPECIAL["unk_token"]))
+    tokenizer.normalizer = normalizers.BertNormalizer(strip_accents=True, lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    return tokenizer
+
+
+def _bpe() -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE(unk_token=_SPECIAL["unk_token"]))
+    tokenizer.normalizer = normalizers.BertNormalizer(strip_accents=True, lowercase=True, handle_chinese_chars=False)
+    # The first word of a text also gets the marker of the start of a word, so each word has one token.
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = decoders.ByteLevel()
     return tokenizer

@@ -15,7 +15,7 @@ from lsr_prod.inference.terms.words import lowercases
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import is_causal, output_layer
 from lsr_prod.model.loading import output_vocabulary
-from lsr_prod.model.output_layer import add_output_bias, output_layer_names, replace_output_layer
+from lsr_prod.model.output_layer import add_output_bias, is_tied, output_layer_names, replace_output_layer
 from lsr_prod.model.start_token import prepend_start_token
 from lsr_prod.training.vocabulary.initialization import Initialization
 
@@ -33,7 +33,7 @@ def move_to_vocabulary(
     moved: Any = _rebuilt(model, _config(model.config, tokenizer))
     with torch.no_grad():
         moved.get_input_embeddings().weight.copy_(initialization.rows(embeddings))
-        if not tied(model):
+        if not is_tied(model):
             moved.get_output_embeddings().weight.copy_(initialization.rows(matrix))
     _set_bias(moved, bias)
     # The forward pass of a model without embeddings of token types refuses them.
@@ -69,11 +69,6 @@ def replace_head(
         output_casing="all",
     )
     return SparseEncoder(model.eval(), encoder.tokenizer, card, vocabulary)
-
-
-def tied(model: PreTrainedModel) -> bool:
-    """Return whether the output matrix is tied to the input embeddings."""
-    return output_layer(model)[0] is _embeddings(model)
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerFast) -> None:

@@ -19,7 +19,7 @@ from lsr_prod.corpus.slices import Slice
 from lsr_prod.errors import ConfigError
 from lsr_prod.inference.terms.words import split_normalized, word_normalizer, word_pieces
 from lsr_prod.logs import get_log
-from lsr_prod.training.data.rows import check_bad_rows, cut_slices, read_rows
+from lsr_prod.training.data.rows import cut_slices, read_rows, report_bad_rows
 
 log = get_log(__name__)
 
@@ -54,7 +54,7 @@ def count_words(
     reader = ray.put(_Reader(data, tokenizer, options, partitions))
     counted = split(_count, [(reader, group) for group in groups], partitions, task="counting words", on_ray=True)
     good, bad = (sum(rows[place] for rows in counted.notes) for place in range(2))
-    check_bad_rows(good, bad, data)
+    report_bad_rows(good, bad, data)
     shared = (tokenizer, min_count, size)
     parts = [*merge(_most_frequent, shared, counted, partitions, task="adding counts of words", on_ray=True)]
     found = sorted((entry for part in parts for entry in part), key=_rank)[:size]

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from lsr_prod.training.encoder_setup.prepare import set_dropout
+from lsr_prod.training.encoder_setup import set_dropout
 from lsr_prod_contrib.cpu_training.dropout import SeededDropout, use_cpu_dropout
 
 

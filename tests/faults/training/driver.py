@@ -16,4 +16,4 @@ from lsr_prod.training.chain import run_chain
 if __name__ == "__main__":
     log_to_stderr()
     summary = run_chain(Deployment.model_validate(json.loads(Path(sys.argv[1]).read_text())))
-    sys.stdout.write(json.dumps(summary.result()) + "\n")
+    sys.stdout.write(json.dumps(summary) + "\n")

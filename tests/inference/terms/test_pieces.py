@@ -5,7 +5,7 @@ from transformers import PreTrainedTokenizerFast
 
 from lsr_prod.inference.terms.words import term_pieces
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.vocabulary.domain_tokenizer import train_tokenizer
+from lsr_prod.training.vocabulary.target import train_tokenizer
 from tests.inference.terms.test_words import byte_level, sentence_piece
 
 

@@ -10,7 +10,9 @@ from lsr_prod.errors import ConfigError, ParityError
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.export import export_bundle, parity
-from lsr_prod.model.export.parity import SENTENCES
+from lsr_prod.model.export.parity import read_parity_texts
+
+SENTENCES = read_parity_texts(None)
 
 
 def test_sample_is_varied() -> None:

@@ -11,7 +11,7 @@ from lsr_prod.encoding.table import PROTOCOL_FOLDER, create_sparse_table
 from lsr_prod.formats.digest import digest_json, record_bytes
 from lsr_prod.storage import Store
 from lsr_prod.tables.quarantine import create_quarantine
-from lsr_prod.training.stage_record import StageRecord, save_record
+from lsr_prod.training.lineage import StageRecord, save_record
 from tests.encoding.tables import PROPERTIES, as_wave, make_cell, recount
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"

@@ -13,8 +13,7 @@ from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
 from lsr_prod.training.data import known_positives
 from lsr_prod.training.data.known_positives import KnownTable, key_ranges, write_key_range
-from lsr_prod.training.data.sample_rows import text_keys
-from lsr_prod.training.data.training_set import SetRecord, TrainingSet
+from lsr_prod.training.data.training_set import SetRecord, TrainingSet, text_keys
 from tests.training.sets import make_set
 
 texts = st.text("abc", min_size=1, max_size=2)

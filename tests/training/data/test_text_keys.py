@@ -1,6 +1,6 @@
 import numpy as np
 
-from lsr_prod.training.data.sample_rows import text_keys
+from lsr_prod.training.data.training_set import text_keys
 
 
 def key(*ids: int) -> int:

@@ -9,7 +9,7 @@ import torch
 from lsr_prod.config.language import ScaleSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.encoder_setup.prepare import check_flash, use_flash_attention
+from lsr_prod.training.encoder_setup import check_flash, use_flash_attention
 
 INSTALLED = find_spec("flash_attn") is not None
 

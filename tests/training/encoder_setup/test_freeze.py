@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.encoder_setup.prepare import freeze
+from lsr_prod.training.encoder_setup import freeze
 from tests.model.tiny import tiny_checkpoint
 
 

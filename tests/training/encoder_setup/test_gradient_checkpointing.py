@@ -7,7 +7,7 @@ from transformers import AlbertConfig, AlbertForMaskedLM
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import transformer_layers
-from lsr_prod.training.encoder_setup.prepare import checkpoint_layers
+from lsr_prod.training.encoder_setup import checkpoint_layers
 from lsr_prod_contrib.cpu_training.attention import use_cpu_attention
 from tests.model.tiny import tiny_checkpoint
 

@@ -7,7 +7,7 @@ from lsr_prod.config.language import LoraSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
-from lsr_prod.training.encoder_setup.prepare import add_lora, check_lora, checkpoint_layers, merge_lora
+from lsr_prod.training.encoder_setup import add_lora, check_lora, checkpoint_layers, merge_lora
 from lsr_prod_contrib.cpu_training.attention import use_cpu_attention
 from tests.model.tiny import CAUSAL, tiny_checkpoint
 

@@ -15,8 +15,8 @@ from transformers import (
     ModernBertForMaskedLM,
 )
 
-from lsr_prod.training.encoder_setup.prepare import checkpoint_layers
-from lsr_prod.training.encoder_setup.recomputation import Recomputation
+from lsr_prod.training.encoder_setup import checkpoint_layers
+from lsr_prod.training.replica import Recomputation
 
 SIZES = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "pad_token_id": 0}
 MODELS: dict[str, Callable[[], Any]] = {

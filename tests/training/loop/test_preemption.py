@@ -2,8 +2,8 @@ from dataclasses import dataclass
 
 import torch
 
-from lsr_prod.training.loop.trainers import Preemption
-from lsr_prod.training.parallel.process_group import Group
+from lsr_prod.training.loop.worker import Preemption
+from lsr_prod.training.process_group import Group
 from tests.training.gloo import run_workers
 
 

@@ -9,11 +9,10 @@ import torch
 
 from lsr_prod.config.train import STAGES, FinetuneSettings
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.encoder_setup.prepare import prepare_encoder
+from lsr_prod.training.encoder_setup import prepare_encoder
 from lsr_prod.training.language.trainer import LanguageTrainer
-from lsr_prod.training.loop.job import LoopInputs, load_start
-from lsr_prod.training.loop.trainers import make_trainer, ramps_end
-from lsr_prod.training.parallel.process_group import Group
+from lsr_prod.training.loop.job import LoopInputs, load_start, make_trainer, ramps_end
+from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer
 from tests.model.tiny import tiny_checkpoint
 from tests.training.sets import make_set

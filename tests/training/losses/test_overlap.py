@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lsr_prod.config.objective import OverlapSettings
+from lsr_prod.training.kept_terms import KeptTerms, Vectors, cut
 from lsr_prod.training.losses import overlap as module
 from lsr_prod.training.losses.overlap import OverlapTerm
-from lsr_prod.training.vectors.kept_terms import KeptTerms, Vectors, cut
 
 V = 12
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from lsr_prod.config.objective import LossSettings
+from lsr_prod.training import block_dot
 from lsr_prod.training.objective import ranking_losses
-from lsr_prod.training.vectors import block_dot
 
 N, C, V = 3, 2, 11
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lsr_prod.training.negatives.inputs import cut_pairs
 from lsr_prod.training.negatives.mine import KnownPositives, survey_slice
-from lsr_prod.training.negatives.pairs import cut_pairs
 from lsr_prod.training.negatives.rules import id_key, text_key
 from tests.training.negatives.conftest import settings, write_lines
 

@@ -11,10 +11,9 @@ from lsr_prod.config import TeacherModelSettings
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.training.negatives.index import MinedIndex
+from lsr_prod.training.negatives.inputs import Pair, TeacherScores
 from lsr_prod.training.negatives.mine import KnownPositives, MinedRow, Miner, TeacherModel
-from lsr_prod.training.negatives.pairs import Pair
 from lsr_prod.training.negatives.rules import id_key, pair_key, text_key
-from lsr_prod.training.negatives.teacher import TeacherScores
 from lsr_prod.training.scoring.teacher import open_teacher
 from tests.indexing.corpus import STEP, Doc
 from tests.training.negatives.conftest import QUERIES, TEXTS, settings

@@ -13,7 +13,7 @@ from deltalake import write_deltalake
 from lsr_prod.config import MineSettings
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.errors import ConfigError, SourceError
-from lsr_prod.training.negatives.pairs import Pair, cut_pairs, read_pairs
+from lsr_prod.training.negatives.inputs import Pair, cut_pairs, read_pairs
 from tests.training.negatives.conftest import settings, write_lines
 
 

@@ -11,11 +11,10 @@ import pytest
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
 from lsr_prod.tables.quarantine import quarantine_folder
-from lsr_prod.training.data.row_jobs.parts import QUARANTINE, PartReport, part_name
+from lsr_prod.training.data.row_parts import QUARANTINE, PartReport, part_name
 from lsr_prod.training.negatives.index import MinedIndex
-from lsr_prod.training.negatives.mine import KnownPositives, Miner
-from lsr_prod.training.negatives.pairs import cut_pairs
-from lsr_prod.training.negatives.part import MINED, mine_slice
+from lsr_prod.training.negatives.inputs import cut_pairs
+from lsr_prod.training.negatives.mine import MINED, KnownPositives, Miner, mine_slice
 from tests.training.negatives.conftest import TEXTS, pairs_by_id, settings, write_lines
 
 NOTHING = KnownPositives(np.empty(0, np.uint64), np.empty(0, np.uint64))

@@ -7,10 +7,9 @@ import pytest
 
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.storage import Store
-from lsr_prod.training.data.row_jobs.job import RowJob
-from lsr_prod.training.data.row_jobs.output import MANIFEST, PLAN
+from lsr_prod.training.data.row_jobs import MANIFEST, PLAN, RowJob
+from lsr_prod.training.negatives.inputs import cut_pairs
 from lsr_prod.training.negatives.job import make_job, mining_job
-from lsr_prod.training.negatives.pairs import cut_pairs
 from lsr_prod.training.scoring.teacher import PinnedModel
 from tests.training.negatives.conftest import deployment, pairs_by_id, settings, write_lines
 

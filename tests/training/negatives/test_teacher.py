@@ -8,7 +8,7 @@ import pytest
 
 from lsr_prod.config import TeacherScoresSettings
 from lsr_prod.errors import ConfigError, SourceError
-from lsr_prod.training.negatives.teacher import TeacherScores, cut_scores, read_scores
+from lsr_prod.training.negatives.inputs import TeacherScores, cut_scores, read_scores
 from tests.training.negatives.conftest import write_lines
 
 

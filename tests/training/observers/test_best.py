@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lsr_prod.config.train import ValidationSettings
-from lsr_prod.training.observers.best import Best
+from lsr_prod.training.loop.result import Best
 
 SETTINGS = ValidationSettings(corpus="c", queries="q", qrels="r", keep_best="R@10")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lsr_prod.config.language import WatchSettings
 from lsr_prod.errors import ConfigError, StorageError
-from lsr_prod.training.observers.best import Reporter, read_log
+from lsr_prod.training.observers.reports import Reporter, read_log
 
 
 def _reporter(path: Path, resumed_at: int | None = None) -> Reporter:
@@ -96,7 +96,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
         def close(self, *, failed: bool) -> None:
             told.append(failed)
 
-    monkeypatch.setattr("lsr_prod.training.observers.best.open_trackers", lambda *_: [Listener()])
+    monkeypatch.setattr("lsr_prod.training.observers.reports.open_trackers", lambda *_: [Listener()])
     return told
 
 

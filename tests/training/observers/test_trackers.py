@@ -7,7 +7,7 @@ import pytest
 
 from lsr_prod.config.language import WatchSettings
 from lsr_prod.errors import ConfigError
-from lsr_prod.training.observers.trackers import GuardedTracker, open_trackers
+from lsr_prod.training.observers.reports import GuardedTracker, open_trackers
 
 
 @pytest.fixture(autouse=True)

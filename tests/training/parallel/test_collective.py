@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lsr_prod.training.parallel import process_group
+from lsr_prod.training import process_group
 from tests.training.gloo import run_workers
 
 COUNTS = [[2, 2, 2], [3, 0, 4]]

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from lsr_prod.training.parallel import replica
-from lsr_prod.training.parallel.replica import return_free_memory
+from lsr_prod.training import replica
+from lsr_prod.training.replica import return_free_memory
 
 
 def _resident() -> int:

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from lsr_prod.training.parallel.process_group import process_group
+from lsr_prod.training.process_group import process_group
 
 
 def _member(rank: int, world: int, meeting: "Queue[Any]", answers: "Queue[Any]") -> None:

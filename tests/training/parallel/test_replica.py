@@ -13,8 +13,8 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.training.batches import TrainBatch, pad
 from lsr_prod.training.objective import TrainingObjective
 from lsr_prod.training.optimizer import full_tensor, trained_parameters
-from lsr_prod.training.parallel.process_group import Group
-from lsr_prod.training.parallel.replica import Replica
+from lsr_prod.training.process_group import Group
+from lsr_prod.training.replica import Replica
 from lsr_prod.training.retrieval.gradient import StepPlan, backward
 from tests.training.gloo import run_workers
 

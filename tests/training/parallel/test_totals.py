@@ -1,7 +1,7 @@
 import torch
 from torch import Tensor
 
-from lsr_prod.training.parallel.totals import largest_of_workers, sum_of_workers
+from lsr_prod.training.process_group import largest_of_workers, sum_of_workers
 from tests.training.gloo import run_workers
 
 

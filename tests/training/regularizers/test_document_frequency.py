@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsr_prod.training.regularizers.regularizers import DocumentFrequency, frequency_weights
-from lsr_prod.training.vectors.kept_terms import keep_terms
+from lsr_prod.training.kept_terms import keep_terms
+from lsr_prod.training.regularizers import DocumentFrequency, frequency_weights
 from tests.training.gloo import run_workers
 
 V, EVERY, STEPS = 6, 3, 8

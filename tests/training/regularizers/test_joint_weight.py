@@ -4,7 +4,7 @@ import torch
 from lsr_prod.config.objective import LossSettings, ObjectiveSettings
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.training.objective import TrainingObjective
-from lsr_prod.training.regularizers.regularizers import joint_warnings, own_share
+from lsr_prod.training.regularizers import joint_warnings, own_share
 
 
 def stage(*, joint: float, queries: int, loss: dict[str, object] | None = None, **fields: object) -> FinetuneSettings:

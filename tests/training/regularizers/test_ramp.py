@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from lsr_prod.config.objective import RegularizerSettings
-from lsr_prod.training.regularizers.regularizers import ramp, ramp_end
+from lsr_prod.training.regularizers import ramp, ramp_end
 
 
 def regularizer(**fields: object) -> RegularizerSettings:

@@ -3,8 +3,8 @@
 import torch
 
 from lsr_prod.config.objective import SparsitySettings
-from lsr_prod.training.parallel.process_group import Shares
-from lsr_prod.training.regularizers.regularizers import Regularizers
+from lsr_prod.training.process_group import Shares
+from lsr_prod.training.regularizers import Regularizers
 
 V = 8
 QUERIES, DOCUMENTS = torch.ones(2, V), torch.ones(4, V)

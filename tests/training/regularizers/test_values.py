@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lsr_prod.training.regularizers.regularizers import cased, flops, joint_flops, l1, off_diagonal_joint_flops
-from lsr_prod.training.vectors.kept_terms import KeptTerms, Vectors, cut
+from lsr_prod.training.kept_terms import KeptTerms, Vectors, cut
+from lsr_prod.training.regularizers import cased, flops, joint_flops, l1, off_diagonal_joint_flops
 
 V = 9
 SEEDS = st.integers(0, 10_000)

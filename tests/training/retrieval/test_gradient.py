@@ -11,8 +11,8 @@ from lsr_prod.config.objective import LossSettings, ObjectiveSettings, Regulariz
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.batches import TrainBatch, pad
 from lsr_prod.training.objective import TrainingObjective
-from lsr_prod.training.parallel.process_group import Group
-from lsr_prod.training.parallel.replica import Replica
+from lsr_prod.training.process_group import Group
+from lsr_prod.training.replica import Replica
 from lsr_prod.training.retrieval.gradient import EncodedPart, StepPlan, backward
 from lsr_prod.training.twins import seed_torch
 

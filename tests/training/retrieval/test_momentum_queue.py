@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lsr_prod.config.objective import QueueSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.batches import BatchKeys, TrainBatch, pad
-from lsr_prod.training.parallel.process_group import Group
+from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.momentum_queue import MomentumQueue, NegativeQueue
 from tests.training.vectors.test_heaviest_terms import keep_top
 
@@ -89,7 +89,7 @@ def test_queue_keeps_newest_documents_with_heaviest_terms(size: int, terms: int,
     for seed, rows in enumerate(pushes):
         queue.push(documents(seed, rows), torch.arange(rows) + 100 * seed)
         plain.extend(tuple(row) for row in keep_top(documents(seed, rows), terms).tolist())
-        held = queue.rows()
+        held = queue.kept().dense()
         assert len(queue) == len(held) == len(plain)
         assert sorted(map(tuple, held.tolist())) == sorted(plain)
         assert torch.equal(queue.kept().dense(), held)
@@ -99,7 +99,7 @@ def test_queue_keeps_newest_documents_with_heaviest_terms(size: int, terms: int,
 
 
 def test_empty_queue_has_no_rows() -> None:
-    assert NegativeQueue(4, 2, V).rows().shape == (0, V)
+    assert NegativeQueue(4, 2, V).kept().dense().shape == (0, V)
 
 
 @pytest.mark.parametrize("before", [1, 2, 4])
@@ -110,7 +110,7 @@ def test_restored_queue_continues_bit_identically(before: int) -> None:
         if step == before:
             second.load_state(first.state())
         (first if step < before else second).push(documents(step, 2), torch.tensor([step, -step]))
-    assert torch.equal(straight.rows(), second.rows())
+    assert torch.equal(straight.kept().dense(), second.kept().dense())
     assert all(torch.equal(straight.state()[key], second.state()[key]) for key in straight.state())
 
 
@@ -121,4 +121,4 @@ def test_queue_state_is_copy_without_gradient() -> None:
     kept = {key: value.clone() for key, value in state.items()}
     queue.push(documents(1, 2), torch.tensor([3, 4]))
     assert all(torch.equal(state[key], kept[key]) for key in kept)
-    assert not queue.rows().requires_grad
+    assert not queue.kept().dense().requires_grad

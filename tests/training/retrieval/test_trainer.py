@@ -13,12 +13,11 @@ from lsr_prod.config.language import WatchSettings
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.errors import ConfigError, TrainingCollapsedError
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.data.sample_rows import SampleRows
-from lsr_prod.training.data.training_set import Example
-from lsr_prod.training.encoder_setup.prepare import set_dropout
+from lsr_prod.training.data.training_set import Example, SampleRows
+from lsr_prod.training.encoder_setup import set_dropout
 from lsr_prod.training.loop.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from lsr_prod.training.observers.activity import CollapseGuard
-from lsr_prod.training.parallel.process_group import Group
+from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.steps import check_batch, check_unique, total_steps
 from tests.model.tiny import tiny_checkpoint

@@ -6,18 +6,17 @@ from typing import Any
 
 from lsr_prod.config.language import AdaptMlmSettings
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.stages.adapt_mlm import find_new_tokens, reference_file
-from lsr_prod.training.stages.language import StartModel
+from lsr_prod.training.stages.language import find_new_tokens, reference_file
 from tests.model.tiny import VOCABULARY, tiny_checkpoint
 
 
 def test_new_tokens_are_those_missing_from_the_old_vocabulary(tmp_path: Path) -> None:
     folder = tiny_checkpoint(tmp_path / "start", "bert")
-    model = StartModel(folder, SparseEncoder.load(folder))
+    encoder = SparseEncoder.load(folder)
     stage = {"stage": "adapt_mlm", "data": {"paths": ["x"], "kind": "texts"}, "steps": 1}
 
     def new(**changes: Any) -> tuple[int, ...]:
-        return find_new_tokens(AdaptMlmSettings.model_validate({**stage, **changes}), model)
+        return find_new_tokens(AdaptMlmSettings.model_validate({**stage, **changes}), encoder, folder)
 
     assert new(new_token_weight=1) == ()
     (folder / "vocabulary_transfer.json").write_text('{"new": [5, 9]}')

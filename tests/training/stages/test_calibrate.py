@@ -9,8 +9,9 @@ from lsr_prod.config.vocabulary import CalibrateSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
-from lsr_prod.training.stages.calibrate import check, run
 from lsr_prod.training.stages.facts import ModelFacts
+from lsr_prod.training.stages.transformations import calibrate as run
+from lsr_prod.training.stages.transformations import check_calibrate as check
 from tests.model.tiny import WORDS, tiny_checkpoint
 from tests.training.vocabulary.corpora import random_texts, write_texts
 

@@ -8,8 +8,10 @@ from lsr_prod.config.vocabulary import ExpandVocabularySettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
-from lsr_prod.training.stages.expand_vocabulary import check, expand, run
 from lsr_prod.training.stages.facts import ModelFacts
+from lsr_prod.training.stages.vocabulary import check_expand as check
+from lsr_prod.training.stages.vocabulary import expand
+from lsr_prod.training.stages.vocabulary import expand_vocabulary as run
 from tests.model.tiny import tiny_checkpoint
 from tests.training.vocabulary.corpora import write_texts
 

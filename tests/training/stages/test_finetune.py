@@ -17,7 +17,7 @@ from lsr_prod.config import Deployment
 from lsr_prod.errors import TrainingCollapsedError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.chain import run_chain
-from lsr_prod.training.observers.best import read_log
+from lsr_prod.training.observers.reports import read_log
 from tests.training.small import difference, small_collection, small_start, small_training, weights_of
 
 pytestmark = pytest.mark.usefixtures("ray_local")
@@ -31,7 +31,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _train(folder: Path, start: Path, *, workers: int = 1, **stage: Any) -> dict[str, Any]:
     folder.mkdir(exist_ok=True)
     settings = small_training(folder, start, workers=workers, **stage)
-    return run_chain(Deployment.model_validate(settings)).stages[0].result()
+    return run_chain(Deployment.model_validate(settings))["stage_rows"][0]
 
 
 @contextmanager
@@ -153,7 +153,7 @@ def test_fsdp_ddp_and_one_worker_agree(
     shards.mkdir()
     settings = small_training(shards, start, workers=2, dropout=0.0, scale={"strategy": "fsdp"})
     settings["train"]["work"], settings["storage"] = f"s3://lsr/{tmp_path.name}", {"options": s3_options}
-    row = run_chain(Deployment.model_validate(settings)).stages[0].result()
+    row = run_chain(Deployment.model_validate(settings))["stage_rows"][0]
     assert _losses(two) == pytest.approx(_losses(one), abs=1e-4)
     assert row["loss"] == pytest.approx(_losses(two)[-1], abs=1e-4)
     assert difference(one / "out", two / "out") < 1e-4

@@ -12,7 +12,7 @@ from lsr_prod.formats.card import EncoderCard
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.training.chain import run_chain
-from lsr_prod.training.observers.best import read_log
+from lsr_prod.training.observers.reports import read_log
 from tests.faults.training.run import Training
 from tests.model.tiny import tiny_checkpoint
 from tests.training.small import difference, weights_of
@@ -24,7 +24,7 @@ LENGTH = {"max_length": 16}
 def train(folder: Path, start: Path, kind: str, *, workers: int = 1, **stage: Any) -> dict[str, Any]:
     folder.mkdir(exist_ok=True)
     settings = text_training(folder, start, kind, workers=workers, **stage)
-    return run_chain(Deployment.model_validate(settings)).stages[0].result()
+    return run_chain(Deployment.model_validate(settings))["stage_rows"][0]
 
 
 def reports(folder: Path) -> list[dict[str, Any]]:

@@ -172,7 +172,7 @@ def test_transformations_are_skipped_and_recorded_like_trainings(
     ]
     train = {"model": str(tmp_path / "start"), "work": str(tmp_path / "work"), "output": str(tmp_path / "out")}
     deployment = Deployment.model_validate({"train": {**train, "stages": stages}})
-    summary = run_chain(deployment).result()
+    summary = run_chain(deployment)
     weight, bias = output_layer(SparseEncoder.load(tmp_path / "out").model)
     old_weight, old_bias = output_layer(plain.model)
     assert bias is not None
@@ -188,11 +188,11 @@ def test_transformations_are_skipped_and_recorded_like_trainings(
     assert [one.training and one.training["stage"] for one in found[:4]] == [
         *("set_encoder", "calibrate", "rescale_head", None)
     ]
-    again = run_chain(deployment).result()
+    again = run_chain(deployment)
     assert (again["stages_skipped"], again["model_digest"]) == (3, summary["model_digest"])
     changed = [stages[0], {"stage": "calibrate", "shift": 2.0}, stages[2]]
     other = {**train, "output": str(tmp_path / "other"), "stages": changed}
-    assert run_chain(Deployment.model_validate({"train": other})).result()["stages_skipped"] == 1
+    assert run_chain(Deployment.model_validate({"train": other}))["stages_skipped"] == 1
 
 
 def test_stage_is_checked_against_facts_after_earlier_stages(tmp_path: Path) -> None:

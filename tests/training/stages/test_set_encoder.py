@@ -10,7 +10,8 @@ from lsr_prod.config.model import AdaptEncoderSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.stages.facts import ModelFacts
-from lsr_prod.training.stages.set_encoder import check, run
+from lsr_prod.training.stages.transformations import check_set_encoder as check
+from lsr_prod.training.stages.transformations import set_encoder as run
 from tests.model.tiny import tiny_checkpoint
 
 

@@ -15,9 +15,10 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.inference.terms.words import fragmentation
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
-from lsr_prod.training.stages import set_encoder as encoder_stage
 from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts
-from lsr_prod.training.stages.transfer_vocabulary import check, run
+from lsr_prod.training.stages.transformations import check_set_encoder
+from lsr_prod.training.stages.vocabulary import check_transfer as check
+from lsr_prod.training.stages.vocabulary import transfer_vocabulary as run
 from lsr_prod.training.vocabulary.target import read_target, target_terms
 from lsr_prod.training.vocabulary.transfer import transfer_bias, unigram_bias
 from tests.model.tiny import VOCABULARY, tiny_checkpoint, tiny_tokenizer
@@ -251,7 +252,7 @@ def test_inference_free_queries_are_refused_for_head_of_tokens(source: SparseEnc
     idf = AdaptEncoderSettings(stage="set_encoder", query_encoder="idf")
     for refused in (
         lambda: check(stage, replace(facts, query_encoder="idf"), {}),
-        lambda: encoder_stage.check(idf, after, {}),
+        lambda: check_set_encoder(idf, after, {}),
         lambda: encoder.with_card(query_encoder="idf"),
     ):
         with pytest.raises(ConfigError, match=line):

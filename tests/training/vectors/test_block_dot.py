@@ -3,9 +3,9 @@ import torch
 from torch import Tensor
 
 from lsr_prod.model import pooled_head
-from lsr_prod.training.vectors import block_dot as module
-from lsr_prod.training.vectors.block_dot import block_dot
-from lsr_prod.training.vectors.kept_terms import Vectors, cut
+from lsr_prod.training import block_dot as module
+from lsr_prod.training.block_dot import block_dot
+from lsr_prod.training.kept_terms import Vectors, cut
 
 
 @pytest.fixture(params=[1, 3, 7, 8192])

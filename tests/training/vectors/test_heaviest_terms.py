@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from lsr_prod.model import pooled_head
-from lsr_prod.training.vectors.kept_terms import heaviest_terms
+from lsr_prod.training.kept_terms import heaviest_terms
 
 # Few different weights, so that ties are the rule and not the exception.
 WEIGHTS = hnp.arrays(

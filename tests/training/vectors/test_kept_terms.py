@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsr_prod.training.vectors.kept_terms import KeptTerms, Prunable, all_vectors, cut, keep_terms
+from lsr_prod.training.kept_terms import KeptTerms, Prunable, all_vectors, cut, keep_terms
 from tests.training.gloo import run_workers
 from tests.training.vectors.test_heaviest_terms import WEIGHTS, keep_top
 

@@ -3,8 +3,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from lsr_prod.training.vectors import block_dot
-from lsr_prod.training.vectors.kept_terms import Vectors, cut
+from lsr_prod.training import block_dot
+from lsr_prod.training.kept_terms import Vectors, cut
 
 
 def vectors(seed: int, rows: int) -> Tensor:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lsr_prod.config.objective import PruningSettings
-from lsr_prod.training.vectors.block_dot import block_dot
-from lsr_prod.training.vectors.kept_terms import KeptTerms, Prunable, all_vectors, prune_through, temperature
+from lsr_prod.training.block_dot import block_dot
+from lsr_prod.training.kept_terms import KeptTerms, Prunable, all_vectors, prune_through, temperature
 from tests.training.gloo import run_workers
 from tests.training.plain_loss import top_through
 from tests.training.vectors.test_heaviest_terms import WEIGHTS, plain

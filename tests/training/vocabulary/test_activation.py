@@ -12,7 +12,7 @@ from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import head_input, hidden_states, output_layer
 from lsr_prod.model.export import export_bundle
-from lsr_prod.training.vocabulary.activation import activation_rate, pooled_maxima, shift_bias, shift_for_rate
+from lsr_prod.training.vocabulary.head import activation_rate, pooled_maxima, shift_bias, shift_for_rate
 from tests.model.tiny import WORDS, tiny_checkpoint
 from tests.training.vocabulary.corpora import random_texts
 

@@ -4,8 +4,7 @@ import pytest
 
 from lsr_prod.inference.terms.surfaces import cased_terms, notation_of
 from lsr_prod.inference.terms.words import lowercases
-from lsr_prod.training.vocabulary.domain_tokenizer import train_tokenizer
-from lsr_prod.training.vocabulary.target import target_terms
+from lsr_prod.training.vocabulary.target import target_terms, train_tokenizer
 
 TEXTS = ["Naïve T-cells and Naïve mice", "the cells of the mice, the cells"] * 50
 

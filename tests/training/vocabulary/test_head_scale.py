@@ -6,7 +6,7 @@ import torch
 
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
-from lsr_prod.training.vocabulary.head_scale import Probe, choose_alpha, head_norms, probe_scale, scale_head
+from lsr_prod.training.vocabulary.head import Probe, choose_alpha, head_norms, probe_scale, scale_head
 from tests.model.tiny import tiny_checkpoint
 
 

@@ -4,9 +4,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsr_prod.training.vocabulary import combination as module
-from lsr_prod.training.vocabulary.combination import Combination, copy_overlap, semantic, subtoken
-from lsr_prod.training.vocabulary.initialization import Initialization
+from lsr_prod.training.vocabulary import initialization as module
+from lsr_prod.training.vocabulary.initialization import Combination, Initialization, copy_overlap, semantic, subtoken
 from tests.training.vocabulary.test_sparsemax import plain_sparsemax
 
 OLD = torch.tensor([[1.0, 0.0], [0.0, 2.0], [4.0, 4.0], [-1.0, 3.0]])

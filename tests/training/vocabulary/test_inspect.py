@@ -8,10 +8,9 @@ import torch
 from lsr_prod.errors import ConfigError
 from lsr_prod.jobs.command import main
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.vocabulary.combination import copy_overlap, semantic
-from lsr_prod.training.vocabulary.domain_tokenizer import train_tokenizer
-from lsr_prod.training.vocabulary.initialization import Initialization
+from lsr_prod.training.vocabulary.initialization import Initialization, copy_overlap, semantic
 from lsr_prod.training.vocabulary.inspect import inspect_vocabulary, read_texts
+from lsr_prod.training.vocabulary.target import train_tokenizer
 from lsr_prod.training.vocabulary.transfer import replace_head
 from quickstart.models import model_folder
 from tests.model.tiny import tiny_checkpoint

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from lsr_prod.training.vocabulary.combination import sparsemax, sparsemax_support
+from lsr_prod.training.vocabulary.initialization import sparsemax, sparsemax_support
 
 
 def plain_sparsemax(scores: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -11,9 +11,9 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.inference.terms.surfaces import Terms, align
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
-from lsr_prod.training.vocabulary.combination import copy_overlap
-from lsr_prod.training.vocabulary.initialization import Initialization
-from lsr_prod.training.vocabulary.transfer import move_to_vocabulary, replace_head, tied
+from lsr_prod.model.output_layer import is_tied
+from lsr_prod.training.vocabulary.initialization import Initialization, copy_overlap
+from lsr_prod.training.vocabulary.transfer import move_to_vocabulary, replace_head
 from tests.model.tiny import ARCHITECTURES, CAUSAL, VOCABULARY, tiny_checkpoint
 
 TEXTS = ["w1 W2 w3", "w5", "W0 w1 w7 w9 unheard W4"]
@@ -67,7 +67,7 @@ def test_same_tokens_in_another_order_give_same_vectors(tmp_path: Path, architec
     initialization = overlap_only(encoder, tokenizer, shuffled())
     _, bias = output_layer(encoder.model)
     new_bias = None if bias is None else initialization.values(bias)
-    was_tied, before = tied(encoder.model), weights(encoder, TEXTS)
+    was_tied, before = is_tied(encoder.model), weights(encoder, TEXTS)
     move_to_vocabulary(encoder, tokenizer, initialization, new_bias).save(tmp_path / "moved")
     moved = SparseEncoder.load(tmp_path / "moved")
     known = {NAMES.get(term, term): term for term in VOCABULARY} if architecture not in CAUSAL else None
@@ -75,7 +75,7 @@ def test_same_tokens_in_another_order_give_same_vectors(tmp_path: Path, architec
         found = {(known or {}).get(term, term): weight for term, weight in text.items()}
         named = {term: weight for term, weight in old.items() if known or term not in NAMES}
         assert {term: found.get(term, 0.0) for term in named} == pytest.approx(named, abs=1e-5)
-    assert tied(moved.model) == was_tied
+    assert is_tied(moved.model) == was_tied
     assert moved.model.config.pad_token_id == tokenizer.pad_token_id == moved.tokenizer.pad_token_id
     assert moved.vocabulary == shuffled()
     assert weights(encoder, TEXTS) == [
@@ -115,7 +115,7 @@ def test_replace_head_keeps_tokenizer_and_embeddings(tmp_path: Path, architectur
     headed.save(tmp_path / "model")
     for text, old in zip(weights(SparseEncoder.load(tmp_path / "model"), TEXTS), weights(encoder, TEXTS), strict=True):
         assert text == pytest.approx({term: weight for term, weight in old.items() if term in terms}, abs=1e-5)
-    assert not tied(headed.model)
+    assert not is_tied(headed.model)
     assert len(encoder.vocabulary) == 97
 
 

@@ -8,7 +8,7 @@ from lsr_prod.errors import ConfigError, QuarantineOverflowError
 from lsr_prod.inference.terms.words import split_words
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.vocabulary import unigrams
-from lsr_prod.training.vocabulary.domain_tokenizer import train_tokenizer
+from lsr_prod.training.vocabulary.target import train_tokenizer
 from lsr_prod.training.vocabulary.unigrams import WordCount, count_words
 from tests.training.vocabulary.corpora import write_texts
 

@@ -3,11 +3,10 @@
 The rendezvous of torch listens on all interfaces of a machine. Here the first worker opens the socket itself, on the
 address under which Ray knows its machine, and gloo and NCCL use the interface with that address.
 
-Collective operations with gradients, inside a loss: rows of all workers, and sums over workers.
-
-Each worker computes the share of its own queries in the loss. The shares add up to the loss of the global batch, and
-their gradients to its gradient, for any number of workers and any division of the batch. Without torch.distributed, or
-with one worker, every operation is the identity.
+Collective operations inside a loss have gradients: rows of all workers, and sums over workers. Each worker computes
+the share of its own queries in the loss. The shares add up to the loss of the global batch, and their gradients to its
+gradient, for any number of workers and any division of the batch. Sums and maxima of reported figures have no gradient.
+Without torch.distributed, or with one worker, every operation is the identity.
 """
 
 import os
@@ -204,3 +203,26 @@ class _GlobalSum(torch.autograd.Function):
     @staticmethod
     def backward(_: Any, *gradients: Tensor) -> Tensor:
         return gradients[0]
+
+
+def sum_of_workers(values: Tensor) -> Tensor:
+    """Return the elementwise sum over all workers; ``values`` itself without torch.distributed.
+
+    A collective operation of all workers.
+    """
+    return _reduced(values, dist.ReduceOp.SUM)
+
+
+def largest_of_workers(values: Tensor) -> Tensor:
+    """Return the elementwise maximum over all workers; otherwise like ``sum_of_workers``."""
+    return _reduced(values, dist.ReduceOp.MAX)
+
+
+def _reduced(values: Tensor, operation: dist.ReduceOp.RedOpType) -> Tensor:
+    if not _distributed():
+        return values
+    # NCCL reduces tensors on the worker's GPU, gloo tensors in main memory.
+    device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
+    total = values.detach().to(device, copy=True)
+    dist.all_reduce(total, op=operation)
+    return total.to(values.device)

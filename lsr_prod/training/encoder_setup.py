@@ -16,6 +16,8 @@ from lsr_prod.model.output_layer import add_output_bias
 from lsr_prod.training.steps import LoopSettings
 from lsr_prod.training.twins import seed_torch
 
+_FIELD = "scale.attention"
+
 
 def check_lora(settings: LoraSettings, names: Collection[str], architecture: str) -> None:
     """Reject target modules that a model does not have."""
@@ -94,9 +96,6 @@ def freeze_side(encoder: SparseEncoder, trained: Literal["both", "query", "docum
     frozen = encoder.model if trained == "query" else encoder.queries.model
     frozen.requires_grad_(requires_grad=False)
     return frozen
-
-
-_FIELD = "scale.attention"
 
 
 def check_flash(architecture: str) -> None:

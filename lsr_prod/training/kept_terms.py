@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from lsr_prod.config.objective import PruningSettings
 from lsr_prod.model import pooled_head
-from lsr_prod.training.parallel import process_group
+from lsr_prod.training import process_group
 
 _ROWS = 64  # rows with ties per batch
 
@@ -82,6 +82,8 @@ class KeptTerms:
 
 
 Vectors = Tensor | KeptTerms
+
+
 """B vectors over the vocabulary: [B, V], or the heaviest terms of each."""
 
 
@@ -126,7 +128,7 @@ class Prunable:
 
 
 def all_vectors(vectors: Vectors, counts: Sequence[int]) -> Vectors:
-    """Return the vectors of all workers in rank order, like ``collective.all_rows``; pruned vectors are sent pruned."""
+    """Return the vectors of all workers in rank order, as ``process_group.all_rows``; pruned ones are sent pruned."""
     if isinstance(vectors, Tensor):
         return process_group.all_rows(vectors, counts)
     terms, weights = process_group.all_rows(vectors.terms, counts), process_group.all_rows(vectors.weights, counts)

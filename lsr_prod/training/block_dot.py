@@ -11,10 +11,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from lsr_prod.model import pooled_head
-from lsr_prod.training.vectors.kept_terms import KeptTerms, Vectors, weights_of
+from lsr_prod.training.kept_terms import KeptTerms, Vectors, weights_of
 
 BLOCK = 8192
 """Columns per dense block."""
+_ZERO = 1e-6  # vectors with a smaller norm count as zero vectors
 
 
 def block_dot(queries: Vectors, documents: Vectors) -> Tensor:
@@ -139,9 +140,6 @@ class _Side:
         """Return the column of each kept term in the block, int64 [B, k]."""
         assert self._places is not None
         return (self._places - (start - 1)).clamp_(0, width + 1)
-
-
-_ZERO = 1e-6  # vectors with a smaller norm count as zero vectors
 
 
 def dot(queries: Vectors, documents: Vectors) -> Tensor:

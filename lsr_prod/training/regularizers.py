@@ -17,9 +17,12 @@ from torch import Tensor
 from lsr_prod.config.objective import LossSettings, RegularizerSettings, SparsitySettings
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.inference.terms.surfaces import cased_terms
-from lsr_prod.training.parallel import process_group
-from lsr_prod.training.vectors.block_dot import pair_dot
-from lsr_prod.training.vectors.kept_terms import Vectors, active_terms, cut, weights_of
+from lsr_prod.training import process_group
+from lsr_prod.training.block_dot import pair_dot
+from lsr_prod.training.kept_terms import Vectors, active_terms, cut, weights_of
+
+MAX_OWN_SHARE = 0.05
+"""Own share above which a stage is warned about."""
 
 
 def ramp(settings: RegularizerSettings, step: int, steps: int) -> float:
@@ -40,8 +43,7 @@ def ramp_end(settings: RegularizerSettings, steps: int) -> int:
 # FLOPS regularizers: squared mean weights, of queries, of documents or of both.
 #
 # Every regularizer takes the rows of one worker and returns the value for the rows of all workers, equal on all of
-# them.
-# Its gradient is that of the worker's own rows (``collective.global_sum``). The rows are those of the trained
+# them. Its gradient is that of the worker's own rows (``process_group.global_sum``). The rows are those of the trained
 # representation: masked if ``keep`` is ``masked``, else whole.
 
 
@@ -249,10 +251,6 @@ def frequency_weights(shares: Tensor, *, alpha: float, beta: float) -> Tensor:
     """
     exponent = math.log(2) / math.log(alpha)  # negative: x = 0 gives an infinite power, hence weight 0
     return 1 / (1 + (shares.pow(exponent) - 1).clamp_min(0).pow(beta))
-
-
-MAX_OWN_SHARE = 0.05
-"""Own share above which a stage is warned about."""
 
 
 def own_share(joint: float, losses: list[LossSettings], documents: int) -> float | None:

@@ -19,11 +19,10 @@ from lsr_prod.corpus.slices import Slice
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
 from lsr_prod.tables.quarantine import BadRowWriter
-from lsr_prod.training.data.bad_rows import quarantine
+from lsr_prod.training.data.rows import quarantine
 
 QUARANTINE = "_quarantine"
 """Folder of the bad rows inside the output; folder readers skip names that begin with ``_``."""
-
 T = TypeVar("T")
 
 

@@ -1,4 +1,8 @@
-"""Stage ``transfer_vocabulary``: give the model another vocabulary, as tokens and outputs or as outputs only."""
+"""Stages that change the vocabulary of a model.
+
+- ``transfer_vocabulary``: another vocabulary, as tokens and outputs or as outputs only;
+- ``expand_vocabulary``: the most frequent words of a corpus become the output terms.
+"""
 
 import json
 from collections.abc import Iterator
@@ -8,16 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from lsr_prod.config.training_data import TrainingDataSettings
-from lsr_prod.config.vocabulary import DomainTokenizerSettings, TransferVocabularySettings
+from lsr_prod.config.vocabulary import DomainTokenizerSettings, ExpandVocabularySettings, TransferVocabularySettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.inference.terms.surfaces import notation_of, overlap_share
-from lsr_prod.inference.terms.words import fragmentation, lowercases, refuse_tokens
+from lsr_prod.inference.terms.words import fragmentation, lowercases, refuse_tokens, word_pieces
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
@@ -25,8 +30,7 @@ from lsr_prod.storage.drafts import write_file
 from lsr_prod.training.data.rows import read_good_rows
 from lsr_prod.training.data.schemas import pin_data
 from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts
-from lsr_prod.training.vocabulary.domain_tokenizer import train_tokenizer
-from lsr_prod.training.vocabulary.initialization import Initialization, initialize
+from lsr_prod.training.vocabulary.initialization import Combination, Initialization, initialize, subtoken
 from lsr_prod.training.vocabulary.target import (
     TargetModel,
     check_embeddings,
@@ -36,6 +40,7 @@ from lsr_prod.training.vocabulary.target import (
     read_embeddings,
     read_target,
     target_terms,
+    train_tokenizer,
 )
 from lsr_prod.training.vocabulary.transfer import (
     check_tokenizer,
@@ -44,6 +49,7 @@ from lsr_prod.training.vocabulary.transfer import (
     transfer_bias,
     unigram_bias,
 )
+from lsr_prod.training.vocabulary.unigrams import count_words
 
 log = get_log(__name__)
 
@@ -51,7 +57,7 @@ _TEXTS = 1000  # tokenized at once
 _FRAGMENTED = 2000  # texts that fragmentation is measured on
 
 
-def check(
+def check_transfer(
     stage: TransferVocabularySettings, facts: ModelFacts, options: dict[str, str]
 ) -> tuple[dict[str, str], ModelFacts]:
     """Check the stage; nothing is written."""
@@ -78,7 +84,7 @@ def check(
     return pins, _facts_after(stage, facts, tokenizer)
 
 
-def run(
+def transfer_vocabulary(
     encoder: SparseEncoder, stage: TransferVocabularySettings, *, options: dict[str, str], scratch: Path
 ) -> tuple[SparseEncoder, dict[str, Any]]:
     """Give the encoder the new vocabulary."""
@@ -231,3 +237,60 @@ def _count_tokens(texts: Iterator[str], tokenizer: PreTrainedTokenizerFast) -> N
         ids = [i for row in tokenizer(some, add_special_tokens=False)["input_ids"] for i in row]
         counts += np.bincount(ids, minlength=len(counts))
     return counts
+
+
+def check_expand(
+    stage: ExpandVocabularySettings, facts: ModelFacts, options: dict[str, str]
+) -> tuple[dict[str, str], ModelFacts]:
+    """Check the stage; nothing is written."""
+    if facts.output_vocabulary == "words":
+        raise ConfigError(
+            "stage", "the model's output terms are words already", "expand a model whose terms are tokens"
+        )
+    pins = {"data": pin_data(stage.data, options)}
+    after = replace(
+        facts,
+        vocabulary_size=stage.size,
+        vocabulary_sha256=None,
+        output_vocabulary="words",
+        tied=False,
+        transferred=False,
+    )
+    return pins, after
+
+
+def expand_vocabulary(
+    encoder: SparseEncoder,
+    stage: ExpandVocabularySettings,
+    *,
+    options: dict[str, str],
+    scratch: Path,  # noqa: ARG001 - all stages have the same signature
+) -> tuple[SparseEncoder, dict[str, Any]]:
+    """Count the words and build a head for them. Needs a Ray session."""
+    found = count_words(stage.data, encoder.tokenizer, size=stage.size, min_count=stage.min_count, options=options)
+    words = [entry.word for entry in found]
+    expanded, pieces = expand(encoder, words, drawn=stage.initialization == "random", seed=stage.seed)
+    tokens = encoder.tokenizer.get_vocab()  # outside the loop: every call builds a new dictionary
+    return expanded, {
+        "vocabulary_size": len(words),
+        "least_count": found[-1].count,
+        "pieces_per_word": pieces,
+        "words_of_one_piece": sum(word in tokens for word in words),
+    }
+
+
+def expand(encoder: SparseEncoder, words: list[str], *, drawn: bool, seed: int = 0) -> tuple[SparseEncoder, float]:
+    """Return an encoder whose output terms are words; rows and biases are means over their sub-tokens (B.1).
+
+    Returns:
+        The new encoder, and sub-tokens per word.
+    """
+    pieces = word_pieces(words, encoder.tokenizer)
+    empty = next((word for word, piece in zip(words, pieces, strict=True) if not piece), None)
+    if empty is not None:
+        raise ValueError(f"the tokenizer turns the word {empty!r} into no tokens")
+    _, bias = output_layer(encoder.model)
+    combination = Combination.of_lists([[]] * len(words), [[]] * len(words)) if drawn else subtoken(pieces)
+    initialization = Initialization(combination, torch.empty(0, dtype=torch.int64), drawn=drawn, seed=seed)
+    new_bias = None if bias is None else torch.zeros(len(words)) if drawn else initialization.values(bias)
+    return replace_head(encoder, words, initialization, new_bias), sum(map(len, pieces)) / len(words)

@@ -1,5 +1,10 @@
-"""Job that makes training rows: survey the slices, make the missing parts on actors, verify counts, seal the output."""
+"""Job that makes training rows: survey the slices, make the missing parts on actors, verify counts, seal the output.
 
+The output folder is reserved for one plan, and complete when its manifest exists. The jobs are ``negatives.job``
+(mining) and ``scoring.job``.
+"""
+
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -13,23 +18,21 @@ from lsr_prod.cluster.workers import Workers
 from lsr_prod.config import Deployment, MineSettings, ScoreSettings
 from lsr_prod.corpus.read import require_source_on_nodes
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.errors import ConfigError, IncompleteWaveError
+from lsr_prod.errors import ArtifactError, ConfigError, IncompleteWaveError
 from lsr_prod.formats.digest import canonical_json, digest_json
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, store_digest
 from lsr_prod.storage.threads import in_threads
-from lsr_prod.training.data.bad_rows import check_bad_rows
-from lsr_prod.training.data.row_jobs.output import MANIFEST, RowOutput
-from lsr_prod.training.data.row_jobs.parts import QUARANTINE, PartFormat, PartReport, part_name
+from lsr_prod.training.data.row_parts import QUARANTINE, PartFormat, PartReport, part_name
+from lsr_prod.training.data.rows import check_bad_rows
 
 log = get_log(__name__)
-
 _PROGRESS_S = 10.0
 # Settings that decide where and how fast a job runs, and do not change any row.
 _ELSEWHERE = ("output", "actors", "threads_per_actor", "slice_kilobytes")
 _ELSEWHERE_OF_DATA = {"paths", "format", "version", "max_bad_fraction"}
-
 Opener = Callable[[], Any]
+PLAN, MANIFEST = "_plan.json", "_manifest.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,49 @@ class Survey:
 
     rows: int  # number of rows
     bad: Counter[str]  # number of bad rows by reason
+
+
+@dataclass(frozen=True, slots=True)
+class RowOutput:
+    """Output folder of one plan."""
+
+    store: Store  # the folder
+    digest: str  # sha256 of the plan
+    field: str  # the setting that names the folder, for messages
+    inputs: str  # what else than settings and data decides the rows, for messages
+
+    def manifest(self) -> Mapping[str, Any] | None:
+        """Check that the folder is empty or belongs to the plan, and return the manifest if the plan is complete."""
+        found = self.store.get(PLAN)
+        if found is None:
+            if names := self.store.names():
+                raise ConfigError(
+                    self.field, f"{self.store.uri} holds {names[0]}", "give a folder that is empty or absent"
+                )
+            return None
+        if self._read(PLAN, found).get("digest") != self.digest:
+            raise ConfigError(
+                self.field,
+                f"{self.store.uri} holds rows of other settings, data or {self.inputs}",
+                "give another folder, or delete this one",
+            )
+        done = self.store.get(MANIFEST)
+        return None if done is None else self._read(MANIFEST, done)
+
+    def reserve(self, plan: Mapping[str, Any]) -> None:
+        """Reserve the folder."""
+        self.store.put_new(PLAN, canonical_json({"digest": self.digest, "plan": plan}))
+        self.manifest()
+
+    def _read(self, name: str, data: bytes) -> dict[str, Any]:
+        place = f"{self.store.uri}/{name}"
+        try:
+            value = json.loads(data)
+        except ValueError as error:
+            raise ArtifactError(f"{place} is damaged ({error}); delete the folder, then run again") from error
+        if not isinstance(value, dict):
+            raise ArtifactError(f"{place} is damaged; delete the folder, then run again")
+        return value
 
 
 @dataclass(frozen=True, slots=True)

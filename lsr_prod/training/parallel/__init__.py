@@ -1,1 +1,0 @@
-"""Several training processes: process group, DDP and FSDP replicas, collective operations."""

@@ -1,1 +1,0 @@
-"""Regularizers that keep vectors sparse, one per module, with their ramps and document frequencies."""

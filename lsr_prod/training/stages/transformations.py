@@ -1,0 +1,196 @@
+"""Stages that change an encoder in one go, without a training loop.
+
+- ``calibrate``: subtract a constant from the bias of the head; if the head is also rescaled, rescale first;
+- ``rescale_head``: divide the output matrix;
+- ``set_encoder``: change fields of the encoder card; the weights stay.
+"""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from lsr_prod.config.model import AdaptEncoderSettings
+from lsr_prod.config.vocabulary import CalibrateSettings, RescaleHeadSettings
+from lsr_prod.errors import ConfigError
+from lsr_prod.formats.card import EncoderCard
+from lsr_prod.inference.terms.words import refuse_tokens
+from lsr_prod.logs import get_log
+from lsr_prod.model import SparseEncoder
+from lsr_prod.model.card_update import check_attention, check_casing, check_query_encoder, check_terms, check_uncased
+from lsr_prod.model.token_weights import check_card_changes
+from lsr_prod.training.data.rows import sample_rows
+from lsr_prod.training.data.schemas import pin_data
+from lsr_prod.training.stages.facts import ModelFacts, check_length
+from lsr_prod.training.vocabulary.head import (
+    ALPHAS,
+    activation_rate,
+    choose_alpha,
+    head_norms,
+    pooled_maxima,
+    probe_scale,
+    scale_head,
+    shift_bias,
+    shift_for_rate,
+)
+
+log = get_log(__name__)
+
+
+def check_calibrate(
+    stage: CalibrateSettings, facts: ModelFacts, options: dict[str, str]
+) -> tuple[dict[str, str], ModelFacts]:
+    """Check the stage; nothing is written."""
+    check_length("max_length", stage.max_length, facts)
+    pins = {} if stage.data is None else {"data": pin_data(stage.data, options)}
+    return pins, replace(facts, has_bias=True)
+
+
+def calibrate(
+    encoder: SparseEncoder,
+    stage: CalibrateSettings,
+    *,
+    options: dict[str, str],
+    scratch: Path,  # noqa: ARG001 - all stages have the same signature
+) -> tuple[SparseEncoder, dict[str, Any]]:
+    """Subtract the constant.
+
+    Returns:
+        The new encoder, and a flat summary: the constant; the activation rate on the texts that it was chosen on; the
+        rate on held-out texts before and after.
+    """
+    calibrated = encoder.clone()
+    if stage.activation_rate is None:
+        assert stage.shift is not None
+        shift_bias(calibrated, stage.shift)
+        return calibrated, {"shift": stage.shift}
+    assert stage.data is not None
+    length = stage.max_length or encoder.card.document_max_length
+    texts = [row.documents[0] for row in sample_rows(stage.data, options, stage.texts)]
+    chosen_on, held_out = texts[::2], texts[1::2]
+    before = activation_rate(calibrated, held_out, max_length=length) if held_out else None
+    maxima = pooled_maxima(calibrated, chosen_on, stage.activation_rate, max_length=length)
+    shift = _permitted(shift_for_rate(maxima, stage.activation_rate), stage, float((maxima > 0).mean()))
+    shift_bias(calibrated, shift)
+    summary: dict[str, Any] = {
+        "shift": shift,
+        "activation_rate": float((maxima > shift).mean()),
+        "held_out_before": before,
+        "held_out": activation_rate(calibrated, held_out, max_length=length) if held_out else None,
+        "texts": len(chosen_on),
+    }
+    return calibrated, summary
+
+
+def _permitted(shift: float, stage: CalibrateSettings, rate: float) -> float:
+    """Return the constant, or 0 if it is negative and biases must not be raised."""
+    if shift >= 0 or stage.negative_shift == "allow":
+        return shift
+    problem = (
+        f"the model activates {rate:.4f} of the pairs, less than {stage.activation_rate}, so the constant would be "
+        f"{shift:.3f} and raise every bias"
+    )
+    if stage.negative_shift == "refuse":
+        remedy = "remove the stage, give a lower rate, or set negative_shift to zero or allow"
+        raise ConfigError("activation_rate", problem, remedy)
+    log.warning("%s; the biases are unchanged", problem)
+    return 0.0
+
+
+def check_rescale_head(
+    stage: RescaleHeadSettings, facts: ModelFacts, options: dict[str, str]
+) -> tuple[dict[str, str], ModelFacts]:
+    """Check the stage; nothing is written."""
+    if stage.alpha == "auto" and facts.query_encoder != "model":
+        raise ConfigError(
+            "alpha", "auto encodes sample queries, and this model does not encode queries", "rescale before set_encoder"
+        )
+    return ({} if stage.data is None else {"data": pin_data(stage.data, options)}), facts
+
+
+def rescale_head(
+    encoder: SparseEncoder,
+    stage: RescaleHeadSettings,
+    *,
+    options: dict[str, str],
+    scratch: Path,  # noqa: ARG001 - all stages have the same signature
+) -> tuple[SparseEncoder, dict[str, Any]]:
+    """Divide the output matrix.
+
+    Returns:
+        The new encoder, and a flat summary; with ``auto``, ``probes`` has one mapping per constant.
+    """
+    made = encoder.clone()
+    summary: dict[str, Any] = {}
+    alpha = stage.alpha
+    if isinstance(alpha, str):
+        assert stage.data is not None
+        rows = sample_rows(stage.data, options, stage.pairs)
+        queries, positives = [row.query or "" for row in rows], [row.documents[0] for row in rows]
+        probes = [probe_scale(made, queries, positives, one) for one in ALPHAS]
+        alpha = choose_alpha(probes, max_score=stage.max_score, max_weight=stage.max_weight)
+        summary["probes"] = [asdict(probe) for probe in probes]
+    before = head_norms(made)
+    scale_head(made, alpha)
+    after = head_norms(made)
+    return made, {"alpha": alpha, "mean_norm_before": before.mean_norm, "mean_norm": after.mean_norm, **summary}
+
+
+def check_set_encoder(
+    stage: AdaptEncoderSettings,
+    facts: ModelFacts,
+    options: dict[str, str],  # noqa: ARG001 - all stages have the same signature
+) -> tuple[dict[str, str], ModelFacts]:
+    """Check the stage."""
+    if facts.head == "token_weights":
+        check_card_changes(stage.changes())
+    attention = stage.attention or facts.attention
+    first = stage.pooled_tokens or ("not_bos" if facts.kind == "causal" else "all")
+    check_attention(EncoderCard(facts.architecture, 0, "", attention=attention, pooled_tokens=first))
+    positions = facts.longest_input * (2 if facts.attention == "echo" else 1)
+    after = replace(
+        facts,
+        attention=attention,
+        longest_input=positions // 2 if attention == "echo" else positions,
+        query_max_length=stage.query_max_length or facts.query_max_length,
+        document_max_length=stage.document_max_length or facts.document_max_length,
+        query_encoder=stage.query_encoder or facts.query_encoder,
+        query_prompt=facts.query_prompt if stage.query_prompt is None else stage.query_prompt,
+    )
+    check_query_encoder(after.query_encoder, after.query_prompt)
+    if after.query_encoder != "model" and facts.token_head:
+        refuse_tokens("query_encoder")
+    for name in ("query_max_length", "document_max_length"):
+        check_length(name, getattr(after, name), after)
+    return {}, _check_casings(stage, after)
+
+
+def _check_casings(stage: AdaptEncoderSettings, facts: ModelFacts) -> ModelFacts:
+    """Check the casing. A vocabulary that an earlier stage creates is unknown here; ``run`` checks it."""
+    known = facts.letters is not None and facts.letters[0] == facts.vocabulary_sha256
+    letters = facts.letters[1] if known and facts.letters is not None else None
+    if stage.casing is not None and facts.casing != stage.casing:
+        if letters is not None and facts.output_vocabulary == "tokenizer":
+            check_casing(stage.casing, letters)
+        facts = replace(facts, casing=stage.casing)
+    if stage.output_casing == "uncased":
+        check_terms(facts.output_vocabulary)
+        if letters is not None:
+            check_uncased(letters)
+    # The uncased terms are only known after the run.
+    return facts if stage.output_casing is None else replace(facts, vocabulary_sha256=None)
+
+
+def set_encoder(
+    encoder: SparseEncoder,
+    stage: AdaptEncoderSettings,
+    *,
+    options: dict[str, str],  # noqa: ARG001 - all stages have the same signature
+    scratch: Path,  # noqa: ARG001
+) -> tuple[SparseEncoder, dict[str, Any]]:
+    """Change the card.
+
+    Returns:
+        The new encoder, and the changed fields.
+    """
+    made = encoder.with_card(**stage.changes())
+    return made, {**stage.changes(), "vocabulary_size": made.card.vocabulary_size}

@@ -1,1 +1,0 @@
-"""Sparse vectors in training: pruned to their heaviest terms, and compared by dot product or cosine."""
