@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from lsr_prod.cluster.nodes import has_several_nodes, require_files, require_shared_folders
 from lsr_prod.config import Deployment, EncodeSettings, SourceSettings
+from lsr_prod.config.location import quarantine_uri
 from lsr_prod.corpus.filelist import iterate_files, list_files
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.read import require_source_on_nodes
@@ -169,7 +170,7 @@ def prepare(
         )
     check_lengths(folder, encode)
     table = Store(absolute(encode.table), options)
-    quarantine = Store(absolute(encode.quarantine or f"{encode.table.rstrip('/')}_quarantine"), options)
+    quarantine = Store(absolute(quarantine_uri(encode.quarantine, encode.table)), options)
     wanted = TableProperties(
         bundle_digest=bundle.digest,
         vocabulary_sha256=card.vocabulary_sha256,
