@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from lsr_prod.encoding.interchange.table_import import (
     ImportQuarantine,
     ImportSummary,
     Source,
-    TableLayout,
     import_vectors,
     quarantine_store,
 )
@@ -57,8 +57,8 @@ def move_vectors(deployment: Deployment) -> Mapping[str, Any]:
         raise ConfigError("vectors.bundle", str(error), remedy) from error
     store = Store(absolute(settings.table), options)
     if settings.action == "import":
-        return _import(settings, store, vocabulary).result()
-    return _export(settings, store, vocabulary).result()
+        return asdict(_import(settings, store, vocabulary))
+    return asdict(_export(settings, store, vocabulary))
 
 
 def _import(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> ImportSummary | FinishedImport:
@@ -85,7 +85,7 @@ def _import(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> 
     ]
     refused = {"unknown_term": settings.unknown_terms, "bad_weight": settings.bad_weights}
     bad = ImportQuarantine(quarantine, plan, [reason for reason, what in refused.items() if what == "refuse"])
-    imported = import_vectors(sources, store, vocabulary, _layout(settings), bad, plan)
+    imported = import_vectors(sources, store, vocabulary, settings, bad, plan)
     seconds, reasons = time.monotonic() - started, bad.reasons
     return ImportSummary(
         files=len(files),
@@ -116,18 +116,6 @@ def _finished(table: Table, plan: str) -> FinishedImport:
         store_k=properties.store_k,
         table=table.store.uri,
         plan=plan,
-    )
-
-
-def _layout(settings: VectorsSettings) -> TableLayout:
-    return TableLayout(
-        buckets=settings.buckets,
-        impact_bits=settings.impact_bits,
-        impact_step=settings.impact_step,
-        quantized=settings.quantized,
-        store_k=settings.store_k,
-        contents=settings.contents,
-        max_impact_error=settings.max_impact_error,
     )
 
 

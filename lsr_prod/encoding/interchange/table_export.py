@@ -1,7 +1,7 @@
 """Export of a sparse table as JSON vectors, CSR matrix, CIFF or Parquet, in bounded memory; by bucket, then by part."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -39,10 +39,6 @@ class ExportSummary:
     table: str  # URI of the table
     table_version: int  # version of the table
     output: str  # path of the output
-
-    def result(self) -> dict[str, Any]:
-        """Return the flat summary of a job."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

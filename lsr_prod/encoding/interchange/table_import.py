@@ -6,14 +6,15 @@ written to disk by bucket; memory is bounded by a batch and the ids of one bucke
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lsr_prod.config.location import quarantine_uri
+from lsr_prod.config.vectors import VectorsSettings
 from lsr_prod.corpus.rows import BadRow, shorten
 from lsr_prod.encoding.interchange.spill import Spill, SpillTotals
 from lsr_prod.encoding.interchange.vectors import ValidatedVector, Vocabulary
@@ -54,10 +55,6 @@ class ImportSummary:
     quarantine: str  # URI of the quarantine
     plan: str  # digest of the import
 
-    def result(self) -> dict[str, Any]:
-        """Return the flat summary of a job."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedImport:
@@ -70,14 +67,10 @@ class FinishedImport:
     table: str
     plan: str
 
-    def result(self) -> dict[str, Any]:
-        """Return the flat summary of a job."""
-        return asdict(self)
-
 
 def quarantine_store(field: str, given: str | None, output: Store) -> Store:
     """Return the folder of the quarantine of a job."""
-    uri = given or f"{output.uri.rstrip('/')}_quarantine"
+    uri = quarantine_uri(given, output.uri)
     if not is_remote(uri):
         uri = str(Path(uri).absolute())
         if Path(uri).is_file():
@@ -121,20 +114,6 @@ _PART_POSTINGS = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class TableLayout:
-    """Layout of the table of imported vectors."""
-
-    buckets: int = 16  # 1 to 256
-    impact_bits: int = 8  # 4, 8 or 16
-    impact_step: float | None = None  # weight of one impact unit; None: computed from the largest weight
-    quantized: bool = False  # weights are impacts already
-    store_k: int | None = None  # terms kept per vector; None: all
-    contents: str | None = "text"  # stored field for the contents; None: contents are dropped
-    # largest mean error of an impact, as a share of the mean weight; None: no limit
-    max_impact_error: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Source:
     """One source of rows."""
 
@@ -160,25 +139,25 @@ def import_vectors(
     sources: Sequence[Source],
     store: Store,
     vocabulary: Vocabulary,
-    layout: TableLayout,
+    settings: VectorsSettings,
     quarantine: ImportQuarantine,
     plan: str,
 ) -> Imported:
     """Write the vectors of sources into a table in one commit. Of rows with the same id the first is kept."""
     with scratch_folder(prefix="lsr-import-") as scratch:
-        with Spill(scratch, layout.buckets, layout.store_k) as spill:
+        with Spill(scratch, settings.buckets, settings.store_k) as spill:
             for number, source in enumerate(sources):
                 for position, row in source.rows:
                     if isinstance(row, BadRow):
                         quarantine.add(row, ordinal=number, key=source.key, source=source.location, position=position)
                     else:
                         spill.add(row, number, position)
-        scale = _scale(spill, layout)
-        _check_error(scale, spill.totals, layout)
-        properties = _properties(vocabulary, layout, scale, spill.totals)
+        scale = _scale(spill, settings)
+        _check_error(scale, spill.totals, settings)
+        properties = _properties(vocabulary, settings, scale, spill.totals)
         table = create_sparse_table(store, properties, plan)
-        writer = _Writer(store, properties, layout, sources, quarantine, plan)
-        adds = [(part, {"bucket": str(b)}) for b in range(layout.buckets) for part in writer.parts(spill, b)]
+        writer = _Writer(store, properties, settings, sources, quarantine, plan)
+        adds = [(part, {"bucket": str(b)}) for b in range(settings.buckets) for part in writer.parts(spill, b)]
     quarantine.flush()  # before the commit: a committed import always has its quarantine
     table.commit(adds, [], app=plan, version=0, epoch=1)
     totals = spill.totals
@@ -186,16 +165,16 @@ def import_vectors(
 
 
 def _properties(
-    vocabulary: Vocabulary, layout: TableLayout, scale: ImpactScale, totals: SpillTotals
+    vocabulary: Vocabulary, settings: VectorsSettings, scale: ImpactScale, totals: SpillTotals
 ) -> TableProperties:
     return TableProperties(
         bundle_digest=vocabulary.bundle_digest,
         vocabulary_sha256=vocabulary.sha256,
         impact_step=scale.step,
-        impact_bits=layout.impact_bits,
-        store_k=layout.store_k or max(1, totals.longest),
-        buckets=layout.buckets,
-        stored_fields=() if layout.contents is None else (layout.contents,),
+        impact_bits=settings.impact_bits,
+        store_k=settings.store_k or max(1, totals.longest),
+        buckets=settings.buckets,
+        stored_fields=() if settings.contents is None else (settings.contents,),
         vocabulary_size=len(vocabulary),
         impact_error=scale.error,
         impact_error_max=scale.largest_error,
@@ -204,19 +183,19 @@ def _properties(
     )
 
 
-def _scale(spill: Spill, layout: TableLayout) -> ImpactScale:
+def _scale(spill: Spill, settings: VectorsSettings) -> ImpactScale:
     """Return the step and its error on all weights."""
-    totals, step = spill.totals, layout.impact_step
-    if layout.quantized:
+    totals, step = spill.totals, settings.impact_step
+    if settings.quantized:
         assert step is not None  # the settings demanded it
         return ImpactScale(step, 0.0, 0.0, 0.0, totals.rows)
     if step is None:
         largest = np.array([totals.largest] if totals.largest else [], np.float32)
-        step = impact_scale(largest, layout.impact_bits, documents=totals.rows).step
+        step = impact_scale(largest, settings.impact_bits, documents=totals.rows).step
     weight, error, worst, clipped = 0.0, 0.0, 0.0, 0
-    for bucket in range(layout.buckets):
+    for bucket in range(settings.buckets):
         for batch in spill.read(bucket):
-            one = impact_scale(_values(batch, "weights"), layout.impact_bits, documents=0, step=step)
+            one = impact_scale(_values(batch, "weights"), settings.impact_bits, documents=0, step=step)
             total = float(_values(batch, "weights").sum(dtype=np.float64))
             weight, error = weight + total, error + one.error * total
             worst = max(worst, one.largest_error)
@@ -224,9 +203,9 @@ def _scale(spill: Spill, layout: TableLayout) -> ImpactScale:
     return ImpactScale(step, error / weight if weight else 0.0, worst, clipped / max(1, totals.postings), totals.rows)
 
 
-def _check_error(scale: ImpactScale, totals: SpillTotals, layout: TableLayout) -> None:
+def _check_error(scale: ImpactScale, totals: SpillTotals, settings: VectorsSettings) -> None:
     """Refuse a scale with which most weights would become the same few impacts."""
-    limit = layout.max_impact_error
+    limit = settings.max_impact_error
     if limit is None or scale.error <= limit:
         return
     raise SourceError(
@@ -248,12 +227,12 @@ class _Writer:
         self,
         store: Store,
         properties: TableProperties,
-        layout: TableLayout,
+        settings: VectorsSettings,
         sources: Sequence[Source],
         quarantine: ImportQuarantine,
         plan: str,
     ) -> None:
-        self._store, self._properties, self._layout, self._plan = store, properties, layout, plan
+        self._store, self._properties, self._settings, self._plan = store, properties, settings, plan
         self._sources, self._quarantine = sources, quarantine
         self._keys = np.array([source.key for source in sources], np.int64)
         self.documents = self.postings = self.clipped = 0
@@ -294,7 +273,7 @@ class _Writer:
 
     def _rows(self, batch: pa.RecordBatch) -> pa.Table:
         weights = _values(batch, "weights")
-        if self._layout.quantized:
+        if self._settings.quantized:
             impacts: npt.NDArray[np.int16] | npt.NDArray[np.int32] = weights.astype(np.int32)
         else:
             impacts, clipped = quantize(weights, self._properties.impact_step, self._properties.impact_bits)
@@ -307,5 +286,5 @@ class _Writer:
             (np.concatenate([[0], np.cumsum(lengths)]), batch["terms"].flatten(), impacts),
             hashes,
             pa.array(self._keys[batch["file"].to_numpy()]),
-            {} if self._layout.contents is None else {self._layout.contents: batch["contents"]},
+            {} if self._settings.contents is None else {self._settings.contents: batch["contents"]},
         )
