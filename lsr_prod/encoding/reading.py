@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import ray
 
-from lsr_prod.cluster.shuffle import group_by_size
+from lsr_prod.cluster.workers import group_by_size
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.rows import row_schema
 from lsr_prod.corpus.slices import Slice
