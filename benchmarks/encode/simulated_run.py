@@ -18,7 +18,7 @@ from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.plans.plan import Plan, make_plan
 from lsr_prod.encoding.plans.successors import load_plan, save_plan
-from lsr_prod.encoding.reading import blocks_of_cells
+from lsr_prod.encoding.waves import blocks_of_cells
 from lsr_prod.encoding.results import CellResult, Counts, WaveResult
 from lsr_prod.encoding.summary import table_bytes
 from lsr_prod.encoding.table import committed_files, create_sparse_table, table_digest

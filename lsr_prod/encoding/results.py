@@ -83,6 +83,11 @@ class Counts:
         return Counts(quarantined_by_reason=dict(sorted(reasons.items())), **numbers)
 
     @property
+    def document_rows(self) -> int:
+        """Rows of the source that are documents of the table."""
+        return self.rows_out - self.displaced
+
+    @property
     def quarantined(self) -> int:
         """Bad rows."""
         return sum(self.quarantined_by_reason.values())

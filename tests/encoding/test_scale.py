@@ -88,7 +88,7 @@ class Nights:
     def probe(self, plan: Plan) -> Callable[[float], ImpactScale]:
         def measure(floor: float) -> ImpactScale:
             reader = Reader(self.source, plan.cells, {})
-            scale = probe_scale(reader, plan, Lengths(), documents=8, bits=8, floor=floor)
+            scale = probe_scale(reader, plan, Lengths(), self.encode, floor)
             self.probes.append(scale.documents)
             return scale
 

@@ -27,7 +27,7 @@ from lsr_prod.encoding.plans.increment import has_order_of, newest_plan, prepare
 from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.encoding.plans.successors import link_successor, save_plan
 from lsr_prod.encoding.prepare import find_returning_files
-from lsr_prod.encoding.reading import _read_slices
+from lsr_prod.encoding.waves import _read_slices
 from lsr_prod.encoding.results import WaveResult
 from lsr_prod.encoding.table import PLAN_PROPERTY, check_first_plan, check_table, committed_files, create_sparse_table
 from lsr_prod.errors import StaleWaveError

@@ -20,7 +20,7 @@ from lsr_prod.encoding.node_tasks import NodeTasks
 from lsr_prod.encoding.plans.increment import plan_increment
 from lsr_prod.encoding.plans.plan import make_plan
 from lsr_prod.encoding.prepare import Work
-from lsr_prod.encoding.reading import BlockRows, WaveReader, blocks_of_cells
+from lsr_prod.encoding.waves import BlockRows, WaveReader, blocks_of_cells
 from lsr_prod.formats.table import cell_of
 from lsr_prod.storage import Store
 from tests.encoding.opened_files import opened_files
