@@ -12,7 +12,7 @@ from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.encoding.passages import PinnedBundle, document_factory
-from lsr_prod.encoding.plans.plan import Plan, make_plan
+from lsr_prod.encoding.plans.plan import Plan, PlanInputs, make_plan
 from lsr_prod.encoding.scale import probe_scale, spread_slices
 from lsr_prod.errors import SourceError
 from lsr_prod.formats.sparse import SparseBatch
@@ -23,7 +23,7 @@ from lsr_prod.inference import BundleEncoder
 def plan_of(folder: Path, **settings: int) -> tuple[Plan, Reader]:
     source = SourceSettings(paths=[str(folder)])
     encode = EncodeSettings(bundle="b", table="t", **settings)
-    plan = make_plan(resolve_source(source, {}), source, encode, bundle_digest="b", options={})
+    plan = make_plan(resolve_source(source, {}), PlanInputs(source, encode, "b", {}))
     return plan, Reader(source, 4, {})
 
 
