@@ -1,6 +1,7 @@
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +50,7 @@ def open_encoder(
     batch_tokens: int = 256,
 ) -> DocumentEncoder:
     return open_document_encoder(
-        PinnedBundle.of(bundle).to_json(),
+        asdict(PinnedBundle.of(bundle)),
         max_length=max_length,
         stride=stride,
         max_passages=max_passages,
