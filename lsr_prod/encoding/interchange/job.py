@@ -9,15 +9,7 @@ from typing import Any
 from lsr_prod.config import Deployment
 from lsr_prod.config.vectors import VectorsSettings
 from lsr_prod.encoding.interchange.read import VectorFile, find_vector_files, read_vectors
-from lsr_prod.encoding.interchange.table_export import (
-    ExportSummary,
-    TableVectors,
-    export_ciff,
-    export_csr,
-    export_jsonl,
-    export_parquet,
-    ids_path,
-)
+from lsr_prod.encoding.interchange.table_export import EXPORTS, ExportSummary, TableVectors, export_parquet, ids_path
 from lsr_prod.encoding.interchange.table_import import (
     FinishedImport,
     ImportQuarantine,
@@ -27,18 +19,16 @@ from lsr_prod.encoding.interchange.table_import import (
     quarantine_store,
 )
 from lsr_prod.encoding.interchange.vectors import Rules, Vocabulary
-from lsr_prod.encoding.table import PLAN_PROPERTY
+from lsr_prod.encoding.table import PLAN_PROPERTY, require_new_folder
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.formats.table import CORE_COLUMNS, TableProperties
 from lsr_prod.storage import Store, is_remote, require_exists, store_digest
-from lsr_prod.storage.disk import is_draft
 from lsr_prod.storage.folders import absolute, open_bundle
 from lsr_prod.tables import Table, load_table, open_table
 from lsr_prod.tables.live_rows import total_live_rows
 
 IMPORT_FORMAT = 1
-_EXPORTS = {"jsonl": export_jsonl, "npz": export_csr, "ciff": export_ciff}
 
 
 def move_vectors(deployment: Deployment) -> Mapping[str, Any]:
@@ -158,11 +148,7 @@ def _check_target(store: Store, plan: str) -> Table | None:
     """Return the table if this import has finished it, or None if it has to be written."""
     table = open_table(store)
     if table is None:
-        foreign = [name for name in store.names() if not is_draft(name)]
-        if foreign:
-            raise ConfigError(
-                "vectors.table", f"{store.uri} contains {foreign[0]} and is not a table", "give a new folder"
-            )
+        require_new_folder("vectors.table", store)
         return None
     if table.properties.get(PLAN_PROPERTY) != plan:
         raise ConfigError("vectors.table", f"{store.uri} is a table of other vectors or settings", "give a new folder")
@@ -180,7 +166,7 @@ def _export(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> 
         documents, postings = export_parquet(vectors, output, settings.partition_by)
         size, place = sum(entry.size for entry in output.entries()), output.uri
     else:
-        documents, postings = _EXPORTS[settings.format](vectors, output)
+        documents, postings = EXPORTS[settings.format](vectors, output)
         size, place = output.stat().st_size, str(output)
     seconds = time.monotonic() - started
     return ExportSummary(

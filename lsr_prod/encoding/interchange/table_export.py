@@ -77,6 +77,14 @@ class TableVectors:
         for file in self.files():
             yield from self._batches_of(file, columns)
 
+    def blocks(self) -> Iterator[CsrBlock]:
+        """Yield the vectors as rows of a matrix."""
+        for batch in self.batches():
+            lengths = batch["terms"].value_lengths().to_numpy().astype(np.int64)
+            terms = batch["terms"].flatten().to_numpy()
+            order = np.lexsort((terms, np.repeat(np.arange(len(lengths)), lengths)))
+            yield CsrBlock(batch["doc_id"].to_pylist(), lengths, terms[order], self.weights(batch)[order])
+
     def files(self) -> list[TableFile]:
         """Return the parts by bucket, then by path."""
         return sorted(self.table.files(), key=lambda file: (_bucket(file), file.path))
@@ -169,9 +177,7 @@ def export_csr(vectors: TableVectors, path: Path) -> tuple[int, int]:
     Returns:
         Number of documents and of postings.
     """
-    counted = _Counted(vectors)
-    documents = write_csr(path, ids_path(path), counted.blocks(), len(vectors.vocabulary), vectors.dtype)
-    return documents, counted.postings
+    return write_csr(path, ids_path(path), vectors.blocks(), len(vectors.vocabulary), vectors.dtype)
 
 
 def export_ciff(vectors: TableVectors, path: Path) -> tuple[int, int]:
@@ -180,11 +186,15 @@ def export_ciff(vectors: TableVectors, path: Path) -> tuple[int, int]:
     Returns:
         Number of documents and of postings.
     """
-    counted = _Counted(vectors)
-    step = vectors.properties.impact_step
-    description = f"lsr_prod: impacts as frequencies, weight = impact * {step!r}"
-    write_ciff = contrib("vectors.ciff_write").write_ciff
-    return write_ciff(path, counted.blocks(), vectors.vocabulary.terms, description), counted.postings
+    description = f"lsr_prod: impacts as frequencies, weight = impact * {vectors.properties.impact_step!r}"
+    written: tuple[int, int] = contrib("vectors.ciff_write").write_ciff(
+        path, vectors.blocks(), vectors.vocabulary.terms, description
+    )
+    return written
+
+
+EXPORTS = {"jsonl": export_jsonl, "npz": export_csr, "ciff": export_ciff}
+"""Function that exports to one file, by format."""
 
 
 def export_parquet(vectors: TableVectors, output: Store, partition_by: Sequence[str]) -> tuple[int, int]:
@@ -231,23 +241,6 @@ def _folder_name(value: object) -> str:
 
 def _bucket(file: TableFile) -> int:
     return int(file.partition["bucket"] or 0)
-
-
-class _Counted:
-    """Blocks of the vectors of a table, which count their postings."""
-
-    def __init__(self, vectors: TableVectors) -> None:
-        self._vectors = vectors
-        self.postings = 0
-
-    def blocks(self) -> Iterator[CsrBlock]:
-        for batch in self._vectors.batches():
-            lengths = batch["terms"].value_lengths().to_numpy().astype(np.int64)
-            terms = batch["terms"].flatten().to_numpy()
-            order = np.lexsort((terms, np.repeat(np.arange(len(lengths)), lengths)))
-            self.postings += len(terms)
-            weights = self._vectors.weights(batch)[order]
-            yield CsrBlock(batch["doc_id"].to_pylist(), lengths, terms[order], weights)
 
 
 def ids_path(path: Path) -> Path:

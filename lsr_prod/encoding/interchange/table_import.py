@@ -4,7 +4,6 @@ The largest weight, which fixes the scale, and repeated ids are known only after
 written to disk by bucket; memory is bounded by a batch and the ids of one bucket.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +30,8 @@ from lsr_prod.tables.quarantine import DUPLICATE, BadRowWriter
 
 log = get_log(__name__)
 _LOGGED = 5
+_PART_ROWS = 65_536
+_PART_POSTINGS = 4_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,39 +79,26 @@ def quarantine_store(field: str, given: str | None, output: Store) -> Store:
     return Store(uri, output.options)
 
 
-class ImportQuarantine:
-    """Bad rows of one import."""
+class ImportQuarantine(BadRowWriter):
+    """Bad rows of one import; some reasons are refused."""
 
     def __init__(self, store: Store, plan: str, refused: Collection[str] = ()) -> None:
+        super().__init__(store, plan, 0)
         self._store, self._refused = store, frozenset(refused)
-        self._writer = BadRowWriter(store, plan, 0)
-
-    @property
-    def reasons(self) -> Counter[str]:
-        """Number of rows by reason."""
-        return self._writer.reasons
 
     def add(self, row: BadRow, *, ordinal: int, key: int, source: str, position: int) -> None:
         """Add a bad row; the arguments are those of ``BadRowWriter.add``. The first rows are logged."""
         if row.reason in self._refused:
-            for part in self._writer.parts:
+            for part in self.parts:
                 self._store.delete(part.path)
             raise SourceError(
                 f"{source} at {position}: {row.reason}, {row.detail}; nothing was written; fix the file, or set "
                 "vectors.unknown_terms or vectors.bad_weights to quarantine"
             )
-        self._writer.add(row, ordinal=ordinal, key=key, source=source, position=position)
+        super().add(row, ordinal=ordinal, key=key, source=source, position=position)
         if self.reasons.total() <= _LOGGED:
             fields = {"source": source, "position": position, "reason": row.reason, "detail": row.detail}
             log.warning("quarantined", extra={"fields": {**fields, "doc_id": row.doc_id}})
-
-    def flush(self) -> None:
-        """Write the rows that are still in memory."""
-        self._writer.flush()
-
-
-_PART_ROWS = 65_536
-_PART_POSTINGS = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
