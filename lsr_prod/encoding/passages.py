@@ -22,7 +22,7 @@ from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder, Counters
 from lsr_prod.storage import is_remote
-from lsr_prod.storage.folders import absolute, open_bundle
+from lsr_prod.storage.folders import open_bundle
 
 _CHARACTERS = 2_000_000  # text whose tokens are in memory at once
 
@@ -34,12 +34,6 @@ class PinnedBundle:
     place: str  # URI, or absolute path that every node sees
     digest: str  # digest of the bundle, which the sparse table records too
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # options of the object store
-
-    @classmethod
-    def of(cls, place: str | Path, options: Mapping[str, str] | None = None) -> "PinnedBundle":
-        """Pin the bundle that is at a path or URI now."""
-        options = dict(options or {})
-        return cls(absolute(str(place)), open_bundle(str(place), options)[1].digest, options)
 
     def open(self) -> Path:
         """Return the folder of the bundle on this node, every file verified."""

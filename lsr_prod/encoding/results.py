@@ -163,7 +163,6 @@ class BlockResult:
     node: str  # host name of the actor
     cells: tuple[CellResult, ...]  # one result per cell
     counts: Counts  # work of the actor since its result before
-    seconds: float  # duration, with the time that it waited for the model
     model_seconds: float  # duration of the calls of the model
 
 

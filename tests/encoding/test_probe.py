@@ -11,13 +11,14 @@ from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.encoding.passages import PinnedBundle, document_factory
+from lsr_prod.encoding.passages import document_factory
 from lsr_prod.encoding.plans.plan import Plan, PlanInputs, make_plan
 from lsr_prod.encoding.scale import probe_scale, spread_slices
 from lsr_prod.errors import SourceError
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import quantize
 from lsr_prod.inference import BundleEncoder
+from tests.encoding.pinned import pin
 
 
 def plan_of(folder: Path, **settings: int) -> tuple[Plan, Reader]:
@@ -135,7 +136,7 @@ def test_scale_error_is_the_error_of_the_stored_vectors(tmp_path: Path, tiny_bun
     write(tmp_path / "a.jsonl", texts)
     plan, reader = plan_of(tmp_path)
     settings = EncodeSettings(bundle="b", table="t", store_k=16, batch_tokens=64)
-    encoder = document_factory(PinnedBundle.of(tiny_bundle), settings).open()
+    encoder = document_factory(pin(tiny_bundle), settings).open()
     scale = probe_scale(reader, plan, encoder, settings_of(9, bits))
     weights = BundleEncoder(tiny_bundle).encode(texts, kind="document", top_k=16, batch_tokens=64).weights
     impacts, clipped = quantize(weights, scale.step, bits)

@@ -144,7 +144,6 @@ class EncoderActor:
         self, task: WaveTask, follows: Mapping[int, Sequence[CellOutput]], *tables: pa.Table, isolated: bool
     ) -> BlockResult:
         """Encode every cell of a block and leave a marker for each."""
-        started = time.monotonic()
         cells = [prepare_cell(task, found) for found in look_up_cells(task, pa.concat_tables(tables), follows)]
         batch_size = ISOLATED_BATCH_SIZE if isolated else BATCH_SIZE
         # The writer ends last, without the turn: the next block has the model while the last cell is written.
@@ -160,8 +159,7 @@ class EncoderActor:
             cut_documents=counters.cut,
         )
         counts += Counts.of_store(self._io())
-        seconds = time.monotonic() - started
-        result = BlockResult(socket.gethostname(), tuple(writer.results), counts, seconds, model.seconds)
+        result = BlockResult(socket.gethostname(), tuple(writer.results), counts, model.seconds)
         self._metrics.block(result)
         return result
 
