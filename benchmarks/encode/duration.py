@@ -24,8 +24,8 @@ import numpy as np
 from benchmarks.encode.simulated_nights import Corpus
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.encoding.actors.actor import BlockDurations
-from lsr_prod.encoding.plans.plan import Plan, make_plan
-from lsr_prod.encoding.reading import blocks_of_cells
+from lsr_prod.encoding.plans.plan import Plan, PlanInputs, make_plan
+from lsr_prod.encoding.waves import blocks_of_cells
 from lsr_prod.jobs.terminal.run import print_result
 from lsr_prod.jobs.terminal.tables import print_table
 
@@ -243,10 +243,9 @@ def main() -> int:
     parser.add_argument("--commit-s", type=float, default=30.0, help="of a wave")
     parser.add_argument("--seeds", type=int, default=20)
     given = parser.parse_args()
-    plan = make_plan(
-        Corpus(given.documents).files(), SourceSettings(paths=["s3://corpus/"]),
-        EncodeSettings(bundle="bundle", table="table"), bundle_digest="b", options={}, actors=lambda: given.actors,
-    )  # fmt: skip
+    source, encode = SourceSettings(paths=["s3://corpus/"]), EncodeSettings(bundle="bundle", table="table")
+    inputs = PlanInputs(source, encode, "b", {}, lambda: given.actors)
+    plan = make_plan(Corpus(given.documents).files(), inputs)
     read_s = plan.largest_wave_bytes / 1e6 / given.read_mb_per_s
 
     def conditions(spot_hours: float, slow_share: float, sigma: float) -> Conditions:

@@ -30,7 +30,7 @@ from benchmarks.encode.simulated_run import ACTORS, ray_us_per_object, simulate
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.encoding.plans.increment import newest_plan, plan_increment
-from lsr_prod.encoding.plans.plan import Plan, make_plan
+from lsr_prod.encoding.plans.plan import Plan, PlanInputs, make_plan
 from lsr_prod.encoding.plans.successors import load_plan, save_plan
 from lsr_prod.jobs.terminal.run import print_result
 from lsr_prod.jobs.terminal.tables import print_table
@@ -67,7 +67,7 @@ def plan_files(count: int) -> dict[str, float]:
 
     with tempfile.TemporaryDirectory() as folder:
         table = Store(folder)
-        plan = make_plan(entries(count), SOURCE, ENCODE, bundle_digest="b", options={})
+        plan = make_plan(entries(count), PlanInputs(SOURCE, ENCODE, "b", {}))
         lap("plan_s")
         save_plan(plan, table)
         lap("save_s")
@@ -81,7 +81,7 @@ def plan_files(count: int) -> dict[str, float]:
         lap("load_s")
         percent = max(count // 100, 1)
         today = (replace(file, uri="s3://moved/documents") for file in islice(entries(count + percent), percent, None))
-        after = plan_increment(head, today, SOURCE, ENCODE, options={}, done=head.waves)
+        after = plan_increment(head, today, PlanInputs(SOURCE, ENCODE, "b", {}), done=head.waves)
         save_plan(after, table)
         lap("increment_s")
         stored = sum(table.size(name) or 0 for name in table.names())

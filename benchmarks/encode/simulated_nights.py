@@ -18,7 +18,7 @@ from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.commit.markers import give_up_base
 from lsr_prod.encoding.plans.increment import prepare_plan
-from lsr_prod.encoding.plans.plan import Plan
+from lsr_prod.encoding.plans.plan import Plan, PlanInputs
 from lsr_prod.encoding.plans.successors import link_successor, save_plan
 from lsr_prod.encoding.results import Deletion, WaveResult
 from lsr_prod.encoding.summary import document_count, table_bytes
@@ -75,10 +75,12 @@ def nights(
     def planned(night: int) -> Plan:
         snapshot = newest(table)
         return prepare_plan(
-            corpus.files(night), source, encode, bundle_digest="b", options={}, table=table,
-            root=snapshot.properties[PLAN_PROPERTY], waves_done=lambda plan: waves_done(newest(table), plan),
-            actors=lambda: actors,
-        )  # fmt: skip
+            corpus.files(night),
+            PlanInputs(source, encode, "b", {}, lambda: actors),
+            table=table,
+            root=snapshot.properties[PLAN_PROPERTY],
+            waves_done=lambda plan: waves_done(newest(table), plan),
+        )
 
     def unchanged() -> None:
         plan = planned(0)

@@ -16,12 +16,12 @@ from lsr_prod.cluster import ray_session
 from lsr_prod.config import EncodeSettings, RaySettings, SourceSettings
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
-from lsr_prod.encoding.plans.plan import Plan, make_plan
+from lsr_prod.encoding.plans.plan import Plan, PlanInputs, make_plan
 from lsr_prod.encoding.plans.successors import load_plan, save_plan
-from lsr_prod.encoding.reading import blocks_of_cells
 from lsr_prod.encoding.results import CellResult, Counts, WaveResult
 from lsr_prod.encoding.summary import table_bytes
 from lsr_prod.encoding.table import committed_files, create_sparse_table, table_digest
+from lsr_prod.encoding.waves import blocks_of_cells
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store
 from lsr_prod.storage.remote import store_counts
@@ -47,7 +47,7 @@ def simulate(rows: int, ray_us: float, rate: float) -> dict[str, float]:
         source = SourceSettings(paths=["s3://corpus/"])
         encode = EncodeSettings(bundle="bundle", table=table.uri)
         before, cpu, began = store_counts(), time.process_time(), time.perf_counter()
-        plan = make_plan(corpus.files(), source, encode, bundle_digest="b", options={}, actors=lambda: ACTORS)
+        plan = make_plan(corpus.files(), PlanInputs(source, encode, "b", {}, lambda: ACTORS))
         save_plan(plan, table)
         properties = TableProperties("b" * 64, "v" * 64, 0.01, 8, 256, plan.buckets, (), 30522)
         create_sparse_table(table, properties, plan.digest)

@@ -1,6 +1,6 @@
 """Checks of the address of a cluster before Ray connects, which itself retries for 20 s up to minutes.
 
-Variables of Ray Serve for high throughput. Serve reads them when it is imported, in every process of the cluster.
+``serve_variables`` are for high throughput. Ray Serve reads them when it is imported, in every process of the cluster.
 
 HAProxy takes the requests, in place of a proxy in Python, and passes them on to routers over HTTP.
 """
@@ -26,6 +26,27 @@ from lsr_prod.storage.local import home_folder
 log = get_log(__name__)
 _BYTES = 32
 _MODES = ("token", "disabled")
+_HOST_PORT = re.compile(r"^(ray://)?([^:/\[\]]+|\[[^\]/]+\]):(\d+)$")
+_SECONDS = 30.0  # of a call to a cluster
+# The cheapest call of the control store, and of the server for Ray clients.
+_CALLS = {False: "/ray.rpc.NodeInfoGcsService/CheckAlive", True: "/ray.rpc.RayletDriver/ClusterInfo"}
+HAPROXY = "RAY_SERVE_ENABLE_HA_PROXY"
+_CALLBACK = "RAY_SERVE_CONTROLLER_CALLBACK_IMPORT_PATH"
+_GRPC = "RAY_SERVE_USE_GRPC_BY_DEFAULT"
+_CLOSED = "lsr_prod.serving.closed_haproxy.use_closed_haproxy"
+_DEFAULTS = {
+    HAPROXY: "1",
+    "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+    _GRPC: "0",  # the options above would send calls as pickles to a port without a token
+    _CALLBACK: _CLOSED,
+    "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",  # a log line per request, which Python parses; routers count requests
+    "RAY_SERVE_HAPROXY_NBTHREAD": "1",
+    "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2",  # HAProxy learns in a moment that a router ends
+    # With "leastconn" a lost router has the fewest connections, and HAProxy waits a second before each further attempt.
+    "RAY_SERVE_HAPROXY_BALANCE_ALGORITHM": "roundrobin",
+    # A search only reads: a request that a lost router took along is sent to another one.
+    "RAY_SERVE_HAPROXY_RETRY_ON": "conn-failure empty-response",
+}
 
 
 def resolve_mode(environment: MutableMapping[str, str] = os.environ) -> bool:
@@ -107,12 +128,6 @@ def _create(path: Path) -> None:
         Path(draft).unlink()
 
 
-_HOST_PORT = re.compile(r"^(ray://)?([^:/\[\]]+|\[[^\]/]+\]):(\d+)$")
-_SECONDS = 30.0
-# The cheapest call of the control store, and of the server for Ray clients.
-_CALLS = {False: "/ray.rpc.NodeInfoGcsService/CheckAlive", True: "/ray.rpc.RayletDriver/ClusterInfo"}
-
-
 def check_address(address: str, *, token: bool) -> None:
     """Check that a cluster listens at ``address``, demands a token and accepts that of this process.
 
@@ -170,25 +185,6 @@ def _accepts(address: str, target: str, call: str, metadata: tuple[tuple[str, st
                 ) from error
             return code is not grpc.StatusCode.UNAUTHENTICATED
     return True
-
-
-HAPROXY = "RAY_SERVE_ENABLE_HA_PROXY"
-_CALLBACK = "RAY_SERVE_CONTROLLER_CALLBACK_IMPORT_PATH"
-_GRPC = "RAY_SERVE_USE_GRPC_BY_DEFAULT"
-_CLOSED = "lsr_prod.serving.closed_haproxy.use_closed_haproxy"
-_DEFAULTS = {
-    HAPROXY: "1",
-    "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
-    _GRPC: "0",  # the options above would send calls as pickles to a port without a token
-    _CALLBACK: _CLOSED,
-    "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",  # a log line per request, which Python parses; routers count requests
-    "RAY_SERVE_HAPROXY_NBTHREAD": "1",
-    "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2",  # HAProxy learns in a moment that a router ends
-    # With "leastconn" a lost router has the fewest connections, and HAProxy waits a second before each further attempt.
-    "RAY_SERVE_HAPROXY_BALANCE_ALGORITHM": "roundrobin",
-    # A search only reads: a request that a lost router took along is sent to another one.
-    "RAY_SERVE_HAPROXY_RETRY_ON": "conn-failure empty-response",
-}
 
 
 def set_serve_variables(environment: MutableMapping[str, str] = os.environ) -> None:

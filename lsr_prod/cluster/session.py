@@ -1,6 +1,6 @@
 """Connection to Ray: the cluster of the job, or a local one that listens on loopback only.
 
-Folder of this user for the files of a local Ray: sessions, sockets and locks.
+``own_folder`` is the folder of this user for the files of a local Ray: sessions, sockets and locks.
 
 By default Ray keeps them in ``/tmp/ray`` and ``/tmp/_ray_lockfiles``, which belong to the first user of Ray on the
 machine: another user can lock nothing there, and every user can write into a session.
@@ -26,6 +26,10 @@ log = get_log(__name__)
 
 _VARIABLE = "RAY_TMPDIR"
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_LONGEST = 107  # bytes in the name of a Unix socket on Linux
+_BELOW = "/ray/session_2026-01-31_23-59-59_123456_{pid}/sockets/plasma_store"
+_STARTS = 3  # attempts to start a local Ray
+_TOO_SLOW = "timed out during startup"
 
 
 def own_folder() -> Path:
@@ -83,10 +87,6 @@ def _belongs_to(folder: Path, user: int) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == user and not found.st_mode & _OTHERS_WRITE
 
 
-_LONGEST = 107  # bytes in the name of a Unix socket on Linux
-_BELOW = "/ray/session_2026-01-31_23-59-59_123456_{pid}/sockets/plasma_store"
-
-
 def cluster_address(settings: RaySettings, environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the address of the cluster to connect to; None: a local one is started."""
     address = settings.address or environment.get("RAY_ADDRESS")
@@ -111,10 +111,6 @@ def check_temp_folder(settings: RaySettings, environment: Mapping[str, str] = os
         existing = next(place for place in (folder, *folder.parents) if place.exists())
         if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK, effective_ids=True):
             raise ConfigError(name, f"files cannot be created in {existing}", "set it to a folder that you can write")
-
-
-_STARTS = 3
-_TOO_SLOW = "timed out during startup"
 
 
 @contextmanager

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import ray
+from ray._private.state import state
 from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.util.client import ray as client
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from lsr_prod.cluster.draining import usable_nodes
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import LsrError, WorkerError
 from lsr_prod.logs import get_log
@@ -21,6 +22,9 @@ log = get_log(__name__)
 _LINE = 400  # characters of the cause in the message; the log has all of it
 _IP = re.compile(r"\bip(?:=|: *)([0-9a-fA-F.:]+)")
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
+Result = TypeVar("Result")
+State = TypeVar("State")
+_IN_FLIGHT = 10_000  # tasks that Ray holds at a time; more than a cluster has cores
 
 
 @contextmanager
@@ -90,11 +94,6 @@ def _node(error: BaseException) -> str | None:
             return match[1]
         found = _held(found)
     return None
-
-
-Result = TypeVar("Result")
-State = TypeVar("State")
-_IN_FLIGHT = 10_000  # tasks that Ray holds at a time; more than a cluster has cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +179,22 @@ def room(needs: Needs) -> int:
     wanted = {name: need for name, need in (("CPU", needs.cpus), ("GPU", needs.gpus)) if need}
     nodes = [node["Resources"] for node in usable_nodes()]
     return sum(int(min(node.get(name, 0) // need for name, need in wanted.items())) for node in nodes)
+
+
+def usable_nodes() -> list[dict[str, Any]]:
+    """Return the nodes of the cluster that are alive and have not announced their end, as Ray describes them.
+
+    A cloud announces the end of a spot machine before it takes the machine back.
+    """
+    ending, nodes = draining_nodes(), ray.nodes()  # type: ignore[no-untyped-call]
+    return [node for node in nodes if node["Alive"] and node["NodeID"] not in ending]
+
+
+def draining_nodes() -> frozenset[str]:
+    """Return the ids of nodes that will end soon; none through a Ray client, which cannot ask for them."""
+    if client.is_connected() or not ray.is_initialized():  # type: ignore[no-untyped-call]
+        return frozenset()
+    return frozenset(state.get_draining_nodes())
 
 
 class _Actor:

@@ -26,3 +26,8 @@ LocalPath = Annotated[str, AfterValidator(partial(_checked, problem_of=path_prob
 
 TableLocation = Annotated[str, AfterValidator(partial(_checked, problem_of=table_problem))]
 """The folder of a table, as ``Location``."""
+
+
+def quarantine_uri(given: str | None, table: str) -> str:
+    """Return the folder or URI of the quarantine of a table: the one that is set, or the default."""
+    return given or f"{table.rstrip('/')}_quarantine"

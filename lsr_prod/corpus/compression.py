@@ -8,7 +8,13 @@ from typing import Any, BinaryIO, Protocol
 
 import pyarrow as pa
 
+BOM = b"\xef\xbb\xbf"
+"""Byte order mark of UTF-8; some programs begin a file with it."""
 _BLOCK = 1 << 20
+_PULL = 1 << 14  # a damaged file is decoded up to the beginning of such a piece, or further
+_LARGEST_READ = 1 << 16  # Arrow returns the whole block or raises: small reads keep more good rows
+_GZIP = 31  # window bits of zlib: a gzip header and its checksum
+_CHECKSUMS = ("incorrect data check", "incorrect length check", "doesn't match checksum", "Truncated compressed stream")
 
 
 class Readable(Protocol):
@@ -65,6 +71,14 @@ def lines(file: Readable, start: int, stop: int | None, limit: int) -> Iterator[
             return
 
 
+def text_lines(file: Readable, start: int, stop: int | None, limit: int) -> Iterator[tuple[int, bytes, bool]]:
+    """Yield what ``lines`` yields, without blank lines and without the byte order mark at the start of the file."""
+    for at, line, whole in lines(file, start, stop, limit):
+        text = line.removeprefix(BOM) if at == 0 else line
+        if text.strip():
+            yield at, text, whole
+
+
 def _skip_line(file: Readable, block: bytes) -> tuple[int, bytes]:
     """Return the number of bytes up to and including the next newline, and the bytes that were read beyond it."""
     passed = 0
@@ -75,12 +89,6 @@ def _skip_line(file: Readable, block: bytes) -> tuple[int, bytes]:
         passed += len(block)
         block = file.read1(_BLOCK)
     return passed, b""
-
-
-_PULL = 1 << 14  # a damaged file is decoded up to the beginning of such a piece, or further
-_LARGEST_READ = 1 << 16  # Arrow returns the whole block or raises: small reads keep more good rows
-_GZIP = 31  # window bits of zlib: a gzip header and its checksum
-_CHECKSUMS = ("incorrect data check", "incorrect length check", "doesn't match checksum", "Truncated compressed stream")
 
 
 @contextmanager

@@ -43,24 +43,14 @@ def list_files(files: Iterable[SourceFile]) -> pa.Table:
 
 
 def _batch(files: list[SourceFile]) -> pa.RecordBatch:
-    rows = [
-        (
-            READ,
-            hashlib.sha256(canonical_json(file.identity())).digest(),
-            file.uri,
-            file.name,
-            file.format,
-            file.size,
-            file.tag,
-            json.dumps(file.constants) if file.constants else None,
-            file.etag,
-            file.mtime_ns,
-            file.inode,
-        )
-        for file in files
-    ]
-    columns = zip(zip(*rows, strict=True), _SCHEMA, strict=True)
-    return pa.RecordBatch.from_arrays([pa.array(values, field.type) for values, field in columns], schema=_SCHEMA)
+    given = {
+        "state": [READ] * len(files),
+        "identity": [hashlib.sha256(canonical_json(file.identity())).digest() for file in files],
+        "constants": [json.dumps(file.constants) if file.constants else None for file in files],
+    }
+    columns = [given.get(name) or [getattr(file, name) for file in files] for name in _SCHEMA.names]
+    arrays = [pa.array(values, kind) for values, kind in zip(columns, _SCHEMA.types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
 
 
 def file_of(row: Mapping[str, Any]) -> SourceFile:

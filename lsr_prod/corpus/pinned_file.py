@@ -28,6 +28,14 @@ from lsr_prod.formats.digest import canonical_json
 from lsr_prod.storage import Entry, ObjectChangedError, Store, is_remote
 from lsr_prod.storage.digest_cache import DigestCache, FileChangedError, FileState
 
+_SHA = re.compile(r"[0-9a-f]{64}")
+Target = tuple[str, Entry, str]
+"""Folder, entry and format of a file."""
+# A file that was written just now is hashed again by every reader of a slice. Of a large file, which has many slices,
+# the time of the last write is waited for instead.
+_LARGE = 64_000_000
+_SETTLING_S = 2.0
+
 
 class DamagedFileError(Exception):
     """The rest of a file does not have the format that was expected."""
@@ -82,9 +90,6 @@ class SourceFile:
         constants = dict(self.constants)
         name = self.name.rpartition("/")[2]
         return {"name": name, "format": self.format, "size": self.size, "tag": self.tag, "constants": constants}
-
-
-_SHA = re.compile(r"[0-9a-f]{64}")
 
 
 class WatchedFile(io.RawIOBase):
@@ -204,14 +209,6 @@ def _failed(file: SourceFile, error: StorageError | OSError) -> SourceError:
         f"{file.location} is not on node {platform.node()}; restore it if it was deleted, or put the source into an "
         "object store or a folder that every node sees, then run the job again"
     )
-
-
-Target = tuple[str, Entry, str]
-"""Folder, entry and format of a file."""
-# A file that was written just now is hashed again by every reader of a slice. Of a large file, which has many slices,
-# the time of the last write is waited for instead.
-_LARGE = 64_000_000
-_SETTLING_S = 2.0
 
 
 def pin_files(targets: Iterator[Target]) -> Iterator[SourceFile]:

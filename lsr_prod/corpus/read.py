@@ -28,6 +28,8 @@ _REMEDY = (
     "nothing of its wave was committed; repair the file and run again (with --abandon if waves of this plan are "
     "committed), or set source.on_damage: skip, which quarantines what cannot be read and counts it as bad"
 )
+_FOLDERS = 64  # at most one file of each is looked up, besides files all over the source
+_FILES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +126,6 @@ def _unread_bytes(piece: Slice, error: Exception, rows: int, handle: BinaryIO, p
         return piece.size
     expected = sum(count for count, _ in groups)
     return piece.size - piece.size * rows // expected if expected else piece.size
-
-
-_FOLDERS = 64  # at most one file of each is looked up, besides files all over the source
-_FILES = 16
 
 
 def require_source_on_nodes(files: Iterable[SourceFile], *, field: str = "source.paths") -> None:

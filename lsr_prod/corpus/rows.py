@@ -4,7 +4,7 @@ Both have one Arrow schema (``row_schema``), so that rows in == rows out + quara
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -117,13 +117,20 @@ def validate(record: Mapping[str, Any], source: "SourceSettings", *, line: bytes
 def _id_problem(source: "SourceSettings", doc_id: str | None) -> tuple[str, str] | None:
     if not doc_id:
         return "missing_id", f"field {source.column(source.id_field)} is absent or empty"
-    # Run files, logs and paths hold ids in lines and columns: a line end or a NUL in an id would break them.
-    control = next((character for character in doc_id if character < " " or character == "\x7f"), None)
-    if control is not None:
-        return "control_characters", f"field {source.column(source.id_field)} holds U+{ord(control):04X}"
+    if (control := control_character(doc_id)) is not None:
+        return "control_characters", f"field {source.column(source.id_field)} holds {control}"
     if len(doc_id) > source.max_id_bytes or len(doc_id.encode()) > source.max_id_bytes:
         return "id_too_long", f"{len(doc_id.encode())} bytes, source.max_id_bytes is {source.max_id_bytes}"
     return None
+
+
+def control_character(doc_id: str) -> str | None:
+    """Return the code point of the first control character of an id, ``U+000A``, or None.
+
+    Run files, logs and paths hold ids in lines and columns: a line end or a NUL in an id would break them.
+    """
+    found = next((character for character in doc_id if character < " " or character == "\x7f"), None)
+    return None if found is None else f"U+{ord(found):04X}"
 
 
 def _join(source: "SourceSettings", fields: Mapping[str, str | None]) -> str:
@@ -175,6 +182,24 @@ def as_string(name: str, value: object) -> tuple[str | None, tuple[str, str] | N
     except UnicodeEncodeError as error:
         return None, ("invalid_utf8", f"field {name}: {error.reason} at character {error.start}")
     return value, None
+
+
+def parse_line(line: bytes, parse: Callable[[str], Any] = json.loads) -> Any | BadRow:
+    """Return the value of a line of JSON, or the bad row for a line that has none."""
+    try:
+        return parse(line.decode())
+    except UnicodeDecodeError as error:
+        return BadRow("invalid_utf8", f"{error.reason} at byte {error.start} of the line", None, shorten(line))
+    except (ValueError, RecursionError) as error:
+        return BadRow("broken_json", str(error), None, shorten(line))
+
+
+def parse_object(line: bytes, parse: Callable[[str], Any] = json.loads) -> dict[str, Any] | BadRow:
+    """Return the object of a line of JSON, or the bad row for a line that has none."""
+    value = parse_line(line, parse)
+    if isinstance(value, dict | BadRow):
+        return value
+    return BadRow("not_an_object", f"the line holds a {type(value).__name__}", None, shorten(line))
 
 
 def show(record: Mapping[str, Any]) -> str:

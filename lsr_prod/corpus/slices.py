@@ -1,9 +1,6 @@
 """Slices: the part of a source file that one task reads."""
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from lsr_prod.corpus.pinned_file import SourceFile
 
@@ -31,17 +28,3 @@ class Slice:
     def byte_range(self) -> tuple[int, int | None]:
         """Range of plain bytes in a text file; the end is None for a compressed file, whose plain size is unknown."""
         return (0, None) if self.file.format.endswith(COMPRESSIONS) else (self.start, self.stop)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a flat form with plain values: a row of a dataset."""
-        file = asdict(self.file) | {"constants": json.dumps(self.file.constants)}
-        own = {name: getattr(self, name) for name in ("ordinal", "start", "stop", "first_row", "size")}
-        return {f"file.{name}": value for name, value in file.items()} | own
-
-    @classmethod
-    def from_json(cls, row: Mapping[str, Any]) -> "Slice":
-        """Parse the form that ``to_json`` returns."""
-        file = {name.removeprefix("file."): value for name, value in row.items() if name.startswith("file.")}
-        constants = tuple((name, value) for name, value in json.loads(file.pop("constants")))
-        own = {name: value for name, value in row.items() if not name.startswith("file.")}
-        return cls(file=SourceFile(**file, constants=constants), **own)

@@ -1,9 +1,9 @@
 """Encode a corpus into a sparse table, exactly once.
 
 ``job`` runs an encode job. ``prepare`` checks its inputs, ``plans`` pins the files to read, and ``pipeline`` reads
-the next wave while the actors of ``pool`` encode one and the one before is committed. An ``actor`` encodes a ``cell``
-with ``batches``, writes its parts and leaves a marker; blocks that crashed an actor run in ``isolation``. ``commit``
-commits a wave as a whole.
+the next wave while the actors of a pool (``actors``) encode one and the one before is committed. An actor encodes the
+rows of a cell (``cells``), writes its parts and leaves a marker; blocks that crashed an actor run in ``isolation``.
+``commit`` commits a wave as a whole.
 """
 
 from lsr_prod.encoding.job import check_encode, encode_corpus

@@ -2,29 +2,47 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import ray
+from ray.util.metrics import Counter, Gauge, Histogram
 
 from lsr_prod.cluster import ray_session
+from lsr_prod.cluster.tasks import Needs, run_tasks
 from lsr_prod.config import Deployment
 from lsr_prod.corpus.read import Reader
-from lsr_prod.encoding.actors.places import report_idle_actors
+from lsr_prod.encoding.actors.actor import ModelSettings, check_gpu_nodes
+from lsr_prod.encoding.actors.places import PoolSize, current_places, pool_size, report_idle_actors, wait_for_room
+from lsr_prod.encoding.actors.pool import EncoderPool
 from lsr_prod.encoding.cells.cell import ENCODER_REASONS
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.commit.markers import delete_markers, give_up_base
+from lsr_prod.encoding.commit.on_workers import check_on_workers, merge_on_workers
 from lsr_prod.encoding.isolation.isolated import IsolatedEncoder
+from lsr_prod.encoding.node_tasks import NodeTasks
+from lsr_prod.encoding.pipeline import Pipeline, table_digest_on_ray
 from lsr_prod.encoding.plans.increment import has_order_of
 from lsr_prod.encoding.plans.successors import link_successor, save_plan
 from lsr_prod.encoding.prepare import Work, prepare, require_on_nodes, run_here
+from lsr_prod.encoding.progress import Progress
 from lsr_prod.encoding.results import BusyTime, Counts, WaveResult
 from lsr_prod.encoding.run_records import WaveRecorder, save_run
 from lsr_prod.encoding.scale import probe_scale, settle_scale, with_scale
-from lsr_prod.encoding.summary import EncodeSummary, Totals, document_count, table_bytes
+from lsr_prod.encoding.summary import (
+    EncodeSummary,
+    check_overflow,
+    counts_before,
+    document_count,
+    save_counts,
+    table_bytes,
+)
 from lsr_prod.encoding.table import check_first_plan, check_table, create_sparse_table
+from lsr_prod.encoding.waves import WaveOpener, WaveReader
 from lsr_prod.errors import QuarantineOverflowError
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.logs import get_log
@@ -32,9 +50,6 @@ from lsr_prod.storage.remote import StoreCounts, store_counts
 from lsr_prod.tables import load_table
 from lsr_prod.tables.impact_scale import ImpactScale
 from lsr_prod.tables.quarantine import create_quarantine
-
-if TYPE_CHECKING:
-    from lsr_prod.encoding.actors.places import PoolSize
 
 log = get_log(__name__)
 
@@ -98,10 +113,6 @@ def _prepare(deployment: Deployment, abandon: str | None, session: ExitStack) ->
     def on_workers(function: Callable[..., Any], shared: Any, items: Sequence[tuple[Any, ...]]) -> Iterable[Any]:
         if len(items) <= _FEW_CALLS:
             return run_here(function, shared, items)
-        import ray
-
-        from lsr_prod.cluster.tasks import run_tasks
-
         session.enter_context(ray_session(deployment.ray))
         held = ray.put(shared)
         calls = run_tasks(function, [(held, *item) for item in items], task="looking for rows that become documents")
@@ -111,8 +122,6 @@ def _prepare(deployment: Deployment, abandon: str | None, session: ExitStack) ->
         return prepare(deployment, abandon=abandon, run=on_workers)
 
     def planned() -> int:
-        from lsr_prod.encoding.actors.places import pool_size
-
         with ray_session(deployment.ray):
             return pool_size(encode).planned
 
@@ -123,7 +132,7 @@ def _encode(work: Work) -> EncodeSummary:
     run = _begin(work)
     if run.skipped < work.plan.waves:
         _run_waves(run)
-        run.totals.save(work)
+        save_counts(work, run.counts)
     summary = _summarize(run)
     if run.skipped < work.plan.waves:
         save_run(work.table, work.plan.digest, run.committer.epoch.number, summary.result())
@@ -135,14 +144,33 @@ class _Run:
     """An attempt that may commit."""
 
     work: Work  # the checked job
-    size: "PoolSize"  # of the pool of encoders
+    size: PoolSize  # of the pool of encoders
     committer: Committer  # commits under the epoch of this attempt
     properties: TableProperties  # of the sparse table; its impact scale is settled before the first wave
-    totals: Totals  # counts so far
+    counts: Counts  # of the waves that were committed, and work on others
     skipped: int  # waves that were committed before
     started: float  # when it began, on the monotonic clock
     io: StoreCounts  # requests and bytes of this process before it began
     actors: int  # the highest number of encoders that it had
+    busy: BusyTime = field(default_factory=BusyTime)  # working time of the encoders in this run
+
+
+class _WaveMetrics:
+    """Metrics of the driver for the Prometheus endpoint of Ray."""
+
+    def __init__(self) -> None:
+        self._wave = Gauge("lsr_prod_encode_wave", "committed waves")
+        self._bad = Counter("lsr_prod_encode_quarantined", "quarantined rows", tag_keys=("reason",))
+        self._commit = Histogram(
+            "lsr_prod_encode_commit_seconds", "duration of the commit of a wave", boundaries=[0.1, 0.3, 1, 3, 10, 30]
+        )
+
+    def committed(self, wave: int, reasons: Mapping[str, int], seconds: float) -> None:
+        """Record a committed wave."""
+        self._wave.set(wave + 1)
+        self._commit.observe(seconds)
+        for reason, count in reasons.items():
+            self._bad.inc(count, tags={"reason": reason})
 
 
 def _begin(work: Work) -> _Run:
@@ -160,16 +188,13 @@ def _begin(work: Work) -> _Run:
     give_up_base(work.plan, work.table, work.quarantine)
     table = load_table(work.table)
     skipped = waves_done(table, work.plan.digest)
-    totals = Totals.before(work, table, skipped)
+    counts = counts_before(work, table, skipped)
     committer = Committer(epoch, work.table, work.quarantine)
-    return _Run(work, size, committer, properties, totals, skipped, started, io, size.actors)
+    return _Run(work, size, committer, properties, counts, skipped, started, io, size.actors)
 
 
-def _pool_size(work: Work) -> "PoolSize":
+def _pool_size(work: Work) -> PoolSize:
     """Return the sizes of the pool; wait for room for an encoder, unless the plan is finished."""
-    from lsr_prod.encoding.actors.actor import check_gpu_nodes
-    from lsr_prod.encoding.actors.places import pool_size, wait_for_room
-
     finished = work.found is not None and waves_done(load_table(work.table), work.plan.digest) >= work.plan.waves
     size = pool_size(work.encode) if finished else wait_for_room(work.encode)  # nothing to do needs no node
     if size.gpus and not finished:
@@ -181,23 +206,12 @@ def _pool_size(work: Work) -> "PoolSize":
 
 def _run_waves(run: _Run) -> None:
     """Settle the impact scale, then encode and commit the waves that are left."""
-    from lsr_prod.encoding.actors.actor import ModelSettings
-    from lsr_prod.encoding.actors.places import current_places
-    from lsr_prod.encoding.actors.pool import EncoderPool
-    from lsr_prod.encoding.commit.on_workers import check_on_workers, merge_on_workers
-    from lsr_prod.encoding.metrics import WaveMetrics
-    from lsr_prod.encoding.node_tasks import NodeTasks
-    from lsr_prod.encoding.pipeline import Pipeline
-    from lsr_prod.encoding.progress import Progress
-    from lsr_prod.encoding.reading import WaveReader
-    from lsr_prod.encoding.waves import WaveOpener
-
-    work, size, totals, skipped = run.work, run.size, run.totals, run.skipped
+    work, size, skipped = run.work, run.size, run.skipped
     encode, epoch = work.encode, run.committer.epoch
     report_idle_actors(work.plan, size.planned)
     run.committer.fence()
     run.properties = settle_scale(run.committer, work.plan, encode, partial(_probe_on_worker, work))
-    metrics = WaveMetrics()
+    metrics = _WaveMetrics()
     gpu_provider = encode.provider if size.gpus else None
     model = ModelSettings(work.factory, encode.batch_timeout_s, encode.document_timeout_s, gpu_provider)
     with (
@@ -212,18 +226,19 @@ def _run_waves(run: _Run) -> None:
         )
 
         def spend(wave: int, spent: Counts, busy: BusyTime) -> None:
-            totals.spend(spent, busy)
+            run.counts += spent
+            run.busy += busy
             recorder.spend(wave, spent, busy)
 
         def commit(result: WaveResult) -> None:
-            _check_overflow(work, result, totals)
+            _check_overflow(work, result, run.counts)
             began = time.monotonic()
             committer.commit(result)
             seconds = time.monotonic() - began
-            totals.add(result)
+            run.counts += result.counts
             _warn_of_clipping(work, result)
             metrics.committed(result.wave, result.counts.quarantined_by_reason, seconds)
-            progress.committed(result.wave, totals.rows_out, totals.counts.quarantined, seconds)
+            progress.committed(result.wave, run.counts.document_rows, run.counts.quarantined, seconds)
             recorder.committed(result, seconds)
 
         opener = WaveOpener(work, run.properties, WaveReader(work, tasks), size.planned)
@@ -232,13 +247,11 @@ def _run_waves(run: _Run) -> None:
 
 
 def _summarize(run: _Run) -> EncodeSummary:
-    from lsr_prod.encoding.pipeline import table_digest_on_ray
-
-    work, totals, table = run.work, run.totals, load_table(run.work.table)
+    work, table = run.work, load_table(run.work.table)
     seconds = time.monotonic() - run.started
-    counts = totals.counts + Counts.of_store(store_counts() - run.io)
+    counts = run.counts + Counts.of_store(store_counts() - run.io)
     return EncodeSummary(
-        **{**counts.by_name(), "rows_out": totals.rows_out},
+        **{**counts.by_name(), "rows_out": counts.document_rows},
         documents=document_count(table),
         max_clipped_share=work.max_clipped_share,
         waves=work.plan.waves,
@@ -246,8 +259,8 @@ def _summarize(run: _Run) -> EncodeSummary:
         actors=run.actors,
         threads_per_actor=run.size.threads,
         seconds=seconds,
-        encode_seconds=totals.busy.span_s,
-        busy_share=totals.busy.share(run.actors),
+        encode_seconds=run.busy.span_s,
+        busy_share=run.busy.share(run.actors),
         source_bytes=work.plan.source_bytes,
         table_bytes=table_bytes(table),
         impact_step=run.properties.impact_step,
@@ -262,9 +275,9 @@ def _summarize(run: _Run) -> EncodeSummary:
     )
 
 
-def _check_overflow(work: Work, result: WaveResult, totals: Totals) -> None:
+def _check_overflow(work: Work, result: WaveResult, before: Counts) -> None:
     try:
-        totals.check_overflow(work, result)
+        check_overflow(work, before, result)
     except QuarantineOverflowError:
         # Rows that the model failed on must be tried again by the next attempt.
         failed = {
@@ -293,8 +306,6 @@ def _create(work: Work) -> TableProperties:
 
 
 def _probe_on_worker(work: Work, floor: float) -> ImpactScale:
-    from lsr_prod.cluster.tasks import Needs, run_tasks
-
     needs = Needs(cpus=work.encode.threads_per_actor)
     ((_, scale),) = run_tasks(_probe, [(work, floor)], task="encoding the probe documents", needs=needs)
     return scale
@@ -304,12 +315,4 @@ def _probe(work: Work, floor: float) -> ImpactScale:
     encode, reader = work.encode, Reader(work.source, work.plan.buckets, work.table.options)
     # In a child process: Ray would retry a task whose process a document has crashed.
     with IsolatedEncoder(work.factory, timeout_s=encode.document_timeout_s) as encoder:
-        return probe_scale(
-            reader,
-            work.plan,
-            encoder,
-            documents=encode.probe_documents,
-            bits=encode.impact_bits,
-            step=encode.impact_step,
-            floor=floor,
-        )
+        return probe_scale(reader, work.plan, encoder, encode, floor)

@@ -3,7 +3,7 @@
 import json
 import socket
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy.typing as npt
 import ray
 from tokenizers import Encoding, Tokenizer
 
+from lsr_prod.cluster.workers import group_by_size
 from lsr_prod.config import EncodeSettings
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.errors import ArtifactError, ConfigError, LineageError
@@ -21,7 +22,9 @@ from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder, Counters
 from lsr_prod.storage import is_remote
-from lsr_prod.storage.folders import absolute, open_bundle
+from lsr_prod.storage.folders import open_bundle
+
+_CHARACTERS = 2_000_000  # text whose tokens are in memory at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +34,6 @@ class PinnedBundle:
     place: str  # URI, or absolute path that every node sees
     digest: str  # digest of the bundle, which the sparse table records too
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # options of the object store
-
-    @classmethod
-    def of(cls, place: str | Path, options: Mapping[str, str] | None = None) -> "PinnedBundle":
-        """Pin the bundle that is at a path or URI now."""
-        options = dict(options or {})
-        return cls(absolute(str(place)), open_bundle(str(place), options)[1].digest, options)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values; ``PinnedBundle(**value)`` reads them."""
-        return asdict(self)
 
     def open(self) -> Path:
         """Return the folder of the bundle on this node, every file verified."""
@@ -61,9 +54,6 @@ def _node() -> str:
     """Return the name of this machine, and its address in the cluster if this process belongs to one."""
     name = socket.gethostname()
     return f"{name} ({ray.util.get_node_ip_address()})" if ray.is_initialized() else name  # type: ignore[no-untyped-call]
-
-
-_CHARACTERS = 2_000_000  # text whose tokens are in memory at once
 
 
 class DocumentEncoder:
@@ -96,7 +86,7 @@ class DocumentEncoder:
         heaviest. ``top_k`` terms per passage suffice: a term that ``top_k`` others outweigh in a passage is outweighed
         by the same terms in the document.
         """
-        return SparseBatch.concatenate([self._documents(group) for group in _groups(texts)])
+        return SparseBatch.concatenate([self._documents(some) for some in group_by_size(texts, len, _CHARACTERS)])
 
     def _documents(self, texts: Sequence[str]) -> SparseBatch:
         if self._splitter is None:
@@ -197,7 +187,7 @@ def document_factory(bundle: PinnedBundle, encode: EncodeSettings, **options: An
         "max_passages": encode.max_passages,
     }
     return EncoderFactory(
-        f"{__name__}:{open_document_encoder.__name__}", {"bundle": bundle.to_json(), **settings, **options}
+        f"{__name__}:{open_document_encoder.__name__}", {"bundle": asdict(bundle), **settings, **options}
     )
 
 
@@ -216,13 +206,7 @@ def open_document_encoder(
     encoder = BundleEncoder(folder, **options)
     splitter = None
     if stride is not None:
-        splitter = PassageSplitter(
-            Tokenizer.from_file(str(folder / TOKENIZER_FILE)),
-            prompt=encoder.card.document_prompt,
-            max_length=max_length or encoder.card.document_max_length,
-            stride=stride,
-            max_passages=max_passages,
-        )
+        splitter = _splitter(folder, encoder.card, max_length, stride, max_passages)
     return DocumentEncoder(encoder, top_k=top_k, batch_tokens=batch_tokens, max_length=max_length, splitter=splitter)
 
 
@@ -236,12 +220,18 @@ def check_lengths(folder: Path, encode: EncodeSettings) -> None:
             f"give {longest} or less, and encode.passage_stride to read longer documents whole",
         )
     # Checked by a splitter even if documents are not split: both need room for text.
-    PassageSplitter(
+    _splitter(folder, card, encode.max_length, encode.passage_stride or 1, encode.max_passages)
+
+
+def _splitter(
+    folder: Path, card: EncoderCard, max_length: int | None, stride: int, max_passages: int
+) -> PassageSplitter:
+    return PassageSplitter(
         Tokenizer.from_file(str(folder / TOKENIZER_FILE)),
         prompt=card.document_prompt,
-        max_length=encode.max_length or card.document_max_length,
-        stride=encode.passage_stride or 1,
-        max_passages=encode.max_passages,
+        max_length=max_length or card.document_max_length,
+        stride=stride,
+        max_passages=max_passages,
     )
 
 
@@ -252,15 +242,3 @@ def _longest_input(folder: Path, card: EncoderCard) -> int:
     if config.get("model_type") == "roberta":
         positions -= int(config["pad_token_id"]) + 1  # positions start after the padding index
     return positions // 2 if card.attention == "echo" else positions
-
-
-def _groups(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield the texts in groups of at most ``_CHARACTERS`` characters, at least one text each."""
-    start = size = 0
-    for i, text in enumerate(texts):
-        if i > start and size + len(text) > _CHARACTERS:
-            yield texts[start:i]
-            start, size = i, 0
-        size += len(text)
-    if start < len(texts):
-        yield texts[start:]

@@ -38,6 +38,7 @@ _LOST_TRIES = 10  # of a wave: a lost node loses one
 _STALE_TRIES = 5
 Commit = Callable[[WaveResult], None]
 Spend = Callable[[int, Counts, BusyTime], None]
+_FILES_PER_TASK = 64  # of a task that digests them
 
 
 class Pipeline:
@@ -224,9 +225,6 @@ class Pipeline:
             oldest = min(oldest, self._opened_at)
         for number in [number for number in self._results if number < oldest]:
             del self._results[number]
-
-
-_FILES_PER_TASK = 64
 
 
 def table_digest_on_ray(table: Table) -> str | None:

@@ -1,6 +1,7 @@
 """Checks of the encode job before it writes anything: settings, bundle, source, tables, plan.
 
-Find files that an increment reads again, because a quarantined duplicate of theirs becomes the document of its id.
+``find_returning_files`` finds files that an increment reads again, because a quarantined duplicate of theirs becomes
+the document of its id.
 
 That happens when the file of the document was removed or changed, and when the files are listed in another order. Files
 without such a row are not read again.
@@ -9,7 +10,7 @@ without such a row are not read again.
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 
 from lsr_prod.cluster.nodes import has_several_nodes, require_files, require_shared_folders
 from lsr_prod.config import Deployment, EncodeSettings, SourceSettings
+from lsr_prod.config.location import quarantine_uri
 from lsr_prod.corpus.filelist import iterate_files, list_files
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.read import require_source_on_nodes
@@ -27,15 +29,14 @@ from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.passages import PinnedBundle, check_lengths, document_factory
 from lsr_prod.encoding.plans.increment import FileChanges, prepare_plan
-from lsr_prod.encoding.plans.plan import Plan
-from lsr_prod.encoding.table import PLAN_PROPERTY, check_table
+from lsr_prod.encoding.plans.plan import Plan, PlanInputs
+from lsr_prod.encoding.table import PLAN_PROPERTY, check_table, require_new_folder
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.bundle import Bundle, read_vocabulary
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.table import CORE_COLUMNS, TableProperties
 from lsr_prod.inference.session import load_onnxruntime
 from lsr_prod.storage import Store, is_remote
-from lsr_prod.storage.disk import is_draft
 from lsr_prod.storage.folders import absolute, open_bundle
 from lsr_prod.tables import Table, TableFile, open_table
 from lsr_prod.tables.live_rows import live_batches
@@ -47,6 +48,7 @@ Run = Callable[[Callable[..., Any], Any, Sequence[tuple[Any, ...]]], Iterable[An
 _GROUP = 64  # parts per call
 _BATCH_ROWS = 65536
 _OWNERS = ["doc_id", "source_file"]
+_BAD = pa.schema([("reason", pa.large_string()), ("doc_id", pa.large_string()), ("source_file", pa.int64())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +87,6 @@ def find_returning_files(
     found = _taking_over(duplicates, bad.filter(pc.invert(are_duplicates)).select(_OWNERS))
     calls = [(table.store, files) for (files,) in _groups(table.files())]
     return found.union(*run(_taking_over_from, duplicates, calls))
-
-
-_BAD = pa.schema([("reason", pa.large_string()), ("doc_id", pa.large_string()), ("source_file", pa.int64())])
 
 
 def _bad_rows(quarantine: Store, files: Sequence[TableFile]) -> pa.Table:
@@ -169,7 +168,7 @@ def prepare(
         )
     check_lengths(folder, encode)
     table = Store(absolute(encode.table), options)
-    quarantine = Store(absolute(encode.quarantine or f"{encode.table.rstrip('/')}_quarantine"), options)
+    quarantine = Store(absolute(quarantine_uri(encode.quarantine, encode.table)), options)
     wanted = TableProperties(
         bundle_digest=bundle.digest,
         vocabulary_sha256=card.vocabulary_sha256,
@@ -184,9 +183,23 @@ def prepare(
     _check_quarantine(quarantine)
     given = encode.actors or encode.max_actors or max((os.cpu_count() or 1) // encode.threads_per_actor, 1)
     counted = cache(actors or (lambda: given))
-    returning = partial(find_returning_files, quarantine=quarantine, rule=encode.on_duplicate, run=run)
     listed = list_files(resolve_source(source, options))
-    plan = _plan(listed, source, encode, bundle.digest, table, found, abandon, counted, returning)
+    snapshot = open_table(table) if found else None
+
+    def returning(changes: FileChanges) -> frozenset[int]:
+        if snapshot is None:
+            return frozenset()
+        return find_returning_files(snapshot, changes, quarantine=quarantine, rule=encode.on_duplicate, run=run)
+
+    plan = prepare_plan(
+        (file for _, file in iterate_files(listed)),
+        PlanInputs(source, encode, bundle.digest, options, counted),
+        table=table,
+        root=None if snapshot is None else snapshot.properties[PLAN_PROPERTY],
+        waves_done=lambda plan: 0 if snapshot is None else waves_done(snapshot, plan),
+        abandon=abandon,
+        returning=returning,
+    )
     pinned = PinnedBundle(absolute(encode.bundle), bundle.digest, options)
     factory = document_factory(pinned, encode, threads=encode.threads_per_actor, provider=encode.provider)
     wanted = replace(wanted, buckets=plan.buckets)
@@ -203,33 +216,6 @@ def open_encoder(encode: EncodeSettings, options: dict[str, str]) -> tuple[Path,
         raise ConfigError("encode.bundle", str(error), "give the folder or URI that lsr-prod export wrote") from error
 
 
-def _plan(
-    listed: pa.Table,
-    source: SourceSettings,
-    encode: EncodeSettings,
-    bundle: str,
-    table: Store,
-    found: TableProperties | None,
-    abandon: str | None,
-    actors: Callable[[], int],
-    returning: Callable[[Table, FileChanges], frozenset[int]],
-) -> Plan:
-    snapshot = open_table(table) if found else None
-    return prepare_plan(
-        (file for _, file in iterate_files(listed)),
-        source,
-        encode,
-        bundle_digest=bundle,
-        options=table.options,
-        table=table,
-        root=None if snapshot is None else snapshot.properties[PLAN_PROPERTY],
-        waves_done=lambda plan: 0 if snapshot is None else waves_done(snapshot, plan),
-        abandon=abandon,
-        actors=actors,
-        returning=lambda changes: returning(snapshot, changes) if snapshot else frozenset(),
-    )
-
-
 def _check_fields(source: SourceSettings) -> None:
     for name in source.stored_fields:
         if name in CORE_COLUMNS or "," in name or source.stored_fields.count(name) > 1:
@@ -243,10 +229,7 @@ def _check_fields(source: SourceSettings) -> None:
 def _check_quarantine(store: Store) -> None:
     table = open_table(store)
     if table is None:
-        if names := [name for name in store.names() if not is_draft(name)]:
-            raise ConfigError(
-                "encode.quarantine", f"{store.uri} contains {names[0]} and is not a table", "give a new folder"
-            )
+        require_new_folder("encode.quarantine", store)
     elif table.partition_by != PARTITION:
         raise ConfigError("encode.quarantine", f"{store.uri} is not a quarantine table", "give a new folder")
 

@@ -9,9 +9,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
@@ -26,7 +25,22 @@ log = get_log(__name__)
 _LINE_S = 30.0  # between two log lines
 _SAMPLE_S = 1.0
 _RATE_S = 60.0  # of the rates that are shown
-_ETA_S = 300.0  # of the speed that the remaining time follows from
+_ETA_S = 300.0  # of the speed that the remaining time follows from; samples are kept as long
+
+
+class Sample(NamedTuple):
+    """Running totals at one moment; a difference of two samples has the totals of the time in between."""
+
+    at: float  # seconds on the monotonic clock
+    rows: float = 0  # rows of the source in finished blocks
+    tokens: float = 0  # tokens that the model read
+    share: float = 0.0  # share of the plan's source bytes in finished blocks
+    model_s: float = 0.0  # seconds of the calls of the model
+    encoder_s: float = 0.0  # seconds that encoders were there for
+
+    def since(self, earlier: "Sample") -> "Sample":
+        """Return the totals of the time after an earlier sample."""
+        return Sample(*(now - before for now, before in zip(self, earlier, strict=True)))
 
 
 class Progress:
@@ -46,7 +60,8 @@ class Progress:
         self._rows = self._tokens = 0
         self._share = self._model_s = self._encoder_s = 0.0  # of the blocks of this run
         self._sampled = self._reported = clock()
-        self._rates = Rates(Sample(self._sampled))
+        self._first = Sample(self._sampled)
+        self._samples = deque([self._first])
         self._lock = threading.RLock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="progress", daemon=True)
@@ -115,14 +130,14 @@ class Progress:
             now = self._clock()
             self._encoder_s += self._activity().ready * (now - self._sampled)
             self._sampled = now
-            totals = Sample(now, self._rows, self._tokens, self._share, self._model_s, self._encoder_s)
-            self._rates.add(totals)
+            self._samples.append(Sample(now, self._rows, self._tokens, self._share, self._model_s, self._encoder_s))
+            while self._samples[1].at <= now - _ETA_S:
+                self._samples.popleft()
         if self._on_terminal:
             self._show(self.facts())
         elif now >= self._reported + _LINE_S:
             self._reported = now
-            facts = self.facts()
-            log.info("encode progress", extra={"fields": facts})
+            log.info("encode progress", extra={"fields": self.facts()})
 
     def facts(self) -> dict[str, Any]:
         """Return what a progress line has.
@@ -132,7 +147,7 @@ class Progress:
         minutes, ``encoders`` that run, ``starting`` ones, the ``wave`` that is next to commit, and ``waits_for``.
         """
         with self._lock:
-            minute, minutes, run = self._rates.last(_RATE_S), self._rates.last(_ETA_S), self._rates.run
+            minute, minutes, run = self._last(_RATE_S), self._last(_ETA_S), self._samples[-1].since(self._first)
             share, activity = self.share_done, self._activity()
             speed = next((one.share / one.at for one in (minutes, run) if one.at > 0 and one.share > 0), None)
             return {
@@ -149,6 +164,12 @@ class Progress:
                 "of": len(self._wave_shares),
                 "waits_for": self._waits_for(activity),
             }
+
+    def _last(self, seconds: float) -> Sample:
+        """Return the totals of the last ``seconds``, at most five minutes; of the whole run if it is shorter."""
+        newest = self._samples[-1]
+        before = [sample for sample in self._samples if sample.at <= newest.at - seconds]
+        return newest.since(before[-1] if before else self._samples[0])
 
     def _waits_for(self, activity: PoolActivity) -> str:
         encoded = any(share >= 1.0 - 1e-9 for share in self._open.values())
@@ -171,60 +192,9 @@ class Progress:
             self.sample()
 
 
-def _rate(count: int, seconds: float) -> float:
+def _rate(count: float, seconds: float) -> float:
     return round(count / seconds, 1) if seconds > 0 else 0.0
 
 
 def _clock_time(seconds: int) -> str:
     return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-
-
-_KEPT_S = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """Running totals at one moment; a difference of two samples has the totals of the time in between."""
-
-    at: float  # seconds on the monotonic clock
-    rows: int = 0  # rows of the source in finished blocks
-    tokens: int = 0  # tokens that the model read
-    share: float = 0.0  # share of the plan's source bytes in finished blocks
-    model_s: float = 0.0  # seconds of the calls of the model
-    encoder_s: float = 0.0  # seconds that encoders were there for
-
-    def __sub__(self, earlier: "Sample") -> "Sample":
-        return Sample(
-            self.at - earlier.at,
-            self.rows - earlier.rows,
-            self.tokens - earlier.tokens,
-            self.share - earlier.share,
-            self.model_s - earlier.model_s,
-            self.encoder_s - earlier.encoder_s,
-        )
-
-
-class Rates:
-    """Samples of the last five minutes, and the first one."""
-
-    def __init__(self, first: Sample) -> None:
-        self._first = self._newest = first
-        self._samples = deque([first])
-
-    def add(self, sample: Sample) -> None:
-        """Add a sample; its time is not before that of the last one."""
-        self._newest = sample
-        self._samples.append(sample)
-        while len(self._samples) > 1 and self._samples[1].at <= sample.at - _KEPT_S:
-            self._samples.popleft()
-
-    def last(self, seconds: float) -> Sample:
-        """Return the totals of the last ``seconds``, at most five minutes; of the whole run if it is shorter."""
-        start = self._newest.at - seconds
-        before = [sample for sample in self._samples if sample.at <= start]
-        return self._newest - (before[-1] if before else self._samples[0])
-
-    @property
-    def run(self) -> Sample:
-        """Totals of the run."""
-        return self._newest - self._first

@@ -83,6 +83,11 @@ class Counts:
         return Counts(quarantined_by_reason=dict(sorted(reasons.items())), **numbers)
 
     @property
+    def document_rows(self) -> int:
+        """Rows of the source that are documents of the table."""
+        return self.rows_out - self.displaced
+
+    @property
     def quarantined(self) -> int:
         """Bad rows."""
         return sum(self.quarantined_by_reason.values())
@@ -158,7 +163,6 @@ class BlockResult:
     node: str  # host name of the actor
     cells: tuple[CellResult, ...]  # one result per cell
     counts: Counts  # work of the actor since its result before
-    seconds: float  # duration, with the time that it waited for the model
     model_seconds: float  # duration of the calls of the model
 
 

@@ -39,6 +39,7 @@ SCALE_PROPERTY = "lsr_prod.scale_plan"
 """Table property with the digest of the plan that chose the scale; absent: the first plan did."""
 Probe = Callable[[float], ImpactScale]
 """Measures the documents of a plan; the argument is the smallest step that may be chosen."""
+_PLACES = 16  # slices of a probe at first: each costs one opened file and its first block
 
 
 def settle_scale(committer: Committer, plan: Plan, encode: EncodeSettings, probe: Probe) -> TableProperties:
@@ -129,25 +130,15 @@ def _rescaled(
     return write_part(table.store, f"bucket={file.partition['bucket']}", rows, origin)
 
 
-_PLACES = 16  # at first, each costs one opened file and its first block
-
-
 def probe_scale(
-    reader: Reader,
-    plan: Plan,
-    encoder: TextEncoder,
-    *,
-    documents: int,
-    bits: int,
-    step: float | None = None,
-    floor: float = 0.0,
+    reader: Reader, plan: Plan, encoder: TextEncoder, encode: EncodeSettings, floor: float = 0.0
 ) -> ImpactScale:
     """Encode documents from all over the slices of a plan and choose the impact scale for their weights.
 
     The vectors have the number of terms that is stored. A document that the model fails on is left out here; its wave
     quarantines it. The probe has fewer documents than asked for only if the plan has no more.
     """
-    weights, encoded = [np.empty(0, np.float32)], 0
+    documents, weights, encoded = encode.probe_documents, [np.empty(0, np.float32)], 0
     for slices in spread_slices(plan, documents):
         texts = _sample(reader, slices, documents - encoded)
         vectors, failed = encode_batches(encoder, texts, batch_size=ISOLATED_BATCH_SIZE)
@@ -155,7 +146,9 @@ def probe_scale(
         encoded += len(texts) - len(failed)
         if encoded >= documents:
             break
-    return impact_scale(np.concatenate(weights), bits, documents=encoded, step=step, floor=floor)
+    return impact_scale(
+        np.concatenate(weights), encode.impact_bits, documents=encoded, step=encode.impact_step, floor=floor
+    )
 
 
 def spread_slices(plan: Plan, documents: int) -> Iterator[list[Slice]]:

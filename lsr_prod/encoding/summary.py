@@ -3,11 +3,11 @@
 import json
 import shlex
 from collections import Counter
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from lsr_prod.encoding.prepare import Work
-from lsr_prod.encoding.results import BusyTime, Counts, WaveResult
+from lsr_prod.encoding.results import Counts, WaveResult
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.errors import QuarantineOverflowError
 from lsr_prod.formats.digest import record_bytes
@@ -16,6 +16,8 @@ from lsr_prod.tables.live_rows import total, total_live_rows
 from lsr_prod.tables.quarantine import quarantined_by_reason
 
 TOTALS_FOLDER = f"{PROTOCOL_FOLDER}/totals"
+_NOT_REPORTED = ("superseded", "displaced", "weights", "padded_tokens")
+_DERIVED = ("quarantined", "unread_share", "clipped_share", "padding_share", "docs_per_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,80 +89,56 @@ class EncodeSummary(Counts):
         return {name: getattr(self, name) for name in (*names, *_DERIVED)}
 
 
-_NOT_REPORTED = ("superseded", "displaced", "weights", "padded_tokens")
-_DERIVED = ("quarantined", "unread_share", "clipped_share", "padding_share", "docs_per_s")
+def counts_before(work: Work, table: Table, waves: int) -> Counts:
+    """Return the counts of the waves that earlier runs of the plan committed, as ``EncodeSummary`` reports them."""
+    plan = work.plan
+    saved = work.table.get(_saved_totals(plan.digest)) if waves >= plan.waves else None
+    if saved is not None:
+        values = json.loads(saved)
+        reasons, unread = Counter(values["reasons"]), values["unread_bytes"]
+    else:
+        # Cell 0, which is in wave 0 of an increment, has all rows with unread bytes.
+        counted = waves if plan.base is None else min(waves, 1)
+        reasons, unread = quarantined_by_reason(work.quarantine, plan.digest, counted)
+    if plan.base is not None:
+        return Counts(unread_bytes=unread)
+    documents = document_count(table)
+    rows = documents + reasons.total()
+    return Counts(rows_in=rows, rows_out=documents, quarantined_by_reason=reasons, unread_bytes=unread)
 
 
-@dataclass(slots=True)
-class Totals:
-    """Running counts of a plan, as ``EncodeSummary`` reports them."""
+def save_counts(work: Work, counts: Counts) -> None:
+    """Write the quarantined rows of a finished plan next to its table: a later run need not count them."""
+    values = {"reasons": counts.quarantined_by_reason, "unread_bytes": counts.unread_bytes}
+    work.table.put_new(_saved_totals(work.plan.digest), record_bytes(values))
 
-    counts: Counts  # of the waves that were committed, and work on others
-    busy: BusyTime = field(default_factory=BusyTime)  # working time of the encoders in this run
 
-    @classmethod
-    def before(cls, work: Work, table: Table, waves: int) -> "Totals":
-        """Return the counts of the waves that earlier runs of the plan committed."""
-        plan = work.plan
-        saved = work.table.get(_saved_totals(plan.digest)) if waves >= plan.waves else None
-        if saved is not None:
-            values = json.loads(saved)
-            reasons, unread = Counter(values["reasons"]), values["unread_bytes"]
-        else:
-            # Cell 0, which is in wave 0 of an increment, has all rows with unread bytes.
-            counted = waves if plan.base is None else min(waves, 1)
-            reasons, unread = quarantined_by_reason(work.quarantine, plan.digest, counted)
-        if plan.base is not None:
-            return cls(Counts(unread_bytes=unread))
-        documents = document_count(table)
-        rows = documents + reasons.total()
-        return cls(Counts(rows_in=rows, rows_out=documents, quarantined_by_reason=reasons, unread_bytes=unread))
+def check_overflow(work: Work, before: Counts, result: WaveResult) -> None:
+    """Refuse a wave that brings the bad share above the limit, before it is committed.
 
-    def save(self, work: Work) -> None:
-        """Write the quarantined rows of a finished plan next to its table: a later run need not count them."""
-        values = {"reasons": self.counts.quarantined_by_reason, "unread_bytes": self.counts.unread_bytes}
-        work.table.put_new(_saved_totals(work.plan.digest), record_bytes(values))
-
-    def spend(self, work: Counts, busy: BusyTime) -> None:
-        """Add the work spent on a wave, committed or not."""
-        self.counts += work
-        self.busy += busy
-
-    def add(self, result: WaveResult) -> None:
-        """Add a committed wave."""
-        self.counts += result.counts
-
-    @property
-    def rows_out(self) -> int:
-        """Rows of the source that are documents of the table."""
-        return self.counts.rows_out - self.counts.displaced
-
-    def check_overflow(self, work: Work, result: WaveResult) -> None:
-        """Refuse a wave that brings the bad share above the limit, before it is committed.
-
-        The bad share is u + (1 - u) * r: u is the share of source bytes that were not read, r the share of bad rows
-        among the rows that were.
-        """
-        wave = result.counts
-        after = self.counts + wave
-        reasons, bad = Counter(after.quarantined_by_reason), after.quarantined
-        rows = bad + self.rows_out + wave.rows_out
-        unread, source_bytes = after.unread_bytes, work.plan.bytes_through(result.wave)
-        few = work.plan.base is not None and rows < work.encode.bad_fraction_min_rows and not unread
-        unread_share = unread / max(source_bytes, 1)
-        if few or unread_share + (1 - unread_share) * bad / max(rows, 1) <= work.encode.max_bad_fraction:
-            return
-        source = work.source
-        named = {"missing_id": f"missing_id: {source.column(source.id_field)}"}
-        top = ", ".join(f"{named.get(reason, reason)} {count}" for reason, count in reasons.most_common(3))
-        lost = f", and {unread} of {source_bytes} bytes were not read" if unread else ""
-        raise QuarantineOverflowError(
-            f"{bad} of {rows} rows are bad ({top}){lost}, more than encode.max_bad_fraction = "
-            f"{work.encode.max_bad_fraction}; wave {result.wave} was not committed; see the rows with: "
-            f"lsr-prod table quarantine {shlex.quote(work.quarantine.uri)} --plan {work.plan.digest[:12]} --wave "
-            f"{result.wave}; then raise the fraction, or fix the source and run again (with "
-            "--abandon if waves of this plan are committed)"
-        )
+    The bad share is u + (1 - u) * r: u is the share of source bytes that were not read, r the share of bad rows
+    among the rows that were.
+    """
+    wave = result.counts
+    after = before + wave
+    reasons, bad = Counter(after.quarantined_by_reason), after.quarantined
+    rows = bad + before.document_rows + wave.rows_out
+    unread, source_bytes = after.unread_bytes, work.plan.bytes_through(result.wave)
+    few = work.plan.base is not None and rows < work.encode.bad_fraction_min_rows and not unread
+    unread_share = unread / max(source_bytes, 1)
+    if few or unread_share + (1 - unread_share) * bad / max(rows, 1) <= work.encode.max_bad_fraction:
+        return
+    source = work.source
+    named = {"missing_id": f"missing_id: {source.column(source.id_field)}"}
+    top = ", ".join(f"{named.get(reason, reason)} {count}" for reason, count in reasons.most_common(3))
+    lost = f", and {unread} of {source_bytes} bytes were not read" if unread else ""
+    raise QuarantineOverflowError(
+        f"{bad} of {rows} rows are bad ({top}){lost}, more than encode.max_bad_fraction = "
+        f"{work.encode.max_bad_fraction}; wave {result.wave} was not committed; see the rows with: "
+        f"lsr-prod table quarantine {shlex.quote(work.quarantine.uri)} --plan {work.plan.digest[:12]} --wave "
+        f"{result.wave}; then raise the fraction, or fix the source and run again (with "
+        "--abandon if waves of this plan are committed)"
+    )
 
 
 def _saved_totals(plan: str) -> str:

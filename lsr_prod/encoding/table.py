@@ -46,12 +46,7 @@ def check_table(store: Store, wanted: TableProperties) -> TableProperties | None
     """
     table = open_table(store)
     if table is None:
-        ours = f"{PROTOCOL_FOLDER}/"
-        foreign = [name for name in store.names() if not name.startswith(ours) and not is_draft(name)]
-        if foreign:
-            raise ConfigError(
-                "encode.table", f"{store.uri} contains {foreign[0]} and is not a table", "give a new folder"
-            )
+        require_new_folder("encode.table", store, but=f"{PROTOCOL_FOLDER}/")
         return None
     found = TableProperties.from_delta(dict(table.properties))
     if (found.bundle_digest, found.vocabulary_sha256) != (wanted.bundle_digest, wanted.vocabulary_sha256):
@@ -70,6 +65,13 @@ def check_table(store: Store, wanted: TableProperties) -> TableProperties | None
                 f"set {getattr(found, name)}, or give a new encode.table",
             )
     return found
+
+
+def require_new_folder(field: str, store: Store, *, but: str = "") -> None:
+    """Refuse a folder that is not a table and contains more than drafts and files whose name begins with ``but``."""
+    names = (name for name in store.names() if not is_draft(name) and not (but and name.startswith(but)))
+    if (foreign := next(names, None)) is not None:
+        raise ConfigError(field, f"{store.uri} contains {foreign} and is not a table", "give a new folder")
 
 
 def committed_files(table: Table) -> pa.Table:
@@ -116,18 +118,18 @@ def table_digest(
     return combine_digests(part_digest(store, file, verify=verify) for file in files)
 
 
-def write_deletions(table: Store, files: Iterable[TableFile], going: pa.Table) -> tuple[Deletion, ...]:
+def write_deletions(table: Store, files: Iterable[TableFile], to_delete: pa.Table) -> tuple[Deletion, ...]:
     """Write the deletion vectors of parts, each with the rows that are deleted already and those of a cell."""
     numbers: dict[str, Rows] = {}
     before: dict[str, str | None] = {}
     for file in files:
-        rows = going.filter(pc.equal(going["path"], file.path))["row"].to_numpy().astype(np.uint32)
+        rows = to_delete.filter(pc.equal(to_delete["path"], file.path))["row"].to_numpy().astype(np.uint32)
         if len(rows):
             old = [] if file.deleted is None else [deleted_rows(table, file.deleted)]
             numbers[file.path] = _union([*old, rows])
             before[file.path] = None if file.deleted is None else file.deleted.unique_id
     vectors = save_vectors(table, numbers)
-    added = {entry["values"]: entry["counts"] for entry in pc.value_counts(going["path"]).to_pylist()}
+    added = {entry["values"]: entry["counts"] for entry in pc.value_counts(to_delete["path"]).to_pylist()}
     return tuple(Deletion(path, before[path], vectors[path], added[path]) for path in sorted(vectors))
 
 

@@ -76,6 +76,7 @@ def _place(given: argparse.Namespace) -> tuple[str, dict[str, str]]:
     if given.config is None:
         return given.quarantine, options
     from lsr_prod.config import load_deployment
+    from lsr_prod.config.location import quarantine_uri
     from lsr_prod.operations.table_generations import follow_tables
     from lsr_prod.storage.folders import absolute
 
@@ -84,7 +85,7 @@ def _place(given: argparse.Namespace) -> tuple[str, dict[str, str]]:
     options = {**deployment.storage.options, **options}
     encode = follow_tables(deployment, options).encode
     assert encode is not None
-    place = absolute(encode.quarantine or f"{encode.table.rstrip('/')}_quarantine")
+    place = absolute(quarantine_uri(encode.quarantine, encode.table))
     return place, options
 
 

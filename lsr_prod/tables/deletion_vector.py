@@ -4,6 +4,7 @@ The format is that of the Delta protocol (reader version 3, feature ``deletionVe
 the portable serialization of Roaring. Several vectors share a file, whose name is the digest of its content.
 """
 
+import base64
 import hashlib
 import struct
 import uuid
@@ -27,7 +28,10 @@ _NO_RUNS, _RUNS = 12346, 12347  # cookies of the portable serialization
 _NO_OFFSETS_BELOW = 4  # containers, in a bitmap with runs
 _LARGEST_ARRAY = 4096  # values; a container with more is a bitmap of 2**16 bits
 _INLINE_BYTES = 256
-_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+# Delta writes base 85 with the digits of ZeroMQ, Python with others.
+_Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_TO_Z85, _FROM_Z85 = bytes.maketrans(_B85, _Z85), bytes.maketrans(_Z85, _B85)
 
 
 VECTOR_TYPE = pa.struct(
@@ -230,13 +234,8 @@ def _name(name: uuid.UUID) -> str:
 
 
 def _to_base85(data: bytes) -> str:
-    words = [int.from_bytes(data[at : at + 4], "big") for at in range(0, len(data), 4)]
-    return "".join(_Z85[word // 85**power % 85] for word in words for power in (4, 3, 2, 1, 0))
+    return base64.b85encode(data).translate(_TO_Z85).decode()
 
 
 def _from_base85(text: str) -> bytes:
-    values = [_Z85.index(letter) for letter in text]
-    words = (values[at : at + 5] for at in range(0, len(values), 5))
-    return b"".join(
-        sum(v * 85**p for v, p in zip(word, (4, 3, 2, 1, 0), strict=True)).to_bytes(4, "big") for word in words
-    )
+    return base64.b85decode(text.encode().translate(_FROM_Z85))

@@ -32,6 +32,21 @@ from lsr_prod.tables.part import Part
 log = get_log(__name__)
 
 LOG_FOLDER = "_delta_log"
+FEATURE = "deletionVectors"
+"""Reader feature of a table with deletions."""
+CHECKPOINT_EVERY = 100
+"""Commits between two checkpoints, as in delta-rs."""
+_VECTOR_COLUMN = "add.deletionVector"
+_ENABLED = "delta.enableDeletionVectors"
+_NAMED_FEATURES = 7  # writer version of tables that name their features
+# Features that a table has without naming them, by the first writer version that has them.
+_WRITER_FEATURES = {
+    2: ("appendOnly", "invariants"),
+    3: ("checkConstraints",),
+    4: ("changeDataFeed", "generatedColumns"),
+    5: ("columnMapping",),
+    6: ("identityColumns",),
+}
 
 
 def commit_name(version: int) -> str:
@@ -54,23 +69,6 @@ def read_actions(store: Store, version: int) -> list[dict[str, Any]]:
         return [json.loads(line) for line in data.splitlines() if line]
     except ValueError as error:
         raise ArtifactError(f"{store.uri}/{name} is damaged ({error}); restore it") from error
-
-
-FEATURE = "deletionVectors"
-"""Reader feature of a table with deletions."""
-CHECKPOINT_EVERY = 100
-"""Commits between two checkpoints, as in delta-rs."""
-_VECTOR_COLUMN = "add.deletionVector"
-_ENABLED = "delta.enableDeletionVectors"
-_NAMED_FEATURES = 7  # writer version of tables that name their features
-# Features that a table has without naming them, by the first writer version that has them.
-_WRITER_FEATURES = {
-    2: ("appendOnly", "invariants"),
-    3: ("checkConstraints",),
-    4: ("changeDataFeed", "generatedColumns"),
-    5: ("columnMapping",),
-    6: ("identityColumns",),
-}
 
 
 @dataclass(frozen=True, slots=True)

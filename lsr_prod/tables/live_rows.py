@@ -31,6 +31,7 @@ from lsr_prod.tables.part import (
 )
 
 _PREFIX = "partition."
+_BATCH = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,9 +283,6 @@ def _add_source(
 ) -> pa.Table:
     by_name = {**columns, "source_file": source_files, **stored}
     return pa.table([by_name[name] for name in schema.names], schema=schema)
-
-
-_BATCH = 4096
 
 
 def part_digest(store: Store, file: TableFile, *, verify: bool = False) -> int:

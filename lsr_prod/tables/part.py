@@ -35,6 +35,12 @@ MODULUS = 1 << 256
 """Digests are below this number."""
 _BATCH = 4096
 _NAME = re.compile(r"(?:^|/)part-[0-9a-f]{64}-([0-9a-f]{64})(?:-\d+)?\.parquet$")
+_PIECE_BYTES = 1 << 30  # of text in a column of a row group
+# An increment reads these columns of all rows of the sparse table. Sorted ids share prefixes, and keys are random.
+_ENCODINGS = {"doc_id": "DELTA_BYTE_ARRAY", "content_key": "PLAIN"}
+# Columns whose smallest and largest values let a reader skip a file.
+_BOUNDED = ("doc_id", "content_hash", "source_file")
+_BOUND_CHARACTERS = 256  # every reader of a table loads the bounds of all of its files
 
 
 def row_digest(rows: pa.Table) -> int:
@@ -98,14 +104,6 @@ def _with_strings(schema: pa.Schema, kind: pa.DataType) -> pa.Schema:
         if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
             schema = schema.set(place, field.with_type(kind))
     return schema
-
-
-_PIECE_BYTES = 1 << 30  # of text in a column of a row group
-# An increment reads these columns of all rows of the sparse table. Sorted ids share prefixes, and keys are random.
-_ENCODINGS = {"doc_id": "DELTA_BYTE_ARRAY", "content_key": "PLAIN"}
-# Columns whose smallest and largest values let a reader skip a file.
-_BOUNDED = ("doc_id", "content_hash", "source_file")
-_BOUND_CHARACTERS = 256  # every reader of a table loads the bounds of all of its files
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,12 @@ QUARANTINE_SCHEMA = pa.schema(
 DUPLICATE = "duplicate_id"
 _HELD_BYTES = 32_000_000  # of bad rows in memory before they become a part
 _ROW_OVERHEAD = 500  # bytes of the Python objects of a row
+COMMITTED = "committed"
+NOT_COMMITTED = "not committed"
+WITHOUT_LOG = "no log"
+"""State of the parts of an import, a training set or mined negatives, whose quarantine is no table."""
+_PART = re.compile(r"plan=([^/]+)/wave=(\d+)/[^/]+\.parquet")
+_BATCH_ROWS = 1024
 
 
 def quarantine_folder(plan: str, wave: int) -> str:
@@ -123,8 +129,7 @@ def quarantined_by_reason(store: Store, plan: str, waves: int) -> tuple[Counter[
     unread = 0
     table = open_table(store)
     for path in _paths(_files_of_plan(table, plan, range(waves))) if table else []:
-        with store.open_reader(path) as data:
-            rows = pq.ParquetFile(data).read(["reason", "unread_bytes"])
+        rows = read_part(store, path, ["reason", "unread_bytes"])
         counts.update(rows["reason"].to_pylist())
         unread += pc.sum(rows["unread_bytes"], min_count=0).as_py()
     return counts, unread
@@ -141,14 +146,6 @@ def _files_of_plan(table: Table, plan: str, waves: Sequence[int] | None) -> pa.T
 def _paths(files: pa.Table) -> list[str]:
     paths: list[str] = files["path"].to_pylist()
     return paths
-
-
-COMMITTED = "committed"
-NOT_COMMITTED = "not committed"
-WITHOUT_LOG = "no log"
-"""State of the parts of an import, a training set or mined negatives, whose quarantine is no table."""
-_PART = re.compile(r"plan=([^/]+)/wave=(\d+)/[^/]+\.parquet")
-_BATCH_ROWS = 1024
 
 
 @dataclass(frozen=True, slots=True)

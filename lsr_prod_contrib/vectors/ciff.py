@@ -186,5 +186,5 @@ def _validate(doc_id: str | BadRow, terms: Ints, weights: Ints, unknown: list[st
     if len(absent) and not rules.drop_unknown:
         detail = f"{unknown[-int(absent[0]) - 1]!r} is not in the vocabulary, and {len(absent) - 1} terms more"
         return BadRow("unknown_term", detail, doc_id, "")
-    row = row_of_ids(doc_id, terms, weights.astype(np.float64), None, rules)
+    row = row_of_ids(doc_id, terms, weights.astype(np.float64), rules)
     return row if isinstance(row, VectorRow) else BadRow(*row, doc_id, "")

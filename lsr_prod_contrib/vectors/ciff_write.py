@@ -24,11 +24,11 @@ _LARGEST = (1 << 31) - 1
 Ints = npt.NDArray[np.int64]
 
 
-def write_ciff(path: Path, blocks: Iterable[CsrBlock], terms: Sequence[str], description: str) -> int:
+def write_ciff(path: Path, blocks: Iterable[CsrBlock], terms: Sequence[str], description: str) -> tuple[int, int]:
     """Write vectors; their order numbers the documents. Terms without a posting have no list.
 
     Returns:
-        Number of documents.
+        Number of documents and of postings.
     """
     order = sorted(range(len(terms)), key=lambda term: terms[term].encode())
     rank = np.empty(len(terms), np.int64)
@@ -55,7 +55,7 @@ def write_ciff(path: Path, blocks: Iterable[CsrBlock], terms: Sequence[str], des
                 file.write(_delimited(_header(lists, documents, total, description)))
                 _write_lists(file, inversion, [terms[term] for term in order])
                 shutil.copyfileobj(records, file)
-    return documents
+    return documents, int(frequency.sum())
 
 
 def postings_message(term: str, documents: Ints, frequencies: Ints) -> bytes:

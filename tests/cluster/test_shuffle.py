@@ -2,7 +2,7 @@
 
 import pytest
 
-from lsr_prod.cluster.shuffle import group_by_size, merge, split
+from lsr_prod.cluster.workers import group_by_size, merge, split
 from lsr_prod.errors import SourceError
 
 

@@ -70,7 +70,7 @@ def test_room_counts_cores_and_gpus_of_nodes_that_stay(monkeypatch: pytest.Monke
     resources: list[dict[str, Any]] = [{"CPU": 8.0, "GPU": 1.0}, {"CPU": 5.0}, {"CPU": 64.0}, {"CPU": 64.0}]
     nodes = [{"NodeID": f"n{i}", "Alive": i != 3, "Resources": each} for i, each in enumerate(resources)]
     monkeypatch.setattr("ray.nodes", lambda: nodes)
-    monkeypatch.setattr("lsr_prod.cluster.draining.draining_nodes", lambda: frozenset({"n2"}))
+    monkeypatch.setattr("lsr_prod.cluster.tasks.draining_nodes", lambda: frozenset({"n2"}))
     assert room(Needs(cpus=2)) == 4 + 2
     assert room(Needs(cpus=2, gpus=1)) == 1
     assert room(Needs(cpus=9)) == 0

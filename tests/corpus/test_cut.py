@@ -75,13 +75,6 @@ def test_slices_keep_file_order_when_footers_are_read_concurrently(tmp_path: Pat
     assert all(piece.file == files[piece.ordinal] for piece in pieces)
 
 
-def test_slice_round_trips_through_a_plain_row():
-    file = SourceFile("s3://c", "a/x.parquet", "parquet", 7, "t", (("lang", "é"), ("day", None)))
-    pieces = [Slice(file, 3, 1, 2, 100, 5), Slice(replace(file, constants=()), 4, 0, WHOLE, 0, 7)]
-    rows = pa.Table.from_pylist([piece.to_json() for piece in pieces]).to_pylist()
-    assert [Slice.from_json(row) for row in rows] == pieces
-
-
 def test_csv_is_cut_only_without_quotes():
     file = SourceFile("/c", "c.csv", "csv", 5 * MEGABYTE, "t")
     for quotes, stops in [(True, [5]), (False, [2, 4, 5])]:

@@ -15,7 +15,6 @@ from lsr_prod.corpus.filelist import (
     without_location_facts,
 )
 from lsr_prod.corpus.pinned_file import SourceFile
-from lsr_prod.corpus.slices import Slice
 
 FILES = [
     SourceFile("/c", "a.jsonl", "jsonl", 5, "t"),
@@ -59,7 +58,6 @@ def test_location_facts_are_kept_but_neither_stored_nor_identified():
         return [(file.etag, file.mtime_ns, file.inode) for _, file in iterate_files(files)]
 
     assert facts(listed) == [("", 7, 2**64 - 1), ('"e"', 0, 0)]
-    assert Slice.from_json(Slice(local, 0, 0, 5, 0, 5).to_json()).file.inode == 2**64 - 1
     stored = without_location_facts(listed)
     assert {"etag", "mtime_ns", "inode"}.isdisjoint(stored.column_names)
     assert facts(with_location_facts(stored)) == [("", 0, 0)] * 2

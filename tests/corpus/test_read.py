@@ -17,7 +17,7 @@ from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.encoding.plans.plan import make_plan
+from lsr_prod.encoding.plans.plan import PlanInputs, make_plan
 from lsr_prod.errors import SourceError
 from lsr_prod.storage import Store
 
@@ -27,7 +27,7 @@ ENCODE = EncodeSettings(bundle="b", table="t", buckets=4)
 def read_all(source: SourceSettings, encode: EncodeSettings = ENCODE, keep: frozenset[int] | None = None) -> list[dict]:
     """Read the rows of every slice."""
     files = tuple(resolve_source(source, {}))
-    plan = make_plan(files, source, encode, bundle_digest="b", options={})
+    plan = make_plan(files, PlanInputs(source, encode, "b", {}))
     reader = Reader(source, encode.buckets, {}, keep)
     rows: list[dict] = []
     for piece in plan.slices():

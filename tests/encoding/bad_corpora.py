@@ -16,7 +16,7 @@ from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.rows import DAMAGED_FILE, DAMAGED_ROW
-from lsr_prod.encoding.plans.plan import Plan, make_plan
+from lsr_prod.encoding.plans.plan import Plan, PlanInputs, make_plan
 from lsr_prod.errors import ConfigError, SourceError
 from tests.encoding.bad_files import (
     ROWS,
@@ -85,7 +85,7 @@ def outcome_of(kind: Kind, folder: Path) -> str:
     kind.make(folder)
     source = kind.settings(folder)
     try:
-        plan = make_plan(resolve_source(source, {}), source, ENCODE, bundle_digest="b", options={})
+        plan = make_plan(resolve_source(source, {}), PlanInputs(source, ENCODE, "b", {}))
     except ConfigError as error:
         return f"exit 2, `{error.field}`" if str(folder) in str(error) else f"exit 2 without a path: {error}"
     reader = Reader(source, 7, {})

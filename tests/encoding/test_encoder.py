@@ -6,8 +6,9 @@ import numpy as np
 
 from lsr_prod.config import EncodeSettings
 from lsr_prod.encoding.encoder import EncoderFactory
-from lsr_prod.encoding.passages import PinnedBundle, document_factory
+from lsr_prod.encoding.passages import document_factory
 from lsr_prod.inference import BundleEncoder
+from tests.encoding.pinned import pin
 from tests.encoding.poison_encoder import FirstTimeEncoder, open_first_time
 
 
@@ -19,7 +20,7 @@ def test_factory_survives_json_and_opens_the_encoder_with_its_arguments():
 
 
 def test_factory_of_a_bundle_survives_json_and_encodes_as_the_bundle(tiny_bundle: Path):
-    named = document_factory(PinnedBundle.of(tiny_bundle), EncodeSettings(bundle="b", table="t", store_k=8), threads=2)
+    named = document_factory(pin(tiny_bundle), EncodeSettings(bundle="b", table="t", store_k=8), threads=2)
     factory = EncoderFactory(**json.loads(json.dumps(asdict(named))))
     found = factory.open().encode(["a quick fox"])
     expected = BundleEncoder(tiny_bundle).encode(["a quick fox"], kind="document", top_k=8, batch_tokens=512)

@@ -1,6 +1,7 @@
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,6 @@ from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.passages import (
     DocumentEncoder,
     PassageSplitter,
-    PinnedBundle,
     check_lengths,
     document_factory,
     merge_passages,
@@ -27,6 +27,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder
+from tests.encoding.pinned import pin
 
 SENTENCE = "the quick brown fox jumps over a lazy dog while python threads release their locks unbelievably"
 WORDS = SENTENCE.split()
@@ -49,7 +50,7 @@ def open_encoder(
     batch_tokens: int = 256,
 ) -> DocumentEncoder:
     return open_document_encoder(
-        PinnedBundle.of(bundle).to_json(),
+        asdict(pin(bundle)),
         max_length=max_length,
         stride=stride,
         max_passages=max_passages,
@@ -218,7 +219,7 @@ def test_groups_of_texts_bound_memory_and_keep_the_vectors(
 def test_factory_opens_an_encoder_with_the_settings(tiny_bundle: Path):
     lengths = {"max_length": 32, "passage_stride": 20, "max_passages": 3}
     chosen = SETTINGS.model_copy(update={**lengths, "store_k": 16, "batch_tokens": 256})
-    factory = document_factory(PinnedBundle.of(tiny_bundle), chosen, threads=1)
+    factory = document_factory(pin(tiny_bundle), chosen, threads=1)
     again = EncoderFactory(factory.function, json.loads(json.dumps(dict(factory.arguments))))
     direct = open_encoder(tiny_bundle, max_length=32, stride=20, max_passages=3)
     assert equal(again.open().encode(TEXTS), direct.encode(TEXTS))

@@ -13,7 +13,7 @@ from lsr_prod.encoding import encode_corpus
 from lsr_prod.encoding.actors.actor import EncoderActor, ModelSettings
 from lsr_prod.encoding.isolation.isolated import IsolatedEncoder
 from lsr_prod.encoding.job import _encode
-from lsr_prod.encoding.passages import PinnedBundle, document_factory
+from lsr_prod.encoding.passages import document_factory
 from lsr_prod.encoding.prepare import prepare
 from lsr_prod.errors import ArtifactError, DigestMismatchError, LineageError
 from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
@@ -22,6 +22,7 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import user_cache
 from lsr_prod.storage.folders import save_folder
 from tests.encoding.actors.test_actor import rows, wave
+from tests.encoding.pinned import pin
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ def test_bundle_replaced_before_the_probe_creates_no_table(bundle: Path, tmp_pat
 
 
 def test_bundle_that_is_not_on_the_node_is_named_with_the_node(bundle: Path, tmp_path: Path, ray_local: None):
-    factory = document_factory(PinnedBundle.of(bundle), deployment(str(bundle), bundle.parent).encode)
+    factory = document_factory(pin(bundle), deployment(str(bundle), bundle.parent).encode)
     shutil.rmtree(bundle)
     message = rf"bundle {bundle} is not on node {os.uname().nodename}.*; give a URI"
     with pytest.raises(ArtifactError, match=message):
@@ -90,7 +91,7 @@ def test_bundle_that_is_not_on_the_node_is_named_with_the_node(bundle: Path, tmp
 
 
 def test_damaged_bundle_in_a_child_process_raises_its_error(bundle: Path):
-    factory = document_factory(PinnedBundle.of(bundle), deployment(str(bundle), bundle.parent).encode)
+    factory = document_factory(pin(bundle), deployment(str(bundle), bundle.parent).encode)
     (bundle / CARD_FILE).write_text("{}")
     with IsolatedEncoder(factory, timeout_s=60) as child, pytest.raises(DigestMismatchError, match=CARD_FILE):
         child.encode(["fox"])
@@ -102,7 +103,7 @@ def test_bundle_by_uri_is_fetched_by_the_child_process_once_for_the_node(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     place = f"s3://lsr/{tmp_path.name}/bundle"
     save_folder(bundle, place, s3_options)
-    pinned = PinnedBundle.of(place, s3_options)
+    pinned = pin(place, s3_options)
     factory = document_factory(pinned, deployment(place, tmp_path).encode)
     with IsolatedEncoder(factory, timeout_s=60) as child:
         assert len(child.encode(["fox"])) == 1

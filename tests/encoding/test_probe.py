@@ -11,20 +11,25 @@ from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.encoding.passages import PinnedBundle, document_factory
-from lsr_prod.encoding.plans.plan import Plan, make_plan
+from lsr_prod.encoding.passages import document_factory
+from lsr_prod.encoding.plans.plan import Plan, PlanInputs, make_plan
 from lsr_prod.encoding.scale import probe_scale, spread_slices
 from lsr_prod.errors import SourceError
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import quantize
 from lsr_prod.inference import BundleEncoder
+from tests.encoding.pinned import pin
 
 
 def plan_of(folder: Path, **settings: int) -> tuple[Plan, Reader]:
     source = SourceSettings(paths=[str(folder)])
     encode = EncodeSettings(bundle="b", table="t", **settings)
-    plan = make_plan(resolve_source(source, {}), source, encode, bundle_digest="b", options={})
+    plan = make_plan(resolve_source(source, {}), PlanInputs(source, encode, "b", {}))
     return plan, Reader(source, 4, {})
+
+
+def settings_of(documents: int, bits: int = 8) -> EncodeSettings:
+    return EncodeSettings(bundle="b", table="t", probe_documents=documents, impact_bits=bits)
 
 
 def write(path: Path, texts: Sequence[str], *bad: str) -> None:
@@ -49,7 +54,7 @@ class Recorder:
 def seen_by(folder: Path, documents: int) -> list[str]:
     plan, reader = plan_of(folder)
     recorder = Recorder()
-    scale = probe_scale(reader, plan, recorder, documents=documents, bits=8)
+    scale = probe_scale(reader, plan, recorder, settings_of(documents))
     assert scale.documents == len(recorder.seen)
     return sorted(recorder.seen)
 
@@ -82,7 +87,7 @@ def test_probe_of_a_file_that_changes_while_it_is_sampled_raises(tmp_path: Path)
 
     changing = ChangingReader(reader.source, reader.cells, reader.options)
     with pytest.raises(SourceError, match=r"a\.jsonl has changed since it was pinned"):
-        probe_scale(changing, plan, Recorder(), documents=8, bits=8)
+        probe_scale(changing, plan, Recorder(), settings_of(8))
 
 
 def test_probe_leaves_out_documents_that_fail(tmp_path: Path):
@@ -117,7 +122,7 @@ def test_probe_replaces_documents_that_fail_by_others(tmp_path: Path):
     for number in range(40):
         write(tmp_path / f"{number:03}.jsonl", [f"POISON {number}" if number % 2 else f"text {number}"])
     plan, reader = plan_of(tmp_path)
-    assert probe_scale(reader, plan, Recorder(), documents=16, bits=8).documents == 16
+    assert probe_scale(reader, plan, Recorder(), settings_of(16)).documents == 16
 
 
 def test_empty_corpus_gives_a_scale_of_zero_documents(tmp_path: Path):
@@ -131,8 +136,8 @@ def test_scale_error_is_the_error_of_the_stored_vectors(tmp_path: Path, tiny_bun
     write(tmp_path / "a.jsonl", texts)
     plan, reader = plan_of(tmp_path)
     settings = EncodeSettings(bundle="b", table="t", store_k=16, batch_tokens=64)
-    encoder = document_factory(PinnedBundle.of(tiny_bundle), settings).open()
-    scale = probe_scale(reader, plan, encoder, documents=9, bits=bits)
+    encoder = document_factory(pin(tiny_bundle), settings).open()
+    scale = probe_scale(reader, plan, encoder, settings_of(9, bits))
     weights = BundleEncoder(tiny_bundle).encode(texts, kind="document", top_k=16, batch_tokens=64).weights
     impacts, clipped = quantize(weights, scale.step, bits)
     errors = np.abs(weights - impacts * scale.step)

@@ -25,7 +25,7 @@ class Scene:
 
     def block(self, wave: int, share: float, rows: int = 0, model_s: float = 0.0) -> None:
         cell = CellResult(0, 0, Counts(rows_in=rows), (), None)
-        self.progress.block(wave, share, BlockResult("n", (cell,), Counts(tokens=10 * rows), model_s, model_s))
+        self.progress.block(wave, share, BlockResult("n", (cell,), Counts(tokens=10 * rows), model_s))
 
 
 def test_line_every_30_s_also_while_no_block_finishes(caplog: pytest.LogCaptureFixture) -> None:

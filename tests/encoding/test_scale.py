@@ -18,7 +18,7 @@ from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import Epoch, take_epoch
 from lsr_prod.encoding.commit.markers import MARKERS_FOLDER
 from lsr_prod.encoding.plans.increment import prepare_plan
-from lsr_prod.encoding.plans.plan import Plan
+from lsr_prod.encoding.plans.plan import Plan, PlanInputs
 from lsr_prod.encoding.plans.successors import link_successor, save_plan
 from lsr_prod.encoding.results import WaveResult
 from lsr_prod.encoding.scale import SCALE_PROPERTY, probe_scale, settle_scale, with_scale
@@ -68,10 +68,7 @@ class Nights:
         found = open_table(self.table)
         plan = prepare_plan(
             resolve_source(self.source, {}),
-            self.source,
-            self.encode,
-            bundle_digest=WANTED.bundle_digest,
-            options={},
+            PlanInputs(self.source, self.encode, WANTED.bundle_digest, {}),
             table=self.table,
             root=None if found is None else found.properties[PLAN_PROPERTY],
             waves_done=lambda digest: 0 if found is None else waves_done(found, digest),
@@ -88,7 +85,7 @@ class Nights:
     def probe(self, plan: Plan) -> Callable[[float], ImpactScale]:
         def measure(floor: float) -> ImpactScale:
             reader = Reader(self.source, plan.cells, {})
-            scale = probe_scale(reader, plan, Lengths(), documents=8, bits=8, floor=floor)
+            scale = probe_scale(reader, plan, Lengths(), self.encode, floor)
             self.probes.append(scale.documents)
             return scale
 

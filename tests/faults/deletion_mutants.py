@@ -25,7 +25,7 @@ DELETION_MUTANTS = (
     Mutant(
         "every cell of a bucket deletes the rows of the bucket",
         "encoding/cells/known.py",
-        (('self.going.filter(pc.equal(self.going["cell"], cell))', "self.going"),),
+        (('self.to_delete.filter(pc.equal(self.to_delete["cell"], cell))', "self.to_delete"),),
         "chain_without_faults",
         buckets=1,
     ),

@@ -24,12 +24,12 @@ from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.commit.markers import give_up_base, mark_finished
 from lsr_prod.encoding.encoder import TextEncoder
 from lsr_prod.encoding.plans.increment import has_order_of, newest_plan, prepare_plan
-from lsr_prod.encoding.plans.plan import Plan
+from lsr_prod.encoding.plans.plan import Plan, PlanInputs
 from lsr_prod.encoding.plans.successors import link_successor, save_plan
 from lsr_prod.encoding.prepare import find_returning_files
-from lsr_prod.encoding.reading import _read_slices
 from lsr_prod.encoding.results import WaveResult
 from lsr_prod.encoding.table import PLAN_PROPERTY, check_first_plan, check_table, committed_files, create_sparse_table
+from lsr_prod.encoding.waves import _read_slices
 from lsr_prod.errors import StaleWaveError
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store
@@ -155,10 +155,7 @@ def _begin(
 
     plan = prepare_plan(
         (file for _, file in iterate_files(listed)),
-        source,
-        settings,
-        bundle_digest=wanted.bundle_digest,
-        options=job.options,
+        PlanInputs(source, settings, wanted.bundle_digest, job.options),
         table=table,
         root=root,
         waves_done=done,

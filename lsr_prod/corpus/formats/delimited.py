@@ -7,9 +7,9 @@ makes a bad row, not a damaged file.
 from collections.abc import Iterator
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus.compression import Readable, lines
+from lsr_prod.corpus.compression import Readable, text_lines
 from lsr_prod.corpus.formats.interface import Decoded, ReadRequest, Record, SourceFormat
-from lsr_prod.corpus.formats.quoted import BOM, Row, quoted_rows, too_long_row
+from lsr_prod.corpus.formats.quoted import Row, quoted_rows, too_long_row
 from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.corpus.rows import RAW_LIMIT, BadRow, shorten
 from lsr_prod.corpus.slices import Slice
@@ -58,10 +58,9 @@ def _names(record: Row | None) -> list[str]:
 
 
 def _plain_records(file: Readable, start: int, stop: int | None, delimiter: str, limit: int) -> Iterator[Row]:
-    for at, line, whole in lines(file, start, stop, limit):
-        text = (line.removeprefix(BOM) if at == 0 else line).removesuffix(b"\r")
-        if text.strip():
-            yield at, text.split(delimiter.encode()) if whole else too_long_row(text), text[:RAW_LIMIT]
+    for at, line, whole in text_lines(file, start, stop, limit):
+        text = line.removesuffix(b"\r")
+        yield at, text.split(delimiter.encode()) if whole else too_long_row(text), text[:RAW_LIMIT]
 
 
 def _format(name: str, delimiter: str) -> SourceFormat:

@@ -13,11 +13,10 @@ import re
 from collections import deque
 from collections.abc import Iterator
 
-from lsr_prod.corpus.compression import Readable, lines
+from lsr_prod.corpus.compression import BOM, Readable, lines
 from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.corpus.rows import DAMAGED_ROW, RAW_LIMIT, BadRow, shorten
 
-BOM = b"\xef\xbb\xbf"
 Row = tuple[int, list[bytes] | BadRow, bytes]
 """Offset; fields, or the bad row; first bytes."""
 

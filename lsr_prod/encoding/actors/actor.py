@@ -5,7 +5,7 @@ cells are written. A block keeps the model until its last cell is encoded, so bl
 
 It returns counts and the names of parts to the driver; documents and ids never reach the driver.
 
-Check that the ONNX Runtime of GPU nodes can use their GPUs.
+``check_gpu_nodes`` checks that the ONNX Runtime of GPU nodes can use their GPUs.
 
 ``provider: auto`` takes the first provider that is available. On a node with a GPU and a runtime for CPUs, that would
 be the CPU, while the actor reserves the GPU: the job would be many times slower, without a message.
@@ -19,20 +19,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import pyarrow as pa
 import ray
 from ray.exceptions import ActorUnschedulableError, RayActorError
+from ray.util.metrics import Counter, Gauge
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from lsr_prod.cluster.tasks import Needs, remote, worker_errors
 from lsr_prod.encoding.actors.places import PoolSize
 from lsr_prod.encoding.cells.cell import BATCH_SIZE, CellWriter, encode_batches, prepare_cell
 from lsr_prod.encoding.cells.lookup import WaveTask, look_up_cells
 from lsr_prod.encoding.encoder import EncoderFactory, TextEncoder
 from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE, IsolatedEncoder
 from lsr_prod.encoding.isolation.watchdog import WatchedEncoder
-from lsr_prod.encoding.metrics import EncodeMetrics
 from lsr_prod.encoding.results import BlockResult, CellOutput, Counts
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.sparse import SparseBatch
@@ -45,21 +46,27 @@ _WANTED: dict[Provider, tuple[str, ...]] = {
     "cuda": ("CUDAExecutionProvider",),
     "tensorrt": ("TensorrtExecutionProvider",),
 }
+BLOCKS_AT_A_TIME = 2
+"""Calls of ``EncoderActor.encode`` that run at the same time: one has the model."""
+_START_TIMEOUT_S = 300.0  # of the model in a child process
+LOST = (RayActorError, ActorUnschedulableError)
+"""Errors of an actor that died; the second: its node has left before the actor started."""
+_PAUSE_S = 0.1  # between two questions to an actor that is restarted
+_KNOWN = 64  # newest durations of blocks
+_ENOUGH = 4  # of them, before a block is late
+_TIMES = 1.5  # longer than the median: an idle encoder has nothing better to do
+_LEAST_S = 30.0  # that a block is not late for
 
 
 def check_gpu_nodes(provider: Provider, nodes: Sequence[str]) -> None:
     """Ask each node for the providers of its ONNX Runtime; needs a connection to Ray."""
-    import ray
-
-    from lsr_prod.cluster.tasks import Needs, remote, worker_errors
-
     with worker_errors("the check of ONNX Runtime on GPU nodes"):
         ray.get([remote(require_gpu_runtime, Needs(cpus=0, node=node))(provider) for node in sorted(set(nodes))])
 
 
 def require_gpu_runtime(provider: Provider, available: Sequence[str] | None = None) -> None:
     """Refuse the ONNX Runtime of this node if it has no provider for GPUs."""
-    found = _installed() if available is None else available
+    found: Sequence[str] = load_onnxruntime().get_available_providers() if available is None else available
     if not set(_WANTED[provider]).isdisjoint(found):
         return
     raise ConfigError(
@@ -69,23 +76,11 @@ def require_gpu_runtime(provider: Provider, available: Sequence[str] | None = No
     )
 
 
-def _installed() -> Sequence[str]:
-    providers: Sequence[str] = load_onnxruntime().get_available_providers()
-    return providers
-
-
 def _address() -> str:
     """Return the address by which Ray names this node, or the name of the machine outside of Ray."""
-    import ray
-
     if not ray.is_initialized():
         return socket.gethostname()
     return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
-
-
-BLOCKS_AT_A_TIME = 2
-"""Calls of ``EncoderActor.encode`` that run at the same time: one has the model."""
-_START_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +93,24 @@ class ModelSettings:
     gpu_provider: Provider | None = None  # ``encode.provider`` of an actor that reserves a GPU; None: it reserves none
 
 
-@runtime_checkable
-class _Counting(Protocol):
-    @property
-    def counters(self) -> Counters: ...
+class _EncodeMetrics:
+    """Metrics of an encoder actor for the Prometheus endpoint of Ray, which computes rates."""
+
+    def __init__(self) -> None:
+        self._documents = Counter("lsr_prod_encode_documents", "documents encoded")
+        self._tokens = Counter("lsr_prod_encode_tokens", "tokens that the model read, padding excluded")
+        self._padding = Gauge("lsr_prod_encode_padding_share", "share of padding in the batches of the last block")
+        self._docs_per_s = Gauge("lsr_prod_encode_docs_per_s", "documents per second in the model, last block")
+
+    def block(self, result: BlockResult) -> None:
+        """Record a finished block."""
+        counts = result.counts
+        if counts.encoded:
+            self._documents.inc(counts.encoded)
+            self._docs_per_s.set(counts.encoded / max(result.model_seconds, 1e-9))
+        if counts.tokens:
+            self._tokens.inc(counts.tokens)
+            self._padding.set(counts.padding_share)
 
 
 class _Metered:
@@ -127,7 +136,7 @@ class EncoderActor:
         # Opened by the first block: Ray restarts an actor whose constructor crashes without limit.
         self._encoder: TextEncoder | None = None
         self._turn = threading.Lock()  # held by the block that has the model
-        self._metrics = EncodeMetrics()
+        self._metrics = _EncodeMetrics()
         self._counting = threading.Lock()
         self._reported = store_counts()
 
@@ -135,7 +144,6 @@ class EncoderActor:
         self, task: WaveTask, follows: Mapping[int, Sequence[CellOutput]], *tables: pa.Table, isolated: bool
     ) -> BlockResult:
         """Encode every cell of a block and leave a marker for each."""
-        started = time.monotonic()
         cells = [prepare_cell(task, found) for found in look_up_cells(task, pa.concat_tables(tables), follows)]
         batch_size = ISOLATED_BATCH_SIZE if isolated else BATCH_SIZE
         # The writer ends last, without the turn: the next block has the model while the last cell is written.
@@ -151,8 +159,7 @@ class EncoderActor:
             cut_documents=counters.cut,
         )
         counts += Counts.of_store(self._io())
-        seconds = time.monotonic() - started
-        result = BlockResult(socket.gethostname(), tuple(writer.results), counts, seconds, model.seconds)
+        result = BlockResult(socket.gethostname(), tuple(writer.results), counts, model.seconds)
         self._metrics.block(result)
         return result
 
@@ -181,12 +188,8 @@ class EncoderActor:
         yield WatchedEncoder(self._encoder, model.batch_timeout_s)
 
     def _counters(self) -> Counters:
-        return self._encoder.counters if isinstance(self._encoder, _Counting) else Counters()
-
-
-LOST = (RayActorError, ActorUnschedulableError)
-"""Errors of an actor that died; the second: its node has left before the actor started."""
-_PAUSE_S = 0.1  # between two questions to an actor that is restarted
+        counters: Counters = getattr(self._encoder, "counters", Counters())  # other encoders do not count
+        return counters
 
 
 @dataclass(eq=False, slots=True)
@@ -230,12 +233,6 @@ def ask(member: Member) -> None:
     except LOST:
         member.ask_at = time.monotonic() + _PAUSE_S
     member.starting = None
-
-
-_KNOWN = 64  # newest durations
-_ENOUGH = 4  # of them, before a block is late
-_TIMES = 1.5  # longer than the median: an idle encoder has nothing better to do
-_LEAST_S = 30.0
 
 
 class BlockDurations:

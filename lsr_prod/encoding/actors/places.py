@@ -1,6 +1,6 @@
 """Places of encoder actors: how many the nodes of the cluster have room for.
 
-Demand for encoders that the cluster has no room for, in a form that Ray's autoscaler sees: pending actors.
+``Demand`` asks for encoders that the cluster has no room for, in a form that Ray's autoscaler sees: pending actors.
 
 A pending actor does nothing. It asks for the resources of an encoder, which no node has left beside the encoders there,
 so it starts on a new node only. Then it ends, and the pool starts its encoders there.
@@ -13,8 +13,7 @@ from typing import Any
 
 import ray
 
-from lsr_prod.cluster.draining import usable_nodes
-from lsr_prod.cluster.tasks import Needs
+from lsr_prod.cluster.tasks import Needs, usable_nodes
 from lsr_prod.config import EncodeSettings
 from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.errors import ConfigError, EncoderLostError
@@ -23,6 +22,7 @@ from lsr_prod.logs import get_log
 log = get_log(__name__)
 
 _MEGABYTE = 1_000_000
+_LOOK_S = 1.0  # between two looks at the nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +132,6 @@ def _fulfills(condition: str, value: str | None) -> bool:
     listed = positive.removeprefix("in(").removesuffix(")") if positive.startswith("in(") else None
     values = [positive] if listed is None else [each.strip() for each in listed.split(",")]
     return (value in values) != negated
-
-
-_LOOK_S = 1.0
 
 
 class Demand:

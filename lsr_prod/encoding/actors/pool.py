@@ -36,6 +36,8 @@ _IDLE_S = 0.02  # without a call that runs
 _ATTEMPTS = 4  # per block; all but the first run the model in a child process
 _ASKED_CALLS = 8  # of those that run, the oldest, to tell reading from encoding
 _LOOK_S = 5.0  # between two looks at the nodes of the cluster
+Outcome = BlockResult | RayError
+"""Result of a block, or the error of Ray that ended its call; the loss of an actor is not reported but tried again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,10 +49,6 @@ class BlockCall:
     task: Any  # reference of the ``WaveTask``
     rows: tuple[Any, ...]  # references of the tables of the block, one per read task
     extra: tuple[Any, ...] = ()  # further arguments of ``EncoderActor.encode``
-
-
-Outcome = BlockResult | RayError
-"""Result of a block, or the error of Ray that ended its call; the loss of an actor is not reported but tried again."""
 
 
 @dataclass(frozen=True, slots=True)

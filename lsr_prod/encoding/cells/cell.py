@@ -4,6 +4,7 @@ A cell has every row of the ids that hash to it, so duplicates are found here. I
 are deleted, replaced, or kept with their vector.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -35,7 +36,12 @@ from lsr_prod.tables.quarantine import DUPLICATE, write_quarantine
 
 BATCH_SIZE = 2048
 """Documents of one call of the encoder, whose tokens are in memory at once."""
-ENCODER_REASONS = frozenset({"encode_failed", "encoder_crashed", "encoder_timeout"})
+_REASONS: dict[type[Exception], str] = {
+    EncoderCrashedError: "encoder_crashed",
+    EncoderRaisedError: "encode_failed",
+    EncoderTimeoutError: "encoder_timeout",
+}
+ENCODER_REASONS = frozenset(_REASONS.values())
 """Quarantine reasons of documents that the model failed on."""
 _OF_BUNDLE = (ArtifactError, StorageError)  # a child process could not open the bundle: no document is to blame
 _SUSPICIOUS = 20  # consecutive single documents that fail: the model itself may be broken
@@ -105,13 +111,8 @@ def _check_alive(encoder: TextEncoder, failed_in_a_row: int, error: Exception | 
 
 
 def _failure(error: Exception) -> Failure:
-    match error:
-        case EncoderCrashedError():
-            return Failure("encoder_crashed", shorten(str(error)))
-        case EncoderTimeoutError():
-            return Failure("encoder_timeout", shorten(str(error)))
-        case EncoderRaisedError():
-            return Failure("encode_failed", shorten(str(error)))
+    if (reason := _REASONS.get(type(error))) is not None:
+        return Failure(reason, shorten(str(error)))
     return Failure("encode_failed", shorten(f"{type(error).__name__}: {error}"))
 
 
@@ -158,8 +159,8 @@ def write_cell(
     carried = unchanged_rows(task.table, files, known, cell.unchanged, task.properties)
     fresh = pa.concat_tables([encoded, carried]).sort_by("doc_id")
     origin = f"{task.plan}/{task.wave}"
-    going = known.going["doc_id"].combine_chunks()
-    deleted = going.filter(pc.invert(pc.is_in(going, value_set=fresh["doc_id"].combine_chunks())))
+    ids = known.to_delete["doc_id"].combine_chunks()
+    deleted = ids.filter(pc.invert(pc.is_in(ids, value_set=fresh["doc_id"].combine_chunks())))
     detail = (DUPLICATE, DETAILS[task.on_duplicate])
     lost = known.superseded.filter(pc.is_in(known.superseded["doc_id"], value_set=known.displaced))
     displaced = zip(lost["doc_id"].to_pylist(), lost["source_file"].to_pylist(), strict=True)
@@ -177,18 +178,18 @@ def write_cell(
         counts=Counts(
             rows_in=found.rows.num_rows,
             rows_out=fresh.num_rows,
-            quarantined_by_reason=_count(bad["reason"]),
+            quarantined_by_reason=dict(Counter(bad["reason"].to_pylist())),
             unread_bytes=pc.sum(bad["unread_bytes"], min_count=0).as_py(),
             unchanged=carried.num_rows,
             deleted=len(deleted),
-            superseded=len(going) - len(deleted),
+            superseded=len(ids) - len(deleted),
             displaced=lost.num_rows,
             clipped=clipped,
             weights=len(vectors.weights),
         ),
         parts=(write_part(task.table, f"bucket={found.bucket}", fresh, origin),) if fresh.num_rows else (),
         quarantine=write_quarantine(task.quarantine, task.plan, task.wave, bad) if bad.num_rows else None,
-        deletions=write_deletions(task.table, files, known.going),
+        deletions=write_deletions(task.table, files, known.to_delete),
         follows=tuple(follows),
     )
 
@@ -221,10 +222,6 @@ def _as_bad(rows: pa.Table, reasons: Sequence[tuple[str, str]]) -> pa.Table:
     for name, values in columns.items():
         rows = rows.set_column(rows.schema.get_field_index(name), name, values)
     return rows
-
-
-def _count(reasons: pa.ChunkedArray) -> dict[str, int]:
-    return {entry["values"]: entry["counts"] for entry in pc.value_counts(reasons).to_pylist()}
 
 
 class CellWriter:

@@ -36,6 +36,18 @@ DETAILS = {
     "error": "another row of the corpus has this id",
 }
 """Rule -> detail of a row that is quarantined as a duplicate."""
+_SUPERSEDED = pa.schema(
+    [
+        ("doc_id", pa.large_string()),
+        ("content_hash", pa.large_string()),
+        ("path", pa.large_string()),
+        ("row", pa.int64()),
+        ("source_file", pa.int64()),
+    ]
+)
+_TO_DELETE = pa.schema(
+    [("doc_id", pa.large_string()), ("cell", pa.int64()), ("path", pa.large_string()), ("row", pa.int64())]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,20 +129,6 @@ def displaced_rows(
     return pa.Table.from_pylist(rows, schema=schema)
 
 
-_SUPERSEDED = pa.schema(
-    [
-        ("doc_id", pa.large_string()),
-        ("content_hash", pa.large_string()),
-        ("path", pa.large_string()),
-        ("row", pa.int64()),
-        ("source_file", pa.int64()),
-    ]
-)
-_GOING = pa.schema(
-    [("doc_id", pa.large_string()), ("cell", pa.int64()), ("path", pa.large_string()), ("row", pa.int64())]
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Known:
     """Committed rows of some ids."""
@@ -143,15 +141,15 @@ class Known:
     # takes their place
     displaced: pa.Array
     # doc_id, cell, part and row number of all rows to delete: those of removed source files, and displaced ones
-    going: pa.Table
+    to_delete: pa.Table
 
     def of(self, cell: int, doc_ids: pa.ChunkedArray) -> "Known":
         """Return what is known of a cell; the active ids are those of all cells."""
         wanted = doc_ids.combine_chunks()
         superseded = self.superseded.filter(pc.is_in(self.superseded["doc_id"], value_set=wanted))
         displaced = self.displaced.filter(pc.is_in(self.displaced, value_set=wanted))
-        going = self.going.filter(pc.equal(self.going["cell"], cell))
-        return replace(self, superseded=superseded, displaced=displaced, going=going)
+        to_delete = self.to_delete.filter(pc.equal(self.to_delete["cell"], cell))
+        return replace(self, superseded=superseded, displaced=displaced, to_delete=to_delete)
 
     def has_vector(self, doc_ids: pa.ChunkedArray, hashes: pa.Array) -> pa.Array:
         """Return whether the table has the vector of the same text under the same id; bool [n]."""
@@ -166,7 +164,7 @@ def find_known(
     """Look up ids in the parts of their bucket; only the found ones are kept in memory."""
     wanted, numbers = (rows[name].combine_chunks() for name in ("doc_id", "file"))
     gone = pa.array(sorted(removed), pa.int64())
-    active, superseded, displaced, going = [], [_SUPERSEDED.empty_table()], [], [_GOING.empty_table()]
+    active, superseded, displaced, to_delete = [], [_SUPERSEDED.empty_table()], [], [_TO_DELETE.empty_table()]
     for file in files:
         hits = []
         for start, batch, live in _batches(table, file, ["doc_id", "source_file"]):
@@ -179,13 +177,13 @@ def find_known(
             active.append(ids.filter(pc.and_not(found, goes)))
             displaced.append(ids.filter(loses))
             at = pa.array(np.arange(start, start + batch.num_rows))
-            going.append(_going(file.path, ids.filter(goes), at.filter(goes), cells))
+            to_delete.append(_rows_to_delete(file.path, ids.filter(goes), at.filter(goes), cells))
             replaced = pc.and_(found, goes)
             columns = {"doc_id": ids, "source_file": keys, "row": at, "new": places}
             hits.append(pa.table({name: values.filter(replaced) for name, values in columns.items()}))
         if sum(some.num_rows for some in hits):
             superseded.append(_with_hashes(table, file, pa.concat_tables(hits), rows["text"]))
-    return Known(_joined(active), pa.concat_tables(superseded), _joined(displaced), pa.concat_tables(going))
+    return Known(_joined(active), pa.concat_tables(superseded), _joined(displaced), pa.concat_tables(to_delete))
 
 
 def unchanged_rows(
@@ -205,10 +203,10 @@ def unchanged_rows(
     return replace_source(properties, vectors, rows["source_key"], stored)
 
 
-def _going(path: str, ids: pa.Array, rows: pa.Array, cells: int) -> pa.Table:
+def _rows_to_delete(path: str, ids: pa.Array, rows: pa.Array, cells: int) -> pa.Table:
     of_cell = [cell_of(doc_id, cells) for doc_id in ids.to_pylist()]
     columns = [ids, pa.array(of_cell, pa.int64()), pa.array([path] * len(ids), pa.large_string()), rows]
-    return pa.table(columns, schema=_GOING)
+    return pa.table(columns, schema=_TO_DELETE)
 
 
 def _with_hashes(table: Store, file: TableFile, rows: pa.Table, texts: pa.ChunkedArray) -> pa.Table:

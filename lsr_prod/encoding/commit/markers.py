@@ -4,28 +4,29 @@ A marker contains the receipt of a cell: its result, with parts that are not com
 is valid for all attempts: their outputs need not be equal to the bit, but they describe the same rows of the source.
 """
 
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, replace
+
+from pydantic import TypeAdapter
 
 from lsr_prod.encoding.commit.committer import Committer, check_cell, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.encoding.plans.successors import read_record
-from lsr_prod.encoding.results import CellOutput, CellResult, Counts, Deletion
+from lsr_prod.encoding.results import CellResult
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.errors import CommitError, IncompleteWaveError
 from lsr_prod.formats.digest import record_bytes
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
-from lsr_prod.tables import Part, open_table
-from lsr_prod.tables.deletion_vector import DeletionVector, file_of
+from lsr_prod.tables import open_table
+from lsr_prod.tables.deletion_vector import file_of
 
 log = get_log(__name__)
 
 ReadMarkers = Callable[[Store, Store, Sequence[str]], Iterable[CellResult]]
 MARKERS_FOLDER = f"{PROTOCOL_FOLDER}/done"
+_RESULT = TypeAdapter(CellResult)
 
 
 def mark_finished(table: Store, quarantine: Store, plan: str, wave: int, result: CellResult) -> CellResult:
@@ -81,7 +82,7 @@ def marked_files(table: Store, names: Iterable[str]) -> Iterator[str]:
     for name in names:
         data = table.get(name)
         if data is not None:
-            result = _from_json(json.loads(data))
+            result = _result_of(data)
             yield from (part.path for part in result.parts)
             if result.quarantine:
                 yield result.quarantine.path
@@ -96,7 +97,7 @@ def _read(table: Store, quarantine: Store, name: str) -> CellResult | None:
     data = table.get(name)
     if data is None:
         return None
-    result = _from_json(json.loads(data))
+    result = _result_of(data)
     try:
         check_cell(table, quarantine, result)
     except CommitError:
@@ -104,19 +105,8 @@ def _read(table: Store, quarantine: Store, name: str) -> CellResult | None:
     return result
 
 
-def _from_json(fields: dict[str, Any]) -> CellResult:
-    parts = tuple(Part(**part) for part in fields.pop("parts"))
-    bad = fields.pop("quarantine")
-    deletions = tuple(
-        Deletion(**{**deletion, "vector": DeletionVector(**deletion["vector"])}) for deletion in fields.pop("deletions")
-    )
-    follows = tuple(
-        CellOutput(output["wave"], tuple(output["parts"]), output["quarantine"]) for output in fields.pop("follows")
-    )
-    fields["reused"] = True
-    quarantine = Part(**bad) if bad else None
-    counts = Counts(**fields.pop("counts"))
-    return CellResult(counts=counts, parts=parts, quarantine=quarantine, deletions=deletions, follows=follows, **fields)
+def _result_of(marker: bytes) -> CellResult:
+    return replace(_RESULT.validate_json(marker), reused=True)
 
 
 def _base(result: CellResult) -> object:

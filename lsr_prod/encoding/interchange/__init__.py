@@ -7,8 +7,14 @@ and ``tensors`` (sentence-transformers); CIFF and the CSR files of BigANN are ex
 
 from lsr_prod.encoding.interchange.jsonl import write_jsonl
 from lsr_prod.encoding.interchange.read import VectorBatch, find_vector_files, read_batches, read_vectors
-from lsr_prod.encoding.interchange.tensors import batch_of_decoded, batch_of_tensor
-from lsr_prod.encoding.interchange.vectors import Rules, VectorRow, Vocabulary, as_rows
+from lsr_prod.encoding.interchange.vectors import (
+    Rules,
+    VectorRow,
+    Vocabulary,
+    as_rows,
+    batch_of_decoded,
+    batch_of_tensor,
+)
 
 __all__ = [
     "Rules",

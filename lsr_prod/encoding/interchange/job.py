@@ -2,43 +2,33 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from lsr_prod.config import Deployment
 from lsr_prod.config.vectors import VectorsSettings
 from lsr_prod.encoding.interchange.read import VectorFile, find_vector_files, read_vectors
-from lsr_prod.encoding.interchange.table_export import (
-    ExportSummary,
-    TableVectors,
-    export_ciff,
-    export_csr,
-    export_jsonl,
-    export_parquet,
-    ids_path,
-)
+from lsr_prod.encoding.interchange.table_export import EXPORTS, ExportSummary, TableVectors, export_parquet, ids_path
 from lsr_prod.encoding.interchange.table_import import (
     FinishedImport,
     ImportQuarantine,
     ImportSummary,
     Source,
-    TableLayout,
     import_vectors,
     quarantine_store,
 )
 from lsr_prod.encoding.interchange.vectors import Rules, Vocabulary
-from lsr_prod.encoding.table import PLAN_PROPERTY
+from lsr_prod.encoding.table import PLAN_PROPERTY, require_new_folder
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.formats.table import CORE_COLUMNS, TableProperties
 from lsr_prod.storage import Store, is_remote, require_exists, store_digest
-from lsr_prod.storage.disk import is_draft
 from lsr_prod.storage.folders import absolute, open_bundle
 from lsr_prod.tables import Table, load_table, open_table
 from lsr_prod.tables.live_rows import total_live_rows
 
 IMPORT_FORMAT = 1
-_EXPORTS = {"jsonl": export_jsonl, "npz": export_csr, "ciff": export_ciff}
 
 
 def move_vectors(deployment: Deployment) -> Mapping[str, Any]:
@@ -57,8 +47,8 @@ def move_vectors(deployment: Deployment) -> Mapping[str, Any]:
         raise ConfigError("vectors.bundle", str(error), remedy) from error
     store = Store(absolute(settings.table), options)
     if settings.action == "import":
-        return _import(settings, store, vocabulary).result()
-    return _export(settings, store, vocabulary).result()
+        return asdict(_import(settings, store, vocabulary))
+    return asdict(_export(settings, store, vocabulary))
 
 
 def _import(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> ImportSummary | FinishedImport:
@@ -85,7 +75,7 @@ def _import(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> 
     ]
     refused = {"unknown_term": settings.unknown_terms, "bad_weight": settings.bad_weights}
     bad = ImportQuarantine(quarantine, plan, [reason for reason, what in refused.items() if what == "refuse"])
-    imported = import_vectors(sources, store, vocabulary, _layout(settings), bad, plan)
+    imported = import_vectors(sources, store, vocabulary, settings, bad, plan)
     seconds, reasons = time.monotonic() - started, bad.reasons
     return ImportSummary(
         files=len(files),
@@ -116,18 +106,6 @@ def _finished(table: Table, plan: str) -> FinishedImport:
         store_k=properties.store_k,
         table=table.store.uri,
         plan=plan,
-    )
-
-
-def _layout(settings: VectorsSettings) -> TableLayout:
-    return TableLayout(
-        buckets=settings.buckets,
-        impact_bits=settings.impact_bits,
-        impact_step=settings.impact_step,
-        quantized=settings.quantized,
-        store_k=settings.store_k,
-        contents=settings.contents,
-        max_impact_error=settings.max_impact_error,
     )
 
 
@@ -170,11 +148,7 @@ def _check_target(store: Store, plan: str) -> Table | None:
     """Return the table if this import has finished it, or None if it has to be written."""
     table = open_table(store)
     if table is None:
-        foreign = [name for name in store.names() if not is_draft(name)]
-        if foreign:
-            raise ConfigError(
-                "vectors.table", f"{store.uri} contains {foreign[0]} and is not a table", "give a new folder"
-            )
+        require_new_folder("vectors.table", store)
         return None
     if table.properties.get(PLAN_PROPERTY) != plan:
         raise ConfigError("vectors.table", f"{store.uri} is a table of other vectors or settings", "give a new folder")
@@ -192,7 +166,7 @@ def _export(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> 
         documents, postings = export_parquet(vectors, output, settings.partition_by)
         size, place = sum(entry.size for entry in output.entries()), output.uri
     else:
-        documents, postings = _EXPORTS[settings.format](vectors, output)
+        documents, postings = EXPORTS[settings.format](vectors, output)
         size, place = output.stat().st_size, str(output)
     seconds = time.monotonic() - started
     return ExportSummary(

@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
-from lsr_prod.corpus.compression import Readable, lines
-from lsr_prod.corpus.rows import BadRow, shorten
+from lsr_prod.corpus.compression import Readable, text_lines
+from lsr_prod.corpus.rows import BadRow, parse_object, shorten
 from lsr_prod.encoding.interchange.vectors import (
     Problem,
     Rules,
@@ -26,6 +26,10 @@ from lsr_prod.encoding.interchange.vectors import (
 from lsr_prod.errors import SourceError
 from lsr_prod.storage import drafts
 from lsr_prod.storage.folders import open_text
+
+LINE_LIMIT = 1 << 24
+"""Longest line in bytes."""
+_LONGEST = 1 << 24
 
 
 @contextmanager
@@ -40,32 +44,21 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
             yield cast("IO[bytes]", file)
 
 
-LINE_LIMIT = 1 << 24
-"""Longest line in bytes."""
-_BOM = b"\xef\xbb\xbf"
-
-
 def json_vectors(file: Readable, rules: Rules) -> Iterator[tuple[int, ValidatedVector]]:
     """Yield (offset, vector) of every line; blank lines are skipped."""
-    for at, line, whole in lines(file, 0, None, LINE_LIMIT):
-        record = line.removeprefix(_BOM) if at == 0 else line
-        if record.strip():
-            yield at, _validate(record, whole, rules)
+    for at, line, whole in text_lines(file, 0, None, LINE_LIMIT):
+        yield at, _validate(line, whole, rules)
 
 
 def _validate(line: bytes, whole: bool, rules: Rules) -> ValidatedVector:
     if not whole:
         return BadRow("row_too_long", f"the line is longer than {LINE_LIMIT} bytes", None, shorten(line))
     try:
-        record = json.loads(line.decode(), object_pairs_hook=_object)
-    except UnicodeDecodeError as error:
-        return BadRow("invalid_utf8", f"{error.reason} at byte {error.start} of the line", None, shorten(line))
+        record = parse_object(line, partial(json.loads, object_pairs_hook=_object))
     except _RepeatedKeyError as error:
         return BadRow("repeated_term", str(error), None, shorten(line))
-    except (ValueError, RecursionError) as error:
-        return BadRow("broken_json", str(error), None, shorten(line))
-    if not isinstance(record, dict):
-        return BadRow("not_an_object", f"the line holds a {type(record).__name__}", None, shorten(line))
+    if isinstance(record, BadRow):
+        return record
     doc_id = record.get("id")
     if type(doc_id) is int:  # Anserini accepts numbers as ids
         doc_id = str(doc_id)
@@ -89,7 +82,7 @@ def _vector(doc_id: str, record: Mapping[str, Any], rules: Rules) -> VectorRow |
     return row_of_tokens(doc_id, vector, contents, rules)
 
 
-class _RepeatedKeyError(ValueError):
+class _RepeatedKeyError(Exception):
     """An object has a key twice; Python's JSON parser would silently keep the last value."""
 
 
@@ -127,9 +120,6 @@ def write_jsonl(path: Path, vectors: Iterable[tuple[str, Mapping[str, float], st
             file.write(vector_line(doc_id, vector, contents))
             count += 1
     return count
-
-
-_LONGEST = 1 << 24
 
 
 def numbered_lines(place: str, options: Mapping[str, str] | None = None) -> Iterator[tuple[int, str]]:

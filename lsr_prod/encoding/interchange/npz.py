@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from lsr_prod.corpus.compression import Readable, lines
 from lsr_prod.corpus.pinned_file import DamagedFileError
-from lsr_prod.corpus.rows import BadRow, shorten
+from lsr_prod.corpus.rows import BadRow, parse_line, shorten
 from lsr_prod.encoding.interchange.jsonl import new_file
 from lsr_prod.encoding.interchange.vectors import Rules, ValidatedVector, VectorRow, id_problem, row_of_ids
 from lsr_prod.errors import LineageError, SourceError
@@ -58,17 +58,20 @@ def read_ids(file: Readable, *, json_lines: bool) -> Iterator[str | BadRow]:
 def _id(line: bytes, whole: bool, json_lines: bool) -> str | BadRow:
     if not whole:
         return BadRow("row_too_long", f"the id is longer than {_ID_LIMIT} bytes", None, shorten(line))
-    try:
-        value: Any = line.decode().removesuffix("\r")
-        if json_lines:
-            value = json.loads(value)
-            value = value.get("id") if isinstance(value, dict) else value
-    except UnicodeDecodeError as error:
-        return BadRow("invalid_utf8", f"{error.reason} at byte {error.start} of the line", None, shorten(line))
-    except (ValueError, RecursionError) as error:
-        return BadRow("broken_json", str(error), None, shorten(line))
+    value = parse_line(line, _json_id if json_lines else _plain_id)
+    if isinstance(value, BadRow):
+        return value
     problem = id_problem(value)
     return BadRow(*problem, None, shorten(line)) if problem else str(value)
+
+
+def _plain_id(text: str) -> str:
+    return text.removesuffix("\r")
+
+
+def _json_id(text: str) -> object:
+    value = json.loads(text.removesuffix("\r"))
+    return value.get("id") if isinstance(value, dict) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +172,7 @@ def _validate(
 ) -> ValidatedVector:
     if isinstance(doc_id, BadRow):
         return doc_id
-    row = row_of_ids(doc_id, terms, weights, None, rules)
+    row = row_of_ids(doc_id, terms, weights, rules)
     if isinstance(row, VectorRow):
         return row
     shown = json.dumps(dict(zip(terms.tolist(), weights.tolist(), strict=True)))
@@ -186,19 +189,18 @@ class CsrBlock:
     weights: npt.NDArray[Any]  # [nnz], of the type of the matrix
 
 
-def write_csr(path: Path, ids: Path, blocks: Iterable[CsrBlock], columns: int, dtype: npt.DTypeLike) -> int:
+def write_csr(path: Path, ids: Path, blocks: Iterable[CsrBlock], columns: int, dtype: npt.DTypeLike) -> tuple[int, int]:
     """Write a matrix, and its ids as JSON strings, one per line. Memory: one block; disk: twice the matrix.
 
     Returns:
-        Number of rows.
+        Number of rows and of values.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = values = 0
     with scratch_folder(parent=path.parent, prefix=".csr-") as scratch:
-        folder = scratch
         names = ("lengths", "indices", "data")
         with new_file(ids) as id_file:
-            files = {name: (folder / name).open("wb") for name in names}
+            files = {name: (scratch / name).open("wb") for name in names}
             try:
                 for block in blocks:
                     files["lengths"].write(block.lengths.astype(np.int64).tobytes())
@@ -211,8 +213,8 @@ def write_csr(path: Path, ids: Path, blocks: Iterable[CsrBlock], columns: int, d
                     file.close()
             # The matrix first: ids without a matrix would look like a finished export.
             with new_file(path) as target:
-                _assemble(target, folder, rows, values, columns, np.dtype(dtype))
-    return rows
+                _assemble(target, scratch, rows, values, columns, np.dtype(dtype))
+    return rows, values
 
 
 def _assemble(target: IO[bytes], folder: Path, rows: int, values: int, columns: int, dtype: np.dtype[Any]) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from lsr_prod.corpus.compression import Readable, decompressed, lines
+from lsr_prod.corpus.compression import BOM, Readable, decompressed, lines
 from lsr_prod.corpus.listing import find_files
 from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.corpus.rows import BadRow, shorten
@@ -38,7 +38,6 @@ _ENDINGS: dict[VectorFormat, tuple[str, ...]] = {
     "csr": (".csr", ".csr.gz"),
 }
 _ID_ENDINGS = (".ids.jsonl", ".ids.txt")
-_BOM = b"\xef\xbb\xbf"
 _DAMAGE = (EOFError, zlib.error, zipfile.BadZipFile, DamagedFileError)
 
 
@@ -204,7 +203,7 @@ def _batch(good: list[VectorRow], bad: list[tuple[str, BadRow]]) -> VectorBatch:
 def topic_vectors(file: Readable, rules: Rules) -> Iterator[tuple[int, ValidatedVector]]:
     """Yield (offset, vector) of every line; blank lines are skipped."""
     for at, line, whole in lines(file, 0, None, LINE_LIMIT):
-        record = (line.removeprefix(_BOM) if at == 0 else line).removesuffix(b"\r")
+        record = (line.removeprefix(BOM) if at == 0 else line).removesuffix(b"\r")
         if not record:
             continue
         row = _vector(record, rules) if whole else ("row_too_long", f"the line is longer than {LINE_LIMIT} bytes")

@@ -1,7 +1,7 @@
 """Rows of an import on disk, one file per bucket, so that memory is bounded by a batch."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -25,7 +25,7 @@ _BATCH_ROWS = 4096
 _BATCH_BYTES = 32_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SpillTotals:
     """Totals over all rows."""
 
@@ -63,18 +63,14 @@ class Spill:
     def add(self, row: VectorRow, file: int, position: int) -> None:
         """Add the row at ``position`` of file number ``file``; rows of a bucket keep their order."""
         if self._store_k is not None:
-            terms, weights = row.terms[: self._store_k], row.weights[: self._store_k]
-            row = VectorRow(row.doc_id, terms, weights, row.contents, row.unknown)
-        before, count = self.totals, len(row.terms)
-        heaviest = float(row.weights[0]) if count else 0.0
-        self.totals = SpillTotals(
-            before.rows + 1,
-            before.postings + count,
-            max(before.longest, count),
-            max(before.largest, heaviest),
-            row.doc_id if heaviest > before.largest else before.largest_id,
-            before.unknown + row.unknown,
-        )
+            row = replace(row, terms=row.terms[: self._store_k], weights=row.weights[: self._store_k])
+        totals, count = self.totals, len(row.terms)
+        totals.rows += 1
+        totals.postings += count
+        totals.unknown += row.unknown
+        totals.longest = max(totals.longest, count)
+        if count and row.weights[0] > totals.largest:
+            totals.largest, totals.largest_id = float(row.weights[0]), row.doc_id
         self._rows[bucket_of(row.doc_id, self._buckets)].append((row, file, position))
         self._held += 1
         self._bytes += 8 * count + len(row.contents or "")

@@ -1,7 +1,7 @@
 """Export of a sparse table as JSON vectors, CSR matrix, CIFF or Parquet, in bounded memory; by bucket, then by part."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -40,10 +40,6 @@ class ExportSummary:
     table_version: int  # version of the table
     output: str  # path of the output
 
-    def result(self) -> dict[str, Any]:
-        """Return the flat summary of a job."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class TableVectors:
@@ -80,6 +76,14 @@ class TableVectors:
         columns = ["doc_id", "terms", "impacts", *([] if self.contents is None else [self.contents])]
         for file in self.files():
             yield from self._batches_of(file, columns)
+
+    def blocks(self) -> Iterator[CsrBlock]:
+        """Yield the vectors as rows of a matrix."""
+        for batch in self.batches():
+            lengths = batch["terms"].value_lengths().to_numpy().astype(np.int64)
+            terms = batch["terms"].flatten().to_numpy()
+            order = np.lexsort((terms, np.repeat(np.arange(len(lengths)), lengths)))
+            yield CsrBlock(batch["doc_id"].to_pylist(), lengths, terms[order], self.weights(batch)[order])
 
     def files(self) -> list[TableFile]:
         """Return the parts by bucket, then by path."""
@@ -173,9 +177,7 @@ def export_csr(vectors: TableVectors, path: Path) -> tuple[int, int]:
     Returns:
         Number of documents and of postings.
     """
-    counted = _Counted(vectors)
-    documents = write_csr(path, ids_path(path), counted.blocks(), len(vectors.vocabulary), vectors.dtype)
-    return documents, counted.postings
+    return write_csr(path, ids_path(path), vectors.blocks(), len(vectors.vocabulary), vectors.dtype)
 
 
 def export_ciff(vectors: TableVectors, path: Path) -> tuple[int, int]:
@@ -184,11 +186,15 @@ def export_ciff(vectors: TableVectors, path: Path) -> tuple[int, int]:
     Returns:
         Number of documents and of postings.
     """
-    counted = _Counted(vectors)
-    step = vectors.properties.impact_step
-    description = f"lsr_prod: impacts as frequencies, weight = impact * {step!r}"
-    write_ciff = contrib("vectors.ciff_write").write_ciff
-    return write_ciff(path, counted.blocks(), vectors.vocabulary.terms, description), counted.postings
+    description = f"lsr_prod: impacts as frequencies, weight = impact * {vectors.properties.impact_step!r}"
+    written: tuple[int, int] = contrib("vectors.ciff_write").write_ciff(
+        path, vectors.blocks(), vectors.vocabulary.terms, description
+    )
+    return written
+
+
+EXPORTS = {"jsonl": export_jsonl, "npz": export_csr, "ciff": export_ciff}
+"""Function that exports to one file, by format."""
 
 
 def export_parquet(vectors: TableVectors, output: Store, partition_by: Sequence[str]) -> tuple[int, int]:
@@ -235,23 +241,6 @@ def _folder_name(value: object) -> str:
 
 def _bucket(file: TableFile) -> int:
     return int(file.partition["bucket"] or 0)
-
-
-class _Counted:
-    """Blocks of the vectors of a table, which count their postings."""
-
-    def __init__(self, vectors: TableVectors) -> None:
-        self._vectors = vectors
-        self.postings = 0
-
-    def blocks(self) -> Iterator[CsrBlock]:
-        for batch in self._vectors.batches():
-            lengths = batch["terms"].value_lengths().to_numpy().astype(np.int64)
-            terms = batch["terms"].flatten().to_numpy()
-            order = np.lexsort((terms, np.repeat(np.arange(len(lengths)), lengths)))
-            self.postings += len(terms)
-            weights = self._vectors.weights(batch)[order]
-            yield CsrBlock(batch["doc_id"].to_pylist(), lengths, terms[order], weights)
 
 
 def ids_path(path: Path) -> Path:

@@ -4,16 +4,16 @@ The largest weight, which fixes the scale, and repeated ids are known only after
 written to disk by bucket; memory is bounded by a batch and the ids of one bucket.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lsr_prod.config.location import quarantine_uri
+from lsr_prod.config.vectors import VectorsSettings
 from lsr_prod.corpus.rows import BadRow, shorten
 from lsr_prod.encoding.interchange.spill import Spill, SpillTotals
 from lsr_prod.encoding.interchange.vectors import ValidatedVector, Vocabulary
@@ -30,6 +30,8 @@ from lsr_prod.tables.quarantine import DUPLICATE, BadRowWriter
 
 log = get_log(__name__)
 _LOGGED = 5
+_PART_ROWS = 65_536
+_PART_POSTINGS = 4_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +56,6 @@ class ImportSummary:
     quarantine: str  # URI of the quarantine
     plan: str  # digest of the import
 
-    def result(self) -> dict[str, Any]:
-        """Return the flat summary of a job."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedImport:
@@ -70,14 +68,10 @@ class FinishedImport:
     table: str
     plan: str
 
-    def result(self) -> dict[str, Any]:
-        """Return the flat summary of a job."""
-        return asdict(self)
-
 
 def quarantine_store(field: str, given: str | None, output: Store) -> Store:
     """Return the folder of the quarantine of a job."""
-    uri = given or f"{output.uri.rstrip('/')}_quarantine"
+    uri = quarantine_uri(given, output.uri)
     if not is_remote(uri):
         uri = str(Path(uri).absolute())
         if Path(uri).is_file():
@@ -85,53 +79,26 @@ def quarantine_store(field: str, given: str | None, output: Store) -> Store:
     return Store(uri, output.options)
 
 
-class ImportQuarantine:
-    """Bad rows of one import."""
+class ImportQuarantine(BadRowWriter):
+    """Bad rows of one import; some reasons are refused."""
 
     def __init__(self, store: Store, plan: str, refused: Collection[str] = ()) -> None:
+        super().__init__(store, plan, 0)
         self._store, self._refused = store, frozenset(refused)
-        self._writer = BadRowWriter(store, plan, 0)
-
-    @property
-    def reasons(self) -> Counter[str]:
-        """Number of rows by reason."""
-        return self._writer.reasons
 
     def add(self, row: BadRow, *, ordinal: int, key: int, source: str, position: int) -> None:
         """Add a bad row; the arguments are those of ``BadRowWriter.add``. The first rows are logged."""
         if row.reason in self._refused:
-            for part in self._writer.parts:
+            for part in self.parts:
                 self._store.delete(part.path)
             raise SourceError(
                 f"{source} at {position}: {row.reason}, {row.detail}; nothing was written; fix the file, or set "
                 "vectors.unknown_terms or vectors.bad_weights to quarantine"
             )
-        self._writer.add(row, ordinal=ordinal, key=key, source=source, position=position)
+        super().add(row, ordinal=ordinal, key=key, source=source, position=position)
         if self.reasons.total() <= _LOGGED:
             fields = {"source": source, "position": position, "reason": row.reason, "detail": row.detail}
             log.warning("quarantined", extra={"fields": {**fields, "doc_id": row.doc_id}})
-
-    def flush(self) -> None:
-        """Write the rows that are still in memory."""
-        self._writer.flush()
-
-
-_PART_ROWS = 65_536
-_PART_POSTINGS = 4_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class TableLayout:
-    """Layout of the table of imported vectors."""
-
-    buckets: int = 16  # 1 to 256
-    impact_bits: int = 8  # 4, 8 or 16
-    impact_step: float | None = None  # weight of one impact unit; None: computed from the largest weight
-    quantized: bool = False  # weights are impacts already
-    store_k: int | None = None  # terms kept per vector; None: all
-    contents: str | None = "text"  # stored field for the contents; None: contents are dropped
-    # largest mean error of an impact, as a share of the mean weight; None: no limit
-    max_impact_error: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,25 +127,25 @@ def import_vectors(
     sources: Sequence[Source],
     store: Store,
     vocabulary: Vocabulary,
-    layout: TableLayout,
+    settings: VectorsSettings,
     quarantine: ImportQuarantine,
     plan: str,
 ) -> Imported:
     """Write the vectors of sources into a table in one commit. Of rows with the same id the first is kept."""
     with scratch_folder(prefix="lsr-import-") as scratch:
-        with Spill(scratch, layout.buckets, layout.store_k) as spill:
+        with Spill(scratch, settings.buckets, settings.store_k) as spill:
             for number, source in enumerate(sources):
                 for position, row in source.rows:
                     if isinstance(row, BadRow):
                         quarantine.add(row, ordinal=number, key=source.key, source=source.location, position=position)
                     else:
                         spill.add(row, number, position)
-        scale = _scale(spill, layout)
-        _check_error(scale, spill.totals, layout)
-        properties = _properties(vocabulary, layout, scale, spill.totals)
+        scale = _scale(spill, settings)
+        _check_error(scale, spill.totals, settings)
+        properties = _properties(vocabulary, settings, scale, spill.totals)
         table = create_sparse_table(store, properties, plan)
-        writer = _Writer(store, properties, layout, sources, quarantine, plan)
-        adds = [(part, {"bucket": str(b)}) for b in range(layout.buckets) for part in writer.parts(spill, b)]
+        writer = _Writer(store, properties, settings, sources, quarantine, plan)
+        adds = [(part, {"bucket": str(b)}) for b in range(settings.buckets) for part in writer.parts(spill, b)]
     quarantine.flush()  # before the commit: a committed import always has its quarantine
     table.commit(adds, [], app=plan, version=0, epoch=1)
     totals = spill.totals
@@ -186,16 +153,16 @@ def import_vectors(
 
 
 def _properties(
-    vocabulary: Vocabulary, layout: TableLayout, scale: ImpactScale, totals: SpillTotals
+    vocabulary: Vocabulary, settings: VectorsSettings, scale: ImpactScale, totals: SpillTotals
 ) -> TableProperties:
     return TableProperties(
         bundle_digest=vocabulary.bundle_digest,
         vocabulary_sha256=vocabulary.sha256,
         impact_step=scale.step,
-        impact_bits=layout.impact_bits,
-        store_k=layout.store_k or max(1, totals.longest),
-        buckets=layout.buckets,
-        stored_fields=() if layout.contents is None else (layout.contents,),
+        impact_bits=settings.impact_bits,
+        store_k=settings.store_k or max(1, totals.longest),
+        buckets=settings.buckets,
+        stored_fields=() if settings.contents is None else (settings.contents,),
         vocabulary_size=len(vocabulary),
         impact_error=scale.error,
         impact_error_max=scale.largest_error,
@@ -204,19 +171,19 @@ def _properties(
     )
 
 
-def _scale(spill: Spill, layout: TableLayout) -> ImpactScale:
+def _scale(spill: Spill, settings: VectorsSettings) -> ImpactScale:
     """Return the step and its error on all weights."""
-    totals, step = spill.totals, layout.impact_step
-    if layout.quantized:
+    totals, step = spill.totals, settings.impact_step
+    if settings.quantized:
         assert step is not None  # the settings demanded it
         return ImpactScale(step, 0.0, 0.0, 0.0, totals.rows)
     if step is None:
         largest = np.array([totals.largest] if totals.largest else [], np.float32)
-        step = impact_scale(largest, layout.impact_bits, documents=totals.rows).step
+        step = impact_scale(largest, settings.impact_bits, documents=totals.rows).step
     weight, error, worst, clipped = 0.0, 0.0, 0.0, 0
-    for bucket in range(layout.buckets):
+    for bucket in range(settings.buckets):
         for batch in spill.read(bucket):
-            one = impact_scale(_values(batch, "weights"), layout.impact_bits, documents=0, step=step)
+            one = impact_scale(_values(batch, "weights"), settings.impact_bits, documents=0, step=step)
             total = float(_values(batch, "weights").sum(dtype=np.float64))
             weight, error = weight + total, error + one.error * total
             worst = max(worst, one.largest_error)
@@ -224,9 +191,9 @@ def _scale(spill: Spill, layout: TableLayout) -> ImpactScale:
     return ImpactScale(step, error / weight if weight else 0.0, worst, clipped / max(1, totals.postings), totals.rows)
 
 
-def _check_error(scale: ImpactScale, totals: SpillTotals, layout: TableLayout) -> None:
+def _check_error(scale: ImpactScale, totals: SpillTotals, settings: VectorsSettings) -> None:
     """Refuse a scale with which most weights would become the same few impacts."""
-    limit = layout.max_impact_error
+    limit = settings.max_impact_error
     if limit is None or scale.error <= limit:
         return
     raise SourceError(
@@ -248,12 +215,12 @@ class _Writer:
         self,
         store: Store,
         properties: TableProperties,
-        layout: TableLayout,
+        settings: VectorsSettings,
         sources: Sequence[Source],
         quarantine: ImportQuarantine,
         plan: str,
     ) -> None:
-        self._store, self._properties, self._layout, self._plan = store, properties, layout, plan
+        self._store, self._properties, self._settings, self._plan = store, properties, settings, plan
         self._sources, self._quarantine = sources, quarantine
         self._keys = np.array([source.key for source in sources], np.int64)
         self.documents = self.postings = self.clipped = 0
@@ -294,7 +261,7 @@ class _Writer:
 
     def _rows(self, batch: pa.RecordBatch) -> pa.Table:
         weights = _values(batch, "weights")
-        if self._layout.quantized:
+        if self._settings.quantized:
             impacts: npt.NDArray[np.int16] | npt.NDArray[np.int32] = weights.astype(np.int32)
         else:
             impacts, clipped = quantize(weights, self._properties.impact_step, self._properties.impact_bits)
@@ -307,5 +274,5 @@ class _Writer:
             (np.concatenate([[0], np.cumsum(lengths)]), batch["terms"].flatten(), impacts),
             hashes,
             pa.array(self._keys[batch["file"].to_numpy()]),
-            {} if self._layout.contents is None else {self._layout.contents: batch["contents"]},
+            {} if self._settings.contents is None else {self._settings.contents: batch["contents"]},
         )

@@ -1,15 +1,20 @@
-"""Validation of one vector of another tool: the result is a row over the vocabulary, or a reason."""
+"""Validation of one vector of another tool: the result is a row over the vocabulary, or a reason.
 
-from collections.abc import Mapping, Sequence
+Output of sentence-transformers' SparseEncoder, torch tensors and decoded terms, is validated alike; torch is never
+imported.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.corpus.rows import BadRow
-from lsr_prod.errors import ArtifactError
+from lsr_prod.corpus.rows import BadRow, control_character
+from lsr_prod.errors import ArtifactError, SourceError
 from lsr_prod.formats.bundle import Bundle, read_vocabulary
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.sparse import SparseBatch
@@ -103,9 +108,8 @@ def id_problem(doc_id: object) -> Problem | None:
         return "wrong_type", f"the id is {type(doc_id).__name__}, not a string"
     if (problem := text_problem("the id", doc_id)) is not None:
         return problem
-    # Run files, logs and paths hold ids in lines and columns: a line end or a NUL in an id would break them.
-    control = next((character for character in doc_id if character < " " or character == "\x7f"), None)
-    return None if control is None else ("control_characters", f"the id holds U+{ord(control):04X}")
+    control = control_character(doc_id)
+    return None if control is None else ("control_characters", f"the id holds {control}")
 
 
 def text_problem(name: str, text: str) -> Problem | None:
@@ -135,7 +139,7 @@ def row_of_tokens(doc_id: str, vector: Mapping[str, object], contents: str | Non
 
 
 def row_of_ids(
-    doc_id: str, terms: npt.NDArray[np.int64], weights: npt.NDArray[np.float64], contents: str | None, rules: Rules
+    doc_id: str, terms: npt.NDArray[np.int64], weights: npt.NDArray[np.float64], rules: Rules
 ) -> VectorRow | Problem:
     """Validate a vector whose terms are ids."""
     outside = (terms < 0) | (terms >= len(rules.vocabulary))
@@ -145,7 +149,7 @@ def row_of_ids(
     known = inside[inside >= 0]
     if len(np.unique(known)) < len(known):
         return "repeated_term", "the vector has a term twice"
-    return _row(doc_id, inside, weights, contents, rules)
+    return _row(doc_id, inside, weights, None, rules)
 
 
 def _row(
@@ -186,3 +190,86 @@ def as_rows(ids: Sequence[str], vectors: SparseBatch) -> list[VectorRow]:
     if len(ids) != len(vectors):
         raise ValueError(f"{len(ids)} ids for {len(vectors)} vectors; give one for each")
     return [VectorRow(doc_id, *vectors.row(i)) for i, doc_id in enumerate(ids)]
+
+
+def batch_of_tensor(embeddings: Any, vocabulary: Vocabulary) -> SparseBatch:
+    """Convert vectors that ``encode_document`` or ``encode_query`` returned.
+
+    Args:
+        embeddings: torch tensor [n, V] or [V], sparse COO, sparse CSR or dense, on any device; or a list of
+            tensors [V].
+        vocabulary: vocabulary of the bundle of the same model.
+
+    Raises:
+        SourceError: the number of columns differs from the vocabulary, or a weight is negative, NaN or infinite.
+    """
+    if isinstance(embeddings, list | tuple):
+        return SparseBatch.concatenate([batch_of_tensor(one, vocabulary) for one in embeddings])
+    shape = tuple(embeddings.shape)
+    if len(shape) not in (1, 2) or shape[-1] != len(vocabulary):
+        raise SourceError(
+            f"the tensor has shape {shape}, the vocabulary {len(vocabulary)} terms; give [n, V] of its model"
+        )
+    rows, terms, weights = _entries(embeddings)
+    count = shape[0] if len(shape) == 2 else 1
+    order = np.argsort(rows, kind="stable")
+    bounds = np.searchsorted(rows[order], np.arange(count + 1))
+    rules = Rules(vocabulary)
+    return as_batch(
+        [
+            _valid(i, row_of_ids(str(i), terms[part], weights[part], rules))
+            for i in range(count)
+            for part in [order[bounds[i] : bounds[i + 1]]]
+        ]
+    )
+
+
+def batch_of_decoded(decoded: Sequence[Any], vocabulary: Vocabulary) -> SparseBatch:
+    """Convert vectors that ``decode`` returned.
+
+    Args:
+        decoded: pairs (term, weight) of each vector, or a mapping; wrap the result for one vector in a list.
+        vocabulary: vocabulary of the bundle of the same model.
+
+    Raises:
+        SourceError: a term is unknown or repeated, or a weight is negative, NaN or infinite.
+    """
+    rules = Rules(vocabulary)
+    return as_batch([_valid(i, row_of_tokens(str(i), _mapping(i, one), None, rules)) for i, one in enumerate(decoded)])
+
+
+def _mapping(i: int, decoded: Mapping[str, float] | Iterable[tuple[str, float]]) -> dict[str, float]:
+    pairs = list(decoded.items() if isinstance(decoded, Mapping) else decoded)
+    made = {term: float(weight) for term, weight in pairs}
+    if len(made) < len(pairs):
+        raise SourceError(f"vector {i} has a term twice; give each once")
+    return made
+
+
+def _valid(i: int, row: VectorRow | Problem) -> VectorRow:
+    if isinstance(row, VectorRow):
+        return row
+    raise SourceError(f"vector {i}: {row[1]}; give what the model of this vocabulary returns")
+
+
+def _entries(tensor: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Return row, column and value of every entry."""
+    tensor = tensor.detach()
+    layout = str(tensor.layout)
+    if layout == "torch.sparse_csr":
+        bounds = _numpy(tensor.crow_indices())
+        rows = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+        return rows, _numpy(tensor.col_indices()), _numpy(tensor.values().double())
+    if layout == "torch.strided":
+        tensor = tensor.to_sparse()
+    elif layout != "torch.sparse_coo":
+        raise SourceError(f"the tensor has layout {layout}; give sparse COO, sparse CSR or a dense one")
+    tensor = tensor.coalesce()
+    places = _numpy(tensor.indices())
+    rows = places[0] if len(places) == 2 else np.zeros(places.shape[1], np.int64)
+    return rows, places[-1], _numpy(tensor.values().double())
+
+
+def _numpy(tensor: Any) -> npt.NDArray[Any]:
+    array: npt.NDArray[Any] = tensor.cpu().numpy()
+    return array

@@ -37,6 +37,8 @@ from lsr_prod.logs import get_log
 log = get_log(__name__)
 
 _LENGTH = struct.Struct("<q")
+ISOLATED_BATCH_SIZE = 32
+"""Texts per call in isolation: few, because each halving of a batch that hangs costs a whole timeout."""
 
 
 def write_message(pipe: IO[bytes], columns: Mapping[str, pa.Array]) -> None:
@@ -93,10 +95,6 @@ def error_from(table: pa.Table) -> LsrError:
         found: LsrError = kind(text)
         return found
     return EncoderBrokenError(f"the model cannot be opened in a process of its own: {text}")
-
-
-ISOLATED_BATCH_SIZE = 32
-"""Texts per call in isolation: few, because each halving of a batch that hangs costs a whole timeout."""
 
 
 class IsolatedEncoder:

@@ -8,8 +8,7 @@ not. The second timer, of faulthandler, needs no lock.
 import faulthandler
 import os
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from lsr_prod.encoding.encoder import TextEncoder
 from lsr_prod.formats.sparse import SparseBatch
@@ -24,21 +23,20 @@ _GRACE_S = 5.0  # between the two timers
 _STDERR = 2
 
 
-class Watchdog:
-    """Time limit for calls in this process, one at a time."""
+class WatchedEncoder:
+    """Encoder in this process with a time limit for each call, one at a time."""
 
-    def __init__(self, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
+    def __init__(self, encoder: TextEncoder, timeout_s: float) -> None:
+        self._encoder, self._timeout_s = encoder, timeout_s
 
-    @contextmanager
-    def guard(self) -> Iterator[None]:
-        """End the process with ``EXIT_CODE`` if the block takes too long."""
+    def encode(self, texts: Sequence[str]) -> SparseBatch:
+        """Return one vector per text, in order; end the process with ``EXIT_CODE`` if that takes too long."""
         timer = threading.Timer(self._timeout_s, self._end)
         timer.daemon = True
         timer.start()
         faulthandler.dump_traceback_later(self._timeout_s + _GRACE_S, exit=True, file=_STDERR)
         try:
-            yield
+            return self._encoder.encode(texts)
         finally:
             faulthandler.cancel_dump_traceback_later()
             timer.cancel()
@@ -52,16 +50,3 @@ class Watchdog:
         )
         faulthandler.dump_traceback(file=_STDERR)  # the stack of every thread
         os._exit(EXIT_CODE)
-
-
-class WatchedEncoder:
-    """Encoder in this process with a time limit for each call."""
-
-    def __init__(self, encoder: TextEncoder, timeout_s: float) -> None:
-        self._encoder = encoder
-        self._watchdog = Watchdog(timeout_s)
-
-    def encode(self, texts: Sequence[str]) -> SparseBatch:
-        """Return one vector per text, in order."""
-        with self._watchdog.guard():
-            return self._encoder.encode(texts)

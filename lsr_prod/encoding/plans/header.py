@@ -16,7 +16,7 @@ A plan keeps its sizes: a later attempt continues it on any cluster, and markers
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from lsr_prod.config import EncodeSettings
@@ -28,84 +28,10 @@ ROW_SETTINGS = frozenset(
 )  # fmt: skip
 """Settings of ``encode`` that decide the rows: part of the digest, and the same for every plan of a table."""
 PLAN_SETTINGS = frozenset({"wave_megabytes", "slice_megabytes", "cell_megabytes", "probe_documents"})
-"""Settings that decide the contents of a commit, or the impact scale of the first plan: part of one plan's digest."""
-RUN_SETTINGS = frozenset(
-    {
-        "bundle",
-        "table",
-        "quarantine",
-        "batch_tokens",
-        "actors",
-        "min_actors",
-        "max_actors",
-        "node_wait_seconds",
-        "actor_memory_megabytes",
-        "labels",
-        "threads_per_actor",
-        "provider",
-        "batch_timeout_s",
-        "document_timeout_s",
-        "max_bad_fraction",
-        "bad_fraction_min_rows",
-    }
-)
-"""Settings that an attempt may change: not part of the digest. The bundle enters it by its own digest."""
+"""Settings that decide the contents of a commit, or the impact scale of the first plan: part of one plan's digest.
 
-
-@dataclass(frozen=True, slots=True)
-class ListDigest:
-    """Number of entries of a list, and the sha256 (hex) over them."""
-
-    count: int
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True)
-class PlanHeader:
-    """Settings and file lists that determine the rows of the table; its JSON form has the digest of the plan."""
-
-    base: str | None  # digest of the previous plan; None: the first plan of its table
-    bundle_digest: str  # of the encoder
-    files: ListDigest  # of the corpus and of the removed files
-    slices: ListDigest  # that the waves read
-    waves: int  # number of commits; wave ``w`` is commit ``w``
-    cells: int  # number of cells that ids are hashed to, a multiple of the buckets
-    source: Mapping[str, Any]  # settings of the section ``source``, by name
-    encode: Mapping[str, Any]  # settings of the section ``encode``, by name
-    # committed waves of a previous plan that is not finished and never will be; None: it is finished
-    base_waves: int | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the header as it is stored."""
-        return {
-            "format": PLAN_FORMAT,
-            "base": self.base,
-            "bundle": self.bundle_digest,
-            "files": asdict(self.files),
-            "slices": asdict(self.slices),
-            "waves": self.waves,
-            "cells": self.cells,
-            "source": dict(self.source),
-            "encode": dict(self.encode),
-            **({} if self.base_waves is None else {"base_waves": self.base_waves}),
-        }
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> "PlanHeader":
-        """Read the output of ``to_json``."""
-        return cls(
-            base=document["base"],
-            bundle_digest=document["bundle"],
-            files=ListDigest(**document["files"]),
-            slices=ListDigest(**document["slices"]),
-            waves=document["waves"],
-            cells=document["cells"],
-            source=document["source"],
-            encode=document["encode"],
-            base_waves=document.get("base_waves"),
-        )
-
-
+An attempt may change every other setting of ``encode``. The bundle enters the digest by its own digest.
+"""
 SIZE_SETTINGS = ("buckets", "wave_megabytes", "cell_megabytes", "slice_megabytes")
 """Settings of ``encode`` that are chosen if they are not given."""
 _MEGABYTE = 1_000_000
@@ -122,6 +48,44 @@ _SMALL = 4000  # MB of a corpus that needs no more buckets
 
 
 @dataclass(frozen=True, slots=True)
+class ListDigest:
+    """Number of entries of a list, and the sha256 (hex) over them."""
+
+    count: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanHeader:
+    """Settings and file lists that determine the rows of the table; its JSON form has the digest of the plan."""
+
+    base: str | None  # digest of the previous plan; None: the first plan of its table
+    bundle: str  # digest of the bundle of the encoder
+    files: ListDigest  # of the corpus and of the removed files
+    slices: ListDigest  # that the waves read
+    waves: int  # number of commits; wave ``w`` is commit ``w``
+    cells: int  # number of cells that ids are hashed to, a multiple of the buckets
+    source: Mapping[str, Any]  # settings of the section ``source``, by name
+    encode: Mapping[str, Any]  # settings of the section ``encode``, by name
+    # committed waves of a previous plan that is not finished and never will be; None: it is finished
+    base_waves: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the header as it is stored."""
+        document = {"format": PLAN_FORMAT, **asdict(self)}
+        if self.base_waves is None:
+            del document["base_waves"]
+        return document
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "PlanHeader":
+        """Read the output of ``to_json``."""
+        values = {each.name: document[each.name] for each in fields(cls) if each.name != "base_waves"}
+        lists = {name: ListDigest(**values[name]) for name in ("files", "slices")}
+        return cls(**values | lists, base_waves=document.get("base_waves"))
+
+
+@dataclass(frozen=True, slots=True)
 class Sizes:
     """Sizes of a plan."""
 
@@ -129,10 +93,6 @@ class Sizes:
     wave_megabytes: int  # source bytes of a wave, MB
     cell_megabytes: int  # largest source bytes of a cell, MB
     slice_megabytes: int  # source bytes of a slice, MB
-
-    def settings(self) -> dict[str, int]:
-        """Return the values by setting."""
-        return asdict(self)
 
 
 def choose_sizes(source_bytes: int, actors: int, encode: EncodeSettings, buckets: int | None = None) -> Sizes:

@@ -20,14 +20,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsr_prod.config import EncodeSettings, SourceSettings
+from lsr_prod.config import EncodeSettings
 from lsr_prod.corpus.filelist import KEPT, READ, REMOVED, file_keys, list_files, mark, relocate
 from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS, SIZE_SETTINGS, choose_sizes
-from lsr_prod.encoding.plans.plan import Plan, bytes_to_read, make_plan, plan_files
+from lsr_prod.encoding.plans.plan import Plan, PlanInputs, bytes_to_read, make_plan, plan_files
 from lsr_prod.encoding.plans.successors import load_plan, successor_of
 from lsr_prod.errors import ConfigError, LineageError
 from lsr_prod.storage import Store
+
+_SHORTEST_PREFIX = 8  # digits of a digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +45,15 @@ class FileChanges:
 FindReturning = Callable[[FileChanges], frozenset[int]]
 """Returns the keys of kept files that have to be read again; see ``returning.find_returning_files``."""
 
-_SHORTEST_PREFIX = 8  # digits of a digest
-
 
 def prepare_plan(
     files: Iterable[SourceFile],
-    source: SourceSettings,
-    encode: EncodeSettings,
+    inputs: PlanInputs,
     *,
-    bundle_digest: str,
-    options: dict[str, str],
     table: Store,
     root: str | None,
     waves_done: Callable[[str], int],
     abandon: str | None = None,
-    actors: Callable[[], int] = lambda: 1,
     returning: FindReturning = lambda _: frozenset(),
 ) -> Plan:
     """Return the plan that this run attempts, without writing it (``save_plan`` does).
@@ -68,21 +64,19 @@ def prepare_plan(
     if root is None:
         if abandon is not None:
             raise ConfigError("--abandon", f"{table.uri} has no plan", "leave the option out")
-        return make_plan(files, source, encode, bundle_digest=bundle_digest, options=options, actors=actors)
+        return make_plan(files, inputs)
     newest = load_plan(table, newest_plan(table, root, waves_done))
-    if newest.header.bundle_digest != bundle_digest:
+    if newest.header.bundle != inputs.bundle:
         raise LineageError(
-            f"{table.uri} was made by bundle {newest.header.bundle_digest[:12]}, encode.bundle is "
-            f"{bundle_digest[:12]}; give that bundle or a new encode.table"
+            f"{table.uri} was made by bundle {newest.header.bundle[:12]}, encode.bundle is "
+            f"{inputs.bundle[:12]}; give that bundle or a new encode.table"
         )
     done = min(waves_done(newest.digest), newest.waves)
     given_up = abandon is not None and _is_abandoned(newest, abandon, done, table)
-    _check_settings(newest, source, encode, table, ROW_SETTINGS)
+    _check_settings(newest, inputs, table, ROW_SETTINGS)
     if 0 < done < newest.waves and not given_up:
-        _check_settings(newest, source, encode, table, PLAN_SETTINGS)
-    return plan_increment(
-        newest, files, source, encode, options=options, done=done, abandon=given_up, actors=actors, returning=returning
-    )
+        _check_settings(newest, inputs, table, PLAN_SETTINGS)
+    return plan_increment(newest, files, inputs, done=done, abandon=given_up, returning=returning)
 
 
 def newest_plan(table: Store, root: str, waves_done: Callable[[str], int]) -> str:
@@ -104,13 +98,10 @@ def has_order_of(plan: Plan, listed: pa.Table) -> bool:
 def plan_increment(
     base: Plan,
     files: Iterable[SourceFile],
-    source: SourceSettings,
-    encode: EncodeSettings,
+    inputs: PlanInputs,
     *,
-    options: dict[str, str],
     done: int,
     abandon: bool = False,
-    actors: Callable[[], int] = lambda: 1,
     returning: FindReturning = lambda _: frozenset(),
 ) -> Plan:
     """Return the plan that brings a table from the committed part of ``base`` to ``files``.
@@ -127,7 +118,7 @@ def plan_increment(
     new = file_keys(today)
     added, gone = _beyond(new, planned), _beyond(planned, new) & ~np.isin(planned, new)
     unchanged = not added.any() and not gone.any() and not abandon
-    if unchanged and not finished and (done or (len(planned) == len(new) and _same_waves(base, encode))):
+    if unchanged and not finished and (done or (len(planned) == len(new) and _same_waves(base, inputs.encode))):
         return _relocated(base, planned, new, today)
     if 0 < done < base.waves and not abandon:
         raise ConfigError(
@@ -140,12 +131,9 @@ def plan_increment(
     listed = _with_states(base, done, today, new, returning)
     if finished and (listed["state"].to_numpy() == KEPT).all():
         return base
-    waves = None if finished else done
-    sizes = choose_sizes(bytes_to_read(listed), actors(), encode, buckets=int(base.header.encode["buckets"]))
-    return plan_files(
-        listed, source, encode, sizes, bundle_digest=base.header.bundle_digest, options=options, base=base.digest,
-        base_waves=waves,
-    )  # fmt: skip
+    buckets = int(base.header.encode["buckets"])
+    sizes = choose_sizes(bytes_to_read(listed), inputs.actors(), inputs.encode, buckets)
+    return plan_files(listed, inputs, sizes, base.digest, None if finished else done)
 
 
 def _with_states(
@@ -243,12 +231,10 @@ def _relocated(base: Plan, old: npt.NDArray[np.int64], new: npt.NDArray[np.int64
     return replace(base, files=relocate(base.files, today.take(pa.array(source_row))))
 
 
-def _check_settings(
-    newest: Plan, source: SourceSettings, encode: EncodeSettings, table: Store, compared: frozenset[str]
-) -> None:
+def _check_settings(newest: Plan, inputs: PlanInputs, table: Store, compared: frozenset[str]) -> None:
     now = {
-        "source": source.model_dump(mode="json", include=set(newest.header.source)),
-        "encode": encode.model_dump(mode="json", include=set(compared)),
+        "source": inputs.source.model_dump(mode="json", include=set(newest.header.source)),
+        "encode": inputs.encode.model_dump(mode="json", include=set(compared)),
     }
     before = {"source": newest.header.source, "encode": newest.header.encode}
     for section, values in now.items():

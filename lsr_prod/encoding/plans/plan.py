@@ -7,7 +7,7 @@ commit; two runs with the same digest are attempts at the same work.
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 
 import numpy as np
@@ -176,34 +176,30 @@ class Plan:
             yield Slice(files[ordinal], ordinal, *place)
 
 
-def make_plan(
-    files: Iterable[SourceFile],
-    source: SourceSettings,
-    encode: EncodeSettings,
-    *,
-    bundle_digest: str,
-    options: dict[str, str],
-    actors: Callable[[], int] = lambda: 1,
-) -> Plan:
+@dataclass(frozen=True, slots=True)
+class PlanInputs:
+    """Settings that a new plan follows from, besides its files."""
+
+    source: SourceSettings  # the section ``source``
+    encode: EncodeSettings  # the section ``encode``
+    bundle: str  # digest of the bundle of the encoder
+    options: dict[str, str]  # options of the object store
+    actors: Callable[[], int] = lambda: 1  # returns the number of encoders that open sizes are chosen for
+
+
+def make_plan(files: Iterable[SourceFile], inputs: PlanInputs) -> Plan:
     """Make the first plan of a table."""
     listed = list_files(files)
-    sizes = choose_sizes(bytes_to_read(listed), actors(), encode)
-    return plan_files(listed, source, encode, sizes, bundle_digest=bundle_digest, options=options, base=None)
+    sizes = choose_sizes(bytes_to_read(listed), inputs.actors(), inputs.encode)
+    return plan_files(listed, inputs, sizes)
 
 
 def plan_files(
-    files: pa.Table,
-    source: SourceSettings,
-    encode: EncodeSettings,
-    sizes: Sizes,
-    *,
-    bundle_digest: str,
-    options: dict[str, str],
-    base: str | None,
-    base_waves: int | None = None,
+    files: pa.Table, inputs: PlanInputs, sizes: Sizes, base: str | None = None, base_waves: int | None = None
 ) -> Plan:
     """Make a plan over a list of files with a state each: read, kept or removed (``filelist``)."""
-    slice_table = _table_of(cut_files(iterate_files(files), source, sizes.slice_megabytes * 1_000_000, options))
+    source, slice_bytes = inputs.source, sizes.slice_megabytes * 1_000_000
+    slice_table = _table_of(cut_files(iterate_files(files), source, slice_bytes, inputs.options))
     lengths, wave_bytes = slice_table["size"].to_numpy(), _wave_bytes(sizes.wave_megabytes)
     if base is None:
         bounds = _wave_bounds(lengths, wave_bytes)
@@ -214,13 +210,13 @@ def plan_files(
         waves = min(max(math.ceil(shared / wave_bytes), 1), sizes.buckets)
     header = PlanHeader(
         base=base,
-        bundle_digest=bundle_digest,
+        bundle=inputs.bundle,
         files=ListDigest(files.num_rows, files_digest(files)),
         slices=ListDigest(slice_table.num_rows, slices_digest(slice_table)),
         waves=waves,
         cells=_cells(shared, sizes),
         source=source.model_dump(mode="json", exclude={"paths", "format", "version", "on_damage"}),
-        encode=encode.model_dump(mode="json", include=set(ROW_SETTINGS | PLAN_SETTINGS)) | sizes.settings(),
+        encode=inputs.encode.model_dump(mode="json", include=set(ROW_SETTINGS | PLAN_SETTINGS)) | asdict(sizes),
         base_waves=base_waves,
     )
     return Plan.of(header, files, slice_table)

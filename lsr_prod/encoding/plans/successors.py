@@ -32,6 +32,9 @@ from lsr_prod.formats.digest import digest_json, record_bytes
 from lsr_prod.storage import Store
 
 PLANS_FOLDER = f"{PROTOCOL_FOLDER}/plans"
+SUCCESSORS_FOLDER = f"{PROTOCOL_FOLDER}/successors"
+WavesDone = Callable[[str], int]
+"""Returns the number of committed waves of a plan."""
 
 
 def save_plan(plan: Plan, table: Store) -> None:
@@ -109,11 +112,6 @@ def _parquet(table: pa.Table) -> bytes:
     return buffer.getvalue()
 
 
-SUCCESSORS_FOLDER = f"{PROTOCOL_FOLDER}/successors"
-WavesDone = Callable[[str], int]
-"""Returns the number of committed waves of a plan."""
-
-
 @dataclass(frozen=True, slots=True)
 class PlanLink:
     """A link."""
@@ -127,7 +125,7 @@ def link_successor(table: Store, plan: Plan, waves_done: WavesDone) -> None:
     """Make a plan the successor of its base, unless it is already."""
     base, waves = plan.base, plan.header.base_waves
     assert base is not None
-    record = record_bytes({"plan": plan.digest} if waves is None else {"plan": plan.digest, "waves": waves})
+    record = _link_record(plan.digest, waves)
     while True:
         done, names = waves_done(base), _names(table, base)
         following = _newest(_valid(table, names, done))
@@ -149,8 +147,8 @@ def link_successor(table: Store, plan: Plan, waves_done: WavesDone) -> None:
 
 def link_shortcut(table: Store, first: str, plan: str, waves: int | None) -> None:
     """Link the first plan of a chain to a later one."""
-    record = record_bytes({"plan": plan} if waves is None else {"plan": plan, "waves": waves})
-    table.put_new(_next_name(first, _names(table, first)), record)  # if another process was faster: the next time
+    name = _next_name(first, _names(table, first))
+    table.put_new(name, _link_record(plan, waves))  # if another process was faster: the next time
 
 
 def successor_of(table: Store, digest: str, waves_done: WavesDone) -> str | None:
@@ -172,6 +170,10 @@ def check_not_followed(table: Store, plan: str, waves: int) -> None:
             f"plan {plan[:12]} was given up: plan {following[:12]} of another run follows it; this attempt stops; let "
             "the newer run finish"
         )
+
+
+def _link_record(plan: str, waves: int | None) -> bytes:
+    return record_bytes({"plan": plan} if waves is None else {"plan": plan, "waves": waves})
 
 
 def _valid(table: Store, names: Sequence[str], waves: int) -> Iterator[PlanLink]:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsr_prod.cluster import ray_session
-from lsr_prod.cluster.shuffle import Splits, group_by_size, merge, split
+from lsr_prod.cluster.workers import Splits, group_by_size, merge, split
 from lsr_prod.config import RaySettings
 from lsr_prod.corpus.cut import cut_files
 from lsr_prod.corpus.filelist import file_keys, file_of, iterate_files

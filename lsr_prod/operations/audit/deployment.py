@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from lsr_prod.config import Deployment
+from lsr_prod.config.location import quarantine_uri
 from lsr_prod.corpus.filelist import list_files
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.errors import ConfigError
@@ -45,7 +46,7 @@ def deployment_scope(deployment: Deployment, files: pa.Table, table: Table) -> S
     source, encode = deployment.source, deployment.encode
     assert source is not None
     assert encode is not None
-    quarantine = Store(absolute(encode.quarantine or f"{encode.table.rstrip('/')}_quarantine"), table.store.options)
+    quarantine = Store(absolute(quarantine_uri(encode.quarantine, encode.table)), table.store.options)
     rule = "last" if encode.on_duplicate == "last" else "first"
     return open_scope(source, rule, files, table, quarantine)  # type: ignore[arg-type]
 

@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 
 from lsr_prod.cluster.address import check_address
 from lsr_prod.config import Deployment
+from lsr_prod.config.location import quarantine_uri
 from lsr_prod.errors import ConfigError
 from lsr_prod.operations.doctor.machine import (
     Finding,
@@ -90,7 +91,7 @@ def _written(deployment: Deployment) -> dict[str, str]:
     encode, index, export = deployment.encode, deployment.index, deployment.export
     places = {
         "encode.table": encode and encode.table,
-        "encode.quarantine": encode and (encode.quarantine or f"{encode.table.rstrip('/')}_quarantine"),
+        "encode.quarantine": encode and quarantine_uri(encode.quarantine, encode.table),
         "index.output": index and index.output,
         "export.output": export and export.output,
         "train.work": deployment.train and deployment.train.work,

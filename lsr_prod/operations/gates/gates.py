@@ -14,6 +14,7 @@ from types import MappingProxyType
 import numpy as np
 
 from lsr_prod.config.evaluate import SparseSystem
+from lsr_prod.config.location import quarantine_uri
 from lsr_prod.evaluation.collection import read_judged
 from lsr_prod.evaluation.comparisons import paired_randomization
 from lsr_prod.evaluation.cost import percentile
@@ -60,7 +61,7 @@ def quarantine(versions: Versions) -> GateResult:
         return _off("quarantine")
     settings = versions.deployment.index
     assert settings is not None
-    place = (encode.quarantine if encode else None) or f"{settings.table.rstrip('/')}_quarantine"
+    place = quarantine_uri(encode.quarantine if encode else None, settings.table)
     table = _table(versions, place)
     if table is None:
         return _refused("quarantine", None, limit, f"there is no quarantine at {place}; give encode.quarantine")

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, MaintainSettings
+from lsr_prod.config.location import quarantine_uri
 from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.plans.increment import newest_plan
 from lsr_prod.encoding.plans.successors import read_record
@@ -49,9 +50,7 @@ def maintain(deployment: Deployment) -> MaintenanceSummary:
     settings = deployment.maintain
     assert settings is not None  # the job demanded the section
     table = Store(absolute(settings.table), deployment.storage.options)
-    quarantine = Store(
-        absolute(settings.quarantine or f"{settings.table.rstrip('/')}_quarantine"), deployment.storage.options
-    )
+    quarantine = Store(absolute(quarantine_uri(settings.quarantine, settings.table)), deployment.storage.options)
     keep = _versions_to_keep(table, settings)
     has_quarantine = is_quarantine(open_table(quarantine))
     compaction, bad_rows = _compact(deployment, table, quarantine if has_quarantine else None)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import ray
 from transformers import PreTrainedTokenizerFast
 
-from lsr_prod.cluster.shuffle import group_by_size, merge, split
+from lsr_prod.cluster.workers import group_by_size, merge, split
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.read import require_source_on_nodes
 from lsr_prod.corpus.rows import BadRow

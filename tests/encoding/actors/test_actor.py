@@ -12,10 +12,11 @@ from lsr_prod.encoding.actors.actor import EncoderActor, ModelSettings
 from lsr_prod.encoding.cells.lookup import WaveTask, with_row_counts
 from lsr_prod.encoding.commit.markers import finished_cells
 from lsr_prod.encoding.encoder import EncoderFactory
-from lsr_prod.encoding.passages import PinnedBundle, document_factory
+from lsr_prod.encoding.passages import document_factory
 from lsr_prod.encoding.table import committed_files
 from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.inference import BundleEncoder
+from tests.encoding.pinned import pin
 from tests.encoding.poison_encoder import poison_factory
 from tests.encoding.tables import PROPERTIES, make_tables, newest
 
@@ -37,7 +38,7 @@ def rows(*cells: int) -> pa.Table:
 
 def bundle_factory(bundle: Path) -> EncoderFactory:
     settings = EncodeSettings(bundle="b", table="t", store_k=PROPERTIES.store_k, batch_tokens=256)
-    return document_factory(PinnedBundle.of(bundle), settings)
+    return document_factory(pin(bundle), settings)
 
 
 def actor(factory: EncoderFactory) -> EncoderActor:

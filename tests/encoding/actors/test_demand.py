@@ -34,7 +34,7 @@ def nodes(
 ) -> None:
     found = [{**NODE, "NodeID": f"n{number}", "Resources": each} for number, each in enumerate(resources)]
     monkeypatch.setattr("ray.nodes", lambda: found)
-    monkeypatch.setattr("lsr_prod.cluster.draining.draining_nodes", lambda: draining)
+    monkeypatch.setattr("lsr_prod.cluster.tasks.draining_nodes", lambda: draining)
 
 
 def test_missing_encoders_are_demand_of_the_autoscaler(ray_local: None):

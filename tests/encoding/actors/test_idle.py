@@ -6,13 +6,13 @@ import pytest
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.encoding.actors.places import report_idle_actors
-from lsr_prod.encoding.plans.plan import Plan, make_plan
+from lsr_prod.encoding.plans.plan import Plan, PlanInputs, make_plan
 
 
 def plan_of(*megabytes: int, **encode: Any) -> Plan:
     files = [SourceFile("/c", f"{i}", "jsonl.gz", 1_000_000 * size, f"{i}") for i, size in enumerate(megabytes)]
     settings = EncodeSettings(bundle="b", table="t", **{"buckets": 4, "wave_megabytes": 100, **encode})
-    return make_plan(files, SourceSettings(paths=["c"]), settings, bundle_digest="b", options={})
+    return make_plan(files, PlanInputs(SourceSettings(paths=["c"]), settings, "b", {}))
 
 
 @pytest.mark.parametrize(

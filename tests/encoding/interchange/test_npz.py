@@ -53,7 +53,7 @@ def as_dict(row) -> dict[int, float]:
 )
 def test_written_matrix_is_read_by_scipy_and_lsr_prod(sparse, rules, tmp_path_factory, rows, size, dtype):
     folder = tmp_path_factory.mktemp("npz")
-    assert write_csr(folder / "a.npz", folder / "a.ids.jsonl", blocks_of(rows, size), V, dtype) == len(rows)
+    assert write_csr(folder / "a.npz", folder / "a.ids.jsonl", blocks_of(rows, size), V, dtype)[0] == len(rows)
     matrix = sparse.load_npz(folder / "a.npz")
     assert (matrix.format, matrix.shape, matrix.dtype) == ("csr", (len(rows), V), np.dtype(dtype))
     assert matrix.has_canonical_format

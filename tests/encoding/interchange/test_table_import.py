@@ -6,11 +6,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lsr_prod.config.vectors import VectorsSettings
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.encoding import table_digest
 from lsr_prod.encoding.interchange import as_rows, batch_of_decoded
 from lsr_prod.encoding.interchange import table_import as module
-from lsr_prod.encoding.interchange.table_import import ImportQuarantine, Source, TableLayout, import_vectors
+from lsr_prod.encoding.interchange.table_import import ImportQuarantine, Source, import_vectors
 from lsr_prod.encoding.interchange.vectors import Rules, row_of_tokens
 from lsr_prod.errors import SourceError
 from lsr_prod.formats.table import TableProperties, bucket_of, content_hash, quantize
@@ -32,7 +33,8 @@ def run(folder, vocabulary, rows, refused=(), **layout):
     parts = [rows[:half], rows[half:]]
     sources = [Source(f"s{i}", i - 1, list(enumerate(part))) for i, part in enumerate(parts)]
     store, path = Store(str(folder / "table")), folder / "q"
-    made = TableLayout(**{"buckets": 3, **layout})
+    defaults = {"action": "import", "table": store.uri, "bundle": "b", "buckets": 3, "max_impact_error": None}
+    made = VectorsSettings(**{**defaults, **layout})
     done = import_vectors(sources, store, vocabulary, made, ImportQuarantine(Store(str(path)), PLAN, refused), PLAN)
     return (
         done,

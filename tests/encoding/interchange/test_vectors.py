@@ -60,7 +60,7 @@ def test_a_bad_weight_of_an_unknown_term_is_still_bad(vocabulary):
     ("terms", "reason"), [([0, 99], "unknown_term"), ([0, -1], "unknown_term"), ([3, 3], "repeated_term")]
 )
 def test_vectors_of_term_ids_are_validated_like_vectors_of_terms(rules, terms, reason):
-    assert row_of_ids("d", np.array(terms), np.array([1.0, 2.0]), None, rules)[0] == reason
+    assert row_of_ids("d", np.array(terms), np.array([1.0, 2.0]), rules)[0] == reason
 
 
 def test_rows_and_batches_convert_without_loss(rules):

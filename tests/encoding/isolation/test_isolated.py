@@ -15,7 +15,7 @@ from lsr_prod.config import EncodeSettings
 from lsr_prod.encoding.cells.cell import encode_batches
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE, IsolatedEncoder
-from lsr_prod.encoding.passages import PinnedBundle, document_factory
+from lsr_prod.encoding.passages import document_factory
 from lsr_prod.errors import (
     EncoderBrokenError,
     EncoderCrashedError,
@@ -25,6 +25,7 @@ from lsr_prod.errors import (
 )
 from lsr_prod.inference import BundleEncoder
 from tests.encoding import poison_encoder
+from tests.encoding.pinned import pin
 from tests.encoding.poison_encoder import poison_factory, term_of
 
 SETTINGS = EncodeSettings(bundle="b", table="t", store_k=8, batch_tokens=64)
@@ -42,7 +43,7 @@ def interruptible() -> Iterator[None]:
 def test_child_returns_the_vectors_of_an_encoder_in_this_process(tiny_bundle: Path):
     texts = ["a quick fox", "", "\0 null", "naïve 日本 \U0001f98a", "word " * 5000] * 20
     expected = BundleEncoder(tiny_bundle).encode(texts, kind="document", top_k=8, batch_tokens=64)
-    with IsolatedEncoder(document_factory(PinnedBundle.of(tiny_bundle), SETTINGS, threads=1), timeout_s=60) as encoder:
+    with IsolatedEncoder(document_factory(pin(tiny_bundle), SETTINGS, threads=1), timeout_s=60) as encoder:
         for _ in range(2):
             found = encoder.encode(texts)
             for name in ("offsets", "terms", "weights"):

@@ -21,7 +21,7 @@ from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS
 from lsr_prod.encoding.plans.increment import has_order_of, newest_plan, plan_increment, prepare_plan
-from lsr_prod.encoding.plans.plan import Plan, make_plan
+from lsr_prod.encoding.plans.plan import Plan, PlanInputs, make_plan
 from lsr_prod.encoding.plans.successors import link_successor, load_plan, save_plan
 from lsr_prod.errors import CommitError, ConfigError, LineageError
 from lsr_prod.storage import Store
@@ -37,11 +37,11 @@ def files_of(names: Iterable[str], *, uri: str = "/corpus", size: int = 10) -> l
 
 
 def first_plan(names: Iterable[str], *, size: int = 10) -> Plan:
-    return make_plan(files_of(names, size=size), SOURCE, ENCODE, bundle_digest="b", options={})
+    return make_plan(files_of(names, size=size), PlanInputs(SOURCE, ENCODE, "b", {}))
 
 
 def increment(base: Plan, files: Iterable[SourceFile], *, done: int = 1_000, abandon: bool = False) -> Plan:
-    return plan_increment(base, files, SOURCE, ENCODE, options={}, done=done, abandon=abandon)
+    return plan_increment(base, files, PlanInputs(SOURCE, ENCODE, "b", {}), done=done, abandon=abandon)
 
 
 def prepare(table: Store, files: Iterable[SourceFile], root: Plan | None, **changed: Any) -> Plan:
@@ -49,10 +49,7 @@ def prepare(table: Store, files: Iterable[SourceFile], root: Plan | None, **chan
     done = changed.pop("done", None)
     return prepare_plan(
         files,
-        changed.pop("source", SOURCE),
-        changed.pop("encode", ENCODE),
-        bundle_digest=changed.pop("bundle", "b"),
-        options={},
+        PlanInputs(changed.pop("source", SOURCE), changed.pop("encode", ENCODE), changed.pop("bundle", "b"), {}),
         table=table,
         root=root.digest if root else None,
         waves_done=lambda digest: 1_000 if done is None else done.get(digest, 0),
@@ -183,9 +180,9 @@ def test_waves_of_an_increment_partition_buckets_and_read_all_new_files(size, fi
 
 def test_large_increment_has_cells_of_bounded_size():
     encode = EncodeSettings(bundle="b", table="t")
-    base = make_plan(files_of("a"), SOURCE, encode, bundle_digest="b", options={})
+    base = make_plan(files_of("a"), PlanInputs(SOURCE, encode, "b", {}))
     new = files_of("bcdefghijklmnopq", size=1000 * MEGABYTE)
-    plan = plan_increment(base, files_of("a") + new, SOURCE, encode, options={}, done=1_000, actors=lambda: 100)
+    plan = plan_increment(base, files_of("a") + new, PlanInputs(SOURCE, encode, "b", {}, lambda: 100), done=1_000)
     assert (plan.waves, plan.cells) == (6, 16 * 67)  # of 15 MB
     sizes = [len(plan.cells_of(wave)) for wave in range(plan.waves)]
     assert all(sum(sizes[wave : wave + 2]) >= 200 for wave in range(plan.waves - 1))  # two are encoded at a time

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS, RUN_SETTINGS
+from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS
 from lsr_prod.encoding.plans.increment import plan_increment
-from lsr_prod.encoding.plans.plan import Plan, make_plan
+from lsr_prod.encoding.plans.plan import Plan, PlanInputs, make_plan
 from lsr_prod.encoding.plans.successors import file_locations, load_plan, read_record, record_name, save_plan
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionError
@@ -33,7 +33,7 @@ def file_of(size: int = 10, *, name: str = "c.jsonl", tag: str = "t", file_forma
 def plan_of(
     *files: SourceFile, source: SourceSettings = SOURCE, encode: EncodeSettings = ENCODE, bundle: str = "b"
 ) -> Plan:
-    return make_plan(files, source, encode, bundle_digest=bundle, options={})
+    return make_plan(files, PlanInputs(source, encode, bundle, {}))
 
 
 def waves_of(plan: Plan) -> list[tuple[Slice, ...]]:
@@ -142,9 +142,8 @@ ENCODE_CHANGES: dict[str, tuple[Any, bool]] = {
 def test_every_setting_is_classified():
     assert set(SOURCE_CHANGES) == set(SourceSettings.model_fields)
     assert set(ENCODE_CHANGES) == set(EncodeSettings.model_fields)
-    classified = [*ROW_SETTINGS, *PLAN_SETTINGS, *RUN_SETTINGS]
-    assert sorted(classified) == sorted(EncodeSettings.model_fields)  # each in exactly one of the sets
-    assert {name for name, (_, matters) in ENCODE_CHANGES.items() if not matters} == RUN_SETTINGS
+    classified = [*ROW_SETTINGS, *PLAN_SETTINGS]
+    assert sorted(classified) == sorted(name for name, (_, matters) in ENCODE_CHANGES.items() if matters)
 
 
 @pytest.mark.parametrize("field", SOURCE_CHANGES)
@@ -224,7 +223,7 @@ def test_shares_of_waves_follow_their_bytes_and_are_equal_in_increments_and_with
     assert (plan.waves, plan.largest_wave_bytes) == (2, 2 * MEGABYTE)
     assert plan.wave_shares().tolist() == pytest.approx([2 / 3, 1 / 3])
     assert [plan.bytes_through(wave) for wave in range(2)] == [2 * MEGABYTE, 3 * MEGABYTE]
-    following = plan_increment(plan, [file_of(5 * MEGABYTE, tag="u")], SOURCE, encode, options={}, done=2)
+    following = plan_increment(plan, [file_of(5 * MEGABYTE, tag="u")], PlanInputs(SOURCE, encode, "b", {}), done=2)
     assert following.waves == 3
     assert following.wave_shares().tolist() == pytest.approx([1 / 3] * 3)
     assert following.largest_wave_bytes == 1_666_667
@@ -288,7 +287,7 @@ def test_memory_of_a_plan_is_bounded_by_its_arrow_columns():
     tracemalloc.start()
     arrow = pa.total_allocated_bytes()
     encode = ENCODE.model_copy(update={"wave_megabytes": 256})
-    plan = make_plan(files, SOURCE, encode, bundle_digest="b", options={})
+    plan = make_plan(files, PlanInputs(SOURCE, encode, "b", {}))
     seen = sum(len(plan.wave(wave)) for wave in range(plan.waves))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -18,9 +18,9 @@ from lsr_prod.encoding.cells.lookup import check_row_counts
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.node_tasks import NodeTasks
 from lsr_prod.encoding.plans.increment import plan_increment
-from lsr_prod.encoding.plans.plan import make_plan
+from lsr_prod.encoding.plans.plan import PlanInputs, make_plan
 from lsr_prod.encoding.prepare import Work
-from lsr_prod.encoding.reading import BlockRows, WaveReader, blocks_of_cells
+from lsr_prod.encoding.waves import BlockRows, WaveReader, blocks_of_cells
 from lsr_prod.formats.table import cell_of
 from lsr_prod.storage import Store
 from tests.encoding.opened_files import opened_files
@@ -36,11 +36,11 @@ def work_of(folder: Path) -> Work:
     """An increment of three new files with two waves and two cells per bucket."""
     source = SourceSettings(paths=[str(folder)], text_fields=["text"], stored_fields=[])
     encode = EncodeSettings(bundle="b", table="t", buckets=2, wave_megabytes=2, slice_megabytes=1, cell_megabytes=1)
-    base = make_plan([], source, encode, bundle_digest="b", options={})
+    base = make_plan([], PlanInputs(source, encode, "b", {}))
     for name in range(3):
         lines = [{"_id": f"{i}", "text": "x" * 49_000} for i in range(name, DOCUMENTS, 3)]
         (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    plan = plan_increment(base, resolve_source(source, {}), source, encode, options={}, done=base.waves)
+    plan = plan_increment(base, resolve_source(source, {}), PlanInputs(source, encode, "b", {}), done=base.waves)
     table = Store(str(folder / "table"))
     factory = EncoderFactory("none:none", {})
     fields: dict[str, Any] = {"table": table, "quarantine": table, "wanted": PROPERTIES, "found": None}
@@ -90,6 +90,6 @@ def test_new_files_are_opened_once_for_all_waves_and_again_after_a_loss(tmp_path
 def test_increment_without_new_files_has_row_counts_of_every_cell(tmp_path: Path):
     work = work_of(tmp_path)
     source, encode = work.source, work.encode
-    plan = plan_increment(work.plan, [], source, encode, options={}, done=work.plan.waves)
+    plan = plan_increment(work.plan, [], PlanInputs(source, encode, "b", {}), done=work.plan.waves)
     read = WaveReader(replace(work, plan=plan), TASKS).read(0, {0: plan.cells_of(0)})
     assert (read.tasks, rows_of(read)["cell"].to_pylist()) == (1, list(plan.cells_of(0)))
