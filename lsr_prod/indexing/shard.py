@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.digest import digest_folder
-from lsr_prod.formats.idf import TermCounts
 from lsr_prod.formats.index import ATTRIBUTE_TYPES, ShardManifest, attribute_column
 from lsr_prod.formats.pages import PAGE_DIGESTS_FILE, page_digests
 from lsr_prod.formats.shard import (
@@ -30,6 +29,7 @@ from lsr_prod.formats.shard import (
     is_mapped,
     term_dtype,
 )
+from lsr_prod.formats.term_weights import TermCounts
 from lsr_prod.indexing.boolean import BooleanWriter, segment_documents
 from lsr_prod.indexing.impacts.arrays import GrowingArray, compress_postings, create_array, map_array
 from lsr_prod.indexing.impacts.bm25 import WordSpill, WordVectors, joined_texts, write_dictionary

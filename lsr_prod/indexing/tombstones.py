@@ -18,7 +18,7 @@ from lsr_prod.cluster.workers import Workers
 from lsr_prod.errors import ArtifactError, StorageError
 from lsr_prod.formats.digest import FileDigest, record_bytes
 from lsr_prod.formats.index import IndexVersion, ShardManifest, Tombstones
-from lsr_prod.formats.shard import DOCUMENTS_FILE
+from lsr_prod.formats.shard import DOCUMENTS_FILE, npy_bytes
 from lsr_prod.storage import Store, as_store, is_remote
 from lsr_prod.storage.index_shards import open_shard_file, read_list, write_list
 
@@ -121,9 +121,8 @@ def save_tombstones(index: Store | Path, ordinals: Ordinals) -> Tombstones | Non
     """Write rising ordinals to a file that is named by its content; return None if there are none."""
     if not len(ordinals):
         return None
-    buffer = io.BytesIO()
-    np.lib.format.write_array(buffer, ordinals.astype("<u4"), version=(1, 0), allow_pickle=False)
-    return Tombstones(write_list(index, "tombstones", ".npy", buffer.getvalue()), len(ordinals))
+    data = npy_bytes(ordinals.astype("<u4"))
+    return Tombstones(write_list(index, "tombstones", ".npy", data), len(ordinals))
 
 
 def load_tombstones(index: Store | Path, shard: ShardManifest, tombstones: Tombstones) -> Ordinals:

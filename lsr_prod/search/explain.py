@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from lsr_prod.errors import QueryError
-from lsr_prod.formats.idf import IMPACT_STEP
+from lsr_prod.formats.term_weights import IMPACT_STEP
 from lsr_prod.search.candidates import Shards
 from lsr_prod.search.hybrid import WeighedWords, with_words
 from lsr_prod.search.query.request import Hybrid

@@ -13,19 +13,17 @@ it becomes a path. Functions take the folder of an index, or a ``Store``.
 
 import hashlib
 import json
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError
 from lsr_prod.formats.bundle import BUNDLE_FILE
-from lsr_prod.formats.digest import FileDigest, digest_json, read_record, record_bytes, verify_files
+from lsr_prod.formats.digest import FileDigest, digest_json, is_sha256, parsing, read_record, record_bytes, verify_files
 from lsr_prod.formats.index import SHARD_FILE, IndexVersion, ShardManifest
 from lsr_prod.storage.location import is_remote
 from lsr_prod.storage.store import Store, as_store
 from lsr_prod.storage.transfer import object_name, stored_sizes
 
-_SHA = re.compile(r"[0-9a-f]{64}")
 _REBUILD = "run lsr-prod index build, which builds it again"
 
 
@@ -46,10 +44,8 @@ def read_version(index: Store | Path, sha: str) -> IndexVersion:
     # The digest of the bytes, not of the value: a number can be written in more than one way.
     if hashlib.sha256(data.removesuffix(b"\n")).hexdigest() != sha:
         raise DigestMismatchError(f"{store.uri}/{name} does not have the digest of its name; publish another version")
-    try:
+    with parsing(f"{store.uri}/{name} is no index version", "publish another version"):
         version = IndexVersion.from_json(json.loads(data))
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise ArtifactError(f"{store.uri}/{name} is no index version ({error!r}); publish another version") from error
     if version.sha != sha:
         raise ArtifactError(f"{store.uri}/{name} has unknown fields; it cannot be trusted: publish another version")
     _check_sha("bundle", version.bundle_digest, store)
@@ -67,12 +63,8 @@ def read_bundle(index: Store | Path, digest: str) -> BundleManifest:
         same = False
     if not same:
         raise DigestMismatchError(f"{store.uri}/{name} does not have the digest of its name; publish another version")
-    try:
+    with parsing(f"{store.uri}/{name} is no manifest of a bundle", "publish another version"):
         return BundleManifest(record_bytes(value), tuple(FileDigest.from_json(file) for file in value["files"]))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ArtifactError(
-            f"{store.uri}/{name} is no manifest of a bundle ({error!r}); publish another version"
-        ) from error
 
 
 def read_shard(folder: Path) -> ShardManifest:
@@ -95,14 +87,14 @@ def verify_shard(index: Path, shard: ShardManifest) -> None:
 def version_files(version: IndexVersion, bundle: BundleManifest) -> tuple[FileDigest, ...]:
     """Return every file of a version except the manifests, with paths inside an index folder."""
     bundle_folder = f"bundles/{version.bundle_digest}"
-    found = [_moved(file, f"{bundle_folder}/{file.path}") for file in bundle.files]
+    found = [replace(file, path=f"{bundle_folder}/{file.path}") for file in bundle.files]
     for shard in version.shards:
-        found += [_moved(file, f"shards/{shard.sha}/{file.path}") for file in shard.files]
+        found += [replace(file, path=f"shards/{shard.sha}/{file.path}") for file in shard.files]
     for tombstones in version.tombstones:
         if tombstones is not None:
-            found.append(_moved(tombstones.file, f"tombstones/{tombstones.file.sha256}.npy"))
+            found.append(replace(tombstones.file, path=f"tombstones/{tombstones.file.sha256}.npy"))
     if version.takedowns is not None:
-        found.append(_moved(version.takedowns, f"takedowns/{version.takedowns.sha256}.json"))
+        found.append(replace(version.takedowns, path=f"takedowns/{version.takedowns.sha256}.json"))
     files = {file.path: file for file in found}
     manifests = {f"{bundle_folder}/{BUNDLE_FILE}", *(f"shards/{shard.sha}/{SHARD_FILE}" for shard in version.shards)}
     folders = {path[:at] for path in [*files, *manifests] for at, sign in enumerate(path) if sign == "/"}
@@ -142,12 +134,8 @@ def _read(store: Store, name: str) -> bytes:
     return data
 
 
-def _moved(file: FileDigest, path: str) -> FileDigest:
-    return FileDigest(path, file.sha256, file.size)
-
-
 def _check_sha(kind: str, name: str, store: Store) -> None:
-    if not _SHA.fullmatch(name):
+    if not is_sha256(name):
         raise ArtifactError(
             f"{kind} name {name!r} in {store.uri} is no sha256; it cannot be trusted: publish another version"
         )

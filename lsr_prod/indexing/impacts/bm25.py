@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsr_prod.formats.idf import word_impacts
 from lsr_prod.formats.shard import BATCH_ROWS, array_name
+from lsr_prod.formats.term_weights import word_impacts
 from lsr_prod.indexing.impacts.arrays import GrowingArray
 from lsr_prod.indexing.impacts.vectors import Vectors, VectorSpill
 from lsr_prod.inference.terms.analysis import words_of

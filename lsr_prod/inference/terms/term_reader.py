@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from lsr_prod.formats.bundle import TOKENIZER_FILE, VOCABULARY_FILE, read_vocabulary
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import digest_json
-from lsr_prod.formats.idf import TermCounts
+from lsr_prod.formats.term_weights import TermCounts
 from lsr_prod.inference.terms.surfaces import lowered, surfaces
 from lsr_prod.inference.terms.words import check_words, split_normalized, word_normalizer
 

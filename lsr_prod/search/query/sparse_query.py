@@ -2,8 +2,8 @@
 
 Term weights of inference-free queries.
 
-They are the inverse document frequencies of an index version (``formats.idf``), or the learned weights of its bundle
-(``formats.query_weights``).
+They are the inverse document frequencies of an index version, or the learned weights of its bundle
+(``formats.term_weights``).
 """
 
 import math
@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from lsr_prod.errors import ArtifactError, QueryError
 from lsr_prod.formats.digest import FileDigest, read_file
-from lsr_prod.formats.idf import QUERY_WEIGHTS_FILE, TermCounts, weights_from_bytes
 from lsr_prod.formats.index import ShardManifest
 from lsr_prod.formats.shard import TEXT_TERMS_FILE
+from lsr_prod.formats.term_weights import QUERY_WEIGHTS_FILE, TermCounts, weights_from_bytes
 from lsr_prod.search.query.filters import shorten
 
 MAX_K = 10_000
