@@ -79,7 +79,7 @@ class RemoteIndex:
         self, publication: Publication, *, shards: Collection[int] | None = None, verify: bool = False
     ) -> OpenFolder:
         """Return a folder with the version of a publication; files missing from the cache are fetched."""
-        from lsr_prod.storage.index_cache import fetch_version
+        from lsr_prod.storage.index_versions import fetch_version
 
         folder = fetch_version(self.cache, self.store, publication, shards=shards, verify=verify)
         return OpenFolder(folder, partial(self.cache.release, folder))

@@ -18,8 +18,8 @@ from lsr_prod.indexing.tombstones import find_ordinals, read_ids
 from lsr_prod.jobs import index, restore, takedown
 from lsr_prod.jobs.publications import rollback as rollback_job
 from lsr_prod.storage import Store, index_shards
-from lsr_prod.storage.index_cache import fetch_current_version
 from lsr_prod.storage.index_shards import find_shard
+from lsr_prod.storage.index_versions import fetch_current_version
 from lsr_prod.storage.node_cache import NodeCache
 from lsr_prod.storage.publications import publication_numbers
 from tests.indexing.contents import current, dump
