@@ -69,17 +69,8 @@ class Bundle:
         return digest_json(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form stored on disk."""
-        return {
-            "format": self.format,
-            "precision": self.precision,
-            "top_k": self.top_k,
-            "model_digest": self.model_digest,
-            "inputs": list(self.inputs),
-            "files": [file.to_json() for file in self.files],
-            **({"cut": asdict(self.cut)} if self.cut else {}),
-            **({"query": asdict(self.query)} if self.query else {}),
-        }
+        """Return the form stored on disk, without ``cut`` and ``query`` if the bundle has none."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     def to_bytes(self) -> bytes:
         """Return the content of ``bundle.json``."""

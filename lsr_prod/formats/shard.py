@@ -58,6 +58,10 @@ TEXT_FIELD = "text"
 
 TermIds = npt.NDArray[np.uint16] | npt.NDArray[np.int32]
 LocalIds = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
+_COMPRESSED_ARRAYS = ("term_ids", "term_impacts")
+_BOUNDS = ("term_runs", "term_postings", *_COMPRESSED_ARRAYS, "forward_offsets")
+NO_RUN = 255  # in run_gaps: skip that many blocks, no run
+BITMAP_ABOVE = 32  # documents of a run; also bytes of the bitmap that replaces their ids above it
 
 
 def term_dtype(vocabulary_size: int) -> np.dtype[np.uint16] | np.dtype[np.int32]:
@@ -85,12 +89,6 @@ def npy_bytes(array: npt.NDArray[Any]) -> bytes:
 def is_mapped(path: str) -> bool:
     """Return whether a file of a shard is mapped and verified page by page; all others are verified whole."""
     return path == DOCUMENTS_FILE or path.startswith(f"{IMPACTS_FOLDER}/")
-
-
-_COMPRESSED_ARRAYS = ("term_ids", "term_impacts")
-_BOUNDS = ("term_runs", "term_postings", *_COMPRESSED_ARRAYS, "forward_offsets")
-NO_RUN = 255  # in run_gaps: skip that many blocks, no run
-BITMAP_ABOVE = 32  # documents of a run; also bytes of the bitmap that replaces their ids above it
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,10 @@ from lsr_prod.storage.threads import in_threads
 from lsr_prod.tables import Table
 
 log = get_log(__name__)
+BUILDS_FOLDER = "builds"
+_FORMAT = 1
+_TIME = "%Y%m%dT%H%M%S%fZ"
+_NAME = re.compile(rf"{BUILDS_FOLDER}/\d{{8}}T\d{{12}}Z\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +83,6 @@ def require_on_nodes(table: Table, output: str) -> None:
 def _files(table: Table) -> Sequence[tuple[str, int]]:
     folder = Path(table.store.uri).absolute()
     return [(str(folder / file.path), file.size) for file in table.files()]
-
-
-BUILDS_FOLDER = "builds"
-_FORMAT = 1
-_TIME = "%Y%m%dT%H%M%S%fZ"
-_NAME = re.compile(rf"{BUILDS_FOLDER}/\d{{8}}T\d{{12}}Z\.json")
 
 
 @dataclass(frozen=True, slots=True)

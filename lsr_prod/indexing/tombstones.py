@@ -30,20 +30,12 @@ def as_ids(ids: Iterable[str]) -> pa.Array:
     return pa.array(sorted(set(ids)), pa.large_string())
 
 
-def find_ordinals(index: Store | Path, shard: ShardManifest, ids: pa.Array) -> Ordinals:
-    """Return the ordinals of documents in a shard.
+def find_documents(index: Store | Path, shard: ShardManifest, ids: pa.Array) -> tuple[Ordinals, pa.Array]:
+    """Return the rising ordinals of documents in a shard, and their ids in the same order.
 
     This is one pass over the ids of the shard, and needs memory for one batch of them: about 60 ns per document of a
     folder. Of an object store the ids are fetched and nothing else. What is read is compared with its digests.
-
-    Returns:
-        uint32 [n], rising.
     """
-    return find_documents(index, shard, ids)[0]
-
-
-def find_documents(index: Store | Path, shard: ShardManifest, ids: pa.Array) -> tuple[Ordinals, pa.Array]:
-    """Return the rising ordinals of documents in a shard, as ``find_ordinals``, and their ids in the same order."""
     ordinals, found = [np.empty(0, np.uint32)], [pa.array([], pa.large_string())]
     first = 0
     for batch in _batches_of_ids(index, shard) if len(ids) else ():
@@ -86,7 +78,7 @@ def hide_documents(
     Returns:
         The tombstones, which are ``known`` if no document was added.
     """
-    found = find_ordinals(index, shard, ids)
+    found, _ = find_documents(index, shard, ids)
     if not len(found):
         return known
     if known is None:
