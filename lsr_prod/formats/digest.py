@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ class FileDigest:
 
     def to_json(self) -> dict[str, Any]:
         """Return the form stored in manifests."""
-        return asdict(self)
+        return {"path": self.path, "sha256": self.sha256, "size": self.size}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "FileDigest":
@@ -64,6 +64,11 @@ def read_record(path: Path, parse: Callable[[Any], T], remedy: str) -> T:
         return parse(json.loads(path.read_bytes()))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ArtifactError(f"{path} is damaged ({type(error).__name__}: {error}); {remedy}") from error
+
+
+def field_values(record: Any) -> dict[str, Any]:
+    """Return the fields of a data class by name; unlike ``asdict``, nested values stay as they are."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError, FormatVersionError
-from lsr_prod.formats.digest import FileDigest, digest_json, is_sha256
+from lsr_prod.formats.digest import FileDigest, digest_json, field_values, is_sha256
 
 AttributeType = Literal["string", "int64", "float64", "bool", "timestamp"]
 AttributeValue = str | int | float | bool | dt.datetime
@@ -43,6 +43,10 @@ _PREFIX = "attribute."
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _BOOL = {"true": True, "1": True, "false": False, "0": False}
+INDEX_FORMAT = 3
+"""Format 2 has a CRC-32 of every page, which whoever can write to an index can keep while he changes the page."""
+SHARD_FILE = "shard.json"
+ShardRole = Literal["base", "delta"]
 
 
 def attribute_column(name: str) -> str:
@@ -99,12 +103,6 @@ def _parse_timestamp(text: str) -> dt.datetime:
         raise ValueError(f"{text[:80]!r} is outside the years 1 to 9999") from error
 
 
-INDEX_FORMAT = 3
-"""Format 2 has a CRC-32 of every page, which whoever can write to an index can keep while he changes the page."""
-SHARD_FILE = "shard.json"
-ShardRole = Literal["base", "delta"]
-
-
 @dataclass(frozen=True, slots=True)
 class ShardManifest:
     """Manifest of one shard."""
@@ -119,7 +117,7 @@ class ShardManifest:
 
     def to_json(self) -> dict[str, Any]:
         """Return the form stored on disk."""
-        return asdict(self)
+        return {**field_values(self), "files": [file.to_json() for file in self.files]}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "ShardManifest":
@@ -203,7 +201,13 @@ class IndexVersion:
 
     def to_json(self) -> dict[str, Any]:
         """Return the form stored on disk."""
-        return {**asdict(self), "impact_step": float(self.impact_step).hex()}
+        return {
+            **field_values(self),
+            "shards": [shard.to_json() for shard in self.shards],
+            "impact_step": float(self.impact_step).hex(),
+            "tombstones": [asdict(one) if one else None for one in self.tombstones],
+            "takedowns": self.takedowns.to_json() if self.takedowns else None,
+        }
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "IndexVersion":
