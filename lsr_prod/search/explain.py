@@ -16,20 +16,6 @@ from lsr_prod.search.shard.shard_reader import ShardReader
 from lsr_prod.search.snapshot import Snapshot
 
 
-def explain_document(
-    query: SparseQuery,
-    snapshot: Snapshot,
-    doc_id: str,
-    hybrid: Hybrid | None = None,
-    words: WeighedWords | None = None,
-) -> Explanation:
-    """Explain the score of a document of an open version."""
-    snapshot.find(doc_id)
-    parts = explain_parts(query, snapshot, doc_id, hybrid, words)
-    assert parts is not None
-    return rank_explanation(parts, query, snapshot, snapshot.version.impact_step, hybrid, words)
-
-
 def explain_parts(
     query: SparseQuery, snapshot: Snapshot, doc_id: str, hybrid: Hybrid | None, words: WeighedWords | None
 ) -> Explanation | None:
