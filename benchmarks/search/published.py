@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from benchmarks.search.data import Collection
 from benchmarks.search.ours import BLOCK, array_sizes, count_touched, rows_as_vectors, to_shard_query
-from lsr_prod.formats.bundle import BUNDLE_FILE, VOCABULARY_FILE, Bundle
+from lsr_prod.formats.bundle import BUNDLE_FILE, VOCABULARY_FILE, Bundle, digest_bundle
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import canonical_json, digest_json, record_bytes
 from lsr_prod.formats.index import INDEX_FORMAT, IndexVersion
@@ -147,7 +147,9 @@ def write_bundle(index: Path, vocabulary: int) -> tuple[str, EncoderCard]:
     card = EncoderCard(architecture="None", vocabulary_size=vocabulary, vocabulary_sha256=digest_json(terms))
     (folder / VOCABULARY_FILE).write_bytes(record_bytes(terms))
     (folder / CARD_FILE).write_bytes(card.to_bytes())
-    bundle = Bundle.of_folder(folder, precision="fp32", top_k=64, model_digest="0" * 64, inputs=("input_ids",))
+    bundle = Bundle(
+        files=digest_bundle(folder), precision="fp32", top_k=64, model_digest="0" * 64, inputs=("input_ids",)
+    )
     (folder / BUNDLE_FILE).write_bytes(bundle.to_bytes())
     folder.rename(index / "bundles" / bundle.digest)
     return bundle.digest, card

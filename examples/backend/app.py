@@ -30,7 +30,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lsr_prod.errors import QueryError
 from lsr_prod.search import Filter, Hybrid, filter_from_json
-from lsr_prod.search.server.admission import RETRY_AFTER_S
+from lsr_prod.search.server import RETRY_AFTER_S
 
 STATIC = Path(__file__).parent / "static"
 HEADERS = {

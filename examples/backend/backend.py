@@ -11,8 +11,7 @@ from lsr_prod.errors import QueryError
 from lsr_prod.search import Explanation, PrometheusObserver, Searcher, SearchResult
 from lsr_prod.search.follower import Follower
 from lsr_prod.search.location import split_publication
-from lsr_prod.search.server.admission import Admission
-from lsr_prod.search.server.collector import Collector
+from lsr_prod.search.server import Admission, Collector
 
 Side = Literal["a", "b"]
 

@@ -8,7 +8,7 @@
       tokenizer.json       without prompts and truncation: the runtime applies those of the card
       encoder_card.json    see ``formats.card``
       vocabulary.json      list of the V output terms
-      query_weights.npy    only with learned query weights, see ``formats.query_weights``
+      query_weights.npy    only with learned query weights, see ``formats.term_weights``
       config.json          configuration of the backbone, so that other runtimes can open the folder
       query/               a separate query encoder: the same files except bundle.json, which names them all
 """
@@ -48,11 +48,6 @@ class QueryGraph:
     top_k: int  # k of the TopK inside the graph
     inputs: tuple[str, ...]  # names of the inputs of the graph, in order
 
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> "QueryGraph":
-        """Read the form stored in a manifest."""
-        return cls(int(value["top_k"]), tuple(value["inputs"]))
-
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
@@ -74,33 +69,8 @@ class Bundle:
         return digest_json(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form stored on disk."""
-        return {
-            "format": self.format,
-            "precision": self.precision,
-            "top_k": self.top_k,
-            "model_digest": self.model_digest,
-            "inputs": list(self.inputs),
-            "files": [file.to_json() for file in self.files],
-            **({"cut": asdict(self.cut)} if self.cut else {}),
-            **({"query": {"top_k": self.query.top_k, "inputs": list(self.query.inputs)}} if self.query else {}),
-        }
-
-    @classmethod
-    def of_folder(
-        cls,
-        folder: Path,
-        *,
-        precision: Precision,
-        top_k: int,
-        model_digest: str,
-        inputs: tuple[str, ...],
-        cut: Cut | None = None,
-        query: QueryGraph | None = None,
-    ) -> "Bundle":
-        """Return the manifest of the files in ``folder``."""
-        files = tuple(file for file in digest_folder(folder) if file.path.rpartition("/")[2] != BUNDLE_FILE)
-        return cls(precision, top_k, model_digest, inputs, files, cut, query)
+        """Return the form stored on disk, without ``cut`` and ``query`` if the bundle has none."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     def to_bytes(self) -> bytes:
         """Return the content of ``bundle.json``."""
@@ -120,6 +90,7 @@ class Bundle:
         """Read the form of ``to_json``."""
         if value.get("format") != BUNDLE_FORMAT:
             raise FormatVersionError(f"bundle has format {value.get('format')}; this release reads {BUNDLE_FORMAT}")
+        query = value.get("query")
         return cls(
             precision=value["precision"],
             top_k=int(value["top_k"]),
@@ -127,8 +98,13 @@ class Bundle:
             inputs=tuple(value["inputs"]),
             files=tuple(FileDigest.from_json(file) for file in value["files"]),
             cut=Cut(**value["cut"]) if "cut" in value else None,
-            query=QueryGraph.from_json(value["query"]) if "query" in value else None,
+            query=QueryGraph(int(query["top_k"]), tuple(query["inputs"])) if query is not None else None,
         )
+
+
+def digest_bundle(folder: Path) -> tuple[FileDigest, ...]:
+    """Return the files of a bundle for its manifest."""
+    return tuple(file for file in digest_folder(folder) if file.path.rpartition("/")[2] != BUNDLE_FILE)
 
 
 def read_vocabulary(folder: Path) -> list[str]:

@@ -56,8 +56,8 @@ class EncoderCard:
     # (papers/casing, post-processing)
     output_casing: Literal["all", "uncased"] = "all"
     # ``model`` encodes queries with the model, as documents; ``idf`` makes inference-free queries: the output
-    # terms in the query text, weighted by their inverse document frequency in the index (``formats.idf``);
-    # ``learned`` weights them by a table that was trained with the documents (``formats.query_weights``);
+    # terms in the query text, weighted by their inverse document frequency in the index;
+    # ``learned`` weights them by a table that was trained with the documents (``formats.term_weights``);
     # ``separate`` encodes queries with another model of the same output vocabulary, in ``QUERY_FOLDER``
     query_encoder: Literal["model", "idf", "learned", "separate"] = "model"
     # ``vocabulary``: every token activates terms of the whole output vocabulary; ``token_weights``: every token

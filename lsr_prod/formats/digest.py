@@ -3,8 +3,9 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,7 +13,7 @@ from lsr_prod.errors import ArtifactError, DigestMismatchError
 
 T = TypeVar("T")
 _CHUNK = 1 << 20
-_SHA = re.compile(r"^[0-9a-f]{64}$")
+_SHA = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +33,16 @@ class FileDigest:
         """Read the form of ``to_json``."""
         file = cls(path=str(value["path"]), sha256=str(value["sha256"]), size=int(value["size"]))
         parts = file.path.split("/")
-        if file.size < 0 or not _SHA.match(file.sha256) or "\\" in file.path or {"", ".", ".."} & set(parts):
+        if file.size < 0 or not is_sha256(file.sha256) or "\\" in file.path or {"", ".", ".."} & set(parts):
             raise ArtifactError(
                 f"{file} is no file of an artifact; its manifest cannot be trusted: fetch or build the artifact again"
             )
         return file
+
+
+def is_sha256(text: str) -> bool:
+    """Return whether a text is a sha256 in hex, so that it can be part of a path."""
+    return _SHA.fullmatch(text) is not None
 
 
 def read_file(root: Path, file: FileDigest) -> bytes:
@@ -58,6 +64,20 @@ def read_record(path: Path, parse: Callable[[Any], T], remedy: str) -> T:
         return parse(json.loads(path.read_bytes()))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ArtifactError(f"{path} is damaged ({type(error).__name__}: {error}); {remedy}") from error
+
+
+def field_values(record: Any) -> dict[str, Any]:
+    """Return the fields of a data class by name; unlike ``asdict``, nested values stay as they are."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
+
+
+@contextmanager
+def parsing(problem: str, remedy: str) -> Iterator[None]:
+    """Turn the errors of parsing a record in the block into ``ArtifactError``."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise ArtifactError(f"{problem} ({error!r}); {remedy}") from error
 
 
 def canonical_json(value: Any) -> bytes:
@@ -115,27 +135,3 @@ def _differs(path: Path) -> DigestMismatchError:
     return DigestMismatchError(
         f"{path} differs from its recorded sha256; the artifact is damaged: fetch or build it again"
     )
-
-
-@dataclass(frozen=True, slots=True)
-class PublicationPin:
-    """A publication that retention does not delete."""
-
-    number: int  # number of the publication
-    version: str  # sha256 of its version
-    pinned_at: str  # UTC, ISO 8601
-    by: str  # who pinned it
-    reason: str  # why, for people
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the form stored on disk; ``sha256`` is the digest of the other fields."""
-        value = asdict(self)
-        return {**value, "sha256": digest_json(value)}
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> "PublicationPin":
-        """Read the form of ``to_json``."""
-        pin = cls(value["number"], value["version"], value["pinned_at"], value["by"], value["reason"])
-        if pin.to_json() != value:
-            raise DigestMismatchError("the pin differs from its recorded sha256; remove it and pin again")
-        return pin

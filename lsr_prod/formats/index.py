@@ -13,21 +13,21 @@
       takedowns/<sha256>.json      ids of documents that are hidden on request, even if the table has them
       versions/<sha>.json          IndexVersion; <sha> is the sha256 of its canonical JSON
       publications/000001.json     ``publication.Publication``; created only if absent: one writer wins each number
-      pins/000001.json             ``pin.PublicationPin``; keeps a publication and its version from retention
-      builds/<time>.json           record of a build, for people (``indexing.build_records``)
+      pins/000001.json             ``publication.PublicationPin``; keeps a publication and its version from retention
+      builds/<time>.json           record of a build, for people (``indexing.build``)
 """
 
 import datetime as dt
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError, FormatVersionError
-from lsr_prod.formats.digest import FileDigest, digest_json
+from lsr_prod.formats.digest import FileDigest, digest_json, field_values, is_sha256
 
 AttributeType = Literal["string", "int64", "float64", "bool", "timestamp"]
 AttributeValue = str | int | float | bool | dt.datetime
@@ -43,6 +43,10 @@ _PREFIX = "attribute."
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _BOOL = {"true": True, "1": True, "false": False, "0": False}
+INDEX_FORMAT = 3
+"""Format 2 has a CRC-32 of every page, which whoever can write to an index can keep while he changes the page."""
+SHARD_FILE = "shard.json"
+ShardRole = Literal["base", "delta"]
 
 
 def attribute_column(name: str) -> str:
@@ -99,13 +103,6 @@ def _parse_timestamp(text: str) -> dt.datetime:
         raise ValueError(f"{text[:80]!r} is outside the years 1 to 9999") from error
 
 
-INDEX_FORMAT = 3
-"""Format 2 has a CRC-32 of every page, which whoever can write to an index can keep while he changes the page."""
-SHARD_FILE = "shard.json"
-_SHA = re.compile(r"^[0-9a-f]{64}$")
-ShardRole = Literal["base", "delta"]
-
-
 @dataclass(frozen=True, slots=True)
 class ShardManifest:
     """Manifest of one shard."""
@@ -120,20 +117,12 @@ class ShardManifest:
 
     def to_json(self) -> dict[str, Any]:
         """Return the form stored on disk."""
-        return {
-            "sha": self.sha,
-            "documents": self.documents,
-            "postings": self.postings,
-            "block_size": self.block_size,
-            "role": self.role,
-            "bytes_by_part": self.bytes_by_part,
-            "files": [file.to_json() for file in self.files],
-        }
+        return {**field_values(self), "files": [file.to_json() for file in self.files]}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "ShardManifest":
         """Read the form of ``to_json``."""
-        if not _SHA.match(str(value["sha"])):
+        if not is_sha256(str(value["sha"])):
             raise ArtifactError(
                 f"shard name {value['sha']!r} is no sha256; the version cannot be trusted: publish another version"
             )
@@ -154,10 +143,6 @@ class Tombstones:
 
     file: FileDigest  # ``tombstones/<sha256>.npy``, uint32, ascending ordinals
     documents: int  # number of ordinals
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the form stored on disk."""
-        return {"file": self.file.to_json(), "documents": self.documents}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Tombstones":
@@ -217,22 +202,11 @@ class IndexVersion:
     def to_json(self) -> dict[str, Any]:
         """Return the form stored on disk."""
         return {
-            "format": self.format,
+            **field_values(self),
             "shards": [shard.to_json() for shard in self.shards],
-            "bundle_digest": self.bundle_digest,
-            "vocabulary_sha256": self.vocabulary_sha256,
             "impact_step": float(self.impact_step).hex(),
-            "dk": self.dk,
-            "table_uri": self.table_uri,
-            "table_version": self.table_version,
-            "stored_fields": list(self.stored_fields),
-            "text_fields": list(self.text_fields),
-            "attributes": dict(self.attributes),
-            "tombstones": [one.to_json() if one else None for one in self.tombstones],
+            "tombstones": [asdict(one) if one else None for one in self.tombstones],
             "takedowns": self.takedowns.to_json() if self.takedowns else None,
-            "table_parts": self.table_parts,
-            "layout": self.layout,
-            "average_length": self.average_length,
         }
 
     @classmethod
@@ -268,9 +242,7 @@ def _attributes(value: dict[str, Any]) -> dict[str, AttributeType]:
     return value
 
 
-def _role(value: str) -> ShardRole:
-    if value == "base":
-        return "base"
-    if value == "delta":
-        return "delta"
-    raise ArtifactError(f"shard role {value!r} is unknown; build the index again")
+def _role(value: ShardRole) -> ShardRole:
+    if value not in get_args(ShardRole):
+        raise ArtifactError(f"shard role {value!r} is unknown; build the index again")
+    return value

@@ -1,9 +1,10 @@
 """Publications: the numbered history of an index, ``publications/000001.json`` and on.
 
-Each publication names the sha256 of the one before it, so the signature of the newest covers the history.
+Each publication names the sha256 of the one before it, so the signature of the newest covers the history. A pin,
+``pins/000001.json``, keeps a publication from retention.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from lsr_prod.errors import DigestMismatchError, FormatVersionError
@@ -20,10 +21,6 @@ class Forced:
     sentence: str  # what the gate has found
     reason: str  # why it was overruled, for people
 
-    def to_json(self) -> dict[str, str]:
-        """Return the form stored on disk."""
-        return {"gate": self.gate, "sentence": self.sentence, "reason": self.reason}
-
 
 @dataclass(frozen=True, slots=True)
 class Signature:
@@ -31,10 +28,6 @@ class Signature:
 
     key: str  # sha256 of the public key (32 bytes), its first 16 hexadecimal digits
     value: str  # the signature of ``Publication.signed_bytes``, base64
-
-    def to_json(self) -> dict[str, str]:
-        """Return the form stored on disk."""
-        return {"key": self.key, "value": self.value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +56,13 @@ class Publication:
 
     def to_json(self) -> dict[str, Any]:
         """Return the form stored on disk; ``sha256`` is the digest of the other fields except the signature."""
-        signature = {"signature": self.signature.to_json()} if self.signature is not None else {}
+        signature = {"signature": asdict(self.signature)} if self.signature is not None else {}
         return {**self._fields(), "sha256": self.sha, **signature}
 
     def _fields(self) -> dict[str, Any]:
-        return {
-            "format": PUBLICATION_FORMAT,
-            "number": self.number,
-            "version": self.version,
-            "published_at": self.published_at,
-            "note": self.note,
-            "by": self.by,
-            "forced": [one.to_json() for one in self.forced],
-            "report": self.report,
-            "previous": self.previous,
-        }
+        value = {"format": PUBLICATION_FORMAT, **asdict(self), "forced": [asdict(one) for one in self.forced]}
+        del value["signature"]
+        return value
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Publication":
@@ -107,3 +92,27 @@ class Publication:
 def publication_name(number: int) -> str:
     """Return the file name of publication ``number``: six digits or more."""
     return f"{number:06d}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationPin:
+    """A publication that retention does not delete."""
+
+    number: int  # number of the publication
+    version: str  # sha256 of its version
+    pinned_at: str  # UTC, ISO 8601
+    by: str  # who pinned it
+    reason: str  # why, for people
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form stored on disk; ``sha256`` is the digest of the other fields."""
+        value = asdict(self)
+        return {**value, "sha256": digest_json(value)}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "PublicationPin":
+        """Read the form of ``to_json``."""
+        pin = cls(value["number"], value["version"], value["pinned_at"], value["by"], value["reason"])
+        if pin.to_json() != value:
+            raise DigestMismatchError("the pin differs from its recorded sha256; remove it and pin again")
+        return pin

@@ -26,7 +26,7 @@ array is a little-endian ``.npy`` that is mapped, never read whole:
     tantivy/                     fields: ``terms`` (u64, indexed), ``ordinal`` (u64, fast), ``text`` (stemmed)
     docs.arrow                   Arrow IPC file: doc_id, stored fields, attributes; record batches of 16,384 rows
     text_terms.npy               uint32 [V + 1]  only with inference-free queries: number of documents that have each
-                                                 output term in their text (``formats.idf``); read whole
+                                                 output term in their text (``formats.term_weights``); read whole
     page_digests.bin             sha256 of every page of the files above that are mapped, see ``formats.pages``
 
 Ids and counts are uint8 if a block has up to 256 documents. Term ids are uint16 if the vocabulary is small enough.
@@ -34,10 +34,12 @@ Compressed shards have fewer bytes in two arrays: the ids of a run of more than 
 (id p is bit p % 8 of byte p // 8), and the impact of a run of one document is in ``run_maxima`` only.
 
 With BM25 the words of the text have postings too: word ``i`` of the shard is the term ``V + i``, so that T = V + W, and
-its impacts are those of ``formats.bm25``. The forward arrays have only the terms of the encoder.
+its impacts are those of ``formats.term_weights``. The forward arrays have only the terms of the encoder.
 """
 
+import io
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +58,10 @@ TEXT_FIELD = "text"
 
 TermIds = npt.NDArray[np.uint16] | npt.NDArray[np.int32]
 LocalIds = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
+_COMPRESSED_ARRAYS = ("term_ids", "term_impacts")
+_BOUNDS = ("term_runs", "term_postings", *_COMPRESSED_ARRAYS, "forward_offsets")
+NO_RUN = 255  # in run_gaps: skip that many blocks, no run
+BITMAP_ABOVE = 32  # documents of a run; also bytes of the bitmap that replaces their ids above it
 
 
 def term_dtype(vocabulary_size: int) -> np.dtype[np.uint16] | np.dtype[np.int32]:
@@ -73,15 +79,16 @@ def array_name(name: str) -> str:
     return f"{IMPACTS_FOLDER}/{name}.npy"
 
 
+def npy_bytes(array: npt.NDArray[Any]) -> bytes:
+    """Return the content of an ``.npy`` file."""
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, array, version=(1, 0), allow_pickle=False)
+    return buffer.getvalue()
+
+
 def is_mapped(path: str) -> bool:
     """Return whether a file of a shard is mapped and verified page by page; all others are verified whole."""
     return path == DOCUMENTS_FILE or path.startswith(f"{IMPACTS_FOLDER}/")
-
-
-_COMPRESSED_ARRAYS = ("term_ids", "term_impacts")
-_BOUNDS = ("term_runs", "term_postings", *_COMPRESSED_ARRAYS, "forward_offsets")
-NO_RUN = 255  # in run_gaps: skip that many blocks, no run
-BITMAP_ABOVE = 32  # documents of a run; also bytes of the bitmap that replaces their ids above it
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,19 @@ import numpy as np
 import numpy.typing as npt
 
 
+def put_together(
+    starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the offsets of rows of a CSR matrix that are put next to each other, and the place of each of their items.
+
+    Args:
+        starts: int64 [n], where each row begins now.
+        lengths: int64 [n], number of its items.
+    """
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return offsets, np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+
+
 @dataclass(frozen=True, slots=True)
 class SparseBatch:
     """``n`` sparse vectors over a vocabulary of ``V`` terms, as rows of a CSR matrix."""
@@ -27,9 +40,7 @@ class SparseBatch:
 
     def top(self, k: int) -> "SparseBatch":
         """Return the vectors with their ``k`` heaviest terms."""
-        lengths = np.minimum(np.diff(self.offsets), k)
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        keep = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - self.offsets[:-1], lengths)
+        offsets, keep = put_together(self.offsets[:-1], np.minimum(np.diff(self.offsets), k))
         return SparseBatch(offsets, self.terms[keep], self.weights[keep])
 
     @classmethod
@@ -60,7 +71,5 @@ class SparseBatch:
 
     def take(self, order: npt.NDArray[np.int64]) -> "SparseBatch":
         """Return the rows ``order``, in that order."""
-        lengths = np.diff(self.offsets)[order]
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        keep = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1][order] - offsets[:-1], lengths)
+        offsets, keep = put_together(self.offsets[:-1][order], np.diff(self.offsets)[order])
         return SparseBatch(offsets, self.terms[keep], self.weights[keep])

@@ -5,8 +5,8 @@ A Delta table partitioned by ``bucket``. Delta has no unsigned integers, so impa
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,13 @@ from lsr_prod.errors import FormatVersionError
 TABLE_FORMAT = 3
 CORE_COLUMNS = ("doc_id", "bucket", "terms", "impacts", "content_hash", "content_key", "source_file")
 _PROPERTY_PREFIX = "lsr_prod."
+# How a property of each type is written as text, and read.
+_FORMS: dict[Any, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
+    str: (str, str),
+    int: (str, int),
+    float: (lambda value: float(value).hex(), float.fromhex),
+    tuple[str, ...]: (",".join, lambda text: tuple(name for name in text.split(",") if name)),
+}
 
 
 def sparse_schema(stored_fields: Sequence[str], bits: int = 8) -> pa.Schema:
@@ -61,22 +68,9 @@ class TableProperties:
 
     def to_delta(self) -> dict[str, str]:
         """Return the form stored in the configuration of the Delta table: strings under the prefix ``lsr_prod.``."""
-        values: dict[str, Any] = {
-            "format": self.format,
-            "bundle_digest": self.bundle_digest,
-            "vocabulary_sha256": self.vocabulary_sha256,
-            "vocabulary_size": self.vocabulary_size,
-            "impact_step": float(self.impact_step).hex(),
-            "impact_bits": self.impact_bits,
-            "impact_error": float(self.impact_error).hex(),
-            "impact_error_max": float(self.impact_error_max).hex(),
-            "impact_clipped": float(self.impact_clipped).hex(),
-            "probe_documents": self.probe_documents,
-            "store_k": self.store_k,
-            "buckets": self.buckets,
-            "stored_fields": ",".join(self.stored_fields),
+        return {
+            _PROPERTY_PREFIX + field.name: _FORMS[field.type][0](getattr(self, field.name)) for field in fields(self)
         }
-        return {_PROPERTY_PREFIX + key: str(value) for key, value in values.items()}
 
     @classmethod
     def from_delta(cls, configuration: dict[str, str]) -> "TableProperties":
@@ -89,23 +83,8 @@ class TableProperties:
                 f"the table has format {found}, this release reads and writes {TABLE_FORMAT}; encode the corpus again "
                 "into a new table folder, and index that"
             )
-
-        def value(key: str) -> str:
-            return configuration[_PROPERTY_PREFIX + key]
-
         return cls(
-            bundle_digest=value("bundle_digest"),
-            vocabulary_sha256=value("vocabulary_sha256"),
-            impact_step=float.fromhex(value("impact_step")),
-            impact_bits=int(value("impact_bits")),
-            store_k=int(value("store_k")),
-            buckets=int(value("buckets")),
-            stored_fields=tuple(name for name in value("stored_fields").split(",") if name),
-            vocabulary_size=int(value("vocabulary_size")),
-            impact_error=float.fromhex(value("impact_error")),
-            impact_error_max=float.fromhex(value("impact_error_max")),
-            impact_clipped=float.fromhex(value("impact_clipped")),
-            probe_documents=int(value("probe_documents")),
+            **{field.name: _FORMS[field.type][1](configuration[_PROPERTY_PREFIX + field.name]) for field in fields(cls)}
         )
 
 

@@ -18,8 +18,8 @@ from typing import Any
 from lsr_prod.cluster.nodes import has_several_nodes, require_files, require_shared_folders
 from lsr_prod.cluster.workers import Workers
 from lsr_prod.config import Deployment
-from lsr_prod.errors import ArtifactError, StorageError
-from lsr_prod.formats.digest import record_bytes
+from lsr_prod.errors import StorageError
+from lsr_prod.formats.digest import parsing, record_bytes
 from lsr_prod.indexing.derive import DerivedVersion, derive_version
 from lsr_prod.indexing.gates import Inspect
 from lsr_prod.indexing.plan import plan_index
@@ -33,6 +33,10 @@ from lsr_prod.storage.threads import in_threads
 from lsr_prod.tables import Table
 
 log = get_log(__name__)
+BUILDS_FOLDER = "builds"
+_FORMAT = 1
+_TIME = "%Y%m%dT%H%M%S%fZ"
+_NAME = re.compile(rf"{BUILDS_FOLDER}/\d{{8}}T\d{{12}}Z\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +85,6 @@ def _files(table: Table) -> Sequence[tuple[str, int]]:
     return [(str(folder / file.path), file.size) for file in table.files()]
 
 
-BUILDS_FOLDER = "builds"
-_FORMAT = 1
-_TIME = "%Y%m%dT%H%M%S%fZ"
-_NAME = re.compile(rf"{BUILDS_FOLDER}/\d{{8}}T\d{{12}}Z\.json")
-
-
 @dataclass(frozen=True, slots=True)
 class BuildRecord:
     """Record of a finished build."""
@@ -116,13 +114,10 @@ def read_builds(index: Store, *, last: int) -> list[BuildRecord]:
     """Return the newest records of builds, oldest first; builds of earlier releases have none."""
 
     def read(name: str) -> BuildRecord | None:
-        try:
+        with parsing(f"{index.uri}/{name} is damaged", "delete it"):
             value = json.loads(index.get(name) or b"")
-            if value.pop("format") != _FORMAT:
-                return None  # a newer release wrote it
-            return BuildRecord(**value)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ArtifactError(f"{index.uri}/{name} is damaged ({error!r}); delete it") from error
+            # Another format was written by a newer release.
+            return BuildRecord(**value) if value.pop("format") == _FORMAT else None
 
     return [record for record in in_threads(read, _names(index)[-last:]) if record is not None]
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,14 +63,6 @@ class Selection:
         return find_rows(self.store, self.files, self.schema, self.ids)
 
 
-@dataclass(frozen=True, slots=True)
-class RowsDigest:
-    """The sha256 (hex) of the rows of one bucket, and their number."""
-
-    sha256: str
-    rows: int
-
-
 def select_documents(
     plan: IndexPlan,
     index: Store,
@@ -118,10 +110,10 @@ def active_ids(index: Store, shard: ShardManifest, tombstones: Tombstones | None
     return ids.filter(pc.or_(pa.array(active), pc.is_in(ids, value_set=takedowns)))
 
 
-def digest_selection(selection: Selection) -> RowsDigest:
-    """Read the rows of a selection and digest them."""
+def digest_selection(selection: Selection) -> tuple[str, int]:
+    """Return the sha256 (hex) of the rows of a selection, and their number."""
     rows = selection.read()
-    return RowsDigest(digest_rows(rows), rows.num_rows)
+    return digest_rows(rows), rows.num_rows
 
 
 def digest_rows(rows: pa.Table) -> str:
@@ -141,21 +133,22 @@ def digest_rows(rows: pa.Table) -> str:
     return sha.hexdigest()
 
 
-def plan_delta(plan: IndexPlan, selections: Sequence[Selection], digests: Sequence[RowsDigest]) -> ShardPlan:
+def plan_delta(plan: IndexPlan, selections: Sequence[Selection], digests: Sequence[tuple[str, int]]) -> ShardPlan:
     """Plan the shard of the selected documents; do not build it if it has no documents."""
+    buckets = [selection.bucket for selection in selections]
     identity = {
         "format": INDEX_FORMAT,
         "role": "delta",
-        "buckets": [selection.bucket for selection in selections],
-        "rows": [digest.sha256 for digest in digests],
+        "buckets": buckets,
+        "rows": [sha for sha, _ in digests],
         "layout": plan.layout.identity(),
     }
     return ShardPlan(
         digest_json(identity),
         plan.snapshot.store,
         plan.snapshot.version,
-        tuple(selection.bucket for selection in selections),
-        sum(digest.rows for digest in digests),
+        tuple(buckets),
+        sum(rows for _, rows in digests),
         plan.layout,
         "delta",
         plan.properties.bundle_digest,
@@ -164,9 +157,4 @@ def plan_delta(plan: IndexPlan, selections: Sequence[Selection], digests: Sequen
 
 def build_delta(plan: ShardPlan, selections: Sequence[Selection], index: Store | Path) -> BuiltShard:
     """Build a delta shard, or return the one in the index; the rows of one bucket are in memory at a time."""
-    return build_shard(plan, _read_all(selections), index)
-
-
-def _read_all(selections: Sequence[Selection]) -> Iterator[pa.Table]:
-    for selection in selections:
-        yield selection.read()
+    return build_shard(plan, (selection.read() for selection in selections), index)

@@ -15,7 +15,7 @@ from lsr_prod.errors import ArtifactError, PublicationError
 from lsr_prod.formats.index import IndexVersion
 from lsr_prod.indexing.changes import RowChange, changed_parts, changed_rows, row_schema
 from lsr_prod.indexing.delta import build_delta, choose_merged, digest_selection, plan_delta, select_documents
-from lsr_prod.indexing.plan import IndexPlan, ShardPlan, digest_parts
+from lsr_prod.indexing.plan import IndexPlan, ShardPlan, digest_parts, version_of
 from lsr_prod.indexing.publish import write_version
 from lsr_prod.indexing.rows import read_buckets
 from lsr_prod.indexing.shard import BuiltShard, build_shard
@@ -27,6 +27,7 @@ from lsr_prod.tables import Table, open_table
 from lsr_prod.tables.live_rows import total
 
 log = get_log(__name__)
+Mode = Literal["full", "delta", "merge", "unchanged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +88,6 @@ def _open_base(base: IndexVersion, table: Table) -> Table | None:
         return None
     old = open_table(table.store, base.table_version)
     return old if old is not None and digest_parts(old) == base.table_parts else None
-
-
-Mode = Literal["full", "delta", "merge", "unchanged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,19 +165,9 @@ def _build_all(
     built = dict(workers.run(_build_base, [(shard, index) for shard in plan.shards], size=size))
     shards = tuple(built[place] for place in range(len(plan.shards)))
     manifests = tuple(shard.manifest for shard in shards)
-    properties, layout = plan.properties, plan.layout
-    version = IndexVersion(
-        shards=manifests,
-        bundle_digest=properties.bundle_digest,
-        vocabulary_sha256=properties.vocabulary_sha256,
-        impact_step=properties.impact_step,
-        dk=layout.dk,
-        table_uri=plan.snapshot.store.location,
-        table_version=plan.snapshot.version,
-        stored_fields=layout.stored_fields,
-        text_fields=layout.text_fields,
-        attributes=dict(layout.attributes),
-        average_length=layout.average_length,
+    table = plan.snapshot
+    version = replace(
+        version_of(manifests, plan.properties, plan.layout, table.store.location, table.version),
         tombstones=hide_everywhere(index, manifests, [None] * len(manifests), as_ids(takedowns), workers),
         takedowns=base.takedowns if base else None,
         table_parts=plan.table_parts,

@@ -32,6 +32,13 @@ from lsr_prod.storage.threads import in_threads
 from lsr_prod.storage.version_locks import delete_unless_read
 
 log = get_log(__name__)
+_SHA = "[0-9a-f]{64}"
+_PUBLICATION = re.compile(r"publications/(\d{6,})\.json")
+_VERSION = re.compile(rf"versions/({_SHA})\.json")
+_FILE = re.compile(rf"(versions|takedowns|reports)/{_SHA}\.json|tombstones/{_SHA}\.npy|files/{_SHA}")
+_SHARED = re.compile(rf"files/{_SHA}")
+_FOLDER = re.compile(rf"(shards|bundles)/{_SHA}")
+_MANIFESTS = {"shards": SHARD_FILE, "bundles": BUNDLE_FILE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +52,6 @@ class GarbageSummary:
     def result(self) -> dict[str, int]:
         """Return the flat summary of a job."""
         return {"publications": self.publications, "objects": self.objects, "bytes": self.size}
-
-
-_SHA = "[0-9a-f]{64}"
-_PUBLICATION = re.compile(r"publications/(\d{6,})\.json")
-_VERSION = re.compile(rf"versions/({_SHA})\.json")
-_FILE = re.compile(rf"(versions|takedowns|reports)/{_SHA}\.json|tombstones/{_SHA}\.npy|files/{_SHA}")
-_SHARED = re.compile(rf"files/{_SHA}")
-_FOLDER = re.compile(rf"(shards|bundles)/{_SHA}")
-_MANIFESTS = {"shards": SHARD_FILE, "bundles": BUNDLE_FILE}
 
 
 @dataclass(frozen=True, slots=True)

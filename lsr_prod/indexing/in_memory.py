@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.formats.digest import digest_folder
-from lsr_prod.formats.idf import inverse_frequencies
 from lsr_prod.formats.index import ShardManifest
 from lsr_prod.formats.shard import (
     BATCH_ROWS,
@@ -22,6 +21,7 @@ from lsr_prod.formats.shard import (
 )
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import quantize
+from lsr_prod.formats.term_weights import inverse_frequencies
 from lsr_prod.indexing.impacts.bm25 import WordSpill, WordVectors, average_length_of
 from lsr_prod.indexing.impacts.vectors import Vectors
 from lsr_prod.indexing.plan import ShardLayout

@@ -11,7 +11,16 @@ from lsr_prod.errors import ArtifactError, ConfigError, LineageError, Publicatio
 from lsr_prod.formats.bundle import Bundle
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import digest_json
-from lsr_prod.formats.index import ATTRIBUTE_TYPES, INDEX_FORMAT, AttributeType, AttributeValue, ShardRole, parse_value
+from lsr_prod.formats.index import (
+    ATTRIBUTE_TYPES,
+    INDEX_FORMAT,
+    AttributeType,
+    AttributeValue,
+    IndexVersion,
+    ShardManifest,
+    ShardRole,
+    parse_value,
+)
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.indexing.impacts.bm25 import average_length
 from lsr_prod.inference.terms.term_reader import TermReader
@@ -25,6 +34,8 @@ if TYPE_CHECKING:
     from lsr_prod.config import Deployment, IndexSettings
     from lsr_prod.config.index import DocumentOrder
     from lsr_prod.tables import Table
+
+_DRIFT = 0.1  # relative change of the average length that hardly changes a score
 
 
 def check_attributes(attributes: Mapping[str, AttributeType], stored_fields: Sequence[str]) -> None:
@@ -67,9 +78,6 @@ def _values(texts: Sequence[str | None], kind: AttributeType) -> Iterator[tuple[
             yield None, False
 
 
-_DRIFT = 0.1  # relative change of the average length that hardly changes a score
-
-
 @dataclass(frozen=True, slots=True)
 class ShardLayout:
     """Settings that, together with its rows, determine the bytes of a shard."""
@@ -89,6 +97,25 @@ class ShardLayout:
     def identity(self) -> dict[str, Any]:
         """Return the values that the names of shards are derived from; unused options do not change a name."""
         return {name: value for name, value in asdict(self).items() if name != "text_terms" or value is not None}
+
+
+def version_of(
+    shards: tuple[ShardManifest, ...], properties: TableProperties, layout: ShardLayout, table_uri: str, version: int
+) -> IndexVersion:
+    """Return the version of shards that hold all rows of a table, with nothing hidden."""
+    return IndexVersion(
+        shards,
+        properties.bundle_digest,
+        properties.vocabulary_sha256,
+        properties.impact_step,
+        layout.dk,
+        table_uri,
+        version,
+        layout.stored_fields,
+        layout.text_fields,
+        dict(layout.attributes),
+        average_length=layout.average_length,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +295,4 @@ def _plan_shard(table: "Table", buckets: Sequence[int], layout: ShardLayout, bun
         "layout": layout.identity(),
     }
     rows = total_live_rows(mine)
-    return ShardPlan(
-        digest_json(identity), table.store, table.version, tuple(buckets), rows, layout, bundle=bundle
-    )  # fmt: skip
+    return ShardPlan(digest_json(identity), table.store, table.version, tuple(buckets), rows, layout, bundle=bundle)

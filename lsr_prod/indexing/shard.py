@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.digest import digest_folder
-from lsr_prod.formats.idf import TermCounts
 from lsr_prod.formats.index import ATTRIBUTE_TYPES, ShardManifest, attribute_column
 from lsr_prod.formats.pages import PAGE_DIGESTS_FILE, page_digests
 from lsr_prod.formats.shard import (
@@ -28,10 +27,10 @@ from lsr_prod.formats.shard import (
     WORD_ARRAYS,
     array_name,
     is_mapped,
-    term_dtype,
 )
+from lsr_prod.formats.term_weights import TermCounts
 from lsr_prod.indexing.boolean import BooleanWriter, segment_documents
-from lsr_prod.indexing.impacts.arrays import GrowingArray, compress_postings, create_array, map_array
+from lsr_prod.indexing.impacts.arrays import compress_postings, create_array
 from lsr_prod.indexing.impacts.bm25 import WordSpill, WordVectors, joined_texts, write_dictionary
 from lsr_prod.indexing.impacts.vectors import TermField, Vectors, VectorSpill, order_documents, write_postings
 from lsr_prod.indexing.plan import ShardLayout, ShardPlan, parse_attributes
@@ -56,19 +55,19 @@ class BuiltShard:
     unreadable_attributes: int = 0  # values that cannot be parsed as the type of their attribute and became null
 
 
-def build_shard(plan: ShardPlan, buckets: Iterable[pa.Table], index: Store | Path, *, threads: int = 1) -> BuiltShard:
+def build_shard(plan: ShardPlan, buckets: Iterable[pa.Table], index: Store | Path) -> BuiltShard:
     """Build the shard in an index, or return the one that is there; it appears completely or not at all."""
     there = find_shard(index, plan.sha)
     if there is not None:
         return BuiltShard(there, reused=True)
     with ShardDraft(index, plan.sha) as draft:
-        built = _write(plan, buckets, index, draft.folder, threads)
+        built = _write(plan, buckets, index, draft.folder)
         manifest = draft.seal(built.manifest)
     # Another attempt may have sealed the same shard first; versions may name its files.
     return built if manifest == built.manifest else BuiltShard(manifest, reused=True)
 
 
-def _write(plan: ShardPlan, buckets: Iterable[pa.Table], index: Store | Path, draft: Path, threads: int) -> BuiltShard:
+def _write(plan: ShardPlan, buckets: Iterable[pa.Table], index: Store | Path, draft: Path) -> BuiltShard:
     layout = plan.layout
     spill = draft / "spill"
     spill.mkdir()
@@ -81,7 +80,7 @@ def _write(plan: ShardPlan, buckets: Iterable[pa.Table], index: Store | Path, dr
     start = time.perf_counter()
     order = np.arange(len(vectors), dtype=np.uint32)
     if layout.order == "content":
-        order = order_documents(vectors, layout.vocabulary_size, layout.block_size, threads=threads)
+        order = order_documents(vectors, layout.vocabulary_size, layout.block_size)
     vectors, postings = write_arrays(draft, vectors, order, layout, words.finish(order) if words else None)
     seconds_impacts = time.perf_counter() - start
     seconds_tantivy, unreadable = _write_documents(draft, rows, vectors, order, layout)
@@ -138,18 +137,10 @@ def write_arrays(
     count = len(vectors)
     create_array(folder / array_name("id_rank"), np.dtype("<u4"), count)[:] = order
     create_array(folder / array_name("id_order"), np.dtype("<u4"), count)[order] = np.arange(count, dtype=np.uint32)
-    term = term_dtype(layout.vocabulary_size)
-    with (
-        GrowingArray(folder / array_name("forward_offsets"), np.dtype("<i8"), first=0) as offsets,
-        GrowingArray(folder / array_name("forward_terms"), term) as terms,
-        GrowingArray(folder / array_name("forward_impacts"), np.dtype("u1")) as impacts,
-    ):
-        for start in range(0, count, BATCH_ROWS):
-            some = vectors.take(order[start : start + BATCH_ROWS])
-            offsets.append(terms.length + some.offsets[1:])
-            terms.append(some.terms)
-            impacts.append(some.impacts)
-    ordered = Vectors(*(map_array(folder / array_name(name)) for name in FORWARD_ARRAYS))
+    forward = VectorSpill(folder / IMPACTS_FOLDER, layout.vocabulary_size, prefix="forward_")
+    for start in range(0, count, BATCH_ROWS):
+        forward.add(vectors.take(order[start : start + BATCH_ROWS]))
+    ordered = forward.finish()
     fields = [TermField(ordered, layout.vocabulary_size, layout.dk)]
     if words is not None:
         write_dictionary(folder, words.names)

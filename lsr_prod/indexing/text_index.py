@@ -24,12 +24,11 @@ from lsr_prod.formats.publication import Publication
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import TableProperties, content_hash, quantize
 from lsr_prod.indexing.impacts.bm25 import average_length_of
-from lsr_prod.indexing.plan import ShardLayout, ShardPlan, check_attributes
+from lsr_prod.indexing.plan import ShardLayout, ShardPlan, check_attributes, version_of
 from lsr_prod.indexing.shard import build_shard
 from lsr_prod.indexing.word_bundle import encode_words, write_word_bundle
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.inference.terms.term_reader import TermReader
-from lsr_prod.search.location import LocalIndex
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.searcher import Searcher
 from lsr_prod.search.snapshot import Snapshot
@@ -91,7 +90,7 @@ class Index(Searcher):
             version = _build(folder, vectors, source, bundle, stored, dict(sorted((attributes or {}).items())), bm25)
             publication = Publication(1, version.sha, dt.datetime.now(dt.UTC).isoformat(timespec="seconds"))
             create_publication(folder, publication)  # another process can open the folder too
-            index = cls(Snapshot(folder, publication, verify=False), location=LocalIndex(folder), verify=False)
+            index = cls(Snapshot(folder, publication, verify=False), verify=False)
             index._folder = weakref.finalize(index, scratch.pop_all().close)
         return index
 
@@ -203,19 +202,7 @@ def _build(
             f"{built.unreadable_attributes} values of {', '.join(attributes)} do not have the type of their attribute",
             "correct the values, or give None",
         )
-    version = IndexVersion(
-        shards=(built.manifest,),
-        bundle_digest=bundle.digest,
-        vocabulary_sha256=card.vocabulary_sha256,
-        impact_step=step,
-        dk=layout.dk,
-        table_uri="memory",
-        table_version=0,
-        stored_fields=names,
-        text_fields=text_fields,
-        attributes=dict(attributes),
-        average_length=layout.average_length,
-    )
+    version = version_of((built.manifest,), properties, layout, "memory", 0)
     Store(str(index)).put_new(f"versions/{version.sha}.json", record_bytes(version.to_json()))
     return version
 

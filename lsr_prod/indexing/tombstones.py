@@ -18,7 +18,7 @@ from lsr_prod.cluster.workers import Workers
 from lsr_prod.errors import ArtifactError, StorageError
 from lsr_prod.formats.digest import FileDigest, record_bytes
 from lsr_prod.formats.index import IndexVersion, ShardManifest, Tombstones
-from lsr_prod.formats.shard import DOCUMENTS_FILE
+from lsr_prod.formats.shard import DOCUMENTS_FILE, npy_bytes
 from lsr_prod.storage import Store, as_store, is_remote
 from lsr_prod.storage.index_shards import open_shard_file, read_list, write_list
 
@@ -30,20 +30,12 @@ def as_ids(ids: Iterable[str]) -> pa.Array:
     return pa.array(sorted(set(ids)), pa.large_string())
 
 
-def find_ordinals(index: Store | Path, shard: ShardManifest, ids: pa.Array) -> Ordinals:
-    """Return the ordinals of documents in a shard.
+def find_documents(index: Store | Path, shard: ShardManifest, ids: pa.Array) -> tuple[Ordinals, pa.Array]:
+    """Return the rising ordinals of documents in a shard, and their ids in the same order.
 
     This is one pass over the ids of the shard, and needs memory for one batch of them: about 60 ns per document of a
     folder. Of an object store the ids are fetched and nothing else. What is read is compared with its digests.
-
-    Returns:
-        uint32 [n], rising.
     """
-    return find_documents(index, shard, ids)[0]
-
-
-def find_documents(index: Store | Path, shard: ShardManifest, ids: pa.Array) -> tuple[Ordinals, pa.Array]:
-    """Return the rising ordinals of documents in a shard, as ``find_ordinals``, and their ids in the same order."""
     ordinals, found = [np.empty(0, np.uint32)], [pa.array([], pa.large_string())]
     first = 0
     for batch in _batches_of_ids(index, shard) if len(ids) else ():
@@ -86,7 +78,7 @@ def hide_documents(
     Returns:
         The tombstones, which are ``known`` if no document was added.
     """
-    found = find_ordinals(index, shard, ids)
+    found, _ = find_documents(index, shard, ids)
     if not len(found):
         return known
     if known is None:
@@ -121,9 +113,8 @@ def save_tombstones(index: Store | Path, ordinals: Ordinals) -> Tombstones | Non
     """Write rising ordinals to a file that is named by its content; return None if there are none."""
     if not len(ordinals):
         return None
-    buffer = io.BytesIO()
-    np.lib.format.write_array(buffer, ordinals.astype("<u4"), version=(1, 0), allow_pickle=False)
-    return Tombstones(write_list(index, "tombstones", ".npy", buffer.getvalue()), len(ordinals))
+    data = npy_bytes(ordinals.astype("<u4"))
+    return Tombstones(write_list(index, "tombstones", ".npy", data), len(ordinals))
 
 
 def load_tombstones(index: Store | Path, shard: ShardManifest, tombstones: Tombstones) -> Ordinals:

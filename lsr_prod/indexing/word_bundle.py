@@ -1,7 +1,7 @@
 """A bundle without a model: its output vocabulary is the words of some texts, which are ranked by BM25.
 
-A document has the BM25 saturation of each of its words as weight (``formats.bm25``); queries are inference-free
-(``formats.idf``). Words are runs of letters, digits and underscores in lower case; they are not stemmed.
+A document has the BM25 saturation of each of its words as weight; queries are inference-free
+(``formats.term_weights``). Words are runs of letters, digits and underscores in lower case; they are not stemmed.
 """
 
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-from lsr_prod.formats.bundle import BUNDLE_FILE, TOKENIZER_FILE, VOCABULARY_FILE, Bundle
+from lsr_prod.formats.bundle import BUNDLE_FILE, TOKENIZER_FILE, VOCABULARY_FILE, Bundle, digest_bundle
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import digest_json, record_bytes
-from lsr_prod.formats.idf import IMPACT_STEP, word_impacts
 from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.formats.term_weights import IMPACT_STEP, word_impacts
 from lsr_prod.storage.drafts import write_file
 
 _UNKNOWN = "[UNK]"  # has the id 0; no document and no query has it
@@ -39,7 +39,7 @@ def write_word_bundle(folder: Path, texts: Sequence[str]) -> Bundle:
     write_file(folder / TOKENIZER_FILE, tokenizer.to_str().encode())
     write_file(folder / VOCABULARY_FILE, record_bytes(vocabulary))
     write_file(folder / CARD_FILE, card.to_bytes())
-    bundle = Bundle.of_folder(folder, precision="fp32", top_k=len(vocabulary), model_digest="", inputs=())
+    bundle = Bundle(files=digest_bundle(folder), precision="fp32", top_k=len(vocabulary), model_digest="", inputs=())
     write_file(folder / BUNDLE_FILE, bundle.to_bytes())
     return bundle
 

@@ -10,7 +10,7 @@
       output_layer.safetensors  output_vocabulary.json   of a separate output layer, see ``output_layer``
       query/                                  a separate query encoder: the same files again
       sparse_linear.safetensors               of a head of token weights, see ``token_weights``
-      query_weights.npy                       learned weights of query terms, see ``formats.idf``
+      query_weights.npy                       learned weights of query terms, see ``formats.term_weights``
 
 The files of sentence-transformers are left out if it cannot express the settings of the card.
 The directory is written as a draft in the same parent folder and renamed, so it is either complete or absent.
@@ -34,7 +34,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.card import CARD_FILE, QUERY_FOLDER, EncoderCard
 from lsr_prod.formats.digest import digest_folder, digest_json
-from lsr_prod.formats.idf import QUERY_WEIGHTS_FILE, weights_to_bytes
+from lsr_prod.formats.term_weights import QUERY_WEIGHTS_FILE, weights_to_bytes
 from lsr_prod.logs import get_log
 from lsr_prod.model.backbone import is_causal
 from lsr_prod.model.output_layer import (

@@ -31,7 +31,7 @@ from lsr_prod.errors import ConfigError, LsrError
 from lsr_prod.formats.bundle import TOKENIZER_FILE
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import digest_json
-from lsr_prod.formats.idf import QUERY_WEIGHTS_FILE, weights_from_bytes
+from lsr_prod.formats.term_weights import QUERY_WEIGHTS_FILE, weights_from_bytes
 from lsr_prod.inference.terms.words import lowercases
 from lsr_prod.logs import get_log
 from lsr_prod.model.backbone import check_architecture, is_causal, output_layer

@@ -12,6 +12,7 @@ remote indexes.
 """
 
 from lsr_prod.search.array_search import ArrayResult
+from lsr_prod.search.observers import Observer, PrometheusObserver
 from lsr_prod.search.parallel_searcher import ParallelSearcher
 from lsr_prod.search.query.filter_types import filter_from_json
 from lsr_prod.search.query.filters import Filter, field
@@ -22,8 +23,6 @@ from lsr_prod.search.result import (
     Explanation,
     Facet,
     Hit,
-    Observer,
-    PrometheusObserver,
     QueryTerm,
     SearchResult,
 )

@@ -12,14 +12,13 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.errors import ArtifactError, QueryError
+from lsr_prod.errors import QueryError
 from lsr_prod.search.query.request import Request
 from lsr_prod.search.query.sparse_query import MAX_SCORE, MAX_TERMS, SparseQuery, required_terms
+from lsr_prod.search.shard.postings import HitArrays, VectorBatch, damaged_arrays
 from lsr_prod.search.snapshot import Snapshot
 
 _DAMAGED, _INVALID, _PARTIAL = -1, -3, 1  # states of the kernel
-
-
 _READ = frozenset(("overlap_threshold", "min_terms", "qk", "filter", "min_score", "offset", "deadline_ms"))
 _DEFAULTS = Request()
 
@@ -72,12 +71,12 @@ def search_arrays(
 ) -> ArrayResult:
     """Search one version for n vectors."""
     deadline = request.deadline(time.monotonic()) or 0.0
-    offsets, ids, weights = _checked(offsets, ids, weights)
+    batch = _checked(offsets, ids, weights)
     if request.qk is not None:
-        offsets, ids, weights = _heaviest(snapshot, offsets, ids, weights, request.qk)
-    queries, k = len(offsets) - 1, request.reach
+        batch = _heaviest(snapshot, batch, request.qk)
+    queries, k = len(batch.offsets) - 1, request.reach
     expression = None if request.filter is None else snapshot.check_filter(request.filter)
-    longest = len(ids) if queries == 1 else int(np.diff(offsets).max(initial=0))
+    longest = len(batch.ids) if queries == 1 else int(np.diff(batch.offsets).max(initial=0))
     required = _required(longest, request.overlap_threshold, request.min_terms)
     floors = np.zeros(queries, np.float32)
     floors += np.float32(request.min_score)
@@ -89,25 +88,14 @@ def search_arrays(
             break
         hits = _Hits.empty(queries, k)
         allowed = reader.allowed(expression)
+        size, step = reader.shard.vocabulary_size, snapshot.version.impact_step
         state, failed = reader.shard.postings.match_batch(
-            offsets,
-            ids,
-            weights,
-            required,
-            floors,
-            allowed,
-            k,
-            reader.shard.vocabulary_size,
-            snapshot.version.impact_step,
-            deadline,
-            hits.arrays,
+            batch, required, floors, allowed, k, size, step, deadline, hits.arrays
         )
         if state == _DAMAGED:
-            raise ArtifactError(
-                f"the impact arrays of {reader.shard.folder} are damaged; open with verify=True to see the file"
-            )
+            raise damaged_arrays(reader.shard.files)
         if state == _INVALID:
-            raise _error(snapshot, failed, offsets, ids, weights)
+            raise _error(snapshot, failed, batch)
         partial = partial or state == _PARTIAL
         if starts[number]:
             hits.documents += np.where(hits.documents >= 0, starts[number], 0)
@@ -138,9 +126,7 @@ class _Hits:
         return cls(np.zeros(shape, np.float32), documents, np.zeros(shape, np.uint16), np.zeros(queries, np.int64))
 
     @property
-    def arrays(
-        self,
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32], npt.NDArray[np.uint16], npt.NDArray[np.int64]]:
+    def arrays(self) -> HitArrays:
         return self.documents.reshape(-1), self.scores.reshape(-1), self.overlaps.reshape(-1), self.numbers
 
     def after(self, offset: int) -> "_Hits":
@@ -177,7 +163,7 @@ class _Hits:
 
 def _checked(
     offsets: npt.NDArray[np.int64], ids: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+) -> VectorBatch:
     """Return the arrays in the layout of the kernel."""
     for name, array, dtype in (
         ("offsets", offsets, np.int64),
@@ -191,7 +177,7 @@ def _checked(
     sizes = offsets[1:] if len(offsets) == 2 else np.diff(offsets)  # of one query it is what was checked above
     if len(sizes) and (len(ids) > MAX_TERMS or len(sizes) > 1) and (sizes.min() < 0 or sizes.max() > MAX_TERMS):
         raise QueryError(f"offsets fall, or a query has more than {MAX_TERMS} terms; give rising offsets")
-    return np.ascontiguousarray(offsets), np.ascontiguousarray(ids), np.ascontiguousarray(weights)
+    return VectorBatch(np.ascontiguousarray(offsets), np.ascontiguousarray(ids), np.ascontiguousarray(weights))
 
 
 @lru_cache(256)
@@ -200,31 +186,21 @@ def _required(largest: int, overlap_threshold: float, min_terms: int) -> npt.NDA
     return np.array([min(number, largest + 1) for number in found], np.int64)  # no query has more than its terms
 
 
-def _heaviest(
-    snapshot: Snapshot,
-    offsets: npt.NDArray[np.int64],
-    ids: npt.NDArray[np.int32],
-    weights: npt.NDArray[np.float32],
-    qk: int,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-    """Return the arrays with the ``qk`` heaviest terms of every query, ties by rising id."""
+def _heaviest(snapshot: Snapshot, batch: VectorBatch, qk: int) -> VectorBatch:
+    """Return the ``qk`` heaviest terms of every query, ties by rising id."""
+    offsets, ids, weights = batch
     sizes, qk = np.diff(offsets), min(qk, MAX_TERMS)
     query = np.repeat(np.arange(len(sizes)), sizes)
-    _check_values(snapshot, offsets, ids, weights, query)
+    _check_values(snapshot, batch, query)
     order = np.lexsort((ids, -weights, query))  # the terms of a query stay together
     kept = order[np.arange(len(ids)) - np.repeat(offsets[:-1], sizes) < qk]
     ends = np.cumsum(np.minimum(sizes, qk))
-    return np.concatenate(([0], ends)).astype(np.int64), ids[kept], weights[kept]
+    return VectorBatch(np.concatenate(([0], ends)).astype(np.int64), ids[kept], weights[kept])
 
 
-def _check_values(
-    snapshot: Snapshot,
-    offsets: npt.NDArray[np.int64],
-    ids: npt.NDArray[np.int32],
-    weights: npt.NDArray[np.float32],
-    query: npt.NDArray[np.int64],
-) -> None:
+def _check_values(snapshot: Snapshot, batch: VectorBatch, query: npt.NDArray[np.int64]) -> None:
     """Validate terms as the kernel does, which does not see those that are left out."""
+    offsets, ids, weights = batch
     wrong = ~np.isfinite(weights) | (weights < 0) | (ids < 0) | (ids >= len(snapshot.vocabulary.names))
     if not wrong.any():
         sums = np.bincount(query, weights, len(offsets) - 1) * snapshot.version.impact_step * 255
@@ -233,7 +209,7 @@ def _check_values(
         same = (query[by_id][1:] == query[by_id][:-1]) & (ids[by_id][1:] == ids[by_id][:-1])
         wrong[by_id[1:][same & (weights[by_id][1:] > 0)]] = True
     if wrong.any():
-        raise _error(snapshot, int(query[wrong].min()), offsets, ids, weights)
+        raise _error(snapshot, int(query[wrong].min()), batch)
 
 
 def _starts(snapshot: Snapshot) -> dict[int, int]:
@@ -251,20 +227,14 @@ def _names(snapshot: Snapshot, starts: Mapping[int, int], documents: npt.NDArray
     return found
 
 
-def _error(
-    snapshot: Snapshot,
-    failed: int,
-    offsets: npt.NDArray[np.int64],
-    ids: npt.NDArray[np.int32],
-    weights: npt.NDArray[np.float32],
-) -> QueryError:
+def _error(snapshot: Snapshot, failed: int, batch: VectorBatch) -> QueryError:
     """Return what is wrong with a query."""
-    mine = slice(int(offsets[failed]), int(offsets[failed + 1]))
-    terms = ids[mine].tolist()
+    mine = slice(int(batch.offsets[failed]), int(batch.offsets[failed + 1]))
+    terms = batch.ids[mine].tolist()
     try:
         if len(set(terms)) < len(terms):
             raise QueryError("a term is given twice; give it once")
-        vector = dict(zip(terms, weights[mine].tolist(), strict=True))
+        vector = dict(zip(terms, batch.weights[mine].tolist(), strict=True))
         SparseQuery.from_vector(vector, snapshot.vocabulary).scaled(snapshot.version.impact_step)
     except QueryError as error:
         return QueryError(f"query {failed}: {error}")

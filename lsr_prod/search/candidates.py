@@ -22,6 +22,8 @@ from lsr_prod.search.shard.postings import ShardQuery
 # Negative score, id, shard, ordinal, overlap: sorts by falling score, then by rising id. A tuple, not a class: a result
 # has up to 10,000 of them, and creating them is part of the matching time.
 Ranked = tuple[float, str, int, int, int]
+_GROWTH = 4  # of k from round to round: two more rounds are enough for most collections
+_READ = 512  # documents whose values are read at once, between two checks of the deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +97,6 @@ class Shards(Protocol):
 
     def fields(self, ranked: Sequence[Ranked], names: Sequence[str]) -> Sequence[Mapping[str, Any] | None]:
         """Return stored fields and attributes of documents, in their order; None for those of a missing group."""
-
-
-_GROWTH = 4  # of k from round to round: two more rounds are enough for most collections
-_READ = 512  # documents whose values are read at once, between two checks of the deadline
 
 
 def find_distinct(

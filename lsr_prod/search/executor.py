@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from lsr_prod.errors import QueryError
 from lsr_prod.search.candidates import Candidates, Ranked, Shards, find_distinct
-from lsr_prod.search.hybrid import WeighedWords, fuse_ranks, weigh_words, with_words
+from lsr_prod.search.hybrid import WeighedWords, collect_matches, fuse_ranks, weigh_words, with_words
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.query.request import Hybrid, Request
 from lsr_prod.search.query.sparse_query import SparseQuery
@@ -129,28 +129,13 @@ def _search(
     request: Request,
     words: WeighedWords | None,
 ) -> tuple[Candidates, tuple[Facet, ...]]:
-    """Return the ranked documents, and the facets of all matches."""
-    if not request.needs_all_matches:
-        return _rank(shards, shard_query, query, weights, request, words), ()
-    from lsr_prod.search.hybrid import collect_matches
-
-    collected, facets = collect_matches(shards, shard_query, request, words)
-    if request.sort is not None:
-        return collected, facets
-    found = _rank(shards, shard_query, query, weights, request, words)
-    partial = found.partial or collected.partial
-    return Candidates(found.ranked, collected.matched, collected.exact, partial), facets
-
-
-def _rank(
-    shards: Shards,
-    shard_query: ShardQuery,
-    query: SparseQuery,
-    weights: npt.NDArray[np.float32],
-    request: Request,
-    words: WeighedWords | None,
-) -> Candidates:
-    """Match, rescore and deduplicate."""
+    """Match, rescore and deduplicate; return the ranked documents, and the facets of all matches."""
+    collected: Candidates | None = None
+    facets: tuple[Facet, ...] = ()
+    if request.needs_all_matches:
+        collected, facets = collect_matches(shards, shard_query, request, words)
+        if request.sort is not None:
+            return collected, facets
 
     def find(shard_query: ShardQuery) -> Candidates:
         found = _match(shards, shard_query, request, words)
@@ -158,7 +143,11 @@ def _rank(
             return found
         return replace(found, ranked=_rescore(shards, found.ranked, query, weights, request.min_score))
 
-    return find(shard_query) if request.deduplicate is None else find_distinct(find, shards, shard_query, request)
+    found = find(shard_query) if request.deduplicate is None else find_distinct(find, shards, shard_query, request)
+    if collected is None:
+        return found, facets
+    partial = found.partial or collected.partial
+    return Candidates(found.ranked, collected.matched, collected.exact, partial), facets
 
 
 def milliseconds_since(start: float) -> float:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from lsr_prod.errors import QueryError
-from lsr_prod.formats.idf import IMPACT_STEP
+from lsr_prod.formats.term_weights import IMPACT_STEP
 from lsr_prod.search.candidates import Shards
 from lsr_prod.search.hybrid import WeighedWords, with_words
 from lsr_prod.search.query.request import Hybrid
@@ -14,20 +14,6 @@ from lsr_prod.search.result import Contribution, Explanation
 from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.shard.shard_reader import ShardReader
 from lsr_prod.search.snapshot import Snapshot
-
-
-def explain_document(
-    query: SparseQuery,
-    snapshot: Snapshot,
-    doc_id: str,
-    hybrid: Hybrid | None = None,
-    words: WeighedWords | None = None,
-) -> Explanation:
-    """Explain the score of a document of an open version."""
-    snapshot.find(doc_id)
-    parts = explain_parts(query, snapshot, doc_id, hybrid, words)
-    assert parts is not None
-    return rank_explanation(parts, query, snapshot, snapshot.version.impact_step, hybrid, words)
 
 
 def explain_parts(

@@ -4,18 +4,14 @@ import contextlib
 import heapq
 import threading
 import time
-from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, Unpack
-
-import numpy as np
-import numpy.typing as npt
+from typing import Self, Unpack
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.search.candidates import Candidates, Collected, CollectPlan, Ranked, Shards
-from lsr_prod.search.opening.settings import OpenSettings, check_unknown
+from lsr_prod.search.candidates import Candidates, Shards
+from lsr_prod.search.open_settings import OpenSettings, check_unknown
 from lsr_prod.search.searcher import Searcher
 from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.snapshot import Snapshot
@@ -71,7 +67,7 @@ class ParallelSearcher(Searcher):
 
 
 class _ParallelShards:
-    """The open shards of a snapshot, matched in parallel; see ``Shards``."""
+    """The open shards of a snapshot, matched in parallel; all else is done by the snapshot. See ``Shards``."""
 
     missing_groups: tuple[int, ...] = ()
 
@@ -79,6 +75,10 @@ class _ParallelShards:
         self._snapshot = snapshot
         self._pool = pool
         self._helpers = helpers
+        self.collect = snapshot.collect
+        self.word_frequencies = snapshot.word_frequencies
+        self.rescore = snapshot.rescore
+        self.fields = snapshot.fields
 
     def match(self, query: ShardQuery) -> Candidates:
         """Return the best documents of every shard."""
@@ -91,24 +91,6 @@ class _ParallelShards:
             if not helper.cancel():
                 helper.result()
         return run.result()
-
-    def collect(self, query: ShardQuery, plan: CollectPlan) -> Collected:
-        """Enumerate all matches, one shard after another."""
-        return self._snapshot.collect(query, plan)
-
-    def word_frequencies(self, names: Sequence[str], deadline: float | None = None) -> npt.NDArray[np.int64]:
-        """Return int64 [t]: documents of all shards that contain each word."""
-        return self._snapshot.word_frequencies(names, deadline)
-
-    def rescore(
-        self, ranked: Sequence[Ranked], ids: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]
-    ) -> Sequence[Ranked]:
-        """Return the documents with scores of all stored terms."""
-        return self._snapshot.rescore(ranked, ids, weights)
-
-    def fields(self, ranked: Sequence[Ranked], names: Sequence[str]) -> Sequence[Mapping[str, Any]]:
-        """Return stored fields and attributes."""
-        return self._snapshot.fields(ranked, names)
 
 
 class _ParallelMatch:

@@ -14,11 +14,12 @@ from lsr_prod.errors import ArtifactError, QueryError
 from lsr_prod.search.array_search import ArrayResult, check_array_request, search_arrays
 from lsr_prod.search.candidates import Shards
 from lsr_prod.search.executor import execute_bm25, execute_query
-from lsr_prod.search.explain import explain_document
+from lsr_prod.search.explain import explain_parts, rank_explanation
 from lsr_prod.search.hybrid import WeighedWords, check_words, weigh_words
-from lsr_prod.search.location import LocalIndex, RemoteIndex, locate
-from lsr_prod.search.opening.index import OpenIndex, open_current, open_version
-from lsr_prod.search.opening.settings import OpenSettings, check_index, check_settings, check_unknown
+from lsr_prod.search.location import IndexLocation, locate
+from lsr_prod.search.observers import Observer
+from lsr_prod.search.open_index import OpenIndex, open_published
+from lsr_prod.search.open_settings import OpenSettings, check_index, check_settings, check_unknown
 from lsr_prod.search.query.filters import check_names, check_options, shorten
 from lsr_prod.search.query.query_text import MAX_QUERY_BYTES, cut_text
 from lsr_prod.search.query.request import (
@@ -39,9 +40,9 @@ from lsr_prod.search.query.sparse_query import (
     required_terms,
 )
 from lsr_prod.search.query_encoder import QueryEncoder
-from lsr_prod.search.result import Explanation, Observer, SearchResult
+from lsr_prod.search.result import Explanation, SearchResult
 from lsr_prod.search.snapshot import Snapshot, Verify
-from lsr_prod.storage import is_remote
+from lsr_prod.storage import Store, is_remote
 
 if TYPE_CHECKING:
     from lsr_prod.inference import BundleEncoder
@@ -68,29 +69,19 @@ class Searcher(OpenIndex):
     """
 
     def __init__(
-        self,
-        snapshot: Snapshot,
-        *,
-        location: LocalIndex | RemoteIndex | None = None,
-        verify: Verify = "lazy",
-        encoder_threads: int = 1,
-        bundle: Path | None = None,
-        observer: Observer | None = None,
-        max_query_bytes: int = MAX_QUERY_BYTES,
+        self, snapshot: Snapshot, *, location: IndexLocation | None = None, **settings: Unpack[OpenSettings]
     ) -> None:
-        """Search an open version; ``Searcher.open`` opens the current one."""
-        check_settings(
-            OpenSettings(
-                verify=verify,
-                encoder_threads=encoder_threads,
-                bundle=bundle,
-                observer=observer,
-                max_query_bytes=max_query_bytes,
-            )
+        """Search an open version with the settings of ``Searcher.open``, which opens the current one."""
+        check_settings(settings)
+        verify, bundle = settings.get("verify", "lazy"), settings.get("bundle")
+        location = location or IndexLocation(Store(str(snapshot.index)))
+        super().__init__(snapshot, location, verify=verify, observer=settings.get("observer"))
+        self._max_query_bytes = settings.get("max_query_bytes", MAX_QUERY_BYTES)
+        self._encoder = QueryEncoder(
+            threads=settings.get("encoder_threads", 1),
+            verify=verify is not False,
+            bundle=None if bundle is None else _bundle_folder(bundle, settings.get("storage_options")),
         )
-        self._max_query_bytes = max_query_bytes
-        super().__init__(snapshot, location or LocalIndex(snapshot.index), verify=verify, observer=observer)
-        self._encoder = QueryEncoder(threads=encoder_threads, verify=verify is not False, bundle=bundle)
 
     @classmethod
     def open(
@@ -147,19 +138,8 @@ class Searcher(OpenIndex):
         )
         check_settings(settings)
         location = locate(index, cache, cache_bytes, storage_options)
-        if publication is None:
-            snapshot = open_current(location, verify)
-        else:
-            snapshot = open_version(location, location.read_publication(publication), verify)
-        searcher = cls(
-            snapshot,
-            location=location,
-            verify=verify,
-            encoder_threads=encoder_threads,
-            bundle=None if bundle is None else _bundle_folder(bundle, storage_options),
-            observer=observer,
-            max_query_bytes=max_query_bytes,
-        )
+        snapshot = open_published(location, publication, verify)
+        searcher = cls(snapshot, location=location, **settings)
         searcher._watch(snapshot)
         return searcher
 
@@ -435,7 +415,10 @@ class Searcher(OpenIndex):
     def _explain(
         self, snapshot: Snapshot, query: SparseQuery, doc_id: str, hybrid: Hybrid | None, words: WeighedWords | None
     ) -> Explanation:
-        return explain_document(query, snapshot, doc_id, hybrid, words)
+        snapshot.find(doc_id)
+        parts = explain_parts(query, snapshot, doc_id, hybrid, words)
+        assert parts is not None
+        return rank_explanation(parts, query, snapshot, snapshot.version.impact_step, hybrid, words)
 
     def _prepare(self, snapshot: Snapshot) -> None:
         self._encoder.prepare(snapshot)

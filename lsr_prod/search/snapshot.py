@@ -17,15 +17,14 @@ from lsr_prod.formats.digest import digest_json, verify_files
 from lsr_prod.formats.index import ShardManifest, attribute_column
 from lsr_prod.formats.publication import Publication
 from lsr_prod.search.candidates import Candidates, Collected, CollectPlan, Ranked
-from lsr_prod.search.collect import ShardText
+from lsr_prod.search.collect import ShardText, collect_shards
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.query.query_text import has_text_query
 from lsr_prod.search.query.sparse_query import TermWeights, Vocabulary, read_learned_weights, read_weights
 from lsr_prod.search.shard.mask_cache import MaskCache
 from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.search.shard.postings import ShardQuery
-from lsr_prod.search.shard.shard_reader import ShardReader
-from lsr_prod.search.shard.tombstones import read_alive
+from lsr_prod.search.shard.shard_reader import ShardReader, read_alive
 from lsr_prod.storage.index_versions import read_version, verify_shard
 
 if TYPE_CHECKING:
@@ -175,8 +174,6 @@ class Snapshot:
 
     def collect(self, query: ShardQuery, plan: CollectPlan) -> Collected:
         """Enumerate all matches in the open shards; see ``Shards``."""
-        from lsr_prod.search.collect import collect_shards
-
         return collect_shards(self.readers, query, plan)
 
     def word_frequencies(self, names: Sequence[str], deadline: float | None = None) -> npt.NDArray[np.int64]:

@@ -9,7 +9,9 @@
 Needs the extra ``jobs``. Importing a name imports Ray.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from lsr_prod.extras import lazy_names
 
 if TYPE_CHECKING:
     from lsr_prod.serving.application import build_application, deployments, start
@@ -18,19 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = ["OverloadedError", "ServedSearcher", "UnavailableError", "build_application", "deployments", "start"]
 
-_MODULES = {
-    "OverloadedError": "groups",
-    "ServedSearcher": "client",
-    "UnavailableError": "groups",
-    "build_application": "application",
-    "deployments": "application",
-    "start": "application",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "OverloadedError": "lsr_prod.serving.groups",
+        "ServedSearcher": "lsr_prod.serving.client",
+        "UnavailableError": "lsr_prod.serving.groups",
+        "build_application": "lsr_prod.serving.application",
+        "deployments": "lsr_prod.serving.application",
+        "start": "lsr_prod.serving.application",
+    },
+)

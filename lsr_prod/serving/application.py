@@ -10,7 +10,7 @@ from ray.serve import Application
 from lsr_prod.cluster.address import HAPROXY, check_serve_variables
 from lsr_prod.config import ServeSettings, load_deployment
 from lsr_prod.errors import ConfigError
-from lsr_prod.search.server.admission import RETRY_AFTER_S
+from lsr_prod.search.server import RETRY_AFTER_S
 from lsr_prod.serving.client import ServedSearcher
 from lsr_prod.serving.groups import UnavailableError
 from lsr_prod.serving.haproxy import check_haproxy

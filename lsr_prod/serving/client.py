@@ -24,7 +24,7 @@ from lsr_prod.search.query.request import Hybrid, Options
 from lsr_prod.search.query.sparse_query import SparseQuery
 from lsr_prod.search.result import Contribution, Explanation, SearchResult
 from lsr_prod.search.searcher import Vector
-from lsr_prod.search.server.admission import RETRY_AFTER_S
+from lsr_prod.search.server import RETRY_AFTER_S
 from lsr_prod.serving.groups import LOST, OverloadedError, UnavailableError, own_error, pause, send
 from lsr_prod.serving.wire import MAX_TEXTS, error_from_json, request_to_json, result_from_json
 from lsr_prod.serving.wire_values import (

@@ -22,6 +22,11 @@ log = get_log(__name__)
 _T = TypeVar("_T")
 # Errors caused by the place where a call ran, not by the call itself.
 LOST = (RayActorError, ObjectLostError, ReplicaUnavailableError, DeploymentUnavailableError)
+_GRACE_S = 0.1  # for a response sent at the deadline to arrive
+_ASKED = 4  # calls to a group that ask what its replicas have opened
+_PROBE_S = 0.5  # seconds between two probes of a group that is down
+_MOST_S = 0.002  # that a call waits for others
+_MOST = 64  # calls that travel together
 
 
 class UnavailableError(LsrError):
@@ -60,11 +65,6 @@ async def send(call: Callable[[], Awaitable[_T]], *, attempts: int, timeout_s: f
             await asyncio.sleep(pause(attempt - 1))
         except RayTaskError as error:
             raise own_error(error) from error
-
-
-_GRACE_S = 0.1  # for a response sent at the deadline to arrive
-_ASKED = 4  # calls to a group that ask what its replicas have opened
-_PROBE_S = 0.5  # seconds between two probes of a group that is down
 
 
 class DeadlinePassedError(UnavailableError):
@@ -190,10 +190,6 @@ class Groups:
 
 def _too_late(group: int) -> DeadlinePassedError:
     return DeadlinePassedError(f"shard group {group} did not answer before the deadline; raise deadline_ms")
-
-
-_MOST_S = 0.002  # that a call waits for others
-_MOST = 64  # calls that travel together
 
 
 class GroupCalls:

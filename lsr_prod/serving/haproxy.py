@@ -11,7 +11,7 @@ from typing import Any
 from lsr_prod.cluster.address import HAPROXY, check_serve_variables
 from lsr_prod.cluster.session import own_folder
 from lsr_prod.errors import ConfigError
-from lsr_prod.search.server.admission import RETRY_AFTER_S
+from lsr_prod.search.server import RETRY_AFTER_S
 
 _LONGEST = 97  # bytes in the name of a socket of HAProxy
 _BELOW = f"/{'0' * 56}/admin.sock"  # the id of the node, and the socket
@@ -30,6 +30,8 @@ _LOST = (
 # as it would wait for a connection, at most a second.
 _LOST_ROUTER = "    option http-buffer-request\n    timeout connect 300ms\n    option redispatch"
 _FILES_PER_CONNECTION, _OTHER_FILES, _MOST = 2, 56, 4096
+_GRPC, _HTTP = "add_port_to_grpc_server", "start_asgi_http_server"
+_Asgi = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 def haproxy_folder() -> Path:
@@ -122,10 +124,6 @@ def _unknown_ray() -> ConfigError:
         f"Ray {ray.__version__} configures HAProxy in a way that lsr_prod cannot close",
         f"install the Ray that requirements/dev.txt names, or set {HAPROXY}=0",
     )
-
-
-_GRPC, _HTTP = "add_port_to_grpc_server", "start_asgi_http_server"
-_Asgi = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 def keep_internal_port_on_loopback() -> None:

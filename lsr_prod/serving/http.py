@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lsr_prod.errors import LsrError, QueryError
-from lsr_prod.search.server.admission import RETRY_AFTER_S
+from lsr_prod.search.server import RETRY_AFTER_S
 from lsr_prod.serving.groups import OverloadedError
 from lsr_prod.serving.wire import error_to_json
 

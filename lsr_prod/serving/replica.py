@@ -22,7 +22,7 @@ from lsr_prod.search.explain import explain_parts
 from lsr_prod.search.follower import Follower
 from lsr_prod.search.hybrid import WeighedWords
 from lsr_prod.search.location import locate
-from lsr_prod.search.opening.index import open_version
+from lsr_prod.search.open_index import open_version
 from lsr_prod.search.query.request import Hybrid
 from lsr_prod.search.query.sparse_query import SparseQuery
 from lsr_prod.search.result import Explanation
@@ -33,6 +33,8 @@ from lsr_prod.storage.signatures import trust
 
 _HELD = 2  # the current version, and the previous one for queries that started with it
 _MANY = 1 << 31
+HUNG = 4  # a call that runs for as many timeouts hangs
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +119,6 @@ class Versions:
                 while len(self._held) > _HELD:
                     self._held.popitem(last=False)
             return opened
-
-
-HUNG = 4  # a call that runs for as many timeouts hangs
-_T = TypeVar("_T")
 
 
 class RunningCalls:

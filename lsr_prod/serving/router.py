@@ -14,12 +14,12 @@ from ray.util.metrics import Counter, Gauge, Histogram
 
 from lsr_prod.errors import LsrError, QueryError
 from lsr_prod.search.follower import Follower
+from lsr_prod.search.observers import BUCKETS, stages
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.query.query_text import MAX_QUERY_BYTES
-from lsr_prod.search.result import BUCKETS, SearchResult, stages
+from lsr_prod.search.result import SearchResult
 from lsr_prod.search.searcher import Searcher
-from lsr_prod.search.server.admission import RETRY_AFTER_S, Admission
-from lsr_prod.search.server.collector import Collector
+from lsr_prod.search.server import RETRY_AFTER_S, Admission, Collector
 from lsr_prod.serving.client import query_to_json, read_bm25, read_encode, read_explain
 from lsr_prod.serving.groups import Groups, OverloadedError
 from lsr_prod.serving.haproxy import answer_http_directly, keep_internal_port_on_loopback
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 OPERATIONS = ("search", "bm25", "explain", "encode")
+_HEALTH_S = 1.0  # for a group to answer a health check
+_PATHS = frozenset({"/health", *(f"/{name}" for name in OPERATIONS)})
 
 
 def run_operation(searcher: Searcher, operation: str, value: Any, waited_ms: float) -> dict[str, Any]:
@@ -61,10 +63,6 @@ def _search(searcher: Searcher, request: WireRequest, waited_ms: float) -> dict[
     else:
         results = searcher.search_batch(request.queries, request.k, **options)
     return {"results": [result_to_json(result) for result in results]}
-
-
-_HEALTH_S = 1.0  # for a group to answer a health check
-_PATHS = frozenset({"/health", *(f"/{name}" for name in OPERATIONS)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,13 @@ from lsr_prod.search.collect import merge_collected
 from lsr_prod.search.explain import rank_explanation
 from lsr_prod.search.hybrid import WeighedWords
 from lsr_prod.search.location import locate
-from lsr_prod.search.opening.index import open_current
+from lsr_prod.search.observers import Observer
+from lsr_prod.search.open_index import open_current
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.query.query_text import MAX_QUERY_BYTES
 from lsr_prod.search.query.request import Hybrid
 from lsr_prod.search.query.sparse_query import SparseQuery
-from lsr_prod.search.result import Explanation, Observer, SearchResult
+from lsr_prod.search.result import Explanation, SearchResult
 from lsr_prod.search.searcher import Searcher
 from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.snapshot import Snapshot
@@ -32,6 +33,7 @@ from lsr_prod.serving.replica import Pin
 _T = TypeVar("_T")
 _FETCH_S = 0.5  # for the fields of the hits to arrive after the deadline
 _NOTHING = Candidates([], 0, False, True)
+_STATE_S = 1.0  # for a replica to say what it has opened
 
 
 class ScatteredShards:
@@ -148,9 +150,6 @@ class ScatteredShards:
             if shard % self._count not in self.missing_groups:
                 places.setdefault(shard % self._count, []).append(place)
         return places
-
-
-_STATE_S = 1.0  # for a replica to say what it has opened
 
 
 class ScatteringSearcher(Searcher):

@@ -10,11 +10,11 @@ of ``filter_from_json``. ``hybrid`` is an object with attributes of ``Hybrid``; 
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from dataclasses import fields as dataclass_fields
 from typing import Any
 
 from lsr_prod import errors
 from lsr_prod.errors import LsrError, QueryError
+from lsr_prod.formats.digest import field_values
 from lsr_prod.search.query.request import Options
 from lsr_prod.search.result import Facet, Hit, QueryTerm, SearchResult
 from lsr_prod.serving.groups import OverloadedError, UnavailableError
@@ -87,13 +87,11 @@ def result_to_json(result: SearchResult) -> dict[str, Any]:
     ``next_page`` is the value of ``search_after`` for the next page, or null. A facet with ``times`` has times, too.
     """
     timestamps = {name for hit in result.hits for name, value in hit.fields.items() if isinstance(value, dt.datetime)}
-    value = {each.name: getattr(result, each.name) for each in dataclass_fields(result)}
+    value = field_values(result)
     value["query"] = [[term.term, term.weight, term.field] for term in result.query]
     value["hits"] = [
         {
-            "doc_id": hit.doc_id,
-            "score": hit.score,
-            "overlap": hit.overlap,
+            **hit._asdict(),
             "fields": {
                 name: each.isoformat() if isinstance(each, dt.datetime) else each for name, each in hit.fields.items()
             },

@@ -2,7 +2,7 @@
 
 ``store`` is the interface; ``drafts`` writes files and folders that appear whole or not at all; ``transfer`` sends and
 fetches files by sha256; ``node_cache`` keeps artifacts of object stores on a node. On these, ``artifacts`` stores
-models and training sets, and ``publications``, ``index_versions`` and ``index_cache`` store indexes.
+models and training sets, and ``publications`` and ``index_versions`` store indexes.
 ``digest_cache`` remembers the digests of local files.
 """
 

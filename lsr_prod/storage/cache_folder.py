@@ -5,7 +5,6 @@ Locks are those of the operating system (flock): a lock ends with its process, h
 
 import fcntl
 import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -13,15 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lsr_prod.errors import StorageError
-from lsr_prod.formats.digest import FileDigest
+from lsr_prod.formats.digest import FileDigest, is_sha256
 from lsr_prod.logs import get_log
 from lsr_prod.storage.disk import is_draft
 from lsr_prod.storage.drafts import remove
 from lsr_prod.storage.transfer import PARTIAL
 
 log = get_log(__name__)
-
-_SHA = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +72,12 @@ def files_in(cache: Path) -> dict[str, int]:
     folder = cache / "files"
     if not folder.is_dir():
         return {}
-    return {path.name: path.stat().st_size for path in folder.iterdir() if _SHA.fullmatch(path.name)}
+    return {path.name: path.stat().st_size for path in folder.iterdir() if is_sha256(path.name)}
 
 
 def artifacts_in(cache: Path) -> list[Path]:
     """Return the folders of the artifacts, least recently used first."""
-    found = [path for path in cache.glob("artifacts/*/*") if _SHA.fullmatch(path.name)]
+    found = [path for path in cache.glob("artifacts/*/*") if is_sha256(path.name)]
     return sorted(found, key=lambda artifact: _mark(artifact).stat().st_mtime_ns if _mark(artifact).exists() else 0)
 
 
@@ -118,7 +115,7 @@ def make_room(cache: Path, needed: Mapping[str, FileDigest], max_bytes: int | No
             _evict(artifact)
     kept |= {f"{name}{PARTIAL}" for name in needed}
     for path in (cache / "files").iterdir():
-        if path.name not in kept and _SHA.fullmatch(path.name.removesuffix(PARTIAL)):
+        if path.name not in kept and is_sha256(path.name.removesuffix(PARTIAL)):
             path.unlink()
     return Room(missing, len(victims))
 

@@ -8,7 +8,6 @@ before it was hashed: a further write could leave its time unchanged (the index 
 import hashlib
 import os
 import platform
-import re
 import sqlite3
 import threading
 import time
@@ -20,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
+from lsr_prod.formats.digest import is_sha256
 from lsr_prod.logs import get_log
 from lsr_prod.storage.artifacts import user_cache
 from lsr_prod.storage.cache_folder import locked
@@ -31,7 +31,6 @@ _DAYS = 90  # a file that no run named for so long is forgotten
 _WAIT_S = 10.0  # for another process that writes
 _BATCH = 1000  # new digests per transaction
 _LARGE = 64_000_000  # bytes of a file that one process hashes for all
-_SHA = re.compile(r"[0-9a-f]{64}")
 
 
 class FileChangedError(OSError):
@@ -195,7 +194,7 @@ def _text(path: str) -> str:
 
 def _proof(path: str, state: str, sha: object) -> str | None:
     """Return the digest of a row, which a damaged row does not have."""
-    if not isinstance(sha, str) or not _SHA.fullmatch(sha):
+    if not isinstance(sha, str) or not is_sha256(sha):
         return None
     return hashlib.sha256("\0".join((_text(path), state, sha)).encode()).hexdigest()[:16]
 

@@ -13,6 +13,18 @@ from lsr_prod.errors import DiskFullError, LsrError, StorageError
 
 _NAME = r"(^|/)\.([^/]+)\.[0-9a-f]{32}\.tmp"
 _LAST, _ANY = re.compile(f"{_NAME}$"), re.compile(f"{_NAME}(?=/|$)")
+_REMEDIES = {
+    errno.ENOSPC: "free space or inodes on its disk",
+    errno.EDQUOT: "free space on its disk, or raise the quota",
+    errno.EROFS: "mount its disk for writing",
+    errno.EIO: "fix its disk",
+}
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # repeating the work at once would fail again
+# Libraries in Rust and Arrow report the number of the operating system in their text only. "os error" is of Rust's
+# standard library, which Tantivy prints in its form for developers.
+_NUMBER = re.compile(r"\(os error (\d+)\)|\bOs \{ code: (\d+), kind: |\[errno (\d+)\]", re.IGNORECASE)
+# Tantivy's text where a thread failed to write earlier: neither the number nor the text of that error is kept.
+_THREAD_FAILED = "A worker thread encountered an error (io::Error most likely)"
 
 
 def draft_name(name: str) -> str:
@@ -28,20 +40,6 @@ def is_draft(name: str) -> bool:
 def final_name(path: str) -> str:
     """Return a path with the names that its drafts will get."""
     return _ANY.sub(r"\1\2", path)
-
-
-_REMEDIES = {
-    errno.ENOSPC: "free space or inodes on its disk",
-    errno.EDQUOT: "free space on its disk, or raise the quota",
-    errno.EROFS: "mount its disk for writing",
-    errno.EIO: "fix its disk",
-}
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # repeating the work at once would fail again
-# Libraries in Rust and Arrow report the number of the operating system in their text only. "os error" is of Rust's
-# standard library, which Tantivy prints in its form for developers.
-_NUMBER = re.compile(r"\(os error (\d+)\)|\bOs \{ code: (\d+), kind: |\[errno (\d+)\]", re.IGNORECASE)
-# Tantivy's text where a thread failed to write earlier: neither the number nor the text of that error is kept.
-_THREAD_FAILED = "A worker thread encountered an error (io::Error most likely)"
 
 
 def disk_failure(error: OSError, path: Path | str) -> StorageError:

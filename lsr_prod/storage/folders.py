@@ -14,14 +14,13 @@ from typing import BinaryIO, TextIO
 
 from lsr_prod.errors import ArtifactError, ConfigError, StorageError
 from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
+from lsr_prod.formats.digest import parsing
 from lsr_prod.storage.artifacts import fetch_artifact, has_artifact, put_artifact, read_artifact_file
 from lsr_prod.storage.drafts import write_file
 from lsr_prod.storage.location import is_remote
 from lsr_prod.storage.store import Store
 
 Options = Mapping[str, str] | None
-
-_BLOCK = 1 << 20
 
 
 def absolute(place: str) -> str:
@@ -39,11 +38,8 @@ def file_exists(place: str, options: Options = None) -> bool:
 
 def digest_file(place: str, options: Options = None) -> str:
     """Return the sha256 (hex) of a file by path or URI, which is read in pieces."""
-    digest = hashlib.sha256()
     with _open(place, options) as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # as in digest_cache
 
 
 def folder_exists(place: str, options: Options = None) -> bool:
@@ -100,10 +96,8 @@ def bundle_manifest(place: str, options: Options = None) -> Bundle:
     if not is_remote(place):
         return Bundle.load(Path(place).absolute())
     data = read_artifact_file(*_split(place, options), BUNDLE_FILE)
-    try:
+    with parsing(f"{place} is no bundle", "give the URI that lsr-prod export wrote"):
         return Bundle.from_json(json.loads(data or b""))
-    except (ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(f"{place} is no bundle ({error!r}); give the URI that lsr-prod export wrote") from error
 
 
 def store_file(place: str, data: bytes, options: Options = None) -> None:

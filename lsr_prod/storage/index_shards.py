@@ -38,6 +38,9 @@ from lsr_prod.storage.threads import in_threads
 from lsr_prod.storage.transfer import object_name
 
 log = get_log(__name__)
+_CONNECTIONS = 4  # files sent at once; each needs about 50 MiB of memory
+_YOUNG_S = 3600.0  # age of a stored file that is not sent again; garbage collection deletes only older ones
+_SCRATCH = "lsr_prod-shard-"
 
 
 def read_list(index: Store | Path, file: FileDigest) -> bytes:
@@ -67,11 +70,6 @@ def write_list(index: Store | Path, folder: str, ending: str, data: bytes) -> Fi
             continue  # a garbage collection was faster
         break
     return file
-
-
-_CONNECTIONS = 4  # files sent at once; each needs about 50 MiB of memory
-_YOUNG_S = 3600.0  # age of a stored file that is not sent again; garbage collection deletes only older ones
-_SCRATCH = "lsr_prod-shard-"
 
 
 class ShardDraft:

@@ -1,4 +1,4 @@
-"""Index versions in a store: their manifests and their files.
+"""Index versions in a store: their manifests and their files, and versions of object stores in the node cache.
 
 A folder has the layout of ``formats.index``, because readers map its files. An object store has::
 
@@ -13,20 +13,25 @@ it becomes a path. Functions take the folder of an index, or a ``Store``.
 
 import hashlib
 import json
-import re
-from dataclasses import dataclass
+from collections.abc import Container
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lsr_prod.errors import ArtifactError, DigestMismatchError
+from lsr_prod.errors import ArtifactError, DigestMismatchError, StorageError
 from lsr_prod.formats.bundle import BUNDLE_FILE
-from lsr_prod.formats.digest import FileDigest, digest_json, read_record, record_bytes, verify_files
+from lsr_prod.formats.digest import FileDigest, digest_json, is_sha256, parsing, read_record, record_bytes, verify_files
 from lsr_prod.formats.index import SHARD_FILE, IndexVersion, ShardManifest
+from lsr_prod.formats.publication import Publication, publication_name
+from lsr_prod.formats.shard import TEXT_TERMS_FILE
+from lsr_prod.storage.drafts import create_file
 from lsr_prod.storage.location import is_remote
+from lsr_prod.storage.node_cache import Contents, NodeCache
+from lsr_prod.storage.publications import current_publication
 from lsr_prod.storage.store import Store, as_store
 from lsr_prod.storage.transfer import object_name, stored_sizes
 
-_SHA = re.compile(r"[0-9a-f]{64}")
 _REBUILD = "run lsr-prod index build, which builds it again"
+_REPUBLISH = "run lsr-prod index build, or publish another version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +51,8 @@ def read_version(index: Store | Path, sha: str) -> IndexVersion:
     # The digest of the bytes, not of the value: a number can be written in more than one way.
     if hashlib.sha256(data.removesuffix(b"\n")).hexdigest() != sha:
         raise DigestMismatchError(f"{store.uri}/{name} does not have the digest of its name; publish another version")
-    try:
+    with parsing(f"{store.uri}/{name} is no index version", "publish another version"):
         version = IndexVersion.from_json(json.loads(data))
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise ArtifactError(f"{store.uri}/{name} is no index version ({error!r}); publish another version") from error
     if version.sha != sha:
         raise ArtifactError(f"{store.uri}/{name} has unknown fields; it cannot be trusted: publish another version")
     _check_sha("bundle", version.bundle_digest, store)
@@ -67,12 +70,8 @@ def read_bundle(index: Store | Path, digest: str) -> BundleManifest:
         same = False
     if not same:
         raise DigestMismatchError(f"{store.uri}/{name} does not have the digest of its name; publish another version")
-    try:
+    with parsing(f"{store.uri}/{name} is no manifest of a bundle", "publish another version"):
         return BundleManifest(record_bytes(value), tuple(FileDigest.from_json(file) for file in value["files"]))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ArtifactError(
-            f"{store.uri}/{name} is no manifest of a bundle ({error!r}); publish another version"
-        ) from error
 
 
 def read_shard(folder: Path) -> ShardManifest:
@@ -95,14 +94,14 @@ def verify_shard(index: Path, shard: ShardManifest) -> None:
 def version_files(version: IndexVersion, bundle: BundleManifest) -> tuple[FileDigest, ...]:
     """Return every file of a version except the manifests, with paths inside an index folder."""
     bundle_folder = f"bundles/{version.bundle_digest}"
-    found = [_moved(file, f"{bundle_folder}/{file.path}") for file in bundle.files]
+    found = [replace(file, path=f"{bundle_folder}/{file.path}") for file in bundle.files]
     for shard in version.shards:
-        found += [_moved(file, f"shards/{shard.sha}/{file.path}") for file in shard.files]
+        found += [replace(file, path=f"shards/{shard.sha}/{file.path}") for file in shard.files]
     for tombstones in version.tombstones:
         if tombstones is not None:
-            found.append(_moved(tombstones.file, f"tombstones/{tombstones.file.sha256}.npy"))
+            found.append(replace(tombstones.file, path=f"tombstones/{tombstones.file.sha256}.npy"))
     if version.takedowns is not None:
-        found.append(_moved(version.takedowns, f"takedowns/{version.takedowns.sha256}.json"))
+        found.append(replace(version.takedowns, path=f"takedowns/{version.takedowns.sha256}.json"))
     files = {file.path: file for file in found}
     manifests = {f"{bundle_folder}/{BUNDLE_FILE}", *(f"shards/{shard.sha}/{SHARD_FILE}" for shard in version.shards)}
     folders = {path[:at] for path in [*files, *manifests] for at, sign in enumerate(path) if sign == "/"}
@@ -135,6 +134,72 @@ def check_files(index: Store | Path, version: IndexVersion) -> None:
             )
 
 
+def fetch_current_version(cache: NodeCache, index: Store, *, verify: bool = False) -> tuple[Path, Publication]:
+    """Return the current version as a local index folder, and its publication; see ``fetch_version``."""
+    publication = current_publication(index)
+    return fetch_version(cache, index, publication, verify=verify), publication
+
+
+def fetch_version(
+    cache: NodeCache,
+    index: Store,
+    publication: Publication,
+    *,
+    shards: Container[int] | None = None,
+    verify: bool = False,
+) -> Path:
+    """Return a version as a local index folder, which stays in the cache until ``cache.release``.
+
+    A local index is not copied.
+
+    Returns:
+        The index folder; of shards that are not selected it has the term counts only.
+    """
+    if not is_remote(index.uri):
+        return Path(index.location)
+    selection = index.uri.rstrip("/") if shards is None else f"{index.uri.rstrip('/')} {shards!r}"
+    source = hashlib.sha256(selection.encode()).hexdigest()[:16]
+    place = cache.fetch(source, publication.version, lambda: _contents(index, publication.version, shards)).folder
+    if not cache.writable:
+        return place
+    try:
+        if verify:
+            cache.repair(place, _contents(index, publication.version, shards))
+        # The folder is an index with the publications for which it was fetched.
+        name = publication_name(publication.number)
+        create_file(place / "publications" / name, (record_bytes(publication.to_json()),))
+    except BaseException as error:
+        cache.release(place)
+        if isinstance(error, OSError) and not isinstance(error, StorageError):
+            raise StorageError(f"the cache {place} cannot be used ({error}); fix or free the disk") from error
+        raise
+    return place
+
+
+def _contents(index: Store, sha: str, shards: Container[int] | None) -> Contents:
+    version = read_version(index, sha)
+    bundle = read_bundle(index, version.bundle_digest)
+    manifests = {
+        f"bundles/{version.bundle_digest}/{BUNDLE_FILE}": bundle.content,
+        f"versions/{sha}.json": record_bytes(version.to_json()),
+        **{f"shards/{shard.sha}/{SHARD_FILE}": record_bytes(shard.to_json()) for shard in version.shards},
+    }
+    files = version_files(version, bundle)
+    return Contents(index, files if shards is None else _selected(version, files, shards), _REPUBLISH, manifests)
+
+
+def _selected(version: IndexVersion, files: tuple[FileDigest, ...], shards: Container[int]) -> tuple[FileDigest, ...]:
+    """Return the files without those that only readers of other shards need; all readers weigh terms alike."""
+    wanted = {shard.sha for number, shard in enumerate(version.shards) if number in shards}
+    return tuple(
+        file
+        for file in files
+        if not file.path.startswith("shards/")
+        or file.path.split("/")[1] in wanted
+        or file.path.endswith(f"/{TEXT_TERMS_FILE}")
+    )
+
+
 def _read(store: Store, name: str) -> bytes:
     data = store.get(name)
     if data is None:
@@ -142,12 +207,8 @@ def _read(store: Store, name: str) -> bytes:
     return data
 
 
-def _moved(file: FileDigest, path: str) -> FileDigest:
-    return FileDigest(path, file.sha256, file.size)
-
-
 def _check_sha(kind: str, name: str, store: Store) -> None:
-    if not _SHA.fullmatch(name):
+    if not is_sha256(name):
         raise ArtifactError(
             f"{kind} name {name!r} in {store.uri} is no sha256; it cannot be trusted: publish another version"
         )

@@ -1,13 +1,12 @@
-"""Publications of an index: the current one, one by number, and the conditional creation of the next.
+"""Publications of an index: the current one, one by number, the conditional creation of the next, and their pins.
 
-Functions take the folder of an index, or a ``Store``. A process that trusts keys (``storage.signatures``) reads only
-publications that one of them signed, or that are in the history of such a publication.
+A process that trusts keys (``storage.signatures``) reads only publications that one of them signed, or that are in the
+history of such a publication.
 
-Pins of publications, and the deletion of publications that nobody has pinned.
-
-A pin is a file that is created only if absent. A pin that is created while retention runs is either seen by retention,
-which then keeps the publication and its version, or refused: ``pin_publication`` looks for the publication after it has
-created the pin, and ``delete_publication`` looks for a pin after it has deleted the publication, which it puts back.
+A pin keeps a publication and its version from retention. It is a file that is created only if absent. A pin that is
+created while retention runs is either seen by retention, which then keeps the publication and its version, or refused:
+``pin_publication`` looks for the publication after it has created the pin, and ``delete_publication`` looks for a pin
+after it has deleted the publication, which it puts back.
 
 Functions take the folder of an index, or a ``Store``.
 """
@@ -20,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lsr_prod.errors import ArtifactError, FormatVersionError, PublicationError, SignatureError
-from lsr_prod.formats.digest import PublicationPin, record_bytes
-from lsr_prod.formats.publication import Publication, publication_name
+from lsr_prod.formats.digest import is_sha256, parsing, record_bytes
+from lsr_prod.formats.publication import Publication, PublicationPin, publication_name
 from lsr_prod.logs import get_log
 from lsr_prod.storage.signatures import TRUSTED_KEYS, is_signed, trusted_keys
 from lsr_prod.storage.store import Store, as_store
@@ -31,14 +30,12 @@ if TYPE_CHECKING:
 
 log = get_log(__name__)
 
-_PUBLICATION = re.compile(r"publications/(\d{6,})\.json")
-_SHA = re.compile(r"[0-9a-f]{64}")
+_NUMBERED = re.compile(r"(?:publications|pins)/(\d{6,})\.json")
 
 
 def publication_numbers(index: Store | Path) -> list[int]:
     """Return the numbers of all publications, ascending."""
-    names = as_store(index).names("publications")
-    return sorted(int(match[1]) for name in names if (match := _PUBLICATION.fullmatch(name)))
+    return _numbers(index, "publications")
 
 
 def find_current_publication(index: Store | Path) -> Publication | None:
@@ -119,14 +116,13 @@ def _read(store: Store, number: int) -> Publication:
     if data is None:
         raise PublicationError(f"{store.uri} has no publication {number}; give the number of an existing one")
     try:
-        found = Publication.from_json(json.loads(data))
-        if found.number != number:
-            raise ValueError(f"its number is {found.number}")
+        with parsing(f"{store.uri}/{name} is no publication", "publish a version again"):
+            found = Publication.from_json(json.loads(data))
+            if found.number != number:
+                raise ValueError(f"its number is {found.number}")
     except FormatVersionError as error:
         raise FormatVersionError(f"{store.uri}/{name}: {error}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ArtifactError(f"{store.uri}/{name} is no publication ({error!r}); publish a version again") from error
-    if not _SHA.fullmatch(found.version):
+    if not is_sha256(found.version):
         raise ArtifactError(
             f"{store.uri}/{name} names the version {found.version!r}, which is no sha256; it cannot be trusted: "
             "publish a version again"
@@ -142,9 +138,6 @@ def create_publication(index: Store | Path, publication: Publication) -> bool:
     """
     name = f"publications/{publication_name(publication.number)}"
     return as_store(index).put_new(name, record_bytes(publication.to_json()))
-
-
-_PIN = re.compile(r"pins/(\d{6,})\.json")
 
 
 def pin_publication(index: Store | Path, number: int, *, by: str, reason: str) -> tuple[PublicationPin, bool]:
@@ -185,7 +178,7 @@ def unpin_publication(index: Store | Path, number: int) -> PublicationPin:
 
 def pinned_numbers(index: Store | Path) -> list[int]:
     """Return the numbers of all pinned publications, ascending."""
-    return sorted(int(match[1]) for name in as_store(index).names("pins") if (match := _PIN.fullmatch(name)))
+    return _numbers(index, "pins")
 
 
 def read_pins(index: Store | Path) -> list[PublicationPin]:
@@ -200,14 +193,10 @@ def read_pin(index: Store | Path, number: int) -> PublicationPin | None:
     data = store.get(name)
     if data is None:
         return None
-    try:
+    with parsing(f"{store.uri}/{name} is no pin", "delete the file and pin the publication again"):
         pin = PublicationPin.from_json(json.loads(data))
-        if pin.number != number or not _SHA.fullmatch(pin.version):
+        if pin.number != number or not is_sha256(pin.version):
             raise ValueError(f"it names publication {pin.number} and version {pin.version!r}")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ArtifactError(
-            f"{store.uri}/{name} is no pin ({error!r}); delete the file and pin the publication again"
-        ) from error
     return pin
 
 
@@ -222,6 +211,11 @@ def delete_publication(index: Store | Path, number: int) -> bool:
         return True
     store.put_new(name, data)  # pinned meanwhile
     return False
+
+
+def _numbers(index: Store | Path, folder: str) -> list[int]:
+    names = as_store(index).names(folder)
+    return sorted(int(match[1]) for name in names if (match := _NUMBERED.fullmatch(name)))
 
 
 def _pin_name(number: int) -> str:

@@ -25,6 +25,14 @@ if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta
     from obstore.store import ObjectStore
 
+_lock = threading.Lock()
+_requests: Counter[str] = Counter()
+_bytes = Counter(read=0, written=0)
+PART_BYTES = 8 << 20  # bytes of one request: the client's time limit is per request
+_PARTS = 9000  # S3 allows 10,000 parts
+_PARTS_AT_ONCE = 4
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
+
 
 @dataclass(frozen=True, slots=True)
 class StoreCounts:
@@ -38,23 +46,13 @@ class StoreCounts:
 
     def __add__(self, other: "StoreCounts") -> "StoreCounts":
         """Return the sum."""
-        requests = Counter(self.requests)
-        requests.update(other.requests)
-        return StoreCounts(dict(requests), self.bytes_read + other.bytes_read, self.bytes_written + other.bytes_written)
+        requests = dict(Counter(self.requests) + Counter(other.requests))
+        return StoreCounts(requests, self.bytes_read + other.bytes_read, self.bytes_written + other.bytes_written)
 
     def __sub__(self, earlier: "StoreCounts") -> "StoreCounts":
         """Return what was counted since an earlier moment."""
-        requests = {kind: number - earlier.requests.get(kind, 0) for kind, number in self.requests.items()}
-        return StoreCounts(
-            {kind: number for kind, number in requests.items() if number},
-            self.bytes_read - earlier.bytes_read,
-            self.bytes_written - earlier.bytes_written,
-        )
-
-
-_lock = threading.Lock()
-_requests: Counter[str] = Counter()
-_bytes = Counter(read=0, written=0)
+        requests = dict(Counter(self.requests) - Counter(earlier.requests))
+        return StoreCounts(requests, self.bytes_read - earlier.bytes_read, self.bytes_written - earlier.bytes_written)
 
 
 def count(kind: str, *, requests: int = 1, read: int = 0, written: int = 0) -> None:
@@ -85,12 +83,6 @@ class CountedFile(io.FileIO):
         data = super().readall() or b""
         count("get", requests=0, read=len(data))
         return data
-
-
-PART_BYTES = 8 << 20  # bytes of one request: the client's time limit is per request
-_PARTS = 9000  # S3 allows 10,000 parts
-_PARTS_AT_ONCE = 4
-_COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @lru_cache(maxsize=64)  # a client holds its connections: one per folder, not per call
@@ -181,9 +173,6 @@ class _RemoteFile(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def tell(self) -> int:
-        return self._at
-
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         if start + offset < 0:
@@ -216,9 +205,7 @@ class _RemoteFile(io.RawIOBase):
             return bytes(found.bytes())
         except PreconditionError as error:
             raise ObjectChangedError(f"{self._name} no longer has the ETag {self._etag}") from error
-        except ObjectChangedError:
-            raise
-        except FileNotFoundError:
+        except (ObjectChangedError, FileNotFoundError):
             raise
         except BaseException as error:
             if not is_remote_failure(error):

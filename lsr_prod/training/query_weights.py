@@ -1,9 +1,9 @@
 """Inference-free queries in training: query vectors that need no model.
 
-Their terms are weighted by inverse document frequencies (``formats.idf``) of the training documents or of a corpus, to
-which no gradient is propagated, or by learned weights (``QueryTable``) that start from them. Losses, masks and
-document regularizers are the usual ones, including FLOPS with ``l0_mask`` (arXiv 2504.14839 excludes documents that are
-sparse enough).
+Their terms are weighted by inverse document frequencies (``formats.term_weights``) of the training documents or of a
+corpus, to which no gradient is propagated, or by learned weights (``QueryTable``) that start from them. Losses, masks
+and document regularizers are the usual ones, including FLOPS with ``l0_mask`` (arXiv 2504.14839 excludes documents that
+are sparse enough).
 """
 
 import hashlib
@@ -20,8 +20,8 @@ from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError
 from lsr_prod.formats.card import Kind
 from lsr_prod.formats.digest import FileDigest, digest_json
-from lsr_prod.formats.idf import TermCounts
 from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.formats.term_weights import TermCounts
 from lsr_prod.inference.terms.term_reader import TermReader
 from lsr_prod.model import SparseEncoder
 from lsr_prod.search.query.sparse_query import TermWeights

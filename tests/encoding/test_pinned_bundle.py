@@ -16,7 +16,7 @@ from lsr_prod.encoding.job import _encode
 from lsr_prod.encoding.passages import document_factory
 from lsr_prod.encoding.prepare import prepare
 from lsr_prod.errors import ArtifactError, DigestMismatchError, LineageError
-from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
+from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle, digest_bundle
 from lsr_prod.formats.card import CARD_FILE
 from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import user_cache
@@ -35,8 +35,12 @@ def replace(bundle: Path) -> str:
     card = json.loads((bundle / CARD_FILE).read_bytes())
     (bundle / CARD_FILE).write_text(json.dumps({**card, "document_max_length": 64}))
     old = Bundle.load(bundle)
-    new = Bundle.of_folder(
-        bundle, precision=old.precision, top_k=old.top_k, model_digest=old.model_digest, inputs=old.inputs
+    new = Bundle(
+        files=digest_bundle(bundle),
+        precision=old.precision,
+        top_k=old.top_k,
+        model_digest=old.model_digest,
+        inputs=old.inputs,
     )
     (bundle / BUNDLE_FILE).write_bytes(new.to_bytes())
     return new.digest

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lsr_prod.search.server.admission import Admission
+from lsr_prod.search.server import Admission
 
 FOLDER = Path(__file__).parents[2] / "examples" / "backend"
 

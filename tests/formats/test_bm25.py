@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsr_prod.formats.idf import IMPACT_STEP, inverse_frequencies, word_impacts
+from lsr_prod.formats.term_weights import IMPACT_STEP, inverse_frequencies, word_impacts
 
 
 @given(st.integers(1, 1 << 30), st.integers(1, 1 << 31), st.floats(1, 1e6))

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsr_prod.config.index import AttributeType, DocumentOrder
-from lsr_prod.formats.bundle import BUNDLE_FILE, VOCABULARY_FILE, Bundle
+from lsr_prod.formats.bundle import BUNDLE_FILE, VOCABULARY_FILE, Bundle, digest_bundle
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json, record_bytes
 from lsr_prod.formats.index import IndexVersion, ShardManifest, Tombstones
@@ -66,7 +66,9 @@ def make_bundle(folder: Path, vocabulary: Sequence[str]) -> Bundle:
     card = EncoderCard(architecture="None", vocabulary_size=len(terms), vocabulary_sha256=digest_json(terms))
     (folder / VOCABULARY_FILE).write_bytes(record_bytes(terms))
     (folder / CARD_FILE).write_bytes(card.to_bytes())
-    bundle = Bundle.of_folder(folder, precision="fp32", top_k=64, model_digest="0" * 64, inputs=("input_ids",))
+    bundle = Bundle(
+        files=digest_bundle(folder), precision="fp32", top_k=64, model_digest="0" * 64, inputs=("input_ids",)
+    )
     (folder / BUNDLE_FILE).write_bytes(bundle.to_bytes())
     return bundle
 

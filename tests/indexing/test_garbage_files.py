@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.formats.digest import PublicationPin
+from lsr_prod.formats.publication import PublicationPin
 from lsr_prod.indexing import garbage
 from lsr_prod.indexing.garbage import collect_garbage
 from lsr_prod.storage import Store

@@ -14,12 +14,12 @@ from lsr_prod.cluster.workers import IN_PROCESS
 from lsr_prod.config import Deployment, IndexSettings, StorageSettings
 from lsr_prod.errors import ArtifactError
 from lsr_prod.indexing import build_index, collect_garbage, delete_documents, restore_documents, rollback
-from lsr_prod.indexing.tombstones import find_ordinals, read_ids
+from lsr_prod.indexing.tombstones import find_documents, read_ids
 from lsr_prod.jobs import index, restore, takedown
 from lsr_prod.jobs.publications import rollback as rollback_job
 from lsr_prod.storage import Store, index_shards
-from lsr_prod.storage.index_cache import fetch_current_version
 from lsr_prod.storage.index_shards import find_shard
+from lsr_prod.storage.index_versions import fetch_current_version
 from lsr_prod.storage.node_cache import NodeCache
 from lsr_prod.storage.publications import publication_numbers
 from tests.indexing.contents import current, dump
@@ -224,7 +224,7 @@ def test_version_with_a_missing_file_is_not_published(tmp_path: Path, remote: St
     summary = build_index(at(tmp_path, remote))
     assert (summary.mode, summary.shards_reused) == ("unchanged", 1)
     assert delete_documents(remote, ["doc001"]).publication.number == 2
-    assert len(find_ordinals(remote, current(remote).shards[0], read_ids(remote, current(remote).shards[0]))) > 0
+    assert len(find_documents(remote, current(remote).shards[0], read_ids(remote, current(remote).shards[0]))[0]) > 0
 
 
 @pytest.mark.usefixtures("in_process")

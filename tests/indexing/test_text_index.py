@@ -10,7 +10,7 @@ import pytest
 
 import lsr_prod
 from lsr_prod.errors import ArtifactError, ConfigError, QueryError
-from lsr_prod.formats.idf import K1, B
+from lsr_prod.formats.term_weights import K1, B
 from lsr_prod.indexing.text_index import Index
 from lsr_prod.search import Hybrid, Searcher, field
 from tests.indexing.corpus import encode_corpus, make_index

@@ -16,7 +16,6 @@ from lsr_prod.formats.shard import DOCUMENTS_FILE
 from lsr_prod.indexing.tombstones import (
     as_ids,
     find_documents,
-    find_ordinals,
     hide_documents,
     hide_everywhere,
     load_takedowns,
@@ -38,15 +37,15 @@ def made(tmp_path):
     return tmp_path, make_index(tmp_path, corpus, vocabulary_size=4).shards[0]
 
 
-def test_find_ordinals_returns_rising_ordinals_of_known_ids(made):
+def test_find_documents_returns_rising_ordinals_of_known_ids(made):
     index, shard = made
     ids = read_ids(index, shard)
-    found = find_ordinals(index, shard, as_ids(["d07", "d99", "d00", "unknown", "", "d07"]))
+    found = find_documents(index, shard, as_ids(["d07", "d99", "d00", "unknown", "", "d07"]))[0]
     assert found.dtype == np.uint32
     assert sorted(ids.take(pa.array(found)).to_pylist()) == ["d00", "d07", "d99"]
     assert np.array_equal(found, np.sort(found))
-    assert len(find_ordinals(index, shard, as_ids([]))) == 0
-    assert len(find_ordinals(index, shard, as_ids(ids.to_pylist()))) == 100
+    assert len(find_documents(index, shard, as_ids([]))[0]) == 0
+    assert len(find_documents(index, shard, as_ids(ids.to_pylist()))[0]) == 100
 
 
 def test_equal_tombstones_share_one_file(made):
@@ -66,7 +65,9 @@ def test_equal_tombstones_share_one_file(made):
 def test_load_tombstones_rejects_damaged_files(made):
     index, shard = made
     good = hide_documents(index, shard, None, as_ids(["d01", "d02"]))
-    assert load_tombstones(index, shard, good).tolist() == find_ordinals(index, shard, as_ids(["d01", "d02"])).tolist()
+    assert (
+        load_tombstones(index, shard, good).tolist() == find_documents(index, shard, as_ids(["d01", "d02"]))[0].tolist()
+    )
     outside = save_tombstones(index, np.array([3, 100], np.uint32))
     with pytest.raises(ArtifactError, match="does not have"):
         load_tombstones(index, shard, outside)

@@ -19,7 +19,7 @@ from lsr_prod.errors import PublicationError
 from lsr_prod.indexing import build_index
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import save_folder
-from lsr_prod.storage.index_cache import fetch_current_version
+from lsr_prod.storage.index_versions import fetch_current_version
 from lsr_prod.storage.node_cache import NodeCache
 from lsr_prod.storage.publications import find_current_publication
 from tests.faults.cluster import kill

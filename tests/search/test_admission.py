@@ -6,8 +6,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from lsr_prod.search.server import admission as module
-from lsr_prod.search.server.admission import Admission
+from lsr_prod.search import server as module
+from lsr_prod.search.server import Admission
 
 
 def answers(one: Admission, clock: pytest.MonkeyPatch, each_s: float, count: int) -> None:

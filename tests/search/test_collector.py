@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from lsr_prod.search.server.collector import Collector
+from lsr_prod.search.server import Collector
 
 
 def test_requests_that_wait_are_collected() -> None:

@@ -16,13 +16,13 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionError, SignatureError
 from lsr_prod.formats import pages
-from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
+from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle, digest_bundle
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import digest_folder, record_bytes
-from lsr_prod.formats.idf import QUERY_WEIGHTS_FILE, weights_to_bytes
 from lsr_prod.formats.index import IndexVersion, ShardManifest
 from lsr_prod.formats.pages import PAGE, PAGE_DIGESTS_FILE, PageDigests, page_digests
 from lsr_prod.formats.shard import DOCUMENTS_FILE, TANTIVY_FOLDER, array_name, is_mapped
+from lsr_prod.formats.term_weights import QUERY_WEIGHTS_FILE, weights_to_bytes
 from lsr_prod.indexing import delete_documents
 from lsr_prod.search import Searcher
 from lsr_prod.search.query.filters import field
@@ -159,7 +159,9 @@ def make_learned_bundle(folder: Path) -> None:
     (folder / CARD_FILE).write_bytes(replace(EncoderCard.load(folder), query_encoder="learned").to_bytes())
     (folder / QUERY_WEIGHTS_FILE).write_bytes(weights_to_bytes(np.linspace(1, 2, V)))
     (folder / BUNDLE_FILE).unlink()
-    bundle = Bundle.of_folder(folder, precision="fp32", top_k=64, model_digest="0" * 64, inputs=("input_ids",))
+    bundle = Bundle(
+        files=digest_bundle(folder), precision="fp32", top_k=64, model_digest="0" * 64, inputs=("input_ids",)
+    )
     (folder / BUNDLE_FILE).write_bytes(bundle.to_bytes())
 
 

@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from lsr_prod.errors import QueryError
 from lsr_prod.search import Searcher
-from lsr_prod.search.result import PrometheusObserver
+from lsr_prod.search.observers import PrometheusObserver
 from tests.indexing.corpus import Doc, make_index
 
 CORPUS = {"a": Doc({0: 5, 1: 2}), "b": Doc({1: 9})}

@@ -24,7 +24,7 @@ from lsr_prod.formats.index import IndexVersion
 from lsr_prod.formats.publication import Publication
 from lsr_prod.indexing import rollback
 from lsr_prod.storage import Store
-from lsr_prod.storage.index_cache import fetch_current_version
+from lsr_prod.storage.index_versions import fetch_current_version
 from lsr_prod.storage.node_cache import NodeCache
 from lsr_prod.storage.publications import current_publication
 from tests.indexing.remote import bytes_of, files_of, make_versions, overwrite, send, upload_current, with_takedown
@@ -35,7 +35,7 @@ from pathlib import Path
 from lsr_prod.storage import node_cache as cache
 from lsr_prod.storage import drafts
 from lsr_prod.storage import transfer
-from lsr_prod.storage.index_cache import fetch_current_version
+from lsr_prod.storage.index_versions import fetch_current_version
 from lsr_prod.storage.node_cache import NodeCache
 from lsr_prod.storage import Store
 transfer._PIECE = 1000

@@ -14,8 +14,8 @@ from lsr_prod.config.objective import ObjectiveSettings
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError
 from lsr_prod.formats.digest import digest_json
-from lsr_prod.formats.idf import QUERY_WEIGHTS_FILE, weights_from_bytes, weights_to_bytes
 from lsr_prod.formats.table import quantize
+from lsr_prod.formats.term_weights import QUERY_WEIGHTS_FILE, weights_from_bytes, weights_to_bytes
 from lsr_prod.indexing import build_index
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder, model_digest

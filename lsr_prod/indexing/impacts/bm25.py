@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsr_prod.formats.idf import word_impacts
 from lsr_prod.formats.shard import BATCH_ROWS, array_name
+from lsr_prod.formats.term_weights import word_impacts
 from lsr_prod.indexing.impacts.arrays import GrowingArray
 from lsr_prod.indexing.impacts.vectors import Vectors, VectorSpill
 from lsr_prod.inference.terms.analysis import words_of
@@ -20,6 +20,11 @@ from lsr_prod.tables.live_rows import live_batches
 if TYPE_CHECKING:
     from lsr_prod.tables import Table
 
+_SAMPLE = 20_000  # documents; their mean length has an error of about one percent
+_BATCH_DOCUMENTS = 1024  # documents whose words are in memory at once
+_BATCH_WORDS = 1 << 20  # words in memory at once; a single document may have more
+_WIDE = 1 << 31  # vocabulary size that makes ids int32
+
 
 def joined_texts(rows: pa.Table | pa.RecordBatch, fields: Sequence[str]) -> list[str]:
     """Return one text per row: its fields separated by spaces, or "" if all of them are empty or null."""
@@ -27,12 +32,6 @@ def joined_texts(rows: pa.Table | pa.RecordBatch, fields: Sequence[str]) -> list
     if not columns:
         return [""] * rows.num_rows
     return [" ".join(part for part in parts if part) for parts in zip(*columns, strict=True)]
-
-
-_SAMPLE = 20_000  # documents; their mean length has an error of about one percent
-_BATCH_DOCUMENTS = 1024  # documents whose words are in memory at once
-_BATCH_WORDS = 1 << 20  # words in memory at once; a single document may have more
-_WIDE = 1 << 31  # vocabulary size that makes ids int32
 
 
 def average_length(table: "Table", fields: Sequence[str], *, sample: int = _SAMPLE) -> float:

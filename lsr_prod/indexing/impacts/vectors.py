@@ -8,7 +8,6 @@ the gaps between postings, the sum over terms of deg * log2(n / (deg + 1)) over 
 """
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,12 @@ import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.shard import array_name, local_dtype, term_dtype
-from lsr_prod.indexing.impacts.arrays import GrowingArray, create_array
+from lsr_prod.formats.sparse import put_together
+from lsr_prod.indexing.impacts.arrays import GrowingArray, create_array, map_array
 from lsr_prod.search.kernels import native
+
+_TERMS = 8  # heaviest terms of a document that decide its place
+_ALL_TERMS = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +66,8 @@ class Vectors:
 
     def take(self, order: npt.NDArray[Any]) -> "Vectors":
         """Return the rows with the numbers ``order``, in that order."""
-        lengths = self.offsets[order + np.int64(1)] - self.offsets[order]
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        places = np.arange(offsets[-1]) + np.repeat(self.offsets[order] - offsets[:-1], lengths)
+        starts = self.offsets[order]
+        offsets, places = put_together(starts, self.offsets[order + np.int64(1)] - starts)
         return Vectors(offsets, self.terms[places], self.impacts[places])
 
     def top(self, dk: int) -> "Vectors":
@@ -73,18 +75,17 @@ class Vectors:
         lengths = np.minimum(self.lengths, dk)
         if np.array_equal(lengths, self.lengths):
             return self
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        places = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1] - offsets[:-1], lengths)
+        offsets, places = put_together(self.offsets[:-1], lengths)
         return Vectors(offsets, self.terms[places], self.impacts[places])
 
 
 class VectorSpill:
-    """Vectors written to files as they arrive and mapped at the end."""
+    """Vectors written to files as they arrive and mapped at the end; ``prefix`` begins the names of the files."""
 
-    def __init__(self, folder: Path, vocabulary_size: int) -> None:
-        self._offsets = GrowingArray(folder / "offsets.npy", np.dtype("<i8"), first=0)
-        self._terms = GrowingArray(folder / "terms.npy", term_dtype(vocabulary_size))
-        self._impacts = GrowingArray(folder / "impacts.npy", np.dtype("u1"))
+    def __init__(self, folder: Path, vocabulary_size: int, prefix: str = "") -> None:
+        self._offsets = GrowingArray(folder / f"{prefix}offsets.npy", np.dtype("<i8"), first=0)
+        self._terms = GrowingArray(folder / f"{prefix}terms.npy", term_dtype(vocabulary_size))
+        self._impacts = GrowingArray(folder / f"{prefix}impacts.npy", np.dtype("u1"))
 
     def add(self, vectors: Vectors) -> None:
         """Append vectors."""
@@ -98,8 +99,7 @@ class VectorSpill:
         for array in (self._offsets, self._terms, self._impacts):
             with array:
                 pass
-            mapped = np.load(array.path, mmap_mode="r" if array.length else None, allow_pickle=False)
-            arrays.append(np.asarray(mapped))
+            arrays.append(map_array(array.path))
         return Vectors(*arrays)
 
 
@@ -110,10 +110,7 @@ def _check_distinct(documents: npt.NDArray[Any], terms: npt.NDArray[Any]) -> Non
         raise ArtifactError("a document of the table repeats a term; the table is damaged, encode the corpus again")
 
 
-_TERMS = 8  # heaviest terms of a document that are used
-
-
-def order_documents(vectors: Vectors, vocabulary_size: int, block_size: int, *, threads: int = 1) -> npt.NDArray[Any]:
+def order_documents(vectors: Vectors, vocabulary_size: int, block_size: int) -> npt.NDArray[Any]:
     """Return an order in which documents with common terms are close; equal vectors give an equal order.
 
     Returns:
@@ -127,7 +124,7 @@ def order_documents(vectors: Vectors, vocabulary_size: int, block_size: int, *, 
     while (np.diff(bounds) > block_size).any():
         places = np.arange(count, dtype=np.int64)
         cuts = _cuts(bounds, block_size)
-        _bisect_all(places, bounds, cuts, rows, vocabulary_size, logs, threads)
+        native.bisect_sets(places, bounds, cuts, 0, len(cuts), rows.offsets, rows.terms, vocabulary_size, logs)
         order = order[places]
         rows = rows.take(places)
         bounds = np.unique(np.concatenate([bounds, cuts]))
@@ -139,31 +136,6 @@ def _cuts(bounds: npt.NDArray[np.int64], block_size: int) -> npt.NDArray[np.int6
     first, last = bounds[:-1], bounds[1:]
     blocks = -(-(last - first) // block_size)
     return np.minimum(last, first + (blocks + 1) // 2 * block_size)
-
-
-def _bisect_all(
-    places: npt.NDArray[np.int64],
-    bounds: npt.NDArray[np.int64],
-    cuts: npt.NDArray[np.int64],
-    rows: Vectors,
-    vocabulary_size: int,
-    logs: npt.NDArray[np.float32],
-    threads: int,
-) -> None:
-    parts = np.array_split(np.arange(len(cuts)), min(threads, len(cuts)))
-
-    def work(part: npt.NDArray[np.int64]) -> None:
-        first, last = int(part[0]), int(part[-1]) + 1
-        native.bisect_sets(places, bounds, cuts, first, last, rows.offsets, rows.terms, vocabulary_size, logs)
-
-    if len(parts) == 1:
-        work(parts[0])
-        return
-    with ThreadPoolExecutor(len(parts)) as pool:
-        list(pool.map(work, parts))
-
-
-_ALL_TERMS = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)

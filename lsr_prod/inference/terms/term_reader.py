@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from lsr_prod.formats.bundle import TOKENIZER_FILE, VOCABULARY_FILE, read_vocabulary
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import digest_json
-from lsr_prod.formats.idf import TermCounts
+from lsr_prod.formats.term_weights import TermCounts
 from lsr_prod.inference.terms.surfaces import lowered, surfaces
 from lsr_prod.inference.terms.words import check_words, split_normalized, word_normalizer
 
@@ -53,7 +53,7 @@ class TermReader:
         self._query = Tokenizer.from_str(backend.to_str())
         self._query.enable_truncation(card.query_max_length - backend.num_special_tokens_to_add(False))
         self._normalizer = word_normalizer(backend)
-        self._term_of = _words(vocabulary) if self._words else {}
+        self._term_of = {word: number for number, word in enumerate(vocabulary)} if self._words else {}
         self._term_of_token = [] if self._words else _tokens(backend, card, vocabulary)
         self._table = np.array(self._term_of_token, np.int32)
 
@@ -103,17 +103,11 @@ class TermReader:
         return digest_json([tokenizer, card.vocabulary_sha256, card.output_vocabulary, card.output_casing])
 
 
-def _words(vocabulary: Sequence[str]) -> dict[str, int]:
-    return {word: number for number, word in enumerate(vocabulary)}
-
-
 def _tokens(tokenizer: Tokenizer, card: EncoderCard, vocabulary: Sequence[str]) -> list[int]:
     """Return the output term of every token; -1 for tokens without one, such as special tokens."""
-    names = tokenizer.get_vocab(with_added_tokens=True)
     special = {number for number, added in tokenizer.get_added_tokens_decoder().items() if added.special}
-    tokens = [""] * (max(names.values()) + 1)
-    for name, number in names.items():
-        tokens[number] = name
+    last = max(tokenizer.get_vocab(with_added_tokens=True).values())
+    tokens = [tokenizer.id_to_token(number) or "" for number in range(last + 1)]
     if card.output_casing == "uncased":
         terms = {surface: number for number, surface in enumerate(surfaces(vocabulary))}
         found = [terms.get(lowered(surface), -1) for surface in surfaces(tokens)]

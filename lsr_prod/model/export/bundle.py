@@ -12,10 +12,10 @@ import onnx
 
 from lsr_prod.config import ExportSettings
 from lsr_prod.errors import ArtifactError, ConfigError
-from lsr_prod.formats.bundle import BUNDLE_FILE, GRAPH_FILE, VOCABULARY_FILE, Bundle, Cut, QueryGraph
+from lsr_prod.formats.bundle import BUNDLE_FILE, GRAPH_FILE, VOCABULARY_FILE, Bundle, Cut, QueryGraph, digest_bundle
 from lsr_prod.formats.card import CARD_FILE, QUERY_FOLDER
 from lsr_prod.formats.digest import record_bytes
-from lsr_prod.formats.idf import QUERY_WEIGHTS_FILE, weights_to_bytes
+from lsr_prod.formats.term_weights import QUERY_WEIGHTS_FILE, weights_to_bytes
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder, model_digest
@@ -151,8 +151,14 @@ def _write_bundle(
         graph = export_graph(encoder.queries, top_k=query.top_k, columns=None)
         (folder / QUERY_FOLDER).mkdir()
         _write_side(folder / QUERY_FOLDER, encoder.queries, settings.precision, graph)
-    bundle = Bundle.of_folder(
-        folder, precision=settings.precision, top_k=top_k, model_digest=model, inputs=INPUTS, cut=cut, query=query
+    bundle = Bundle(
+        files=digest_bundle(folder),
+        precision=settings.precision,
+        top_k=top_k,
+        model_digest=model,
+        inputs=INPUTS,
+        cut=cut,
+        query=query,
     )
     write_file(folder / BUNDLE_FILE, bundle.to_bytes())
 

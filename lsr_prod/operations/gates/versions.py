@@ -16,7 +16,7 @@ from lsr_prod.formats.table import TableProperties
 from lsr_prod.indexing.gates import Candidate
 from lsr_prod.search import Searcher
 from lsr_prod.search.location import locate
-from lsr_prod.search.opening.index import open_version
+from lsr_prod.search.open_index import open_version
 from lsr_prod.storage import as_store
 from lsr_prod.storage.threads import in_threads
 from lsr_prod.tables import Table, TableFile, live_batches

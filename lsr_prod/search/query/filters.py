@@ -40,6 +40,7 @@ DOC_ID = "doc_id"
 MAX_DEPTH = 16
 _MAX_TEXT = 4096  # characters of one value
 _MAX_BITS = 1 << 12  # largest integer printed in a message; Python does not print integers of more than 4,300 digits
+_MAX_TOKEN = 1 << 16  # characters
 
 
 class _Short(reprlib.Repr):
@@ -247,9 +248,6 @@ def suggest(name: str, known: Collection[str]) -> str:
     """Return which of the known names was probably meant, or all of them."""
     close: Sequence[str] = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"did you mean {close[0]}?" if close else f"it has: {', '.join(sorted(known))}"
-
-
-_MAX_TOKEN = 1 << 16  # characters
 
 
 @dataclass(frozen=True, slots=True)

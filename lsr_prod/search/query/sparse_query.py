@@ -2,8 +2,8 @@
 
 Term weights of inference-free queries.
 
-They are the inverse document frequencies of an index version (``formats.idf``), or the learned weights of its bundle
-(``formats.query_weights``).
+They are the inverse document frequencies of an index version, or the learned weights of its bundle
+(``formats.term_weights``).
 """
 
 import math
@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from lsr_prod.errors import ArtifactError, QueryError
 from lsr_prod.formats.digest import FileDigest, read_file
-from lsr_prod.formats.idf import QUERY_WEIGHTS_FILE, TermCounts, weights_from_bytes
 from lsr_prod.formats.index import ShardManifest
 from lsr_prod.formats.shard import TEXT_TERMS_FILE
+from lsr_prod.formats.term_weights import QUERY_WEIGHTS_FILE, TermCounts, weights_from_bytes
 from lsr_prod.search.query.filters import shorten
 
 MAX_K = 10_000
@@ -241,14 +241,9 @@ def read_weights(index: Path, shards: Sequence[ShardManifest], vocabulary: Vocab
     counts = TermCounts.none(size)
     for shard in shards:
         folder = index / "shards" / shard.sha
-        files = [file for file in shard.files if file.path == TEXT_TERMS_FILE]
-        if not files:
-            raise ArtifactError(
-                f"{folder} has no {TEXT_TERMS_FILE}, which inference-free queries need; build the index again"
-            )
-        path = folder / TEXT_TERMS_FILE
-        data = read_file(folder, files[0]) if verify else path.read_bytes()
-        counts += TermCounts.from_bytes(data, size, str(path))
+        problem = "which inference-free queries need; build the index again"
+        data = _read_listed(folder, shard.files, TEXT_TERMS_FILE, problem, verify)
+        counts += TermCounts.from_bytes(data, size, str(folder / TEXT_TERMS_FILE))
     return TermWeights.of_counts(counts, vocabulary.names)
 
 
@@ -256,9 +251,15 @@ def read_learned_weights(
     bundle: Path, files: Iterable[FileDigest], vocabulary: Vocabulary, *, verify: bool
 ) -> TermWeights:
     """Read the learned weights of a bundle."""
-    found = [file for file in files if file.path == QUERY_WEIGHTS_FILE]
+    problem = "which its queries need; export the model again"
+    data = _read_listed(bundle, files, QUERY_WEIGHTS_FILE, problem, verify)
+    weights = weights_from_bytes(data, len(vocabulary.names), str(bundle / QUERY_WEIGHTS_FILE))
+    return TermWeights.learned(weights, vocabulary.names)
+
+
+def _read_listed(folder: Path, files: Iterable[FileDigest], name: str, problem: str, verify: bool) -> bytes:
+    """Return the content of a file that a manifest has to list."""
+    found = [file for file in files if file.path == name]
     if not found:
-        raise ArtifactError(f"{bundle} has no {QUERY_WEIGHTS_FILE}, which its queries need; export the model again")
-    path = bundle / QUERY_WEIGHTS_FILE
-    data = read_file(bundle, found[0]) if verify else path.read_bytes()
-    return TermWeights.learned(weights_from_bytes(data, len(vocabulary.names), str(path)), vocabulary.names)
+        raise ArtifactError(f"{folder} has no {name}, {problem}")
+    return read_file(folder, found[0]) if verify else (folder / name).read_bytes()

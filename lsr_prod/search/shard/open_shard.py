@@ -13,9 +13,13 @@ from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.index import ShardManifest
 from lsr_prod.formats.pages import MappedFiles
 from lsr_prod.formats.shard import WORD_ARRAYS, ImpactArrays, WordArrays, array_name, is_mapped
+from lsr_prod.formats.sparse import put_together
 from lsr_prod.search.kernels import native
 from lsr_prod.search.shard.documents import Documents
 from lsr_prod.search.shard.postings import Postings, damaged_arrays
+
+_CACHED = 1 << 14  # words whose ids are cached: a query looks up each of its words twice, and queries share words
+Vectors = tuple[npt.NDArray[Any], ...]  # offsets, terms, impacts
 
 
 class OpenShard:
@@ -60,9 +64,6 @@ class OpenShard:
             return None
         ordinal = int(order[place])
         return ordinal if self.documents.doc_id(ordinal) == doc_id else None
-
-
-_CACHED = 1 << 14  # words whose ids are cached: a query looks up each of its words twice, and queries share words
 
 
 class LexicalTerms:
@@ -121,9 +122,6 @@ class LexicalTerms:
         return self._arrays.word_offsets.data, self._arrays.word_bytes.data
 
 
-Vectors = tuple[npt.NDArray[Any], ...]  # offsets, terms, impacts
-
-
 class ForwardCopy:
     """The vectors of one opened shard. Safe to share between threads."""
 
@@ -171,9 +169,7 @@ class ForwardCopy:
         self._verify(ordinals)
         a = self._arrays
         starts = a.forward_offsets[ordinals]
-        lengths = np.minimum(a.forward_offsets[ordinals + 1] - starts, dk)
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+        offsets, places = put_together(starts, np.minimum(a.forward_offsets[ordinals + 1] - starts, dk))
         return offsets, a.forward_terms[places], a.forward_impacts[places]
 
     def vector(self, ordinal: int, dk: int) -> dict[int, int]:

@@ -1,7 +1,7 @@
 """Impact postings of one opened shard: the kernel matches queries against them, pages are verified on first use."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,10 @@ from lsr_prod.search.query.sparse_query import MAX_SCORE
 
 if TYPE_CHECKING:
     from lsr_prod.search.query.filters import Filter
+
+_DAMAGED, _PARTIAL = -1, 1  # states of the kernel
+# Documents, scores, overlaps and numbers of the hits of n queries, filled by the kernel.
+HitArrays = tuple[npt.NDArray[np.int64], npt.NDArray[np.float32], npt.NDArray[np.uint16], npt.NDArray[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,12 @@ class ShardQuery:
     words: WordQuery | None = None  # matched in addition to the terms; None: no words
 
 
-_DAMAGED, _PARTIAL = -1, 1  # states of the kernel
+class VectorBatch(NamedTuple):
+    """Vectors of n queries, one after another."""
+
+    offsets: npt.NDArray[np.int64]  # int64 [n + 1], where the terms of each query begin
+    ids: npt.NDArray[np.int32]  # int32 [t]
+    weights: npt.NDArray[np.float32]  # float32 [t]
 
 
 def damaged_arrays(files: MappedFiles) -> ArtifactError:
@@ -118,40 +127,27 @@ class Postings:
 
     def match_batch(
         self,
-        offsets: npt.NDArray[np.int64],
-        ids: npt.NDArray[np.int32],
-        weights: npt.NDArray[np.float32],
+        batch: VectorBatch,
         required: npt.NDArray[np.int64],
         floors: npt.NDArray[np.float32],
         allowed: npt.NDArray[np.uint8] | None,
         k: int,
-        vocabulary_size: int,
+        size: int,
         step: float,
         deadline: float,
-        hits: tuple[npt.NDArray[np.int64], npt.NDArray[np.float32], npt.NDArray[np.uint16], npt.NDArray[np.int64]],
+        hits: HitArrays,
     ) -> tuple[int, int]:
         """Match n queries; the arguments are those of ``native.match_batch``, ``hits`` its outputs."""
+        offsets, ids, weights = batch
         try:
             verified = bool(self._verified_terms[ids].all())  # the kernel refuses negative ids
         except IndexError:
             verified = True  # the kernel names the query
-        if not verified and ids.min() >= 0 and ids.max() < vocabulary_size:
+        if not verified and ids.min() >= 0 and ids.max() < size:
             self._verify_terms(ids)
         self.verify_ranks()
         return native.match_batch(
-            self._held,
-            offsets,
-            ids,
-            weights,
-            required,
-            floors,
-            allowed,
-            k,
-            vocabulary_size,
-            step,
-            MAX_SCORE,
-            deadline,
-            *hits,
+            self._held, offsets, ids, weights, required, floors, allowed, k, size, step, MAX_SCORE, deadline, *hits
         )
 
     def match_all(self, ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
@@ -159,19 +155,10 @@ class Postings:
         k = int(self.frequencies(ids).min())
         documents, scores, overlaps = np.empty(k, np.int64), np.empty(k, np.float32), np.empty(k, np.uint16)
         numbers = np.zeros(1, np.int64)
-        state, _ = self.match_batch(
-            np.array([0, len(ids)], np.int64),
-            ids,
-            np.ones(len(ids), np.float32),
-            np.full(len(ids) + 1, len(ids), np.int64),
-            np.zeros(1, np.float32),
-            None,
-            k,
-            len(self._verified_terms),
-            1.0,
-            0.0,
-            (documents, scores, overlaps, numbers),
-        )
+        batch = VectorBatch(np.array([0, len(ids)], np.int64), ids, np.ones(len(ids), np.float32))
+        required, floors = np.full(len(ids) + 1, len(ids), np.int64), np.zeros(1, np.float32)
+        hits = documents, scores, overlaps, numbers
+        state, _ = self.match_batch(batch, required, floors, None, k, len(self._verified_terms), 1.0, 0.0, hits)
         if state < 0:
             raise damaged_arrays(self._files)
         return documents[: numbers[0]]

@@ -1,9 +1,11 @@
 """Reader of one shard of an index version, without the documents that the version has deleted."""
 
 import functools
+import io
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.formats.index import attribute_column, attribute_types
+from lsr_prod.formats.digest import read_file
+from lsr_prod.formats.index import Tombstones, attribute_column, attribute_types
 from lsr_prod.search.query.filter_types import CheckedFilter, check_filter
 from lsr_prod.search.query.filters import DOC_ID, Combination, Condition, Filter, Negation
 from lsr_prod.search.query.query_text import TextQuery, TextTokens
@@ -23,6 +26,22 @@ from lsr_prod.search.shard.postings import ShardHits, ShardQuery
 _FEW = 1 / 200
 _WORDS = 256  # words that are looked up between two checks of the deadline
 _MASK_BYTES = 64 << 20  # of the masks of a reader without a version
+_PER_ID = 1_000  # documents whose ids are compared in the time of one search in the order of ids
+_COMPARE = {"eq": pc.equal, "gt": pc.greater, "ge": pc.greater_equal, "lt": pc.less, "le": pc.less_equal}
+
+Allowed = npt.NDArray[np.uint8]
+FindTokens = Callable[[Sequence[str]], Allowed]
+
+
+def read_alive(index: Path, tombstones: Tombstones, documents: int) -> npt.NDArray[np.uint8]:
+    """Return uint8 [documents]: 0 for deleted documents, else 1."""
+    ordinals = np.load(io.BytesIO(read_file(index, tombstones.file)), allow_pickle=False)
+    if ordinals.dtype != np.uint32 or len(ordinals) != tombstones.documents or (ordinals >= documents).any():
+        raise ArtifactError(f"{index / tombstones.file.path} does not fit its shard; publish another version")
+    alive = np.ones(documents, np.uint8)
+    alive[ordinals] = 0
+    alive.flags.writeable = False
+    return alive
 
 
 class ShardReader:
@@ -30,6 +49,7 @@ class ShardReader:
 
     Attributes:
         shard: its files.
+        alive: uint8 [N], 0 for deleted documents; None: no document is deleted.
         dk: terms per document in the postings.
     """
 
@@ -39,20 +59,20 @@ class ShardReader:
         alive: npt.NDArray[np.uint8] | None,
         *,
         dk: int,
-        find_tokens: "FindTokens | None" = None,
+        find_tokens: FindTokens | None = None,
         masks: MaskCache | None = None,
     ) -> None:
         """Combine a shard with its tombstones."""
         self.shard = shard
         self._find_tokens = find_tokens
         self.dk = dk
-        self._alive = alive
+        self.alive = alive
         self._masks = MaskCache(_MASK_BYTES) if masks is None else masks
 
     def match(self, query: ShardQuery, floor: float) -> ShardHits:
         """Find the best documents of this shard."""
         query = self.with_words(query)
-        allowed = self._alive
+        allowed = self.alive
         if query.filter is not None:
             mask = self._mask(query.filter)
             only_terms = query.words is None and query.counted.all()  # the forward copy has no words
@@ -61,9 +81,9 @@ class ShardReader:
             allowed = mask.allowed
         return self.shard.postings.match(query, floor=floor, allowed=allowed)
 
-    def allowed(self, expression: "Filter | None") -> npt.NDArray[np.uint8] | None:
+    def allowed(self, expression: Filter | None) -> npt.NDArray[np.uint8] | None:
         """Return uint8 [N], 1 for documents that can be found and pass a filter; None: all."""
-        return self._alive if expression is None else self._mask(expression).allowed
+        return self.alive if expression is None else self._mask(expression).allowed
 
     def with_words(self, query: ShardQuery) -> ShardQuery:
         """Append the words of a query that this shard holds to its terms."""
@@ -115,39 +135,25 @@ class ShardReader:
         self.shard.postings.verify_ranks()
         return self.shard.arrays.id_rank
 
-    @property
-    def alive(self) -> npt.NDArray[np.uint8] | None:
-        """uint8 [N], 0 for deleted documents; None: no document is deleted."""
-        return self._alive
-
     def is_alive(self, ordinal: int) -> bool:
         """Return whether a document of the shard can be found."""
-        return self._alive is None or bool(self._alive[ordinal])
+        return self.alive is None or bool(self.alive[ordinal])
 
     def ordinal(self, doc_id: str) -> int | None:
         """Return the ordinal of a document that can be found, or None."""
         ordinal = self.shard.ordinal(doc_id)
         return ordinal if ordinal is not None and self.is_alive(ordinal) else None
 
-    def _mask(self, expression: "Filter") -> Mask:
+    def _mask(self, expression: Filter) -> Mask:
         return self._masks.get((self.shard.manifest.sha, expression.key), lambda: self._evaluate(expression))
 
-    def _evaluate(self, expression: "Filter") -> Mask:
-        from lsr_prod.search.shard.shard_reader import evaluate
-
+    def _evaluate(self, expression: Filter) -> Mask:
         shard, documents = self.shard, self.shard.documents
         allowed = evaluate(
             expression, documents.batches, self._find_tokens, ordinal=shard.ordinal, verify=documents.verify_columns
         )
-        mask = Mask.of(allowed if self._alive is None else allowed & self._alive, _FEW * len(allowed))
+        mask = Mask.of(allowed if self.alive is None else allowed & self.alive, _FEW * len(allowed))
         return mask if mask.ordinals is None else replace(mask, vectors=shard.forward.gather(mask.ordinals, self.dk))
-
-
-Allowed = npt.NDArray[np.uint8]
-FindTokens = Callable[[Sequence[str]], Allowed]
-
-_PER_ID = 1_000  # documents whose ids are compared in the time of one search in the order of ids
-_COMPARE = {"eq": pc.equal, "gt": pc.greater, "ge": pc.greater_equal, "lt": pc.less, "le": pc.less_equal}
 
 
 def evaluate(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lsr_prod.config import Deployment, IndexSettings
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.digest import canonical_json
-from lsr_prod.formats.idf import word_impacts
+from lsr_prod.formats.term_weights import word_impacts
 from lsr_prod.indexing import build_index
 from lsr_prod.indexing.impacts.bm25 import WordSpill, average_length
 from lsr_prod.indexing.plan import plan_index

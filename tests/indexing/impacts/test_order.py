@@ -36,12 +36,6 @@ def test_order_is_a_permutation(n):
     assert sorted(order.tolist()) == list(range(n))
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_order_does_not_depend_on_the_number_of_threads(threads):
-    rows = clustered(3000)
-    assert np.array_equal(order_documents(rows, V, 32, threads=threads), order_documents(rows, V, 32))
-
-
 @pytest.mark.parametrize("block_size", [16, 64])
 def test_terms_occur_in_fewer_blocks_after_ordering(block_size):
     rows, rng = clustered(4000, 3), np.random.default_rng(1)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lsr_prod.config import Deployment, ExportSettings, IndexSettings
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError
-from lsr_prod.formats.idf import TermCounts
+from lsr_prod.formats.term_weights import TermCounts
 from lsr_prod.indexing import build_index, delete_documents
 from lsr_prod.indexing.text_index import Index
 from lsr_prod.inference import BundleEncoder

@@ -12,9 +12,9 @@ from lsr_prod.formats.index import IndexVersion
 from lsr_prod.formats.publication import Publication
 from lsr_prod.logs import get_log
 from lsr_prod.search.follower import Follower
-from lsr_prod.search.location import LocalIndex, RemoteIndex
+from lsr_prod.search.location import IndexLocation
+from lsr_prod.search.observers import Observer
 from lsr_prod.search.query.filters import shorten
-from lsr_prod.search.result import Observer
 from lsr_prod.search.snapshot import Snapshot, Verify
 from lsr_prod.storage.signatures import trusted_keys
 
@@ -22,7 +22,7 @@ log = get_log(__name__)
 
 
 def open_version(
-    location: LocalIndex | RemoteIndex,
+    location: IndexLocation,
     publication: Publication,
     verify: Verify,
     *,
@@ -35,23 +35,23 @@ def open_version(
     The version is released for deletion when the snapshot is deleted.
     """
     for repairing in (True,) if repair else (False, True):
-        folder = location.fetch(publication, shards=shards, verify=repairing)
+        folder, release = location.fetch(publication, shards=shards, verify=repairing)
         try:
             # Shards of both versions stay open, unless their files may be deleted with the folder.
-            reused = before if before is not None and before.index == folder.path else None
-            snapshot = Snapshot(folder.path, publication, verify=verify, before=reused, shards=shards)
+            reused = before if before is not None and before.index == folder else None
+            snapshot = Snapshot(folder, publication, verify=verify, before=reused, shards=shards)
         except BaseException as error:
-            folder.release()
-            if repairing or isinstance(location, LocalIndex) or not isinstance(error, ArtifactError):
+            release()
+            if repairing or location.cache is None or not isinstance(error, ArtifactError):
                 raise
         else:
-            weakref.finalize(snapshot, folder.release)
+            weakref.finalize(snapshot, release)
             return snapshot
     raise AssertionError
 
 
 def open_current(
-    location: LocalIndex | RemoteIndex,
+    location: IndexLocation,
     verify: Verify,
     *,
     before: Snapshot | None = None,
@@ -78,13 +78,20 @@ def open_current(
             log.info("version was superseded while it was opened", extra={"fields": {"version": publication.version}})
 
 
+def open_published(location: IndexLocation, number: int | None, verify: Verify) -> Snapshot:
+    """Open the version of a publication by its number; None: the current one."""
+    if number is None:
+        return open_current(location, verify)
+    return open_version(location, location.read_publication(number), verify)
+
+
 class OpenIndex:
     """An index whose current version is open. Safe to share between threads."""
 
     _shards_opened: Collection[int] | None = None  # numbers of the shards of every version; None: all
 
     def __init__(
-        self, snapshot: Snapshot, location: LocalIndex | RemoteIndex, *, verify: Verify, observer: Observer | None
+        self, snapshot: Snapshot, location: IndexLocation, *, verify: Verify, observer: Observer | None
     ) -> None:
         """Start with an open version."""
         self._opened: Snapshot | None = snapshot
@@ -138,7 +145,7 @@ class OpenIndex:
             before, shards = self._snapshot, self._shards_opened
             snapshot = open_current(self._location, self._verify, before=before, shards=shards)
             if snapshot is before:
-                if not self._damaged or isinstance(self._location, LocalIndex):
+                if not self._damaged or self._location.cache is None:
                     return False
                 self._damaged = False  # one attempt for each damage that a query finds
                 snapshot = open_version(self._location, before.publication, self._verify, shards=shards, repair=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.formats.idf import TermCounts
+from lsr_prod.formats.term_weights import TermCounts
 
 
 def counted(*documents: list[int], size: int = 5) -> TermCounts:

@@ -1,4 +1,4 @@
-"""Inverse document frequencies of output terms: the weights of inference-free queries.
+"""Weights of terms outside of models: inverse document frequencies, learned query weights, and BM25 of words.
 
 Inference-free queries (Geng et al., arXiv 2411.04403; Shen et al., arXiv 2504.14839): a query's vector is the binary
 presence of its terms, times ``idf(t) = ln(1 + (N - df(t) + 0.5) / (df(t) + 0.5))``, where N documents have any term and
@@ -34,10 +34,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import ArtifactError
+from lsr_prod.formats.shard import npy_bytes
 
 K1 = 1.2
 B = 0.75
 IMPACT_STEP = (K1 + 1) / 255
+QUERY_WEIGHTS_FILE = "query_weights.npy"
 
 
 def word_impacts(counts: npt.NDArray[Any], lengths: npt.NDArray[Any], average_length: float) -> npt.NDArray[np.uint8]:
@@ -91,32 +93,20 @@ class TermCounts:
 
     def to_bytes(self) -> bytes:
         """Return the content of a ``.npy`` of uint32 [V + 1]: the frequencies, then N."""
-        buffer = io.BytesIO()
-        np.lib.format.write_array(
-            buffer, np.append(self.frequencies, self.documents).astype("<u4"), version=(1, 0), allow_pickle=False
-        )
-        return buffer.getvalue()
+        return npy_bytes(np.append(self.frequencies, self.documents).astype("<u4"))
 
     @classmethod
     def from_bytes(cls, data: bytes, vocabulary_size: int, name: str) -> "TermCounts":
         """Read what ``to_bytes`` wrote."""
-        try:
-            values = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
-        except (ValueError, OSError) as error:
-            raise ArtifactError(f"{name} is no array ({error}); build it again") from error
+        values = _read_array(data, name, "build it again")
         if values.dtype != np.uint32 or values.shape != (vocabulary_size + 1,) or values.max() > values[-1]:
             raise ArtifactError(f"{name} has no counts of {vocabulary_size} terms; build it again")
         return cls(int(values[-1]), values[:-1].astype(np.int64))
 
 
-QUERY_WEIGHTS_FILE = "query_weights.npy"
-
-
 def weights_to_bytes(weights: npt.NDArray[Any]) -> bytes:
     """Return the content of ``query_weights.npy``: float32 [V]."""
-    buffer = io.BytesIO()
-    np.lib.format.write_array(buffer, weights.astype("<f4"), version=(1, 0), allow_pickle=False)
-    return buffer.getvalue()
+    return npy_bytes(weights.astype("<f4"))
 
 
 def weights_from_bytes(data: bytes, vocabulary_size: int, name: str) -> npt.NDArray[np.float32]:
@@ -125,14 +115,19 @@ def weights_from_bytes(data: bytes, vocabulary_size: int, name: str) -> npt.NDAr
     Returns:
         float32 [V], finite and above 0.
     """
-    try:
-        values: npt.NDArray[np.float32] = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
-    except (ValueError, OSError) as error:
-        raise ArtifactError(f"{name} is no array ({error}); copy it again") from error
+    values = _read_array(data, name, "copy it again")
     if values.dtype != np.float32 or values.shape != (vocabulary_size,):
         raise ArtifactError(
             f"{name} has {values.dtype} {list(values.shape)}, not {vocabulary_size} weights; copy it again"
         )
     if not (np.isfinite(values) & (values > 0)).all():
         raise ArtifactError(f"{name} has weights that are not finite or not above 0; train the model again")
+    return values
+
+
+def _read_array(data: bytes, name: str, remedy: str) -> npt.NDArray[Any]:
+    try:
+        values: npt.NDArray[Any] = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+    except (ValueError, OSError) as error:
+        raise ArtifactError(f"{name} is no array ({error}); {remedy}") from error
     return values

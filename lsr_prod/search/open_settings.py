@@ -2,14 +2,13 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
 from lsr_prod.errors import ConfigError
+from lsr_prod.search.observers import Observer
 from lsr_prod.search.query.filters import shorten, suggest
 from lsr_prod.search.query.query_text import check_max_bytes
-from lsr_prod.search.result import Observer
 from lsr_prod.search.snapshot import Verify
 
 _MAX_THREADS = 1024
@@ -30,19 +29,11 @@ class OpenSettings(TypedDict, total=False):
     publication: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Number:
-    """Range of a setting that is an integer."""
-
-    smallest: int
-    largest: int
-    unit: str
-
-
+# Unit and largest value of the settings that are positive integers.
 _NUMBERS = {
-    "encoder_threads": _Number(1, _MAX_THREADS, "threads"),
-    "cache_bytes": _Number(1, 1 << 62, "bytes"),
-    "publication": _Number(1, _MAX_PUBLICATION, "the number of a publication"),
+    "encoder_threads": ("threads", _MAX_THREADS),
+    "cache_bytes": ("bytes", 1 << 62),
+    "publication": ("the number of a publication", _MAX_PUBLICATION),
 }
 _OPTIONAL = ("bundle", "observer", "cache", "cache_bytes", "storage_options", "publication")
 
@@ -67,7 +58,7 @@ def check_settings(settings: OpenSettings) -> None:
         if value is None and name in _OPTIONAL:
             continue
         if name in _NUMBERS:
-            _check_number(name, value, _NUMBERS[name])
+            _check_number(name, value, *_NUMBERS[name])
         elif name in ("bundle", "cache"):
             _check_path(name, value)
         elif name == "verify" and not (value is True or value is False or (isinstance(value, str) and value == "lazy")):
@@ -80,9 +71,9 @@ def check_settings(settings: OpenSettings) -> None:
             check_max_bytes(value)
 
 
-def _check_number(name: str, value: Any, wanted: _Number) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not wanted.smallest <= value <= wanted.largest:
-        remedy = f"give {wanted.unit} as an integer from {wanted.smallest} to {wanted.largest}"
+def _check_number(name: str, value: Any, unit: str, largest: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest:
+        remedy = f"give {unit} as an integer from 1 to {largest}"
         raise ConfigError(name, f"{shorten(value)} is not possible", remedy)
 
 

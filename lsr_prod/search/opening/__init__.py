@@ -1,1 +1,0 @@
-"""Open an index: its settings, and the version that answers."""
