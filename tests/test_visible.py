@@ -16,7 +16,7 @@ BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069
 FORBIDDEN = [*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0)), *BIDI, "\u2028", "\u2029", "\u200b", "\u2060"]
 FORBIDDEN += ["\ufeff", "\xad", "\ud800", "\udfff", "\U000e0041", "\ufff9", "\u3164", "\u115f"]
 # Modules that may write to the streams of the process.
-WRITERS = {f"lsr_prod/jobs/terminal/{name}.py" for name in ("output", "tables", "log")}
+WRITERS = {f"lsr_prod/jobs/terminal/{name}.py" for name in ("output", "tables")}
 BARS = {"lsr_prod/encoding/progress.py", "lsr_prod/training/observers/progress.py"}  # they show no text from data
 
 

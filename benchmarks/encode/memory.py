@@ -18,7 +18,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from lsr_prod.jobs.terminal.run import print_result, print_table
+from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.tables import print_table
 
 TOKENS = 12  # of a document, about
 FLAT = 1.1

@@ -35,7 +35,8 @@ from lsr_prod.encoding.job import _encode
 from lsr_prod.encoding.prepare import prepare
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import Counters
-from lsr_prod.jobs.terminal.run import print_result, print_table
+from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.tables import print_table
 
 BUSY = 0.95
 _CELLS_PER_ENCODER = 4

@@ -17,7 +17,7 @@ from lsr_prod import SparseEncoder
 from lsr_prod.evaluation.collection import read_judged
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder
-from lsr_prod.jobs.terminal.run import print_table
+from lsr_prod.jobs.terminal.tables import print_table
 
 NDCG = ir_measures.nDCG @ 10
 

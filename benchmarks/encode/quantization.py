@@ -36,7 +36,8 @@ from lsr_prod.formats.bundle import GRAPH_FILE
 from lsr_prod.formats.card import Kind
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder
-from lsr_prod.jobs.terminal.run import print_result, print_table
+from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.tables import print_table
 from lsr_prod.model.export import export_bundle
 from lsr_prod.model.export.head import fold_weights
 

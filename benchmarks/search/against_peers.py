@@ -42,7 +42,8 @@ from benchmarks.search.limit import Limits, measure_limits
 from benchmarks.search.passages import make_passages
 from benchmarks.search.race import Row, race
 from benchmarks.search.report import print_bands, print_limits, print_rows, results
-from lsr_prod.jobs.terminal.run import print_result, print_table
+from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.tables import print_table
 
 SMALL = 4_000  # documents
 PASSAGES = (7, 25)  # terms per query

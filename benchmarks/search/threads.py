@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 
 from lsr_prod import Searcher, SearchResult
-from lsr_prod.jobs.terminal.run import print_result, print_table
+from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.tables import print_table
 
 THREADS, SECONDS = 4, 10.0
 THRESHOLDS = (0.0, 0.2, 0.4)

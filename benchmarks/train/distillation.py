@@ -35,7 +35,8 @@ from lsr_prod.evaluation.validation import Collection
 from lsr_prod.evaluation.vector_evaluation import LevelReport
 from lsr_prod.formats.card import Kind
 from lsr_prod.formats.sparse import SparseBatch
-from lsr_prod.jobs.terminal.run import log_to_stderr, print_result, print_table
+from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
+from lsr_prod.jobs.terminal.tables import print_table
 from lsr_prod.training.scoring.dense import DenseEncoder
 from lsr_prod.training.scoring.job import score_training_rows
 from quickstart.models import model_folder

@@ -1,5 +1,6 @@
-"""The command ``lsr-prod``: one module per command, listed in ``command.COMMANDS``.
+"""The command ``lsr-prod``: its commands are listed in ``command.COMMANDS``, one module per subject.
 
-The docstring of a module is the manual of its command; ``main(argv)`` runs it and returns the exit code: 0 done,
-1 failed, 2 bad usage or bad configuration (nothing was written).
+A command is a ``Command`` (``terminal.shell``), or a ``Job`` (``terminal.run``) if it reads a deployment. The docstring
+of the function that it is made of is its manual; ``run(argv)`` returns the exit code: 0 done, 1 failed, 2 bad usage or
+bad configuration (nothing was written).
 """

@@ -1,7 +1,7 @@
 """The command ``lsr-prod`` and its groups, on click.
 
 The module of a command is imported when the command runs, so that ``lsr-prod search`` needs neither Ray nor torch, and
-``lsr-prod --help`` no module at all. A module parses its own arguments, since those of a job follow from the settings.
+``lsr-prod --help`` no module at all. A command parses its own arguments, since those of a job follow from the settings.
 """
 
 import argparse
@@ -9,7 +9,6 @@ import difflib
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 import click
@@ -21,55 +20,58 @@ from lsr_prod.extras import contrib, missing_extra
 from lsr_prod.jobs.terminal.output import accept_utf8, complain, protect_output, say
 
 COMMANDS = {
-    "model": ("model", "make a model directory from a masked language model"),
-    "train": ("train", "train a model by a chain of stages"),
-    "mine": ("mine", "mine hard negatives for training pairs"),
-    "score": ("score", "score training rows with a teacher, for distillation"),
+    "model": ("training", "make a model directory from a masked language model"),
+    "train": ("training", "train a model by a chain of stages"),
+    "mine": ("training", "mine hard negatives for training pairs"),
+    "score": ("training", "score training rows with a teacher, for distillation"),
     "click-set": ("click_sets.command", "make evaluation sets and training pairs from a click log"),
-    "export": ("export", "export a model as an ONNX bundle"),
+    "export": ("training", "export a model as an ONNX bundle"),
     "encode": ("encode", "encode a corpus into a sparse table"),
-    "vectors": ("vectors", "import or export vectors of other tools"),
+    "vectors": ("encode", "import or export vectors of other tools"),
     "reindex": ("reindex", "encode, index, publish, and evaluate what has changed"),
     "search": ("search", "search an index from a prompt or a pipe"),
     "evaluate": ("evaluate", "measure the quality and latency of a published index"),
     "sweep": (
-        "tuning.sweep",
+        "evaluate",
         "measure models, prunings, thresholds and hybrid weights, and choose the cheapest good setting",
     ),
-    "tune": ("tuning.tune", "choose the hybrid weight and the overlap threshold of a published index"),
-    "serve": ("serve", "serve an index on Ray Serve"),
-    "watch": ("monitoring.watch", "serve the metrics of a deployment for Prometheus"),
+    "tune": ("evaluate", "choose the hybrid weight and the overlap threshold of a published index"),
+    "serve": ("serving", "serve an index on Ray Serve"),
+    "watch": ("serving", "serve the metrics of a deployment for Prometheus"),
     "doctor": ("doctor", "check this machine, its stores and its cluster"),
-    "table status": ("status", "say how far a sparse table is, and who works on it"),
-    "table verify": ("diagnosis.verify", "compare the ids of the source with those of the table and of the index"),
-    "table quarantine": ("quarantine", "show bad rows and their reasons"),
-    "table maintain": ("maintain", "merge small parts of a sparse table and delete garbage"),
+    "table status": ("table", "say how far a sparse table is, and who works on it"),
+    "table verify": ("table", "compare the ids of the source with those of the table and of the index"),
+    "table quarantine": ("table", "show bad rows and their reasons"),
+    "table maintain": ("table", "merge small parts of a sparse table and delete garbage"),
     "table estimate": ("estimates.command", "estimate hours, storage and cost of encoding a corpus from measured runs"),
     "index build": ("index", "build an index version and publish it"),
-    "index publications": ("publications.history", "print the history of an index: when, by whom, why, what changed"),
-    "index catalog": ("publications.catalog", "print all versions of an index: lineage, size, why each is kept"),
-    "index diff": ("publications.diff", "print what changed between two publications"),
-    "index canary": ("publications.canary", "compare two indexes or versions on the same queries"),
-    "index pin": ("publications.pin", "keep a publication from retention"),
-    "index unpin": ("publications.unpin", "remove the pin of a publication"),
-    "index rollback": ("publications.rollback", "publish an earlier version of an index again"),
-    "index takedown": ("takedown", "hide documents of a published index"),
-    "index restore": ("restore", "end the takedown of documents"),
-    "index warm": ("warm", "open an index and run its first query"),
-    "inspect vocabulary": ("inspect_vocabulary", "print facts about the output vocabulary of a model"),
-    "inspect lineage": ("lineage", "print what a model was made from"),
+    "index publications": ("publications", "print the history of an index: when, by whom, why, what changed"),
+    "index catalog": ("publications", "print all versions of an index: lineage, size, why each is kept"),
+    "index diff": ("publications", "print what changed between two publications"),
+    "index canary": ("canary", "compare two indexes or versions on the same queries"),
+    "index pin": ("publications", "keep a publication from retention"),
+    "index unpin": ("publications", "remove the pin of a publication"),
+    "index rollback": ("index", "publish an earlier version of an index again"),
+    "index takedown": ("index", "hide documents of a published index"),
+    "index restore": ("index", "end the takedown of documents"),
+    "index warm": ("search", "open an index and run its first query"),
+    "inspect vocabulary": ("inspect", "print facts about the output vocabulary of a model"),
+    "inspect lineage": ("inspect", "print what a model was made from"),
     "inspect terms": (
-        "diagnosis.diagnose",
+        "inspect",
         "print figures of a model on texts, or of an index: dead, expanded, unexplained terms",
     ),
-    "inspect index": ("page.index", "write the page of an index: bytes, postings, terms, blocks, publications"),
-    "inspect query": ("page.query", "write the page of a query: expansion, hits and contributions"),
-    "inspect run": ("page.run", "write the page of a run of train, encode or index"),
-    "inspect evaluation": ("page.evaluation", "write the page of an evaluation: measures, comparisons, costs"),
-    "inspect side-by-side": ("page.side_by_side", "write the page of a canary: queries by change, drift of terms"),
-    "inspect sweep": ("page.sweep", "write the page of a sweep: quality against cost, the chosen setting"),
+    "inspect index": ("pages", "write the page of an index: bytes, postings, terms, blocks, publications"),
+    "inspect query": ("pages", "write the page of a query: expansion, hits and contributions"),
+    "inspect run": ("pages", "write the page of a run of train, encode or index"),
+    "inspect evaluation": ("pages", "write the page of an evaluation: measures, comparisons, costs"),
+    "inspect side-by-side": ("pages", "write the page of a canary: queries by change, drift of terms"),
+    "inspect sweep": ("pages", "write the page of a sweep: quality against cost, the chosen setting"),
 }
-"""Words of a command -> its module in ``lsr_prod.jobs``, or one of ``_CONTRIB``, and its summary."""
+"""Words of a command -> its module in ``lsr_prod.jobs``, or one of ``_CONTRIB``, and its summary.
+
+In the module, the command has the name of its last word.
+"""
 
 _CONTRIB = ("click_sets.command", "estimates.command")  # modules of lsr_prod_contrib
 
@@ -82,7 +84,7 @@ _EXIT_CODES = "Exit codes: 0 done, 1 failed, 2 bad usage or bad configuration."
 
 
 class _Command(click.Command):
-    """One command; its module parses the arguments and returns the exit code."""
+    """One command; it is loaded when it runs, parses its arguments, and returns the exit code."""
 
     def __init__(self, words: str) -> None:
         super().__init__(words.split()[-1], short_help=COMMANDS[words][1], add_help_option=False)
@@ -94,7 +96,7 @@ class _Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> int:
         try:
-            code: int = load(self.words).main(ctx.args)
+            code: int = load(self.words).run(ctx.args)
         except MissingExtraError as error:
             complain(f"lsr-prod {self.words}: {error}")
             return 2
@@ -179,26 +181,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def load(words: str) -> ModuleType:
-    """Import the module of a command."""
+def load(words: str) -> Any:
+    """Import the module of a command; returns the command."""
+    module = COMMANDS[words][0]
     try:
-        module = COMMANDS[words][0]
-        if module in _CONTRIB:
-            extra: ModuleType = contrib(module)
-            return extra
-        return import_module(f"lsr_prod.jobs.{module}")
+        found = contrib(module) if module in _CONTRIB else import_module(f"lsr_prod.jobs.{module}")
     except ModuleNotFoundError as error:
         raise missing_extra(error) from error
+    return getattr(found, words.split()[-1].replace("-", "_"))
 
 
 def options(words: str) -> Iterable[tuple[str, str]]:
     """Yield the options of a command that ``--help`` describes; without its extra, only ``--help``."""
     try:
-        module: Any = load(words)
-    except MissingExtraError:
+        parser = load(words).parser()
+    except (MissingExtraError, ModuleNotFoundError):
         yield "--help", "describe the command"
         return
-    parser = module.JOB.parser() if hasattr(module, "JOB") else module.parser()
     for action in parser._actions:
         if action.help != argparse.SUPPRESS:
             yield from ((name, action.help or "") for name in action.option_strings)

@@ -1,51 +1,37 @@
-"""Check this machine, and the stores and the cluster of a deployment, before jobs run on them.
+"""The command ``doctor``."""
 
-    lsr-prod doctor [--config deployment.yaml] [--nodes] [--json]
-
-Looks at Python and packages, disks, file limits, shared memory, compiled kernels, GPUs, Ray's token and ports; and at
-each store that the jobs of the deployment write: rights, conditional writes, listings, deletion, clock. What it writes
-there is deleted again. ``--nodes`` checks every node of the cluster too.
-
-Prints a line per check with its remedy, and one line ``RESULT {json}``; with ``--json`` only JSON, one line per check.
-Exit codes: 0 done, no fault; 1 a fault was found; 2 bad configuration.
-"""
-
+import argparse
 from collections import Counter
-from collections.abc import Sequence
+from functools import partial
 
-from lsr_prod.config import load_deployment
-from lsr_prod.jobs.terminal.log import log_to_stderr
+from lsr_prod.config import Deployment
 from lsr_prod.jobs.terminal.output import print_json, print_result, say
 from lsr_prod.jobs.terminal.run import Job
-from lsr_prod.jobs.terminal.shell import CommandParser, exit_code
+from lsr_prod.jobs.terminal.shell import CommandParser
 from lsr_prod.operations.doctor import examine
 
 _SECTIONS = ("ray", "storage", "train", "export", "encode", "index", "maintain")
 _MARKS = {"ok": "ok     ", "warning": "warning", "fault": "FAULT  "}
 
 
-def _options() -> CommandParser:
-    options = CommandParser("doctor")
-    options.add_argument("--nodes", action="store_true", help="check every node of the cluster too")
-    options.add_argument("--json", action="store_true", help="print JSON lines only")
-    return options
+def _add_options(parser: CommandParser) -> None:
+    parser.add_argument("--nodes", action="store_true", help="check every node of the cluster too")
+    parser.add_argument("--json", action="store_true", help="print JSON lines only")
 
 
-JOB = Job("doctor", __doc__, needs=(), optional=_SECTIONS, options=_options())
+@partial(Job, "doctor", needs=(), optional=_SECTIONS, add_options=_add_options, output_required=True)
+def doctor(deployment: Deployment, given: argparse.Namespace) -> int:
+    """Check this machine, and the stores and the cluster of a deployment, before jobs run on them.
 
+        lsr-prod doctor [--config deployment.yaml] [--nodes] [--json]
 
-def main(argv: Sequence[str]) -> int:
-    """Run the checks; returns the exit code."""
-    return exit_code("doctor", lambda: _doctor(argv))
+    Looks at Python and packages, disks, file limits, shared memory, compiled kernels, GPUs, Ray's token and ports; and at
+    each store that the jobs of the deployment write: rights, conditional writes, listings, deletion, clock. What it writes
+    there is deleted again. ``--nodes`` checks every node of the cluster too.
 
-
-def _doctor(argv: Sequence[str]) -> int:
-    log_to_stderr()
-    assert JOB.options is not None
-    given = JOB.options.parse_known_args(argv)[0]
-    deployment = load_deployment(
-        argv, job="lsr-prod doctor", description=JOB.manual or "", needs=(), optional=_SECTIONS, options=JOB.options
-    )
+    Prints a line per check with its remedy, and one line ``RESULT {json}``; with ``--json`` only JSON, one line per check.
+    Exit codes: 0 done, no fault; 1 a fault was found; 2 bad configuration.
+    """
     verdicts: Counter[str] = Counter()
     for finding in examine(deployment, nodes=given.nodes):
         verdicts[finding.verdict] += 1

@@ -1,55 +1,24 @@
-"""Encode a corpus into a sparse table, exactly once.
-
-    lsr-prod encode --config deployment.yaml [--encode.actors 8] [--abandon PLAN]
-    lsr-prod encode --config deployment.yaml --dry-run [--run OUTPUT]
-    ray job submit --working-dir . -- python jobs/encode.py --config deployment.yaml
-
-Reads the sections ``source``, ``encode``, ``gates``, ``ray`` and ``storage``. The corpus is cut into waves, each
-committed to the table as a whole. An interrupted job is resumed by the same command; a finished one has nothing to do.
-Bad rows are written to the quarantine table with their reason. If the source has changed since an interrupted run, a
-plan without a committed wave is superseded; one with some is continued with the former source, or given up with
-``--abandon``.
-
-With ``--dry-run`` nothing is written: it prints the plan, its waves, parts and requests, and with the output of a
-measured run the hours (``lsr-prod table estimate`` has more).
-
-Prints tables of counts, cost and quarantined rows by reason, and one line ``RESULT {json}``.
-Exit codes: 0 done, 1 failed, 2 bad configuration (nothing was written).
-"""
+"""The commands ``encode`` and ``vectors``: from a corpus, or from vectors of other tools, to a sparse table."""
 
 import argparse
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from lsr_prod.config import Deployment
 from lsr_prod.encoding import check_encode, encode_corpus
+from lsr_prod.encoding.interchange.job import move_vectors
 from lsr_prod.errors import ConfigError
-from lsr_prod.jobs.terminal.report import encode_pages
-from lsr_prod.jobs.terminal.run import Job, run_job
+from lsr_prod.jobs.terminal.run import Job, report_cluster
 from lsr_prod.jobs.terminal.shell import CommandParser
 from lsr_prod.jobs.terminal.tables import print_columns, print_table
 from lsr_prod.operations.dry_run import describe_run
 from lsr_prod.operations.measured import read_runs
 from lsr_prod.operations.table_generations import follow_tables
+from lsr_prod.storage import Store
 
-
-def _options() -> CommandParser:
-    options = CommandParser("encode")
-    options.add_argument(
-        "--abandon", metavar="PLAN", help="give up the newest plan, named by 8 or more digits of its digest"
-    )
-    options.add_argument("--dry-run", action="store_true", help="print what the run would do, and write nothing")
-    options.add_argument(
-        "--run",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="with --dry-run: output of a measured encode job, for the hours; may be repeated",
-    )
-    return options
-
-
-JOB = Job("encode", __doc__, needs=("source", "encode"), optional=("gates",), options=_options(), pages=encode_pages)
+if TYPE_CHECKING:
+    from lsr_prod.operations.pages import Page
 
 _COUNTS = (
     "documents", "rows_in", "rows_out", "encoded", "unchanged", "deleted", "quarantined", "unread_bytes",
@@ -58,19 +27,18 @@ _COUNTS = (
 )  # fmt: skip
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the job; returns its exit code."""
-    return run_job(JOB, _encode, argv, _print)
-
-
-def _encode(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, Any]:
-    if given.dry_run:
-        if given.abandon:
-            raise ConfigError("--abandon", "it changes the table, but --dry-run was given", "leave one of them out")
-        return describe_run(check_encode(follow_tables(deployment)), read_runs(given.run) if given.run else None)
-    if given.run:
-        raise ConfigError("--run", "it is an option of --dry-run", "add --dry-run, or leave it out")
-    return encode_corpus(follow_tables(deployment), abandon=given.abandon).result()
+def _add_options(parser: CommandParser) -> None:
+    parser.add_argument(
+        "--abandon", metavar="PLAN", help="give up the newest plan, named by 8 or more digits of its digest"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print what the run would do, and write nothing")
+    parser.add_argument(
+        "--run",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="with --dry-run: output of a measured encode job, for the hours; may be repeated",
+    )
 
 
 def _print(summary: Mapping[str, Any]) -> None:
@@ -115,3 +83,66 @@ def print_encoded(summary: Mapping[str, Any]) -> None:
         print_columns("quarantined rows", ("reason", "rows"), list(reasons.items()))
     print_table("cost of this run", cost)
     print_table("sparse table", run)
+
+
+def encode_pages(deployment: Deployment, summary: Mapping[str, Any]) -> list["Page"]:
+    """Return the page of the plan that was finished."""
+    from lsr_prod.operations.pages.encode_run import encode_page
+    from lsr_prod.operations.runs.encoding import describe_encoding
+
+    table = Store(summary["table"], deployment.storage.options)
+    return [encode_page(describe_encoding(table, summary["plan"], report_cluster(deployment)))]
+
+
+@partial(
+    Job,
+    "encode",
+    needs=("source", "encode"),
+    optional=("gates",),
+    add_options=_add_options,
+    show=_print,
+    pages=encode_pages,
+)
+def encode(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, Any]:
+    """Encode a corpus into a sparse table, exactly once.
+
+        lsr-prod encode --config deployment.yaml [--encode.actors 8] [--abandon PLAN]
+        lsr-prod encode --config deployment.yaml --dry-run [--run OUTPUT]
+        ray job submit --working-dir . -- python jobs/encode.py --config deployment.yaml
+
+    Reads the sections ``source``, ``encode``, ``gates``, ``ray`` and ``storage``. The corpus is cut into waves, each
+    committed to the table as a whole. An interrupted job is resumed by the same command; a finished one has nothing to do.
+    Bad rows are written to the quarantine table with their reason. If the source has changed since an interrupted run, a
+    plan without a committed wave is superseded; one with some is continued with the former source, or given up with
+    ``--abandon``.
+
+    With ``--dry-run`` nothing is written: it prints the plan, its waves, parts and requests, and with the output of a
+    measured run the hours (``lsr-prod table estimate`` has more).
+
+    Prints tables of counts, cost and quarantined rows by reason, and one line ``RESULT {json}``.
+    Exit codes: 0 done, 1 failed, 2 bad configuration (nothing was written).
+    """
+    if given.dry_run:
+        if given.abandon:
+            raise ConfigError("--abandon", "it changes the table, but --dry-run was given", "leave one of them out")
+        return describe_run(check_encode(follow_tables(deployment)), read_runs(given.run) if given.run else None)
+    if given.run:
+        raise ConfigError("--run", "it is an option of --dry-run", "add --dry-run, or leave it out")
+    return encode_corpus(follow_tables(deployment), abandon=given.abandon).result()
+
+
+@partial(Job, "vectors", needs=("vectors",))
+def vectors(deployment: Deployment) -> Mapping[str, Any]:
+    """Import vectors of other tools into a sparse table, or export a sparse table as vectors for them.
+
+        lsr-prod vectors --config deployment.yaml [--vectors.action import --vectors.paths vectors/]
+
+    Reads the sections ``vectors`` and ``storage``. Imports JSONL and topics of Anserini, CSR matrices of scipy and
+    of BigANN, and CIFF, in one commit, into a table that ``lsr-prod index build`` reads; rows that are not vectors are
+    written to a quarantine next to the table with their reason. Exports a table as JSONL, as a CSR matrix, as CIFF or as
+    Parquet.
+
+    Prints a table and one line ``RESULT {json}``.
+    Exit codes: 0 done, 1 failed, 2 bad configuration (nothing was written).
+    """
+    return move_vectors(deployment)

@@ -1,51 +1,207 @@
-"""Build an index version from a sparse table and publish it.
-
-    lsr-prod index build --config deployment.yaml [--index.shards 4] [--force GATE --reason TEXT]
-
-Reads the sections ``index``, ``gates``, ``encode``, ``ray`` and ``storage``. Finished shards are reused: an interrupted
-job is resumed by the same command, and a run without changes publishes nothing. A version that a gate refuses is kept,
-but not published; ``--force`` overrules a gate, which the publication records with the reason.
-
-Prints the gates, a table and one line ``RESULT {json}``. Exit codes: 0 done, 1 failed, 2 bad configuration.
-"""
+"""The commands ``index build``, ``takedown``, ``restore`` and ``rollback``: jobs that publish an index."""
 
 import argparse
-from collections.abc import Mapping, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from lsr_prod import indexing
+from lsr_prod.cluster.nodes import require_shared_folders
+from lsr_prod.cluster.workers import Workers
 from lsr_prod.config import Deployment
-from lsr_prod.indexing import build_index
-from lsr_prod.jobs.terminal.gates import force_options, gate_rows, print_gates
-from lsr_prod.jobs.terminal.report import index_pages
-from lsr_prod.jobs.terminal.run import Job, run_job, scalars
-from lsr_prod.jobs.terminal.tables import print_table
-from lsr_prod.operations.gates import Gatekeeper
+from lsr_prod.errors import ConfigError
+from lsr_prod.indexing.build import read_builds
+from lsr_prod.indexing.takedown import TakedownSummary
+from lsr_prod.jobs.terminal.run import Job
+from lsr_prod.jobs.terminal.shell import CommandParser, local_path
+from lsr_prod.jobs.terminal.tables import print_columns
+from lsr_prod.operations.gates import Gatekeeper, GateReport
 from lsr_prod.operations.table_generations import follow_tables
+from lsr_prod.storage import Store
+from lsr_prod.storage.folders import absolute
+from lsr_prod.storage.publications import find_current_publication
 
-JOB = Job(
+if TYPE_CHECKING:
+    from lsr_prod.operations.pages import Page
+
+
+def add_force_options(parser: CommandParser) -> None:
+    """Add the options that overrule gates."""
+    parser.add_argument(
+        "--force", action="append", default=[], metavar="GATE", help="publish although this gate refuses; repeatable"
+    )
+    parser.add_argument("--reason", default="", metavar="TEXT", help="why; recorded in the publication")
+
+
+def gate_rows(reports: Sequence[GateReport]) -> list[dict[str, Any]]:
+    """Return the results of the newest report, for the ``RESULT`` line."""
+    return list(reports[-1].to_json()["results"]) if reports else []
+
+
+def print_gates(reports: Sequence[GateReport]) -> None:
+    """Print the results of the newest report, one row per gate that has a limit."""
+    results = [result for result in reports[-1].results if result.verdict != "off"] if reports else []
+    if results:
+        rows = [[result.gate, result.verdict, result.sentence] for result in results]
+        print_columns("gates", ["gate", "verdict", "finding"], rows)
+
+
+def index_pages(deployment: Deployment, summary: Mapping[str, Any]) -> list["Page"]:
+    """Return the page of the builds, if one is recorded, and the page of the index, if it is published."""
+    from lsr_prod.operations.index_report import describe_index
+    from lsr_prod.operations.pages.encode_run import builds_page
+    from lsr_prod.operations.pages.index import index_page
+    from lsr_prod.operations.runs.encoding import describe_builds
+
+    assert deployment.index is not None
+    assert deployment.report is not None
+    index = Store(absolute(deployment.index.output), deployment.storage.options)
+    pages = [builds_page(describe_builds(index))] if read_builds(index, last=1) else []
+    if summary["publication"] and find_current_publication(index) is not None:
+        found = describe_index(index.uri, deployment.storage.options, sample=deployment.report.sample)
+        pages.append(index_page(found))
+    return pages
+
+
+@partial(
+    Job,
     "index build",
-    __doc__,
     needs=("index",),
     optional=("gates", "encode"),
-    options=force_options("index build"),
+    add_options=add_force_options,
     pages=index_pages,
 )
+def build(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, Any]:
+    """Build an index version from a sparse table and publish it.
 
+        lsr-prod index build --config deployment.yaml [--index.shards 4] [--force GATE --reason TEXT]
 
-def main(argv: Sequence[str]) -> int:
-    """Run the job; returns its exit code."""
-    return run_job(JOB, _index, argv, _show)
+    Reads the sections ``index``, ``gates``, ``encode``, ``ray`` and ``storage``. Finished shards are reused: an interrupted
+    job is resumed by the same command, and a run without changes publishes nothing. A version that a gate refuses is kept,
+    but not published; ``--force`` overrules a gate, which the publication records with the reason.
 
-
-def _index(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, Any]:
+    Prints the gates, a table and one line ``RESULT {json}``. Exit codes: 0 done, 1 failed, 2 bad configuration.
+    """
     deployment = follow_tables(deployment)
     gatekeeper = Gatekeeper(deployment, given.force, given.reason)
     try:
-        summary = build_index(deployment, gatekeeper).result()
+        summary = indexing.build_index(deployment, gatekeeper).result()
     finally:
         print_gates(gatekeeper.reports)
     return {**summary, "gates": gate_rows(gatekeeper.reports)}
 
 
-def _show(summary: Mapping[str, Any]) -> None:
-    print_table("lsr-prod index build", scalars(summary))
+@contextmanager
+def _index_to_change(deployment: Deployment) -> Iterator[tuple[Store, Workers]]:
+    """Yield the index, and workers for it."""
+    settings = deployment.index
+    assert settings is not None
+    index = Store(absolute(settings.output), deployment.storage.options)
+    with Workers(deployment.ray, check=partial(require_shared_folders, {"index.output": settings.output})) as workers:
+        yield index, workers
+
+
+def _add_id_options(parser: CommandParser) -> None:
+    parser.add_argument("--id", action="append", default=[], metavar="ID", help="id of a document; may be repeated")
+    parser.add_argument("--file", type=local_path, metavar="FILE", help="text file with one id per line")
+    parser.add_argument("--note", default="", metavar="TEXT", help="reason, kept in the publication")
+
+
+def _read_ids(given: argparse.Namespace) -> list[str]:
+    """Return the ids that ``_add_id_options`` names."""
+    ids = [*given.id, *(_lines(given.file) if given.file else [])]
+    if not ids:
+        raise ConfigError("--id", "no document is named", "give --id, or --file with one id per line")
+    return ids
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            "--file", f"{path} cannot be read ({error})", "give a text file with one id per line"
+        ) from error
+    return [line for line in lines if line]
+
+
+def _change(
+    deployment: Deployment, given: argparse.Namespace, figure: str, change: Callable[..., TakedownSummary]
+) -> Mapping[str, Any]:
+    """Change the index for the given ids; ``figure`` is the name of the number of changed documents."""
+    began = time.perf_counter()
+    ids = _read_ids(given)
+    with _index_to_change(deployment) as (index, workers):
+        done = change(index, ids, given.note, workers=workers)
+    return {
+        "ids": len(set(ids)),
+        figure: done.changed,
+        "documents": done.documents,
+        "takedowns": done.takedowns,
+        "version": done.publication.version,
+        "publication": done.publication.number,
+        "seconds": round(time.perf_counter() - began, 3),
+    }
+
+
+@partial(Job, "index takedown", needs=("index",), add_options=_add_id_options)
+def takedown(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, Any]:
+    """Hide documents of a published index until they are restored.
+
+        lsr-prod index takedown --config deployment.yaml --id doc1 --id doc2 [--note "request 17"]
+        lsr-prod index takedown --config deployment.yaml --file ids.txt
+
+    Reads the sections ``index`` and ``storage``; ``ids.txt`` has one id per line. Nothing is built: a new version with
+    tombstones is published, which readers see at their next refresh. Every later build hides the documents too, even if
+    they are encoded again. ``lsr-prod index restore`` ends a takedown.
+
+    Prints a table and one line ``RESULT {json}``. Exit codes: 0 done, 1 failed, 2 bad configuration.
+    """
+    return _change(deployment, given, "documents_hidden", indexing.delete_documents)
+
+
+@partial(Job, "index restore", needs=("index",), add_options=_add_id_options)
+def restore(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, Any]:
+    """End the takedown of documents of a published index.
+
+        lsr-prod index restore --config deployment.yaml --id doc1 [--note "request 17 withdrawn"]
+        lsr-prod index restore --config deployment.yaml --file ids.txt
+
+    Reads the sections ``index`` and ``storage``; ``ids.txt`` has one id per line. Documents that the index's version of the
+    table has are found again at once; the others return when a reindex finds them in the table.
+
+    Prints a table and one line ``RESULT {json}``. Exit codes: 0 done, 1 failed, 2 bad configuration.
+    """
+    restore_documents = partial(indexing.restore_documents, options=deployment.storage.options)
+    return _change(deployment, given, "documents_restored", restore_documents)
+
+
+def _add_rollback_options(parser: CommandParser) -> None:
+    parser.add_argument("--to", type=int, metavar="NUMBER", help="number of the publication to return to")
+
+
+@partial(Job, "index rollback", needs=("index",), add_options=_add_rollback_options)
+def rollback(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, Any]:
+    """Publish an earlier version of an index again, without documents that were taken down since.
+
+        lsr-prod index rollback --config deployment.yaml --to 41
+
+    Reads the sections ``index`` and ``storage``. The version of publication 41 becomes current as a new publication;
+    takedowns stay in force.
+
+    Prints a table and one line ``RESULT {json}``. Exit codes: 0 done, 1 failed, 2 bad configuration.
+    """
+    began = time.perf_counter()
+    if given.to is None:
+        raise ConfigError("--to", "no publication is named", "give the number of an earlier publication")
+    with _index_to_change(deployment) as (index, workers):
+        publication = indexing.rollback(index, given.to, workers)
+    return {
+        "from_publication": given.to,
+        "version": publication.version,
+        "publication": publication.number,
+        "seconds": round(time.perf_counter() - began, 3),
+    }

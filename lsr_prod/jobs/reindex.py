@@ -1,28 +1,10 @@
-"""Run the nightly chain: encode, index, compare with the current version, publish, evaluate, and delete old versions.
-
-    lsr-prod reindex --config deployment.yaml [--force GATE --reason TEXT]
-
-Reads the sections ``source``, ``encode``, ``index`` and ``gates``, and ``evaluate`` if it is given. Every step skips
-what is already done: run twice, started twice at once, or resumed after an interruption, the job ends in the state of
-one clean run. Of two runs that encode at once, the newer one takes over, and the older one waits for it. Small changes
-build small shards (``index.max_delta``). Before a version is published, it answers canary and golden queries next to
-the current one. A version that a gate refuses is kept, but not published; ``--force`` can overrule a gate.
-
-With another bundle, all documents are encoded into a new table next to the one before it, and all shards are built from
-it; readers follow when the version has passed the gates. Until then the old table and version stay as they are, and
-until retention deletes them ``lsr-prod index rollback`` returns to them.
-
-Versions older than the newest ``index.keep_publications`` that are neither pinned nor read, tables that no version
-names, and leftovers of interrupted runs are deleted once they are older than ``index.keep_hours``.
-
-Prints tables of every step, measures per system if there is a section ``evaluate``, one row per step, and one line
-``RESULT {json}``. Exit codes: 0 done, 1 failed, 2 bad configuration.
-"""
+"""The command ``reindex``: the nightly chain."""
 
 import argparse
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from lsr_prod.cluster import ray_session
 from lsr_prod.cluster.session import check_temp_folder
@@ -34,11 +16,10 @@ from lsr_prod.evaluation import evaluate_index
 from lsr_prod.evaluation.evaluate import brief, check_evaluation
 from lsr_prod.indexing import build_index, collect_garbage
 from lsr_prod.indexing.build import delete_old_builds
-from lsr_prod.jobs.encode import print_encoded
-from lsr_prod.jobs.evaluate import print_comparisons, print_systems
-from lsr_prod.jobs.terminal.gates import force_options, gate_rows, print_gates
-from lsr_prod.jobs.terminal.report import reindex_pages
-from lsr_prod.jobs.terminal.run import Job, run_job, scalars
+from lsr_prod.jobs.encode import encode_pages, print_encoded
+from lsr_prod.jobs.evaluate import evaluate_pages, print_comparisons, print_systems
+from lsr_prod.jobs.index import add_force_options, gate_rows, index_pages, print_gates
+from lsr_prod.jobs.terminal.run import Job, MakePages, scalars
 from lsr_prod.jobs.terminal.tables import print_table
 from lsr_prod.logs import get_log
 from lsr_prod.operations.gates import Gatekeeper, check_force
@@ -49,25 +30,10 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
 from lsr_prod.storage.publications import find_current_publication
 
+if TYPE_CHECKING:
+    from lsr_prod.operations.pages import Page
+
 log = get_log(__name__)
-
-
-def _brief(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a summary without the values per query of its evaluation."""
-    figures = _figures(summary, "evaluate")
-    short = {f"evaluate.{name}": value for name, value in brief(figures).items()} if figures else {}
-    return {**{name: value for name, value in summary.items() if not name.startswith("evaluate.")}, **short}
-
-
-JOB = Job(
-    "reindex",
-    __doc__,
-    needs=("source", "encode", "index"),
-    optional=("gates", "evaluate"),
-    options=force_options("reindex"),
-    brief=_brief,
-    pages=reindex_pages,
-)
 
 _NIGHTS = 400  # records that are kept, a year and more
 _FIGURES = {
@@ -76,32 +42,6 @@ _FIGURES = {
     "evaluate": ("queries", "documents"),
     "collect": ("publications", "objects", "bytes", "tables"),
 }
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run the job; returns its exit code."""
-    return run_job(JOB, _reindex, argv, _print_steps)
-
-
-def _reindex(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, Any]:
-    """Run the chain in one Ray session; returns the figures of every step as ``<step>.<figure>``."""
-    check_force(given.force, given.reason)
-    _check(deployment)
-    options = deployment.storage.options
-    first = Store(absolute(_encode(deployment).table), options)
-    table = table_for_bundle(first, open_encoder(_encode(deployment), options)[1].digest)
-    chosen = with_table(deployment, first, table)
-    work = check_encode(chosen)
-    register_table(first, table)
-    gatekeeper = Gatekeeper(chosen, given.force, given.reason)
-    place = Store(absolute(_index(chosen).output), options)
-    figures = recorded_night(
-        place,
-        lambda: _run(chosen, work, gatekeeper, first, table),
-        published=lambda: _number(place),
-        refused=lambda: tuple(result.gate for report in gatekeeper.reports[-1:] for result in report.refused),
-    )
-    return {**figures, "gates": gate_rows(gatekeeper.reports)}
 
 
 def _run(chosen: Deployment, work: Work, gatekeeper: Gatekeeper, first: Store, table: Store) -> Mapping[str, Any]:
@@ -209,3 +149,70 @@ def _check(deployment: Deployment) -> None:
     for field, found, made in chain:
         if found != made:
             raise ConfigError(field, f"{found!r} is not what the step before writes", f"set it to {made!r}")
+
+
+def _brief(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a summary without the values per query of its evaluation."""
+    figures = _figures(summary, "evaluate")
+    short = {f"evaluate.{name}": value for name, value in brief(figures).items()} if figures else {}
+    return {**{name: value for name, value in summary.items() if not name.startswith("evaluate.")}, **short}
+
+
+def _pages(deployment: Deployment, summary: Mapping[str, Any]) -> list["Page"]:
+    """Return the pages of the steps that ran."""
+    steps: dict[str, MakePages] = {"encode": encode_pages, "index": index_pages, "evaluate": evaluate_pages}
+    pages: list[Page] = []
+    for step, make in steps.items():
+        if figures := _figures(summary, step):
+            pages += make(deployment, figures)
+    return pages
+
+
+@partial(
+    Job,
+    "reindex",
+    needs=("source", "encode", "index"),
+    optional=("gates", "evaluate"),
+    add_options=add_force_options,
+    show=_print_steps,
+    brief=_brief,
+    pages=_pages,
+)
+def reindex(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, Any]:
+    """Run the nightly chain: encode, index, compare with the current version, publish, evaluate, and delete old versions.
+
+        lsr-prod reindex --config deployment.yaml [--force GATE --reason TEXT]
+
+    Reads the sections ``source``, ``encode``, ``index`` and ``gates``, and ``evaluate`` if it is given. Every step skips
+    what is already done: run twice, started twice at once, or resumed after an interruption, the job ends in the state of
+    one clean run. Of two runs that encode at once, the newer one takes over, and the older one waits for it. Small changes
+    build small shards (``index.max_delta``). Before a version is published, it answers canary and golden queries next to
+    the current one. A version that a gate refuses is kept, but not published; ``--force`` can overrule a gate.
+
+    With another bundle, all documents are encoded into a new table next to the one before it, and all shards are built from
+    it; readers follow when the version has passed the gates. Until then the old table and version stay as they are, and
+    until retention deletes them ``lsr-prod index rollback`` returns to them.
+
+    Versions older than the newest ``index.keep_publications`` that are neither pinned nor read, tables that no version
+    names, and leftovers of interrupted runs are deleted once they are older than ``index.keep_hours``.
+
+    Prints tables of every step, measures per system if there is a section ``evaluate``, one row per step, and one line
+    ``RESULT {json}``. Exit codes: 0 done, 1 failed, 2 bad configuration.
+    """
+    check_force(given.force, given.reason)
+    _check(deployment)
+    options = deployment.storage.options
+    first = Store(absolute(_encode(deployment).table), options)
+    table = table_for_bundle(first, open_encoder(_encode(deployment), options)[1].digest)
+    chosen = with_table(deployment, first, table)
+    work = check_encode(chosen)
+    register_table(first, table)
+    gatekeeper = Gatekeeper(chosen, given.force, given.reason)
+    place = Store(absolute(_index(chosen).output), options)
+    figures = recorded_night(
+        place,
+        lambda: _run(chosen, work, gatekeeper, first, table),
+        published=lambda: _number(place),
+        refused=lambda: tuple(result.gate for report in gatekeeper.reports[-1:] for result in report.refused),
+    )
+    return {**figures, "gates": gate_rows(gatekeeper.reports)}

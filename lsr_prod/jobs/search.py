@@ -1,23 +1,18 @@
-"""Search an index from a prompt, or with queries from a pipe.
+"""The commands ``search`` and ``index warm``: queries of an index that the core wheel can run."""
 
-    lsr-prod search INDEX [-k 10] [--threshold 0.4] [--words 1]
-    lsr-prod search INDEX < queries.txt
-
-Prints the expansion of each query, its hits with score and overlap, and the contribution of each shared term.
-With ``--words``, hits are those of a hybrid search: words of the text are shown in quotes.
-Exit codes: 0 done, 1 failed, 2 bad usage.
-"""
-
+import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from lsr_prod.errors import QueryError
 from lsr_prod.jobs.terminal.output import lost_output, say
-from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, exit_code, location, store_options
+from lsr_prod.jobs.terminal.shell import Command, CommandParser, add_store_option, location, store_options
 from lsr_prod.search.query.request import Hybrid
 from lsr_prod.search.result import Contribution, Hit, QueryTerm, SearchResult
 from lsr_prod.search.searcher import Searcher
+from lsr_prod.search.warm import warm as measure_start
 
 _HELP = """\
 Type a query, or
@@ -43,42 +38,6 @@ class _Settings:
     def hybrid(self) -> Hybrid | None:
         """Weights of a hybrid search; None: the encoder's terms only."""
         return Hybrid(words=self.words) if self.words else None
-
-
-def parser() -> CommandParser:
-    """Return the parser of the command line."""
-    options = CommandParser("search", __doc__)
-    options.add_argument("index", metavar="INDEX", type=location, help="folder or URI of an index")
-    add_store_option(options)
-    options.add_argument("-k", type=int, default=5, metavar="N", help="number of hits to show (default: 5)")
-    options.add_argument(
-        "--threshold", type=float, default=0.0, metavar="X", help="overlap threshold, 0..1 (default: 0, off)"
-    )
-    options.add_argument(
-        "--words",
-        type=float,
-        default=0.0,
-        metavar="X",
-        help="weight of the BM25 score in a hybrid search; the index needs index.bm25 (default: 0, off)",
-    )
-    return options
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run the prompt until ``:quit`` or the end of input; returns the exit code."""
-    return exit_code("search", lambda: _prompt(argv))
-
-
-def _prompt(argv: Sequence[str]) -> None:
-    given = parser().parse_args(argv)
-    settings = _Settings(given.k, given.threshold, words=given.words)
-    searcher = Searcher.open(given.index, storage_options=store_options(given))
-    _check(searcher, settings)
-    say(_title(searcher))
-    for line in _lines():
-        if line in (":quit", ":q") or lost_output() is not None:
-            break
-        settings = _answer(searcher, settings, line)
 
 
 def _answer(searcher: Searcher, settings: _Settings, line: str) -> _Settings:
@@ -192,3 +151,61 @@ def _lines() -> Iterator[str]:
             return
         if line.strip():
             yield line.strip()
+
+
+def _add_options(parser: CommandParser) -> None:
+    parser.add_argument("index", metavar="INDEX", type=location, help="folder or URI of an index")
+    add_store_option(parser)
+    parser.add_argument("-k", type=int, default=5, metavar="N", help="number of hits to show (default: 5)")
+    parser.add_argument(
+        "--threshold", type=float, default=0.0, metavar="X", help="overlap threshold, 0..1 (default: 0, off)"
+    )
+    parser.add_argument(
+        "--words",
+        type=float,
+        default=0.0,
+        metavar="X",
+        help="weight of the BM25 score in a hybrid search; the index needs index.bm25 (default: 0, off)",
+    )
+
+
+@partial(Command, "search", add_options=_add_options)
+def search(given: argparse.Namespace) -> None:
+    """Search an index from a prompt, or with queries from a pipe.
+
+        lsr-prod search INDEX [-k 10] [--threshold 0.4] [--words 1]
+        lsr-prod search INDEX < queries.txt
+
+    Prints the expansion of each query, its hits with score and overlap, and the contribution of each shared term.
+    With ``--words``, hits are those of a hybrid search: words of the text are shown in quotes.
+    Exit codes: 0 done, 1 failed, 2 bad usage.
+    """
+    settings = _Settings(given.k, given.threshold, words=given.words)
+    searcher = Searcher.open(given.index, storage_options=store_options(given))
+    _check(searcher, settings)
+    say(_title(searcher))
+    for line in _lines():
+        if line in (":quit", ":q") or lost_output() is not None:
+            break
+        settings = _answer(searcher, settings, line)
+
+
+def _add_warm_options(parser: CommandParser) -> None:
+    parser.add_argument("index", metavar="INDEX", type=location, help="folder or URI of an index")
+    add_store_option(parser)
+
+
+@partial(Command, "index warm", add_options=_add_warm_options, output_required=False)
+def warm(given: argparse.Namespace) -> None:
+    """Open an index and run its first query, for example before a new searcher gets traffic.
+
+        lsr-prod index warm INDEX
+
+    Reads what every query reads into memory, and prints the time that a cold start takes. Exit codes: 0 done, 1 failed, 2
+    bad usage.
+    """
+    found = measure_start(given.index, store_options(given))
+    say(
+        f"open {found.open_ms:.1f} ms · first queries {found.first_ms:.1f} ms · "
+        f"same queries again {found.next_ms:.2f} ms"
+    )

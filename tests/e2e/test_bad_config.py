@@ -1,6 +1,5 @@
 """Every job refuses a wrong setting with exit code 2 and one line with field and remedy, and writes nothing."""
 
-import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -9,13 +8,15 @@ from typing import Any
 import pytest
 import yaml
 
-JOBS = ("export", "encode", "index", "evaluate", "reindex", "train")
+from lsr_prod.jobs.command import load
+
+JOBS = ("export", "encode", "index build", "evaluate", "reindex", "train")
 ROOT = Path(__file__).parents[2]
 # One impossible number per job, in a section that it reads.
 NEGATIVE = {
     "export": "export.top_k",
     "encode": "encode.batch_tokens",
-    "index": "index.block_size",
+    "index build": "index.block_size",
     "evaluate": "evaluate.k",
     "reindex": "encode.batch_tokens",
     "train": "train.workers",
@@ -23,7 +24,7 @@ NEGATIVE = {
 MISSING = {
     "export": "export.model",
     "encode": "source.paths",
-    "index": "index.table",
+    "index build": "index.table",
     "evaluate": "evaluate.index",
     "reindex": "source.paths",
     "train": "train.model",
@@ -71,7 +72,7 @@ def _refused(job: str, deployment: dict[str, Any], folder: Path, capsys: pytest.
     config = folder / "deployment.yaml"
     config.write_text(yaml.safe_dump(deployment))
     before = sorted(folder.rglob("*"))
-    code = importlib.import_module(f"lsr_prod.jobs.{job}").main(["--config", str(config), *argv])
+    code = load(job).run(["--config", str(config), *argv])
     captured = capsys.readouterr()
     assert code == 2, captured.err
     assert sorted(folder.rglob("*")) == before

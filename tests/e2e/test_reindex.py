@@ -1,6 +1,5 @@
 """The nightly chain on a small collection is idempotent."""
 
-import importlib
 import json
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import yaml
 
 from lsr_prod import Searcher
 from lsr_prod.formats.bundle import Bundle
-from lsr_prod.jobs import encode, quarantine, reindex, status
+from lsr_prod.jobs.command import load
 from lsr_prod.storage.publications import current_publication
 from quickstart.docstrings import collect, write_collection
 from tests.nights.bundles import make_bundle
@@ -49,7 +48,7 @@ def config(tmp_path_factory: pytest.TempPathFactory, tiny_bundle: Path) -> Path:
 
 
 def _run(job: str, config: Path, capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:
-    code = importlib.import_module(f"lsr_prod.jobs.{job}").main(["--config", str(config), *argv])
+    code = load(job).run(["--config", str(config), *argv])
     captured = capsys.readouterr()
     assert code == 0, captured.err
     (line,) = [line for line in captured.out.splitlines() if line.startswith("RESULT ")]
@@ -152,7 +151,7 @@ def test_new_bundle_makes_table_and_index_next_to_the_old_ones(
     _check_jobs_follow_table(files, green["encode.table"], tmp_path, capsys)
     searcher = Searcher.open(tmp_path / "index")
     assert searcher.version.bundle_digest == digest
-    assert _run("publications.rollback", files["green"], capsys, "--to", "1")["version"] == blue["index.version"]
+    assert _run("index rollback", files["green"], capsys, "--to", "1")["version"] == blue["index.version"]
     again = _run("reindex", files["green"], capsys)  # the configured bundle is published again, from shards that exist
     assert (again["index.version"], again["index.documents_rebuilt"], again["collect.tables"]) == (
         green["index.version"],
@@ -167,7 +166,7 @@ def test_new_bundle_makes_table_and_index_next_to_the_old_ones(
     assert not list((tmp_path / "table").rglob("*.parquet"))
     assert len(searcher.search("zinc", k=30).hits) == 30
     assert {path.name for path in (tmp_path / "index" / "versions").glob("*")} == {f"{green['index.version']}.json"}
-    assert encode.main(["--config", str(files["blue"])]) == 2
+    assert load("encode").run(["--config", str(files["blue"])]) == 2
     assert "was retired" in capsys.readouterr().err
     back = _run("reindex", files["blue"], capsys)
     assert back["encode.table"].rpartition("-")[2] == blue["encode.bundle_digest"][:12]
@@ -184,10 +183,10 @@ def _check_jobs_follow_table(
     assert _run("index", files["green"], capsys)["mode"] == "unchanged"
     found = {}
     for name, config in files.items():
-        assert status.main(["--config", str(config), "--json"]) == 0
+        assert load("table status").run(["--config", str(config), "--json"]) == 0
         found[name] = json.loads(capsys.readouterr().out)["table"]
     assert found == {"blue": f"{folder}/table", "green": table}
-    assert quarantine.main(["--config", str(files["green"])]) == 0
+    assert load("table quarantine").run(["--config", str(files["green"])]) == 0
     maintained = yaml.safe_load(files["green"].read_text())
     maintained["maintain"] = {"table": f"{folder}/table", "indexes": [f"{folder}/index"], "dry_run": True}
     (folder / "maintain.yaml").write_text(yaml.safe_dump(maintained))
@@ -218,6 +217,6 @@ def test_reindex_started_twice_at_once_ends_in_state_of_one_run(
 
 
 def test_reindex_refuses_settings_that_do_not_chain(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = reindex.main(["--config", str(config), "--index.table", "elsewhere"])
+    code = load("reindex").run(["--config", str(config), "--index.table", "elsewhere"])
     assert code == 2
     assert "index.table: 'elsewhere' is not what the step before writes" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lsr_prod.jobs import train
+from lsr_prod.jobs.training import train
 from lsr_prod.model import model_digest
 from lsr_prod.storage import Store
 from lsr_prod.training.lineage import lineage
@@ -93,7 +93,7 @@ def test_wrong_setting_is_reported_in_one_line_and_nothing_is_written(
     target |= json.loads(json.dumps(change).replace("PAIRS", str(tmp_path / "pairs.jsonl")))
     argv = ["--config", config(tmp_path, settings)]
     before = sorted(tmp_path.rglob("*"))
-    assert train.main(argv) == 2
+    assert train.run(argv) == 2
     captured = capsys.readouterr()
     (line,) = [line for line in captured.err.splitlines() if line.startswith("lsr-prod train")]
     assert words in line

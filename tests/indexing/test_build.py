@@ -13,7 +13,7 @@ from lsr_prod.config import Deployment, IndexSettings
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError, LineageError, PublicationError
 from lsr_prod.indexing import build, build_index, rollback
 from lsr_prod.indexing.build import read_builds
-from lsr_prod.jobs.index import main
+from lsr_prod.jobs import index as jobs
 from lsr_prod.operations.gates import Gatekeeper
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
@@ -211,12 +211,12 @@ def test_index_job_exits_2_with_one_line_for_a_bad_setting(made, capsys):
         f"index:\n  table: {made}/table\n  bundle: {made}/bundle\n  output: {made}/index\n"
     )
     before = files(made)
-    assert main(["--config", str(made / "config.yaml"), "--index.shards", "9"]) == 2
+    assert jobs.build.run(["--config", str(made / "config.yaml"), "--index.shards", "9"]) == 2
     assert capsys.readouterr().err.splitlines() == [
         "lsr-prod index build: index.shards: 9 is more than the table has buckets; set at most 5"
     ]
     assert files(made) == before
-    assert main(["--config", str(made / "config.yaml"), "--index.text_fields", "text"]) == 0
+    assert jobs.build.run(["--config", str(made / "config.yaml"), "--index.text_fields", "text"]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix("RESULT "))
     assert (result["documents"], result["publication"]) == (90, 1)
 

@@ -15,8 +15,7 @@ from lsr_prod.config import Deployment, IndexSettings, StorageSettings
 from lsr_prod.errors import ArtifactError
 from lsr_prod.indexing import build_index, collect_garbage, delete_documents, restore_documents, rollback
 from lsr_prod.indexing.tombstones import find_documents, read_ids
-from lsr_prod.jobs import index, restore, takedown
-from lsr_prod.jobs.publications import rollback as rollback_job
+from lsr_prod.jobs import index
 from lsr_prod.storage import Store, index_shards
 from lsr_prod.storage.index_shards import find_shard
 from lsr_prod.storage.index_versions import fetch_current_version
@@ -300,13 +299,13 @@ def test_jobs_change_an_index_in_an_object_store(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "deployment.yaml").write_text(settings.model_dump_json(exclude_unset=True))
     for job, more in (
-        (index, []),
-        (takedown, ["--id", "doc003"]),
-        (restore, ["--id", "doc003"]),
-        (takedown, ["--id", "doc004"]),
-        (rollback_job, ["--to", "2"]),
+        (index.build, []),
+        (index.takedown, ["--id", "doc003"]),
+        (index.restore, ["--id", "doc003"]),
+        (index.takedown, ["--id", "doc004"]),
+        (index.rollback, ["--to", "2"]),
     ):
-        assert job.main(["--config", "deployment.yaml", *more]) == 0
+        assert job.run(["--config", "deployment.yaml", *more]) == 0
     assert publication_numbers(remote) == [1, 2, 3, 4, 5]
     assert dump(fetched(remote, tmp_path)).keys() == CORPUS.keys() - {"doc003", "doc004"}
     assert not list(tmp_path.glob("s3*"))

@@ -9,9 +9,7 @@ import pytest
 from lsr_prod.errors import ArtifactError, PublicationError
 from lsr_prod.indexing import build_index, delete_documents, restore_documents, rollback
 from lsr_prod.indexing.publish import publish
-from lsr_prod.jobs import restore
-from lsr_prod.jobs.publications import rollback as rollback_job
-from lsr_prod.jobs.takedown import main
+from lsr_prod.jobs import index as jobs
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import current_publication, read_publication
 from tests.indexing.contents import current, dump, takedowns
@@ -184,14 +182,14 @@ def test_takedown_job_reads_ids_from_a_file(world, capsys):
     )
     (world / "ids.txt").write_text("doc001\ndoc 002\n\ndoc003\n")
     config = ["--config", str(world / "config.yaml")]
-    assert main([*config]) == 2
+    assert jobs.takedown.run([*config]) == 2
     assert capsys.readouterr().err.splitlines()[-1].startswith("lsr-prod index takedown: --id: no document is named")
-    assert main([*config, "--file", str(world / "none.txt")]) == 2
-    assert main([*config, "--file", str(world / "ids.txt"), "--id", "doc004", "--note", "two words"]) == 0
+    assert jobs.takedown.run([*config, "--file", str(world / "none.txt")]) == 2
+    assert jobs.takedown.run([*config, "--file", str(world / "ids.txt"), "--id", "doc004", "--note", "two words"]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix("RESULT "))
     assert (result["ids"], result["documents_hidden"], result["takedowns"], result["publication"]) == (4, 3, 4, 2)
     assert read_publication(world / "index", 2).note == "two words"
-    assert restore.main([*config, "--id", "doc004"]) == 0
+    assert jobs.restore.run([*config, "--id", "doc004"]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix("RESULT "))
     assert (result["documents_restored"], result["documents"]) == (1, 198)
 
@@ -203,7 +201,7 @@ def test_rollback_job_keeps_later_takedowns(world, capsys):
     config = ["--config", str(world / "config.yaml")]
     delete_documents(world / "index", ["doc001"])
     delete_documents(world / "index", ["doc002"])
-    assert rollback_job.main([*config, "--to", "2"]) == 0
+    assert jobs.rollback.run([*config, "--to", "2"]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix("RESULT "))
     assert (result["from_publication"], result["publication"]) == (2, 3)  # nothing else has changed
     assert read_publication(world / "index", 3).version == result["version"]
@@ -221,7 +219,7 @@ def test_rollback_job_keeps_later_takedowns(world, capsys):
 def test_rollback_job_refuses_unknown_publication_in_one_line(world, capsys, argv, code, line):
     config = world / "config.yaml"
     config.write_text(f"index:\n  table: {world}/table\n  bundle: {world}/bundle\n  output: {world}/index\n")
-    assert rollback_job.main(["--config", str(config), *argv]) == code
+    assert jobs.rollback.run(["--config", str(config), *argv]) == code
     captured = capsys.readouterr()
     assert captured.err.splitlines()[-1].startswith(line)
     assert captured.out == ""

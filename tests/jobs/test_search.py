@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lsr_prod.jobs.search import main
+from lsr_prod.jobs.search import search
 from tests.indexing.corpus import Doc, encode_corpus, make_index
 
 
@@ -59,7 +59,7 @@ def test_search_shows_stored_numbers_with_the_text(tiny_bundle, tmp_path):
 
 def test_search_exits_1_for_words_without_postings_of_words(tmp_path, capsys):
     make_index(tmp_path, {"a": Doc({1: 1})}, vocabulary_size=3)
-    assert main([str(tmp_path), "--words", "1"]) == 1
+    assert search.run([str(tmp_path), "--words", "1"]) == 1
     assert "index.bm25" in capsys.readouterr().err
 
 
@@ -73,11 +73,11 @@ def test_search_reports_wrong_input_and_continues(text_index):
 
 
 def test_search_exits_1_with_one_line_without_index(tmp_path, capsys):
-    assert main([str(tmp_path)]) == 1
+    assert search.run([str(tmp_path)]) == 1
     assert capsys.readouterr().err.startswith("lsr-prod search failed: PublicationError: ")
 
 
 def test_search_exits_1_for_impossible_threshold(tmp_path, monkeypatch, capsys):
     make_index(tmp_path, {"a": Doc({1: 1})}, vocabulary_size=3)
-    assert main([str(tmp_path), "--threshold", "7"]) == 1
+    assert search.run([str(tmp_path), "--threshold", "7"]) == 1
     assert "overlap_threshold" in capsys.readouterr().err

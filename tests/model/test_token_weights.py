@@ -14,7 +14,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.formats.table import quantize
 from lsr_prod.indexing import build_index
 from lsr_prod.inference import BundleEncoder
-from lsr_prod.jobs import model as model_job
+from lsr_prod.jobs.training import model as model_command
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.model.export import export_bundle
 from lsr_prod.model.token_weights import pool_token_weights
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def model(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The model directory that the command makes of the folder."""
     made = tmp_path_factory.mktemp("model") / "model"
-    assert model_job.main([str(folder), str(made)]) == 0
+    assert model_command.run([str(folder), str(made)]) == 0
     return made
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 import lsr_prod
-from lsr_prod.jobs import reindex
+from lsr_prod.jobs.reindex import reindex
 
 
 def main() -> int:
@@ -27,7 +27,7 @@ def main() -> int:
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.setprofile(count)
-    code = reindex.main(["--config", config])
+    code = reindex.run(["--config", config])
     sys.setprofile(None)
     print(f"CALLS {calls}")
     return code

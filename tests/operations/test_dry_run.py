@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lsr_prod.encoding import encode_corpus
-from lsr_prod.jobs.encode import main
+from lsr_prod.jobs.encode import encode
 from tests.contrib.estimates.test_estimate import ENCODE, write
 from tests.encoding.test_incremental_encode import deployment
 
@@ -23,7 +23,7 @@ def config_of(folder: Path, bundle: Path) -> str:
 
 
 def dry_run(capsys: pytest.CaptureFixture[str], config: str, *argv: str) -> dict[str, Any]:
-    assert main(["--config", config, "--dry-run", *argv]) == 0, capsys.readouterr().err
+    assert encode.run(["--config", config, "--dry-run", *argv]) == 0, capsys.readouterr().err
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("RESULT ")]
     found: dict[str, Any] = json.loads(line.removeprefix("RESULT "))
     return found
@@ -61,5 +61,5 @@ def test_dry_run_says_what_each_run_of_a_chain_would_do(
 def test_options_that_do_not_fit_are_refused_in_one_line(
     tmp_path: Path, tiny_bundle: Path, capsys: pytest.CaptureFixture[str], argv: list[str]
 ):
-    assert main(["--config", config_of(tmp_path, tiny_bundle), *argv]) == 2
+    assert encode.run(["--config", config_of(tmp_path, tiny_bundle), *argv]) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1

@@ -129,10 +129,10 @@ def test_watch_serves_on_loopback_until_it_is_stopped(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_options_end_in_one_line(argv: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from lsr_prod.jobs.monitoring.watch import main
+    from lsr_prod.jobs.serving import watch
 
     try:
-        code = main(argv)
+        code = watch.run(argv)
     except SystemExit as error:
         code = error.code
     assert code == 2

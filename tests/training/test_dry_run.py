@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lsr_prod.config import Deployment
-from lsr_prod.jobs import train
+from lsr_prod.jobs.training import train
 from lsr_prod.training import chain
 from lsr_prod.training.chain import run_chain
 from lsr_prod.training.dry_run import describe_chain
@@ -80,7 +80,7 @@ def test_command_prints_tables_and_result(
     settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "deployment.yaml").write_text(json.dumps(settings))
-    assert train.main(["--config", str(tmp_path / "deployment.yaml"), "--dry-run"]) == 0
+    assert train.run(["--config", str(tmp_path / "deployment.yaml"), "--dry-run"]) == 0
     out = capsys.readouterr().out
     assert "rows that would be quarantined" in out
     (line,) = [line for line in out.splitlines() if line.startswith("RESULT ")]

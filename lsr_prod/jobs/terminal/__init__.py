@@ -1,1 +1,1 @@
-"""What every job does at a terminal: read options, print tables, end with a line and an exit code."""
+"""What every command does at a terminal: read options, print tables, end with a line and an exit code."""

@@ -1,11 +1,12 @@
-"""Output of a job on stdout and stderr: the only functions of the jobs that print, with every character escaped.
+"""Output of a job on stdout, and its log on stderr: the only functions of the jobs that print, but for tables.
 
-Tables have their own module; the log has its own, too. Both escape with the same function. ``protect_output`` makes
-sure that no output, also of libraries, fails the command that it describes, ``accept_utf8`` that input is understood.
+Every character is escaped, also in tables, which have their own module. ``protect_output`` makes sure that no output,
+also of libraries, fails the command that it describes, ``accept_utf8`` that input is understood.
 """
 
 import codecs
 import io
+import logging
 import os
 import select
 import sys
@@ -90,3 +91,29 @@ def print_result(values: Mapping[str, Any]) -> None:
     """Print the line for machines, ``RESULT {json}``, on stdout."""
     sys.stdout.write(f"RESULT {json_line(values)}\n")
     sys.stdout.flush()
+
+
+class _JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": getattr(record, "event", None) or record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json_line(entry, default=str)
+
+
+def log_to_stderr(level: int = logging.INFO) -> None:
+    """Send the library's log to stderr as JSON lines; ``extra={"fields": {...}}`` adds fields."""
+    logger = logging.getLogger("lsr_prod")
+    for handler in [handler for handler in logger.handlers if isinstance(handler.formatter, _JsonLines)]:
+        logger.removeHandler(handler)  # its stream may be closed
+    handler = logging.StreamHandler()
+    handler.setFormatter(_JsonLines())
+    logger.addHandler(handler)
+    logger.propagate = False
+    logger.setLevel(level)

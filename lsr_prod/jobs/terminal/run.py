@@ -3,85 +3,135 @@
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from inspect import getdoc
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from lsr_prod.config import load_deployment
-from lsr_prod.config.load import settings_parser
-from lsr_prod.jobs.terminal.log import log_to_stderr
-from lsr_prod.jobs.terminal.output import print_result
-from lsr_prod.jobs.terminal.report import MakePages, check_report, write_report
-from lsr_prod.jobs.terminal.shell import exit_code
-from lsr_prod.jobs.terminal.tables import print_table
+from lsr_prod.extras import missing_extra
+from lsr_prod.jobs.terminal.output import log_to_stderr, print_result, say
+from lsr_prod.jobs.terminal.shell import AddOptions, CommandParser, exit_code
+
+if TYPE_CHECKING:
+    from lsr_prod.config import Deployment
+    from lsr_prod.operations.dry_run import ClusterDescription
+    from lsr_prod.operations.pages import Page
+
+_Summary = Mapping[str, Any]
+_Work = Callable[..., _Summary | int]
+
+MakePages = Callable[["Deployment", _Summary], Sequence["Page"]]
+"""Returns the pages of a finished job, given its settings and its summary."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Command line of a job."""
+    """A command that reads a deployment: ``@partial(Job, "mine", needs=("mine",))`` makes it of a function.
 
-    name: str  # the subcommand
-    manual: str | None  # text of ``--help``
+    The docstring of the function is the manual. It gets the deployment, and the values of the options if there are any.
+    It returns the summary of its work, or the exit code if it has printed everything itself.
+    """
+
+    name: str  # its words after lsr-prod
+    work: _Work
     needs: tuple[str, ...]  # sections of the deployment that the job requires
     optional: tuple[str, ...] = ()  # sections that it reads if they are given
-    options: argparse.ArgumentParser | None = None  # further options; ``work`` gets their values
-    # returns the part of a summary that the ``RESULT`` line has; None: all of it
-    brief: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
-    # makes the pages that the job writes at its end if ``report`` is set; None: it writes none
-    pages: MakePages | None = None
-
-    @property
-    def sections(self) -> tuple[str, ...]:
-        """All sections that the job reads."""
-        return (*self.needs, *self.optional, *(() if self.pages is None else ("report",)))
+    add_options: AddOptions | None = None  # adds further options to the parser
+    show: Callable[[_Summary], None] | None = None  # prints the summary; None: a table of its figures
+    brief: Callable[[_Summary], _Summary] | None = None  # the part of a summary that ``RESULT`` has; None: all of it
+    pages: MakePages | None = None  # makes the pages that are written if ``report`` is set; None: there are none
+    output_required: bool = False  # the job fails if the reader of stdout leaves
 
     def parser(self) -> argparse.ArgumentParser:
         """Return the parser of the command line."""
-        return settings_parser(f"lsr-prod {self.name}", self.manual or "", self.sections, self.options)[0]
+        from lsr_prod.config.load import settings_parser
 
+        sections = (*self.needs, *self._more_sections())
+        return settings_parser(f"lsr-prod {self.name}", getdoc(self.work) or "", sections, self._options())[0]
 
-def run_job(
-    job: Job,
-    work: Callable[..., Mapping[str, Any]],
-    argv: Sequence[str],
-    show: Callable[[Mapping[str, Any]], None] | None = None,
-) -> int:
-    """Load the settings, do the work, print its summary as tables and one line ``RESULT {json}``.
+    def run(self, argv: Sequence[str]) -> int:
+        """Run the job; returns its exit code."""
+        return exit_code(self.name, lambda: self._run(argv), output_required=self.output_required)
 
-    Returns:
-        The exit code.
-    """
+    def _more_sections(self) -> tuple[str, ...]:
+        return self.optional if self.pages is None else (*self.optional, "report")
 
-    def run() -> None:
+    def _options(self) -> CommandParser | None:
+        if self.add_options is None:
+            return None
+        options = CommandParser(self.name)
+        self.add_options(options)
+        return options
+
+    def _run(self, argv: Sequence[str]) -> int:
+        from lsr_prod.config import load_deployment
+
         log_to_stderr()
+        options = self._options()
         deployment = load_deployment(
             argv,
-            job=f"lsr-prod {job.name}",
-            description=job.manual or "",
-            needs=job.needs,
-            optional=job.sections[len(job.needs) :],
-            options=job.options,
+            job=f"lsr-prod {self.name}",
+            description=getdoc(self.work) or "",
+            needs=self.needs,
+            optional=self._more_sections(),
+            options=options,
         )
-        given = job.options.parse_known_args(argv)[0] if job.options else None
-        make = job.pages if deployment.report is not None and not getattr(given, "dry_run", False) else None
+        given = options.parse_known_args(argv)[0] if options else None
+        make = self.pages if deployment.report is not None and not getattr(given, "dry_run", False) else None
         if make is not None:
-            check_report(deployment)
-        summary = work(deployment) if given is None else work(deployment, given)
-        if show is None:
-            print_table(f"lsr-prod {job.name}", scalars(summary))
-        else:
-            show(summary)
-        brief = summary if job.brief is None else job.brief(summary)
+            _check_report(deployment)
+        summary = self.work(deployment) if given is None else self.work(deployment, given)
+        if isinstance(summary, int):
+            return summary
+        self._show(summary)
+        brief = summary if self.brief is None else self.brief(summary)
         if make is None:
             print_result(brief)
-            return
+            return 0
         pages: list[str] = []
         try:
-            pages = write_report(deployment, make, summary)
+            pages = _write_report(deployment, make, summary)
         finally:  # the work is done, even if a page cannot be written
             print_result({**brief, "pages": pages})
+        return 0
 
-    return exit_code(job.name, run, output_required=False)
+    def _show(self, summary: _Summary) -> None:
+        if self.show is not None:
+            self.show(summary)
+            return
+        from lsr_prod.jobs.terminal.tables import print_table
+
+        print_table(f"lsr-prod {self.name}", scalars(summary))
 
 
-def scalars(summary: Mapping[str, Any]) -> dict[str, Any]:
+def scalars(summary: _Summary) -> dict[str, Any]:
     """Return the figures of a summary without its lists and mappings."""
     return {key: value for key, value in summary.items() if not isinstance(value, dict | list)}
+
+
+def report_cluster(deployment: "Deployment") -> "ClusterDescription | None":
+    """Return the cluster that ``report.cluster`` describes."""
+    from lsr_prod.operations.dry_run import load_cluster
+
+    assert deployment.report is not None
+    return None if deployment.report.cluster is None else load_cluster(Path(deployment.report.cluster))
+
+
+def _check_report(deployment: "Deployment") -> None:
+    """Check everything that the pages need, before the job does its work."""
+    try:
+        import lsr_prod.operations.pages  # noqa: F401 - imports jinja2 and vl_convert
+    except ModuleNotFoundError as error:
+        raise missing_extra(error) from error
+    report_cluster(deployment)
+
+
+def _write_report(deployment: "Deployment", make: MakePages, summary: _Summary) -> list[str]:
+    """Write the pages of a finished job, and print where they are; returns paths or URIs of the HTML files."""
+    from lsr_prod.operations.pages import write_page
+
+    assert deployment.report is not None
+    output, options = deployment.report.output, deployment.storage.options
+    places = [write_page(output, page, options)[0] for page in make(deployment, summary)]
+    for place in places:
+        say(f"page  {place}")
+    return places

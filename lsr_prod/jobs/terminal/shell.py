@@ -1,23 +1,27 @@
-"""Shared by all subcommands: parsing of the command line, and exit codes. Needs the standard library only."""
+"""Shared by all commands: parsing of the command line, and exit codes. Needs the standard library only."""
 
 import argparse
 import errno
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from inspect import getdoc
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError, LsrError, MissingExtraError
 from lsr_prod.extras import missing_extra
-from lsr_prod.jobs.terminal.log import log_to_stderr
-from lsr_prod.jobs.terminal.output import complain, lost_output
+from lsr_prod.jobs.terminal.output import complain, log_to_stderr, lost_output
 from lsr_prod.storage.disk import disk_error
 from lsr_prod.storage.location import location_problem, path_problem
 from lsr_prod.storage.options import is_credential, normalize_options
 from lsr_prod.storage.signatures import check_keys
+
+if TYPE_CHECKING:
+    from lsr_prod.config import Deployment
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +41,35 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the usage and leaving the process."""
         raise ConfigError("command line", message, f"see {self.prog} --help")
+
+
+AddOptions = Callable[[CommandParser], None]
+"""Adds the options of a command to its parser."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command that has its arguments on the command line: ``@partial(Command, "search", add_options=...)`` makes it
+    of a function.
+
+    The docstring of the function is the manual. It gets the arguments and returns the exit code; None is 0.
+    """
+
+    name: str  # its words after lsr-prod
+    work: Callable[[argparse.Namespace], int | None]
+    add_options: AddOptions  # adds the arguments to the parser
+    output_required: bool = True  # the command fails if the reader of stdout leaves
+
+    def parser(self) -> CommandParser:
+        """Return the parser of the command line."""
+        parser = CommandParser(self.name, getdoc(self.work) or "")
+        self.add_options(parser)
+        return parser
+
+    def run(self, argv: Sequence[str]) -> int:
+        """Run the command; returns its exit code."""
+        required = self.output_required
+        return exit_code(self.name, lambda: self.work(self.parser().parse_args(argv)), output_required=required)
 
 
 def exit_code(name: str, work: Callable[[], int | None], *, output_required: bool = True) -> int:
@@ -143,28 +176,18 @@ def store_options(given: argparse.Namespace) -> dict[str, str]:
     return normalize_options(options)
 
 
-def id_options(name: str) -> CommandParser:
-    """Options that name documents, shared by ``takedown`` and ``restore``."""
-    parser = CommandParser(name)
-    parser.add_argument("--id", action="append", default=[], metavar="ID", help="id of a document; may be repeated")
-    parser.add_argument("--file", type=local_path, metavar="FILE", help="text file with one id per line")
-    parser.add_argument("--note", default="", metavar="TEXT", help="reason, kept in the publication")
-    return parser
+def add_place(parser: argparse.ArgumentParser, metavar: str, help_text: str) -> None:
+    """Add an optional place, and ``--config`` for the deployment that names it instead, for ``deployment_of``."""
+    parser.add_argument(metavar.lower(), metavar=metavar, nargs="?", type=location, help=help_text)
+    parser.add_argument("--config", metavar="FILE", help=f"YAML file of the deployment, instead of {metavar}")
 
 
-def read_ids(given: argparse.Namespace) -> list[str]:
-    """Return the ids that ``id_options`` names."""
-    ids = [*given.id, *(_lines(given.file) if given.file else [])]
-    if not ids:
-        raise ConfigError("--id", "no document is named", "give --id, or --file with one id per line")
-    return ids
+def deployment_of(given: argparse.Namespace, name: str, metavar: str, section: str) -> "Deployment | None":
+    """Return the deployment of ``--config``, which has the section; None: the place is given instead."""
+    if (getattr(given, metavar.lower()) is None) == (given.config is None):
+        raise ConfigError("command line", f"give either {metavar} or --config", f"see lsr-prod {name} --help")
+    if given.config is None:
+        return None
+    from lsr_prod.config import load_deployment
 
-
-def _lines(path: Path) -> list[str]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            "--file", f"{path} cannot be read ({error})", "give a text file with one id per line"
-        ) from error
-    return [line for line in lines if line]
+    return load_deployment(["--config", given.config], job=f"lsr-prod {name}", description="", needs=(section,))

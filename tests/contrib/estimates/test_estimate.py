@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from lsr_prod.inference import BundleEncoder
-from lsr_prod_contrib.estimates.command import main
+from lsr_prod_contrib.estimates.command import estimate
 
 ENCODE = {
     "documents": 1000, "rows_in": 1000, "encoded": 1000, "tokens": 100_000, "actors": 2, "threads_per_actor": 1,
@@ -34,7 +34,7 @@ def write_cluster(path: Path, **changed: Any) -> str:
 
 
 def estimate_of(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:
-    assert main(argv) == 0, capsys.readouterr().err
+    assert estimate.run(argv) == 0, capsys.readouterr().err
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("RESULT ")]
     result: dict[str, Any] = json.loads(line.removeprefix("RESULT "))
     return result
@@ -148,7 +148,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
     write(Path("faster"), {**ENCODE, "tokens": 900_000, "seconds": 20.0})
     write(Path("threads"), {**ENCODE, "threads_per_actor": 4})
     Path("empty").write_text("nothing\n")
-    assert main(argv) == 2
+    assert estimate.run(argv) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     (line,) = captured.err.splitlines()
@@ -170,6 +170,6 @@ def test_wrong_field_of_the_cluster_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], changed: dict[str, Any], problem: str
 ):
     cluster = write_cluster(tmp_path / "cluster.yaml", **changed)
-    assert main([*CORPUS, "--run", write(tmp_path / "run", ENCODE), "--cluster", cluster]) == 2
+    assert estimate.run([*CORPUS, "--run", write(tmp_path / "run", ENCODE), "--cluster", cluster]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert problem in line

@@ -17,9 +17,9 @@ from tests.encoding.poison_encoder import poison_factory
 _JOB = """
 import sys
 import ray
-from lsr_prod.jobs.encode import main
+from lsr_prod.jobs.encode import encode
 ray.init(address="local", num_cpus=1, num_gpus=1, include_dashboard=False, log_to_driver=False)
-sys.exit(main(sys.argv[1:]))
+sys.exit(encode.run(sys.argv[1:]))
 """
 
 

@@ -72,7 +72,7 @@ def _mounts(name: str, manifest: Manifest, path: str) -> Iterator[str]:
 
 def _settings(name: str, job: str, text: str) -> Iterator[str]:
     try:
-        needs = load(job).JOB
+        needs = load(job)
     except KeyError:
         yield f"{name}: there is no job {job}"
         return

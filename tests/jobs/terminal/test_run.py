@@ -10,14 +10,12 @@ import pytest
 
 from lsr_prod.config import Deployment
 from lsr_prod.errors import ConfigError, MissingExtraError, SourceError
-from lsr_prod.jobs.terminal.run import Job, run_job
-
-JOB = Job("x", "", needs=("source",))
+from lsr_prod.jobs.terminal.run import Job
 
 
 def _run(work: Any, tmp_path: Path) -> int:
     (tmp_path / "d.yaml").write_text("source: {paths: [a]}")
-    return run_job(JOB, work, ["--config", str(tmp_path / "d.yaml")])
+    return Job("x", work, needs=("source",)).run(["--config", str(tmp_path / "d.yaml")])
 
 
 def test_finished_job_prints_table_and_one_result_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

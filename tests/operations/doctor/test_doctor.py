@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.jobs.doctor import main
+from lsr_prod.jobs.doctor import doctor
 from lsr_prod.operations.doctor.checks import (
     check_cluster,
     check_packages,
@@ -182,11 +182,11 @@ def test_command_ends_with_1_on_a_fault(tmp_path: Path, capsys: pytest.CaptureFi
     monkeypatch.setattr("lsr_prod.operations.doctor.checks.examine_machine", lambda: iter(()))
     table = tmp_path / "table"
     command = ["--encode.bundle", "b", "--encode.table", str(table)]
-    assert main(command) == 0
+    assert doctor.run(command) == 0
     assert '"faults": 0' in capsys.readouterr().out
     (tmp_path / "file").touch()
     command[-1] = str(tmp_path / "file")
-    assert main([*command, "--json"]) == 1
+    assert doctor.run([*command, "--json"]) == 1
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["check"] for line in lines if line["verdict"] == "fault"] == ["encode.table: rights"]
-    assert main([*command, "--encode.no_such_field", "1"]) == 2
+    assert doctor.run([*command, "--encode.no_such_field", "1"]) == 2

@@ -12,7 +12,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.formats.digest import canonical_json
 from lsr_prod.formats.index import IndexVersion
 from lsr_prod.formats.publication import Publication
-from lsr_prod.jobs.maintain import main
+from lsr_prod.jobs import table as table_commands
 from lsr_prod.operations.maintenance import maintain
 from lsr_prod.operations.maintenance.job import versions_of_indexes
 from lsr_prod.storage import Store
@@ -142,11 +142,11 @@ def test_maintain_command_prints_result_line(tmp_path: Path, capsys: pytest.Capt
     config.write_text(json.dumps({"maintain": {"table": table.uri, "quarantine": quarantine, "compact": False}}))
     make_cell(table, Store(quarantine), 5, "z", "z")  # of a killed attempt
     age(tmp_path)
-    assert main(["--config", str(config), "--maintain.dry_run", "true"]) == 0
+    assert table_commands.maintain.run(["--config", str(config), "--maintain.dry_run", "true"]) == 0
     shown = capsys.readouterr().out
     result = json.loads(shown.splitlines()[-1].removeprefix("RESULT "))
     assert (result["files_garbage"], result["dry_run"], len(result["garbage"])) == (2, True, 2)
     assert result["garbage_by_kind"] == {"parts": 1, "quarantine_parts": 1}
     assert "files that would be deleted" in shown
     assert "quarantine parts" in shown
-    assert main(["--config", str(config), "--maintain.retention_hours", "0"]) == 2
+    assert table_commands.maintain.run(["--config", str(config), "--maintain.retention_hours", "0"]) == 2

@@ -18,7 +18,7 @@ import yaml
 
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.errors import ConfigError, IncompleteWaveError
-from lsr_prod.jobs.mine import main
+from lsr_prod.jobs.training import mine
 from lsr_prod.training.negatives.job import mine_negatives
 from tests.indexing.corpus import Doc, make_index
 from tests.training.negatives.conftest import QUERIES, TEXTS, deployment, pairs_by_id, settings, write_lines
@@ -57,7 +57,7 @@ def write_config(folder: Path, **section: Any) -> str:
 
 
 def run(capsys: pytest.CaptureFixture[str], config: str, *argv: str) -> dict[str, Any]:
-    code = main(["--config", config, *argv])
+    code = mine.run(["--config", config, *argv])
     captured = capsys.readouterr()
     assert code == 0, captured.err
     result: dict[str, Any] = json.loads(captured.out.rpartition("RESULT ")[2])
@@ -202,7 +202,7 @@ def test_teacher_model_scores_hits_and_parts_do_not_depend_on_actors(
 
 
 def rejection(capsys: pytest.CaptureFixture[str], config: str, output: Path, *argv: str) -> str:
-    code = main(["--config", config, *argv])
+    code = mine.run(["--config", config, *argv])
     captured = capsys.readouterr()
     assert code == 2, captured.err
     assert captured.out == ""
@@ -249,7 +249,7 @@ def test_too_many_bad_rows_stop_the_job_before_mining(
 ):
     pairs = write_lines(tmp_path / "pairs.jsonl", [*pairs_by_id(), *["{"] * 8])
     config = write_config(tmp_path, **section(mined_index, pairs, tmp_path / "out"))
-    assert main(["--config", config]) == 1
+    assert mine.run(["--config", config]) == 1
     assert "8 of 16 rows are bad (broken_json 8), mine.data.max_bad_fraction is " in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 

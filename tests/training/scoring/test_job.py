@@ -18,7 +18,7 @@ import yaml
 from lsr_prod.config import Deployment
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.errors import ConfigError, IncompleteWaveError, QuarantineOverflowError
-from lsr_prod.jobs.score import main
+from lsr_prod.jobs.training import score
 from lsr_prod.training.data.rows import TrainingRow, cut_data, pin_files, read_rows
 from lsr_prod.training.scoring.job import score_training_rows
 from lsr_prod.training.scoring.teacher import open_teacher
@@ -69,7 +69,7 @@ def test_job_scores_and_counts_then_second_run_does_nothing(
 ):
     out = Path(shutil.copytree(done, tmp_path / "out"))
     config = write_config(tmp_path, section(cross_encoder, rows, out, data=LIMIT))
-    assert main(["--config", config]) == 0
+    assert score.run(["--config", config]) == 0
     result = json.loads(capsys.readouterr().out.rpartition("RESULT ")[2])
     assert contents(out) == contents(done)
     good = FILES * (ROWS - 2)
@@ -162,7 +162,7 @@ def test_dense_teacher_does_not_depend_on_actors_or_on_what_other_parts_encoded(
 
 
 def rejection(capsys: pytest.CaptureFixture[str], config: str, output: Path) -> str:
-    code = main(["--config", config])
+    code = score.run(["--config", config])
     captured = capsys.readouterr()
     assert code == 2, captured.err
     assert captured.out == ""

@@ -1,29 +1,18 @@
-"""Compare two indexes, or two versions of one, on the same queries.
-
-    lsr-prod index canary --a INDEX@41 --b INDEX --queries FILE [--qrels FILE] [--k 10] [--output DIR]
-
-A is the side in use, B the side that may replace it: folders or URIs of indexes, with ``@NUMBER`` at an earlier
-publication, else at the current one. Queries are JSON lines with ``_id`` and ``text``, or lines of id, tab and text;
-judgments those of TREC or BEIR, or JSON lines. Writes ``canary.json`` if ``--output`` names a folder, which
-``lsr-prod inspect side-by-side`` shows.
-
-Prints tables and one line ``RESULT {json}``.
-Exit codes: 0 done, 1 failed, 2 bad usage (nothing was written).
-"""
+"""The command ``index canary``, and the comparison of two indexes for its page."""
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation.collection import read_qrels
-from lsr_prod.jobs.terminal.log import log_to_stderr
-from lsr_prod.jobs.terminal.output import print_result
+from lsr_prod.jobs.terminal.output import log_to_stderr, print_result
 from lsr_prod.jobs.terminal.run import scalars
-from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, exit_code, location, store_options
+from lsr_prod.jobs.terminal.shell import Command, CommandParser, add_store_option, location, store_options
 from lsr_prod.jobs.terminal.tables import print_columns, print_table
 from lsr_prod.operations.canary import CanarySettings, Judge, open_side, read_queries, run_canary
 from lsr_prod.storage.folders import file_exists, store_file
@@ -32,35 +21,21 @@ _MAX_K = 1_000
 _SHOWN = 10  # queries and terms in a table
 
 
-def parser() -> CommandParser:
-    """Return the parser of the command line."""
-    options = CommandParser("index canary", __doc__)
-    add_sides(options, required=True)
-    add_store_option(options)
-    options.add_argument("--output", type=location, metavar="DIR", help="folder or URI for canary.json")
-    return options
-
-
-def add_sides(options: argparse.ArgumentParser, *, required: bool) -> None:
+def add_sides(parser: CommandParser, *, required: bool) -> None:
     """Add the options that ``compare_sides`` reads."""
     side = "folder or URI of an index, with @NUMBER at a publication: the side"
-    options.add_argument("--a", required=required, type=location, metavar="INDEX", help=f"{side} in use")
-    options.add_argument("--b", required=required, type=location, metavar="INDEX", help=f"{side} that may replace it")
-    options.add_argument("--queries", required=required, type=location, metavar="FILE", help="queries, file or URI")
-    options.add_argument("--qrels", type=location, metavar="FILE", help="relevance judgments, file or URI")
-    options.add_argument("--measure", metavar="NAME", help="measure, as named by ir_measures (default: nDCG@k)")
-    options.add_argument("--k", type=int, default=10, metavar="N", help="hits per query to compare (default: 10)")
-    options.add_argument(
+    parser.add_argument("--a", required=required, type=location, metavar="INDEX", help=f"{side} in use")
+    parser.add_argument("--b", required=required, type=location, metavar="INDEX", help=f"{side} that may replace it")
+    parser.add_argument("--queries", required=required, type=location, metavar="FILE", help="queries, file or URI")
+    parser.add_argument("--qrels", type=location, metavar="FILE", help="relevance judgments, file or URI")
+    parser.add_argument("--measure", metavar="NAME", help="measure, as named by ir_measures (default: nDCG@k)")
+    parser.add_argument("--k", type=int, default=10, metavar="N", help="hits per query to compare (default: 10)")
+    parser.add_argument(
         "--threshold", type=float, default=0.0, metavar="X", help="overlap threshold, 0..1 (default: 0, off)"
     )
-    options.add_argument(
+    parser.add_argument(
         "--rows", type=int, default=1_000, metavar="N", help="queries to keep, those that changed most (default: 1000)"
     )
-
-
-def main(argv: Sequence[str]) -> int:
-    """Compare; returns the exit code."""
-    return exit_code("index canary", lambda: _run(argv))
 
 
 def compare_sides(given: argparse.Namespace) -> dict[str, Any]:
@@ -94,21 +69,6 @@ def _check(given: argparse.Namespace) -> None:
         raise ConfigError("--measure", "there are no judgments", "give --qrels FILE, or leave --measure out")
 
 
-def _run(argv: Sequence[str]) -> None:
-    given = parser().parse_args(argv)
-    if given.output is not None and Path(given.output).is_file():
-        raise ConfigError("--output", f"{given.output} is a file", "give a folder")
-    log_to_stderr()
-    found = compare_sides(given)
-    _print(found)
-    summary = {**scalars(found), "sides": found["sides"]}
-    if given.output is not None:
-        place = f"{given.output.rstrip('/')}/canary.json"
-        store_file(place, json.dumps(found, ensure_ascii=False, allow_nan=False).encode(), store_options(given))
-        summary["output"] = place
-    print_result(summary)
-
-
 def _print(found: Mapping[str, Any]) -> None:
     print_table("lsr-prod index canary", scalars(found))
     a, b = found["sides"]["a"], found["sides"]["b"]
@@ -125,3 +85,36 @@ def _print(found: Mapping[str, Any]) -> None:
     if terms := found["terms"][:_SHOWN]:
         drifts = [[each["term"], each["weight_a"], each["weight_b"], each["drift"]] for each in terms]
         print_columns("query terms that drifted most", ("term", "weight a", "weight b", "drift"), drifts)
+
+
+def _add_options(parser: CommandParser) -> None:
+    add_sides(parser, required=True)
+    add_store_option(parser)
+    parser.add_argument("--output", type=location, metavar="DIR", help="folder or URI for canary.json")
+
+
+@partial(Command, "index canary", add_options=_add_options)
+def canary(given: argparse.Namespace) -> None:
+    """Compare two indexes, or two versions of one, on the same queries.
+
+        lsr-prod index canary --a INDEX@41 --b INDEX --queries FILE [--qrels FILE] [--k 10] [--output DIR]
+
+    A is the side in use, B the side that may replace it: folders or URIs of indexes, with ``@NUMBER`` at an earlier
+    publication, else at the current one. Queries are JSON lines with ``_id`` and ``text``, or lines of id, tab and text;
+    judgments those of TREC or BEIR, or JSON lines. Writes ``canary.json`` if ``--output`` names a folder, which
+    ``lsr-prod inspect side-by-side`` shows.
+
+    Prints tables and one line ``RESULT {json}``.
+    Exit codes: 0 done, 1 failed, 2 bad usage (nothing was written).
+    """
+    if given.output is not None and Path(given.output).is_file():
+        raise ConfigError("--output", f"{given.output} is a file", "give a folder")
+    log_to_stderr()
+    found = compare_sides(given)
+    _print(found)
+    summary = {**scalars(found), "sides": found["sides"]}
+    if given.output is not None:
+        place = f"{given.output.rstrip('/')}/canary.json"
+        store_file(place, json.dumps(found, ensure_ascii=False, allow_nan=False).encode(), store_options(given))
+        summary["output"] = place
+    print_result(summary)

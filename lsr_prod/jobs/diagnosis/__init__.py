@@ -1,1 +1,0 @@
-"""Diagnosis of models and indexes on the command line."""

@@ -1,0 +1,274 @@
+"""The commands ``inspect vocabulary``, ``lineage`` and ``terms``, which print figures of a model or an index.
+
+torch and transformers take seconds to load: they are imported after the arguments are checked.
+"""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lsr_prod.errors import ConfigError
+from lsr_prod.jobs.terminal.output import print_result
+from lsr_prod.jobs.terminal.shell import Command, CommandParser, add_store_option, local_path, location, store_options
+
+if TYPE_CHECKING:
+    from lsr_prod.training.lineage import Ancestor
+    from lsr_prod.training.vocabulary.inspect import Inspection
+
+_SHOWN = 15  # terms of a list in a table
+
+
+def _add_vocabulary_options(parser: CommandParser) -> None:
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        type=location,
+        help="folder or URI of a language model, or a Hugging Face id",
+    )
+    parser.add_argument(
+        "--target",
+        metavar="PATH",
+        type=location,
+        help="another vocabulary: folder, URI or file of a tokenizer, or a model directory",
+    )
+    parser.add_argument(
+        "--target-embeddings",
+        metavar="FOLDER",
+        type=location,
+        help="folder or URI of a model with the tokens of the target; default: target",
+    )
+    parser.add_argument(
+        "--words", nargs="+", default=[], metavar="WORD", help="words of the target to print the nearest rows of"
+    )
+    parser.add_argument("--texts", type=location, metavar="FILE", help="file or URI, JSONL with a field text")
+    add_store_option(parser)
+    parser.add_argument("--count", type=int, default=1000, metavar="N", help="texts to read at most (default: 1000)")
+    parser.add_argument(
+        "--casing", type=local_path, metavar="FILE", help="JSON file for the confusion matrix of casing"
+    )
+    parser.add_argument("--picture", type=local_path, metavar="FILE", help="PNG file for a picture of that matrix")
+
+
+@partial(Command, "inspect vocabulary", add_options=_add_vocabulary_options)
+def vocabulary(given: argparse.Namespace) -> None:
+    """Print facts about the output vocabulary of a model.
+
+        lsr-prod inspect vocabulary MODEL [--target OTHER --words lock mutex] [--texts texts.jsonl --casing casing.json]
+
+    Prints norms of the vocabulary head, its overlap with another vocabulary (``--target``), sub-tokens per word of
+    ``--texts``, the nearest rows of ``--words`` of the target, and writes the confusion matrix of casing between input and
+    output as JSON (``--casing``) and as a picture (``--picture``).
+    Exit codes: 0 done, 1 failed, 2 bad usage.
+    """
+    if (given.casing or given.picture) and not given.texts:
+        raise ConfigError("--casing", "the matrix is measured on texts", "give --texts too")
+    from lsr_prod.model import SparseEncoder
+    from lsr_prod.storage.folders import open_source
+    from lsr_prod.training.vocabulary.casing_matrix import casing_matrix
+    from lsr_prod.training.vocabulary.inspect import inspect_vocabulary, read_texts
+
+    options = store_options(given)
+    model = open_source(given.model, options)
+    target, embeddings = (
+        None if place is None else open_source(place, options) for place in (given.target, given.target_embeddings)
+    )
+    texts = read_texts(given.texts, given.count, options) if given.texts else []
+    found = inspect_vocabulary(model, target=target, target_embeddings=embeddings, words=given.words, texts=texts)
+    _print_vocabulary(found, given.model)
+    if given.casing or given.picture:
+        matrix = casing_matrix(SparseEncoder.load(model), texts)
+        if given.casing:
+            matrix.save(given.casing)
+        if given.picture:
+            matrix.draw(given.picture, given.model)
+
+
+def _print_vocabulary(found: "Inspection", title: str) -> None:
+    """Print the result of ``inspect_vocabulary``."""
+    from lsr_prod.jobs.terminal.tables import print_columns, print_table
+
+    norms = found.norms
+    print_columns(
+        title,
+        ("rows", "mean norm", "max norm", "anisotropy", "tied", "bias"),
+        [[norms.rows, norms.mean_norm, norms.max_norm, norms.anisotropy, norms.tied, norms.has_bias]],
+    )
+    facts: dict[str, Any] = {"terms": found.terms, "cased terms": found.cased}
+    if found.target_terms is not None:
+        facts["terms of the target"] = found.target_terms
+    if found.overlap is not None:
+        facts["share of the target's terms that the model has"] = f"{found.overlap:.1%}"
+    if found.fragmentation is not None:
+        own, other = found.fragmentation
+        facts["tokens per word"] = own
+        if other is not None:
+            facts["tokens per word, target"] = other
+    print_table("vocabulary", facts)
+    if found.neighbors:
+        rows = []
+        for entry in found.neighbors:
+            nearest = ", ".join(f"{term} {weight:.3f}" for term, weight in entry.nearest)
+            rows.append([entry.term, " ".join(entry.pieces), "copied" if entry.shared else nearest, entry.support])
+        print_columns("sources of new rows", ("term", "sub-tokens", "nearest", "of"), rows)
+
+
+def _add_lineage_options(parser: CommandParser) -> None:
+    parser.add_argument("model", metavar="MODEL", type=location, help="folder or URI of a model directory")
+    add_store_option(parser)
+    parser.add_argument(
+        "--work", metavar="FOLDER", type=location, help="folder or URI that the chain of the model worked in"
+    )
+
+
+@partial(Command, "inspect lineage", add_options=_add_lineage_options)
+def lineage(given: argparse.Namespace) -> None:
+    """Print what a model directory was made from, step by step.
+
+        lsr-prod inspect lineage MODEL [--work FOLDER]
+
+    Without ``--work`` only the last step is known; with the folder or URI that the chain worked in, every step is printed.
+    Exit codes: 0 done, 1 failed, 2 bad usage.
+    """
+    from lsr_prod.storage import Store
+    from lsr_prod.storage.folders import open_folder
+    from lsr_prod.training.lineage import lineage
+
+    options = store_options(given)
+    print_lineage(lineage(open_folder(given.model, options), Store(given.work, options) if given.work else None))
+
+
+def print_lineage(ancestors: Sequence["Ancestor"]) -> None:
+    """Print a model and the models it was made from, newest first; digests of models are printed in full."""
+    from lsr_prod.jobs.terminal.tables import print_columns
+
+    rows = []
+    for ancestor in ancestors:
+        training = ancestor.training or {}
+        made = [training.get(name) for name in ("stage", "rows", "steps")]
+        seed = training.get("settings", {}).get("seed")
+        rows.append([ancestor.model, *made, seed, (training.get("training_set") or "")[:12]])
+    print_columns("lineage", ("model", "made by", "rows", "steps", "seed", "training set"), rows, whole_digests=True)
+
+
+def _add_terms_options(parser: CommandParser) -> None:
+    parser.add_argument("model", metavar="MODEL", nargs="?", type=location, help="folder or URI of a model directory")
+    parser.add_argument("--index", metavar="INDEX", type=location, help="folder or URI of an index, instead of MODEL")
+    parser.add_argument("--texts", metavar="FILE", type=location, help="file or URI, JSONL with a field text")
+    parser.add_argument("--count", type=int, default=1000, metavar="N", help="texts to read at most (default: 1000)")
+    parser.add_argument("--sample", type=int, default=2000, metavar="N", help="documents of the index (default: 2000)")
+    parser.add_argument(
+        "--fields",
+        nargs="+",
+        default=[],
+        metavar="FIELD",
+        help="stored fields with the encoded text; default: index.text_fields",
+    )
+    parser.add_argument("--output", metavar="FILE", type=location, help="file or URI for the figures as JSON")
+    add_store_option(parser)
+
+
+@partial(Command, "inspect terms", add_options=_add_terms_options)
+def terms(given: argparse.Namespace) -> None:
+    """Diagnose a model on texts, or a published index: head, logits, activated, dead, expanded and unexplained terms.
+
+        lsr-prod inspect terms MODEL --texts documents.jsonl [--count 1000] [--output diagnosis.json]
+        lsr-prod inspect terms --index INDEX [--sample 2000] [--fields title text] [--output diagnosis.json]
+
+    MODEL is the folder or URI of a model directory, INDEX that of ``index.output``. Of a model it prints norms and
+    anisotropy of the head, statistics of the logits, terms per text, the casing of output terms by that of input tokens,
+    and from the texts the terms that are dead, those that are most often activated by texts that do not contain them, and
+    those of them that the texts do not explain. Of an index, it reads the postings, and vectors and stored texts of
+    a sample; no model is needed. docs/pages.md defines the figures.
+
+    Prints tables and one line ``RESULT {json}``; ``--output`` writes all lists as JSON.
+    Exit codes: 0 done, 1 failed, 2 bad usage.
+    """
+    if (given.model is None) == (given.index is None):
+        raise ConfigError("command line", "give either MODEL or --index", "see lsr-prod inspect terms --help")
+    if given.model is not None and given.texts is None:
+        raise ConfigError("--texts", "a model is diagnosed on texts", "give JSONL with a field text")
+    for name in ("count", "sample"):
+        if getattr(given, name) < 1:
+            raise ConfigError(f"--{name}", f"{getattr(given, name)} is no number of documents", "give 1 or more")
+    from lsr_prod.storage.folders import absolute, store_file
+
+    options = store_options(given)
+    found = _of_model(given, options) if given.index is None else _of_index(given, options)
+    _print_terms(found)
+    if given.output is not None:
+        store_file(absolute(given.output), f"{json.dumps(found, indent=1)}\n".encode(), options)
+    print_result(_flat(found))
+
+
+def _of_model(given: Any, options: dict[str, str]) -> dict[str, Any]:
+    from lsr_prod.model import SparseEncoder
+    from lsr_prod.operations.model_report import diagnose_model
+    from lsr_prod.storage.folders import open_source
+    from lsr_prod.training.vocabulary.inspect import read_texts
+
+    texts = [text for text in read_texts(given.texts, given.count, options) if text.strip()]
+    return {"model": given.model, **diagnose_model(SparseEncoder.load(open_source(given.model, options)), texts)}
+
+
+def _of_index(given: Any, options: dict[str, str]) -> dict[str, Any]:
+    from lsr_prod.operations.index_report import diagnose_index
+    from lsr_prod.search import Searcher
+
+    with Searcher.open(given.index, storage_options=options) as searcher:
+        return {
+            "index": given.index,
+            **diagnose_index(searcher.snapshot, sample=given.sample, fields=given.fields),
+        }
+
+
+def _print_terms(found: Mapping[str, Any]) -> None:
+    """Print the result of ``diagnose_model`` or ``diagnose_index``."""
+    from lsr_prod.jobs.terminal.tables import print_columns, print_table
+
+    for name in ("head", "logits"):
+        if found.get(name) is not None:
+            print_table(name, _flat(found[name]))
+    if found.get("casing") is not None:
+        outputs = list(next(iter(found["casing"].values())))
+        rows = [[source, *counts.values()] for source, counts in found["casing"].items()]
+        print_columns("activated (token, term) pairs by casing", ("input token", *outputs), rows)
+    print_table("activated terms per document", found["activated"])
+    print_table("postings lists", {name: value for name, value in found["postings"].items() if name != "curve"})
+    dead = found["dead"]
+    facts = {"dead terms": dead["terms"], "share of all terms": dead["share"], "of these special": dead["special"]}
+    print_table("dead terms", {**facts, **(dead.get("rows") or {}), "first": _names(dead["list"])})
+    if found["expansion"] is not None:
+        facts = {name: found["expansion"][name] for name in ("terms", "term_share", "weight_share")}
+        print_table("expansion", facts)
+        _print_list("most expanded terms", found["expansion"]["most"])
+    if found["unexplained"] is not None:
+        print_table("unexplained terms", {k: v for k, v in _flat(found["unexplained"]).items() if k != "most"})
+        _print_list("terms with most unexplained expansions", found["unexplained"]["most"])
+    if found["missing"]:
+        print_columns("not available", ("figure", "reason"), list(found["missing"].items()))
+
+
+def _print_list(title: str, terms: Sequence[Mapping[str, Any]]) -> None:
+    from lsr_prod.jobs.terminal.tables import print_columns
+
+    if terms:
+        headings = [name.replace("_", " ") for name in terms[0]]
+        rows = [list(row.values()) for row in terms[:_SHOWN]]
+        print_columns(title, headings, rows)
+
+
+def _names(terms: Sequence[str]) -> str:
+    return " ".join(terms[:_SHOWN]) + (" ..." if len(terms) > _SHOWN else "")
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the numbers and texts of nested mappings by dotted name, without lists."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        elif not isinstance(value, list):
+            flat[f"{prefix}{name}"] = value
+    return flat

@@ -1,1 +1,0 @@
-"""Subcommands about the publications of an index: history, pins, catalog, differences."""

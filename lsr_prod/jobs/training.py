@@ -1,0 +1,222 @@
+"""The commands ``model``, ``train``, ``mine``, ``score`` and ``export``: from a language model to an ONNX bundle.
+
+torch and transformers take seconds to load: they are imported after the arguments and settings are validated.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lsr_prod.jobs.terminal.output import say
+from lsr_prod.jobs.terminal.run import Job, scalars
+from lsr_prod.jobs.terminal.shell import Command, CommandParser, add_store_option, location, store_options
+
+if TYPE_CHECKING:
+    from lsr_prod.config import Deployment
+    from lsr_prod.operations.pages import Page
+
+_FIGURES = ("steps", "rows", "loss", "l0_query", "l0_document", "start", "best", "seconds")
+
+
+def _hide_progress() -> None:
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def _add_model_options(parser: CommandParser) -> None:
+    parser.add_argument(
+        "source", metavar="SOURCE", type=location, help="folder, URI or Hugging Face id of a masked language model"
+    )
+    parser.add_argument(
+        "dest", metavar="DEST", type=location, help="folder or URI of the model; must not exist, or hold the same model"
+    )
+    add_store_option(parser)
+    parser.add_argument(
+        "--query-max-length", type=int, metavar="N", help="maximum tokens of a query, special tokens included"
+    )
+    parser.add_argument(
+        "--document-max-length", type=int, metavar="N", help="maximum tokens of a document, special tokens included"
+    )
+    parser.add_argument("--query-prompt", metavar="TEXT", help="text put before every query")
+    parser.add_argument("--document-prompt", metavar="TEXT", help="text put before every document")
+    parser.add_argument("--casing", choices=("none", "lowercase"), help="lowercase: lowercase texts before tokenizing")
+    parser.add_argument("--activation", choices=("log1p_relu", "l0"), help="l0: apply the logarithm twice")
+    parser.add_argument("--pooled-tokens", choices=("all", "not_bos"), help="not_bos: leave out the first token")
+    parser.add_argument(
+        "--query-encoder",
+        choices=("model", "idf", "learned"),
+        help="idf: inference-free queries, weighted by IDF; learned: by a table that finetune trains",
+    )
+
+
+@partial(Command, "model", add_options=_add_model_options, output_required=False)
+def model(given: argparse.Namespace) -> None:
+    """Make a model directory from a masked language model, a SPLADE checkpoint or BGE-M3.
+
+        lsr-prod model SOURCE DEST [--casing lowercase] [--document-max-length 256]
+
+    The settings that decide a vector are fixed here and stay with the model in its encoder card: lengths, prompts, casing,
+    activation, pooled tokens, and whether queries are encoded by the model. Prints the folder and its digest.
+    Exit codes: 0 done, 1 damaged source, 2 bad usage or impossible settings (nothing was written).
+    """
+    options = store_options(given)
+    source, dest = given.source, given.dest
+    fields = {name: value for name, value in vars(given).items() if name not in ("source", "dest", "store_option")}
+    _hide_progress()
+
+    from lsr_prod.model import SparseEncoder
+    from lsr_prod.model.directory import folder_to_save
+    from lsr_prod.storage import is_remote
+    from lsr_prod.storage.folders import open_source
+
+    encoder = SparseEncoder.load(
+        open_source(source, options), **{name: value for name, value in fields.items() if value is not None}
+    )
+    if is_remote(dest):
+        with folder_to_save(dest, options, field="DEST") as folder:
+            digest = encoder.save(folder)
+    else:
+        digest = encoder.save(dest)
+    say(f"{dest}: {digest}")
+
+
+def print_stages(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print one row per stage of ``run_chain``; a skipped stage has the figures of the run that finished it."""
+    from lsr_prod.jobs.terminal.tables import print_columns
+
+    cells = []
+    for row in rows:
+        stage = [str(row["number"]), row["kind"], "before" if row["skipped"] else "now"]
+        cells.append([*stage, *(row.get(name) for name in _FIGURES), row["model"]])
+    print_columns("stages", ("stage", "kind", "done", *_FIGURES, "model"), cells)
+
+
+def _print_chain(summary: Mapping[str, Any]) -> None:
+    if "stages_finished" in summary:
+        _print_dry_run(summary)
+        return
+    from lsr_prod.jobs.terminal.tables import print_table
+
+    print_stages(summary["stage_rows"])
+    print_table("lsr-prod train", scalars(summary))
+
+
+def _print_dry_run(summary: Mapping[str, Any]) -> None:
+    from lsr_prod.jobs.terminal.tables import print_columns, print_table
+
+    names = ("kind", "done", "rows", "steps", "hours", "memory_bytes", "note")
+    stages = summary["stage_rows"]
+    cells = [[str(row["number"]), *(row[name] for name in names)] for row in stages]
+    print_columns("stages", ("stage", *(name.replace("_", " ") for name in names)), cells)
+    bad = [[str(row["number"]), reason, count] for row in stages for reason, count in row["quarantined"].items()]
+    if bad:
+        print_columns("rows that would be quarantined", ("stage", "reason", "rows"), bad)
+    print_table("dry run", scalars(summary))
+
+
+def _train_pages(deployment: "Deployment", summary: Mapping[str, Any]) -> list["Page"]:
+    """Return the page of the run that made the model."""
+    from lsr_prod.operations.pages.training_run import training_page
+    from lsr_prod.operations.runs.training import describe_training
+    from lsr_prod.storage import Store
+    from lsr_prod.storage.folders import absolute
+
+    assert deployment.train is not None
+    work = Store(absolute(deployment.train.work), deployment.storage.options)
+    return [training_page(describe_training(work, summary["model_digest"]))]
+
+
+def _add_train_options(parser: CommandParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="print what the run would do, and write nothing")
+
+
+@partial(Job, "train", needs=("train",), add_options=_add_train_options, show=_print_chain, pages=_train_pages)
+def train(deployment: "Deployment", given: argparse.Namespace) -> Mapping[str, Any]:
+    """Train a model by a chain of stages, each from a model directory to a model directory.
+
+        lsr-prod train --config deployment.yaml [--train.workers 8 --train.use_gpu true]
+        lsr-prod train --config deployment.yaml --dry-run
+        ray job submit --working-dir . -- python jobs/train.py --config deployment.yaml
+
+    Reads the sections ``train``, ``ray`` and ``storage``; ``jobs/recipes`` in the repository has complete examples. All
+    settings are checked before anything is written. Finished stages are skipped; a changed stage runs again, and so do the
+    stages after it. An interrupted job is resumed inside its stage by the same command. ``lsr-prod inspect lineage
+    MODEL`` prints what a model was made from.
+
+    With ``--dry-run`` nothing is written and Ray is not started: all settings are checked, all rows are read and validated,
+    and it prints per stage the rows, the rows that would be quarantined by reason, steps, memory, the hours from timed
+    steps of fine-tuning on this machine, and which stages are finished already.
+
+    Prints a table with one row per stage, a table of figures, and one line ``RESULT {json}``.
+    Exit codes: 0 done, 1 failed, 2 bad configuration (nothing was written).
+    """
+    _hide_progress()
+    if given.dry_run:
+        from lsr_prod.training.dry_run import describe_chain
+
+        return describe_chain(deployment)
+    from lsr_prod.training.chain import run_chain
+
+    return run_chain(deployment)
+
+
+@partial(Job, "mine", needs=("mine",))
+def mine(deployment: "Deployment") -> Mapping[str, Any]:
+    """Mine hard negatives for training pairs with a published index.
+
+        lsr-prod mine --config deployment.yaml [--mine.negatives 15 --mine.margin_ratio 0.95]
+
+    Reads the sections ``mine``, ``ray`` and ``storage``. Every query is searched in the index. A hit becomes a negative
+    unless it is a positive of that query anywhere in the data, scores above the margin (by the index, or by the scores of a
+    teacher), or repeats the text of another. The rows are Parquet that ``lsr-prod train`` reads as ``kind: negatives``, and
+    with ``mine.scores`` as ``kind: scores``: one part per slice of the pairs, then ``_manifest.json``. Rows that are not
+    pairs, or have too few negatives, are written to ``_quarantine`` in the same folder with their reason. An interrupted
+    job is resumed by the same command; a finished one has nothing to do.
+
+    Prints a table and one line ``RESULT {json}``.
+    Exit codes: 0 done, 1 failed, 2 bad configuration (nothing was written).
+    """
+    from lsr_prod.training.negatives.job import mine_negatives
+
+    return mine_negatives(deployment)
+
+
+@partial(Job, "score", needs=("score",))
+def score(deployment: "Deployment") -> Mapping[str, Any]:
+    """Score training rows with a teacher, for distillation.
+
+        lsr-prod score --config deployment.yaml [--score.teacher.kind dense --score.teacher.model DIR]
+
+    Reads the sections ``score``, ``ray`` and ``storage``. The teacher is a cross-encoder, or a larger dense or sparse
+    encoder. It scores every document of every row of kind pairs, triples or negatives. The rows are Parquet that
+    ``lsr-prod train`` reads as ``kind: scores``: one part per slice of the input, then ``_manifest.json``. Rows that are
+    invalid, or on which the teacher fails, are written to ``_quarantine`` in the same folder with their reason. An
+    interrupted job is resumed by the same command; a finished one has nothing to do.
+
+    Prints a table and one line ``RESULT {json}``.
+    Exit codes: 0 done, 1 failed, 2 bad configuration (nothing was written).
+    """
+    from lsr_prod.training.scoring.job import score_training_rows
+
+    return score_training_rows(deployment)
+
+
+@partial(Job, "export", needs=("export",))
+def export(deployment: "Deployment") -> Mapping[str, Any]:
+    """Export a model as an ONNX bundle: the graph with pooling and top-k, the tokenizer and the encoder card.
+
+        lsr-prod export --config deployment.yaml [--export.precision int8]
+
+    Reads the sections ``export`` and ``storage``. The bundle is compared with the torch model before it is sealed; if the
+    rankings differ, the job fails and leaves nothing behind. Lengths, prompts and casing belong to the model; set them
+    with ``lsr-prod model``.
+
+    Prints a table and one line ``RESULT {json}``. Exit codes: 0 done, 1 failed, 2 bad configuration.
+    """
+    _hide_progress()
+    from lsr_prod.model.export import export_bundle
+
+    assert deployment.export is not None
+    return export_bundle(deployment.export, deployment.storage.options)

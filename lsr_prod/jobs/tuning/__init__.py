@@ -1,1 +1,0 @@
-"""Jobs that choose settings by measuring them: ``sweep``, ``tune``."""
