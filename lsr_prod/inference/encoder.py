@@ -51,6 +51,14 @@ class Counters:
 class BundleEncoder:
     """An opened bundle. Safe to share between threads.
 
+    Example:
+        >>> from pathlib import Path
+        >>> from lsr_prod.inference import BundleEncoder
+        >>> encoder = BundleEncoder(Path("bundle"))
+        >>> vectors = encoder.encode(["a lock"], kind="query")
+        >>> [encoder.vocabulary[term] for term in vectors.row(0)[0][:2]]
+        ['lock', 'locks']
+
     Attributes:
         bundle: its manifest.
         card: its encoder card; that of the query encoder if this encodes queries with a separate one.

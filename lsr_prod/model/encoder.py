@@ -29,6 +29,13 @@ log = get_log(__name__)
 class SparseEncoder(nn.Module):
     """Encoder of texts as sparse vectors, in torch.
 
+    Example:
+        >>> from lsr_prod import SparseEncoder
+        >>> encoder = SparseEncoder.load("model")  # a model directory, or a checkpoint
+        >>> vectors = encoder.encode(["a lock"], kind="query")
+        >>> [encoder.vocabulary[term] for term in vectors.row(0)[0][:2]]
+        ['lock', 'locks']
+
     Attributes:
         model: the language model of transformers.
         tokenizer: its tokenizer, including the casing.

@@ -27,6 +27,15 @@ _DEFAULTS = Request()
 class ArrayResult:
     """Hits of n queries, the best first; ties by rising id.
 
+    Example:
+        >>> import numpy as np
+        >>> from lsr_prod import Index
+        >>> with Index.from_texts(["hold a lock", "parse a date"]) as searcher:
+        ...     (query,) = searcher.encode(["a lock"])
+        ...     arrays = np.array([0, len(query.ids)]), query.ids, query.weights
+        ...     searcher.search_arrays(*arrays, k=1).doc_ids()
+        [['0']]
+
     Attributes:
         scores: float32 [n, k], after ``offset`` hits; 0 after the last hit.
         documents: int64 [n, k], numbers of documents in the version, by shard and ordinal; -1 after the last hit.

@@ -18,7 +18,17 @@ _MATCHED_BUCKETS = (0, 1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000
 
 
 class Observer(Protocol):
-    """Notified of every query, in its thread; an exception of the observer reaches the caller of the search."""
+    """Notified of every query, in its thread; an exception of the observer reaches the caller of the search.
+
+    Example:
+        >>> from lsr_prod.search import Observer, Searcher
+        >>> class PrintHits(Observer):
+        ...     def answered(self, result):
+        ...         print(len(result.hits))
+        >>> with Searcher.open("index", observer=PrintHits()) as searcher:
+        ...     _ = searcher.search("a lock")
+        2
+    """
 
     def answered(self, result: SearchResult) -> None:
         """A query returned a result."""
@@ -42,6 +52,15 @@ class PrometheusObserver:
     Counters: ``queries`` (by ``outcome``: full, partial, or the name of an error). Histograms: ``seconds`` (by
     ``stage``: encode, match, fetch, total), ``matched`` (matching documents read), ``hits``. Gauges: ``publication``,
     ``documents``, and ``version_info``, which is 1 for the current version and 0 for previous ones.
+
+    Example:
+        >>> from prometheus_client import CollectorRegistry
+        >>> from lsr_prod.search import PrometheusObserver, Searcher
+        >>> registry = CollectorRegistry()  # without one: the default registry of the process
+        >>> with Searcher.open("index", observer=PrometheusObserver(registry)) as searcher:
+        ...     _ = searcher.search("a lock")
+        >>> registry.get_sample_value("lsr_prod_search_queries_total", {"outcome": "full"})
+        1.0
     """
 
     def __init__(self, registry: "CollectorRegistry | None" = None) -> None:

@@ -13,6 +13,12 @@ Field = Literal["terms", "text"]
 class QueryTerm(NamedTuple):
     """One matched term or word of the query.
 
+    Example:
+        >>> from lsr_prod import Index
+        >>> with Index.from_texts(["hold a lock", "parse a date"]) as searcher:
+        ...     [term.term for term in searcher.search("a lock").query]
+        ['lock', 'a']
+
     Attributes:
         term: a term of the vocabulary, or a word as the index stores it.
         weight: weight of a term from the encoder; inverse document frequency of a word.
@@ -135,6 +141,12 @@ class SearchResult:
 @dataclass(frozen=True, slots=True)
 class Contribution:
     """Contribution of one term to a score: ``weight`` (query) x ``document_weight``.
+
+    Example:
+        >>> from lsr_prod import Index
+        >>> with Index.from_texts(["hold a lock", "parse a date"]) as searcher:
+        ...     [part.term for part in searcher.explain("a lock", "0").contributions]
+        ['lock', 'a']
 
     Attributes:
         term: the term or word.

@@ -230,7 +230,16 @@ class ArrayOptions(_MatchOptions, total=False):
 
 
 class Options(CountOptions, ArrayOptions, total=False):
-    """Keyword arguments of every search; see ``Request``."""
+    """Keyword arguments of every search; see ``Request``.
+
+    Example:
+        >>> from lsr_prod import Index
+        >>> from lsr_prod.search import Options
+        >>> strict: Options = {"overlap_threshold": 1.0, "fields": ["text"]}
+        >>> with Index.from_texts(["hold a lock", "parse a date"]) as searcher:
+        ...     [hit.fields for hit in searcher.search("hold lock", **strict).hits]
+        [{'text': 'hold a lock'}]
+    """
 
     rescore: int | None
     deduplicate: str | None
