@@ -147,11 +147,12 @@ class _Run:
     size: PoolSize  # of the pool of encoders
     committer: Committer  # commits under the epoch of this attempt
     properties: TableProperties  # of the sparse table; its impact scale is settled before the first wave
-    counts: Counts  # of the waves that were committed, and work on others
+    counts: Counts  # of the waves that were committed; only the thread that commits adds to it
     skipped: int  # waves that were committed before
     started: float  # when it began, on the monotonic clock
     io: StoreCounts  # requests and bytes of this process before it began
     actors: int  # the highest number of encoders that it had
+    spent: Counts = field(default_factory=Counts)  # work on waves, committed or not; another thread adds to it
     busy: BusyTime = field(default_factory=BusyTime)  # working time of the encoders in this run
 
 
@@ -226,7 +227,7 @@ def _run_waves(run: _Run) -> None:
         )
 
         def spend(wave: int, spent: Counts, busy: BusyTime) -> None:
-            run.counts += spent
+            run.spent += spent
             run.busy += busy
             recorder.spend(wave, spent, busy)
 
@@ -249,7 +250,7 @@ def _run_waves(run: _Run) -> None:
 def _summarize(run: _Run) -> EncodeSummary:
     work, table = run.work, load_table(run.work.table)
     seconds = time.monotonic() - run.started
-    counts = run.counts + Counts.of_store(store_counts() - run.io)
+    counts = run.counts + run.spent + Counts.of_store(store_counts() - run.io)
     return EncodeSummary(
         **{**counts.by_name(), "rows_out": counts.document_rows},
         documents=document_count(table),
