@@ -1,7 +1,12 @@
-"""Training objective: the weighted sum of ranking losses, pruned losses, regularizers and the overlap term."""
+"""Training objective: the weighted sum of ranking losses, pruned losses, regularizers and the overlap term.
+
+To add a ranking loss, write a function with the signature of ``Loss`` in a module of ``losses``, enter it in
+``LOSSES``, and add its name to ``config.objective.LossSettings``.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -10,10 +15,26 @@ from lsr_prod.config.objective import LossSettings, ObjectiveSettings
 from lsr_prod.training import process_group
 from lsr_prod.training.batches import BatchKeys, false_negatives
 from lsr_prod.training.kept_terms import Prunable, Vectors, cut, prune_through, temperature
+from lsr_prod.training.losses.distillation import distillation_loss
+from lsr_prod.training.losses.info_nce import CONTRASTIVE, info_nce_loss, n_pair_loss
 from lsr_prod.training.losses.overlap import OverlapTerm
-from lsr_prod.training.losses.ranking import CONTRASTIVE, LOSSES
 from lsr_prod.training.losses.scores import Scores
 from lsr_prod.training.regularizers import Regularizers
+
+
+class Loss(Protocol):
+    """A ranking loss: the sum over this worker's queries, without the weight of its settings."""
+
+    def __call__(self, settings: LossSettings, scores: Scores, teacher: Tensor | None, /, *, cosine: bool) -> Tensor:
+        """Return a scalar."""
+
+
+LOSSES: dict[str, Loss] = {
+    "info_nce": info_nce_loss,
+    "n_pair": n_pair_loss,
+    "margin_mse": distillation_loss,
+    "kl": distillation_loss,
+}
 
 
 @dataclass(frozen=True, slots=True)

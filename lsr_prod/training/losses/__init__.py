@@ -1,1 +1,1 @@
-"""Losses of the training: ranking losses over shared scores, and the overlap term."""
+"""Losses of the training, a module each: InfoNCE, distillation, the overlap term; and their level at chance."""

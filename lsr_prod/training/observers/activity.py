@@ -10,7 +10,7 @@ from torch import Tensor
 from lsr_prod.config.language import WatchSettings
 from lsr_prod.errors import TrainingCollapsedError
 from lsr_prod.logs import get_log
-from lsr_prod.training.losses.ranking import CONTRASTIVE
+from lsr_prod.training.losses.info_nce import CONTRASTIVE
 from lsr_prod.training.process_group import largest_of_workers, sum_of_workers
 
 log = get_log(__name__)

@@ -12,7 +12,7 @@ from lsr_prod.training.batches import TrainBatch, make_batch
 from lsr_prod.training.data.training_set import SampleRows, TrainingSet
 from lsr_prod.training.data_sets import DataSets, QueryTable
 from lsr_prod.training.encoder_setup import trained_module
-from lsr_prod.training.losses.ranking import chance_level
+from lsr_prod.training.losses.chance import chance_level
 from lsr_prod.training.objective import TrainingObjective
 from lsr_prod.training.observers.activity import DeadTerms
 from lsr_prod.training.optimizer import QUERY_WEIGHTS, OptimizerStep
