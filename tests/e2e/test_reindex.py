@@ -180,7 +180,7 @@ def _check_jobs_follow_table(
     """Check that all jobs work on the table of the bundle that their deployment names."""
     encoded = _run("encode", files["green"], capsys)
     assert (encoded["table"], encoded["waves_skipped"]) == (table, encoded["waves"])
-    assert _run("index", files["green"], capsys)["mode"] == "unchanged"
+    assert _run("index build", files["green"], capsys)["mode"] == "unchanged"
     found = {}
     for name, config in files.items():
         assert load("table status").run(["--config", str(config), "--json"]) == 0
@@ -191,7 +191,7 @@ def _check_jobs_follow_table(
     maintained["maintain"] = {"table": f"{folder}/table", "indexes": [f"{folder}/index"], "dry_run": True}
     (folder / "maintain.yaml").write_text(yaml.safe_dump(maintained))
     capsys.readouterr()
-    assert _run("maintain", folder / "maintain.yaml", capsys)["table"] == table
+    assert _run("table maintain", folder / "maintain.yaml", capsys)["table"] == table
 
 
 @pytest.mark.slow
