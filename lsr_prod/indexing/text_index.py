@@ -48,7 +48,7 @@ _BATCH = 2048  # texts whose tokens are in memory at once
 class Index(Searcher):
     """A ``Searcher`` over texts, in a private temporary folder that ``close`` deletes.
 
-    Example:
+    Examples:
         >>> from lsr_prod import Index
         >>> with Index.from_texts(["Locks and threads", "Parse a date"]) as index:
         ...     [hit.doc_id for hit in index.search("how do locks work").hits]

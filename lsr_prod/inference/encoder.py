@@ -51,7 +51,7 @@ class Counters:
 class BundleEncoder:
     """An opened bundle. Safe to share between threads.
 
-    Example:
+    Examples:
         >>> from pathlib import Path
         >>> from lsr_prod.inference import BundleEncoder
         >>> encoder = BundleEncoder(Path("bundle"))

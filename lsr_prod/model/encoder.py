@@ -29,7 +29,7 @@ log = get_log(__name__)
 class SparseEncoder(nn.Module):
     """Encoder of texts as sparse vectors, in torch.
 
-    Example:
+    Examples:
         >>> from lsr_prod import SparseEncoder
         >>> encoder = SparseEncoder.load("model")  # a model directory, or a checkpoint
         >>> vectors = encoder.encode(["a lock"], kind="query")

@@ -27,7 +27,7 @@ _DEFAULTS = Request()
 class ArrayResult:
     """Hits of n queries, the best first; ties by rising id.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from lsr_prod import Index
         >>> with Index.from_texts(["hold a lock", "parse a date"]) as searcher:

@@ -20,7 +20,7 @@ _MATCHED_BUCKETS = (0, 1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000
 class Observer(Protocol):
     """Notified of every query, in its thread; an exception of the observer reaches the caller of the search.
 
-    Example:
+    Examples:
         >>> from lsr_prod.search import Observer, Searcher
         >>> class PrintHits(Observer):
         ...     def answered(self, result):
@@ -53,7 +53,7 @@ class PrometheusObserver:
     ``stage``: encode, match, fetch, total), ``matched`` (matching documents read), ``hits``. Gauges: ``publication``,
     ``documents``, and ``version_info``, which is 1 for the current version and 0 for previous ones.
 
-    Example:
+    Examples:
         >>> from prometheus_client import CollectorRegistry
         >>> from lsr_prod.search import PrometheusObserver, Searcher
         >>> registry = CollectorRegistry()  # without one: the default registry of the process

@@ -27,7 +27,7 @@ class ParallelSearcher(Searcher):
     Hits equal those of ``Searcher``, ties included. ``matched`` does too with ``count=True``; otherwise it counts the
     documents read, and the blocks that are skipped depend on which shard finishes first.
 
-    Example:
+    Examples:
         >>> from lsr_prod.search import ParallelSearcher
         >>> with ParallelSearcher.open("index", threads=2) as searcher:
         ...     [hit.doc_id for hit in searcher.search("a lock").hits]

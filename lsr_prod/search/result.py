@@ -13,7 +13,7 @@ Field = Literal["terms", "text"]
 class QueryTerm(NamedTuple):
     """One matched term or word of the query.
 
-    Example:
+    Examples:
         >>> from lsr_prod import Index
         >>> with Index.from_texts(["hold a lock", "parse a date"]) as searcher:
         ...     [term.term for term in searcher.search("a lock").query]
@@ -33,7 +33,7 @@ class QueryTerm(NamedTuple):
 class Hit(NamedTuple):
     """One document of a result; a named tuple, which is made in half the time of a data class.
 
-    Example:
+    Examples:
         >>> from lsr_prod import Index
         >>> with Index.from_texts(["parse a date"]) as searcher:
         ...     hit = searcher.search("date", fields=["text"], highlight=["text"]).hits[0]
@@ -62,7 +62,7 @@ class Hit(NamedTuple):
 class Facet:
     """Values of an attribute in all matches of a query.
 
-    Example:
+    Examples:
         >>> from lsr_prod import Index
         >>> fields = {"lang": ["en", "en", None]}
         >>> with Index.from_texts(["a", "a b", "a c"], fields=fields, attributes={"lang": "string"}) as searcher:
@@ -86,7 +86,7 @@ class Facet:
 class SearchResult:
     """The result of one query.
 
-    Example:
+    Examples:
         >>> from lsr_prod import Index
         >>> with Index.from_texts(["hold a lock", "parse a date"]) as searcher:
         ...     result = searcher.search("date zebra", count=True)
@@ -142,7 +142,7 @@ class SearchResult:
 class Contribution:
     """Contribution of one term to a score: ``weight`` (query) x ``document_weight``.
 
-    Example:
+    Examples:
         >>> from lsr_prod import Index
         >>> with Index.from_texts(["hold a lock", "parse a date"]) as searcher:
         ...     [part.term for part in searcher.explain("a lock", "0").contributions]
@@ -167,7 +167,7 @@ class Contribution:
 class Explanation:
     """The parts of a document's score.
 
-    Example:
+    Examples:
         >>> from lsr_prod import Index
         >>> with Index.from_texts(["hold a lock", "parse a date"]) as searcher:
         ...     explanation = searcher.explain("parse the lock", "1")

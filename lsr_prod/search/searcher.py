@@ -60,7 +60,7 @@ class Searcher(OpenIndex):
     counts the terms that ``qk`` keeps, terms that no document has included. An empty query matches nothing. Hits are
     sorted by falling score, ties by rising id. The keywords of all searches are those of ``Request``.
 
-    Example:
+    Examples:
         >>> from lsr_prod import Index  # a Searcher over texts; ``Searcher.open`` opens a published index
         >>> with Index.from_texts({"lock": "hold a lock", "date": "parse a date"}) as searcher:
         ...     result = searcher.search("date or lock", k=1)

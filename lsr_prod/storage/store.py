@@ -50,7 +50,7 @@ class Store:
 
     Every method raises ``StorageError`` if the disk or the service fails; an absent object is no failure.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     store = Store(folder)

@@ -56,7 +56,7 @@ OPERATORS: tuple[Operator, ...] = get_args(Operator)
 class Filter(ABC):
     """A condition or a combination of conditions; combine with ``&``, ``|`` and ``~``.
 
-    Example:
+    Examples:
         >>> from lsr_prod.search import field
         >>> recent = (field("year") >= 2020) & ~field("lang").is_in(["xx"])
         >>> isinstance(recent, Filter)

@@ -27,7 +27,7 @@ class Hybrid:
     A document matches if it shares a term or a word. With an overlap threshold it must share the required number of
     terms; words do not count.
 
-    Example:
+    Examples:
         >>> from lsr_prod import Index
         >>> with Index.from_texts(["hold locks", "parse a date"], bm25=True) as searcher:
         ...     [hit.doc_id for hit in searcher.search("a lock", hybrid=Hybrid(words=2.0)).hits]  # by stem: locks
@@ -232,7 +232,7 @@ class ArrayOptions(_MatchOptions, total=False):
 class Options(CountOptions, ArrayOptions, total=False):
     """Keyword arguments of every search; see ``Request``.
 
-    Example:
+    Examples:
         >>> from lsr_prod import Index
         >>> from lsr_prod.search import Options
         >>> strict: Options = {"overlap_threshold": 1.0, "fields": ["text"]}
