@@ -15,17 +15,22 @@ _MAX_THREADS = 1024
 _MAX_PUBLICATION = 10**15  # as in INDEX@NUMBER
 
 
-class OpenSettings(TypedDict, total=False):
-    """Keywords of ``Searcher.open``."""
+class QuerySettings(TypedDict, total=False):
+    """Settings of an open ``Searcher``."""
 
     verify: Verify
     encoder_threads: int
-    bundle: str | Path | None
     observer: Observer | None
+    max_query_bytes: int
+
+
+class OpenSettings(QuerySettings, total=False):
+    """Keywords of ``Searcher.open``."""
+
+    bundle: str | Path | None
     cache: str | Path | None
     cache_bytes: int | None
     storage_options: Mapping[str, str] | None
-    max_query_bytes: int
     publication: int | None
 
 

@@ -19,7 +19,7 @@ from lsr_prod.search.hybrid import WeighedWords, check_words, weigh_words
 from lsr_prod.search.location import IndexLocation, locate
 from lsr_prod.search.observers import Observer
 from lsr_prod.search.open_index import OpenIndex, open_published
-from lsr_prod.search.open_settings import OpenSettings, check_index, check_settings, check_unknown
+from lsr_prod.search.open_settings import OpenSettings, QuerySettings, check_index, check_settings, check_unknown
 from lsr_prod.search.query.filters import check_names, check_options, shorten
 from lsr_prod.search.query.query_text import MAX_QUERY_BYTES, cut_text
 from lsr_prod.search.query.request import (
@@ -69,19 +69,29 @@ class Searcher(OpenIndex):
     """
 
     def __init__(
-        self, snapshot: Snapshot, *, location: IndexLocation | None = None, **settings: Unpack[OpenSettings]
+        self,
+        snapshot: Snapshot,
+        *,
+        location: IndexLocation | None = None,
+        bundle: Path | None = None,
+        verify: Verify = "lazy",
+        encoder_threads: int = 1,
+        observer: Observer | None = None,
+        max_query_bytes: int = MAX_QUERY_BYTES,
     ) -> None:
-        """Search an open version with the settings of ``Searcher.open``, which opens the current one."""
-        check_settings(settings)
-        verify, bundle = settings.get("verify", "lazy"), settings.get("bundle")
-        location = location or IndexLocation(Store(str(snapshot.index)))
-        super().__init__(snapshot, location, verify=verify, observer=settings.get("observer"))
-        self._max_query_bytes = settings.get("max_query_bytes", MAX_QUERY_BYTES)
-        self._encoder = QueryEncoder(
-            threads=settings.get("encoder_threads", 1),
-            verify=verify is not False,
-            bundle=None if bundle is None else _bundle_folder(bundle, settings.get("storage_options")),
+        """Search an open version; ``Searcher.open`` opens the current one."""
+        settings = OpenSettings(
+            verify=verify,
+            encoder_threads=encoder_threads,
+            bundle=bundle,
+            observer=observer,
+            max_query_bytes=max_query_bytes,
         )
+        check_settings(settings)
+        location = location or IndexLocation(Store(str(snapshot.index)))
+        super().__init__(snapshot, location, verify=verify, observer=observer)
+        self._max_query_bytes = max_query_bytes
+        self._encoder = QueryEncoder(threads=encoder_threads, verify=verify is not False, bundle=bundle)
 
     @classmethod
     def open(
@@ -125,21 +135,15 @@ class Searcher(OpenIndex):
         """
         check_unknown(unknown)
         check_index(index)
-        settings = OpenSettings(
-            verify=verify,
-            encoder_threads=encoder_threads,
-            bundle=bundle,
-            observer=observer,
-            cache=cache,
-            cache_bytes=cache_bytes,
-            storage_options=storage_options,
-            max_query_bytes=max_query_bytes,
-            publication=publication,
+        settings = QuerySettings(
+            verify=verify, encoder_threads=encoder_threads, observer=observer, max_query_bytes=max_query_bytes
         )
-        check_settings(settings)
+        places = OpenSettings(bundle=bundle, cache=cache, cache_bytes=cache_bytes, storage_options=storage_options)
+        check_settings(OpenSettings(**settings, **places, publication=publication))
         location = locate(index, cache, cache_bytes, storage_options)
         snapshot = open_published(location, publication, verify)
-        searcher = cls(snapshot, location=location, **settings)
+        folder = None if bundle is None else _bundle_folder(bundle, storage_options)
+        searcher = cls(snapshot, location=location, bundle=folder, **settings)
         searcher._watch(snapshot)
         return searcher
 

@@ -192,6 +192,8 @@ def test_unknown_setting_of_open_names_the_one_that_was_meant(cls: type[Searcher
 def test_settings_of_a_searcher_that_is_not_opened_by_open_are_validated(searcher: Searcher) -> None:
     with pytest.raises(ConfigError, match="encoder_threads"):
         Searcher(searcher.snapshot, encoder_threads=0)
+    with pytest.raises(TypeError, match="cache"):  # a setting of open is not ignored
+        Searcher(searcher.snapshot, cache="folder")  # type: ignore[call-arg]
 
 
 # --- arrays against brute force ------------------------------------------------------------------------------------
