@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.jobs.terminal.output import print_result
-from lsr_prod.jobs.terminal.shell import Command, CommandParser, add_store_option, local_path, location, store_options
+from lsr_prod.jobs.terminal.shell import (
+    Command,
+    CommandParser,
+    add_fields_option,
+    add_store_option,
+    local_path,
+    location,
+    store_options,
+)
 
 if TYPE_CHECKING:
     from lsr_prod.training.lineage import Ancestor
@@ -158,13 +166,7 @@ def _add_terms_options(parser: CommandParser) -> None:
     parser.add_argument("--texts", metavar="FILE", type=location, help="file or URI, JSONL with a field text")
     parser.add_argument("--count", type=int, default=1000, metavar="N", help="texts to read at most (default: 1000)")
     parser.add_argument("--sample", type=int, default=2000, metavar="N", help="documents of the index (default: 2000)")
-    parser.add_argument(
-        "--fields",
-        nargs="+",
-        default=[],
-        metavar="FIELD",
-        help="stored fields with the encoded text; default: index.text_fields",
-    )
+    add_fields_option(parser)
     parser.add_argument("--output", metavar="FILE", type=location, help="file or URI for the figures as JSON")
     add_store_option(parser)
 

@@ -9,7 +9,15 @@ from typing import Any
 
 from lsr_prod.errors import ConfigError, SourceError
 from lsr_prod.jobs.terminal.output import print_result, say
-from lsr_prod.jobs.terminal.shell import Command, CommandParser, add_store_option, local_path, location, store_options
+from lsr_prod.jobs.terminal.shell import (
+    Command,
+    CommandParser,
+    add_fields_option,
+    add_store_option,
+    local_path,
+    location,
+    store_options,
+)
 from lsr_prod.operations.pages import Page, write_page
 from lsr_prod.operations.pages.evaluation import evaluation_page
 from lsr_prod.operations.pages.index import index_page
@@ -71,13 +79,7 @@ def _add_index_options(parser: CommandParser) -> None:
     _add_output(parser)
     parser.add_argument("index", metavar="INDEX", type=location, help="folder or URI of an index")
     parser.add_argument("--sample", type=int, default=2000, metavar="N", help="documents to read (default: 2000)")
-    parser.add_argument(
-        "--fields",
-        nargs="+",
-        default=[],
-        metavar="FIELD",
-        help="stored fields with the encoded text; default: index.text_fields",
-    )
+    add_fields_option(parser)
     parser.add_argument("--queries", metavar="FILE", type=location, help="file or URI, JSONL with a field text")
 
 

@@ -1,1 +1,1 @@
-"""What every command does at a terminal: read options, print tables, end with a line and an exit code."""
+"""Parts that all commands share: options, tables, log, the closing line and the exit code."""

@@ -163,6 +163,12 @@ def add_store_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--store-option", action="append", default=[], metavar="NAME=VALUE", help=text)
 
 
+def add_fields_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--fields`` to a subcommand that reads documents of an index."""
+    text = "stored fields with the encoded text; default: index.text_fields"
+    parser.add_argument("--fields", nargs="+", default=[], metavar="FIELD", help=text)
+
+
 def store_options(given: argparse.Namespace) -> dict[str, str]:
     """Return the options of ``add_store_option``."""
     options = {}
