@@ -23,7 +23,7 @@ Prints tables and ``RESULT {json}``. Ratios are ours / theirs, lower is better:
                                           splade25; ``public_p95_``, ``arrays_p50_`` and ``arrays_p95_`` likewise
     fixed_us                              p50 of ``search_arrays`` over 4,000 documents, k=10
     threads_2                             rate of ``search_arrays`` in batches, two threads / one
-    bytes_per_doc                         matching arrays of topics20; ``_compressed`` likewise
+    bytes_per_doc                         matching arrays of topics20
     build_ratio_seismic_whole             CPU seconds of the published index / of Seismic's index, topics20
     recall10                              recall of our row in ``public_p50_ratio_seismic_k10``
     tantivy_msm_p50_ratio_*               two terms of the query, against Tantivy counting the matches; ``_scored``:

@@ -10,7 +10,6 @@ from benchmarks.search.race import Contestant, tune
 
 __all__ = [
     "ARRAYS",
-    "COMPRESSED",
     "LOCAL",
     "PEERS",
     "PUBLIC",
@@ -22,7 +21,7 @@ __all__ = [
     "ours",
 ]
 
-PUBLIC, ARRAYS, COMPRESSED = "ours, search_vector", "ours, search_arrays", "ours, compressed"
+PUBLIC, ARRAYS = "ours, search_vector", "ours, search_arrays"
 TWO, RATIO, SINDI_EXACT = "ours, >= 2 terms", "ours, ratio 0.4", "sindi exact"
 # The first entry is Seismic's defaults, which cut long lists and summarize coarsely: recall on short vectors is lower.
 # The last has a graph of neighbors, which refines the hits.
@@ -37,15 +36,14 @@ SEISMIC_HEAP_FACTORS = (0.5, 0.7, 0.8, 0.9, 1.0)
 
 
 def ours() -> list[Contestant]:
-    """Return our contestants; all are public calls of one published index, or of a compressed one."""
+    """Return our contestants; all are public calls of one published index."""
     options = {"call": "vector", "min_terms": 1, "overlap_threshold": 0.0}
-    base = Contestant(PUBLIC, "benchmarks.search.published", "Published", {"compress": False}, options, fresh=True)
+    base = Contestant(PUBLIC, "benchmarks.search.published", "Published", {}, options, fresh=True)
     return [
         base,
         replace(base, name=ARRAYS, options={**options, "call": "arrays"}),
         replace(base, name=TWO, options={**options, "min_terms": 2}),
         replace(base, name=RATIO, options={**options, "overlap_threshold": 0.4}),
-        replace(base, name=COMPRESSED, build={"compress": True}),
     ]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 __all__ = ["Limits", "measure_limits"]
 
-CACHED = 1 << 16  # accumulators that stay in the second-level cache
+CACHED = 1 << 14  # sums of 16 bits that stay in the first-level cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Limits:
     Attributes:
         stream_gb_s: reading memory in order, 1e9 bytes a second.
         gather_ns: one read at a random place of an array far larger than the caches.
-        scatter_ns: adding one product to a random place of 65,536 cached accumulators, as a posting does.
+        scatter_ns: adding one product of 16 bits to a random place of 16,384 cached sums, as a posting does.
     """
 
     stream_gb_s: float
@@ -39,10 +39,10 @@ def measure_limits(megabytes: int = 512) -> Limits:
     places = generator.integers(0, len(words), 1 << 21)
     ids = generator.integers(0, CACHED, 1 << 20).astype(np.uint16)
     impacts = generator.integers(1, 256, 1 << 20).astype(np.uint8)
-    scores, counts = np.zeros(CACHED, np.float32), np.zeros(CACHED, np.uint16)
+    sums = np.zeros(CACHED, np.uint16)
     stream = _best(lambda: _read_all(words))
     gather = _best(lambda: _read_places(words, places))
-    scatter = _best(lambda: _add_postings(ids, impacts, np.float32(0.5), scores, counts))
+    scatter = _best(lambda: _add_postings(ids, impacts, np.uint16(128), sums))
     return Limits(words.nbytes / stream / 1e9, gather / len(places) * 1e9, scatter / len(ids) * 1e9)
 
 
@@ -73,7 +73,6 @@ def _read_places(words: Any, places: Any) -> int:
 
 
 @numba.njit(nogil=True)
-def _add_postings(ids: Any, impacts: Any, weight: Any, scores: Any, counts: Any) -> None:
+def _add_postings(ids: Any, impacts: Any, weight: Any, sums: Any) -> None:
     for i in range(len(ids)):
-        scores[ids[i]] += weight * np.float32(impacts[i])
-        counts[ids[i]] += 1
+        sums[ids[i]] += (weight * impacts[i]) >> 8

@@ -34,7 +34,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from benchmarks.search.ours import BLOCK
 from benchmarks.search.published import write_bundle
 from lsr_prod.formats.digest import canonical_json, digest_json
 from lsr_prod.formats.index import IndexVersion
@@ -162,7 +161,7 @@ def build(documents: Embeddings, vocabulary: dict[Any, int], folder: Path) -> No
     impacts, _ = quantize(vectors.weights, step, BITS)
     longest = int(np.diff(vectors.offsets).max(initial=1))
     digest, card = write_bundle(folder, len(vocabulary))
-    layout = ShardLayout(BLOCK, "content", longest, len(vocabulary), (), ())
+    layout = ShardLayout(longest, len(vocabulary), (), ())
     # One bucket, ids in the order of their bytes, as in a sparse table.
     order = np.argsort(np.array([doc_id.encode() for doc_id in documents.ids], object), kind="stable")
     lengths = np.diff(vectors.offsets)[order]

@@ -22,7 +22,7 @@ from lsr_prod.formats.shard import (
     MATCHING_ARRAYS,
     array_name,
 )
-from lsr_prod.indexing.impacts.vectors import Vectors, order_documents
+from lsr_prod.indexing.impacts.vectors import Vectors, VectorSpill
 from lsr_prod.indexing.plan import ShardLayout
 from lsr_prod.indexing.shard import write_arrays
 from lsr_prod.search.query.sparse_query import required_terms
@@ -30,11 +30,9 @@ from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.shard.shard_reader import ShardReader
 
-BLOCK = 256
-
 
 class Ours:
-    """Options: ``compress``, ``min_terms`` (a count) and ``overlap_threshold`` (a share of the query's terms).
+    """Options: ``min_terms`` (a count) and ``overlap_threshold`` (a share of the query's terms).
 
     A query is what a Searcher does with one whose terms it has looked up: match every shard, verify pages that were not
     read before, and fetch the ids of the hits.
@@ -43,12 +41,12 @@ class Ours:
     version = f"format {INDEX_FORMAT}"
 
     @staticmethod
-    def build(collection: Collection, folder: Path, options: Mapping[str, Any]) -> float:
-        """CPU seconds from rows to the order of documents and the impact arrays on disk, one thread.
+    def build(collection: Collection, folder: Path, _options: Mapping[str, Any]) -> float:
+        """CPU seconds from rows to the arrays on disk, one thread.
 
         Tantivy's part of an index is not made. The kernels of the builder are compiled before the clock starts.
         """
-        return build_folder(collection, folder, {}, compress=options["compress"])
+        return build_folder(collection, folder, {})
 
     def __init__(self, _: Collection, folders: Path | Sequence[Path], options: Mapping[str, Any]) -> None:
         """Open one shard, or several as one index: their documents follow each other."""
@@ -105,7 +103,7 @@ def to_shard_query(
 
 def array_sizes(folders: Sequence[Path]) -> dict[str, int]:
     """Return the bytes of the arrays of shards; ``matching`` is what a query may read to match and rank."""
-    parts = {"matching": MATCHING_ARRAYS, "forward": FORWARD_ARRAYS, "ids": ("id_order", "id_rank")}
+    parts = {"matching": MATCHING_ARRAYS, "forward": FORWARD_ARRAYS}
     return {
         part: sum(_size(folder / array_name(name)) for folder in folders for name in names)
         for part, names in parts.items()
@@ -113,7 +111,7 @@ def array_sizes(folders: Sequence[Path]) -> dict[str, int]:
 
 
 def count_touched(readers: Sequence[ShardReader], asked: ShardQuery) -> tuple[int, int]:
-    """Return the postings that a query reads, and bytes: 2 per posting, 13 per run (3 of its own, 10 of its block)."""
+    """Return the postings that a query reads, and bytes: at most 3 per posting, and 4 per run."""
     postings, runs, floor = 0, 0, 0.0
     best: list[float] = []
     for reader in readers:
@@ -123,36 +121,30 @@ def count_touched(readers: Sequence[ShardReader], asked: ShardQuery) -> tuple[in
         postings += hits.postings
         of_term = reader.shard.arrays.term_runs
         runs += int((of_term[1:][asked.ids].astype(np.int64) - of_term[:-1][asked.ids]).sum())
-    return postings, 2 * postings + 13 * runs
+    return postings, 3 * postings + 4 * runs
 
 
-def build_folder(
-    collection: Collection, folder: Path, columns: Mapping[str, pa.Array], *, compress: bool = False
-) -> float:
-    """Build a shard without Tantivy's part; returns the CPU seconds of ordering and of the arrays.
+def build_folder(collection: Collection, folder: Path, columns: Mapping[str, pa.Array]) -> float:
+    """Build a shard without Tantivy's part; returns the CPU seconds of the arrays.
 
     Args:
-        collection: the documents; their ids are the numbers of their rows.
+        collection: the documents; their ids are the numbers of their rows, with zeros before them.
         folder: of the shard.
         columns: more columns of ``docs.arrow``, by row.
-        compress: postings in fewer bytes.
     """
     vectors = rows_as_vectors(collection)
-    layout = ShardLayout(BLOCK, "content", 1 << 30, collection.vocabulary, (), (), compress=compress)
-    _order(vectors.take(np.arange(2 * BLOCK)), collection.vocabulary)
+    layout = ShardLayout(1 << 30, collection.vocabulary, (), ())
     start = time.process_time()
-    order = _order(vectors, collection.vocabulary)
-    write_arrays(folder, vectors, order, layout)
+    (folder / IMPACTS_FOLDER).mkdir()
+    forward = VectorSpill(folder / IMPACTS_FOLDER, collection.vocabulary, prefix="forward_")
+    forward.add(vectors)
+    write_arrays(folder, forward.finish(), layout)
     seconds = time.process_time() - start
-    _write_documents(folder, order, columns)
+    _write_documents(folder, len(vectors), columns)
     files = digest_files(folder, [path for path in folder.rglob("*") if path.is_file()])
-    manifest = ShardManifest("0" * 64, len(order), len(vectors.terms), BLOCK, "base", {}, files)
+    manifest = ShardManifest("0" * 64, len(vectors), len(vectors.terms), "base", {}, files)
     (folder / SHARD_FILE).write_bytes(canonical_json(manifest.to_json()))
     return seconds
-
-
-def _order(vectors: Vectors, vocabulary: int) -> npt.NDArray[Any]:
-    return order_documents(vectors, vocabulary, BLOCK)
 
 
 def rows_as_vectors(collection: Collection) -> Vectors:
@@ -160,20 +152,20 @@ def rows_as_vectors(collection: Collection) -> Vectors:
     rows, terms = collection.terms.shape
     heaviest = np.argsort(-collection.impacts.astype(np.int16), axis=1, kind="stable")
     return Vectors(
-        np.arange(rows + 1, dtype=np.int64) * terms,
+        (np.arange(rows + 1) * terms).astype(np.uint32),
         np.take_along_axis(collection.terms, heaviest, 1).ravel().astype(np.uint16),
         np.take_along_axis(collection.impacts, heaviest, 1).ravel().astype(np.uint8),
     )
 
 
-def _write_documents(folder: Path, order: npt.NDArray[Any], columns: Mapping[str, pa.Array]) -> None:
+def _write_documents(folder: Path, documents: int, columns: Mapping[str, pa.Array]) -> None:
     """The stored part of a shard: row numbers as ids, and more columns."""
     fields = [pa.field("doc_id", pa.large_string()), *(pa.field(name, column.type) for name, column in columns.items())]
     schema = pa.schema(fields)
     with pa.OSFile(str(folder / DOCUMENTS_FILE), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-        for first in range(0, len(order), BATCH_ROWS):
-            rows = order[first : first + BATCH_ROWS]
-            ids = pa.array([str(row) for row in rows.tolist()], pa.large_string())
+        for first in range(0, documents, BATCH_ROWS):
+            rows = np.arange(first, min(first + BATCH_ROWS, documents))
+            ids = pa.array([f"{row:09}" for row in rows.tolist()], pa.large_string())
             taken = [column.take(pa.array(rows)) for column in columns.values()]
             writer.write_batch(pa.record_batch([ids, *taken], schema=schema))
     (folder / PAGE_DIGESTS_FILE).write_bytes(page_digests(folder, [DOCUMENTS_FILE, *_arrays(folder)]))

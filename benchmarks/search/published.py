@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from benchmarks.search.data import Collection
-from benchmarks.search.ours import BLOCK, array_sizes, count_touched, rows_as_vectors, to_shard_query
+from benchmarks.search.ours import array_sizes, count_touched, rows_as_vectors, to_shard_query
 from lsr_prod.formats.bundle import BUNDLE_FILE, VOCABULARY_FILE, Bundle, digest_bundle
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import canonical_json, digest_json, record_bytes
@@ -33,20 +33,20 @@ ALL_TERMS = 1 << 30
 
 
 class Published:
-    """Options: ``compress`` of the build; ``call`` (``vector`` or ``arrays``), ``min_terms``, ``overlap_threshold`` and
+    """Options: ``call`` (``vector`` or ``arrays``), ``min_terms``, ``overlap_threshold`` and
     ``qk`` of a query. ``search_arrays`` has no ``qk``: the arrays of its queries are cut when they are prepared.
     """
 
     version = f"format {INDEX_FORMAT} published"
 
     @staticmethod
-    def build(collection: Collection, folder: Path, options: Mapping[str, Any]) -> float:
+    def build(collection: Collection, folder: Path, _options: Mapping[str, Any]) -> float:
         """Return the CPU seconds from rows of the sparse table, in memory, to a published index; one thread."""
         buckets = list(_buckets(collection))
         start = time.process_time()
         digest, card = write_bundle(folder, collection.vocabulary)
         terms = int(collection.terms.shape[1])
-        layout = ShardLayout(BLOCK, "content", terms, collection.vocabulary, (), (), compress=options["compress"])
+        layout = ShardLayout(terms, collection.vocabulary, (), ())
         plan = ShardPlan(
             digest_json([collection.digest, layout.identity()]),
             Store("memory"),
@@ -69,7 +69,7 @@ class Published:
         self.batch = self._search_batch if options["call"] == "arrays" else None
 
     def sizes(self) -> dict[str, int]:
-        """Return the bytes of the matching arrays, of the forward copy, of ids, and of all other files."""
+        """Return the bytes of the matching arrays, of the forward copy, and of all other files."""
         readers = self._searcher.snapshot.readers.values()
         parts = array_sizes([reader.shard.folder for reader in readers])
         files = [path for reader in readers for path in reader.shard.folder.rglob("*") if path.is_file()]

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.search.contestants import ARRAYS, COMPRESSED, PUBLIC, SINDI_EXACT, TWO, is_ours
+from benchmarks.search.contestants import ARRAYS, PUBLIC, SINDI_EXACT, TWO, is_ours
 from benchmarks.search.data import KS
 from benchmarks.search.limit import Limits
 from benchmarks.search.race import BANDS, ENOUGH, Row, percentiles
@@ -117,7 +117,6 @@ def results(found: Mapping[str, Mapping[str, Row]]) -> dict[str, Any]:
     values["fixed_us"] = None if small is None else round(small.p50(10), 1)
     values["threads_2"] = _threads(main.get(ARRAYS))
     values["bytes_per_doc"] = per_document(main, PUBLIC)
-    values["bytes_per_doc_compressed"] = per_document(main, COMPRESSED)
     mine, seismic = main.get(PUBLIC), _seismic(main, 10)
     values["build_ratio_seismic_whole"] = mine and seismic and round(mine.build_s / seismic.build_s, 4)
     best = _public(main, 10)
@@ -132,7 +131,6 @@ def _ratios_of(name: str, rows: Mapping[str, Row]) -> dict[str, Any]:
     values: dict[str, Any] = {
         f"tantivy_msm_p50_ratio_{name}": ratio(rows.get(TWO), rows.get("tantivy >= 2, count"), 10),
         f"tantivy_msm_scored_p50_ratio_{name}": ratio(rows.get(TWO), rows.get("tantivy >= 2, scored"), 10),
-        f"compressed_p50_ratio_{name}": ratio(rows.get(COMPRESSED), rows.get(PUBLIC), 10),
     }
     for k in KS:
         values[f"public_p50_ratio_sindi_{name}_k{k}"] = ratio(rows.get(PUBLIC), rows.get(SINDI_EXACT), k)

@@ -33,7 +33,6 @@ OURS = Contestant(
     "ours",
     "benchmarks.search.ours",
     "Ours",
-    build={"compress": False},
     options={"min_terms": 1, "overlap_threshold": 0.0},
 )
 TERMS, QUERY_TERMS, K = 20, 7, 10

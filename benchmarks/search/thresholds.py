@@ -166,9 +166,8 @@ def main(argv: Sequence[str]) -> int:
         queries = collection.queries(terms)
         quality = measure_quality(collection, queries)
         with tempfile.TemporaryDirectory(dir=asked.folder) as scratch:
-            options = {"compress": False, "call": "vector"}
-            Published.build(collection, Path(scratch), options)
-            times = measure_times(Published(collection, Path(scratch), options), queries)
+            Published.build(collection, Path(scratch), {})
+            times = measure_times(Published(collection, Path(scratch), {"call": "vector"}), queries)
         print_quality(f"{len(collection):,} passages, queries {size}", quality, times, queries)
         values |= {f"{threshold.name}_{size}": round(row.recall, 4) for threshold, row in quality.items()}
     print_result(values)

@@ -153,8 +153,7 @@ class EvaluateSettings(Section):
     seed: int = Field(0, ge=0)
     """seed of these samples"""
     cost_queries: int = Field(200, ge=0)
-    """number of queries, evenly spread over all, for which matching documents per threshold and blocks are counted; 0:
-    none"""
+    """number of queries, evenly spread over all, for which matching documents per threshold are counted; 0: none"""
     runs: Location | None = None
     """folder or URI for TREC run files; default: none are written"""
     output: Location | None = None

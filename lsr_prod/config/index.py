@@ -9,8 +9,6 @@ from lsr_prod.config.section import Section
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.index import AttributeType
 
-DocumentOrder = Literal["content", "id"]
-
 
 class IndexSettings(Section):
     """Index version of a sparse table, and its publication."""
@@ -28,13 +26,6 @@ class IndexSettings(Section):
     """number of shards; at most the number of buckets of the table"""
     dk: int | None = Field(None, ge=1)
     """maximum terms per document in the postings, heaviest first; default: all stored terms"""
-    block_size: int = Field(256, ge=64, le=65536)
-    """documents per document block"""
-    compress: bool = False
-    """store frequent terms of a block as bitmaps: postings take about a sixth fewer bytes"""
-    order: DocumentOrder = "content"
-    """order of documents in a shard. content: similar documents are adjacent, so queries read fewer blocks; id: by
-    doc_id"""
     text_fields: list[str] = Field(["title", "text"])
     """stored fields that Tantivy indexes for BM25; inference-free queries take document frequencies from them"""
     bm25: bool = False

@@ -1,10 +1,9 @@
 """Cost of retrieval that follows from an index and its queries, without a clock.
 
-FLOPS (papers/esplade-pretraining, eq. 1), number of terms per query and document, lengths of postings lists, bytes, and
-the document blocks and postings that an exact search has to read.
+FLOPS (papers/esplade-pretraining, eq. 1), number of terms per query and document, lengths of postings lists, postings
+that a search reads, and bytes.
 """
 
-import heapq
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,15 +13,12 @@ import numpy.typing as npt
 
 from lsr_prod.evaluation.matched import THRESHOLDS, count_matches
 from lsr_prod.formats.index import IndexVersion
-from lsr_prod.formats.shard import NO_RUN, ImpactArrays, array_name
+from lsr_prod.formats.shard import array_name
 from lsr_prod.search.query.sparse_query import SparseQuery
-from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.snapshot import Snapshot
 
 _ROWS = 1 << 20  # documents whose lengths are read at once
 _POINTS = 200  # of the curve
-_K = 10  # hits of the searches that count blocks
-_ROUNDING = 1e-5  # relative error of float32 sums
 _DOCUMENTS = 1_000_000  # documents that are read for counts by threshold; larger indexes get estimates
 
 
@@ -65,19 +61,6 @@ class PostingsCurve:
 
 
 @dataclass(frozen=True, slots=True)
-class BlockCounts:
-    """Blocks and postings per query, means over the queries, for the best 10 documents."""
-
-    total: int  # document blocks of all shards
-    candidates: float  # blocks that hold a term of the query
-    # blocks whose upper bound reaches the score of hit 10. An exact search reads them all; the kernel reads at
-    # least these.
-    read: float
-    postings: float  # postings of the query's terms
-    postings_read: float  # postings that the kernel read
-
-
-@dataclass(frozen=True, slots=True)
 class MatchedDocuments:
     """Documents that pass a threshold; estimated from a sample in an index of more than a million documents."""
 
@@ -91,7 +74,8 @@ class QueryCosts:
     """Cost of every query, and what each system gains by it."""
 
     terms: list[int]  # number of terms after pruning
-    multiplications: list[int]  # number of postings of these terms; their mean per document is FLOPS
+    # number of postings of these terms, all of which a search reads; their mean per document is FLOPS
+    multiplications: list[int]
     measure: str = ""  # the measure of ``gains``
     # name of the system -> value of the measure minus that of the baseline, per query
     gains: dict[str, list[float]] = field(default_factory=dict)
@@ -116,9 +100,8 @@ class Efficiency:
         l0_query: number of terms per query after pruning.
         l0_document: number of terms per document.
         matched: documents that pass each threshold, over the sampled queries.
-        blocks: document blocks and postings for the best 10 documents, over the sampled queries.
-        blocks_read: ``blocks.read``.
         sampled: number of sampled queries.
+        postings_read: mean number of postings that a search reads: those of the query's terms; 0 without queries.
         by_query: cost of every query.
     """
 
@@ -127,9 +110,8 @@ class Efficiency:
     l0_query: TermCounts
     l0_document: TermCounts
     matched: list[MatchedDocuments]
-    blocks: BlockCounts
-    blocks_read: float
     sampled: int
+    postings_read: float
     by_query: QueryCosts
 
 
@@ -138,9 +120,9 @@ def measure_cost(snapshot: Snapshot, queries: Sequence[SparseQuery], *, sampled:
     count = min(sampled, len(queries))
     some = [queries[i * len(queries) // count] for i in range(count)]
     matched = count_matches(snapshot, some, sampled=_DOCUMENTS).mean(axis=1).tolist() if some else []
-    blocks = count_blocks(snapshot, some)
     lengths = [len(query.ids) for query in queries]
     frequencies = snapshot.document_frequencies
+    costs = multiplications([query.ids for query in queries], frequencies)
     return Efficiency(
         bytes=bytes_by_part(snapshot.version),
         postings=postings_curve(frequencies),
@@ -150,10 +132,9 @@ def measure_cost(snapshot: Snapshot, queries: Sequence[SparseQuery], *, sampled:
             MatchedDocuments(one.kind, one.value, mean)
             for one, mean in zip(THRESHOLDS[: len(matched)], matched, strict=True)
         ],
-        blocks=blocks,
-        blocks_read=blocks.read,
         sampled=count,
-        by_query=QueryCosts(lengths, multiplications([query.ids for query in queries], frequencies).tolist()),
+        postings_read=float(costs.mean()) if len(costs) else 0.0,
+        by_query=QueryCosts(lengths, costs.tolist()),
     )
 
 
@@ -226,50 +207,3 @@ def _percentile_of_histogram(histogram: npt.NDArray[np.int64], q: float) -> floa
     ends = np.cumsum(histogram)
     low, high = np.searchsorted(ends, [below, min(below + 1, int(ends[-1]) - 1)], side="right")
     return float(low + (high - low) * (place - below))
-
-
-def count_blocks(snapshot: Snapshot, queries: Sequence[SparseQuery]) -> BlockCounts:
-    """Count blocks and postings for queries without a threshold."""
-    total = sum(-(-shard.documents // shard.block_size) for shard in snapshot.version.shards)
-    counts = np.array([_count(snapshot, query) for query in queries], np.float64).reshape(-1, 4)
-    means = counts.mean(axis=0).tolist() if len(counts) else [0.0] * 4
-    return BlockCounts(total, *means)
-
-
-def block_bounds(
-    arrays: ImpactArrays,
-    ids: npt.NDArray[np.int32],
-    weights: npt.NDArray[np.float32],
-    blocks: int,
-) -> npt.NDArray[np.float64]:
-    """Return float64 [blocks]: upper bound of the scores of each block, -1 for blocks without a term of the query."""
-    bounds = np.full(blocks, -1.0)
-    for term, weight in zip(ids.tolist(), weights.astype(np.float64).tolist(), strict=True):
-        runs = slice(int(arrays.term_runs[term]), int(arrays.term_runs[term + 1]))
-        gaps = arrays.run_gaps[runs]
-        real = gaps != NO_RUN
-        places = np.cumsum(gaps, dtype=np.int64)[real] - 1
-        bounds[places] = np.maximum(bounds[places], 0.0) + weight * arrays.run_maxima[runs][real]
-    return bounds
-
-
-def _count(snapshot: Snapshot, query: SparseQuery) -> tuple[int, int, int, int]:
-    """Return candidate blocks, blocks that must be read, postings, and postings read."""
-    known = query.ids >= 0
-    ids, weights = query.ids[known], query.scaled(snapshot.version.impact_step)[known]
-    shard_query = ShardQuery(ids, weights, np.ones(len(ids), np.uint8), 1, _K)
-    best: list[float] = []
-    read = postings = 0
-    for reader in snapshot.readers.values():
-        hits = reader.match(shard_query, best[-1] if len(best) == _K else 0.0)
-        best = heapq.nlargest(_K, [*best, *hits.scores])
-        read += hits.postings
-        postings += int(reader.shard.postings.frequencies(ids).sum())
-    least = best[-1] * (1 - _ROUNDING) if len(best) == _K else 0.0
-    candidates = reached = 0
-    for reader in snapshot.readers.values():
-        shard = reader.shard.manifest
-        bounds = block_bounds(reader.shard.arrays, ids, weights, -(-shard.documents // shard.block_size))
-        candidates += int((bounds >= 0).sum())
-        reached += int(((bounds >= least) & (bounds >= 0)).sum())
-    return candidates, reached, postings, read

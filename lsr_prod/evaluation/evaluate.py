@@ -230,7 +230,7 @@ def _report(
 
 
 def _matched(system: System, queries: Sequence[EncodedQuery], answers: Sequence[Answer]) -> list[int] | None:
-    """Return the matching documents per query; where a search skipped blocks, they are counted outside the timed part.
+    """Return the matching documents per query; those that an answer lacks are counted outside the timed part.
 
     None if they are unknown.
     """

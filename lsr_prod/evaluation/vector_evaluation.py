@@ -121,17 +121,16 @@ class _InMemory:
     k: int
 
     def answer(self, query: EncodedQuery) -> Answer:
-        # The count reads all postings, which warms the caches for the timed search: it skips blocks, as in production.
-        (matched,) = self.count([query])
+        (matched,) = self.count([query])  # warms the caches for the timed search
         start = time.thread_time()
-        found = self._search(query, self.k, count=False)
+        found = self._search(query, self.k)
         took = (time.thread_time() - start) * 1e3
         return Answer(list(zip(found.ids, found.scores, strict=True)), matched, took, None)
 
     def count(self, queries: Sequence[EncodedQuery]) -> list[int]:
-        return [self._search(query, 0, count=True).matched for query in queries]
+        return [self._search(query, 0).matched for query in queries]
 
-    def _search(self, query: EncodedQuery, k: int, *, count: bool) -> InMemoryResult:
+    def _search(self, query: EncodedQuery, k: int) -> InMemoryResult:
         weight = self.level.hybrid_weight
         return self.index.search(
             query.vector.ids,
@@ -140,7 +139,6 @@ class _InMemory:
             k=k,
             words=self.words.get(query.query_id),
             hybrid=None if weight is None else Hybrid(words=weight),
-            count=count,
         )
 
 

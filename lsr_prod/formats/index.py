@@ -5,8 +5,8 @@
     <index>/
       bundles/<digest>/            the encoder of queries, so that the index needs no other artifact
       shards/<sha>/shard.json      ShardManifest; <sha> names the shard's input and layout
-                   impacts/*.npy   postings in document blocks, and the document-ordered copy
-                   tantivy/        Boolean index of record, text for BM25
+                   impacts/*.npy   postings in windows of documents, and the forward copy
+                   tantivy/        text for BM25 and Boolean queries
                    docs.arrow      ids, stored fields and attributes, in document order
                    page_digests.bin  sha256 of every page of the arrays and of docs.arrow
       tombstones/<sha256>.npy      ordinals of a shard's documents that are deleted or replaced
@@ -43,7 +43,7 @@ _PREFIX = "attribute."
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _BOOL = {"true": True, "1": True, "false": False, "0": False}
-INDEX_FORMAT = 3
+INDEX_FORMAT = 4
 """Format 2 has a CRC-32 of every page, which whoever can write to an index can keep while he changes the page."""
 SHARD_FILE = "shard.json"
 ShardRole = Literal["base", "delta"]
@@ -110,7 +110,6 @@ class ShardManifest:
     sha: str  # name of the shard: sha256 of its inputs (parts of the table) and layout
     documents: int  # number of documents
     postings: int  # number of (document, term) pairs
-    block_size: int  # documents in a block of the impact arrays
     role: ShardRole  # ``base``: all documents of its buckets; ``delta``: documents inserted or changed later
     bytes_by_part: dict[str, int]  # size in bytes of ``impacts``, ``forward``, ``tantivy`` and ``docs``
     files: tuple[FileDigest, ...]  # every file of the shard but ``shard.json``
@@ -130,7 +129,6 @@ class ShardManifest:
             sha=value["sha"],
             documents=int(value["documents"]),
             postings=int(value["postings"]),
-            block_size=int(value["block_size"]),
             role=_role(value["role"]),
             bytes_by_part={str(k): int(v) for k, v in value["bytes_by_part"].items()},
             files=tuple(FileDigest.from_json(file) for file in value["files"]),

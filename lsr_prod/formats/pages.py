@@ -6,8 +6,10 @@ of the shard has the sha256 of that list, which is verified when the shard is op
 for the first time.
 """
 
+import ctypes
 import io
-from collections.abc import Iterable, Mapping, Sequence
+import mmap
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,6 +24,8 @@ from lsr_prod.formats.digest import FileDigest, read_file
 PAGE_DIGESTS_FILE = "page_digests.bin"
 PAGE = 1 << 14
 _DIGEST = sha256().digest_size
+_madvise = ctypes.CDLL(None).madvise
+_madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 def page_digests(folder: Path, names: Iterable[str]) -> bytes:
@@ -111,8 +115,16 @@ class MappedFiles:
         folder: the shard.
     """
 
-    def __init__(self, folder: Path, files: Sequence[FileDigest], mapped: Iterable[str], *, lazy: bool) -> None:
-        """Map the files without reading them."""
+    def __init__(
+        self,
+        folder: Path,
+        files: Sequence[FileDigest],
+        mapped: Iterable[str],
+        *,
+        lazy: bool,
+        scattered: Collection[str] = (),
+    ) -> None:
+        """Map the files without reading them; those that are ``scattered`` are read in small pieces anywhere."""
         self.folder = folder
         sizes = {file.path: file.size for file in files}
         for name, size in sizes.items():
@@ -125,6 +137,8 @@ class MappedFiles:
         if absent := {*names, *([PAGE_DIGESTS_FILE] if lazy else [])} - sizes.keys():
             raise ArtifactError(f"the manifest of {folder} lacks {sorted(absent)[0]}; build the shard again")
         self._bytes = {name: _map(folder / name) for name in names}
+        for name in scattered:
+            _expect_random_reads(self._bytes[name])
         self._digests: PageDigests | None = None
         self._verified = bytearray()
         if lazy:
@@ -158,6 +172,16 @@ class MappedFiles:
         except ValueError as error:
             raise ArtifactError(f"{self.folder / name} cannot be read ({error}); build the shard again") from error
         return data.view(dtype)
+
+    @property
+    def page_flags(self) -> bytearray | None:
+        """1 for every page that was verified, 0 for the others; None: nothing is verified."""
+        return None if self._digests is None else self._verified
+
+    def pages_of(self, array: npt.NDArray[Any], name: str) -> tuple[int, int]:
+        """Return the number of the first page of a file, and the byte of the first item of its array in it."""
+        first = 0 if self._digests is None else self._digests.first[name]
+        return first, len(self._bytes[name]) - array.nbytes
 
     def verify_items(self, array: npt.NDArray[Any], name: str, start: int, stop: int) -> None:
         """Verify the pages of ``array[start:stop]``, where ``array`` is from ``array(name)``."""
@@ -203,6 +227,13 @@ class MappedFiles:
 
 def _damaged(place: str, byte: int) -> DigestMismatchError:
     return DigestMismatchError(f"{place} is damaged at byte {byte} or after; fetch or build the index again")
+
+
+def _expect_random_reads(data: npt.NDArray[np.uint8]) -> None:
+    """Tell the system not to read ahead: if memory is short, what it read in addition would displace other pages."""
+    start = data.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE  # a map begins with a page
+    if data.size:
+        _madvise(start, data.ctypes.data + data.size - start, mmap.MADV_RANDOM)
 
 
 def _map(path: Path) -> npt.NDArray[np.uint8]:

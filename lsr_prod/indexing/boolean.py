@@ -1,4 +1,4 @@
-"""Write the Tantivy index of a shard: terms and attributes for Boolean filters, and text for the lexical baseline."""
+"""Write the Tantivy index of a shard: text and attributes, for Boolean queries and the lexical baseline."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -10,9 +10,7 @@ import pyarrow as pa
 import tantivy
 
 from lsr_prod.formats.index import AttributeType, attribute_column
-from lsr_prod.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER, TERMS_FIELD, TEXT_FIELD
-from lsr_prod.indexing.impacts.bm25 import joined_texts
-from lsr_prod.indexing.impacts.vectors import Vectors
+from lsr_prod.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER, TEXT_FIELD
 from lsr_prod.indexing.segments import SegmentWriter
 
 _SEGMENT_BYTES = 64 << 20  # memory of Tantivy for an average segment
@@ -26,10 +24,10 @@ _ADD: dict[AttributeType, Any] = {
 }
 
 
-def segment_documents(documents: int, postings: int, text_bytes: int) -> int:
+def segment_documents(documents: int, text_bytes: int) -> int:
     """Return the number of documents per segment: so many that Tantivy needs about 64 MiB of memory for a segment."""
-    # Measured with Tantivy 0.27: 1 kB per document with 60 terms and 60 words of 6 letters.
-    memory = 100 * documents + 8 * postings + 3 * text_bytes // 2
+    # Measured with Tantivy 0.27.
+    memory = 100 * documents + 3 * text_bytes // 2
     return sorted((*_DOCUMENTS, _SEGMENT_BYTES * documents // max(1, memory)))[1]
 
 
@@ -46,45 +44,39 @@ class BooleanWriter:
     def __init__(
         self,
         shard: Path,
-        text_fields: Sequence[str],
         attributes: Mapping[str, AttributeType] = MappingProxyType({}),
         *,
-        segment_documents: int = _DOCUMENTS[1],
+        segment_documents: int | None = None,
     ) -> None:
+        """Create the index; ``segment_documents`` follows the first texts if it is None."""
         (shard / TANTIVY_FOLDER).mkdir()
-        self._text_fields = text_fields
         self._attributes = attributes
         schema = tantivy.SchemaBuilder()
-        schema.add_unsigned_field(TERMS_FIELD, indexed=True)
         schema.add_unsigned_field(ORDINAL_FIELD, fast=True)
         schema.add_text_field(TEXT_FIELD, tokenizer_name="en_stem", index_option="freq")
         for name, kind in attributes.items():
             _add_field(schema, attribute_column(name), kind)
-        self._writer = SegmentWriter(shard / TANTIVY_FOLDER, schema.build(), segment_documents)
+        self._folder, self._schema = shard / TANTIVY_FOLDER, schema.build()
+        self._writer = None if segment_documents is None else self._begin(segment_documents)
         self._documents = 0
         self.seconds = 0.0
 
-    def add(self, kept: Vectors, rows: pa.Table, columns: Sequence[pa.Array] = ()) -> None:
+    def add(self, texts: Sequence[str], columns: Sequence[pa.Array] = ()) -> None:
         """Append the next documents."""
         began = time.perf_counter()
-        attributes = self._values(columns, rows.num_rows)
-        terms = kept.terms.tolist()
-        start = 0
-        for length, text, values in zip(
-            kept.lengths.tolist(), joined_texts(rows, self._text_fields), attributes, strict=True
-        ):
+        writer = self._writer
+        if writer is None:
+            writer = self._writer = self._begin(segment_documents(len(texts), sum(map(len, texts))))
+        for text, values in zip(texts, self._values(columns, len(texts)), strict=True):
             document = tantivy.Document()
             # Keyword arguments of the constructor would create signed integers, and an unsigned field panics on them.
             document.add_unsigned(ORDINAL_FIELD, self._documents)
-            for term in terms[start : start + length]:
-                document.add_unsigned(TERMS_FIELD, term)
             if text:
                 document.add_text(TEXT_FIELD, text)
             for add, name, value in values:
                 add(document, name, value)
-            self._writer.add(document)
+            writer.add(document)
             self._documents += 1
-            start += length
         self.seconds += time.perf_counter() - began
 
     def _values(self, columns: Sequence[pa.Array], rows: int) -> list[list[tuple[Any, str, Any]]]:
@@ -97,6 +89,9 @@ class BooleanWriter:
                     found.append((_ADD[kind], attribute_column(name), value))
         return values
 
+    def _begin(self, documents: int) -> SegmentWriter:
+        return SegmentWriter(self._folder, self._schema, documents)
+
     def __enter__(self) -> Self:
         return self
 
@@ -104,10 +99,11 @@ class BooleanWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         start = time.perf_counter()
+        writer = self._begin(_DOCUMENTS[0]) if self._writer is None else self._writer
         if error is None:
-            self._writer.finish()
+            writer.finish()
         else:
-            self._writer.abandon()
+            writer.abandon()
         self.seconds += time.perf_counter() - start
 
 

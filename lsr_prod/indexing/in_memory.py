@@ -14,6 +14,7 @@ from lsr_prod.formats.index import ShardManifest
 from lsr_prod.formats.shard import (
     BATCH_ROWS,
     DOCUMENTS_FILE,
+    IMPACTS_FOLDER,
     MATCHING_ARRAYS,
     WORD_ARRAYS,
     array_name,
@@ -23,7 +24,7 @@ from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import quantize
 from lsr_prod.formats.term_weights import inverse_frequencies
 from lsr_prod.indexing.impacts.bm25 import WordSpill, WordVectors, average_length_of
-from lsr_prod.indexing.impacts.vectors import Vectors
+from lsr_prod.indexing.impacts.vectors import Vectors, VectorSpill
 from lsr_prod.indexing.plan import ShardLayout
 from lsr_prod.indexing.shard import write_arrays
 from lsr_prod.inference.terms.analysis import distinct_words
@@ -36,7 +37,6 @@ from lsr_prod.search.shard.shard_reader import ShardReader
 from lsr_prod.tables.impact_scale import impact_scale
 
 _BITS = 8
-_BLOCK = 256  # documents
 _WORDS = "words"  # folder of temporary files
 
 
@@ -58,15 +58,19 @@ def build_in_memory(
     pruned = vectors.take(order).top(dk) if dk else vectors.take(order)
     step = impact_scale(pruned.weights, _BITS, documents=len(pruned)).step
     impacts, _ = quantize(pruned.weights, step, _BITS)
-    rows = Vectors(pruned.offsets, pruned.terms.astype(term_dtype(vocabulary_size)), impacts.astype(np.uint8))
+    terms = pruned.terms.astype(term_dtype(vocabulary_size))
+    rows = Vectors(pruned.offsets.astype(np.uint32), terms, impacts.astype(np.uint8))
     lengths = rows.lengths
-    layout = ShardLayout(_BLOCK, "id", max(1, int(lengths.max(initial=1))), vocabulary_size, (), ())
+    layout = ShardLayout(max(1, int(lengths.max(initial=1))), vocabulary_size, (), ())
+    (folder / IMPACTS_FOLDER).mkdir()
+    forward = VectorSpill(folder / IMPACTS_FOLDER, vocabulary_size, prefix="forward_")
+    forward.add(rows)
     words = None if texts is None else _spill_words(folder / _WORDS, [texts[i] for i in order])
-    _, postings = write_arrays(folder, rows, np.arange(len(rows), dtype=np.uint32), layout, words)
+    postings = write_arrays(folder, forward.finish(), layout, words)
     _write_ids(folder, [ids[i] for i in order])
     shutil.rmtree(folder / _WORDS, ignore_errors=True)
     files = digest_folder(folder)
-    manifest = ShardManifest("", len(rows), postings, _BLOCK, "base", {}, files)
+    manifest = ShardManifest("", len(rows), postings, "base", {}, files)
     shard = OpenShard(folder, manifest, lazy=False)
     reader = ShardReader(shard, None, dk=layout.dk)
     matching = set(map(array_name, (*MATCHING_ARRAYS, *WORD_ARRAYS)))
@@ -132,7 +136,6 @@ class InMemoryIndex:
         k: int,
         words: WeighedWords | None = None,
         hybrid: Hybrid | None = None,
-        count: bool = True,
     ) -> InMemoryResult:
         """Return the best documents for a query: the same as ``Searcher`` returns for a published index."""
         query = SparseQuery(np.ascontiguousarray(terms[:MAX_TERMS]), np.ascontiguousarray(weights[:MAX_TERMS]), ())
@@ -142,7 +145,6 @@ class InMemoryIndex:
             np.ones(len(query.ids), np.uint8),
             required_terms(len(query.ids), overlap_threshold=threshold, min_terms=1),
             k,
-            exhaustive=count,
         )
         if words is not None:
             shard_query = with_words(shard_query, words, hybrid, counted=threshold == 0)
@@ -162,7 +164,7 @@ def _spill_words(folder: Path, texts: Sequence[str]) -> WordVectors:
     """Return the words of documents by ordinal; ``folder`` has their files until the arrays are written."""
     spill = WordSpill(folder, average_length_of(texts))
     spill.add(texts)
-    return spill.finish(np.arange(len(texts), dtype=np.uint32))
+    return spill.finish()
 
 
 def _write_ids(folder: Path, ids: Sequence[str]) -> None:

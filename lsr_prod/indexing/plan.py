@@ -32,7 +32,6 @@ from lsr_prod.tables.live_rows import files_of_buckets, to_files, total_live_row
 
 if TYPE_CHECKING:
     from lsr_prod.config import Deployment, IndexSettings
-    from lsr_prod.config.index import DocumentOrder
     from lsr_prod.tables import Table
 
 _DRIFT = 0.1  # relative change of the average length that hardly changes a score
@@ -82,15 +81,12 @@ def _values(texts: Sequence[str | None], kind: AttributeType) -> Iterator[tuple[
 class ShardLayout:
     """Settings that, together with its rows, determine the bytes of a shard."""
 
-    block_size: int  # documents per block
-    order: "DocumentOrder"  # ``content``: similar documents are close; ``id``: by rising doc_id
     dk: int  # heaviest terms of a document that have postings
     vocabulary_size: int  # V; every term id is smaller
     stored_fields: tuple[str, ...]  # columns of ``docs.arrow`` besides ``doc_id``
     text_fields: tuple[str, ...]  # stored fields that are joined into Tantivy's text
     attributes: tuple[tuple[str, AttributeType], ...] = ()  # name and type of the stored fields that become attributes
     average_length: float | None = None  # average words per document, for BM25 impacts; None: words have no postings
-    compress: bool = False  # whether postings are compressed
     # digest of the rules that find output terms in texts; None: the terms of texts are not counted
     text_terms: str | None = None
 
@@ -175,15 +171,12 @@ def plan_index(deployment: "Deployment") -> IndexPlan:
     _check_fit(settings, properties)
     _check_idf(settings, card)
     layout = ShardLayout(
-        settings.block_size,
-        settings.order,
         settings.dk or properties.store_k,
         card.vocabulary_size,
         properties.stored_fields,
         tuple(settings.text_fields),
         tuple(sorted(settings.attributes.items())),
         _average_length(table, settings, index) if settings.bm25 else None,
-        settings.compress,
         TermReader.digest(folder) if card.query_encoder == "idf" else None,
     )
     shards = tuple(
@@ -224,8 +217,6 @@ def _check_fit(settings: "IndexSettings", properties: TableProperties) -> None:
             f"{settings.dk} is more than the table stores per document",
             f"set at most {properties.store_k}, or encode the corpus again with a larger encode.store_k",
         )
-    if settings.compress and settings.block_size > 256:
-        raise ConfigError("index.compress", "a bitmap has 256 bits", "set index.block_size to 256 or less")
     check_attributes(settings.attributes, properties.stored_fields)
     if settings.bm25 and not settings.text_fields:
         raise ConfigError("index.bm25", "there are no text fields", "set index.text_fields, or set it to false")

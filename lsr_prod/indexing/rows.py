@@ -1,15 +1,13 @@
 """Read and sort the rows of a shard with the memory of one bucket and one batch.
 
 A shard may be larger than memory: its buckets are sorted one by one into mapped Arrow files, and each batch of the
-shard merges one slice of every file. The merged rows are spilled again, so that they can be taken in another order.
+shard merges one slice of every file.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -67,47 +65,6 @@ def merge_by_id(tables: Sequence[pa.Table], batch_rows: int) -> Iterator[pa.Tabl
         _check_unique(batch["doc_id"], last)
         last = batch["doc_id"][-1].as_py()
         yield batch
-
-
-class SpilledRows:
-    """Columns of all rows in one file, by id; rows can be taken in any order once it is finished."""
-
-    def __init__(self, path: Path, schema: pa.Schema, batch_rows: int) -> None:
-        self._path = path
-        self._schema = schema
-        self._batch_rows = batch_rows
-        self._sink = pa.OSFile(str(path), "wb")
-        self._writer = pa.ipc.new_file(self._sink, schema)
-        self._batches: list[pa.RecordBatch] = []
-
-    def add(self, rows: pa.Table) -> None:
-        """Append a batch of ``batch_rows`` rows; only the final one may be smaller."""
-        self._writer.write_table(rows.select(self._schema.names).cast(self._schema))
-
-    def finish(self) -> None:
-        """Close the file and map it for ``take``."""
-        self._writer.close()
-        self._sink.close()
-        reader = pa.ipc.open_file(pa.memory_map(str(self._path)))
-        self._batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
-
-    def text_bytes(self, fields: Sequence[str]) -> int:
-        """Return the bytes of the values of some columns."""
-        sums = (pc.sum(pc.binary_length(batch[name])).as_py() for batch in self._batches for name in fields)
-        return sum(size or 0 for size in sums)
-
-    def take(self, rows: npt.NDArray[Any]) -> pa.Table:
-        """Return the rows with these numbers, in that order."""
-        owners = rows // self._batch_rows
-        order = np.argsort(owners, kind="stable")
-        parts, place = [], 0
-        for owner, count in zip(*np.unique(owners, return_counts=True), strict=True):
-            mine = rows[order[place : place + count]].astype(np.int64) - int(owner) * self._batch_rows
-            parts.append(self._batches[owner].take(pa.array(mine)))
-            place += count
-        back = np.empty(len(rows), np.int64)
-        back[order] = np.arange(len(rows))
-        return pa.Table.from_batches(parts, self._schema).combine_chunks().take(pa.array(back))
 
 
 def _check_unique(ids: pa.ChunkedArray, last: str | None) -> None:

@@ -3,13 +3,13 @@
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import TracebackType
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError
@@ -29,12 +29,11 @@ from lsr_prod.formats.shard import (
     is_mapped,
 )
 from lsr_prod.formats.term_weights import TermCounts
-from lsr_prod.indexing.boolean import BooleanWriter, segment_documents
-from lsr_prod.indexing.impacts.arrays import compress_postings, create_array
+from lsr_prod.indexing.boolean import BooleanWriter
 from lsr_prod.indexing.impacts.bm25 import WordSpill, WordVectors, joined_texts, write_dictionary
-from lsr_prod.indexing.impacts.vectors import TermField, Vectors, VectorSpill, order_documents, write_postings
+from lsr_prod.indexing.impacts.vectors import TermField, Vectors, VectorSpill, write_postings
 from lsr_prod.indexing.plan import ShardLayout, ShardPlan, parse_attributes
-from lsr_prod.indexing.rows import SpilledRows, merge_by_id, spill_sorted
+from lsr_prod.indexing.rows import merge_by_id, spill_sorted
 from lsr_prod.inference.terms.term_reader import TermReader
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
@@ -50,7 +49,7 @@ class BuiltShard:
 
     manifest: ShardManifest  # manifest of the shard
     reused: bool  # the index already had the shard
-    seconds_impacts: float = 0.0  # time spent on document order and arrays
+    seconds_impacts: float = 0.0  # time spent on arrays
     seconds_tantivy: float = 0.0  # time spent on the Tantivy index
     unreadable_attributes: int = 0  # values that cannot be parsed as the type of their attribute and became null
 
@@ -71,50 +70,48 @@ def _write(plan: ShardPlan, buckets: Iterable[pa.Table], index: Store | Path, dr
     layout = plan.layout
     spill = draft / "spill"
     spill.mkdir()
-    rows, vectors, words = _spill(buckets, plan, draft, _term_reader(plan, index, spill))
+    documents = _Documents(draft, layout)
+    with documents:
+        vectors, words = _write_rows(buckets, plan, draft, documents, _term_reader(plan, index, spill))
     if len(vectors) != plan.documents:
         raise ArtifactError(
             f"the table's log has {plan.documents} rows for this shard, but its parts have {len(vectors)}; "
             "encode the corpus again"
         )
     start = time.perf_counter()
-    order = np.arange(len(vectors), dtype=np.uint32)
-    if layout.order == "content":
-        order = order_documents(vectors, layout.vocabulary_size, layout.block_size)
-    vectors, postings = write_arrays(draft, vectors, order, layout, words.finish(order) if words else None)
-    seconds_impacts = time.perf_counter() - start
-    seconds_tantivy, unreadable = _write_documents(draft, rows, vectors, order, layout)
-    del rows, vectors, words  # they map the spilled files
+    postings = write_arrays(draft, vectors, layout, words.finish() if words else None)
+    seconds = time.perf_counter() - start
+    del vectors, words  # they map the spilled files
     shutil.rmtree(spill)
     manifest = _write_manifest(draft, plan, postings)
+    unreadable = documents.unreadable
     log.info("shard built", extra={"fields": {"shard": plan.sha, "documents": plan.documents, **unreadable}})
-    return BuiltShard(manifest, False, seconds_impacts, seconds_tantivy, unreadable.total())
+    return BuiltShard(manifest, False, seconds, documents.seconds, unreadable.total())
 
 
-def _spill(
-    buckets: Iterable[pa.Table], plan: ShardPlan, draft: Path, reader: TermReader | None
-) -> tuple[SpilledRows, Vectors, WordSpill | None]:
-    """Sort the rows by id, and write stored columns, vectors and words to files.
+def _write_rows(
+    buckets: Iterable[pa.Table], plan: ShardPlan, draft: Path, documents: "_Documents", reader: TermReader | None
+) -> tuple[Vectors, WordSpill | None]:
+    """Sort the rows by id; write the documents, the forward copy and the words.
 
     In the same pass, count the terms of texts: each row of the shard is counted once.
     """
     layout, spill = plan.layout, draft / "spill"
-    schema = pa.schema([pa.field(name, pa.large_string()) for name in ("doc_id", *layout.stored_fields)])
-    rows = SpilledRows(spill / "rows.arrow", schema, BATCH_ROWS)
-    vectors = VectorSpill(spill, layout.vocabulary_size)
+    (draft / IMPACTS_FOLDER).mkdir()
+    vectors = VectorSpill(draft / IMPACTS_FOLDER, layout.vocabulary_size, prefix="forward_")
     words = None if layout.average_length is None else WordSpill(spill / "words", layout.average_length)
     counts = None if reader is None else TermCounts.none(layout.vocabulary_size)
     for batch in merge_by_id(spill_sorted(buckets, spill), BATCH_ROWS):
         vectors.add(Vectors.from_rows(batch, layout.vocabulary_size))
-        rows.add(batch)
+        texts = joined_texts(batch, layout.text_fields)
+        documents.add(batch, texts)
         if words is not None:
-            words.add(joined_texts(batch, layout.text_fields))
+            words.add(texts)
         if reader is not None:
-            counts = reader.count(joined_texts(batch, layout.text_fields), counts)
-    rows.finish()
+            counts = reader.count(texts, counts)
     if counts is not None:
         write_file(draft / TEXT_TERMS_FILE, counts.to_bytes())
-    return rows, vectors.finish(), words
+    return vectors.finish(), words
 
 
 def _term_reader(plan: ShardPlan, index: Store | Path, scratch: Path) -> TermReader | None:
@@ -125,59 +122,54 @@ def _term_reader(plan: ShardPlan, index: Store | Path, scratch: Path) -> TermRea
     return TermReader.open(bundle_files(index, plan.bundle, TermReader.FILES, scratch))
 
 
-def write_arrays(
-    folder: Path, vectors: Vectors, order: npt.NDArray[Any], layout: ShardLayout, words: WordVectors | None = None
-) -> tuple[Vectors, int]:
-    """Write all arrays of a shard.
-
-    Returns:
-        The vectors by ordinal, mapped; and the number of postings, without words.
-    """
-    (folder / IMPACTS_FOLDER).mkdir()
-    count = len(vectors)
-    create_array(folder / array_name("id_rank"), np.dtype("<u4"), count)[:] = order
-    create_array(folder / array_name("id_order"), np.dtype("<u4"), count)[order] = np.arange(count, dtype=np.uint32)
-    forward = VectorSpill(folder / IMPACTS_FOLDER, layout.vocabulary_size, prefix="forward_")
-    for start in range(0, count, BATCH_ROWS):
-        forward.add(vectors.take(order[start : start + BATCH_ROWS]))
-    ordered = forward.finish()
-    fields = [TermField(ordered, layout.vocabulary_size, layout.dk)]
+def write_arrays(folder: Path, vectors: Vectors, layout: ShardLayout, words: WordVectors | None = None) -> int:
+    """Write the posting arrays of a shard, whose forward copy has the vectors; return the postings, without words."""
+    fields = [TermField(vectors, layout.vocabulary_size, layout.dk)]
     if words is not None:
         write_dictionary(folder, words.names)
         fields.append(TermField(words.vectors, len(words.names)))
-    write_postings(folder, fields, block_size=layout.block_size)
-    if layout.compress:
-        compress_postings(folder)
-    return ordered, int(np.minimum(ordered.lengths, layout.dk).sum())
+    write_postings(folder, fields)
+    return int(np.minimum(vectors.lengths, layout.dk).sum())
 
 
-def _write_documents(
-    draft: Path, rows: SpilledRows, vectors: Vectors, order: npt.NDArray[Any], layout: ShardLayout
-) -> tuple[float, Counter[str]]:
-    """Write ids, stored fields, attributes and the Tantivy index, by ordinal.
+class _Documents:
+    """Writer of ids, stored fields and attributes, and of the Tantivy index, by ordinal; a context manager.
 
-    Returns:
-        Seconds spent on Tantivy; and the number of unreadable values by attribute.
+    Attributes:
+        unreadable: number of values that cannot be parsed, by attribute.
     """
-    attributes, unreadable = dict(layout.attributes), Counter[str]()
-    strings = [pa.field(name, pa.large_string()) for name in ("doc_id", *layout.stored_fields)]
-    typed = [pa.field(attribute_column(name), ATTRIBUTE_TYPES[kind]) for name, kind in attributes.items()]
-    schema = pa.schema([*strings, *typed])
-    postings = int(np.minimum(vectors.lengths, layout.dk).sum())
-    size = segment_documents(len(order), postings, rows.text_bytes(layout.text_fields))
-    with (
-        BooleanWriter(draft, layout.text_fields, attributes, segment_documents=size) as boolean,
-        pa.OSFile(str(draft / DOCUMENTS_FILE), "wb") as sink,
-        pa.ipc.new_file(sink, schema) as stored,
-    ):
-        for start in range(0, len(order), BATCH_ROWS):
-            ordinals = np.arange(start, min(start + BATCH_ROWS, len(order)))
-            batch = rows.take(order[ordinals])
-            columns, bad = parse_attributes(batch, attributes)
-            unreadable.update(bad)
-            boolean.add(vectors.take(ordinals).top(layout.dk), batch, columns)
-            stored.write_table(pa.Table.from_arrays([*batch.columns, *columns], schema=schema))
-    return boolean.seconds, unreadable
+
+    def __init__(self, draft: Path, layout: ShardLayout) -> None:
+        self.unreadable = Counter[str]()
+        self._draft, self._layout = draft, layout
+        self._attributes = dict(layout.attributes)
+        strings = [pa.field(name, pa.large_string()) for name in ("doc_id", *layout.stored_fields)]
+        typed = [pa.field(attribute_column(name), ATTRIBUTE_TYPES[kind]) for name, kind in layout.attributes]
+        self._schema = pa.schema([*strings, *typed])
+        self._open = ExitStack()
+
+    def __enter__(self) -> None:
+        sink = self._open.enter_context(pa.OSFile(str(self._draft / DOCUMENTS_FILE), "wb"))
+        self._stored = self._open.enter_context(pa.ipc.new_file(sink, self._schema))
+        self._boolean = self._open.enter_context(BooleanWriter(self._draft, self._attributes))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.__exit__(kind, error, trace)
+
+    def add(self, rows: pa.Table, texts: Sequence[str]) -> None:
+        """Append a batch of rows; only the final one may be smaller than ``BATCH_ROWS``."""
+        columns, bad = parse_attributes(rows, self._attributes)
+        self.unreadable.update(bad)
+        self._boolean.add(texts, columns)
+        strings = [rows[name].cast(pa.large_string()) for name in ("doc_id", *self._layout.stored_fields)]
+        self._stored.write_table(pa.Table.from_arrays([*strings, *columns], schema=self._schema).combine_chunks())
+
+    @property
+    def seconds(self) -> float:
+        """Seconds spent on Tantivy."""
+        return self._boolean.seconds
 
 
 def _write_manifest(draft: Path, plan: ShardPlan, postings: int) -> ShardManifest:
@@ -188,7 +180,7 @@ def _write_manifest(draft: Path, plan: ShardPlan, postings: int) -> ShardManifes
     size = dict.fromkeys(("impacts", "forward", "tantivy", "docs"), 0)
     for file in files:
         size[_component(file.path)] += file.size
-    return ShardManifest(plan.sha, plan.documents, postings, plan.layout.block_size, plan.role, size, files)
+    return ShardManifest(plan.sha, plan.documents, postings, plan.role, size, files)
 
 
 def _component(path: str) -> str:

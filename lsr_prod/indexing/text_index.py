@@ -41,7 +41,7 @@ from lsr_prod.tables.impact_scale import impact_scale
 from lsr_prod.tables.live_rows import build_rows
 
 _TEXT = "text"
-_BITS, _BLOCK, _STORE_K = 8, 256, 256  # defaults of encode.impact_bits, index.block_size and encode.store_k
+_BITS, _STORE_K = 8, 256  # defaults of encode.impact_bits and encode.store_k
 _BATCH = 2048  # texts whose tokens are in memory at once
 
 
@@ -173,8 +173,6 @@ def _build(
     step = impact_scale(vectors.weights, _BITS, documents=len(texts)).step
     names, text_fields = tuple(name for name in stored if name != "doc_id"), (_TEXT,)
     layout = ShardLayout(
-        _BLOCK,
-        "content",
         store_k,
         card.vocabulary_size,
         names,

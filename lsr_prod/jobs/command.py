@@ -61,7 +61,7 @@ COMMANDS = {
         "inspect",
         "print figures of a model on texts, or of an index: dead, expanded, unexplained terms",
     ),
-    "inspect index": ("pages", "write the page of an index: bytes, postings, terms, blocks, publications"),
+    "inspect index": ("pages", "write the page of an index: bytes, postings, terms, publications"),
     "inspect query": ("pages", "write the page of a query: expansion, hits and contributions"),
     "inspect run": ("pages", "write the page of a run of train, encode or index"),
     "inspect evaluation": ("pages", "write the page of an evaluation: measures, comparisons, costs"),

@@ -69,17 +69,14 @@ def _print_evaluation(summary: Mapping[str, Any]) -> None:
 
 def _costs(efficiency: Mapping[str, Any]) -> dict[str, Any]:
     """Return the figures of the cost as rows of a table."""
-    blocks, postings = efficiency["blocks"], efficiency["postings"]
+    postings = efficiency["postings"]
     rows = {f"bytes of {part}": size for part, size in efficiency["bytes"].items()}
     rows |= {f"l0 {name}, p50 / p95": _percentiles(efficiency[f"l0_{name}"]) for name in ("query", "document")}
     spread = f"mean {postings['mean']:,.1f}, std {postings['std']:,.1f}, max {postings['max']:,}"
     rows["lengths of postings lists"] = f"{spread}, empty {postings['empty']:,}"
     for one in efficiency["matched"]:
         rows[f"documents with {one['kind']} ≥ {one['threshold']:g}"] = float(one["documents"])
-    if efficiency["sampled"]:
-        rows["blocks read for 10 hits"] = (
-            f"{blocks['read']:,.1f} of {blocks['candidates']:,.1f} with a term, {blocks['total']:,} in all"
-        )
+    rows["postings read per query"] = float(efficiency["postings_read"])
     return rows
 
 

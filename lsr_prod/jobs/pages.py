@@ -29,7 +29,7 @@ from lsr_prod.search.searcher import Searcher
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute, open_text
 
-_QUERIES = 200  # of an index whose blocks are counted
+_QUERIES = 200  # whose postings are counted
 _RUN_OPTIONS = {"model": "training", "plan": "encode", "cluster": "encode"}  # option -> kind of run that has it
 _RECORDS = (
     ("_lsr_prod", "encode"),
@@ -90,9 +90,9 @@ def index(given: argparse.Namespace) -> None:
         lsr-prod inspect index INDEX [--sample 2000] [--fields title text] [--queries queries.jsonl] [--output DIR]
 
     INDEX is the folder or URI of ``index.output``. The page has bytes by part, shards, the lengths of the postings lists,
-    the share of blocks that a search skips, dead, expanded and unexplained terms, lineage and publications. Texts of
-    a sample are read if the index stores them. Blocks are counted for ``--queries`` (JSONL with a field text, at most 200;
-    needs ONNX Runtime), else for queries made of the heaviest terms of documents. Needs the extra ``pages``.
+    the postings that a query reads, dead, expanded and unexplained terms, lineage and publications. Texts of a sample
+    are read if the index stores them. The postings of ``--queries`` are counted (JSONL with a field text, at most 200;
+    needs ONNX Runtime), else those of queries made of the heaviest terms of documents. Needs the extra ``pages``.
 
     Prints the place of the page, and a line ``RESULT {json}``. Exit codes: 0 done, 1 failed, 2 bad usage.
     """

@@ -1,4 +1,4 @@
-"""Report of a published index: bytes, shards, lineage, publications, terms, and blocks that a search skips."""
+"""Report of a published index: bytes, shards, lineage, publications, terms, and postings that queries read."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.evaluation.cost import count_blocks, postings_curve
+from lsr_prod.evaluation.cost import multiplications, percentile, postings_curve
 from lsr_prod.evaluation.diagnostics.unexplained import diagnose_vectors
 from lsr_prod.evaluation.diagnostics.vectors import TextTerms, dead_terms
 from lsr_prod.evaluation.matched import alive_ordinals
@@ -42,8 +42,7 @@ def describe_index(
 
     Returns:
         ``publication``, ``lineage``, ``settings``, ``bytes`` by part, ``shards``, ``tombstones``, ``takedowns``,
-        ``history`` (newest first), ``blocks`` (``BlockCounts`` and ``queries``) and ``diagnosis``
-        (``diagnose_index``).
+        ``history`` (newest first), ``queries`` (postings that they read) and ``diagnosis`` (``diagnose_index``).
     """
     store = Store(index, dict(options or {}))
     with Searcher.open(index, storage_options=options) as searcher:
@@ -76,9 +75,8 @@ def describe_index(
             "tombstones": version.deleted,
             "takedowns": len(load_takedowns(store, version)),
             "history": [_publication(entry) for entry in read_history(store, last=_PUBLICATIONS)],
-            "blocks": {
-                **asdict(count_blocks(snapshot, wanted)),
-                "queries": len(wanted),
+            "queries": {
+                **_postings_read(snapshot, wanted),
                 "source": "given queries" if queries else f"the {_QUERY_TERMS} heaviest terms of sampled documents",
             },
             "diagnosis": diagnose_index(snapshot, sample=sample, fields=fields),
@@ -91,6 +89,13 @@ def _queries(searcher: Searcher, sample: int) -> list[SparseQuery]:
     vectors = sample_vectors(snapshot, sample_documents(snapshot, min(sample, _QUERIES)))
     rows = (vectors.row(number) for number in range(len(vectors)))
     return [SparseQuery(*row, ()).top(_QUERY_TERMS) for row in rows if len(row[0])]
+
+
+def _postings_read(snapshot: Snapshot, queries: Sequence[SparseQuery]) -> dict[str, Any]:
+    """Return the number of queries, and the postings of their terms: mean, median, 95th percentile."""
+    read = multiplications([query.ids for query in queries], snapshot.document_frequencies).tolist()
+    mean = sum(read) / len(read) if read else 0.0
+    return {"queries": len(read), "mean": mean, "p50": percentile(read, 50), "p95": percentile(read, 95)}
 
 
 def _bytes(searcher: Searcher) -> dict[str, int]:

@@ -1,11 +1,11 @@
 """Batches of vectors as arrays, in and out: for pipelines and evaluations, which need no result objects.
 
-The terms of all queries follow each other; the GIL is released while a shard is searched for the whole batch.
+The terms of all queries follow each other; the GIL is released for the whole batch.
 """
 
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import QueryError
+from lsr_prod.search.kernels import native
 from lsr_prod.search.query.request import Request
 from lsr_prod.search.query.sparse_query import MAX_SCORE, MAX_TERMS, SparseQuery, required_terms
-from lsr_prod.search.shard.postings import HitArrays, VectorBatch, damaged_arrays
+from lsr_prod.search.shard.postings import DAMAGED, PARTIAL, UNVERIFIED, VectorBatch, damaged_arrays
 from lsr_prod.search.snapshot import Snapshot
 
-_DAMAGED, _INVALID, _PARTIAL = -1, -3, 1  # states of the kernel
+_INVALID = -3  # state of the kernels: a query is not valid
 _READ = frozenset(("overlap_threshold", "min_terms", "qk", "filter", "min_score", "offset", "deadline_ms"))
 _DEFAULTS = Request()
 
@@ -56,9 +57,8 @@ class ArrayResult:
 
     def doc_ids(self) -> list[list[str]]:
         """Return the ids of the hits of each query."""
-        starts = _starts(self.snapshot)
         rows = zip(self.documents, self.numbers.tolist(), strict=True)
-        return [_names(self.snapshot, starts, row[:number]) for row, number in rows]
+        return [_names(self.snapshot, row[:number]) for row, number in rows]
 
 
 def check_array_request(request: Request, options: Iterable[str]) -> None:
@@ -85,89 +85,52 @@ def search_arrays(
         batch = _heaviest(snapshot, batch, request.qk)
     queries, k = len(batch.offsets) - 1, request.reach
     expression = None if request.filter is None else snapshot.check_filter(request.filter)
+    late = bool(deadline) and time.monotonic() >= deadline  # the kernel finds nothing
+    masks = None
+    if expression is not None and not late:
+        masks = tuple(reader.allowed(expression) for reader in snapshot.readers.values())
     longest = len(batch.ids) if queries == 1 else int(np.diff(batch.offsets).max(initial=0))
     required = _required(longest, request.overlap_threshold, request.min_terms)
-    floors = np.zeros(queries, np.float32)
-    floors += np.float32(request.min_score)
-    starts, partial = _starts(snapshot), False
-    best: _Hits | None = None
-    for number, reader in snapshot.readers.items():
-        if deadline and time.monotonic() >= deadline:
-            partial = True
+    documents = np.empty((queries, k), np.int64)
+    documents.fill(-1)
+    scores, overlaps = np.zeros((queries, k), np.float32), np.zeros((queries, k), np.uint16)
+    numbers, first = np.zeros(queries, np.int64), 0
+    while True:
+        state, first, number, unverified = native.search_batch(
+            snapshot.native,
+            *batch,
+            required,
+            first,
+            k,
+            snapshot.version.dk,
+            len(snapshot.vocabulary.names),
+            request.min_score,
+            snapshot.version.impact_step,
+            MAX_SCORE,
+            deadline,
+            masks,
+            numbers,
+            documents.reshape(-1),
+            scores.reshape(-1),
+            overlaps.reshape(-1),
+            snapshot.starts,
+        )
+        if state != UNVERIFIED:
             break
-        hits = _Hits.empty(queries, k)
-        allowed = reader.allowed(expression)
-        size, step = reader.shard.vocabulary_size, snapshot.version.impact_step
-        state, failed = reader.shard.postings.match_batch(
-            batch, required, floors, allowed, k, size, step, deadline, hits.arrays
-        )
-        if state == _DAMAGED:
-            raise damaged_arrays(reader.shard.files)
-        if state == _INVALID:
-            raise _error(snapshot, failed, batch)
-        partial = partial or state == _PARTIAL
-        if starts[number]:
-            hits.documents += np.where(hits.documents >= 0, starts[number], 0)
-        best = hits if best is None else best.merge(hits, snapshot, starts)
-        if k and len(starts) > 1:
-            full = best.numbers == k
-            floors[full] = np.maximum(floors[full], best.scores[full, k - 1])
-    found = _Hits.empty(queries, k) if best is None else best
+        mine = slice(int(batch.offsets[first]), int(batch.offsets[first + 1]))
+        snapshot.readers[number].verify(batch.ids[mine], unverified)
+    if state == DAMAGED:
+        raise damaged_arrays(snapshot.readers[number].shard.files)
+    if state == _INVALID:
+        raise _error(snapshot, first, batch)
     if request.offset:
-        found = found.after(request.offset)
+        scores = np.ascontiguousarray(scores[:, request.offset :])
+        documents = np.ascontiguousarray(documents[:, request.offset :])
+        overlaps = np.ascontiguousarray(overlaps[:, request.offset :])
+        numbers = np.maximum(numbers - request.offset, 0)
     return ArrayResult(
-        found.scores, found.documents, found.overlaps, found.numbers, snapshot.publication.version, partial, snapshot
+        scores, documents, overlaps, numbers, snapshot.publication.version, late or state == PARTIAL, snapshot
     )
-
-
-@dataclass(slots=True)
-class _Hits:
-    scores: npt.NDArray[np.float32]
-    documents: npt.NDArray[np.int64]
-    overlaps: npt.NDArray[np.uint16]
-    numbers: npt.NDArray[np.int64]
-
-    @classmethod
-    def empty(cls, queries: int, k: int) -> "_Hits":
-        shape = (queries, k)
-        documents = np.empty(shape, np.int64)
-        documents.fill(-1)
-        return cls(np.zeros(shape, np.float32), documents, np.zeros(shape, np.uint16), np.zeros(queries, np.int64))
-
-    @property
-    def arrays(self) -> HitArrays:
-        return self.documents.reshape(-1), self.scores.reshape(-1), self.overlaps.reshape(-1), self.numbers
-
-    def after(self, offset: int) -> "_Hits":
-        """Return the hits after the first ``offset`` ones."""
-        return _Hits(
-            np.ascontiguousarray(self.scores[:, offset:]),
-            np.ascontiguousarray(self.documents[:, offset:]),
-            np.ascontiguousarray(self.overlaps[:, offset:]),
-            np.maximum(self.numbers - offset, 0),
-        )
-
-    def merge(self, other: "_Hits", snapshot: Snapshot, starts: Mapping[int, int]) -> "_Hits":
-        """Return the best hits of both."""
-        k = self.scores.shape[1]
-        scores = np.concatenate([self.scores, other.scores], axis=1)
-        documents = np.concatenate([self.documents, other.documents], axis=1)
-        order = np.lexsort((-scores, documents < 0), axis=1)
-        ranked = np.take_along_axis(scores, order, axis=1)
-        # Ties are broken by id, which only the shards know.
-        hit = np.arange(2 * k) < (self.numbers + other.numbers)[:, None]  # scores of hits may be 0, too
-        for row in np.flatnonzero(((ranked[:, 1:] == ranked[:, :-1]) & hit[:, 1:]).any(axis=1)).tolist():
-            held = int(hit[row].sum())
-            names = _names(snapshot, starts, documents[row, order[row, :held]])
-            keys = [(-float(ranked[row, at]), names[at]) for at in range(held)]
-            order[row, :held] = order[row, sorted(range(held), key=keys.__getitem__)]
-        order = order[:, :k]
-        return _Hits(
-            np.take_along_axis(scores, order, axis=1),
-            np.take_along_axis(documents, order, axis=1),
-            np.take_along_axis(np.concatenate([self.overlaps, other.overlaps], axis=1), order, axis=1),
-            np.minimum(self.numbers + other.numbers, k),
-        )
 
 
 def _checked(
@@ -221,14 +184,8 @@ def _check_values(snapshot: Snapshot, batch: VectorBatch, query: npt.NDArray[np.
         raise _error(snapshot, int(query[wrong].min()), batch)
 
 
-def _starts(snapshot: Snapshot) -> dict[int, int]:
-    """Return the number of the first document of every shard."""
-    sizes = [shard.documents for shard in snapshot.version.shards]
-    return {number: sum(sizes[:number]) for number in snapshot.readers}
-
-
-def _names(snapshot: Snapshot, starts: Mapping[int, int], documents: npt.NDArray[np.int64]) -> list[str]:
-    numbers, begins = list(starts), list(starts.values())  # rising; an empty shard begins where the next one does
+def _names(snapshot: Snapshot, documents: npt.NDArray[np.int64]) -> list[str]:
+    numbers, begins = list(snapshot.readers), snapshot.starts.tolist()  # an empty shard begins where the next one does
     found = []
     for document in documents.tolist():
         place = bisect_right(begins, document) - 1

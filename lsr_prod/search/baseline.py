@@ -1,6 +1,6 @@
-"""Queries to Tantivy over all shards of a version: BM25, Boolean queries, and minimum-should-match."""
+"""Queries to Tantivy over all shards of a version: BM25 and Boolean queries."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from lsr_prod.search.boolean_shard import BooleanShard
 from lsr_prod.search.candidates import Candidates
@@ -19,21 +19,12 @@ def rank_bm25(snapshot: Snapshot, tokens: Sequence[str], k: int) -> Candidates:
     return Candidates(sorted(ranked)[:k], matched, snapshot.version.deleted == 0, False)
 
 
-def match_ids(snapshot: Snapshot, terms: Sequence[int], required: int) -> set[str]:
-    """Return the ids of all documents with at least ``required`` of the terms."""
-    return _alive_ids(snapshot, lambda shard: shard.match(terms, required))
-
-
 def match_query(snapshot: Snapshot, query: str) -> set[str]:
     """Return the ids of all documents that match a Boolean query."""
-    return _alive_ids(snapshot, lambda shard: shard.match_query(query))
-
-
-def _alive_ids(snapshot: Snapshot, match: Callable[[BooleanShard], Sequence[int]]) -> set[str]:
     return {
         snapshot.readers[number].shard.documents.doc_id(ordinal)
         for number, shard in snapshot.boolean.items()
-        for ordinal in match(shard)
+        for ordinal in shard.match_query(query)
         if snapshot.readers[number].is_alive(ordinal)
     }
 

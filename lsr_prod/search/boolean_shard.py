@@ -7,7 +7,7 @@ from typing import Any
 import tantivy
 
 from lsr_prod.formats.index import AttributeType
-from lsr_prod.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER, TERMS_FIELD, TEXT_FIELD
+from lsr_prod.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER, TEXT_FIELD
 from lsr_prod.inference.terms.analysis import distinct_words
 from lsr_prod.search.boolean_query import parse_boolean, to_tantivy
 from lsr_prod.search.query.filters import Filter
@@ -36,14 +36,6 @@ class BooleanShard:
         """
         terms = [self._should(TEXT_FIELD, token, "freq") for token in tokens]
         return self._search(tantivy.Query.boolean_query(terms), k) if terms else (0, [])
-
-    def match(self, term_ids: Sequence[int], required: int) -> list[int]:
-        """Return the ordinals of all documents with at least ``required`` of the terms."""
-        terms = [self._should(TERMS_FIELD, term, "basic") for term in term_ids]
-        if required > len(terms):
-            return []
-        query = tantivy.Query.boolean_query(terms, minimum_number_should_match=required)
-        return [ordinal for _, ordinal in self._search(query, self.shard.manifest.documents)[1]]
 
     def match_tokens(self, tokens: Sequence[str]) -> list[int]:
         """Return the ordinals of all documents whose text contains every token."""

@@ -120,7 +120,7 @@ def find_distinct(
         if enough or found.partial or not complete:
             return replace(found, ranked=kept, partial=found.partial or not complete)
         before = found
-        query = replace(query, k=min(_GROWTH * query.k, limit), exhaustive=query.exhaustive and not found.exact)
+        query = replace(query, k=min(_GROWTH * query.k, limit))
 
 
 def _list_end(request: Request) -> int:

@@ -6,7 +6,6 @@ The matches of a shard are enumerated in windows of documents, so that memory is
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -61,31 +60,31 @@ def _collect(number: int, reader: ShardReader, query: ShardQuery, plan: CollectP
     names = [attribute_column(name) for name in (*plan.facets, *([] if plan.sort is None else [plan.sort]))]
     documents.verify_columns(names)
     columns = [documents.column(name) for name in names]
-    everything = replace(reader.with_words(query), filter=None, exhaustive=True, k=WINDOW)
-    count, ranked = reader.shard.manifest.documents, _Sorted()
-    counts, matched = [Counts() for _ in plan.facets], 0
-    window = np.zeros(count, np.uint8)
-    for start in range(0, count, WINDOW):
-        place = slice(start, start + WINDOW)
-        window[place] = 1 if allowed is None else allowed[place]
-        hits = reader.shard.postings.match(everything, floor=query.floor, allowed=window)
-        window[place] = 0
-        matched += hits.matched
-        ordinals = np.array(hits.ordinals, np.int64)
+    query = reader.with_words(query)
+    marks, partial = reader.shard.postings.mark(query, dk=reader.dk, allowed=allowed)
+    ranked, counts, matched = _Sorted(), [Counts() for _ in plan.facets], int(np.count_nonzero(marks))
+    for start in range(0, len(marks), WINDOW):
+        ordinals = start + np.flatnonzero(marks[start : start + WINDOW])
+        scores, overlaps = np.zeros(0, np.float32), np.zeros(0, np.uint16)
+        if query.floor or plan.sort is not None:
+            scores, overlaps = reader.score(query, ordinals)
+            reached = scores >= np.float32(query.floor)
+            ordinals, scores, overlaps = ordinals[reached], scores[reached], overlaps[reached]
         for total, column in zip(counts, columns, strict=False):
             total.update(_count(column, ordinals))
         _check_counts(counts, plan)
         if plan.sort is not None and plan.k:
-            places = _order(columns[-1].take(ordinals), reader.ranks[ordinals], plan)
+            places = _order(columns[-1].take(ordinals), plan)
             values = columns[-1].take(ordinals[places]).to_pylist()
             rows = [
-                (-hits.scores[at], documents.doc_id(hits.ordinals[at]), number, hits.ordinals[at], hits.overlaps[at])
+                (-float(scores[at]), documents.doc_id(int(ordinals[at])), number, int(ordinals[at]), int(overlaps[at]))
                 for at in places.tolist()
             ]
             ranked = _first([*ranked, *zip(values, rows, strict=True)], plan)
-        if hits.partial:
-            return Collected(ranked, counts, matched, True)
-    return Collected(ranked, counts, matched, False)
+        if query.deadline is not None and time.monotonic() >= query.deadline:
+            partial = True
+            break
+    return Collected(ranked, counts, matched, partial)
 
 
 def _count(column: pa.ChunkedArray, ordinals: npt.NDArray[np.int64]) -> dict[AttributeValue | None, int]:
@@ -95,9 +94,9 @@ def _count(column: pa.ChunkedArray, ordinals: npt.NDArray[np.int64]) -> dict[Att
     return dict(zip(values, counts, strict=True))
 
 
-def _order(values: pa.ChunkedArray, ranks: npt.NDArray[np.uint32], plan: CollectPlan) -> npt.NDArray[np.int64]:
-    """Return the places of the first ``plan.k`` documents in the order of their values, ties by id."""
-    table = pa.table({"value": values, "rank": ranks})
+def _order(values: pa.ChunkedArray, plan: CollectPlan) -> npt.NDArray[np.int64]:
+    """Return the places of the first ``plan.k`` documents in the order of their values, ties by ordinal."""
+    table = pa.table({"value": values, "rank": np.arange(len(values))})
     keys = [("value", "descending" if plan.descending else "ascending"), ("rank", "ascending")]
     order: npt.NDArray[np.int64] = pc.sort_indices(table, sort_keys=keys).to_numpy()  # nulls last
     return order[: plan.k].astype(np.int64)
@@ -155,5 +154,5 @@ class ShardText:
         else:
             ids = self.shard.words.ids(tokens)
             if ids.min() >= 0:
-                found[self.shard.postings.match_all(ids)] = 1
+                found = self.shard.postings.match_all(ids)
         return found

@@ -37,6 +37,8 @@ def execute_query(
     deadline: float | None,
 ) -> SearchResult:
     """Search one version for a query."""
+    if request.is_plain and isinstance(shards, Snapshot):
+        return _execute_plain(shards, query.top(request.qk), request, encode_ms, deadline)
     check_version(request, snapshot.publication.version)
     snapshot.check_fields(request.fields if request.deduplicate is None else [*request.fields, request.deduplicate])
     if request.highlight:
@@ -83,6 +85,30 @@ def execute_query(
     )
 
 
+def _execute_plain(
+    snapshot: Snapshot, query: SparseQuery, request: Request, encode_ms: float, deadline: float | None
+) -> SearchResult:
+    """Search for a query of terms whose hits need no fields."""
+    start = time.perf_counter()
+    required = request.required(len(query.ids))
+    hits, matched, partial, query_terms = snapshot.search(query, request, required, deadline)
+    return SearchResult(
+        hits,
+        matched,
+        not partial,
+        required,
+        query_terms,
+        snapshot.publication.version,
+        partial,
+        encode_ms,
+        milliseconds_since(start),
+        0.0,
+        (),
+        request.skipped,
+        len(hits) == request.k,
+    )
+
+
 def execute_bm25(snapshot: Snapshot, shards: Shards, text: str, request: Request) -> SearchResult:
     """Rank by BM25: from the postings if the index has words, else by Tantivy."""
     from lsr_prod.inference.terms.analysis import distinct_words
@@ -100,7 +126,7 @@ def execute_bm25(snapshot: Snapshot, shards: Shards, text: str, request: Request
     else:
         words = weigh_words(shards, snapshot.version, text)
         ids, weights, counted = np.empty(0, np.int32), np.empty(0, np.float32), np.empty(0, np.uint8)
-        no_terms = ShardQuery(ids, weights, counted, 1, request.k, exhaustive=request.count)
+        no_terms = ShardQuery(ids, weights, counted, 1, request.k)
         found = shards.match(with_words(no_terms, words, counted=True))
         ranked, query_terms = heapq.nsmallest(request.k, found.ranked), words.query_terms
     match_ms, start = milliseconds_since(start), time.perf_counter()
@@ -169,7 +195,6 @@ def _shard_query(
         request.reach if request.rescore is None else request.rescore,
         # Rescoring changes scores, so min_score applies after it.
         floor=request.min_score if request.rescore is None else 0.0,
-        exhaustive=request.count,
         deadline=deadline,
         filter=request.filter,
     )

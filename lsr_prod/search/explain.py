@@ -93,7 +93,7 @@ def _words(
     for name, word, weight, unit in zip(
         words.names, ids, words.weights.tolist(), shard_query.words.weights, strict=True
     ):
-        impact = reader.shard.postings.impact(word, ordinal) if word >= 0 else 0
+        impact = int(reader.shard.postings.impacts(word, np.array([ordinal]))[0]) if word >= 0 else 0
         if impact:
             found.append(Contribution(name, weight, impact * IMPACT_STEP, float(unit * np.float32(impact)), "text"))
         else:

@@ -82,7 +82,7 @@ class PrometheusObserver:
             "lsr_prod_search_seconds", "Seconds of a query by stage.", ["stage"], registry=target, buckets=BUCKETS
         )
         self._matched = Histogram(
-            "lsr_prod_search_matched", "Matching documents that were read.", registry=target, buckets=_MATCHED_BUCKETS
+            "lsr_prod_search_matched", "Matching documents.", registry=target, buckets=_MATCHED_BUCKETS
         )
         self._hits = Histogram(
             "lsr_prod_search_hits", "Hits of a query.", registry=target, buckets=_MATCHED_BUCKETS[:6]

@@ -82,9 +82,8 @@ class Facet:
     distinct: int
 
 
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """The result of one query.
+class SearchResult(NamedTuple):
+    """The result of one query; a named tuple, which is made in a quarter of the time of a data class.
 
     Examples:
         >>> from lsr_prod import Index
@@ -95,9 +94,9 @@ class SearchResult:
 
     Attributes:
         hits: at most k documents by descending score, ties by ascending id.
-        matched: number of documents read in all shards that share at least ``required`` terms and pass the filter.
-        matched_exact: True if ``matched`` counts all such documents. Document blocks that cannot change the hits are
-            not read unless ``count=True``.
+        matched: number of documents in all shards that share at least ``required`` terms and pass the filter.
+        matched_exact: True if ``matched`` counts all such documents. It does not if the result is partial, or if lists
+            are fused (``rrf``) without ``count=True``.
         required: number of query terms that a document must share.
         query: the query terms that ``qk`` kept, heaviest first, including terms that no document contains.
         version: sha256 of the index version that all hits come from.

@@ -342,10 +342,8 @@ class Searcher(OpenIndex):
         check_text(query)
         return match_query(self._snapshot, query)
 
-    def match_tantivy(self, terms: Iterable[int], required: int = 1) -> set[str]:
-        """Return the ids of all documents with at least ``required`` of the terms, by Tantivy's minimum-should-match.
-
-        Tests compare the kernel with it: it returns the same set, more slowly.
+    def match_terms(self, terms: Iterable[int], required: int = 1) -> set[str]:
+        """Return the ids of all documents with at least ``required`` of the terms, whatever their score.
 
         Args:
             terms: output-vocabulary ids.
@@ -354,11 +352,9 @@ class Searcher(OpenIndex):
         Raises:
             QueryError: a term is no id of the vocabulary, or ``required`` is not possible.
         """
-        from lsr_prod.search.baseline import match_ids
-
         snapshot = self._snapshot
         needed = required_terms(0, overlap_threshold=0.0, min_terms=required)
-        return match_ids(snapshot, check_term_ids(terms, len(snapshot.vocabulary.names)), needed)
+        return snapshot.match_terms(check_term_ids(terms, len(snapshot.vocabulary.names)), needed)
 
     def encode(self, texts: Sequence[str]) -> list[SparseQuery]:
         """Encode queries as ``search`` does: by the model, or by term weights if queries have no model.

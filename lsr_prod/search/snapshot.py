@@ -16,14 +16,25 @@ from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import digest_json, verify_files
 from lsr_prod.formats.index import ShardManifest, attribute_column
 from lsr_prod.formats.publication import Publication
+from lsr_prod.formats.shard import BATCH_ROWS
 from lsr_prod.search.candidates import Candidates, Collected, CollectPlan, Ranked
 from lsr_prod.search.collect import ShardText, collect_shards
+from lsr_prod.search.kernels import native
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.query.query_text import has_text_query
-from lsr_prod.search.query.sparse_query import TermWeights, Vocabulary, read_learned_weights, read_weights
+from lsr_prod.search.query.request import Request
+from lsr_prod.search.query.sparse_query import (
+    MAX_SCORE,
+    SparseQuery,
+    TermWeights,
+    Vocabulary,
+    read_learned_weights,
+    read_weights,
+)
+from lsr_prod.search.result import Hit, QueryTerm
 from lsr_prod.search.shard.mask_cache import MaskCache
 from lsr_prod.search.shard.open_shard import OpenShard
-from lsr_prod.search.shard.postings import ShardQuery
+from lsr_prod.search.shard.postings import DAMAGED, PARTIAL, UNVERIFIED, ShardQuery, damaged_arrays
 from lsr_prod.search.shard.shard_reader import ShardReader, read_alive
 from lsr_prod.storage.index_versions import read_version, verify_shard
 
@@ -145,6 +156,65 @@ class Snapshot:
             return read_learned_weights(self.bundle, self._bundle_files, self.vocabulary, verify=verify)
         return read_weights(self.index, self.version.shards, self.vocabulary, verify=verify)
 
+    @cached_property
+    def native(self) -> object:
+        """All open shards, as the kernels search them in one call."""
+        members = []
+        for number, reader in self.readers.items():
+            batches, verified = reader.shard.documents.native
+            flags = None if self._verify is False else verified
+            members.append((reader.shard.postings.native, number, reader.alive, batches, flags))
+        return native.Version(tuple(members), BATCH_ROWS)
+
+    @cached_property
+    def starts(self) -> npt.NDArray[np.int64]:
+        """int64 [open shards]: number of the first document of each, in the order of all documents of the version."""
+        ends = np.cumsum([0, *(shard.documents for shard in self.version.shards)])
+        return ends[list(self.readers)].astype(np.int64)
+
+    def search(
+        self, query: SparseQuery, request: Request, required: int, deadline: float | None
+    ) -> tuple[tuple[Hit, ...], int, bool, tuple[QueryTerm, ...]]:
+        """Search all open shards for a query of terms alone: in one call of the kernels, from its vector to its hits.
+
+        Returns:
+            The hits of the page, the number of matches, whether the deadline passed, and the query's terms.
+
+        Raises:
+            QueryError: a score would not fit into float32.
+            ArtifactError: the index is damaged.
+        """
+        step = self.version.impact_step
+        if deadline is not None and time.monotonic() >= deadline:
+            query.scaled(step)  # raises
+            return (), 0, True, tuple(map(QueryTerm, query.terms, query.weights.tolist()))
+        while True:
+            state, number, found, terms = native.search(
+                self.native,
+                query.ids,
+                query.weights,
+                query.terms,
+                min(required, len(query.ids) + 1),  # no document shares more terms
+                request.reach,
+                request.skipped,
+                self.version.dk,
+                request.min_score,
+                step,
+                MAX_SCORE,
+                deadline or 0.0,
+                Hit,
+                QueryTerm,
+            )
+            if state == UNVERIFIED:
+                self.readers[number].verify(query.ids, found)
+            elif state == DAMAGED:
+                raise damaged_arrays(self.readers[number].shard.files)
+            else:
+                break
+        if found is None:
+            query.scaled(step)  # raises
+        return found, number, state == PARTIAL, terms
+
     def match(self, query: ShardQuery) -> Candidates:
         """Return the best documents of every open shard, one shard after another; see ``Shards``."""
         done: list[Candidates] = []
@@ -170,7 +240,17 @@ class Snapshot:
             (-score, doc_id, number, ordinal, overlap)
             for score, doc_id, ordinal, overlap in zip(hits.scores, ids, hits.ordinals, hits.overlaps, strict=True)
         ]
-        return Candidates(ranked, hits.matched, hits.exact, hits.partial)
+        return Candidates(ranked, hits.matched, not hits.partial, hits.partial)
+
+    def match_terms(self, terms: Sequence[int], required: int) -> set[str]:
+        """Return the ids of all documents with at least ``required`` of some distinct terms."""
+        ids, ones = np.array(terms, np.int32), np.ones(len(terms), np.uint8)
+        query = ShardQuery(ids, ones.astype(np.float32), ones, required, 0)
+        found: set[str] = set()
+        for reader in self.readers.values():
+            marks, _ = reader.shard.postings.mark(query, dk=reader.dk, allowed=reader.alive)
+            found.update(reader.shard.documents.doc_ids(np.flatnonzero(marks).tolist()))
+        return found
 
     def collect(self, query: ShardQuery, plan: CollectPlan) -> Collected:
         """Enumerate all matches in the open shards; see ``Shards``."""

@@ -155,7 +155,7 @@ class ScatteredShards:
 class ScatteringSearcher(Searcher):
     """A ``Searcher`` without open shards: it sends queries to the shard groups, with the version to read.
 
-    ``match_boolean``, ``match_tantivy``, ``get`` and ``search_arrays`` need open shards and are not supported.
+    ``match_boolean``, ``match_terms``, ``get`` and ``search_arrays`` need open shards and are not supported.
     """
 
     _shards_opened = ()

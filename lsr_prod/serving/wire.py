@@ -14,7 +14,6 @@ from typing import Any
 
 from lsr_prod import errors
 from lsr_prod.errors import LsrError, QueryError
-from lsr_prod.formats.digest import field_values
 from lsr_prod.search.query.request import Options
 from lsr_prod.search.result import Facet, Hit, QueryTerm, SearchResult
 from lsr_prod.serving.groups import OverloadedError, UnavailableError
@@ -87,7 +86,7 @@ def result_to_json(result: SearchResult) -> dict[str, Any]:
     ``next_page`` is the value of ``search_after`` for the next page, or null. A facet with ``times`` has times, too.
     """
     timestamps = {name for hit in result.hits for name, value in hit.fields.items() if isinstance(value, dt.datetime)}
-    value = field_values(result)
+    value = result._asdict()
     value["query"] = [[term.term, term.weight, term.field] for term in result.query]
     value["hits"] = [
         {

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 NEGATIVE = {
     "export": "export.top_k",
     "encode": "encode.batch_tokens",
-    "index build": "index.block_size",
+    "index build": "index.dk",
     "evaluate": "evaluate.k",
     "reindex": "encode.batch_tokens",
     "train": "train.workers",

@@ -30,7 +30,7 @@ def test_hybrid_queries_rank_better_than_terms_alone(
         rows = [json.loads(line) for line in file]
     others = [row["_id"] for row in rows if row["_id"] not in wanted][:distractors]
     texts = {row["_id"]: f"{row['title']} {row['text']}" for row in rows if row["_id"] in wanted | set(others)}
-    make_index(tmp_path, encode_corpus(tiny_bundle, texts), bundle=tiny_bundle, shards=2, block_size=64, bm25=True)
+    make_index(tmp_path, encode_corpus(tiny_bundle, texts), bundle=tiny_bundle, shards=2, bm25=True)
     searcher = Searcher.open(tmp_path)
     ways = {
         "terms": searcher.search,

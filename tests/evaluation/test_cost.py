@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsr_prod.evaluation.cost import TermCounts, measure_cost, multiplications, percentile, postings_curve
+from lsr_prod.search.shard.postings import ShardQuery
 from tests.evaluation.index_of_vectors import build, queries
 
 
@@ -76,6 +77,20 @@ def test_cost_of_an_index_equals_brute_force(tmp_path: Path) -> None:
     sampled = [some[i] for i in (0, 3, 6, 9)]
     matching = [held[:, query.ids[query.ids >= 0]].any(axis=1).sum() for query in sampled]
     assert found.matched[0].documents == pytest.approx(np.mean(matching))
-    assert found.blocks_read == found.blocks.read > 0
+    assert found.postings_read == pytest.approx(np.mean(found.by_query.multiplications))
     none = measure_cost(searcher.snapshot, [], sampled=4)
-    assert (none.matched, none.l0_query.mean, none.sampled) == ([], 0.0, 0)
+    assert (none.matched, none.l0_query.mean, none.sampled, none.postings_read) == ([], 0.0, 0, 0.0)
+
+
+def test_a_search_reads_all_postings_of_its_terms(tmp_path: Path) -> None:
+    """Deleted documents have postings, too; terms outside the vocabulary have none."""
+    snapshot = build(tmp_path)[0].snapshot
+    some = queries()
+    read = []
+    for query in some:
+        known = query.ids >= 0
+        ids, weights = query.ids[known], query.scaled(snapshot.version.impact_step)[known]
+        asked = ShardQuery(ids, weights, np.ones(len(ids), np.uint8), 1, 10)
+        read.append(sum(reader.match(asked, 0.0).postings for reader in snapshot.readers.values()))
+    assert read == multiplications([query.ids for query in some], snapshot.document_frequencies).tolist()
+    assert max(read) > 0

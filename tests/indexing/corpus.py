@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from lsr_prod.config.index import AttributeType, DocumentOrder
+from lsr_prod.config.index import AttributeType
 from lsr_prod.formats.bundle import BUNDLE_FILE, VOCABULARY_FILE, Bundle, digest_bundle
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json, record_bytes
@@ -111,16 +111,13 @@ def make_index(
     vocabulary_size: int = 0,
     bundle: Path | None = None,
     shards: int = 1,
-    block_size: int = 4,
     dk: int = 64,
-    order: DocumentOrder = "content",
     deleted: Collection[str] = (),
     bm25: bool = False,
-    compress: bool = False,
     attributes: Mapping[str, AttributeType] | None = None,
     step: float = STEP,
 ) -> IndexVersion:
-    """Build and publish an index of the corpus, without Ray and without a table. Blocks may be tiny.
+    """Build and publish an index of the corpus, without Ray and without a table.
 
     Its bundle is ``bundle``, or one without a graph whose ``vocabulary_size`` terms are called t0, t1 and so on.
     """
@@ -128,13 +125,11 @@ def make_index(
     average = mean_words(corpus) if bm25 else None
     typed = dict(sorted((attributes or {}).items()))
     stored = (*FIELDS, *typed)
-    layout = ShardLayout(
-        block_size, order, dk, card.vocabulary_size, stored, ("text",), tuple(typed.items()), average, compress
-    )
+    layout = ShardLayout(dk, card.vocabulary_size, stored, ("text",), tuple(typed.items()), average)
     built = []
     for shard in range(shards):
         table = rows(corpus, shards, shard, more=tuple(typed))
-        identity = [digest, shard, shards, block_size, order, dk, typed, average, compress, table.to_pylist()]
+        identity = [digest, shard, shards, dk, typed, average, table.to_pylist()]
         plan = ShardPlan(digest_json(identity), Store("memory"), 0, (shard,), table.num_rows, layout)
         half = table.num_rows // 2
         built.append(build_shard(plan, [table.slice(half), table.slice(0, half)], index).manifest)

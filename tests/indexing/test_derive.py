@@ -211,7 +211,7 @@ def test_compaction_of_the_table_leaves_the_index_unchanged(world, corpus):
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
-    [({"shards": 3}, "settings"), ({"dk": 3}, "settings"), ({"block_size": 512}, "settings")],
+    [({"shards": 3}, "settings"), ({"dk": 3}, "settings"), ({"bm25": True}, "settings")],
 )
 def test_changed_settings_build_all_shards(world, corpus, changes, reason):
     change_table(world, Increment({"new": Doc({3: 7}, "new")}))

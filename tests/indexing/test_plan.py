@@ -4,20 +4,17 @@ from dataclasses import asdict, replace
 
 from lsr_prod.indexing.plan import ShardLayout
 
-LAYOUT = ShardLayout(256, "content", 64, 97, ("title", "text"), ("text",))
+LAYOUT = ShardLayout(64, 97, ("title", "text"), ("text",))
 
 
 def test_shard_names_do_not_change_without_text_terms() -> None:
     before = {
-        "block_size": 256,
-        "order": "content",
         "dk": 64,
         "vocabulary_size": 97,
         "stored_fields": ("title", "text"),
         "text_fields": ("text",),
         "attributes": (),
         "average_length": None,
-        "compress": False,
     }
     assert LAYOUT.identity() == before
 

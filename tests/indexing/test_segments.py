@@ -3,14 +3,12 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 import tantivy
 
 from lsr_prod.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER
 from lsr_prod.indexing.boolean import BooleanWriter, segment_documents
-from lsr_prod.indexing.impacts.vectors import Vectors
 from lsr_prod.indexing.segments import surplus
 
 N = 3250
@@ -19,13 +17,11 @@ N = 3250
 def write(shard: Path, size: int) -> dict[str, bytes]:
     """Write the Tantivy index of N documents in segments of ``size`` documents; return its files."""
     shard.mkdir()
-    vectors = Vectors(np.arange(0, 2 * N + 1, 2), np.arange(2 * N, dtype=np.uint16) % 9, np.full(2 * N, 9, np.uint8))
-    texts = pa.table({"text": [f"common w{i % 5} text{i}" for i in range(N)]})
-    with BooleanWriter(shard, ["text"], {"kind": "string"}, segment_documents=size) as writer:
+    texts = [f"common w{i % 5} text{i}" for i in range(N)]
+    with BooleanWriter(shard, {"kind": "string"}, segment_documents=size) as writer:
         for start in (0, 1800):
-            part = texts.slice(start, 1800)
-            kinds = pa.array([f"k{i % 3}" for i in range(start, start + len(part))])
-            writer.add(vectors.take(np.arange(start, start + len(part))), part, [kinds])
+            part = texts[start : start + 1800]
+            writer.add(part, [pa.array([f"k{i % 3}" for i in range(start, start + len(part))])])
     folder = shard / TANTIVY_FOLDER
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -64,8 +60,25 @@ def test_neighbors_that_are_merged_differ_in_size_however_often_they_were_merged
 
 
 def test_segment_documents_follow_the_size_of_documents():
-    assert segment_documents(0, 0, 0) == 64
-    short, long = segment_documents(1000, 60_000, 360_000), segment_documents(1000, 600_000, 36_000_000)
-    assert 50_000 < short < 70_000
+    assert segment_documents(0, 0) == 64
+    short, long = segment_documents(1000, 360_000), segment_documents(1000, 36_000_000)
+    assert 90_000 < short < 110_000
     assert 1_000 < long < 1_500
-    assert segment_documents(10, 0, 0) == 671_088
+    assert segment_documents(10, 0) == 671_088
+
+
+@pytest.mark.parametrize(("letters", "most"), [(2_000_000, 64), (0, 1)])
+def test_segments_follow_the_first_texts(tmp_path, letters, most):
+    with BooleanWriter(tmp_path) as writer:
+        writer.add(["x" * letters] * 3)
+        for _ in range(5):
+            writer.add(["short"] * 40)
+    found = json.loads((tmp_path / TANTIVY_FOLDER / "meta.json").read_bytes())["segments"]
+    assert sum(one["max_doc"] for one in found) == 203
+    assert (len(found) > 1) == (most == 64)
+
+
+def test_index_without_documents_can_be_opened(tmp_path):
+    with BooleanWriter(tmp_path):
+        pass
+    assert tantivy.Index.open(str(tmp_path / TANTIVY_FOLDER)).searcher().num_docs == 0

@@ -29,7 +29,6 @@ def searcher(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         documents,
         vocabulary_size=V,
         shards=request.param,
-        block_size=64,
         deleted=gone,
         attributes={"year": "int64"},
     )

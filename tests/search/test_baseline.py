@@ -41,5 +41,5 @@ def test_bm25_returns_k_documents_that_are_not_deleted(searcher, k):
 
 
 def test_terms_are_matched_in_every_shard(searcher):
-    assert searcher.match_tantivy([0, 1], 1) == {i for i, doc in CORPUS.items() if {0, 1} & set(doc.terms)} - GONE
-    assert searcher.match_tantivy([0, 1], 2) == set()
+    assert searcher.match_terms([0, 1], 1) == {i for i, doc in CORPUS.items() if {0, 1} & set(doc.terms)} - GONE
+    assert searcher.match_terms([0, 1], 2) == set()

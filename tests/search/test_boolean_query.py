@@ -17,7 +17,6 @@ from lsr_prod.errors import QueryError
 from lsr_prod.formats.index import attribute_column, attribute_types
 from lsr_prod.formats.shard import TANTIVY_FOLDER
 from lsr_prod.indexing.boolean import BooleanWriter
-from lsr_prod.indexing.impacts.vectors import Vectors
 from lsr_prod.search.boolean_shard import BooleanShard
 from lsr_prod.search.query.filters import field
 from lsr_prod.search.shard.shard_reader import evaluate
@@ -29,11 +28,9 @@ NOTHING = dict.fromkeys(TYPES)
 def build(folder: Path, rows: Sequence[Row], texts: Sequence[str] = ()) -> BooleanShard:
     """Return the Tantivy index of the rows, and their columns."""
     columns = batches(rows)
-    empty = Vectors(np.zeros(len(rows) + 1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.uint8))
-    table = pa.table({"text": pa.array(list(texts) or [None] * len(rows), pa.large_string())})
     attributes = [pa.concat_arrays([batch.column(attribute_column(name)) for batch in columns]) for name in TYPES]
-    with BooleanWriter(folder, ["text"], TYPES) as writer:
-        writer.add(empty, table, attributes)
+    with BooleanWriter(folder, TYPES) as writer:
+        writer.add(texts or [""] * len(rows), attributes)
     documents = SimpleNamespace(attributes=attribute_types(columns[0].schema), batches=columns)
     shard = SimpleNamespace(documents=documents, manifest=SimpleNamespace(documents=len(rows)))
     return BooleanShard(shard, tantivy.Index.open(str(folder / TANTIVY_FOLDER)))

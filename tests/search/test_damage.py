@@ -47,9 +47,9 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     corpus = documents(20_000)
     gone = [doc_id for i, doc_id in enumerate(corpus) if i % 97 == 0]
     small = dict(list(corpus.items())[:300])
-    one = make_index(folder, small, vocabulary_size=V, block_size=64, deleted=gone, attributes=TYPES, bm25=True)
+    one = make_index(folder, small, vocabulary_size=V, deleted=gone, attributes=TYPES, bm25=True)
     rest = {doc_id: doc for doc_id, doc in corpus.items() if doc_id not in small}
-    other = make_index(folder, rest, vocabulary_size=V, block_size=256, deleted=gone, attributes=TYPES, bm25=True)
+    other = make_index(folder, rest, vocabulary_size=V, deleted=gone, attributes=TYPES, bm25=True)
     path = folder / "takedowns" / "list.json"
     path.parent.mkdir()
     path.write_bytes(canonical_json(sorted(gone)))
@@ -156,7 +156,7 @@ def asks() -> list[Callable[[Searcher], Any]]:
     found.append(lambda s: answer(s.bm25("document 17", 5, fields=["text"])))
     mixed = {"text": "document 17", "hybrid": Hybrid(words=0.5)}
     found.append(lambda s: answer(s.search_vector({1: 1.0, 2: 2.0}, 20, **mixed)))
-    found.append(lambda s: s.match_tantivy([1, 2, 3, 4, 5], 2))
+    found.append(lambda s: s.match_terms([1, 2, 3, 4, 5], 2))
     return found
 
 

@@ -13,6 +13,8 @@ from lsr_prod.inference import BundleEncoder
 from lsr_prod.search import Hybrid, Searcher, field
 from lsr_prod.search.candidates import Candidates
 from lsr_prod.search.query.query_text import MAX_QUERY_BYTES, cut_text
+from lsr_prod.search.query.request import Request
+from lsr_prod.search.query.sparse_query import SparseQuery
 from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.snapshot import Snapshot
 from tests.indexing.corpus import Doc, make_index
@@ -92,31 +94,37 @@ def test_text_is_validated_before_it_is_cut(words: Path) -> None:
 
 
 class ObservedSearcher(Searcher):
-    """Records the queries that the shards match."""
+    """Records the deadlines of the queries that the shards match."""
 
     def _shards(self, snapshot: Snapshot) -> Snapshot:
-        original, self.queries = snapshot.match, getattr(self, "queries", [])
+        self.deadlines: list[float | None] = getattr(self, "deadlines", [])
 
         class Observed(Snapshot):
             def __init__(self) -> None:
                 self.__dict__ = snapshot.__dict__
 
             def match(this, query: ShardQuery) -> Candidates:  # noqa: N805
-                self.queries.append(query)
-                return original(query)
+                self.deadlines.append(query.deadline)
+                return snapshot.match(query)
+
+            def search(this, query: SparseQuery, request: Request, required: int, deadline: float | None) -> Any:  # noqa: N805
+                self.deadlines.append(deadline)
+                return snapshot.search(query, request, required, deadline)
 
         return Observed()
 
 
 def test_texts_of_a_batch_share_one_deadline(text_index: Path) -> None:
     searcher = ObservedSearcher.open(text_index)
-    before = time.monotonic()
-    results = searcher.search_batch(["a lock", "a socket", "a file"], deadline_ms=1e6)
-    assert not any(result.partial for result in results)
-    deadlines = {query.deadline for query in searcher.queries}
-    assert len(searcher.queries) == 3
-    assert len(deadlines) == 1
-    assert before + 1e3 <= deadlines.pop() <= time.monotonic() + 1e3
+    for options in ({}, {"fields": ["text"]}):
+        before = time.monotonic()
+        results = searcher.search_batch(["a lock", "a socket", "a file"], deadline_ms=1e6, **options)
+        assert not any(result.partial for result in results)
+        assert len(searcher.deadlines) == 3
+        [deadline] = set(searcher.deadlines)
+        assert deadline is not None
+        assert before + 1e3 <= deadline <= time.monotonic() + 1e3
+        searcher.deadlines.clear()
 
 
 def test_texts_are_not_encoded_after_the_deadline(text_index: Path, tokenized: list[Sequence[str]]) -> None:
@@ -161,7 +169,7 @@ def test_filter_of_a_batch_is_not_evaluated_after_the_deadline(words: Path, monk
     )
     arrays = np.array([0, 1]), np.array([1], np.int32), np.ones(1, np.float32)
     found = Searcher.open(words).search_arrays(*arrays, filter=field("year") > 3, deadline_ms=0)
-    assert found.partial
+    assert (found.partial, found.numbers.tolist()) == (True, [0])
     assert not evaluated
 
 

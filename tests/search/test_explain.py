@@ -24,7 +24,7 @@ def corpus() -> dict[str, Doc]:
 def opened(request, corpus, tmp_path_factory) -> tuple[Searcher, int]:
     shards, dk = request.param
     folder = tmp_path_factory.mktemp("explain")
-    make_index(folder, corpus, vocabulary_size=V, shards=shards, dk=dk, block_size=16, deleted=["d007", "d123"])
+    make_index(folder, corpus, vocabulary_size=V, shards=shards, dk=dk, deleted=["d007", "d123"])
     return Searcher.open(folder), dk
 
 
@@ -68,7 +68,7 @@ def test_explain_rejects_deleted_or_unknown_document(opened, doc_id):
 
 def test_rank_above_ten_thousand_is_none(tmp_path, monkeypatch):
     monkeypatch.setattr("lsr_prod.search.explain.MAX_K", 20)
-    make_index(tmp_path, {f"d{i:02d}": Doc({1: 5, 2: 100 - i}) for i in range(40)}, vocabulary_size=V, block_size=8)
+    make_index(tmp_path, {f"d{i:02d}": Doc({1: 5, 2: 100 - i}) for i in range(40)}, vocabulary_size=V)
     searcher = Searcher.open(tmp_path)
     assert searcher.explain({1: 1.0, 2: 1.0}, "d19").ranks == (20, 20)
     assert searcher.explain({1: 1.0, 2: 1.0}, "d20").ranks == (None, None)

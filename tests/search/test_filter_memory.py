@@ -18,7 +18,7 @@ N = 3_000
 def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("masks")
     corpus = {f"d{i:04}": Doc({i % 3: 9}, stored={"year": str(i)}) for i in range(N)}
-    make_index(folder, corpus, vocabulary_size=4, shards=3, block_size=64, attributes={"year": "int64"})
+    make_index(folder, corpus, vocabulary_size=4, shards=3, attributes={"year": "int64"})
     return folder
 
 

@@ -49,7 +49,7 @@ def _keys() -> Iterator[None]:
 
 
 def build(index: Path, corpus: dict[str, Doc], **settings: Any) -> IndexVersion:
-    version = make_index(index, corpus, vocabulary_size=V, order="id", **settings)
+    version = make_index(index, corpus, vocabulary_size=V, **settings)
     assert current_publication(index).signature is not None
     return version
 
@@ -84,7 +84,7 @@ def test_forged_ranking_of_signed_index_is_refused(signed):
 def test_ends_of_offsets_are_verified_when_index_is_opened(tmp_path):
     # They decide how all postings are decoded, whichever terms a query has.
     index = tmp_path / "index"
-    make_index(index, DOCUMENTS, vocabulary_size=5_000)
+    make_index(index, DOCUMENTS, vocabulary_size=10_000)
     path = shard_file(index, array_name("term_postings"))
     size = path.stat().st_size
     assert size > 2 * PAGE
@@ -146,7 +146,7 @@ def test_text_index_forged_after_its_first_use_is_not_opened(tmp_path):
 def test_index_of_former_format_is_refused_with_one_sentence(signed):
     sha = current_publication(signed).version
     value = json.loads((signed / "versions" / f"{sha}.json").read_bytes())
-    with pytest.raises(FormatVersionError, match="index version has format 2, not 3; build the index again"):
+    with pytest.raises(FormatVersionError, match="index version has format 2, not 4; build the index again"):
         IndexVersion.from_json({**value, "format": 2})
 
 
@@ -178,7 +178,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
         weights = {int(t): int(x) for t, x in zip(terms, impacts, strict=True)}
         corpus[f"document/{i:06d}"] = Doc(weights, f"text {i % 50} of document number {i}", stored)
     types = {"year": "int64", "lang": "string"}
-    settings = {"bundle": folder / "bundle", "attributes": types, "bm25": True, "block_size": 64, "compress": True}
+    settings = {"bundle": folder / "bundle", "attributes": types, "bm25": True}
     build(folder / "index", corpus, deleted=[*corpus][::97], **settings)
     delete_documents(folder / "index", ["document/000003"])
     return folder / "index"

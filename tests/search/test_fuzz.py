@@ -165,7 +165,7 @@ def check(result: SearchResult, options: dict[str, Any]) -> None:
 def vectors(tmp_path_factory: pytest.TempPathFactory) -> Searcher:
     folder = tmp_path_factory.mktemp("fuzz") / "index"
     types = {"year": "int64", "lang": "string", "grade": "float64"}
-    make_index(folder, topics(500, 3), vocabulary_size=300, shards=2, block_size=16, attributes=types)
+    make_index(folder, topics(500, 3), vocabulary_size=300, shards=2, attributes=types)
     return Searcher.open(folder)
 
 

@@ -46,9 +46,7 @@ QUERIES = [
 def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("swap") / "index"
     for seed, shards, gone in [(1, 1, ()), (2, 3, ("d005", "d300")), (1, 1, ("d007", "d450")), (3, 2, ())]:
-        make_index(
-            folder, corpus(seed), vocabulary_size=V, shards=shards, block_size=16, deleted=gone, attributes=TYPES
-        )
+        make_index(folder, corpus(seed), vocabulary_size=V, shards=shards, deleted=gone, attributes=TYPES)
     return folder
 
 

@@ -92,10 +92,9 @@ def answer(result: SearchResult) -> list[Row]:
     sides=st.tuples(weights, weights),
     depth=st.integers(0, 12),
     shards=st.integers(1, 4),
-    block_size=st.sampled_from([1, 3, 64, 300]),
     deleted=st.sets(st.integers(0, 30)),
 )
-def test_hybrid_scores_equal_formula(corpus, queries, sides, depth, shards, block_size, deleted):
+def test_hybrid_scores_equal_formula(corpus, queries, sides, depth, shards, deleted):
     gone = {doc_id for i, doc_id in enumerate(corpus) if i in deleted}
     plain, summed = Hybrid(), Hybrid(terms=sides[0], words=sides[1])
 
@@ -104,7 +103,7 @@ def test_hybrid_scores_equal_formula(corpus, queries, sides, depth, shards, bloc
         return [row for row in rows if row[0] not in gone]
 
     with tempfile.TemporaryDirectory() as folder:
-        layout = {"shards": shards, "block_size": block_size, "bm25": True}
+        layout = {"shards": shards, "bm25": True}
         make_index(Path(folder), corpus, vocabulary_size=V, deleted=gone, **layout)
         searcher = Searcher.open(folder)
         for vector, text, required, k in queries:
@@ -231,7 +230,7 @@ def test_hybrid_search_without_word_index_raises_error_naming_setting(tmp_path):
 @pytest.mark.parametrize("fusion", ["sum", "rrf"])
 def test_selective_filter_matches_words(tmp_path, fusion):
     corpus = {f"d{i:03d}": Doc({1: 9}, "fox" if i % 2 else "dog") for i in range(500)}
-    make_index(tmp_path, corpus, vocabulary_size=6, block_size=64, bm25=True)
+    make_index(tmp_path, corpus, vocabulary_size=6, bm25=True)
     depth = {"depth": 500} if fusion == "rrf" else {}
     searcher, asked = Searcher.open(tmp_path), {"text": "fox", "hybrid": Hybrid(fusion=fusion, **depth)}
     best = {hit.doc_id: hit.score for hit in searcher.search_vector({1: 1.0}, 500, **asked).hits}
@@ -250,8 +249,8 @@ def test_bm25_ranks_real_text_as_tantivy_does(tmp_path, shared_data):
         queries = [json.loads(line)["text"] for line in itertools.islice(file, 100)]
     corpus = {row["_id"]: Doc({}, f"{row['title']} {row['text']}") for row in rows}
     one, three = tmp_path / "one", tmp_path / "three"
-    make_index(one, corpus, vocabulary_size=1, block_size=64, bm25=True)
-    make_index(three, corpus, vocabulary_size=1, shards=3, block_size=256, bm25=True)
+    make_index(one, corpus, vocabulary_size=1, bm25=True)
+    make_index(three, corpus, vocabulary_size=1, shards=3, bm25=True)
     oracle, ours = Searcher.open(one), Searcher.open(three)
     shared, errors, gaps = [], [], []
     for query in queries:

@@ -33,7 +33,7 @@ def test_remote_index_is_cached_refreshed_and_evicted(tmp_path, s3_options):
     before = searcher.snapshot
     assert searcher.refresh()
     assert searcher.search_vector({5: 1.0}).hits[0].doc_id == "new"
-    assert searcher.match_tantivy([5], 1) == {*CORPUS, "new"}
+    assert searcher.match_terms([5], 1) == {*CORPUS, "new"}
     assert used(searcher) == 2
     del before
     gc.collect()

@@ -107,11 +107,22 @@ def test_every_option_has_a_value_here() -> None:
 @pytest.mark.parametrize("name", GIVEN)
 def test_option_changes_the_answer_or_is_refused(searcher: Searcher, call: str, name: str) -> None:
     ask = calls(searcher)[call]
+    if name == "count" and name in READ[call]:
+        assert ask(count=True) == ask()  # every match is counted in any case, except where lists are fused
+        return
     if name in READ[call]:
         assert ask(**{name: GIVEN[name]}) != ask()
         return
     with pytest.raises(QueryError, match=name):
         ask(**{name: GIVEN[name]})
+
+
+def test_count_is_exact_where_lists_are_fused(searcher: Searcher) -> None:
+    fused = {"text": "word1", "hybrid": Hybrid(fusion="rrf")}
+    guess, exact = (searcher.search_vector(VECTOR, 10, count=count, **fused) for count in (False, True))
+    assert (guess.matched_exact, exact.matched_exact) == (False, True)
+    assert guess.hits == exact.hits
+    assert exact.matched == searcher.count(VECTOR, text="word1", hybrid=Hybrid()) >= guess.matched
 
 
 def test_arrays_accept_defaults_of_options_that_they_do_not_support(searcher: Searcher) -> None:
@@ -322,7 +333,7 @@ def public_calls(searcher: Searcher) -> list[Callable[[Any], Any]]:
         *(partial_option(searcher.explain, {1: 1.0}, "d01", name=name) for name in ("qk", "hybrid", "text")),
         *(partial_option(searcher.follow, name=name) for name in ("jitter", "on_change")),
         partial_option(searcher.get, ["d01"], name="fields"),
-        partial_option(searcher.match_tantivy, [1], name="required"),
+        partial_option(searcher.match_terms, [1], name="required"),
     ]
     return [
         *named,
@@ -335,8 +346,8 @@ def public_calls(searcher: Searcher) -> list[Callable[[Any], Any]]:
         searcher.encode,
         lambda odd: searcher.encode([odd]),
         searcher.match_boolean,
-        searcher.match_tantivy,
-        lambda odd: searcher.match_tantivy([odd]),
+        searcher.match_terms,
+        lambda odd: searcher.match_terms([odd]),
         searcher.get,
         lambda odd: searcher.get([odd]),
         lambda odd: searcher.explain(odd, "d01"),

@@ -140,7 +140,7 @@ def test_term_ids_above_16_bits_are_found(tmp_path):
     make_index(tmp_path, corpus, vocabulary_size=70_001)
     searcher = Searcher.open(tmp_path)
     assert answers(searcher.search_vector({70_000 - 7: 1.0, 3: 1.0}, min_terms=2))[0][0][0] == "d7"
-    assert searcher.match_tantivy([70_000 - 7, 3], 2) == {"d7"}
+    assert searcher.match_terms([70_000 - 7, 3], 2) == {"d7"}
     assert searcher.document_frequency(3) == 20
 
 
@@ -193,11 +193,14 @@ def test_open_rejects_missing_or_truncated_file(tmp_path):
 
 def test_postings_pointing_outside_arrays_raise_artifact_error(tmp_path):
     version = make_index(tmp_path, CORPUS, vocabulary_size=6)
-    path = tmp_path / "shards" / version.shards[0].sha / "impacts" / "run_gaps.npy"
-    np.save(path, np.full_like(np.load(path), 200))
-    for verify in ("lazy", False):
-        with pytest.raises(ArtifactError, match="damaged"):
-            Searcher.open(tmp_path, verify=verify).search_vector(dict.fromkeys(range(6), 1.0))
+    for name, wrong in (("run_windows", 200), ("run_counts", 200), ("ids", 4)):
+        path = tmp_path / "shards" / version.shards[0].sha / "impacts" / f"{name}.npy"
+        right = np.load(path)
+        np.save(path, np.full_like(right, wrong))
+        for verify in ("lazy", False):
+            with pytest.raises(ArtifactError, match="damaged"):
+                Searcher.open(tmp_path, verify=verify).search_vector(dict.fromkeys(range(6), 1.0))
+        np.save(path, right)
 
 
 def test_bundle_of_another_index_is_rejected(tmp_path):
@@ -216,7 +219,7 @@ def test_empty_index_returns_no_hits_and_missing_index_raises(tmp_path):
     searcher = Searcher.open(tmp_path / "empty")
     assert answers(searcher.search_vector({1: 1.0})) == ([], 0, 1)
     assert searcher.bm25("fox").hits == ()
-    assert searcher.match_tantivy([1]) == set()
+    assert searcher.match_terms([1]) == set()
     with pytest.raises(PublicationError, match=r"lsr-prod index build"):
         Searcher.open(tmp_path / "nothing")
     with pytest.raises(QueryError, match="no document"):

@@ -111,7 +111,7 @@ def test_read_only_arrays_of_a_remote_call_are_answered(index):
         publication = current_publication(index)
         pin = Pin(publication.number, publication.version)
         arrays = {name: as_ray_brings(getattr(QUERY, name)) for name in ("ids", "weights", "counted")}
-        for options in ({}, {"required": 2}, {"exhaustive": True}, {"floor": 0.5}):
+        for options in ({}, {"required": 2}, {"k": 1}, {"floor": 0.5}):
             found, brought = [
                 await replica.match(pin, replace(query, **options)) for query in (QUERY, replace(QUERY, **arrays))
             ]

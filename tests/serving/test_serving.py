@@ -64,7 +64,7 @@ class Served:
     def publish(self) -> str:
         """Another version; its sha256."""
         make = corpus_of(self.publications, self.encoded)
-        sha = make_index(self.index, make, bundle=self.bundle, shards=SHARDS, block_size=64, bm25=True).sha
+        sha = make_index(self.index, make, bundle=self.bundle, shards=SHARDS, bm25=True).sha
         self.publications += 1
         snapshot = Snapshot(self.index, read_publication(self.index, self.publications))
         self.embedded[sha] = Searcher(snapshot)

@@ -15,6 +15,7 @@ from lsr_prod.errors import ArtifactError, ConfigError, LsrError, QueryError
 from lsr_prod.search import Hit, QueryTerm, SearchResult
 from lsr_prod.search.query.filters import field
 from lsr_prod.search.query.request import Options, Request
+from lsr_prod.search.result import Facet
 from lsr_prod.serving.groups import UnavailableError
 from lsr_prod.serving.wire import (
     WireRequest,
@@ -39,6 +40,20 @@ fields = st.fixed_dictionaries(
 places = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), max_size=3).map(tuple)
 highlights = st.none() | st.dictionaries(st.text(), places, max_size=2).map(MappingProxyType)
 hits = st.builds(Hit, st.text(), floats, st.integers(0, 9), fields, highlights)
+counts = st.integers(1, 10**9)
+facets = st.builds(
+    Facet,
+    st.text(),
+    # The values of a facet have one type.
+    st.one_of(
+        *(
+            st.lists(st.tuples(values, counts), max_size=3).map(tuple)
+            for values in (st.text(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), times)
+        )
+    ),
+    counts,
+    counts,
+)
 results = st.builds(
     SearchResult,
     hits=st.lists(hits, max_size=4).map(tuple),
@@ -51,6 +66,10 @@ results = st.builds(
     encode_ms=floats,
     match_ms=floats,
     fetch_ms=floats,
+    missing_groups=st.lists(st.integers(0, 9), max_size=2).map(tuple),
+    offset=st.integers(0, 9),
+    full=st.booleans(),
+    facets=st.lists(facets, max_size=2).map(tuple),
 )
 
 

@@ -1,1 +1,1 @@
-"""Impact arrays of a shard: order of documents, postings in runs, compression, and word postings for BM25."""
+"""Impact arrays of a shard: postings in runs, and word postings for BM25."""

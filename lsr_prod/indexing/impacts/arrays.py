@@ -10,9 +10,6 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.formats.shard import array_name
-from lsr_prod.search.kernels import native
-
 _HEADER = 128  # bytes of an .npy file before its items
 
 
@@ -88,24 +85,3 @@ def _write(file: io.FileIO, data: bytes) -> None:
     left = memoryview(data)
     while left:
         left = left[file.write(left) :]
-
-
-def compress_postings(folder: Path) -> None:
-    """Replace the arrays ``ids`` and ``impacts`` of a shard with their compressed form; see ``formats.shard``."""
-
-    def load(name: str) -> Any:
-        return map_array(folder / array_name(name))
-
-    term_runs, term_postings = load("term_runs"), load("term_postings")
-    gaps, run_counts, ids, impacts = load("run_gaps"), load("run_counts"), load("ids"), load("impacts")
-    id_starts, impact_starts = np.zeros(len(term_runs), np.int64), np.zeros(len(term_runs), np.int64)
-    native.measure_compressed(term_runs, gaps, run_counts, id_starts, impact_starts)
-    for name, starts in (("term_ids", id_starts), ("term_impacts", impact_starts)):
-        create_array(folder / array_name(name), np.dtype("<i8"), len(starts))[:] = starts
-    drafts = [
-        create_array(folder / array_name(f"compressed_{name}"), np.dtype("u1"), int(starts[-1]))
-        for name, starts in (("ids", id_starts), ("impacts", impact_starts))
-    ]
-    native.compress_runs(term_runs, term_postings, gaps, run_counts, ids, impacts, *drafts)
-    for name in ("ids", "impacts"):
-        (folder / array_name(f"compressed_{name}")).replace(folder / array_name(name))

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.formats.shard import BATCH_ROWS, array_name
@@ -74,9 +73,9 @@ class WordSpill:
         self._folder = folder
         self._average_length = average_length
         self._numbers = _WordNumbers()
-        for name in ("by_id", "by_ordinal"):
+        for name in ("numbered", "ranked"):
             (folder / name).mkdir(parents=True)
-        self._spill = VectorSpill(folder / "by_id", _WIDE)
+        self._spill = VectorSpill(folder / "numbered", _WIDE)
 
     def add(self, texts: Sequence[str]) -> None:
         """Append the texts of documents."""
@@ -91,16 +90,16 @@ class WordSpill:
         if lists:
             self._spill.add(self._count(lists))
 
-    def finish(self, order: npt.NDArray[Any]) -> WordVectors:
-        """Return the words of all documents in the order of the shard."""
+    def finish(self) -> WordVectors:
+        """Return the words of all documents."""
         vectors = self._spill.finish()
         # The order of code points is the order of the UTF-8 bytes.
         names = sorted(self._numbers)
         ranks = np.empty(len(names), np.int32)
         ranks[[self._numbers[name] for name in names]] = np.arange(len(names), dtype=np.int32)
-        ordered = VectorSpill(self._folder / "by_ordinal", _WIDE)
-        for start in range(0, len(order), BATCH_ROWS):
-            some = vectors.take(order[start : start + BATCH_ROWS])
+        ordered = VectorSpill(self._folder / "ranked", _WIDE)
+        for start in range(0, len(vectors), BATCH_ROWS):
+            some = vectors.take(np.arange(start, min(start + BATCH_ROWS, len(vectors))))
             ordered.add(Vectors(some.offsets, ranks[some.terms], some.impacts))
         return WordVectors(names, ordered.finish())
 
@@ -111,7 +110,7 @@ class WordSpill:
         pairs, counts = np.unique(np.repeat(np.arange(len(lists)), lengths) << 32 | numbers, return_counts=True)
         documents, terms = pairs >> 32, (pairs & (1 << 32) - 1).astype(np.int32)
         offsets = np.concatenate([[0], np.cumsum(np.bincount(documents, minlength=len(lists)))]).astype(np.int64)
-        return Vectors(offsets, terms, word_impacts(counts, lengths[documents], self._average_length))
+        return Vectors(offsets.astype(np.uint32), terms, word_impacts(counts, lengths[documents], self._average_length))
 
 
 def write_dictionary(folder: Path, names: Sequence[str]) -> None:

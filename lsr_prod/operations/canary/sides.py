@@ -107,7 +107,7 @@ class SideTotals:
 
 
 def _matched(searcher: Searcher, result: SearchResult) -> int:
-    """Return the number of matching documents; if the search skipped blocks, count them by another search."""
+    """Return the number of matching documents; if the search did not count all, count them by another search."""
     if result.matched_exact:
         return result.matched
     return searcher.count({term.term: term.weight for term in result.query}, min_terms=result.required)

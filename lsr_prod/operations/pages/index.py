@@ -1,4 +1,4 @@
-"""The page of an index: bytes by part, postings, dead and unexplained terms, skipped blocks, lineage, publications."""
+"""The page of an index: bytes by part, postings, dead and unexplained terms, lineage, publications."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -45,7 +45,7 @@ def index_page(data: Mapping[str, Any]) -> Page:
         _summary(data),
         _bytes(data),
         _postings(data["diagnosis"]),
-        _blocks(data["blocks"]),
+        _queries(data["queries"], data["postings_total"]),
         _dead(data["diagnosis"]),
         _expansion(data["diagnosis"]),
         _lineage(data),
@@ -66,7 +66,7 @@ def _summary(data: Mapping[str, Any]) -> Section:
         "tombstones": data["tombstones"],
         "documents taken down": data["takedowns"],
         "dead terms": show_percent(data["diagnosis"]["dead"]["share"]),
-        "postings not read": show_percent(_skipped(data["blocks"], "postings_read", "postings")),
+        "postings read per query": data["queries"]["mean"],
     }
     return Section("summary", "Summary", [f"Index: {data['index']}.", f"Version: {data['version']}."], facts)
 
@@ -116,33 +116,19 @@ def _postings(found: Mapping[str, Any]) -> Section:
     return Section("postings", "Postings", text, facts, charts=charts)
 
 
-def _blocks(found: Mapping[str, Any]) -> Section:
-    heading = "Blocks that a search skips"
+def _queries(found: Mapping[str, Any], postings: int) -> Section:
+    heading = "Postings that a query reads"
     if not found["queries"]:
-        return Section("blocks", heading, ["No document of the sample has a term to make a query of."])
-    rows = [
-        {"kind": "all blocks", "blocks": found["total"]},
-        {"kind": "with a term of the query", "blocks": found["candidates"]},
-        {"kind": "whose bound reaches hit 10", "blocks": found["read"]},
-    ]
-    chart = Chart(
-        "Document blocks per query",
-        "Mean numbers of blocks of all shards: an exact search of the best 10 reads at least those of the last bar.",
-        {"kind": "blocks", "blocks": "mean per query"},
-        rows,
-        bars("blocks", "kind", value_title="blocks per query", rows=3),
-    )
+        return Section("queries", heading, ["No document of the sample has a term to make a query of."])
     facts = {
         "queries": found["queries"],
-        "blocks skipped, at most": show_percent(_skipped(found, "read", "total")),
-        "postings of the terms": found["postings"],
-        "postings read": found["postings_read"],
-        "postings not read": show_percent(_skipped(found, "postings_read", "postings")),
+        "mean": found["mean"],
+        "share of all postings": show_percent(found["mean"] / postings if postings else None),
+        "median": found["p50"],
+        "95th percentile": found["p95"],
     }
-    text = [
-        f"Means over {found['queries']} queries without a threshold ({found['source']}), for the best 10 documents."
-    ]
-    return Section("blocks", heading, text, facts, charts={"blocks": chart})
+    text = [f"A search reads all postings of the terms of its query. Queries: {found['source']}."]
+    return Section("queries", heading, text, facts)
 
 
 def _dead(found: Mapping[str, Any]) -> Section:
@@ -199,7 +185,3 @@ def _publications(data: Mapping[str, Any]) -> Section:
     rows = [{**row, "published_at": moment(row["published_at"])} for row in data["history"]]
     table = Table("Publications, newest first", _HISTORY_COLUMNS, rows)
     return Section("publications", "Publications", (), facts, tables=[table])
-
-
-def _skipped(found: Mapping[str, Any], read: str, total: str) -> float | None:
-    return 1 - found[read] / found[total] if found[total] else None

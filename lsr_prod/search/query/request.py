@@ -88,7 +88,7 @@ class Request:
     # milliseconds from the call after which the best documents found so far are returned; the encoding of texts
     # counts, and the queries of a batch share it
     deadline_ms: float | None = None
-    count: bool = False  # count every match; no document block is skipped, so the search is slower
+    count: bool = False  # count every match where lists are fused (``rrf``); all other searches count every match
     fields: Sequence[str] = ()  # stored fields and attributes to return with the hits
     hybrid: Hybrid | None = None  # rank also by the words of the text; not together with ``rescore``
     # number of hits to leave out before the first returned one; pages reach to hit 10,000, or to the end of the
@@ -105,6 +105,9 @@ class Request:
     # 100 places in the first 100,000 characters
     highlight: Sequence[str] = ()
     cursor: Cursor | None = field(init=False, repr=False, default=None)
+    is_plain: bool = field(
+        init=False, repr=False, default=False
+    )  # hits are the best by the terms alone, without fields
 
     def __post_init__(self) -> None:
         self._set("k", check_k(self.k))
@@ -132,6 +135,9 @@ class Request:
             self._check_sort(self.sort)
         if _is_given(self.facets) or type(self.facet_size) is not int or self.facet_size != _FACET_SIZE:
             self._check_facets()
+        others = (self.filter, self.rescore, self.deduplicate, self.hybrid, self.cursor)
+        with_values = self.needs_all_matches or len(self.fields) or len(self.highlight)
+        self._set("is_plain", all(each is None for each in others) and not with_values)
 
     def _set(self, name: str, value: Any) -> None:
         """Store a plain Python value: numpy numbers overflow."""

@@ -22,6 +22,7 @@ from lsr_prod.formats.digest import FileDigest, read_file
 from lsr_prod.formats.index import ShardManifest
 from lsr_prod.formats.shard import TEXT_TERMS_FILE
 from lsr_prod.formats.term_weights import QUERY_WEIGHTS_FILE, TermCounts, weights_from_bytes
+from lsr_prod.search.kernels import native
 from lsr_prod.search.query.filters import shorten
 
 MAX_K = 10_000
@@ -38,7 +39,7 @@ class Vocabulary:
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.names = names
+        self.names = list(names)
 
     @cached_property
     def ids(self) -> dict[str, int]:
@@ -60,14 +61,16 @@ class SparseQuery:
         """Validate and sort the vector of a caller."""
         if not isinstance(vector, Mapping):
             raise QueryError(f"the query {shorten(vector)} is not a vector; give a mapping from terms to weights")
+        plain = native.read_vector(vector, vocabulary.ids, vocabulary.names)
+        if plain is not None:
+            return cls(np.frombuffer(plain[0], np.int32), np.frombuffer(plain[1], np.float32), plain[2])
         weights: dict[str, float] = {}
-        ids, known = [], vocabulary.ids
+        ids = []
         for term, weight in vector.items():
-            name, term_id = (term, known.get(term, -1)) if type(term) is str else _resolve(term, vocabulary)
+            name, term_id = _resolve(term, vocabulary)
             if name in weights:
                 raise QueryError(f"term {shorten(name)} is given twice, as a string and as an id; give it once")
-            plain = type(weight) is float and 0 <= weight <= _LARGEST  # NaN is not
-            weights[name] = weight if plain else _weight(name, weight)
+            weights[name] = _weight(name, weight)
             ids.append(term_id)
         single = np.array(list(weights.values()), np.float32).tolist()  # weights that are equal in float32 are ties
         kept = sorted([(-weight, i, name) for weight, i, name in zip(single, ids, weights, strict=True) if weight > 0])
@@ -178,8 +181,6 @@ def _resolve(term: str | int, vocabulary: Vocabulary) -> tuple[str, int]:
     if isinstance(term, str):
         return term, vocabulary.ids.get(term, -1)
     last = len(vocabulary.names) - 1
-    if type(term) is int and 0 <= term <= last:  # the common case: the checks below take ten times as long
-        return vocabulary.names[term], term
     if isinstance(term, bool) or not isinstance(term, Integral) or not 0 <= term <= last:
         raise QueryError(f"term {shorten(term)} is not possible; give a string, or an id from 0 to {last}")
     return vocabulary.names[term], int(term)

@@ -83,6 +83,12 @@ class Documents:
             found.append(str(text[offsets[row] : offsets[row + 1]], "utf-8"))
         return found
 
+    @property
+    def native(self) -> tuple[list[tuple[int, memoryview, memoryview]], bytearray]:
+        """Ids by batch, as the kernels read them: their number, offsets and text; and the flags of verified batches."""
+        batches = zip(self.batches, self._ids, strict=True)
+        return [(batch.num_rows, offsets.cast("B"), text) for batch, (offsets, text) in batches], self._verified_ids
+
     def fields(self, ordinal: int, columns: Mapping[str, str]) -> Mapping[str, Any]:
         """Return stored fields of a document."""
         batch, row = divmod(ordinal, BATCH_ROWS)

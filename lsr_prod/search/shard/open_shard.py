@@ -12,7 +12,7 @@ import numpy.typing as npt
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.index import ShardManifest
 from lsr_prod.formats.pages import MappedFiles
-from lsr_prod.formats.shard import WORD_ARRAYS, ImpactArrays, WordArrays, array_name, is_mapped
+from lsr_prod.formats.shard import SCATTERED, WORD_ARRAYS, ImpactArrays, WordArrays, array_name, is_mapped
 from lsr_prod.formats.sparse import put_together
 from lsr_prod.search.kernels import native
 from lsr_prod.search.shard.documents import Documents
@@ -42,28 +42,21 @@ class OpenShard:
         self.folder = folder
         self.manifest = manifest
         mapped = [file.path for file in manifest.files if is_mapped(file.path)]
-        self.files = files = MappedFiles(folder, manifest.files, mapped, lazy=lazy)
-        documents, block_size = manifest.documents, manifest.block_size
-        self.arrays = arrays = ImpactArrays.open(files, documents=documents, block_size=block_size)
-        self.documents = Documents(files, documents)
+        scattered = [name for name in mapped if name in SCATTERED]
+        self.files = files = MappedFiles(folder, manifest.files, mapped, lazy=lazy, scattered=scattered)
+        self.arrays = arrays = ImpactArrays.open(files, documents=manifest.documents)
+        self.documents = Documents(files, manifest.documents)
         terms = len(arrays.term_runs) - 1
         self.words = LexicalTerms.open(files, terms)
         self.vocabulary_size = terms if self.words is None else self.words.first
-        self.postings = Postings(files, arrays, documents=documents, block_size=block_size)
-        self._verified_order = False
         self.forward = ForwardCopy(files, arrays, vocabulary_size=self.vocabulary_size)
+        self.postings = Postings(files, arrays, self.forward.verify, vocabulary_size=self.vocabulary_size)
 
     def ordinal(self, doc_id: str) -> int | None:
         """Return the ordinal of a document, or None if it is not in this shard."""
-        order = self.arrays.id_order
-        if not self._verified_order:
-            self.files.verify_items(order, array_name("id_order"), 0, len(order))
-            self._verified_order = True
-        place = bisect.bisect_left(order, doc_id, key=lambda ordinal: self.documents.doc_id(int(ordinal)))
-        if place == len(order):
-            return None
-        ordinal = int(order[place])
-        return ordinal if self.documents.doc_id(ordinal) == doc_id else None
+        everything = range(self.manifest.documents)
+        place = bisect.bisect_left(everything, doc_id, key=self.documents.doc_id)
+        return place if place < len(everything) and self.documents.doc_id(place) == doc_id else None
 
 
 class LexicalTerms:
@@ -149,7 +142,7 @@ class ForwardCopy:
             offsets, terms, impacts = vectors
             ordinals = np.arange(len(ordinals))
         else:
-            self._verify(ordinals)
+            self.verify(ordinals)
             a = self._arrays
             offsets, terms, impacts = a.forward_offsets, a.forward_terms, a.forward_impacts
         scores, counts = np.empty(len(ordinals), np.float32), np.empty(len(ordinals), np.uint16)
@@ -164,27 +157,27 @@ class ForwardCopy:
         Scattered over the mapped arrays, each vector would cost several reads of memory.
 
         Returns:
-            Offsets int64 [n + 1], terms and impacts.
+            Offsets uint32 [n + 1], terms and impacts.
         """
-        self._verify(ordinals)
+        self.verify(ordinals)
         a = self._arrays
-        starts = a.forward_offsets[ordinals]
+        starts = a.forward_offsets[ordinals].astype(np.int64)
         offsets, places = put_together(starts, np.minimum(a.forward_offsets[ordinals + 1] - starts, dk))
-        return offsets, a.forward_terms[places], a.forward_impacts[places]
+        return offsets.astype(np.uint32), a.forward_terms[places], a.forward_impacts[places]
 
     def vector(self, ordinal: int, dk: int) -> dict[int, int]:
         """Return impact by term id of a document, its ``dk`` heaviest terms."""
-        self._verify(np.array([ordinal]))
+        self.verify(np.array([ordinal]))
         a = self._arrays
         start, stop = a.forward_offsets[ordinal : ordinal + 2].tolist()
         stop = min(stop, start + dk)
         return dict(zip(a.forward_terms[start:stop].tolist(), a.forward_impacts[start:stop].tolist(), strict=True))
 
-    def _verify(self, ordinals: npt.NDArray[np.int64]) -> None:
+    def verify(self, ordinals: npt.NDArray[np.int64]) -> None:
         """Verify everything that the vectors of some documents lie on."""
         a, verify = self._arrays, self._files.verify_rows
         verify(a.forward_offsets, array_name("forward_offsets"), ordinals, ordinals + 2)
-        starts, stops = a.forward_offsets[ordinals], a.forward_offsets[ordinals + 1]
+        starts, stops = (a.forward_offsets[places].astype(np.int64) for places in (ordinals, ordinals + 1))
         if len(ordinals) and not (starts.min() >= 0 and stops.max() <= len(a.forward_terms)):
             raise damaged_arrays(self._files)
         verify(a.forward_terms, array_name("forward_terms"), starts, stops)

@@ -79,7 +79,7 @@ class ShardReader:
             if only_terms and mask.ordinals is not None:
                 return self._score_allowed(mask, mask.ordinals, query)
             allowed = mask.allowed
-        return self.shard.postings.match(query, floor=floor, allowed=allowed)
+        return self.shard.postings.match(query, floor=floor, dk=self.dk, allowed=allowed)
 
     def allowed(self, expression: Filter | None) -> npt.NDArray[np.uint8] | None:
         """Return uint8 [N], 1 for documents that can be found and pass a filter; None: all."""
@@ -124,16 +124,29 @@ class ShardReader:
         matched = int(found.sum())
         found &= scores >= np.float32(query.floor)
         ordinals, scores, overlaps = ordinals[found], scores[found], overlaps[found]
-        order = np.lexsort((self.ranks[ordinals], -scores))[: query.k]
-        return ShardHits(
-            matched, True, False, 0, ordinals[order].tolist(), scores[order].tolist(), overlaps[order].tolist()
-        )
+        order = np.argsort(-scores, kind="stable")[: query.k]  # ordinals rise
+        return ShardHits(matched, False, 0, ordinals[order].tolist(), scores[order].tolist(), overlaps[order].tolist())
 
-    @property
-    def ranks(self) -> npt.NDArray[np.uint32]:
-        """uint32 [N]: the position of every document among the sorted ids."""
-        self.shard.postings.verify_ranks()
-        return self.shard.arrays.id_rank
+    def score(
+        self, query: ShardQuery, ordinals: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint16]]:
+        """Score documents by a query with its words, in the query's order.
+
+        Returns:
+            Scores float32 [n] and shared terms that count uint16 [n].
+        """
+        terms = query.ids < self.shard.vocabulary_size
+        scores, overlaps = self.shard.forward.score(ordinals, query.ids[terms], query.weights[terms], dk=self.dk)
+        for place in np.flatnonzero(~terms).tolist():  # words follow the terms
+            impacts = self.shard.postings.impacts(int(query.ids[place]), ordinals)
+            scores += query.weights[place] * impacts.astype(np.float32)
+            overlaps += (impacts > 0) & (query.counted[place] > 0)
+        return scores, overlaps
+
+    def verify(self, ids: npt.NDArray[np.int32], ordinals: Sequence[int]) -> None:
+        """Verify what the kernels read of some terms and documents: postings, vectors and ids."""
+        self.shard.postings.verify(ids, ordinals)
+        self.shard.documents.doc_ids(ordinals)
 
     def is_alive(self, ordinal: int) -> bool:
         """Return whether a document of the shard can be found."""

@@ -7,7 +7,7 @@ from benchmarks.search.data import KS, Collection, Spec, make, recall
 from benchmarks.search.published import Published
 
 SPEC = Spec("topics", 3_000, 20, 7, queries=20)
-OPTIONS = {"compress": False, "min_terms": 1, "overlap_threshold": 0.0}
+OPTIONS = {"min_terms": 1, "overlap_threshold": 0.0}
 
 
 @pytest.fixture(scope="module")

@@ -141,7 +141,7 @@ def prepare(given: Path, at: Path, s3: Mapping[str, str]) -> None:
     (given / "store").write_text(json.dumps([f"--store-option={name}={value}" for name, value in s3.items()]))
 
 
-_INDEX: dict[str, Any] = {"text_fields": ["text"], "bm25": True, "compress": True}
+_INDEX: dict[str, Any] = {"text_fields": ["text"], "bm25": True}
 
 
 def _write_collection(given: Path, texts: Mapping[str, str]) -> None:

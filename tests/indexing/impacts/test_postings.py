@@ -1,89 +1,126 @@
-"""Term-ordered postings compared with a slow reference."""
+"""Posting arrays compared with a slow reference."""
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.formats.shard import MATCHING_ARRAYS, array_name, local_dtype
+from lsr_prod.formats.shard import DENSE, MATCHING_ARRAYS, WINDOW, array_name
+from lsr_prod.indexing.impacts import vectors as vectors_module
 from lsr_prod.indexing.impacts.vectors import TermField, Vectors, write_postings
 
 T = 6
-ARRAYS = [name for name in MATCHING_ARRAYS if name not in ("term_ids", "term_impacts")]
+TYPES = {"term_tenths": "u1", "term_hundredths": "u1", "impacts": "u1", "ids": "<u2", "run_windows": "<u2"}
+TYPES |= {"term_runs": "<u4", "term_postings": "<u4", "term_ids": "<u4", "run_counts": "<u2"}
 _documents = st.dictionaries(st.integers(0, T - 1), st.integers(1, 255), max_size=T)
 
 
-def make(documents: list[dict[int, int]]) -> Vectors:
+def make(documents: list[dict[int, int]], dtype: type[np.generic] = np.uint16) -> Vectors:
     lengths = [len(document) for document in documents]
     return Vectors(
-        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        np.array([term for document in documents for term in document], np.uint16),
+        np.concatenate([[0], np.cumsum(lengths)]).astype(np.uint32),
+        np.array([term for document in documents for term in document], dtype),
         np.array([impact for document in documents for impact in document.values()], np.uint8),
     )
 
 
-def reference(documents: list[dict[int, int]], dk: int, block_size: int) -> dict[str, list[int]]:
+def bitmap(places: list[int]) -> list[int]:
+    items = [0] * DENSE
+    for place in places:
+        items[place // 16] |= 1 << place % 16
+    return items
+
+
+def reference(documents: list[dict[int, int]], dk: int) -> dict[str, list[int]]:
     """The arrays, as the layout describes them."""
-    found: dict[str, list[int]] = {name: [] for name in ARRAYS}
+    found: dict[str, list[int]] = {name: [] for name in MATCHING_ARRAYS}
+    kept = [dict(list(document.items())[:dk]) for document in documents]
     for term in range(T):
-        found["term_runs"].append(len(found["run_gaps"]))
-        found["term_postings"].append(len(found["ids"]))
-        last = -1
-        for block in range(-(-len(documents) // block_size)):
-            first = block * block_size
-            mine = [
-                (place, dict(list(document.items())[:dk])[term])
-                for place, document in enumerate(documents[first : first + block_size])
-                if term in dict(list(document.items())[:dk])
-            ]
-            if not mine:
-                continue
-            gap, last = block - last, block
-            fillers, gap = divmod(gap, 255)
-            found["run_gaps"] += [255] * fillers + [gap]
-            found["run_counts"] += [0] * fillers + [len(mine) - 1]
-            found["run_maxima"] += [0] * fillers + [max(impact for _, impact in mine)]
-            found["ids"] += [place for place, _ in mine]
-            found["impacts"] += [impact for _, impact in mine]
-    found["term_runs"].append(len(found["run_gaps"]))
-    found["term_postings"].append(len(found["ids"]))
+        found["term_runs"].append(len(found["run_windows"]))
+        found["term_postings"].append(len(found["impacts"]))
+        found["term_ids"].append(len(found["ids"]))
+        for window in range(-(-len(kept) // WINDOW)):
+            some = kept[window * WINDOW : (window + 1) * WINDOW]
+            places = [place for place, document in enumerate(some) if term in document]
+            if places:
+                found["run_windows"].append(window)
+                found["run_counts"].append(len(places) - 1)
+                found["ids"] += bitmap(places) if len(places) > DENSE else places
+                found["impacts"] += [some[place][term] for place in places]
+        ranked = sorted((document[term] for document in kept if term in document), reverse=True)
+        found["term_tenths"].append(ranked[9] if len(ranked) >= 10 else 0)
+        found["term_hundredths"].append(ranked[99] if len(ranked) >= 100 else 0)
+    found["term_runs"].append(len(found["run_windows"]))
+    found["term_postings"].append(len(found["impacts"]))
+    found["term_ids"].append(len(found["ids"]))
     return found
 
 
-def check(folder, documents, dk, block_size, fields=1):
+def check(folder, documents, dk, *, fields=1, dtype=np.uint16):
     (folder / "impacts").mkdir(parents=True)
-    expected = reference(documents, dk, block_size)
-    write_postings(folder, [TermField(make(documents), T, dk)] * fields, block_size=block_size)
-    if fields == 2:  # the same terms again, numbered behind the first
-        for name in ("term_runs", "term_postings"):
-            expected[name] += [expected[name][-1] + start for start in expected[name][1:]]
-        for name in ("run_gaps", "run_counts", "run_maxima", "ids", "impacts"):
-            expected[name] *= 2
-    for name in ARRAYS:
+    expected = reference(documents, dk)
+    write_postings(folder, [TermField(make(documents, dtype), T, dk)] * fields)
+    for name in MATCHING_ARRAYS:
+        if fields == 2:  # the same terms again, numbered behind the first
+            again = expected[name]
+            begins = name in ("term_runs", "term_postings", "term_ids")
+            expected[name] = again + [again[-1] + start for start in again[1:]] if begins else again * 2
         array = np.load(folder / array_name(name), allow_pickle=False)
         assert array.tolist() == expected[name], name
-        if name in ("ids", "run_counts"):
-            assert array.dtype == local_dtype(block_size)
+        assert array.dtype == np.dtype(TYPES[name]), name
+    assert sorted(path.stem for path in (folder / "impacts").iterdir()) == sorted(MATCHING_ARRAYS)
+    return expected
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.lists(_documents, max_size=30), st.sampled_from([1, 2, 64]), st.sampled_from([1, 3, 7, 256, 300]))
-def test_posting_arrays_equal_the_reference(tmp_path_factory, documents, dk, block_size):
-    check(tmp_path_factory.mktemp("postings"), documents, dk, block_size)
+@given(st.lists(_documents, max_size=30), st.sampled_from([1, 2, 64]), st.sampled_from([np.uint16, np.int32]))
+def test_posting_arrays_equal_the_reference(tmp_path_factory, documents, dk, dtype):
+    check(tmp_path_factory.mktemp("postings"), documents, dk, dtype=dtype)
 
 
 def test_terms_of_a_second_field_follow_those_of_the_first(tmp_path):
-    check(tmp_path, [{i % T: 1 + i, 5: 3} for i in range(40)], 64, 8, fields=2)
+    check(tmp_path, [{i % T: 1 + i, 5: 3} for i in range(40)], 64, fields=2)
 
 
-def test_postings_with_gaps_around_255_blocks(tmp_path):
-    documents: list[dict[int, int]] = [{} for _ in range(1600)]
-    for term, gap in enumerate((253, 254, 255, 256, 510)):
-        for at in (gap, 2 * gap, 1599):
-            documents[at][term] = 7
-    check(tmp_path, documents, 64, 1)
+@pytest.mark.parametrize("dk", [2, 64])
+@pytest.mark.parametrize("fields", [1, 2])
+def test_bitmaps_and_several_windows_equal_the_reference(tmp_path, dk, fields):
+    rng = np.random.default_rng(dk)
+    documents = []
+    for share in rng.random((2 * WINDOW + 777, T)):
+        # Shares of the terms: all, most, about DENSE of a window, few, one window only, none.
+        terms = np.flatnonzero(share < [1, 0.9, DENSE / WINDOW, 0.001, 0.5 * (len(documents) // WINDOW == 1), 0])
+        documents.append({int(term): int(rng.integers(1, 256)) for term in rng.permutation(terms)})
+    found = check(tmp_path, documents, dk, fields=fields)
+    assert found["run_windows"][:3] == [0, 1, 2]
+    if dk == 64:
+        assert found["run_counts"][:3] == [WINDOW - 1, WINDOW - 1, 776]
 
 
-@pytest.mark.parametrize("count", [256, 257, 700])
-def test_postings_of_full_and_partial_blocks(tmp_path, count):
-    check(tmp_path, [{0: 1 + i % 255, 3: 9} for i in range(count)], 64, 256)
+@pytest.mark.parametrize("count", [DENSE - 1, DENSE, DENSE + 1, WINDOW, WINDOW + 1, WINDOW + DENSE + 1])
+def test_runs_around_the_sizes_of_bitmaps_and_windows(tmp_path, count):
+    check(tmp_path, [{0: 1 + i % 255, 3: 9} for i in range(count)], 64)
+
+
+def test_terms_far_apart_have_runs_of_one_posting(tmp_path):
+    documents: list[dict[int, int]] = [{} for _ in range(3 * WINDOW + 2)]
+    for at in (0, WINDOW - 1, WINDOW, 3 * WINDOW - 1, 3 * WINDOW + 1):
+        documents[at] = {1: 7, 4: 255}
+    found = check(tmp_path, documents, 64)
+    assert found["run_windows"] == [0, 1, 2, 3] * 2
+
+
+@pytest.mark.parametrize("count", [9, 10, 11, 99, 100, 101, 300])
+def test_ranked_impacts_count_ties(tmp_path, count):
+    found = check(tmp_path, [{0: 1 + i % 3, 1: 255, 2: 1 + i % 255} for i in range(count)], 64)
+    assert (found["term_tenths"][1], found["term_hundredths"][1]) == (255 * (count >= 10), 255 * (count >= 100))
+
+
+def test_more_documents_or_postings_than_a_shard_can_hold_are_refused(tmp_path, monkeypatch):
+    (tmp_path / "impacts").mkdir()
+    documents = np.broadcast_to(np.uint32(0), (WINDOW << 16) + 2)
+    with pytest.raises(ValueError, match=r"cannot hold 1073741825 documents; set index\.shards"):
+        write_postings(tmp_path, [TermField(Vectors(documents, np.zeros(0, np.uint16), np.zeros(0, np.uint8)), T)])
+    monkeypatch.setattr(vectors_module, "MAX_ITEMS", 10)
+    with pytest.raises(ValueError, match=r"cannot hold 11 postings; set index\.shards"):
+        write_postings(tmp_path, [TermField(make([{i % T: 1} for i in range(11)]), T)])

@@ -79,7 +79,8 @@ def evaluation_result(queries: int, *, text: str = "how does a lock wait for a t
                 }.items()
                 for place, value in enumerate(values)
             ],
-            "blocks_read": 120.0,
+            "sampled": queries,
+            "postings_read": 45_000.0,
             "by_query": {"terms": [20] * queries, "multiplications": rng.integers(1_000, 90_000, queries).tolist()},
         },
     }

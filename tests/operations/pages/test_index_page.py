@@ -46,19 +46,27 @@ def test_index_page_has_the_figures_of_the_index(index: Path, file: Path, browse
         )
     assert (data["tombstones"], data["takedowns"], data["publication"]) == (1, 1, 2)
     assert [row["number"] for row in data["history"]] == [2, 1]
-    assert data["blocks"]["postings"] >= data["blocks"]["postings_read"] > 0
+    assert 0 < data["queries"]["p50"] <= data["queries"]["p95"] <= data["postings_total"]
     with opened(browser, file) as (page, _):
         assert page.get_by_text(HOSTILE).count() > 0
         page.get_by_text("All dead terms").click()
         assert page.locator("p.terms code").first.is_visible()
 
 
-def test_blocks_are_counted_for_given_queries(index: Path, tmp_path: Path) -> None:
+def test_postings_are_counted_for_given_queries(index: Path, tmp_path: Path) -> None:
     queries = tmp_path / "queries.jsonl"
     queries.write_text('{"_id": "1", "text": "lock thread"}\n{"_id": "2", "text": "json string"}\n')
     assert main(["inspect", "index", str(index), "--queries", str(queries), "--output", str(tmp_path)]) == 0
     data = json.loads((tmp_path / "index.json").read_text())["data"]
-    assert (data["blocks"]["queries"], data["blocks"]["source"]) == (2, "given queries")
+    assert (data["queries"]["queries"], data["queries"]["source"]) == (2, "given queries")
+    with Searcher.open(index) as searcher:
+        read = [
+            sum(searcher.document_frequency(int(term)) for term in query.ids if term >= 0)
+            for query in searcher.encode(["lock thread", "json string"])
+        ]
+    assert min(read) > 0
+    assert (data["queries"]["mean"], data["queries"]["p50"]) == (sum(read) / 2, sum(read) / 2)
+    assert data["queries"]["p95"] == pytest.approx(min(read) + 0.95 * (max(read) - min(read)))
 
 
 def test_queries_that_are_no_json_are_refused(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ _queries = st.lists(st.tuples(st.integers(0, V - 1), st.floats(0, 9, width=32)),
 
 
 def arrays(documents):
-    offsets = np.concatenate([[0], np.cumsum([len(document) for document in documents])]).astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum([len(document) for document in documents])]).astype(np.uint32)
     terms = np.array([term for document in documents for term in document], np.uint16)
     return offsets, terms, np.array([impact for document in documents for impact in document.values()], np.uint8)
 
@@ -42,7 +42,8 @@ def test_scores_are_summed_in_query_order(documents, query, dk, data):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("offsets", [0, 9, 3]), ("offsets", [0, -1, 3]), ("offsets", [2, 1, 3]), ("terms", [1, 10, 2])]
+    ("name", "value"),
+    [("offsets", [0, 9, 3]), ("offsets", [0, (1 << 32) - 1, 3]), ("offsets", [2, 1, 3]), ("terms", [1, 10, 2])],
 )
 def test_damaged_arrays_are_reported(name, value):
     offsets, terms, impacts = arrays([{1: 5, 2: 6}, {3: 7}])

@@ -48,21 +48,24 @@ def test_cached_word_ids_equal_looked_up_ids(made, monkeypatch):
         assert words.ids(names).tolist() == [expected[name] for name in names]
 
 
-@pytest.mark.parametrize("block_size", [1, 7, 256, 300])
-def test_impact_is_found_across_gaps_between_blocks(tmp_path, block_size):
-    """A gap of more than 255 document blocks is stored as entries without a run."""
-    held = {0: 3, 1: 1, 300: 2, 899: 5}
-    corpus = {f"d{i:03d}": Doc({0: 1}, "fox " * held.get(i, 0) + "dog") for i in range(900)}
-    version = make_index(tmp_path, corpus, vocabulary_size=1, block_size=block_size, order="id", bm25=True)
+def test_impacts_of_words_are_found_in_every_window(tmp_path):
+    held = {0: 3, 1: 1, 300: 2, 899: 5, 16_383: 4, 16_384: 6, 40_000: 7}
+    corpus = {f"d{i:05d}": Doc({0: 1}, "fox " * held.get(i, 0) + "dog") for i in range(40_001)}
+    version = make_index(tmp_path, corpus, vocabulary_size=1, bm25=True)
     shard = opened((tmp_path, version))
-    [fox] = shard.words.ids(["fox"]).tolist()
-    found = {
-        ordinal: shard.postings.impact(fox, ordinal) for ordinal in range(900) if shard.postings.impact(fox, ordinal)
-    }
+    fox, dog = shard.words.ids(["fox", "dog"]).tolist()
+    impacts = shard.postings.impacts(fox, np.arange(40_001))
+    found = {int(ordinal): int(impacts[ordinal]) for ordinal in np.flatnonzero(impacts)}
     assert found.keys() == held.keys()
+    assert (shard.postings.impacts(dog, np.arange(40_001)) > 0).all()  # its runs are bitmaps
+    backwards = np.array([40_000, 5, 300, 300, 0])
+    assert shard.postings.impacts(fox, backwards).tolist() == [found.get(int(at), 0) for at in backwards]
+    for outside in (-1, 40_001, 1 << 40):
+        with pytest.raises(ArtifactError, match="damaged"):
+            shard.postings.impacts(fox, np.array([3, outside]))
     scores = {hit.doc_id: hit.score for hit in Searcher.open(tmp_path).bm25("fox").hits}
     heavy = sorted(found, key=lambda ordinal: -found[ordinal])
-    assert [f"d{ordinal:03d}" for ordinal in heavy] == list(scores)
+    assert [f"d{ordinal:05d}" for ordinal in heavy] == list(scores)
 
 
 def test_word_lookup_detects_one_flipped_bit(made):

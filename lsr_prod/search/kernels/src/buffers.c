@@ -16,14 +16,15 @@ void *take(Buffers *buffers, PyObject *array, const char *name, Py_ssize_t size,
     }
     if (items && *items < 0) *items = view->len / size;
     if (items && *items != view->len / size) {
-        PyErr_Format(PyExc_ValueError, "%s has %zd items; it must have %lld", name, view->len / size, (long long)*items);
+        PyErr_Format(PyExc_ValueError, "%s has %zd items; it must have %lld", name, view->len / size,
+                     (long long)*items);
         return NULL;
     }
     return view->buf;
 }
 
-void *take_either(Buffers *buffers, PyObject *array, const char *name, Py_ssize_t narrow, Py_ssize_t wide, bool writable,
-                  int64_t *items, bool *is_wide) {
+void *take_either(Buffers *buffers, PyObject *array, const char *name, Py_ssize_t narrow, Py_ssize_t wide,
+                  bool writable, int64_t *items, bool *is_wide) {
     Py_buffer view;
     if (PyObject_GetBuffer(array, &view, PyBUF_SIMPLE)) return NULL;
     *is_wide = view.itemsize == wide;
@@ -31,4 +32,6 @@ void *take_either(Buffers *buffers, PyObject *array, const char *name, Py_ssize_
     return take(buffers, array, name, *is_wide ? wide : narrow, writable, items);
 }
 
-PyObject *number_or_error(int state) { return state == NO_MEMORY ? PyErr_NoMemory() : PyLong_FromLong(state); }
+PyObject *number_or_error(int state) {
+    return state == NO_MEMORY ? PyErr_NoMemory() : PyLong_FromLong(state);
+}

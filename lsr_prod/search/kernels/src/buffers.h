@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define MOST 12 /* buffers of one call */
+#define MOST 20 /* buffers of one call */
 
 /* Buffers of one call, released together. */
 typedef struct {
@@ -18,12 +18,13 @@ typedef struct {
 
 void release(Buffers *buffers);
 
-/* Take an array whose items have `size` bytes; `items` is its length, or gets it where it is negative. NULL: an error is set. */
+/* Take an array whose items have `size` bytes; `items` is its length, or gets it where it is negative. NULL: an error
+ * is set. */
 void *take(Buffers *buffers, PyObject *array, const char *name, Py_ssize_t size, bool writable, int64_t *items);
 
 /* Take an array whose items have `narrow` or `wide` bytes. */
-void *take_either(Buffers *buffers, PyObject *array, const char *name, Py_ssize_t narrow, Py_ssize_t wide, bool writable,
-                  int64_t *items, bool *is_wide);
+void *take_either(Buffers *buffers, PyObject *array, const char *name, Py_ssize_t narrow, Py_ssize_t wide,
+                  bool writable, int64_t *items, bool *is_wide);
 
 /* The state as a number; an error is set if there was no memory. */
 PyObject *number_or_error(int state);

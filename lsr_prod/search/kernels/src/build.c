@@ -1,108 +1,114 @@
-/* Kernels of the index build: postings and their compressed form. Arguments are arrays that Python has checked. */
+/* Kernels of the index build: postings. Arguments are arrays that Python has checked. */
 #include "build.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-INLINE int64_t term_at(const void *terms, bool wide, int64_t at) {
-    return wide ? ((const int32_t *)terms)[at] : (int64_t)((const uint16_t *)terms)[at];
+INLINE int64_t term_at(const Rows *rows, int64_t at) {
+    return rows->wide ? ((const int32_t *)rows->terms)[at] : (int64_t)((const uint16_t *)rows->terms)[at];
 }
 
-/* Count the runs and postings of every term. */
-int count_runs(const Rows *rows, int64_t dk, int64_t block_size, int64_t terms, int64_t *runs, int64_t *postings) {
-    int64_t *last_block = malloc((size_t)(terms ? terms : 1) * sizeof *last_block);
-    if (!last_block) return NO_MEMORY;
-    for (int64_t term = 0; term < terms; term++) last_block[term] = -1;
+/* The end of the terms of a document that become postings. */
+INLINE int64_t end_of(const Rows *rows, int64_t document, int64_t dk) {
+    int64_t first = rows->offsets[document], last = rows->offsets[document + 1];
+    return last - first > dk ? first + dk : last;
+}
+
+INLINE int64_t id_items(int64_t count) {
+    return count > DENSE ? DENSE : count;
+}
+
+/* The run that a term is in while documents are read in order. */
+typedef struct {
+    int64_t window, count;
+} Open;
+
+/* Count the runs of every term, its postings, and the items of its ids. */
+int count_runs(const Rows *rows, int64_t dk, int64_t terms, int64_t *runs, int64_t *postings, int64_t *ids) {
+    Open *open = calloc((size_t)(terms ? terms : 1), sizeof *open);
+    if (!open) return NO_MEMORY;
     for (int64_t document = 0; document < rows->count; document++) {
-        int64_t block = document / block_size, first = rows->offsets[document], last = rows->offsets[document + 1];
-        if (last - first > dk) last = first + dk;
-        for (int64_t at = first; at < last; at++) {
-            int64_t term = term_at(rows->terms, rows->wide, at);
+        int64_t window = document >> WINDOW_BITS, last = end_of(rows, document, dk);
+        for (int64_t at = rows->offsets[document]; at < last; at++) {
+            int64_t term = term_at(rows, at);
+            if (!open[term].count || open[term].window != window) {
+                ids[term] += id_items(open[term].count);
+                runs[term]++;
+                open[term] = (Open){window, 0};
+            }
+            open[term].count++;
             postings[term]++;
-            if (last_block[term] != block) {
-                runs[term] += (block - last_block[term]) / NO_RUN + 1;
-                last_block[term] = block;
-            }
         }
     }
-    free(last_block);
+    for (int64_t term = 0; term < terms; term++) ids[term] += id_items(open[term].count);
+    free(open);
     return DONE;
 }
 
-/* Write the postings of every term, in the order of the documents. */
-int fill_postings(const Rows *rows, int64_t dk, int64_t block_size, int64_t terms, int64_t *next_run,
-                  int64_t *next_posting, uint8_t *gaps, void *run_counts, uint8_t *maxima, void *ids, bool wide_ids,
-                  uint8_t *impacts) {
-    int64_t *last_block = malloc((size_t)(terms ? terms : 1) * sizeof *last_block);
-    if (!last_block) return NO_MEMORY;
-    for (int64_t term = 0; term < terms; term++) last_block[term] = -1;
+/* Write the window and the size of every run. */
+static void fill_runs(const Rows *rows, int64_t dk, int64_t *next_run, Open *open, uint16_t *windows,
+                      uint16_t *counts) {
     for (int64_t document = 0; document < rows->count; document++) {
-        int64_t block = document / block_size, first = rows->offsets[document], last = rows->offsets[document + 1];
-        int64_t local = document - block * block_size;
-        if (last - first > dk) last = first + dk;
-        for (int64_t at = first; at < last; at++) {
-            int64_t term = term_at(rows->terms, rows->wide, at), run, place;
-            if (last_block[term] != block) {
-                int64_t gap = block - last_block[term];
-                last_block[term] = block;
-                for (; gap >= NO_RUN; gap -= NO_RUN) gaps[next_run[term]++] = NO_RUN;
-                gaps[next_run[term]++] = (uint8_t)gap;
-            } else if (wide_ids) {
-                ((uint16_t *)run_counts)[next_run[term] - 1]++;
+        int64_t window = document >> WINDOW_BITS, last = end_of(rows, document, dk);
+        for (int64_t at = rows->offsets[document]; at < last; at++) {
+            int64_t term = term_at(rows, at);
+            if (!open[term].count || open[term].window != window) {
+                windows[next_run[term]] = (uint16_t)window;
+                counts[next_run[term]++] = 0;
+                open[term] = (Open){window, 1};
             } else {
-                ((uint8_t *)run_counts)[next_run[term] - 1]++;
+                counts[next_run[term] - 1]++;
             }
-            run = next_run[term] - 1;
-            if (rows->impacts[at] > maxima[run]) maxima[run] = rows->impacts[at];
-            place = next_posting[term]++;
-            if (wide_ids)
-                ((uint16_t *)ids)[place] = (uint16_t)local;
-            else
-                ((uint8_t *)ids)[place] = (uint8_t)local;
-            impacts[place] = rows->impacts[at];
         }
     }
-    free(last_block);
+}
+
+/* Write the postings of every term, in the order of the documents; ids and bitmaps begin as zeros. */
+int fill_postings(const Rows *rows, int64_t dk, int64_t terms, const int64_t *runs, int64_t *next_posting,
+                  int64_t *next_id, uint16_t *run_windows, uint16_t *run_counts, uint16_t *ids, uint8_t *impacts) {
+    Open *open = calloc((size_t)(terms ? terms : 1), sizeof *open); /* count: postings that the run still lacks */
+    int64_t *next_run = malloc((size_t)(terms ? terms : 1) * sizeof *next_run);
+    if (!open || !next_run) {
+        free(open), free(next_run);
+        return NO_MEMORY;
+    }
+    memcpy(next_run, runs, (size_t)terms * sizeof *next_run);
+    fill_runs(rows, dk, next_run, open, run_windows, run_counts);
+    memcpy(next_run, runs, (size_t)terms * sizeof *next_run);
+    memset(open, 0, (size_t)terms * sizeof *open);
+    for (int64_t document = 0; document < rows->count; document++) {
+        int64_t local = document & (WINDOW - 1), last = end_of(rows, document, dk);
+        for (int64_t at = rows->offsets[document]; at < last; at++) {
+            int64_t term = term_at(rows, at), count;
+            if (!open[term].count) open[term].count = run_counts[next_run[term]++] + (int64_t)1;
+            count = run_counts[next_run[term] - 1] + (int64_t)1;
+            open[term].count--;
+            if (count > DENSE) {
+                ids[next_id[term] + (local >> 4)] |= (uint16_t)(1 << (local & 15));
+                if (!open[term].count) next_id[term] += DENSE;
+            } else {
+                ids[next_id[term]++] = (uint16_t)local;
+            }
+            impacts[next_posting[term]++] = rows->impacts[at];
+        }
+    }
+    free(open), free(next_run);
     return DONE;
 }
 
-/* Compute where the compressed ids and impacts of each term begin. */
-void measure_compressed(const Runs *runs, int64_t *id_starts, int64_t *impact_starts) {
-    for (int64_t term = 0; term < runs->terms; term++) {
-        int64_t id_at = id_starts[term], impact_at = impact_starts[term];
-        for (int64_t run = runs->term_runs[term]; run < (int64_t)runs->term_runs[term + 1]; run++) {
-            int64_t count = (int64_t)runs->counts[run] + 1;
-            if (runs->gaps[run] == NO_RUN) continue;
-            id_at += count > BITMAP_ABOVE ? BITMAP_ABOVE : count;
-            impact_at += count == 1 ? 0 : count;
-        }
-        id_starts[term + 1] = id_at;
-        impact_starts[term + 1] = impact_at;
-    }
-}
-
-/* Write long runs as bitmaps, and leave out the impact of runs of one posting. */
-void compress_runs(const Runs *runs, const int64_t *term_postings, const uint8_t *ids, const uint8_t *impacts,
-                   uint8_t *packed_ids, uint8_t *packed_impacts) {
-    int64_t id_at = 0, impact_at = 0;
-    for (int64_t term = 0; term < runs->terms; term++) {
-        int64_t posting = term_postings[term];
-        for (int64_t run = runs->term_runs[term]; run < (int64_t)runs->term_runs[term + 1]; run++) {
-            int64_t count = (int64_t)runs->counts[run] + 1;
-            if (runs->gaps[run] == NO_RUN) continue;
-            if (count > BITMAP_ABOVE) {
-                for (int64_t at = posting; at < posting + count; at++)
-                    packed_ids[id_at + (ids[at] >> 3)] |= (uint8_t)(1 << (ids[at] & 7));
-                id_at += BITMAP_ABOVE;
-            } else {
-                memcpy(packed_ids + id_at, ids + posting, (size_t)count);
-                id_at += count;
+/* Find the 10th and the 100th largest impact of every term; 0 if it has fewer. */
+void rank_impacts(const uint32_t *term_postings, int64_t terms, const uint8_t *impacts, uint8_t *tenths,
+                  uint8_t *hundredths) {
+    for (int64_t term = 0; term < terms; term++) {
+        int64_t first = term_postings[term], last = term_postings[term + 1], counts[256] = {0}, above = 0;
+        if (last - first < 10) continue;
+        for (int64_t at = first; at < last; at++) counts[impacts[at]]++;
+        for (int impact = 255; impact > 0; impact--) {
+            above += counts[impact];
+            if (above >= 10 && !tenths[term]) tenths[term] = (uint8_t)impact;
+            if (above >= 100) {
+                hundredths[term] = (uint8_t)impact;
+                break;
             }
-            if (count > 1) {
-                memcpy(packed_impacts + impact_at, impacts + posting, (size_t)count);
-                impact_at += count;
-            }
-            posting += count;
         }
     }
 }

@@ -4,80 +4,92 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
-#define NO_RUN 255       /* in run_gaps: skip that many blocks, no run */
-#define BITMAP_ABOVE 32  /* postings of a compressed run above which its ids are a bitmap; also bytes of the bitmap */
-
-/* Hot functions are compiled for several levels of x86-64; the first call of a process chooses by CPU. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
-#define FOR_EVERY_CPU __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
-#else
-#define FOR_EVERY_CPU
-#endif
+#define WINDOW_BITS 14
+#define WINDOW (1 << WINDOW_BITS) /* documents whose cells fit into the first cache of a core */
+#define DENSE (WINDOW / 16)       /* postings of a run above which its ids are a bitmap; also items of the bitmap */
+#define PAGE_BITS 14              /* bytes of a page that is verified at once, formats/pages.py */
 #define INLINE static inline __attribute__((always_inline))
 
-enum { DONE = 0, PARTIAL = 1, DAMAGED = -1, NO_MEMORY = -2 };
+/* UNVERIFIED: nothing was found, because pages must be verified first; Found says which. */
+enum { DONE = 0, PARTIAL = 1, UNVERIFIED = 2, DAMAGED = -1, NO_MEMORY = -2, INVALID = -3 };
 
-/* Postings of one shard. */
+/* Vectors of documents. */
 typedef struct {
-    const uint32_t *term_runs;
-    const int64_t *term_postings;
-    const uint8_t *run_gaps;
-    const void *run_counts; /* uint8 or uint16, like ids */
-    const uint8_t *run_maxima;
-    const int64_t *term_ids;
-    const int64_t *term_impacts;
-    const void *ids;
-    const uint8_t *impacts;
-    const uint32_t *id_rank;
-    int64_t terms, runs, id_items, impact_items, documents, blocks, block_size;
-    bool wide;       /* ids and counts are uint16 */
-    bool compressed; /* runs can be bitmaps, and runs of one posting have no item in impacts */
-} Postings;
-
-/* One query; the caller keeps the arrays alive. */
-typedef struct {
-    const int32_t *ids;
-    const float *weights;
-    const uint8_t *counted; /* 1 if the term counts towards `required` */
-    int64_t terms;
-    int64_t required;
-    int64_t k;
-    float floor;            /* lowest score of a hit */
-    bool exhaustive;        /* read every block that can hold a match */
-    const uint8_t *allowed; /* of each document; NULL: all */
-    double deadline;        /* seconds of the monotonic clock; 0: none */
-} Query;
-
-/* One document that matches. */
-typedef struct {
-    float score;
-    uint16_t count; /* shared terms */
-    int64_t document;
-} Hit;
-
-/* The best documents of one shard, the best one first; memory of the calling thread, valid until its next query. */
-typedef struct {
-    const Hit *hits;
-    int64_t number;   /* of hits */
-    int64_t matched;  /* documents read that match */
-    int64_t postings; /* read */
-    bool skipped;     /* a block was not read because none of its documents can be a hit */
-} Found;
-
-int match_shard(const Postings *postings, const Query *query, Found *found);
-int64_t workspace_bytes(void);
-
-/* Scores of given documents from the forward copy; see forward.c. */
-typedef struct {
-    const int64_t *offsets;
-    const void *terms; /* uint16 or int32 */
+    const uint32_t *offsets; /* documents + 1 */
+    const void *terms;       /* uint16 or int32 */
     const uint8_t *impacts;
     int64_t documents, items, vocabulary;
     bool wide;
 } Forward;
 
-int score_documents(const Forward *forward, const int64_t *documents, int64_t count, int64_t dk, const int32_t *ids,
-                    const float *weights, int64_t terms, float *scores, uint16_t *counts);
+/* Flags of the pages of an array; NULL: all are verified. */
+typedef struct {
+    const uint8_t *verified;
+    int64_t first; /* place of its first page among the flags */
+    int64_t head;  /* byte of its first item in its file */
+} Pages;
+
+/* The arrays of one shard. */
+typedef struct {
+    const uint32_t *term_runs, *term_postings, *term_ids;
+    const uint8_t *tenths, *hundredths; /* impacts of each term by rank */
+    const uint16_t *run_windows, *run_counts, *ids;
+    const uint8_t *impacts;
+    const uint8_t *verified_terms; /* NULL: all */
+    int64_t terms, runs, id_items, postings;
+    Forward forward;
+    Pages pages[3]; /* of offsets, terms and impacts of the forward copy */
+} Shard;
+
+/* One query; the caller keeps the arrays alive. */
+typedef struct {
+    const int32_t *ids;
+    const float *weights;   /* score of one impact unit, 0 or more */
+    const uint8_t *counted; /* 1 if the term counts towards `required`; NULL: all do */
+    int64_t terms, required, k;
+    int64_t scanned;        /* terms whose postings are read; the scores have all */
+    int64_t dk;             /* terms of a document that have postings */
+    float floor;            /* lowest score of a hit */
+    double deadline;        /* seconds of the monotonic clock; 0: none */
+    const uint8_t *allowed; /* of each document; NULL: all */
+    uint8_t *marks;         /* out: 1 for every match; NULL: not wanted */
+} Query;
+
+/* One document that matches. */
+typedef struct {
+    float score;
+    uint32_t document;
+    uint16_t count; /* shared terms that count */
+} Hit;
+
+/* A document whose score may be high enough. */
+typedef struct {
+    uint32_t document;
+    uint16_t sum;
+} Candidate;
+
+/* What was found in one shard; memory of the calling thread, valid until its next query. */
+typedef struct {
+    const Hit *hits;             /* the best documents, the best one first */
+    const Candidate *unverified; /* documents whose vectors must be verified first */
+    int64_t number;              /* of either */
+    int64_t matched, postings;   /* matches, and postings read */
+} Found;
+
+int match_shard(const Shard *shard, const Query *query, Found *found);
+
+/* Impact of a term in the postings of a document; 0: it is not there, DAMAGED: the arrays contradict each other. */
+int find_impact(const Shard *shard, int64_t term, int64_t document);
+
+/* Scores of given documents, in float32 and in the query's order. */
+int score_documents(const Forward *forward, const int64_t *documents, int64_t count, const Query *query, float *scores,
+                    uint16_t *counts);
+
+/* Choose the instruction set by name; NULL: the best one of this CPU. Returns its name, or NULL. */
+const char *choose_instructions(const char *name);
+
+int64_t workspace_bytes(void);
 
 #endif

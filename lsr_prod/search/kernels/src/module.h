@@ -4,18 +4,25 @@
 
 #include "buffers.h"
 
+#define SHARD "lsr_prod.search.kernels.Shard" /* a capsule of what begins with a Shard */
+
 /* module_search.c */
-PyObject *py_postings(PyObject *self, PyObject *args);
+PyObject *py_shard(PyObject *self, PyObject *args);
 PyObject *py_match(PyObject *self, PyObject *args);
-PyObject *py_match_batch(PyObject *self, PyObject *args);
+PyObject *py_impacts(PyObject *self, PyObject *args);
 PyObject *py_score(PyObject *self, PyObject *args);
 PyObject *py_workspace_bytes(PyObject *self, PyObject *args);
+PyObject *py_choose_instructions(PyObject *self, PyObject *args);
+
+/* module_version.c */
+PyObject *py_version(PyObject *self, PyObject *args);
+PyObject *py_read_vector(PyObject *self, PyObject *args);
+PyObject *py_search(PyObject *self, PyObject *args);
+PyObject *py_search_batch(PyObject *self, PyObject *args);
 
 /* module_build.c */
 PyObject *py_count_runs(PyObject *self, PyObject *args);
 PyObject *py_fill_postings(PyObject *self, PyObject *args);
-PyObject *py_measure_compressed(PyObject *self, PyObject *args);
-PyObject *py_compress_runs(PyObject *self, PyObject *args);
-PyObject *py_bisect_sets(PyObject *self, PyObject *args);
+PyObject *py_rank_impacts(PyObject *self, PyObject *args);
 
 #endif

@@ -1,199 +1,167 @@
 /* The Python side of matching and scoring. */
 #include <stdlib.h>
 
-#include "batch.h"
-#include "kernels.h"
 #include "module.h"
-
-#define POSTINGS "lsr_prod.search.kernels.Postings"
+#include "kernels.h"
 
 typedef struct {
-    Postings postings;
+    Shard shard;
     Buffers buffers;
-} Held;
+} HeldShard;
 
-static void free_postings(PyObject *capsule) {
-    Held *held = PyCapsule_GetPointer(capsule, POSTINGS);
+static void free_shard(PyObject *capsule) {
+    HeldShard *held = PyCapsule_GetPointer(capsule, SHARD);
     if (!held) return;
     release(&held->buffers);
     free(held);
 }
 
-PyObject *py_postings(PyObject *self, PyObject *args) {
-    PyObject *a[10];
-    long long documents, block_size;
-    int compressed;
-    bool wide_counts;
-    int64_t terms = -1, gaps = -1, counts = -1, items;
-    Held *held = calloc(1, sizeof *held);
-    Postings *p = held ? &held->postings : NULL;
-    Buffers *b = held ? &held->buffers : NULL;
+/* The array at a place of a tuple. */
+static PyObject *at(PyObject *arrays, Py_ssize_t place) { return PyTuple_GetItem(arrays, place); }
+
+/* Take all arrays of a shard; returns false with an error set. */
+static bool take_shard(Buffers *b, PyObject *matching, PyObject *forward, PyObject *terms, PyObject *pages, Shard *s) {
+    int64_t ends = -1, runs = -1, items;
+    const uint8_t *flags = NULL;
+    Forward *f = &s->forward;
+    f->documents = f->items = s->id_items = s->postings = -1;
+    if (!(s->term_runs = take(b, at(matching, 0), "term_runs", 4, false, &ends))) return false;
+    if (!(s->term_postings = take(b, at(matching, 1), "term_postings", 4, false, &ends))) return false;
+    if (!(s->term_ids = take(b, at(matching, 2), "term_ids", 4, false, &ends))) return false;
+    items = ends - 1;
+    if (!(s->tenths = take(b, at(matching, 3), "term_tenths", 1, false, &items))) return false;
+    if (!(s->hundredths = take(b, at(matching, 4), "term_hundredths", 1, false, &items))) return false;
+    if (!(s->run_windows = take(b, at(matching, 5), "run_windows", 2, false, &runs))) return false;
+    if (!(s->run_counts = take(b, at(matching, 6), "run_counts", 2, false, &runs))) return false;
+    if (!(s->ids = take(b, at(matching, 7), "ids", 2, false, &s->id_items))) return false;
+    if (!(s->impacts = take(b, at(matching, 8), "impacts", 1, false, &s->postings))) return false;
+    if (!(f->offsets = take(b, at(forward, 0), "forward_offsets", 4, false, &f->documents))) return false;
+    if (!(f->terms = take_either(b, at(forward, 1), "forward_terms", 2, 4, false, &f->items, &f->wide))) return false;
+    if (!(f->impacts = take(b, at(forward, 2), "forward_impacts", 1, false, &f->items))) return false;
+    if (terms != Py_None && !(s->verified_terms = take(b, terms, "verified_terms", 1, false, &items))) return false;
+    if (pages != Py_None && !(flags = take(b, pages, "verified_pages", 1, false, NULL))) return false;
+    for (int i = 0; i < 3; i++) s->pages[i].verified = flags ? flags + s->pages[i].first : NULL;
+    s->terms = items, s->runs = runs;
+    if (items >= 0 && f->documents >= 1) return true;
+    PyErr_SetString(PyExc_ValueError, "the arrays do not fit together");
+    return false;
+}
+
+PyObject *py_shard(PyObject *self, PyObject *args) {
+    PyObject *matching, *forward, *terms, *flags;
+    long long v, first[3], head[3];
+    HeldShard *held = calloc(1, sizeof *held);
     (void)self;
     if (!held) return PyErr_NoMemory();
-    if (!PyArg_ParseTuple(args, "OOOOOOOOOOLLp", a, a + 1, a + 2, a + 3, a + 4, a + 5, a + 6, a + 7, a + 8, a + 9,
-                          &documents, &block_size, &compressed))
+    if (!PyArg_ParseTuple(args, "O!O!OO((LL)(LL)(LL))L", &PyTuple_Type, &matching, &PyTuple_Type, &forward, &terms, &flags,
+                          first, head, first + 1, head + 1, first + 2, head + 2, &v))
         goto failed;
-    if (documents < 0 || block_size < 1 || block_size > 1 << 16 || (compressed && block_size > 256)) {
-        PyErr_SetString(PyExc_ValueError, "the number of documents or the block size is not possible");
-        goto failed;
-    }
-    p->documents = documents, p->block_size = block_size, p->compressed = compressed;
-    p->blocks = (documents + block_size - 1) / block_size;
-    if (!(p->term_runs = take(b, a[0], "term_runs", 4, false, &terms))) goto failed;
-    items = terms;
-    if (!(p->term_postings = take(b, a[1], "term_postings", 8, false, &items))) goto failed;
-    if (!(p->run_gaps = take(b, a[2], "run_gaps", 1, false, &gaps))) goto failed;
-    if (!(p->run_counts = take_either(b, a[3], "run_counts", 1, 2, false, &counts, &wide_counts))) goto failed;
-    items = gaps;
-    if (!(p->run_maxima = take(b, a[4], "run_maxima", 1, false, &items))) goto failed;
-    items = terms;
-    if (!(p->term_ids = take(b, a[5], "term_ids", 8, false, &items))) goto failed;
-    if (!(p->term_impacts = take(b, a[6], "term_impacts", 8, false, &items))) goto failed;
-    p->id_items = p->impact_items = -1;
-    if (!(p->ids = take_either(b, a[7], "ids", 1, 2, false, &p->id_items, &p->wide))) goto failed;
-    if (!(p->impacts = take(b, a[8], "impacts", 1, false, &p->impact_items))) goto failed;
-    items = documents;
-    if (!(p->id_rank = take(b, a[9], "id_rank", 4, false, &items))) goto failed;
-    if (counts != gaps || wide_counts != p->wide || p->wide != (block_size > 256) || terms < 1) {
-        PyErr_SetString(PyExc_ValueError, "the arrays do not fit together");
+    for (int i = 0; i < 3; i++) held->shard.pages[i] = (Pages){NULL, first[i], head[i]};
+    if (PyTuple_Size(matching) != 9 || PyTuple_Size(forward) != 3 || v < 0) {
+        PyErr_SetString(PyExc_ValueError, "the number of arrays or the size of the vocabulary is not possible");
         goto failed;
     }
-    p->terms = terms - 1;
-    p->runs = gaps;
-    return PyCapsule_New(held, POSTINGS, free_postings);
+    if (!take_shard(&held->buffers, matching, forward, terms, flags, &held->shard)) goto failed;
+    held->shard.forward.documents--;
+    held->shard.forward.vocabulary = v;
+    return PyCapsule_New(held, SHARD, free_shard);
 failed:
-    release(b);
+    release(&held->buffers);
     free(held);
     return NULL;
 }
 
-/* Return (state, matched, skipped, postings, ordinals, scores, counts) of what was found. */
-static PyObject *found_tuple(int state, const Found *found) {
-    Py_ssize_t number = (Py_ssize_t)found->number;
-    PyObject *documents = PyList_New(number), *scores = PyList_New(number), *counts = PyList_New(number);
-    for (Py_ssize_t at = 0; documents && scores && counts && at < number; at++) {
-        const Hit *hit = &found->hits[at];
-        PyObject *document = PyLong_FromLongLong(hit->document), *score = PyFloat_FromDouble(hit->score);
-        PyObject *count = PyLong_FromLong(hit->count);
-        PyList_SetItem(documents, at, document);
-        PyList_SetItem(scores, at, score);
-        PyList_SetItem(counts, at, count);
-        if (!document || !score || !count) Py_CLEAR(counts);
-    }
-    if (!documents || !scores || !counts) {
-        Py_XDECREF(documents), Py_XDECREF(scores), Py_XDECREF(counts);
-        return NULL;
-    }
-    return Py_BuildValue("(iLiLNNN)", state, (long long)found->matched, (int)found->skipped, (long long)found->postings,
-                         documents, scores, counts);
+/* Append a number to a list; returns false with an error set. */
+static bool append(PyObject *list, PyObject *number) {
+    bool done = number && PyList_Append(list, number) == 0;
+    Py_XDECREF(number);
+    return done;
 }
 
-/* Read the arguments of a query; returns false with an error set. */
-static bool take_query(Buffers *b, PyObject *ids, PyObject *weights, PyObject *counted, PyObject *allowed,
-                       int64_t documents, Query *query) {
-    int64_t items;
-    query->terms = -1;
-    if (!(query->ids = take(b, ids, "ids", 4, false, &query->terms))) return false;
-    if (!(query->weights = take(b, weights, "weights", 4, false, &query->terms))) return false;
-    if (!(query->counted = take(b, counted, "counted", 1, false, &query->terms))) return false;
-    query->allowed = NULL;
-    items = documents;
-    if (allowed != Py_None && !(query->allowed = take(b, allowed, "allowed", 1, false, &items))) return false;
-    if (query->terms > UINT16_MAX) {
-        PyErr_SetString(PyExc_ValueError, "a query has at most 65,535 terms");
-        return false;
+/* Return (state, matched, postings, ordinals, scores, counts) of what was found; UNVERIFIED: only ordinals. */
+static PyObject *found_tuple(int state, const Found *found) {
+    PyObject *documents = PyList_New(0), *scores = PyList_New(0), *counts = PyList_New(0);
+    bool done = documents && scores && counts;
+    for (int64_t at = 0; done && state >= 0 && at < found->number; at++) {
+        if (state == UNVERIFIED) {
+            done = append(documents, PyLong_FromUnsignedLong(found->unverified[at].document));
+            continue;
+        }
+        done = append(documents, PyLong_FromUnsignedLong(found->hits[at].document)) &&
+               append(scores, PyFloat_FromDouble(found->hits[at].score)) &&
+               append(counts, PyLong_FromLong(found->hits[at].count));
     }
-    return true;
+    if (done)
+        return Py_BuildValue("(iLLNNN)", state, (long long)found->matched, (long long)found->postings, documents,
+                             scores, counts);
+    Py_XDECREF(documents), Py_XDECREF(scores), Py_XDECREF(counts);
+    return NULL;
+}
+
+static bool check_query(const Query *query) {
+    if (query->required >= 1 && query->required <= UINT16_MAX + 1 && query->k >= 0 && query->dk >= 0 &&
+        query->terms <= UINT16_MAX && query->scanned >= 0 && query->scanned <= query->terms)
+        return true;
+    PyErr_SetString(PyExc_ValueError, "required, k, dk, or the number of terms is not possible");
+    return false;
 }
 
 PyObject *py_match(PyObject *self, PyObject *args) {
-    PyObject *capsule, *ids, *weights, *counted, *allowed, *result;
-    long long required, k;
-    int exhaustive, state;
-    Buffers buffers = {.count = 0};
-    Query query;
+    PyObject *capsule, *a[5], *result = NULL;
+    long long required, k, dk;
+    int state;
+    int64_t documents, same;
+    bool taken;
+    Buffers b = {.count = 0};
+    Query query = {.terms = -1};
     Found found;
-    Held *held;
+    HeldShard *held;
     (void)self;
-    if (!PyArg_ParseTuple(args, "OOOOLLfpOd", &capsule, &ids, &weights, &counted, &required, &k, &query.floor,
-                          &exhaustive, &allowed, &query.deadline))
+    if (!PyArg_ParseTuple(args, "OOOOLLLfOdO", &capsule, a, a + 1, a + 2, &required, &k, &dk, &query.floor, a + 3,
+                          &query.deadline, a + 4))
         return NULL;
-    held = PyCapsule_GetPointer(capsule, POSTINGS);
+    held = PyCapsule_GetPointer(capsule, SHARD);
     if (!held) return NULL;
-    if (required < 1 || k < 0) {
-        PyErr_SetString(PyExc_ValueError, "required must be 1 or more, and k 0 or more");
-        return NULL;
+    documents = same = held->shard.forward.documents;
+    query.required = required, query.dk = dk, query.k = k < documents ? k : documents;
+    taken = (query.ids = take(&b, a[0], "ids", 4, false, &query.terms)) &&
+            (query.weights = take(&b, a[1], "weights", 4, false, &query.terms)) &&
+            (query.counted = take(&b, a[2], "counted", 1, false, &query.terms)) &&
+            (a[3] == Py_None || (query.allowed = take(&b, a[3], "allowed", 1, false, &documents))) &&
+            (a[4] == Py_None || (query.marks = take(&b, a[4], "marks", 1, true, &same)));
+    query.scanned = query.terms;
+    if (taken && check_query(&query)) {
+        Py_BEGIN_ALLOW_THREADS
+        state = match_shard(&held->shard, &query, &found);
+        Py_END_ALLOW_THREADS result = state == NO_MEMORY ? PyErr_NoMemory() : found_tuple(state, &found);
     }
-    query.required = required;
-    query.k = k < held->postings.documents ? k : held->postings.documents;
-    query.exhaustive = exhaustive;
-    if (!take_query(&buffers, ids, weights, counted, allowed, held->postings.documents, &query)) {
-        release(&buffers);
-        return NULL;
-    }
-    Py_BEGIN_ALLOW_THREADS
-    state = match_shard(&held->postings, &query, &found);
-    Py_END_ALLOW_THREADS
-    result = state == NO_MEMORY ? PyErr_NoMemory() : found_tuple(state, &found);
-    release(&buffers);
+    release(&b);
     return result;
 }
 
-/* Read the arguments of a batch; returns false with an error set. */
-static bool take_batch(Buffers *b, PyObject **a, int64_t documents, Batch *batch) {
-    int64_t terms = -1, sizes = -1, hits, items = documents;
-    batch->queries = -1, batch->allowed = NULL;
-    if (!(batch->floors = take(b, a[4], "floors", 4, false, &batch->queries))) return false;
-    hits = batch->queries * batch->k;
-    if (!(batch->numbers = take(b, a[9], "numbers", 8, true, &batch->queries))) return false;
-    if (!(batch->documents = take(b, a[6], "documents", 8, true, &hits))) return false;
-    if (!(batch->scores = take(b, a[7], "scores", 4, true, &hits))) return false;
-    if (!(batch->counts = take(b, a[8], "counts", 2, true, &hits))) return false;
-    hits = batch->queries + 1;
-    if (!(batch->offsets = take(b, a[0], "offsets", 8, false, &hits))) return false;
-    if (!(batch->ids = take(b, a[1], "ids", 4, false, &terms))) return false;
-    if (!(batch->weights = take(b, a[2], "weights", 4, false, &terms))) return false;
-    if (!(batch->required = take(b, a[3], "required", 8, false, &sizes))) return false;
-    if (a[5] != Py_None && !(batch->allowed = take(b, a[5], "allowed", 1, false, &items))) return false;
-    for (int64_t i = 0; i < batch->queries; i++) {
-        int64_t size = batch->offsets[i + 1] - batch->offsets[i];
-        if (batch->offsets[i] < 0 || size < 0 || size >= sizes || size > UINT16_MAX || batch->offsets[i + 1] > terms) {
-            PyErr_SetString(PyExc_ValueError, "the offsets do not fit the queries");
-            return false;
-        }
-    }
-    return true;
-}
-
-PyObject *py_match_batch(PyObject *self, PyObject *args) {
-    PyObject *capsule, *a[10];
-    long long k, vocabulary;
-    Buffers buffers = {.count = 0};
-    Batch batch;
-    int64_t failed = 0;
+PyObject *py_impacts(PyObject *self, PyObject *args) {
+    PyObject *capsule, *documents, *found;
+    long long term;
+    Buffers b = {.count = 0};
+    int64_t count = -1;
+    const int64_t *places;
+    uint8_t *impacts;
     int state = DONE;
+    HeldShard *held;
     bool taken;
-    Held *held;
     (void)self;
-    if (!PyArg_ParseTuple(args, "OOOOOOOLLfddOOOO", &capsule, a, a + 1, a + 2, a + 3, a + 4, a + 5, &k, &vocabulary,
-                          &batch.step, &batch.largest, &batch.deadline, a + 6, a + 7, a + 8, a + 9))
-        return NULL;
-    held = PyCapsule_GetPointer(capsule, POSTINGS);
+    if (!PyArg_ParseTuple(args, "OLOO", &capsule, &term, &documents, &found)) return NULL;
+    held = PyCapsule_GetPointer(capsule, SHARD);
     if (!held) return NULL;
-    if (k < 0 || vocabulary < 0) {
-        PyErr_SetString(PyExc_ValueError, "k and the size of the vocabulary must be 0 or more");
-        return NULL;
+    taken = (places = take(&b, documents, "documents", 8, false, &count)) &&
+            (impacts = take(&b, found, "impacts", 1, true, &count));
+    for (int64_t i = 0; taken && state == DONE && i < count; i++) {
+        int impact = find_impact(&held->shard, term, places[i]);
+        if (impact < 0) state = DAMAGED;
+        impacts[i] = (uint8_t)impact;
     }
-    batch.k = k, batch.vocabulary = vocabulary;
-    taken = take_batch(&buffers, a, held->postings.documents, &batch);
-    if (taken) {
-        Py_BEGIN_ALLOW_THREADS
-        state = match_batch(&held->postings, &batch, &failed);
-        Py_END_ALLOW_THREADS
-    }
-    release(&buffers);
-    if (!taken) return NULL;
-    return state == NO_MEMORY ? PyErr_NoMemory() : Py_BuildValue("(iL)", state, (long long)failed);
+    release(&b);
+    return taken ? PyLong_FromLong(state) : NULL;
 }
 
 PyObject *py_score(PyObject *self, PyObject *args) {
@@ -201,10 +169,9 @@ PyObject *py_score(PyObject *self, PyObject *args) {
     long long dk, vocabulary;
     Buffers b = {.count = 0};
     Forward f = {.documents = -1, .items = -1};
-    int64_t count = -1, terms = -1, items;
+    Query query = {.terms = -1};
+    int64_t count = -1;
     const int64_t *documents;
-    const int32_t *ids;
-    const float *weights;
     float *scores;
     uint16_t *counts;
     int state = DAMAGED;
@@ -212,21 +179,22 @@ PyObject *py_score(PyObject *self, PyObject *args) {
     (void)self;
     if (!PyArg_ParseTuple(args, "OOOOLOOLOO", a, a + 1, a + 2, a + 3, &dk, a + 4, a + 5, &vocabulary, a + 6, a + 7))
         return NULL;
-    taken = (f.offsets = take(&b, a[0], "offsets", 8, false, &f.documents)) &&
-            (f.terms = take_either(&b, a[1], "terms", 2, 4, false, &f.items, &f.wide));
-    items = f.items;
-    taken = taken && (f.impacts = take(&b, a[2], "impacts", 1, false, &items)) &&
+    taken = (f.offsets = take(&b, a[0], "offsets", 4, false, &f.documents)) &&
+            (f.terms = take_either(&b, a[1], "terms", 2, 4, false, &f.items, &f.wide)) &&
+            (f.impacts = take(&b, a[2], "impacts", 1, false, &f.items)) &&
             (documents = take(&b, a[3], "documents", 8, false, &count)) &&
-            (ids = take(&b, a[4], "ids", 4, false, &terms)) && (weights = take(&b, a[5], "weights", 4, false, &terms)) &&
-            (scores = take(&b, a[6], "scores", 4, true, &count)) && (counts = take(&b, a[7], "counts", 2, true, &count));
+            (query.ids = take(&b, a[4], "ids", 4, false, &query.terms)) &&
+            (query.weights = take(&b, a[5], "weights", 4, false, &query.terms)) &&
+            (scores = take(&b, a[6], "scores", 4, true, &count)) &&
+            (counts = take(&b, a[7], "counts", 2, true, &count));
     if (taken && (f.documents < 1 || vocabulary < 0 || dk < 0)) {
         PyErr_SetString(PyExc_ValueError, "offsets, dk or the size of the vocabulary are not possible");
         taken = false;
     }
     if (taken) {
-        f.documents--, f.vocabulary = vocabulary;
+        f.documents--, f.vocabulary = vocabulary, query.dk = dk;
         Py_BEGIN_ALLOW_THREADS
-        state = score_documents(&f, documents, count, dk, ids, weights, terms, scores, counts);
+        state = score_documents(&f, documents, count, &query, scores, counts);
         Py_END_ALLOW_THREADS
     }
     release(&b);
@@ -236,4 +204,12 @@ PyObject *py_score(PyObject *self, PyObject *args) {
 PyObject *py_workspace_bytes(PyObject *self, PyObject *args) {
     (void)self, (void)args;
     return PyLong_FromLongLong(workspace_bytes());
+}
+
+PyObject *py_choose_instructions(PyObject *self, PyObject *args) {
+    const char *name = NULL, *chosen;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "|z", &name)) return NULL;
+    chosen = choose_instructions(name);
+    return chosen ? PyUnicode_FromString(chosen) : Py_NewRef(Py_None);
 }

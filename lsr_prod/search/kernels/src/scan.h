@@ -1,58 +1,65 @@
-/* One query while it is matched: what bounds.c, scan.c and heap.c share. */
+/* One query while it is matched: what match.c, window.c and score.c share. */
 #ifndef LSR_PROD_SCAN_H
 #define LSR_PROD_SCAN_H
 
-#include <string.h>
-#include <time.h>
-
-#include "kernels.h"
 #include "workspace.h"
 
 typedef struct {
-    const Postings *postings;
+    const Shard *shard;
     const Query *query;
     Workspace *memory;
     Found *found;
-    int64_t filled; /* hits in the heap */
-    float least;    /* lowest score that can still be a hit */
-    bool counting;  /* terms of a block must be counted; otherwise a bound above 0 says that one occurs */
-    int64_t stride; /* every so many windows, the cursors at the start of one are kept as marks */
+    bool wide;      /* cells are uint32, the number of counted terms above the sum; else uint16, only the sum */
+    double scale;   /* sum of a score of 1 */
+    int64_t under;  /* a score is at most this much above the sum of its document */
+    int64_t over;   /* and at most this much below it */
+    int64_t least;  /* lowest sum of a candidate, 0 to 65535; no document has a sum of 65535 */
+    int64_t kept;   /* sum below which a candidate need not be scored; with one term, below `least` */
+    int64_t listed; /* candidates */
+    int64_t cut;    /* number of them at which the list is cut */
+    int64_t room;   /* for them */
+    int64_t filled; /* in the heap of hits */
+    int state;
 } Scan;
 
-INLINE int32_t bits_of(float number) {
-    int32_t bits;
-    memcpy(&bits, &number, sizeof bits);
-    return bits;
+#define SUMS 65534         /* largest sum */
+#define MORE_BEFORE_CUT 48 /* candidates between two cuts of the list, in addition to k / 2 */
+
+/* Return the lowest sum of a document whose score is at least `score`. */
+INLINE int64_t least_sum(const Scan *scan, float score) {
+    double least = (double)score * scan->scale;
+    return (least > SUMS ? SUMS : (int64_t)least) - scan->under;
 }
 
-INLINE bool is_late(const Query *query) {
-    struct timespec now;
-    if (query->deadline <= 0) return false;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec >= query->deadline;
-}
+/* Functions of one instruction set on the cells of a window. */
+typedef struct {
+    const char *name;
+    /* Return whether all ids are below `size`. */
+    bool (*are_below)(const uint16_t *ids, int64_t count, int64_t size);
+    /* Add a run: `weight` times each impact, and `unit` to each wide cell. */
+    void (*add_ids)(uint16_t *cells, const uint16_t *ids, const uint8_t *impacts, int64_t count, uint16_t weight);
+    void (*add_ids_wide)(uint32_t *cells, const uint16_t *ids, const uint8_t *impacts, int64_t count, uint16_t weight,
+                         uint32_t unit);
+    /* The same for a bitmap of `words` words of 64 bits; returns false if it has not `count` bits. */
+    bool (*add_bits)(uint16_t *cells, const void *bitmap, int64_t words, const uint8_t *impacts, int64_t count,
+                     uint16_t weight);
+    bool (*add_bits_wide)(uint32_t *cells, const void *bitmap, int64_t words, const uint8_t *impacts, int64_t count,
+                          uint16_t weight, uint32_t unit);
+    /* Count the matches among the first `size` cells, offer candidates, and store zeros. */
+    void (*sweep)(Scan *scan, int64_t first, int64_t size);
+    void (*sweep_wide)(Scan *scan, int64_t first, int64_t size);
+} Instructions;
 
-INLINE int64_t count_of(const Postings *p, bool wide, int64_t run) {
-    return (wide ? ((const uint16_t *)p->run_counts)[run] : ((const uint8_t *)p->run_counts)[run]) + (int64_t)1;
-}
+extern const Instructions *instructions; /* chosen for this process */
 
-/* Blocks of a window. */
-INLINE int64_t window_of(const Postings *p) { return p->wide ? 1 : WINDOW; }
+/* Offer the documents `first + i` of a window, whose bit i is set; `sums` are their cells. */
+void offer_candidates(Scan *scan, int64_t first, uint64_t bits);
 
-/* Give every block a bound, set the marks, and check the runs of all terms; returns the state. */
-int bound_blocks(Scan *scan);
+/* Mark the matches. */
+void mark_matches(Scan *scan, int64_t first, uint64_t bits);
 
-/* Drop blocks that cannot hold a hit (state 0), mark the others 1; returns the bits of the largest bound, or DAMAGED. */
-int64_t rank_blocks(Scan *scan, int64_t *ranked);
-
-/* Mark the blocks of the highest bounds with 2; returns false if that does not promise a threshold. */
-bool choose_best(Scan *scan, int32_t largest, int64_t ranked);
-
-/* Scan the blocks whose state is `wanted`, in their order; returns the state. */
-int scan_blocks(Scan *scan, uint8_t wanted);
-
-/* Offer a document to the hits. */
-void offer(Scan *scan, float score, int64_t document, uint16_t count);
+/* Score the candidates, keep the best ones as hits, and empty the list; returns the state. */
+int score_candidates(Scan *scan);
 
 /* Order the hits, the best one first. */
 void sort_hits(Scan *scan);
