@@ -311,7 +311,7 @@ class Searcher(OpenIndex):
         Args:
             text: the query.
             k: hits at most.
-            count: count every match; Tantivy always counts.
+            count: every match is counted, whatever it says; other searches need it for fused lists.
             fields: stored fields and attributes to return with the hits.
             **unknown: refused; the message names the option that was probably meant.
 

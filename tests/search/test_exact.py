@@ -1,6 +1,6 @@
 """Random indexes of several windows against a dense brute force, with every instruction set of the CPU.
 
-``EXACT_INDEXES`` is the number of indexes, ``EXACT_QUERIES`` that of the queries to each.
+``EXACT_INDEXES`` is the number of indexes, ``EXACT_QUERIES`` that of the queries to each (100 in a campaign).
 """
 
 import os
@@ -23,7 +23,7 @@ from lsr_prod.search.query.sparse_query import required_terms
 from tests.indexing.corpus import STEP, Doc, make_index
 
 INDEXES = int(os.environ.get("EXACT_INDEXES", "3"))
-QUERIES = int(os.environ.get("EXACT_QUERIES", "100"))
+QUERIES = int(os.environ.get("EXACT_QUERIES", "60" if INDEXES <= 3 else "100"))
 SETS = [name for name in ("plain", "avx2", "avx512") if native.choose_instructions(name)]
 native.choose_instructions()
 Matrix = npt.NDArray[np.uint8]

@@ -172,7 +172,7 @@ static int64_t rank_sums(const Candidate *candidates, int64_t listed, int64_t k)
 static void cut_candidates(Scan *scan) {
     Candidate *candidates = scan->memory->candidates;
     int64_t k = scan->query->k, listed = scan->listed, least;
-    if (listed >= k) {
+    if (k && listed >= k) {
         int64_t reached = rank_sums(candidates, listed, k);
         /* With one term, equal sums are equal scores, and the documents that follow have larger ids. */
         bool single = scan->query->terms == 1 && scan->query->weights[0] > 0;
