@@ -27,7 +27,12 @@ static int impact_in_runs(const Shard *shard, int64_t term, int64_t document) {
         if (count > DENSE) {
             if (!(ids[place >> 4] >> (place & 15) & 1)) return 0;
             low = __builtin_popcount(ids[place >> 4] & ((1u << (place & 15)) - 1));
-            for (int64_t item = 0; item < place >> 4; item++) low += __builtin_popcount(ids[item]);
+            for (int64_t item = 0; item < place >> 6 << 2; item += 4) {
+                uint64_t bits;
+                memcpy(&bits, ids + item, sizeof bits);
+                low += __builtin_popcountll(bits);
+            }
+            for (int64_t item = place >> 6 << 2; item < place >> 4; item++) low += __builtin_popcount(ids[item]);
             return low < count ? shard->impacts[posting + low] : DAMAGED;
         }
         while (low < high) {
