@@ -230,3 +230,18 @@ def test_rebuilt_shard_with_same_name_is_opened(index, tmp_path):
     one.unlink()
     with pytest.raises(ArtifactError, match=r"shard\.json is missing"):
         Searcher.open(folder, verify=True)
+
+
+def test_an_id_that_is_no_text_is_damage_in_files_that_are_not_verified(tmp_path: Path) -> None:
+    make_index(tmp_path, {"é1": Doc({1: 9}), "é2": Doc({1: 7})}, vocabulary_size=4)
+    (path,) = tmp_path.glob("shards/*/docs.arrow")
+    path.write_bytes(path.read_bytes().replace("é1é2".encode(), b"\xff" + "é1é2".encode()[1:]))
+    searcher = Searcher.open(tmp_path, verify=False)
+    for ask in (
+        lambda: searcher.search_vector({1: 1.0}),
+        lambda: searcher.search_vector({1: 1.0}, rescore=10),
+        lambda: searcher.match_terms([1]),
+        lambda: searcher.get(["é1"]),
+    ):
+        with pytest.raises(ArtifactError, match="has an id that is damaged"):
+            ask()

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,11 @@ from lsr_prod.formats.shard import BATCH_ROWS, DOCUMENTS_FILE
 
 _MAGIC = b"ARROW1"
 _HEAD, _TAIL = struct.Struct("<ii"), struct.Struct("<i6s")
+
+
+def damaged_id(folder: Path) -> ArtifactError:
+    """Return the error for an id that is no UTF-8, in the files of a shard or of an index."""
+    return ArtifactError(f"{folder} has an id that is damaged; open with verify=True to see the file")
 
 
 class Documents:
@@ -68,19 +74,25 @@ class Documents:
             self._verify_column(self.batches[batch].column("doc_id"))
             self._verified_ids[batch] = 1
         offsets, text = self._ids[batch]
-        return str(text[offsets[row] : offsets[row + 1]], "utf-8")
+        try:
+            return str(text[offsets[row] : offsets[row + 1]], "utf-8")
+        except UnicodeDecodeError as error:  # only a file that is not verified
+            raise damaged_id(self._files.folder) from error
 
     def doc_ids(self, ordinals: Sequence[int]) -> list[str]:
         """Return the ids of documents, as ``doc_id`` does, in half its time."""
         found, verified, parts = [], self._verified_ids, self._ids
-        for ordinal in ordinals:
-            batch = ordinal // BATCH_ROWS
-            if not verified[batch]:
-                found.append(self.doc_id(ordinal))
-                continue
-            offsets, text = parts[batch]
-            row = ordinal - batch * BATCH_ROWS
-            found.append(str(text[offsets[row] : offsets[row + 1]], "utf-8"))
+        try:
+            for ordinal in ordinals:
+                batch = ordinal // BATCH_ROWS
+                if not verified[batch]:
+                    found.append(self.doc_id(ordinal))
+                    continue
+                offsets, text = parts[batch]
+                row = ordinal - batch * BATCH_ROWS
+                found.append(str(text[offsets[row] : offsets[row + 1]], "utf-8"))
+        except UnicodeDecodeError as error:
+            raise damaged_id(self._files.folder) from error
         return found
 
     @property
