@@ -1,4 +1,4 @@
-"""What does a query cost when the index does not fit into the memory of its control group?
+"""What does a query cost when an index is larger than the memory that its process may use?
 
     python -m benchmarks.search.memory --splade QUERIES.jsonl.gz [--documents 1000000]
 

@@ -146,12 +146,13 @@ class _Documents:
         strings = [pa.field(name, pa.large_string()) for name in ("doc_id", *layout.stored_fields)]
         typed = [pa.field(attribute_column(name), ATTRIBUTE_TYPES[kind]) for name, kind in layout.attributes]
         self._schema = pa.schema([*strings, *typed])
-        self._open = ExitStack()
 
     def __enter__(self) -> None:
-        sink = self._open.enter_context(pa.OSFile(str(self._draft / DOCUMENTS_FILE), "wb"))
-        self._stored = self._open.enter_context(pa.ipc.new_file(sink, self._schema))
-        self._boolean = self._open.enter_context(BooleanWriter(self._draft, self._attributes))
+        with ExitStack() as stack:  # closes what is open if the rest cannot be opened
+            sink = stack.enter_context(pa.OSFile(str(self._draft / DOCUMENTS_FILE), "wb"))
+            self._stored = stack.enter_context(pa.ipc.new_file(sink, self._schema))
+            self._boolean = stack.enter_context(BooleanWriter(self._draft, self._attributes))
+            self._open = stack.pop_all()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

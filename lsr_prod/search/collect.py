@@ -61,7 +61,7 @@ def _collect(number: int, reader: ShardReader, query: ShardQuery, plan: CollectP
     documents.verify_columns(names)
     columns = [documents.column(name) for name in names]
     query = reader.with_words(query)
-    marks, partial = reader.shard.postings.mark(query, dk=reader.dk, allowed=allowed)
+    marks, partial = reader.shard.postings.mark(query, allowed=allowed)
     ranked, counts, matched = _Sorted(), [Counts() for _ in plan.facets], int(np.count_nonzero(marks))
     for start in range(0, len(marks), WINDOW):
         ordinals = start + np.flatnonzero(marks[start : start + WINDOW])

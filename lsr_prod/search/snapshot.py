@@ -32,6 +32,7 @@ from lsr_prod.search.query.sparse_query import (
     read_weights,
 )
 from lsr_prod.search.result import Hit, QueryTerm
+from lsr_prod.search.shard.documents import damaged_id
 from lsr_prod.search.shard.mask_cache import MaskCache
 from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.search.shard.postings import DAMAGED, PARTIAL, UNVERIFIED, ShardQuery, damaged_arrays
@@ -189,22 +190,25 @@ class Snapshot:
             query.scaled(step)  # raises
             return (), 0, True, tuple(map(QueryTerm, query.terms, query.weights.tolist()))
         while True:
-            state, number, found, terms = native.search(
-                self.native,
-                query.ids,
-                query.weights,
-                query.terms,
-                min(required, len(query.ids) + 1),  # no document shares more terms
-                request.reach,
-                request.skipped,
-                self.version.dk,
-                request.min_score,
-                step,
-                MAX_SCORE,
-                deadline or 0.0,
-                Hit,
-                QueryTerm,
-            )
+            try:
+                state, number, found, terms = native.search(
+                    self.native,
+                    query.ids,
+                    query.weights,
+                    query.terms,
+                    min(required, len(query.ids) + 1),  # no document shares more terms
+                    request.reach,
+                    request.skipped,
+                    self.version.dk,
+                    request.min_score,
+                    step,
+                    MAX_SCORE,
+                    deadline or 0.0,
+                    Hit,
+                    QueryTerm,
+                )
+            except UnicodeDecodeError as error:
+                raise damaged_id(self.index) from error
             if state == UNVERIFIED:
                 self.readers[number].verify(query.ids, found)
             elif state == DAMAGED:
@@ -248,7 +252,7 @@ class Snapshot:
         query = ShardQuery(ids, ones.astype(np.float32), ones, required, 0)
         found: set[str] = set()
         for reader in self.readers.values():
-            marks, _ = reader.shard.postings.mark(query, dk=reader.dk, allowed=reader.alive)
+            marks, _ = reader.shard.postings.mark(query, allowed=reader.alive)
             found.update(reader.shard.documents.doc_ids(np.flatnonzero(marks).tolist()))
         return found
 

@@ -106,14 +106,14 @@ class Postings:
         """Find the best ``query.k`` documents with at least ``query.required`` of the query's terms."""
         return self._match(query, floor, dk, allowed, None)
 
-    def mark(self, query: ShardQuery, *, dk: int, allowed: Allowed | None = None) -> tuple[Allowed, bool]:
+    def mark(self, query: ShardQuery, *, allowed: Allowed | None = None) -> tuple[Allowed, bool]:
         """Find all matches, whatever their score.
 
         Returns:
             uint8 [N], 1 for a match; and whether the deadline passed before the end.
         """
         marks = np.zeros(self._documents, np.uint8)
-        return marks, self._match(replace(query, k=0), 0.0, dk, allowed, marks).partial
+        return marks, self._match(replace(query, k=0), 0.0, 0, allowed, marks).partial
 
     def _match(
         self, query: ShardQuery, floor: float, dk: int, allowed: Allowed | None, marks: Allowed | None
@@ -135,7 +135,7 @@ class Postings:
     def match_all(self, ids: npt.NDArray[np.int32]) -> Allowed:
         """Return uint8 [N]: 1 for documents that contain every one of some distinct terms or words."""
         ones = np.ones(len(ids), np.uint8)
-        return self.mark(ShardQuery(ids, ones.astype(np.float32), ones, len(ids), 0), dk=self._documents)[0]
+        return self.mark(ShardQuery(ids, ones.astype(np.float32), ones, len(ids), 0))[0]
 
     def impacts(self, term: int, ordinals: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
         """Return uint8 [n]: impacts of a term or word in the postings of documents, 0 where it is not there."""

@@ -49,7 +49,6 @@ typedef struct {
     const float *weights;   /* score of one impact unit, 0 or more */
     const uint8_t *counted; /* 1 if the term counts towards `required`; NULL: all do */
     int64_t terms, required, k;
-    int64_t scanned;        /* terms whose postings are read; the scores have all */
     int64_t dk;             /* terms of a document that have postings */
     float floor;            /* lowest score of a hit */
     double deadline;        /* seconds of the monotonic clock; 0: none */

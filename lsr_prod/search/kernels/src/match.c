@@ -68,7 +68,6 @@ static int prepare(Scan *scan) {
             (Cursor){shard->term_runs[term],         shard->term_runs[term + 1], shard->term_postings[term],
                      shard->term_postings[term + 1], shard->term_ids[term],      shard->term_ids[term + 1],
                      lift ? 256 : (uint16_t)weight,  is_counted(query, i)};
-        if (i >= query->scanned) continue;
         scan->under += 2;
         if (lift) scan->over += 255;
     }
@@ -81,7 +80,7 @@ static float surely_reached(const Scan *scan) {
     const uint8_t *ranked = query->k <= 10 ? scan->shard->tenths : query->k <= 100 ? scan->shard->hundredths : NULL;
     float best = 0;
     if (!ranked || !query->k || query->allowed || query->required != 1) return 0;
-    for (int64_t i = 0; i < query->scanned; i++) {
+    for (int64_t i = 0; i < query->terms; i++) {
         float score = query->weights[i] * (float)ranked[query->ids[i]];
         if (score > best && is_counted(query, i)) best = score;
     }
@@ -92,13 +91,10 @@ static float surely_reached(const Scan *scan) {
 static int64_t first_least(const Scan *scan) {
     const Query *query = scan->query;
     bool positive = !scan->wide || (query->floor > 0 && query->terms <= FEW_TERMS);
-    int64_t least = positive, reached = least_sum(scan, surely_reached(scan));
+    float reached = surely_reached(scan);
+    int64_t least = least_sum(scan, query->floor > reached ? query->floor : reached);
     if (!query->k) return SUMS + 1;
-    if (query->scanned == query->terms) {
-        int64_t floor = least_sum(scan, query->floor);
-        if (floor > least) least = floor;
-    }
-    return reached > least ? reached : least;
+    return least > positive ? least : positive;
 }
 
 /* Add the next run of a term to the cells; returns the state. */
@@ -130,7 +126,7 @@ static int add_run(Scan *scan, int64_t i, int64_t size) {
 /* Return the first window that has a run which was not added; INT64_MAX: there is none. */
 static int64_t next_window(const Scan *scan) {
     int64_t next = INT64_MAX;
-    for (int64_t i = 0; i < scan->query->scanned; i++) {
+    for (int64_t i = 0; i < scan->query->terms; i++) {
         const Cursor *c = &scan->memory->cursors[i];
         if (c->run < c->last_run && scan->shard->run_windows[c->run] < next) next = scan->shard->run_windows[c->run];
     }
@@ -145,8 +141,8 @@ static int scan_windows(Scan *scan) {
         if (window <= last || size <= 0) return DAMAGED;
         last = window;
         if (is_late(scan->query)) return PARTIAL;
-        for (int64_t i = 0; i < scan->query->scanned; i++) {
-            const Cursor *c = &scan->memory->cursors[i], *after = c + (i + 1 < scan->query->scanned);
+        for (int64_t i = 0; i < scan->query->terms; i++) {
+            const Cursor *c = &scan->memory->cursors[i], *after = c + (i + 1 < scan->query->terms);
             __builtin_prefetch(shard->ids + after->id), __builtin_prefetch(shard->impacts + after->posting);
             if (c->run == c->last_run || shard->run_windows[c->run] != window) continue;
             if (add_run(scan, i, size) != DONE) return DAMAGED;

@@ -100,7 +100,7 @@ static PyObject *found_tuple(int state, const Found *found) {
 
 static bool check_query(const Query *query) {
     if (query->required >= 1 && query->required <= UINT16_MAX + 1 && query->k >= 0 && query->dk >= 0 &&
-        query->terms <= UINT16_MAX && query->scanned >= 0 && query->scanned <= query->terms)
+        query->terms <= UINT16_MAX)
         return true;
     PyErr_SetString(PyExc_ValueError, "required, k, dk, or the number of terms is not possible");
     return false;
@@ -129,7 +129,6 @@ PyObject *py_match(PyObject *self, PyObject *args) {
             (query.counted = take(&b, a[2], "counted", 1, false, &query.terms)) &&
             (a[3] == Py_None || (query.allowed = take(&b, a[3], "allowed", 1, false, &documents))) &&
             (a[4] == Py_None || (query.marks = take(&b, a[4], "marks", 1, true, &same)));
-    query.scanned = query.terms;
     if (taken && check_query(&query)) {
         Py_BEGIN_ALLOW_THREADS
         state = match_shard(&held->shard, &query, &found);

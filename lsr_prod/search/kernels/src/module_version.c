@@ -272,7 +272,6 @@ static bool scale_query(Query *query, const int32_t *ids, const float *weights, 
         known[query->terms] = ids[i], scaled[query->terms] = weights[i] * (float)step;
         query->terms += ids[i] >= 0;
     }
-    query->scanned = query->terms;
     if (query->required > query->terms + 1) query->required = query->terms + 1; /* no document shares more */
     return sum * step * 255 <= largest;
 }
@@ -479,10 +478,10 @@ PyObject *py_search_batch(PyObject *self, PyObject *args) {
     if (take_batch(&b, a, &held->version, &batch) && (!allowed || take_masks(&b, masks, &held->version, allowed))) {
         Py_BEGIN_ALLOW_THREADS
         state = search_all(&held->version, &batch, first, &merged, &failed);
-        Py_END_ALLOW_THREADS if (state == NO_MEMORY) {
+        Py_END_ALLOW_THREADS
+        if (state == NO_MEMORY) {
             PyErr_NoMemory();
-        }
-        else {
+        } else {
             PyObject *needed = state == UNVERIFIED ? unverified(&merged) : PyList_New(0);
             long long number = held->version.count ? held->version.members[merged.failed].number : 0;
             if (needed) result = Py_BuildValue("(iLLN)", state, (long long)failed, number, needed);

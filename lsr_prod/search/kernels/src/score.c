@@ -16,8 +16,8 @@ static bool is_verified(const Pages *pages, int64_t start, int64_t stop, int64_t
 static int impact_in_runs(const Shard *shard, int64_t term, int64_t document) {
     int64_t posting = shard->term_postings[term], id = shard->term_ids[term], place = document & (WINDOW - 1);
     for (uint32_t run = shard->term_runs[term]; run < shard->term_runs[term + 1]; run++) {
-        int64_t count = shard->run_counts[run] + (int64_t)1, items = count > DENSE ? DENSE : count, low = 0,
-                high = count;
+        int64_t count = shard->run_counts[run] + (int64_t)1, items = count > DENSE ? DENSE : count;
+        int64_t low = 0, high = count;
         const uint16_t *ids = shard->ids + id;
         if (posting + count > shard->postings || id + items > shard->id_items) return DAMAGED;
         if (shard->run_windows[run] != document >> WINDOW_BITS) {
@@ -25,14 +25,14 @@ static int impact_in_runs(const Shard *shard, int64_t term, int64_t document) {
             continue;
         }
         if (count > DENSE) {
-            if (!(ids[place >> 4] >> (place & 15) & 1)) return 0;
-            low = __builtin_popcount(ids[place >> 4] & ((1u << (place & 15)) - 1));
-            for (int64_t item = 0; item < place >> 6 << 2; item += 4) {
-                uint64_t bits;
-                memcpy(&bits, ids + item, sizeof bits);
+            uint64_t bits;
+            memcpy(&bits, ids + (place >> 6 << 2), sizeof bits);
+            if (!(bits >> (place & 63) & 1)) return 0;
+            low = __builtin_popcountll(bits & (((uint64_t)1 << (place & 63)) - 1));
+            for (int64_t word = 0; word < place >> 6; word++) {
+                memcpy(&bits, ids + 4 * word, sizeof bits);
                 low += __builtin_popcountll(bits);
             }
-            for (int64_t item = place >> 6 << 2; item < place >> 4; item++) low += __builtin_popcount(ids[item]);
             return low < count ? shard->impacts[posting + low] : DAMAGED;
         }
         while (low < high) {
@@ -194,7 +194,7 @@ int score_candidates(Scan *scan) {
     }
     set_slots(query, scan->shard->forward.vocabulary, m->slots, false);
     scan->listed = 0, scan->cut = query->k / 2 + MORE_BEFORE_CUT;
-    if (scan->filled == query->k && query->k && query->scanned == query->terms) {
+    if (scan->filled == query->k && query->k) {
         int64_t reached = least_sum(scan, m->hits[0].score);
         if (reached > scan->least) scan->least = reached;
     }
