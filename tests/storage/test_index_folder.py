@@ -10,7 +10,7 @@ from lsr_prod.formats.publication import Publication, publication_name
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import current_publication
 
-SHARD = ShardManifest("a" * 64, 3, 7, 256, "base", {"impacts": 10}, (FileDigest("docs.arrow", "c" * 64, 5),))
+SHARD = ShardManifest("a" * 64, 3, 7, "base", {"impacts": 10}, (FileDigest("docs.arrow", "c" * 64, 5),))
 VERSION = IndexVersion((SHARD,), "b" * 64, "d" * 64, 0.3, 20, "table", 4, ("text",), ("text",))
 
 

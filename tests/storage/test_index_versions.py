@@ -16,7 +16,7 @@ from tests.indexing.remote import files_of, make_versions, overwrite, send, with
 
 FILE = FileDigest("docs.arrow", "c" * 64, 5)
 OTHER = FileDigest("docs.arrow", "d" * 64, 5)
-SHARD = ShardManifest("a" * 64, 3, 7, 256, "base", {"impacts": 10}, (FILE,))
+SHARD = ShardManifest("a" * 64, 3, 7, "base", {"impacts": 10}, (FILE,))
 VERSION = IndexVersion((SHARD,), "b" * 64, "d" * 64, 0.3, 20, "table", 4, ("text",), ("text",))
 NO_BUNDLE = BundleManifest(b"{}", ())
 
