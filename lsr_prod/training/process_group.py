@@ -25,6 +25,7 @@ from torch._C._distributed_c10d import TCPStore
 
 # Other workers wait during a validation; a dead worker is noticed at once by its closed connections.
 _TIMEOUT = timedelta(hours=2)
+_LEFT: list[Any] = []  # groups that this process has left
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,17 @@ def process_group(
     try:
         yield group
     finally:
-        dist.destroy_process_group()
+        leave_process_group()
+
+
+def leave_process_group() -> None:
+    """Leave the process group, and keep its object.
+
+    A model of DDP that lives longer would delete the object while it holds the lock of the interpreter, and wait for a
+    thread of the group. If that thread needs the lock, because an operation has Python objects, neither would end.
+    """
+    _LEFT.append(dist.group.WORLD)
+    dist.destroy_process_group()
 
 
 def _store(rank: int, world: int, address: str, share: Callable[[tuple[str, int] | None], tuple[str, int]]) -> TCPStore:

@@ -14,6 +14,7 @@ from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from lsr_prod.model import SparseEncoder, pooled_head
 from lsr_prod.model.pooled_head import find_argmax, pool_vocabulary
 from lsr_prod.model.pooling import pooled_positions
+from lsr_prod.training.process_group import leave_process_group
 from tests.model.tiny import ARCHITECTURES, tiny_checkpoint
 
 ACTIVATIONS = ("log1p_relu", "l0")
@@ -321,7 +322,7 @@ def _worker(rank: int, strategy: str, folder: str, results: str) -> None:
         if rank == 0:
             torch.save(made, results)
     finally:
-        torch.distributed.destroy_process_group()
+        leave_process_group()
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])

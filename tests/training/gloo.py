@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 from torch.multiprocessing import start_processes
 
+from lsr_prod.training.process_group import leave_process_group
+
 
 def run_workers(function: Callable[..., Any], world: int, *args: Any) -> list[Any]:
     """Call ``function(rank, *args)`` on every worker; the results by rank.
@@ -32,4 +34,4 @@ def _work(rank: int, world: int, folder: str, function: Callable[..., Any], args
         torch.save(function(rank, *args), Path(folder) / f"{rank}.pt")
         dist.barrier()
     finally:
-        dist.destroy_process_group()
+        leave_process_group()

@@ -1,13 +1,16 @@
 import multiprocessing
+import sys
 from multiprocessing.queues import Queue
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 
-from lsr_prod.training.process_group import process_group
+from lsr_prod.training.process_group import leave_process_group, process_group
 
 
 def _member(rank: int, world: int, meeting: "Queue[Any]", answers: "Queue[Any]") -> None:
@@ -47,6 +50,18 @@ def test_single_worker_opens_no_socket() -> None:
     with process_group(0, 1, use_gpu=False, address="127.0.0.1", share=share) as group:
         assert (group.rank, group.world, group.device.type) == (0, 1, "cpu")
         assert not dist.is_initialized()
+
+
+def test_group_outlives_its_models(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A model of DDP that is the last owner of a group waits for a thread that may wait for the model's thread."""
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    model = nn.parallel.DistributedDataParallel(nn.Linear(2, 2))
+    group = dist.group.WORLD
+    leave_process_group()
+    assert not dist.is_initialized()
+    del model
+    assert sys.getrefcount(group) > 2  # the name here and the argument
 
 
 def test_process_group_rejects_address_of_other_machine() -> None:
