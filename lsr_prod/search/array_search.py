@@ -20,7 +20,9 @@ from lsr_prod.search.shard.postings import DAMAGED, PARTIAL, UNVERIFIED, VectorB
 from lsr_prod.search.snapshot import Snapshot
 
 _INVALID = -3  # state of the kernels: a query is not valid
-_READ = frozenset(("overlap_threshold", "min_terms", "qk", "filter", "min_score", "offset", "deadline_ms"))
+_READ = frozenset(
+    ("overlap_threshold", "min_terms", "qk", "filter", "min_score", "scan_share", "offset", "deadline_ms")
+)
 _DEFAULTS = Request()
 
 
@@ -105,6 +107,7 @@ def search_arrays(
             snapshot.version.dk,
             len(snapshot.vocabulary.names),
             request.min_score,
+            request.scan_share,
             snapshot.version.impact_step,
             MAX_SCORE,
             deadline,

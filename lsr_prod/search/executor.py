@@ -70,7 +70,7 @@ def execute_query(
     return SearchResult(
         hits,
         found.matched,
-        found.exact and not missing,
+        found.exact and request.is_exact and not missing,
         shard_query.required,
         query_terms,
         snapshot.publication.version,
@@ -80,7 +80,7 @@ def execute_query(
         milliseconds_since(start),
         missing,
         request.skipped,
-        len(page) == request.k,
+        len(page) == request.k and request.is_exact,
         facets,
     )
 
@@ -95,7 +95,7 @@ def _execute_plain(
     return SearchResult(
         hits,
         matched,
-        not partial,
+        request.is_exact and not partial,
         required,
         query_terms,
         snapshot.publication.version,
@@ -105,7 +105,7 @@ def _execute_plain(
         0.0,
         (),
         request.skipped,
-        len(hits) == request.k,
+        len(hits) == request.k and request.is_exact,
     )
 
 
@@ -195,6 +195,7 @@ def _shard_query(
         request.reach if request.rescore is None else request.rescore,
         # Rescoring changes scores, so min_score applies after it.
         floor=request.min_score if request.rescore is None else 0.0,
+        scan_share=request.scan_share,
         deadline=deadline,
         filter=request.filter,
     )

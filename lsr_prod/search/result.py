@@ -95,8 +95,8 @@ class SearchResult(NamedTuple):
     Attributes:
         hits: at most k documents by descending score, ties by ascending id.
         matched: number of documents in all shards that share at least ``required`` terms and pass the filter.
-        matched_exact: True if ``matched`` counts all such documents. It does not if the result is partial, or if lists
-            are fused (``rrf``) without ``count=True``.
+        matched_exact: True if ``matched`` counts all such documents. It does not if the result is partial, if lists are
+            fused (``rrf``) without ``count=True``, or if ``scan_share`` is below 1, where it is a lower bound.
         required: number of query terms that a document must share.
         query: the query terms that ``qk`` kept, heaviest first, including terms that no document contains.
         version: sha256 of the index version that all hits come from.
@@ -107,7 +107,7 @@ class SearchResult(NamedTuple):
         missing_groups: shard groups of a served index that did not answer, so ``hits`` lacks their documents.
         offset: number of hits of the pages before.
         facets: one per attribute of ``facets``, over all documents that match, pass the filter and have ``min_score``.
-        full: whether the page has ``k`` hits, so that another page may follow.
+        full: whether the page has ``k`` hits, so that another page may follow; False if ``scan_share`` is below 1.
     """
 
     hits: tuple[Hit, ...]

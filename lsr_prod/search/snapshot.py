@@ -201,6 +201,7 @@ class Snapshot:
                     request.skipped,
                     self.version.dk,
                     request.min_score,
+                    request.scan_share,
                     step,
                     MAX_SCORE,
                     deadline or 0.0,

@@ -6,6 +6,7 @@ damaged and how many answered.
 """
 
 import importlib.util
+import math
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -35,6 +36,7 @@ V = 300
 DAMAGED, UNVERIFIED, INVALID = -1, 2, -3
 PAGE, HEAD = 1 << 14, 128
 SETS = [name for name in ("plain", "avx2", "avx512") if native.choose_instructions(name)]
+SHARES = (1.0, 1.0, 0.7, 0.0, math.nan)  # values of scan_share
 Batches = list[tuple[int, npt.NDArray[Any], npt.NDArray[Any]]]
 
 
@@ -166,10 +168,13 @@ def match(dice: Dice, shards: list[Held]) -> Callable[[], Any]:
     counted = (dice.rng.random(len(ids)) < dice.one(1.0, 0.5)).astype(np.uint8)
     required, k, dk, floor = dice.one(1, 1, 2, 3), dice.one(0, 1, 10, 100, 20_000), dice.one(1, 64), dice.one(0.0, 5.0)
     deadline, allowed, marked = dice.one(0.0, 1e18), dice.mask(held), dice.one(True, False)
+    share = dice.one(*SHARES)
 
     def ask() -> Any:
         marks = np.zeros(held.documents, np.uint8) if marked else None
-        found = native.match(held.native, ids, weights, counted, required, k, dk, floor, allowed, deadline, marks)
+        found = native.match(
+            held.native, ids, weights, counted, required, k, dk, floor, share, allowed, deadline, marks
+        )
         state, matched, _, ordinals, scores, overlaps = found
         assert all(0 <= ordinal < held.documents for ordinal in ordinals)
         if state == 0:
@@ -229,6 +234,7 @@ def search(dice: Dice, shards: list[Held]) -> Callable[[], Any]:
     ids[dice.rng.random(len(ids)) < 0.1] = -1
     names = tuple(f"t{term}" for term in ids.tolist())
     options = dice.one(1, 1, 2), dice.one(0, 1, 10, 1000), dice.one(0, 3), dice.one(1, 64), dice.one(0.0, 5.0)
+    options = *options, dice.one(*SHARES)
     ends = 0.03125, dice.one(1e38, 1.0), dice.one(0.0, 1e18), Hit, QueryTerm
 
     def ask() -> Any:
@@ -257,7 +263,7 @@ def search_batch(dice: Dice, shards: list[Held]) -> Callable[[], Any]:
     masks = None if dice.rng.random() < 0.5 else tuple(dice.mask(each) for each in shards)
     starts = np.cumsum([0, *(each.documents for each in shards)])[:-1].astype(np.int64)
     size = max(len(each.terms) for each in shards)
-    options = size, floor, 0.03125, largest, 0.0, masks
+    options = size, floor, dice.one(*SHARES), 0.03125, largest, 0.0, masks
 
     def ask() -> Any:
         numbers, documents = np.zeros(3, np.int64), np.full(3 * k, -1, np.int64)
@@ -300,7 +306,7 @@ def main(folder: str, rounds: int) -> None:
 
     def probe() -> list[Any]:
         return [
-            native.match(each, ids, ones.astype(np.float32), ones, required, 3, 64, 0.0, None, 0.0, None)
+            native.match(each, ids, ones.astype(np.float32), ones, required, 3, 64, 0.0, 1.0, None, 0.0, None)
             for each, required in probes
         ]
 

@@ -34,6 +34,7 @@ GIVEN: Mapping[str, Any] = {
     "qk": 1,
     "filter": field("year") == 3,
     "min_score": 500.0,
+    "scan_share": 0.1,
     "rescore": 40,
     "deduplicate": "year",
     "deadline_ms": 0,
@@ -51,7 +52,7 @@ GIVEN: Mapping[str, Any] = {
 READ: Mapping[str, frozenset[str]] = {
     "search_vector": frozenset(GIVEN) - {"facet_size"},  # without facets
     "search_arrays": frozenset(
-        ("overlap_threshold", "min_terms", "qk", "filter", "min_score", "offset", "deadline_ms")
+        ("overlap_threshold", "min_terms", "qk", "filter", "min_score", "scan_share", "offset", "deadline_ms")
     ),
     "count": frozenset(("overlap_threshold", "min_terms", "qk", "filter", "hybrid", "deadline_ms")),
     "bm25": frozenset(("count", "fields")),

@@ -47,6 +47,7 @@ def match(
     k: int,
     dk: int,
     floor: float,
+    scan_share: float,
     allowed: npt.NDArray[np.uint8] | None,
     deadline: float,
     marks: npt.NDArray[np.uint8] | None,
@@ -62,6 +63,8 @@ def match(
         k: hits wanted.
         dk: terms of a document that have postings.
         floor: lowest score of a hit.
+        scan_share: share of what the terms can add to a score, above 0; the terms that add least beyond it are only
+            scored, if ``required`` is 1. 1: all are scanned.
         allowed: [N], 1 for documents that may be found; None: all.
         deadline: ``time.monotonic()`` after which to stop; 0: none.
         marks: [N], out: 1 for every match; None: not wanted.
@@ -133,6 +136,7 @@ def search(
     skipped: int,
     dk: int,
     floor: float,
+    scan_share: float,
     step: float,
     largest: float,
     deadline: float,
@@ -151,6 +155,7 @@ def search(
         skipped: hits before this page.
         dk: as in ``match``.
         floor: as in ``match``.
+        scan_share: as in ``match``.
         step: score of one impact unit for a weight of 1.
         largest: largest possible score that is accepted.
         deadline: as in ``match``.
@@ -173,6 +178,7 @@ def search_batch(
     dk: int,
     vocabulary_size: int,
     floor: float,
+    scan_share: float,
     step: float,
     largest: float,
     deadline: float,
@@ -196,6 +202,7 @@ def search_batch(
         dk: as in ``match``.
         vocabulary_size: V.
         floor: as in ``match``.
+        scan_share: as in ``match``.
         step: as in ``search``.
         largest: as in ``search``.
         deadline: as in ``match``.

@@ -79,6 +79,11 @@ class Request:
     qk: int | None = None  # number of query terms kept, heaviest first; None: all
     filter: Filter | None = None  # only documents that pass the filter are found
     min_score: float = 0.0  # only documents with at least this score are found
+    # share of the score that the query's terms can add whose postings are read, above 0 to 1, the terms that add most
+    # first. 1: all, an exact search. Below 1 hits may be missed, but scores and overlaps are exact; ``matched`` is a
+    # lower bound, and no page follows. Not with thresholds, ``count``, ``sort``, ``facets`` and ``search_after``, which
+    # need all postings.
+    scan_share: float = 1.0
     # number of documents to rescore, at least ``k``: found in all shards with ``qk`` query terms and ``dk`` terms
     # per document, then ranked by the whole query and all stored terms
     rescore: int | None = None
@@ -114,6 +119,7 @@ class Request:
         self._set("qk", check_qk(self.qk))
         self._set("min_terms", self.required(0))
         self._set("min_score", _number("min_score", self.min_score, _MAX_SCORE))
+        self._set("scan_share", _number("scan_share", self.scan_share, 1.0))
         if self.deadline_ms is not None:
             self._set("deadline_ms", _number("deadline_ms", self.deadline_ms, _MAX_DEADLINE))
         if self.rescore is not None:
@@ -135,6 +141,8 @@ class Request:
             self._check_sort(self.sort)
         if _is_given(self.facets) or type(self.facet_size) is not int or self.facet_size != _FACET_SIZE:
             self._check_facets()
+        if not self.is_exact:
+            self._check_scan_share()
         others = (self.filter, self.rescore, self.deduplicate, self.hybrid, self.cursor)
         with_values = self.needs_all_matches or len(self.fields) or len(self.highlight)
         self._set("is_plain", all(each is None for each in others) and not with_values)
@@ -142,6 +150,23 @@ class Request:
     def _set(self, name: str, value: Any) -> None:
         """Store a plain Python value: numpy numbers overflow."""
         object.__setattr__(self, name, value)
+
+    def _check_scan_share(self) -> None:
+        if not self.scan_share:
+            raise QueryError("scan_share=0 is not possible; give a number above 0, or 1 to read all postings")
+        for name, given in (
+            ("overlap_threshold", self.overlap_threshold > 0),
+            ("min_terms", self.min_terms > 1),
+            ("count", self.count),
+            ("sort", self.sort is not None),
+            ("facets", _is_given(self.facets)),
+            ("search_after", self.search_after is not None),  # a longer list may have more hits before that place
+        ):
+            if given:
+                raise QueryError(
+                    f"scan_share={self.scan_share:g} leaves out postings that {name} needs; give scan_share=1, or "
+                    f"leave {name} out"
+                )
 
     def _check_page(self) -> None:
         self._set("offset", check_k(self.offset, "offset"))
@@ -184,6 +209,11 @@ class Request:
             )
         if hybrid.fusion == "rrf" and hybrid.depth < self.k:
             raise QueryError(f"hybrid.depth={hybrid.depth} is less than k={self.k}; give at least k")
+
+    @property
+    def is_exact(self) -> bool:
+        """True if the postings of all terms are read."""
+        return self.scan_share == 1
 
     @property
     def needs_all_matches(self) -> bool:
@@ -232,6 +262,7 @@ class ArrayOptions(_MatchOptions, total=False):
     """Keywords of ``Searcher.search_arrays``; see ``Request``."""
 
     min_score: float
+    scan_share: float
     offset: int
 
 

@@ -38,6 +38,7 @@ class ShardQuery:
     required: int  # minimum number of counted terms that a document must share, 1 or more
     k: int  # hits wanted
     floor: float = 0.0  # lowest score of a hit
+    scan_share: float = 1.0  # of what the terms can add to a score: that of the terms that are scanned; see ``Request``
     deadline: float | None = None  # ``time.monotonic()`` after which to stop; None: no deadline
     filter: "Filter | None" = None  # selects the documents that may be found; None: all
     words: WordQuery | None = None  # matched in addition to the terms; None: no words
@@ -113,17 +114,18 @@ class Postings:
             uint8 [N], 1 for a match; and whether the deadline passed before the end.
         """
         marks = np.zeros(self._documents, np.uint8)
-        return marks, self._match(replace(query, k=0), 0.0, 0, allowed, marks).partial
+        return marks, self._match(replace(query, k=0, scan_share=1.0), 0.0, 0, allowed, marks).partial
 
     def _match(
         self, query: ShardQuery, floor: float, dk: int, allowed: Allowed | None, marks: Allowed | None
     ) -> ShardHits:
         # A query cannot share more terms than it has.
         required, deadline = min(query.required, len(query.ids) + 1), query.deadline or 0.0
+        share = query.scan_share
         ids, weights, counted = query.ids, query.weights, query.counted
         while True:
             state, matched, postings, ordinals, scores, overlaps = native.match(
-                self.native, ids, weights, counted, required, query.k, dk, floor, allowed, deadline, marks
+                self.native, ids, weights, counted, required, query.k, dk, floor, share, allowed, deadline, marks
             )
             if state != UNVERIFIED:
                 break

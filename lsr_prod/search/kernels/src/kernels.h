@@ -51,6 +51,7 @@ typedef struct {
     int64_t terms, required, k;
     int64_t dk;             /* terms of a document that have postings */
     float floor;            /* lowest score of a hit */
+    float scan_share;       /* of what the terms can add to a score: that of the terms that are scanned; 1: all are */
     double deadline;        /* seconds of the monotonic clock; 0: none */
     const uint8_t *allowed; /* of each document; NULL: all */
     uint8_t *marks;         /* out: 1 for every match; NULL: not wanted */

@@ -7,8 +7,12 @@
  * which documents were candidates.
  *
  * With the score s of a document and its sum u: u - over <= s * scale <= u + under.
+ *
+ * With a `scan_share` below 1, only the terms that can add most are scanned. The sum of a document then lacks the other
+ * terms, of which `under` has a part: a document that they add more to may be missed. Scores have all terms.
  */
 #include <float.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include "scan.h"
@@ -16,6 +20,7 @@
 #define FEW_TERMS 128  /* of a query whose products are all at least 1 */
 #define MORE_ROOM 4096 /* candidates before they are scored, in addition to ROOM_PER_HIT * k */
 #define ROOM_PER_HIT 4
+#define LEFT_OUT .1 /* part of what the terms that are not scanned can add that candidates may lack */
 
 INLINE bool is_late(const Query *query) {
     struct timespec now;
@@ -37,6 +42,29 @@ static int check_term(const Shard *shard, int64_t term) {
     if (shard->term_ids[term] > shard->term_ids[term + 1]) return DAMAGED;
     return shard->term_postings[term + 1] > shard->postings || shard->term_ids[term + 1] > shard->id_items ? DAMAGED
                                                                                                            : DONE;
+}
+
+/* Return what a term can add to a sum, in units of 1/256. */
+static uint32_t most_added(const Cursor *cursor) {
+    return (uint32_t)cursor->weight * cursor->high;
+}
+
+static int most_first(const void *one, const void *other) {
+    const Cursor *a = one, *b = other;
+    uint32_t of_a = most_added(a), of_b = most_added(b);
+    if (of_a != of_b) return of_a > of_b ? -1 : 1;
+    return (a->posting > b->posting) - (a->posting < b->posting);
+}
+
+/* Choose the terms that are scanned: those that can add most. */
+static void leave_out_terms(Scan *scan) {
+    Cursor *cursors = scan->memory->cursors;
+    double total = 0, scanned = 0;
+    for (int64_t i = 0; i < scan->query->terms; i++) total += most_added(&cursors[i]);
+    qsort(cursors, (size_t)scan->query->terms, sizeof *cursors, most_first);
+    for (scan->scanned = 0; scanned < (double)scan->query->scan_share * total; scan->scanned++)
+        scanned += most_added(&cursors[scan->scanned]);
+    scan->under += (int64_t)(LEFT_OUT * (total - scanned) / 256);
 }
 
 /* Choose the type of the cells, the scale and the weights of fixed point, and how far sums are from scores. */
@@ -67,10 +95,13 @@ static int prepare(Scan *scan) {
         scan->memory->cursors[i] =
             (Cursor){shard->term_runs[term],         shard->term_runs[term + 1], shard->term_postings[term],
                      shard->term_postings[term + 1], shard->term_ids[term],      shard->term_ids[term + 1],
-                     lift ? 256 : (uint16_t)weight,  is_counted(query, i)};
+                     lift ? 256 : (uint16_t)weight,  shard->tenths[term] ? shard->tenths[term] : 255,
+                     is_counted(query, i)};
         scan->under += 2;
         if (lift) scan->over += 255;
     }
+    scan->scanned = query->terms;
+    if (query->scan_share < 1 && query->required == 1) leave_out_terms(scan);
     return DONE;
 }
 
@@ -79,7 +110,7 @@ static float surely_reached(const Scan *scan) {
     const Query *query = scan->query;
     const uint8_t *ranked = query->k <= 10 ? scan->shard->tenths : query->k <= 100 ? scan->shard->hundredths : NULL;
     float best = 0;
-    if (!ranked || !query->k || query->allowed || query->required != 1) return 0;
+    if (!ranked || !query->k || query->allowed || query->required != 1 || scan->scanned < query->terms) return 0;
     for (int64_t i = 0; i < query->terms; i++) {
         float score = query->weights[i] * (float)ranked[query->ids[i]];
         if (score > best && is_counted(query, i)) best = score;
@@ -126,7 +157,7 @@ static int add_run(Scan *scan, int64_t i, int64_t size) {
 /* Return the first window that has a run which was not added; INT64_MAX: there is none. */
 static int64_t next_window(const Scan *scan) {
     int64_t next = INT64_MAX;
-    for (int64_t i = 0; i < scan->query->terms; i++) {
+    for (int64_t i = 0; i < scan->scanned; i++) {
         const Cursor *c = &scan->memory->cursors[i];
         if (c->run < c->last_run && scan->shard->run_windows[c->run] < next) next = scan->shard->run_windows[c->run];
     }
@@ -141,8 +172,8 @@ static int scan_windows(Scan *scan) {
         if (window <= last || size <= 0) return DAMAGED;
         last = window;
         if (is_late(scan->query)) return PARTIAL;
-        for (int64_t i = 0; i < scan->query->terms; i++) {
-            const Cursor *c = &scan->memory->cursors[i], *after = c + (i + 1 < scan->query->terms);
+        for (int64_t i = 0; i < scan->scanned; i++) {
+            const Cursor *c = &scan->memory->cursors[i], *after = c + (i + 1 < scan->scanned);
             __builtin_prefetch(shard->ids + after->id), __builtin_prefetch(shard->impacts + after->posting);
             if (c->run == c->last_run || shard->run_windows[c->run] != window) continue;
             if (add_run(scan, i, size) != DONE) return DAMAGED;

@@ -117,8 +117,8 @@ PyObject *py_match(PyObject *self, PyObject *args) {
     Found found;
     HeldShard *held;
     (void)self;
-    if (!PyArg_ParseTuple(args, "OOOOLLLfOdO", &capsule, a, a + 1, a + 2, &required, &k, &dk, &query.floor, a + 3,
-                          &query.deadline, a + 4))
+    if (!PyArg_ParseTuple(args, "OOOOLLLffOdO", &capsule, a, a + 1, a + 2, &required, &k, &dk, &query.floor,
+                          &query.scan_share, a + 3, &query.deadline, a + 4))
         return NULL;
     held = PyCapsule_GetPointer(capsule, SHARD);
     if (!held) return NULL;

@@ -289,8 +289,9 @@ PyObject *py_search(PyObject *self, PyObject *args) {
     Held *held;
     int state = INVALID;
     (void)self;
-    if (!PyArg_ParseTuple(args, "OOOO!LLLLfdddOO", &capsule, &ids, &weights, &PyTuple_Type, &names, &required, &k,
-                          &skipped, &dk, &query.floor, &step, &largest, &query.deadline, &type, &term_type))
+    if (!PyArg_ParseTuple(args, "OOOO!LLLLffdddOO", &capsule, &ids, &weights, &PyTuple_Type, &names, &required, &k,
+                          &skipped, &dk, &query.floor, &query.scan_share, &step, &largest, &query.deadline, &type,
+                          &term_type))
         return NULL;
     held = PyCapsule_GetPointer(capsule, VERSION);
     if (!held) return NULL;
@@ -325,7 +326,7 @@ typedef struct {
     const float *weights;
     const int64_t *required; /* by number of terms */
     int64_t queries, vocabulary, k, dk;
-    float floor;
+    float floor, scan_share;
     double step, largest, deadline;
     const int64_t *starts;         /* number of the first document of each member */
     const uint8_t *const *allowed; /* by member, or NULL */
@@ -360,12 +361,12 @@ static int64_t sort_terms(const Batch *batch, int64_t first, int64_t last, const
 
 static int search_one(const Version *version, const Batch *batch, int64_t number, const Prepared *made,
                       Merged *merged) {
-    Query query = {.k = batch->k, .dk = batch->dk, .floor = batch->floor, .deadline = batch->deadline};
+    Query query = {.k = batch->k, .dk = batch->dk, .floor = batch->floor, .scan_share = batch->scan_share};
     int64_t terms = sort_terms(batch, batch->offsets[number], batch->offsets[number + 1], made);
     int state;
     merged->failed = 0, batch->numbers[number] = 0;
     if (terms < 0) return INVALID;
-    query.required = batch->required[terms];
+    query.required = batch->required[terms], query.deadline = batch->deadline;
     if (!scale_query(&query, made->ids, made->weights, terms, batch->step, batch->largest, made->known, made->scaled))
         return INVALID;
     state = search_version(version, &query, batch->allowed, false, merged);
@@ -460,9 +461,9 @@ PyObject *py_search_batch(PyObject *self, PyObject *args) {
     int state = DONE;
     Held *held;
     (void)self;
-    if (!PyArg_ParseTuple(args, "OOOOOLLLLfdddOOOOOO", &capsule, a, a + 1, a + 2, a + 3, &first, &k, &dk, &vocabulary,
-                          &batch.floor, &batch.step, &batch.largest, &batch.deadline, &masks, a + 4, a + 5, a + 6,
-                          a + 7, a + 8))
+    if (!PyArg_ParseTuple(args, "OOOOOLLLLffdddOOOOOO", &capsule, a, a + 1, a + 2, a + 3, &first, &k, &dk, &vocabulary,
+                          &batch.floor, &batch.scan_share, &batch.step, &batch.largest, &batch.deadline, &masks, a + 4,
+                          a + 5, a + 6, a + 7, a + 8))
         return NULL;
     held = PyCapsule_GetPointer(capsule, VERSION);
     if (!held) return NULL;

@@ -11,6 +11,7 @@ typedef struct {
     Found *found;
     bool wide;      /* cells are uint32, the number of counted terms above the sum; else uint16, only the sum */
     double scale;   /* sum of a score of 1 */
+    int64_t scanned; /* terms that are scanned: the first cursors */
     int64_t under;  /* a score is at most this much above the sum of its document */
     int64_t over;   /* and at most this much below it */
     int64_t least;  /* lowest sum of a candidate, 0 to 65535; no document has a sum of 65535 */
