@@ -20,7 +20,7 @@
 #define FEW_TERMS 128  /* of a query whose products are all at least 1 */
 #define MORE_ROOM 4096 /* candidates before they are scored, in addition to ROOM_PER_HIT * k */
 #define ROOM_PER_HIT 4
-#define LEFT_OUT .1 /* part of what the terms that are not scanned can add that candidates may lack */
+#define LEFT_OUT .25 /* times the square of `scan_share`: part of what the other terms can add that candidates lack */
 
 INLINE bool is_late(const Query *query) {
     struct timespec now;
@@ -59,12 +59,12 @@ static int most_first(const void *one, const void *other) {
 /* Choose the terms that are scanned: those that can add most. */
 static void leave_out_terms(Scan *scan) {
     Cursor *cursors = scan->memory->cursors;
-    double total = 0, scanned = 0;
+    double total = 0, scanned = 0, share = scan->query->scan_share;
     for (int64_t i = 0; i < scan->query->terms; i++) total += most_added(&cursors[i]);
     qsort(cursors, (size_t)scan->query->terms, sizeof *cursors, most_first);
-    for (scan->scanned = 0; scanned < (double)scan->query->scan_share * total; scan->scanned++)
+    for (scan->scanned = 0; scanned < share * total; scan->scanned++)
         scanned += most_added(&cursors[scan->scanned]);
-    scan->under += (int64_t)(LEFT_OUT * (total - scanned) / 256);
+    scan->under += (int64_t)(LEFT_OUT * share * share * (total - scanned) / 256);
 }
 
 /* Choose the type of the cells, the scale and the weights of fixed point, and how far sums are from scores. */
