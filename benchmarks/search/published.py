@@ -33,8 +33,8 @@ ALL_TERMS = 1 << 30
 
 
 class Published:
-    """Options: ``call`` (``vector`` or ``arrays``), ``min_terms``, ``overlap_threshold`` and
-    ``qk`` of a query. ``search_arrays`` has no ``qk``: the arrays of its queries are cut when they are prepared.
+    """Options: ``call`` (``vector`` or ``arrays``), ``min_terms``, ``overlap_threshold``, ``scan_share`` and ``qk`` of
+    a query. The arrays of queries of ``search_arrays`` are cut to ``qk`` terms when they are prepared.
     """
 
     version = f"format {INDEX_FORMAT} published"
@@ -78,6 +78,8 @@ class Published:
     def prepare(self, terms: npt.NDArray[np.int64], weights: npt.NDArray[np.float32], _k: int) -> Any:
         """Return a dict for ``search_vector``, or arrays of one query for ``search_arrays``, and the keywords."""
         keywords = {name: self.options[name] for name in ("min_terms", "overlap_threshold")}
+        if "scan_share" in self.options:
+            keywords["scan_share"] = self.options["scan_share"]
         qk = self.options.get("qk") or len(terms)
         if self.options["call"] == "vector":
             vector = dict(zip(terms.tolist(), weights.tolist(), strict=True))

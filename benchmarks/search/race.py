@@ -262,7 +262,8 @@ def race(
         queries = query_count(collection, query_terms)
         for k in KS:
             pairs = [(row, engine) for row, engine in zip(rows, engines, strict=True) if k in row.contestant.ks]
-            _timed_rounds(pairs, queries, k, passes)
+            if pairs:
+                _timed_rounds(pairs, queries, k, passes)
         for _ in range(2 if seconds else 0):
             for row, engine in zip(rows, engines, strict=True):
                 for threads in (1, 2):

@@ -46,3 +46,13 @@ def test_sizes_cover_all_files_of_the_shard(built: tuple[Collection, Path]) -> N
     files = [path for path in (index / "shards").rglob("*") if path.is_file()]
     assert min(sizes.values()) > 0
     assert sum(sizes.values()) == sum(path.stat().st_size for path in files)
+
+
+@pytest.mark.parametrize("call", ["vector", "arrays"])
+def test_share_of_the_scan_is_an_option_of_the_call(built: tuple[Collection, Path], call: str) -> None:
+    collection, index = built
+    engine = Published(collection, index, {**OPTIONS, "call": call, "scan_share": 0.5})
+    asked = engine.prepare(*collection.queries(SPEC.query_terms)[0], 10)
+    assert asked[1]["scan_share"] == 0.5
+    ids, scores = engine.decode(engine.query(asked, 10))
+    assert np.allclose(scores[: len(ids)], collection.score_of(np.array(ids), *collection.queries(7)[0]), rtol=1e-5)
