@@ -86,13 +86,14 @@ def test_a_result_survives_the_round_trip(result):
 def test_a_request_survives_the_round_trip():
     expression = (field("year") >= 2000) & field("published").is_in([dt.datetime(2020, 1, 1, tzinfo=dt.UTC)])
     options = {"filter": expression, "fields": ("text",), "min_terms": np.int64(2), "deadline_ms": 5.0, "qk": None}
+    options["scan_share"] = np.float32(0.5)
     sent = request_to_json(np.int32(7), options, vector={"lock": np.float32(0.5), np.int64(3): 1})
     request = WireRequest.read(over_the_wire(sent))
     assert request.queries is None
     assert request.vector == {"lock": 0.5, 3: 1}
     assert request.k == 7
     assert request.options["fields"] == ["text"]
-    assert request.options["min_terms"] == 2
+    assert (request.options["min_terms"], request.options["scan_share"]) == (2, 0.5)
     filtered = request.options["filter"]
     assert filtered is not None
     assert filtered.key == expression.key
