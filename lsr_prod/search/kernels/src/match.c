@@ -60,7 +60,11 @@ static int most_first(const void *one, const void *other) {
 static void leave_out_terms(Scan *scan) {
     Cursor *cursors = scan->memory->cursors;
     double total = 0, scanned = 0, share = scan->query->scan_share;
-    for (int64_t i = 0; i < scan->query->terms; i++) total += most_added(&cursors[i]);
+    for (int64_t i = 0; i < scan->query->terms; i++) {
+        uint8_t tenth = scan->shard->tenths[scan->query->ids[i]];
+        cursors[i].high = tenth ? tenth : 255;
+        total += most_added(&cursors[i]);
+    }
     qsort(cursors, (size_t)scan->query->terms, sizeof *cursors, most_first);
     for (scan->scanned = 0; scanned < share * total; scan->scanned++)
         scanned += most_added(&cursors[scan->scanned]);
@@ -95,8 +99,7 @@ static int prepare(Scan *scan) {
         scan->memory->cursors[i] =
             (Cursor){shard->term_runs[term],         shard->term_runs[term + 1], shard->term_postings[term],
                      shard->term_postings[term + 1], shard->term_ids[term],      shard->term_ids[term + 1],
-                     lift ? 256 : (uint16_t)weight,  shard->tenths[term] ? shard->tenths[term] : 255,
-                     is_counted(query, i)};
+                     lift ? 256 : (uint16_t)weight,  0,                          is_counted(query, i)};
         scan->under += 2;
         if (lift) scan->over += 255;
     }

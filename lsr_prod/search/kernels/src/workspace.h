@@ -8,7 +8,7 @@
 typedef struct {
     uint32_t run, last_run, posting, last_posting, id, last_id;
     uint16_t weight; /* of fixed point, 256 is 1 */
-    uint8_t high;    /* 10th largest impact; 255 if the term has fewer postings */
+    uint8_t high;    /* 10th largest impact, 255 if there is none; 0 where all terms are scanned */
     bool counted;
 } Cursor;
 
