@@ -1,10 +1,11 @@
 """Cost as work grows: 1, 4 and 16 shards of a million documents x 20 terms, built one by one, searched as one index.
 
     python -m benchmarks.search.scale [--folder .bench] [--shards 1 4 16] [--chunks 16]
+                                      [--terms 20] [--query-terms 7] [--splade QUERIES.jsonl.gz]
 
-A shard holds ``chunks`` x 65,536 documents of the invented topics (``benchmarks.search.topics``); its vectors are
-deleted after the build. The sizes are searched in turn, the same queries in slices of 64, one thread, k=10. Prints a
-table and
+A shard holds ``chunks`` x 65,536 documents of the invented topics (``benchmarks.search.topics``), or mixtures of real
+query vectors with ``--splade``; its vectors are deleted after the build. The sizes are searched in turn, the same
+queries in slices of 64, one thread, k=10 and 100. Prints a table for each k, and for k=10
 ``RESULT {json}``: ``ns_per_posting_spread`` is the largest over the smallest of the sizes' p50 per median number of
 postings read, less 1, and ``memory_per_document_spread`` the same of the resident bytes a document that opening and
 searching added; both are to stay within 0.2.
@@ -24,7 +25,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.search.data import Collection, Spec, draw, draw_queries, make_rows, save
+from benchmarks.search.data import KS, Collection, Spec, draw, draw_queries, make_rows, save
 from benchmarks.search.race import SLICE, Contestant, Engine, percentiles, start
 from benchmarks.search.topics import CHUNK
 from lsr_prod.jobs.terminal.run import print_result
@@ -35,7 +36,7 @@ OURS = Contestant(
     "Ours",
     options={"min_terms": 1, "overlap_threshold": 0.0},
 )
-TERMS, QUERY_TERMS, K = 20, 7, 10
+TERMS, QUERY_TERMS = 20, 7
 
 
 @dataclass(slots=True)
@@ -50,7 +51,7 @@ class Size:
     open_ms: float
     engine: Engine
     before: dict[str, int]
-    times: list[float] = field(default_factory=list)
+    times: dict[int, list[float]] = field(default_factory=lambda: {k: [] for k in KS})
     after: dict[str, int] = field(default_factory=dict)
     ns_per_posting: float = 0.0
     postings: float = 0.0
@@ -67,17 +68,21 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--folder", type=Path, default=Path(".bench"))
     parser.add_argument("--shards", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--chunks", type=int, default=16, help="of 65,536 documents in a shard")
+    parser.add_argument("--terms", type=int, default=TERMS, help="terms of a document")
+    parser.add_argument("--query-terms", type=int, default=QUERY_TERMS, help="terms of a query")
+    parser.add_argument("--splade", type=Path, default=None, help="real query vectors, .jsonl.gz")
     parser.add_argument("--min-terms", type=int, default=1, help="terms that a document must share")
     asked = parser.parse_args(argv)
     contestant = replace(OURS, options={**OURS.options, "min_terms": asked.min_terms})
     asked.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=asked.folder) as scratch, ExitStack() as stack:
         folder = Path(scratch)
-        built = [build(contestant, folder, shard, asked.chunks) for shard in range(max(asked.shards))]
+        spec = Spec("scale", asked.chunks * CHUNK, asked.terms, asked.query_terms, asked.splade)
+        built = [build(contestant, folder, shard, spec) for shard in range(max(asked.shards))]
         rows = Collection(built[-1][0])
         sizes = []
         for shards in asked.shards:
-            engine = stack.enter_context(start(contestant, rows, QUERY_TERMS))
+            engine = stack.enter_context(start(contestant, rows, asked.query_terms))
             opened = engine("open", folders=[str(folder / f"index{shard}") for shard in range(shards)])
             took = [seconds for _, seconds, _ in built[:shards]]
             peak = max(peak for _, _, peak in built[:shards])
@@ -85,13 +90,14 @@ def main(argv: Sequence[str]) -> int:
             sizes.append(
                 Size(shards, documents, sum(took), peak, opened["sizes"], opened["ms"], engine, opened["before"])
             )
-        search(sizes, len(rows.queries(QUERY_TERMS)))
-    print_sizes(sizes)
+        search(sizes, len(rows.queries(asked.query_terms)))
+    for k in KS:
+        print_sizes(sizes, f"{asked.terms} terms, {asked.query_terms}-term queries, k={k}, one thread", k)
     speeds, memories = [s.ns_per_posting for s in sizes], [s.memory_per_document for s in sizes]
     print_result(
         {
             "documents": [s.documents for s in sizes],
-            "p50_us": [round(percentiles(s.times)[0], 1) for s in sizes],
+            "p50_us": [round(percentiles(s.times[KS[0]])[0], 1) for s in sizes],
             "ns_per_posting": [round(speed, 3) for speed in speeds],
             "ns_per_posting_spread": round(max(speeds) / min(speeds) - 1, 3),
             "memory_per_document": [round(memory, 1) for memory in memories],
@@ -101,16 +107,16 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def build(contestant: Contestant, folder: Path, shard: int, chunks: int) -> tuple[Path, float, int]:
+def build(contestant: Contestant, folder: Path, shard: int, spec: Spec) -> tuple[Path, float, int]:
     """Draw and index one shard in a process of its own: its rows' folder, seconds, and the process's peak memory."""
     rows = folder / f"rows{shard}"
     rows.mkdir()
-    whole = Spec("scale", (shard + 1) * chunks * CHUNK, TERMS, QUERY_TERMS)
-    make_rows(rows, draw(whole, first=shard * chunks), Spec("shard", chunks * CHUNK, TERMS, QUERY_TERMS))
+    whole = replace(spec, documents=(shard + 1) * spec.documents)
+    make_rows(rows, draw(whole, first=shard * spec.documents // CHUNK), spec)
     queries = draw_queries(whole)
     for part in ("offsets", "terms", "weights"):
-        save(rows / f"queries{QUERY_TERMS}_{part}.npy", getattr(queries, part))
-    with start(contestant, Collection(rows), QUERY_TERMS) as engine:
+        save(rows / f"queries{spec.query_terms}_{part}.npy", getattr(queries, part))
+    with start(contestant, Collection(rows), spec.query_terms) as engine:
         (folder / f"index{shard}").mkdir()
         took = engine("build", folder=str(folder / f"index{shard}"))
     if shard > 0:
@@ -120,33 +126,46 @@ def build(contestant: Contestant, folder: Path, shard: int, chunks: int) -> tupl
 
 
 def search(sizes: Sequence[Size], queries: int) -> None:
-    """Every query on every size, slice by slice; the first slice warms up."""
-    for size in sizes:
-        size.engine("prepare", k=K)
-        size.engine("ask", numbers=list(range(SLICE)), k=K, keep=False)
-    for first in range(SLICE, queries, SLICE):
-        numbers = list(range(first, min(first + SLICE, queries)))
+    """Every query on every size, slice by slice, after each was asked once; the first slice is not timed."""
+    slices = [list(range(first, min(first + SLICE, queries))) for first in range(0, queries, SLICE)]
+    for k in KS:
         for size in sizes:
-            size.times += [ns / 1e3 for ns in size.engine("ask", numbers=numbers, k=K, keep=False)["ns"]]
+            size.engine("prepare", k=k)
+            for numbers in slices:
+                size.engine("ask", numbers=numbers, k=k, keep=False)
+        for numbers in slices[1:]:
+            for size in sizes:
+                size.times[k] += [ns / 1e3 for ns in size.engine("ask", numbers=numbers, k=k, keep=False)["ns"]]
     for size in sizes:
         size.after = size.engine("rss")
         touched = size.engine("touched", numbers=list(range(SLICE, queries)))["postings"]
         size.postings = median(touched)
-        size.ns_per_posting = 1e3 * median(size.times) / max(1.0, size.postings)
+        size.ns_per_posting = 1e3 * median(size.times[KS[0]]) / max(1.0, size.postings)
 
 
-def print_sizes(sizes: Sequence[Size]) -> None:
-    """The table."""
-    table = Table(title=f"{TERMS} terms, {QUERY_TERMS}-term queries, k={K}, one thread", title_justify="left")
-    for name in ("documents", "build s", "peak MB", "bytes/doc on disk", "open ms", "p50 us", "p99 us", "postings"):
+def print_sizes(sizes: Sequence[Size], title: str, k: int) -> None:
+    """The table of one number of hits."""
+    table = Table(title=title, title_justify="left")
+    names = (
+        "documents",
+        "build s",
+        "peak MB",
+        "bytes/doc on disk",
+        "open ms",
+        "p50 us",
+        "p95 us",
+        "p99 us",
+        "postings",
+    )
+    for name in names:
         table.add_column(name, justify="right")
     for name in ("ns a posting", "resident MB", "resident bytes/doc", "not mapped MB"):
         table.add_column(name, justify="right")
     for size in sizes:
-        p50, _, p99 = percentiles(size.times)
+        p50, p95, p99 = percentiles(size.times[k])
         disk = " + ".join(f"{count / size.documents:.1f} {name}" for name, count in size.disk.items())
         cells = [f"{size.documents:,}", f"{size.build_s:.1f}", f"{size.build_peak / 1e6:,.0f}", disk]
-        cells += [f"{size.open_ms:.1f}", f"{p50:,.0f}", f"{p99:,.0f}", f"{size.postings:,.0f}"]
+        cells += [f"{size.open_ms:.1f}", f"{p50:,.0f}", f"{p95:,.0f}", f"{p99:,.0f}", f"{size.postings:,.0f}"]
         cells += [f"{size.ns_per_posting:.2f}", f"{size.after['rss'] / 1e6:,.0f}", f"{size.memory_per_document:.1f}"]
         table.add_row(*cells, f"{size.after['anonymous'] / 1e6:,.0f}")
     Console(width=200).print(table)
