@@ -170,6 +170,8 @@ def checkpoint_layers(model: PreTrainedModel, *, kept: int = 1) -> None:
             "set it to false and lower batch.chunk",
         )
     model.config.use_cache = False  # a cache is for generation, and transformers refuses it with checkpointing
-    model.activation_checkpointing_enable()
+    # Its name in transformers 5.17 and earlier is the second.
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable()
     for layer in layers[-kept:]:
         layer.gradient_checkpointing = False
