@@ -64,6 +64,8 @@ class GraphSession:
         if _saturates():
             options.add_session_config_entry("session.x64quantprecision", "1")
         providers = [name for name in order[order.index(self.provider) :] if name in ort.get_available_providers()]
+        if self.provider != _NAMES["cpu"]:
+            ort.preload_dlls()  # CUDA's libraries of the nvidia packages, which no search path names
         try:
             self._session: Any = ort.InferenceSession(path, options, providers=providers)
         except Exception as error:  # ONNX Runtime raises bare Exceptions
