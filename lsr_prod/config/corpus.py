@@ -97,11 +97,11 @@ class EncodeSettings(Section):
     has at least one cell per bucket; default: 8 to 128, by corpus and actors"""
     slice_megabytes: int | None = Field(None, ge=1)
     """source bytes per slice (one read task), MB; default: 32 to 512, by the size of a wave"""
-    batch_tokens: int = Field(512, ge=1)
-    """tokens per batch, padding included; a GPU needs many more"""
+    batch_tokens: int | None = Field(None, ge=1)
+    """tokens per batch, padding included; default: 512 on a CPU, 16,384 on a GPU"""
     actors: int | None = Field(None, ge=1)
-    """number of encoder actors: min_actors and max_actors in one; default: one per core, or per GPU, of the nodes that
-    the cluster has at the time"""
+    """number of encoder actors: min_actors and max_actors in one; default: one per core, or actors_per_gpu per GPU,
+    of the nodes that the cluster has at the time"""
     min_actors: int | None = Field(None, ge=1)
     """encoder actors that the job asks Ray's autoscaler for at any time; with it, a job waits for nodes if the cluster
     has no room for an actor; default: 1"""
@@ -116,6 +116,8 @@ class EncodeSettings(Section):
     labels: dict[str, str] = Field(default_factory=dict)
     """label selector of Ray for the nodes of encoder actors, for example {market: spot}, {region: in(a, b)} or {disk:
     '!hdd'}"""
+    actors_per_gpu: int = Field(4, ge=1, le=64)
+    """encoder actors that share a GPU: it computes for one of them while others tokenize and write"""
     threads_per_actor: int = Field(1, ge=1)
     """ONNX Runtime threads per actor"""
     provider: Literal["auto", "cpu", "cuda", "tensorrt"] = "auto"

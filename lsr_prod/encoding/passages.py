@@ -25,6 +25,7 @@ from lsr_prod.storage import is_remote
 from lsr_prod.storage.folders import open_bundle
 
 _CHARACTERS = 2_000_000  # text whose tokens are in memory at once
+_CPU_TOKENS, _GPU_TOKENS = 512, 16_384  # per batch: the activations of a layer fit into a cache; a GPU is filled
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +196,7 @@ def open_document_encoder(
     bundle: Mapping[str, Any],
     *,
     top_k: int,
-    batch_tokens: int,
+    batch_tokens: int | None,
     max_length: int | None,
     stride: int | None,
     max_passages: int,
@@ -207,7 +208,8 @@ def open_document_encoder(
     splitter = None
     if stride is not None:
         splitter = _splitter(folder, encoder.card, max_length, stride, max_passages)
-    return DocumentEncoder(encoder, top_k=top_k, batch_tokens=batch_tokens, max_length=max_length, splitter=splitter)
+    size = batch_tokens or (_CPU_TOKENS if encoder.provider.startswith("CPU") else _GPU_TOKENS)
+    return DocumentEncoder(encoder, top_k=top_k, batch_tokens=size, max_length=max_length, splitter=splitter)
 
 
 def check_lengths(folder: Path, encode: EncodeSettings) -> None:

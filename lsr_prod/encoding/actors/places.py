@@ -31,7 +31,7 @@ class PoolSize:
 
     actors: int  # encoder actors that the cluster has room for
     threads: int  # ONNX Runtime threads of each, and cores reserved by each
-    gpus: int  # GPUs reserved by each
+    gpus: float  # GPUs reserved by each; several share one
     nodes: tuple[str, ...]  # Ray node id of each actor
     memory_bytes: int | None  # memory reserved by each; None: none
     labels: tuple[tuple[str, str], ...]  # label selector of their nodes
@@ -53,9 +53,9 @@ class PoolSize:
 def pool_size(settings: EncodeSettings) -> PoolSize:
     """Compute number and placement of the actors from the nodes of the cluster.
 
-    With a GPU provider there is one actor per GPU, else one per ``threads_per_actor`` cores of each node;
-    ``encode.actors`` or ``encode.max_actors`` limits the number. With ``encode.min_actors`` or ``encode.max_actors``
-    there may be none yet.
+    There is one per ``threads_per_actor`` cores of each node, and with a GPU provider at most
+    ``encode.actors_per_gpu`` per GPU; ``encode.actors`` or ``encode.max_actors`` limits the number. With
+    ``encode.min_actors`` or ``encode.max_actors`` there may be none yet.
     """
     alive = usable_nodes()
     may_wait = settings.min_actors is not None or settings.max_actors is not None
@@ -72,7 +72,7 @@ def pool_size(settings: EncodeSettings) -> PoolSize:
     size = PoolSize(
         actors=0,
         threads=settings.threads_per_actor,
-        gpus=1 if on_gpu else 0,
+        gpus=1 / settings.actors_per_gpu if on_gpu else 0,
         nodes=(),
         memory_bytes=None if memory is None else memory * _MEGABYTE,
         labels=tuple(sorted(settings.labels.items())),
@@ -95,7 +95,9 @@ def _room(size: PoolSize, node: Any) -> int:
     if not matches(dict(size.labels), node["Labels"]):
         return 0
     found: dict[str, float] = node["Resources"]
-    room = int(found.get("GPU", 0)) if size.gpus else int(found.get("CPU", 0)) // size.threads
+    room = int(found.get("CPU", 0)) // size.threads
+    if size.gpus:
+        room = min(room, int(found.get("GPU", 0)) * round(1 / size.gpus))
     return min(room, int(found.get("memory", 0)) // size.memory_bytes) if size.memory_bytes else room
 
 

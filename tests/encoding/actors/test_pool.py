@@ -159,6 +159,15 @@ def test_late_block_is_issued_again_and_its_first_result_counts(
     assert [cell.cell for cell in again[0].cells] == [0]
 
 
+def test_encoders_share_gpus_as_far_as_there_are_cores(monkeypatch):
+    node = {"NodeID": "n", "Labels": {}, "Resources": {"CPU": 16.0, "GPU": 2.0}}
+    monkeypatch.setattr("lsr_prod.encoding.actors.places.usable_nodes", lambda: [node])
+    size = pool_size(settings(provider="cuda", actors_per_gpu=3))
+    assert (size.actors, size.needs.gpus) == (6, 1 / 3)
+    assert pool_size(settings(provider="auto", actors_per_gpu=1)).actors == 2
+    assert pool_size(settings(provider="cuda", threads_per_actor=4)).actors == 4
+
+
 def test_pool_size_follows_machine_and_settings():
     size = pool_size(settings())
     cores = int(ray.cluster_resources()["CPU"])
