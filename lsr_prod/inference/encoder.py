@@ -222,8 +222,13 @@ class BundleEncoder:
             )
         return SparseBatch.from_topk(terms, weights)
 
+    def _length(self, longest: int) -> int:
+        """Return the length of a batch: on a GPU a multiple of 8, which its matrix units take, if the model has it."""
+        most = max(self.card.query_max_length, self.card.document_max_length)
+        return longest if self.provider.startswith("CPU") else max(longest, min(-(-longest // 8) * 8, most))
+
     def _graph(self, rows: Sequence[Sequence[int]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-        shape = len(rows), max(len(row) for row in rows)
+        shape = len(rows), self._length(max(len(row) for row in rows))
         input_ids = np.full(shape, self._pad_id, dtype=np.int64)
         attention_mask = np.zeros(shape, dtype=np.int64)
         for i, row in enumerate(rows):

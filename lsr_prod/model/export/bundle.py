@@ -66,7 +66,8 @@ def export_bundle(settings: ExportSettings, options: dict[str, str] | None = Non
         parity = _check_parity(encoder, folder, texts, min_overlap)
     else:
         with folder_to_save(settings.output, options, field="export.output") as folder:
-            graph = export_graph(encoder.document_encoder(), top_k=top_k, columns=columns)
+            gpu = settings.precision == "fp16"
+            graph = export_graph(encoder.document_encoder(), top_k=top_k, columns=columns, gpu=gpu)
             _write_bundle(folder, encoder, settings, graph, top_k=top_k, model=digest, cut=cut)
             parity = _check_parity(encoder, folder, texts, min_overlap)
             bundle = Bundle.load(folder)
@@ -148,7 +149,7 @@ def _write_bundle(
     query = None
     if encoder.queries is not None:
         query = QueryGraph(min(settings.top_k, encoder.card.vocabulary_size), INPUTS)
-        graph = export_graph(encoder.queries, top_k=query.top_k, columns=None)
+        graph = export_graph(encoder.queries, top_k=query.top_k, columns=None, gpu=settings.precision == "fp16")
         (folder / QUERY_FOLDER).mkdir()
         _write_side(folder / QUERY_FOLDER, encoder.queries, settings.precision, graph)
     bundle = Bundle(

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from lsr_prod.model import SparseEncoder, pooling
 from lsr_prod.model.backbone import output_layer
-from lsr_prod.model.export.head import MAXIMA, fold_weights, rewrite_head
+from lsr_prod.model.export.head import MAXIMA, fold_weights, fuse_norms, rewrite_head
 
 # Token types are not an input: they are zeros for a single text, which is the default of every architecture.
 INPUTS = ("input_ids", "attention_mask")
@@ -94,9 +94,9 @@ def _module(encoder: SparseEncoder, k: int, columns: npt.NDArray[np.int64] | Non
 
 
 def export_graph(
-    encoder: SparseEncoder, *, top_k: int, columns: npt.NDArray[np.int64] | None = None
+    encoder: SparseEncoder, *, top_k: int, columns: npt.NDArray[np.int64] | None = None, gpu: bool = False
 ) -> onnx.ModelProto:
-    """Return the encoder as an fp32 ONNX model with dynamic batch size and length.
+    """Return the encoder as an fp32 ONNX model with dynamic batch size and length; ``gpu``: its head is for GPUs.
 
     Returns:
         ``input_ids``, ``attention_mask`` int64 [B, L] -> ``terms`` int64 [B, k], ``weights`` float32 [B, k].
@@ -121,7 +121,7 @@ def export_graph(
     model: onnx.ModelProto = program.model_proto
     _strip(model)
     if encoder.card.head == "vocabulary":
-        rewrite_head(model, columns=columns if encoder.uncased is None else None)
+        rewrite_head(model, columns=columns if encoder.uncased is None else None, gpu=gpu)
     return model
 
 
@@ -160,7 +160,7 @@ def halve_graph(model: onnx.ModelProto) -> onnx.ModelProto:
 
     Token weights are converted to fp32 before their maxima are taken.
     """
-    from onnxruntime.transformers.float16 import convert_float_to_float16
+    from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST, convert_float_to_float16
 
     halved = onnx.ModelProto()
     halved.CopyFrom(model)
@@ -171,7 +171,12 @@ def halve_graph(model: onnx.ModelProto) -> onnx.ModelProto:
     after = [i + 1 for i, node in enumerate(nodes) if MAXIMA in node.output]
     scattered = [i for i, node in enumerate(nodes) if node.op_type == "ScatterElements"]  # of token weights
     kept = names[(after or scattered)[0] :]
-    converted: onnx.ModelProto = convert_float_to_float16(halved, keep_io_types=True, node_block_list=kept)
+    # The maximum of products: CUDA has it in 16 bits, and a cast of all logits would cost more than the maximum.
+    blocked = [name for name in DEFAULT_OP_BLOCK_LIST if name != "Max"]
+    converted: onnx.ModelProto = convert_float_to_float16(
+        halved, keep_io_types=True, op_block_list=blocked, node_block_list=kept
+    )
+    fuse_norms(converted)  # now: the converter does not know the type of a fused norm
     _strip(converted)
     return converted
 

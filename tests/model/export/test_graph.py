@@ -9,6 +9,7 @@ import torch
 
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.export.graph import export_graph, quantize_graph, save_graph
+from lsr_prod.model.export.head import fuse_norms
 from tests.model.tiny import ARCHITECTURES, tiny_checkpoint
 
 TOP_K = 40
@@ -51,6 +52,20 @@ def test_graph_equals_model_for_every_batch_and_length(exported: tuple[SparseEnc
         assert (terms.dtype, weights.dtype) == (np.int64, np.float32)
         np.testing.assert_allclose(np.take_along_axis(expected, terms, 1), weights, atol=1e-4)
         np.testing.assert_allclose(-np.sort(-expected, axis=1)[:, :TOP_K], weights, atol=1e-4)
+
+
+def test_form_for_gpus_has_the_same_vectors(exported: tuple[SparseEncoder, onnx.ModelProto]) -> None:
+    encoder, model = exported
+    for_gpus = export_graph(encoder, top_k=TOP_K, gpu=True)
+    fuse_norms(for_gpus)
+    fused = [node.op_type for node in for_gpus.graph.node].count("SkipLayerNormalization")
+    assert fused == (0 if encoder.model.config.model_type == "modernbert" else 4)  # whose norms are before the layers
+    plain, other = _session(model), _session(for_gpus)
+    for rows, length, padding in [(1, 1, 0), (2, 7, 0), (2, 8, 3), (5, 9, 1)]:
+        feed = _batch(rows, length, padding, encoder.model.config.pad_token_id)
+        (terms, weights), (same_terms, same) = (one.run(["terms", "weights"], feed) for one in (plain, other))
+        np.testing.assert_array_equal(terms, same_terms)
+        np.testing.assert_allclose(weights, same, atol=1e-5)
 
 
 def test_padding_keeps_vectors(exported: tuple[SparseEncoder, onnx.ModelProto]) -> None:

@@ -5,6 +5,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from lsr_prod.model.export import head
 from lsr_prod.model.export.head import find_head, fold_weights, rewrite_head
 
 D, V, K = 4, 23, 5
@@ -30,9 +31,9 @@ def _graph(*, tied: bool) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
 
 
-def _run(model: onnx.ModelProto) -> list[npt.NDArray[np.float32]]:
+def _run(model: onnx.ModelProto, length: int = 6) -> list[npt.NDArray[np.float32]]:
     onnx.checker.check_model(model, full_check=True)
-    states = np.random.default_rng(4).normal(size=(3, 6, D)).astype(np.float32)
+    states = np.random.default_rng(4).normal(size=(3, length, D)).astype(np.float32)
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     return session.run(["terms", "weights"], {"states": states})
 
@@ -60,6 +61,23 @@ def test_kept_columns_return_their_term_ids(fold: bool) -> None:
         assert not [node for node in model.graph.node if node.op_type in ("Transpose", "Split")]
         assert "weight" not in {weight.name for weight in model.graph.initializer}
     found = _run(model)
+    np.testing.assert_array_equal(found[0], terms)
+    np.testing.assert_allclose(found[1], weights, atol=1e-6)
+
+
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 20])
+@pytest.mark.parametrize("columns", [None, np.array([1, 4, 5, 9, 11, 20, 21])])
+@pytest.mark.parametrize("block", [8, 100])
+def test_form_for_gpus_keeps_result(
+    length: int, columns: npt.NDArray[np.int64] | None, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """23 terms are no multiple of 8, and neither are 7 columns and most lengths."""
+    monkeypatch.setattr(head, "GPU_BLOCK", block)
+    plain, model = _graph(tied=True), _graph(tied=True)
+    rewrite_head(plain, columns=columns)
+    rewrite_head(model, columns=columns, gpu=True)
+    terms, weights = _run(plain, length)
+    found = _run(model, length)
     np.testing.assert_array_equal(found[0], terms)
     np.testing.assert_allclose(found[1], weights, atol=1e-6)
 
