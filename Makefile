@@ -18,7 +18,7 @@ export TOKENIZERS_PARALLELISM := false
 
 DATA ?= ../shared/data
 
-.PHONY: help kernels quickstart search bench bench-serving bench-encode bench-search bench-search-quick bench-thresholds bench-filters bench-scale bench-train bench-pruning cluster faults mutants nights soak store-test test test-root test-all test-core matrix lint types models optimum lock image-test infra-test deploy-test audit sbom licenses browser site clean
+.PHONY: help kernels quickstart search bench bench-serving bench-encode bench-search bench-search-quick bench-thresholds bench-filters bench-scale bench-train bench-pruning gpu cluster faults mutants nights soak store-test test test-root test-all test-core matrix lint types models optimum lock image-test infra-test deploy-test audit sbom licenses browser site clean
 
 help:
 	@echo "make quickstart  the whole way on real text: train, export, encode, index, publish, evaluate; QUICKSTART_ARGS=--pair also trains a query encoder"
@@ -30,6 +30,7 @@ help:
 	@echo "make bench-search-quick  a race of two minutes that fails when search falls more than 15 % behind its recorded ratios"
 	@echo "make bench-thresholds  what thresholds keep of the exact answer, on real vectors; DATA=folder with scifact/, msmarco_5k/ and wikitext2/"
 	@echo "make bench-train  memory and speed of a training step against SpladeLoss; make bench-pruning: what pruning-aware training gains"
+	@echo "make gpu         what one NVIDIA GPU does: parity, the encode job, a training step; without a GPU at a toy size"
 	@echo "make bench-serving  requests per second of the example backend and of lsr-prod serve, from autocannon (npm), with overload and kills"
 	@echo "make bench-filters  what filters cost; make bench-scale: 1, 4 and 16 million documents"
 	@echo "make test        ruff-clean, typed and tested: what CI runs, without the quickstart"
@@ -101,6 +102,9 @@ bench-scale: $(KERNELS)
 bench-train: $(KERNELS)
 	@$(BIN)/python -m benchmarks.train.train_step
 	@$(BIN)/python -m benchmarks.train.large_batch
+
+gpu: $(KERNELS) models
+	@$(BIN)/python -m benchmarks.gpu $(GPU_ARGS)
 
 bench-pruning: $(KERNELS) models
 	@$(BIN)/python -m benchmarks.train.pruning $(DATA) --work .pruning

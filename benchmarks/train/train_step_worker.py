@@ -156,7 +156,7 @@ def ours(spec: Mapping[str, Any]) -> tuple[torch.nn.Module, Callable[[tuple[Batc
 
 def loss_of(queries: Tensor, documents: Tensor) -> Tensor:
     """In-batch cross entropy and FLOPS of both sides, from [n, V] each."""
-    labels = torch.arange(len(queries))
+    labels = torch.arange(len(queries), device=queries.device)
     loss = torch.nn.functional.cross_entropy(queries @ documents.t(), labels)
     flops = [vectors.mean(dim=0).square().sum() for vectors in (queries, documents)]
     return loss + QUERY_FLOPS * flops[0] + DOCUMENT_FLOPS * flops[1]
