@@ -13,7 +13,7 @@
 Random weights compute as long as trained ones. The bias leaves .75 % of the terms active in a text. Without ``--texts``
 (JSON lines with the field text) the texts are a few short sentences, so that rates mean nothing.
 
-A part that fails is shown with its error, the others go on, and the exit code is 1. Prints tables and ``RESULT {json}``.
+A part that fails is shown with its error, the others go on, and the exit code is 1. Prints tables and a RESULT line.
 ``python -m benchmarks.gpu.parcels`` makes files for a machine that reaches no package index.
 """
 
