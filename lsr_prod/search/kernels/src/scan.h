@@ -37,6 +37,8 @@ typedef struct {
     const char *name;
     /* Return whether all ids are below `size`. */
     bool (*are_below)(const uint16_t *ids, int64_t count, int64_t size);
+    /* Return the number of bits that are set in the first `words` words of 64 bits. */
+    int64_t (*count)(const void *bitmap, int64_t words);
     /* Add a run: `weight` times each impact, and `unit` to each wide cell. */
     void (*add_ids)(uint16_t *cells, const uint16_t *ids, const uint8_t *impacts, int64_t count, uint16_t weight);
     void (*add_ids_wide)(uint32_t *cells, const uint16_t *ids, const uint8_t *impacts, int64_t count, uint16_t weight,

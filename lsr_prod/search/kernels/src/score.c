@@ -28,11 +28,7 @@ static int impact_in_runs(const Shard *shard, int64_t term, int64_t document) {
             uint64_t bits;
             memcpy(&bits, ids + (place >> 6 << 2), sizeof bits);
             if (!(bits >> (place & 63) & 1)) return 0;
-            low = __builtin_popcountll(bits & (((uint64_t)1 << (place & 63)) - 1));
-            for (int64_t word = 0; word < place >> 6; word++) {
-                memcpy(&bits, ids + 4 * word, sizeof bits);
-                low += __builtin_popcountll(bits);
-            }
+            low = __builtin_popcountll(bits & (((uint64_t)1 << (place & 63)) - 1)) + instructions->count(ids, place >> 6);
             return low < count ? shard->impacts[posting + low] : DAMAGED;
         }
         while (low < high) {

@@ -7,6 +7,16 @@ TARGET static bool NAME(are_below)(const uint16_t *ids, int64_t count, int64_t s
     return largest < size;
 }
 
+TARGET static int64_t NAME(count)(const void *bitmap, int64_t words) {
+    int64_t count = 0;
+    for (int64_t word = 0; word < words; word++) {
+        uint64_t bits;
+        memcpy(&bits, (const char *)bitmap + 8 * word, sizeof bits);
+        count += __builtin_popcountll(bits);
+    }
+    return count;
+}
+
 #define ADD_IDS(ADDED)                                                                                     \
     uint16_t products[LANES] __attribute__((aligned(64)));                                                 \
     int64_t at = 0;                                                                                        \
@@ -91,7 +101,7 @@ TARGET static void NAME(sweep_wide)(Scan *scan, int64_t first, int64_t size) {
 }
 
 static const Instructions NAME(instructions) = {
-    NAME_OF_SET,    NAME(are_below),     NAME(add_ids), NAME(add_ids_wide),
+    NAME_OF_SET,    NAME(are_below),     NAME(count),   NAME(add_ids),      NAME(add_ids_wide),
     NAME(add_bits), NAME(add_bits_wide), NAME(sweep),   NAME(sweep_wide),
 };
 
