@@ -2,10 +2,12 @@
 
     python -m benchmarks.search.scale [--folder .bench] [--shards 1 4 16] [--chunks 16]
                                       [--terms 20] [--query-terms 7] [--splade QUERIES.jsonl.gz]
+                                      [--threads 1] [--processes 1]
 
 A shard holds ``chunks`` x 65,536 documents of the invented topics (``benchmarks.search.topics``), or mixtures of real
 query vectors with ``--splade``; its vectors are deleted after the build. The sizes are searched in turn, the same
-queries in slices of 64, one thread, k=10 and 100. Prints a table for each k, and for k=10
+queries in slices of 64, k=10 and 100, by one thread or by several at the same time (``--threads 1 2``). ``--processes``
+draw and build shards. Prints a table for each k and number of threads, and for the first of both
 ``RESULT {json}``: ``ns_per_posting_spread`` is the largest over the smallest of the sizes' p50 per median number of
 postings read, less 1, and ``memory_per_document_spread`` the same of the resident bytes a document that opening and
 searching added; both are to stay within 0.2.
@@ -17,8 +19,11 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import product, repeat
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 
@@ -51,7 +56,7 @@ class Size:
     open_ms: float
     engine: Engine
     before: dict[str, int]
-    times: dict[int, list[float]] = field(default_factory=lambda: {k: [] for k in KS})
+    times: dict[tuple[int, int], list[float]] = field(default_factory=dict)  # by k and threads
     after: dict[str, int] = field(default_factory=dict)
     ns_per_posting: float = 0.0
     postings: float = 0.0
@@ -71,6 +76,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--terms", type=int, default=TERMS, help="terms of a document")
     parser.add_argument("--query-terms", type=int, default=QUERY_TERMS, help="terms of a query")
     parser.add_argument("--splade", type=Path, default=None, help="real query vectors, .jsonl.gz")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1], help="that search at the same time")
+    parser.add_argument("--processes", type=int, default=1, help="that draw and build")
     parser.add_argument("--min-terms", type=int, default=1, help="terms that a document must share")
     asked = parser.parse_args(argv)
     contestant = replace(OURS, options={**OURS.options, "min_terms": asked.min_terms})
@@ -78,7 +85,12 @@ def main(argv: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(dir=asked.folder) as scratch, ExitStack() as stack:
         folder = Path(scratch)
         spec = Spec("scale", asked.chunks * CHUNK, asked.terms, asked.query_terms, asked.splade)
-        built = [build(contestant, folder, shard, spec) for shard in range(max(asked.shards))]
+        numbers = range(max(asked.shards))
+        with ProcessPoolExecutor(asked.processes, mp_context=get_context("spawn")) as pool:
+            builds = pool.map(
+                build, repeat(contestant), repeat(folder), numbers, repeat(spec), (n == numbers[-1] for n in numbers)
+            )
+            built = list(builds)
         rows = Collection(built[-1][0])
         sizes = []
         for shards in asked.shards:
@@ -90,14 +102,15 @@ def main(argv: Sequence[str]) -> int:
             sizes.append(
                 Size(shards, documents, sum(took), peak, opened["sizes"], opened["ms"], engine, opened["before"])
             )
-        search(sizes, len(rows.queries(asked.query_terms)))
-    for k in KS:
-        print_sizes(sizes, f"{asked.terms} terms, {asked.query_terms}-term queries, k={k}, one thread", k)
+        search(sizes, len(rows.queries(asked.query_terms)), asked.threads)
+    for k, threads in sizes[0].times:
+        title = f"{asked.terms} terms, {asked.query_terms}-term queries, k={k}, threads: {threads}"
+        print_sizes(sizes, title, (k, threads))
     speeds, memories = [s.ns_per_posting for s in sizes], [s.memory_per_document for s in sizes]
     print_result(
         {
             "documents": [s.documents for s in sizes],
-            "p50_us": [round(percentiles(s.times[KS[0]])[0], 1) for s in sizes],
+            "p50_us": [round(percentiles(s.times[KS[0], asked.threads[0]])[0], 1) for s in sizes],
             "ns_per_posting": [round(speed, 3) for speed in speeds],
             "ns_per_posting_spread": round(max(speeds) / min(speeds) - 1, 3),
             "memory_per_document": [round(memory, 1) for memory in memories],
@@ -107,7 +120,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def build(contestant: Contestant, folder: Path, shard: int, spec: Spec) -> tuple[Path, float, int]:
+def build(contestant: Contestant, folder: Path, shard: int, spec: Spec, last: bool) -> tuple[Path, float, int]:
     """Draw and index one shard in a process of its own: its rows' folder, seconds, and the process's peak memory."""
     rows = folder / f"rows{shard}"
     rows.mkdir()
@@ -119,13 +132,13 @@ def build(contestant: Contestant, folder: Path, shard: int, spec: Spec) -> tuple
     with start(contestant, Collection(rows), spec.query_terms) as engine:
         (folder / f"index{shard}").mkdir()
         took = engine("build", folder=str(folder / f"index{shard}"))
-    if shard > 0:
-        shutil.rmtree(folder / f"rows{shard - 1}")  # the last one's stay: an engine asks for their number
+    if not last:  # whose rows stay: an engine asks for their number
+        shutil.rmtree(rows)
     print(json.dumps({"shard": shard, "seconds": round(took["seconds"], 2)}), flush=True)
     return rows, took["seconds"], took["peak_rss"]
 
 
-def search(sizes: Sequence[Size], queries: int) -> None:
+def search(sizes: Sequence[Size], queries: int, threads: Sequence[int]) -> None:
     """Every query on every size, slice by slice, after each was asked once; the first slice is not timed."""
     slices = [list(range(first, min(first + SLICE, queries))) for first in range(0, queries, SLICE)]
     for k in KS:
@@ -133,18 +146,18 @@ def search(sizes: Sequence[Size], queries: int) -> None:
             size.engine("prepare", k=k)
             for numbers in slices:
                 size.engine("ask", numbers=numbers, k=k, keep=False)
-        for numbers in slices[1:]:
-            for size in sizes:
-                size.times[k] += [ns / 1e3 for ns in size.engine("ask", numbers=numbers, k=k, keep=False)["ns"]]
+        for numbers, each, size in product(slices[1:], threads, sizes):
+            asked = size.engine("ask", numbers=numbers, k=k, keep=False, threads=each)
+            size.times.setdefault((k, each), []).extend(ns / 1e3 for ns in asked["ns"])
     for size in sizes:
         size.after = size.engine("rss")
         touched = size.engine("touched", numbers=list(range(SLICE, queries)))["postings"]
         size.postings = median(touched)
-        size.ns_per_posting = 1e3 * median(size.times[KS[0]]) / max(1.0, size.postings)
+        size.ns_per_posting = 1e3 * median(size.times[KS[0], threads[0]]) / max(1.0, size.postings)
 
 
-def print_sizes(sizes: Sequence[Size], title: str, k: int) -> None:
-    """The table of one number of hits."""
+def print_sizes(sizes: Sequence[Size], title: str, asked: tuple[int, int]) -> None:
+    """The table of one number of hits and threads."""
     table = Table(title=title, title_justify="left")
     names = (
         "documents",
@@ -162,7 +175,7 @@ def print_sizes(sizes: Sequence[Size], title: str, k: int) -> None:
     for name in ("ns a posting", "resident MB", "resident bytes/doc", "not mapped MB"):
         table.add_column(name, justify="right")
     for size in sizes:
-        p50, p95, p99 = percentiles(size.times[k])
+        p50, p95, p99 = percentiles(size.times[asked])
         disk = " + ".join(f"{count / size.documents:.1f} {name}" for name, count in size.disk.items())
         cells = [f"{size.documents:,}", f"{size.build_s:.1f}", f"{size.build_peak / 1e6:,.0f}", disk]
         cells += [f"{size.open_ms:.1f}", f"{p50:,.0f}", f"{p95:,.0f}", f"{p99:,.0f}", f"{size.postings:,.0f}"]
