@@ -24,8 +24,8 @@ class SourceSettings(Section):
     version: int | None = Field(None, ge=0)
     """version of a Delta source; default: the newest"""
     id_field: str = Field("_id", min_length=1)
-    """column of the document id: strings, or integers of a typed column (Parquet, Delta, datasets), which are written
-    as decimal text; ids of other types are quarantined as wrong_type"""
+    """column of the document id: strings, integers, which are written as decimal text, and of a typed column (Parquet,
+    Delta, datasets) also decimals of scale 0 and UUIDs; ids of other types are quarantined as wrong_type"""
     text_fields: list[str] = Field(["title", "text"], min_length=1)
     """columns that are joined into the encoded text; absent and null columns are skipped"""
     separator: str = " "
@@ -33,7 +33,8 @@ class SourceSettings(Section):
     separators: list[str] | None = None
     """one text per gap between two text_fields, in their order; default: separator"""
     stored_fields: list[str] = Field(["title", "text"])
-    """columns that are stored in the table, for BM25, filters and display"""
+    """columns that are stored in the table as text, for BM25, filters and display; numbers, booleans, dates and times
+    are written as index.attributes reads them, times in UTC if they have a zone, NaN as null"""
     columns: dict[str, str] = Field(default_factory=dict)
     """column of the corpus per field name, where they differ, for example {_id: docno, text: body}"""
     header: Header | None = None

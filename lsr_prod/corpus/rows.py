@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lsr_prod.corpus.pinned_file import SourceFile
+from lsr_prod.formats.index import value_text
 from lsr_prod.formats.table import cell_of
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class TypedValue:
 
     kind: str
     shown: str
+    text: str | None = None  # of a number, a boolean, a date or a time, as a stored field has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ def validate(record: Mapping[str, Any], source: "SourceSettings", *, line: bytes
     for name in source.fields:
         column = source.columns.get(name, name)
         if column in record:
-            fields[name], found = as_string(column, record[column])
+            fields[name], found = _reader(source, name)(column, record[column])
             problem = problem or found
     doc_id = fields.get(source.id_field)
     problem = problem or _id_problem(source, doc_id)
@@ -112,6 +114,26 @@ def validate(record: Mapping[str, Any], source: "SourceSettings", *, line: bytes
     shown = {name: record.get(source.column(name)) for name in sorted(source.fields)}
     known = None if problem[0] == "id_too_long" else doc_id or None  # the rows of the quarantine are bounded
     return BadRow(*problem, known, show(shown) if line is None else shorten(line))
+
+
+def _reader(source: "SourceSettings", name: str) -> Callable[[str, object], tuple[str | None, tuple[str, str] | None]]:
+    """Return what reads a field: an id may be an integer, and a field that is only stored a number or a time too."""
+    if name == source.id_field:
+        return _as_id
+    return as_string if name in source.text_fields else as_stored
+
+
+def _as_id(name: str, value: object) -> tuple[str | None, tuple[str, str] | None]:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value), None
+    return as_string(name, value)
+
+
+def as_stored(name: str, value: object) -> tuple[str | None, tuple[str, str] | None]:
+    """Return what ``as_string`` does, and the text of a number, a boolean, a date or a time; NaN is null."""
+    if isinstance(value, TypedValue) and value.text is not None:
+        return value.text, None
+    return as_string(name, value_text(value))
 
 
 def _id_problem(source: "SourceSettings", doc_id: str | None) -> tuple[str, str] | None:

@@ -24,6 +24,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
+import numpy as np
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError, FormatVersionError
@@ -91,6 +92,20 @@ def parse_value(text: str, kind: AttributeType) -> AttributeValue:
         case "timestamp":
             return _parse_timestamp(text)
     raise ValueError(f"{text[:80]!r} is no {kind}")
+
+
+def value_text(value: Any) -> Any:
+    """Return a number, a boolean or a time as the text that ``parse_value`` reads, NaN as None; others unchanged."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case float() | np.floating() if math.isnan(value):
+            return None
+        case int() | float() | np.integer() | np.floating():
+            return str(value)
+        case dt.datetime() | dt.date():
+            return value.isoformat()
+    return value
 
 
 def _parse_timestamp(text: str) -> dt.datetime:

@@ -19,7 +19,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.formats.bundle import Bundle
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import digest_json, record_bytes
-from lsr_prod.formats.index import ATTRIBUTE_TYPES, AttributeType, IndexVersion
+from lsr_prod.formats.index import ATTRIBUTE_TYPES, AttributeType, IndexVersion, value_text
 from lsr_prod.formats.publication import Publication
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import TableProperties, content_hash, quantize
@@ -128,7 +128,7 @@ def _checked_columns(
             raise ConfigError(
                 f"fields.{name}", f"has {len(values)} values for {len(ids)} documents", "give one per document"
             )
-        shown = [_shown(value) if name in attributes else value for value in values]
+        shown = [value_text(value) if name in attributes else value for value in values]
         columns[name] = [_string(f"fields.{name}", i, value) for i, value in zip(ids, shown, strict=True)]
     for name, kind in attributes.items():
         if kind not in ATTRIBUTE_TYPES:
@@ -136,18 +136,6 @@ def _checked_columns(
             raise ConfigError(f"attributes.{name}", f"{shorten(kind)} is no type", f"choose from {known}")
     check_attributes(attributes, [*columns][1:])
     return columns
-
-
-def _shown(value: Any) -> Any:
-    """Return a number, a boolean or a time as the text that ``parse_value`` reads."""
-    match value:
-        case bool():
-            return str(value).lower()
-        case int() | float() | np.integer() | np.floating():
-            return str(value)
-        case dt.datetime() | dt.date():
-            return value.isoformat()
-    return value
 
 
 def _string(field: str, doc_id: str, value: Any, *, needed: bool = False) -> str | None:

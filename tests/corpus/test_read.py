@@ -46,7 +46,7 @@ def test_every_kind_of_bad_line_has_its_reason(tmp_path: Path):
                 b'{"_id": "b", "text": "\xff\xfe"}',
                 b'{"text": "no id"}',
                 b'{"_id": "", "text": "empty id"}',
-                b'{"_id": 7, "text": "number"}',
+                b'{"_id": 7.5, "text": "fraction"}',
                 b'{"_id": "c", "text": " \\n "}',
                 b'{"_id": "d", "text": "\\ud800"}',
                 json.dumps({"_id": "e", "text": "y" * 101}).encode(),

@@ -49,6 +49,19 @@ def test_control_characters_are_kept_in_texts_and_rejected_in_ids():
 
 
 @pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1, "1"), (-(2**70), str(-(2**70))), (1.5, "1.5"), (True, "true"), (False, "false"), (float("nan"), None),
+        (TypedValue("timestamp[s]", "2024-01-01T00:00:00", "2024-01-01T00:00:00"), "2024-01-01T00:00:00"),
+    ],
+)  # fmt: skip
+def test_numbers_and_times_of_stored_fields_become_text(value: object, text: str | None):
+    found = validate({"_id": 7, "text": "x", "url": value}, SOURCE)
+    assert isinstance(found, Document)
+    assert (found.doc_id, found.stored[SOURCE.stored_fields.index("url")]) == ("7", text)
+
+
+@pytest.mark.parametrize(
     ("record", "reason", "detail"),
     [
         ({}, "missing_id", "field _id is absent"),
@@ -56,7 +69,10 @@ def test_control_characters_are_kept_in_texts_and_rejected_in_ids():
         ({"_id": "\xe9" * 513, "text": "x"}, "id_too_long", "1026 bytes, source.max_id_bytes is 1024"),
         ({"_id": float("nan"), "text": "x"}, "wrong_type", "field _id is float"),
         ({"_id": "a", "text": ["x"]}, "wrong_type", "field text is list"),
-        ({"_id": "a", "text": "x", "url": 1}, "wrong_type", "field url is int"),
+        ({"_id": "a", "text": "x", "url": [1]}, "wrong_type", "field url is list"),
+        ({"_id": True, "text": "x"}, "wrong_type", "field _id is bool"),
+        ({"_id": "a", "text": 1}, "wrong_type", "field text is int"),
+        ({"_id": "a", "text": "x", "url": TypedValue("binary", "binary")}, "wrong_type", "field url is binary"),
         ({"_id": "a", "text": b"x\xff"}, "invalid_utf8", "at byte 1"),
         ({"_id": "a", "text": "x\ud800"}, "invalid_utf8", "at character 1"),
         ({"_id": TypedValue("double", "1.5"), "text": "x"}, "wrong_type", "field _id is double"),

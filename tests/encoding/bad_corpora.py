@@ -158,7 +158,7 @@ KINDS = (
     Kind("JSON: zeros where a crash left a hole", line(b"\0" * 4096), "2 documents, 1 `broken_json`"),
     Kind("JSON: no id", line(b'{"text": "x"}'), "2 documents, 1 `missing_id`"),
     Kind("JSON: id null or empty", line(b'{"_id": null}', b'{"_id": "", "text": "x"}'), "2 documents, 2 `missing_id`"),
-    Kind("JSON: id a number", line(b'{"_id": 7, "text": "x"}'), "2 documents, 1 `wrong_type`"),
+    Kind("JSON: id a fraction", line(b'{"_id": 7.5, "text": "x"}'), "2 documents, 1 `wrong_type`"),
     Kind("JSON: text a list", line(b'{"_id": "ID-x", "text": ["x"]}'), "2 documents, 1 `wrong_type`"),
     Kind(
         "JSON: no text, or only spaces",

@@ -1,6 +1,7 @@
 """Typed Arrow columns become records, and Arrow streams, which are the files of saved datasets."""
 
 import io
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO
 
@@ -15,6 +16,7 @@ from lsr_prod.corpus.slices import Slice
 _BATCH_ROWS = 256
 _BATCH_BYTES = 1 << 28
 
+_ZEROS = re.compile(r"\.?0*(?=Z?$)")  # at the end of a fraction of a second
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
@@ -122,6 +124,8 @@ def _values(column: pa.Array, *, is_id: bool, lists: bool) -> list[Any]:
     """Convert a column to Python values: strings as bytes, because Arrow does not check that they are UTF-8."""
     if lists and is_list(column.type):
         return _lists(column)
+    if is_id and column.type == pa.uuid():
+        return [None if value is None else str(value) for value in column.to_pylist()]
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if pa.types.is_dictionary(column.type):
@@ -134,13 +138,39 @@ def _values(column: pa.Array, *, is_id: bool, lists: bool) -> list[Any]:
         values = [None] * len(column)
     elif is_text(kind):
         values = column.cast(pa.large_binary()).to_pylist()
-    elif is_id and pa.types.is_integer(kind):
+    elif is_id and (pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)):
         values = column.cast(pa.string()).to_pylist()
+    elif is_scalar(kind):
+        texts = _scalar_texts(column)
+        values = [None if text is None else TypedValue(str(kind), text, text) for text in texts]
     else:
-        shown = column.cast(pa.string()).to_pylist() if _can_be_shown(kind) else [str(kind)] * len(column)
-        valid = column.is_valid().to_pylist()
-        values = [TypedValue(str(kind), text) if there else None for text, there in zip(shown, valid, strict=True)]
+        values = [TypedValue(str(kind), str(kind)) if there else None for there in column.is_valid().to_pylist()]
     return values
+
+
+def is_scalar(kind: pa.DataType) -> bool:
+    """Return whether a stored field may have values of a type that is not a string."""
+    numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    return bool(numbers or pa.types.is_boolean(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind))
+
+
+def _scalar_texts(column: pa.Array) -> list[str | None]:
+    """Return values as text that attributes parse: times in ISO 8601, in UTC if they have a zone; NaN is null."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        moments = column if kind.tz is None else column.cast(pa.timestamp(kind.unit, "UTC"))
+        texts = moments.cast(pa.string()).to_pylist()
+        return [text and _iso(text) for text in texts]
+    if pa.types.is_date(kind):
+        column = column.cast(pa.date32())
+    texts = column.cast(pa.string()).to_pylist()
+    return [None if text == "nan" else text for text in texts] if pa.types.is_floating(kind) else texts
+
+
+def _iso(moment: str) -> str:
+    """Return a time that Arrow wrote in ISO 8601, without zeros at the end of the fraction of a second."""
+    text = moment.replace(" ", "T")
+    return _ZEROS.sub("", text, count=1) if "." in text else text
 
 
 def _lists(column: pa.Array) -> list[Any]:
@@ -184,10 +214,6 @@ def is_text(kind: pa.DataType) -> bool:
         pa.types.is_fixed_size_binary,
     )
     return any(check(kind) for check in checks)
-
-
-def _can_be_shown(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
 
 def _stream_records(handle: BinaryIO, piece: Slice, request: ReadRequest) -> Iterator[Decoded]:

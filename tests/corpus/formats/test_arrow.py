@@ -1,5 +1,8 @@
+import datetime as dt
+import decimal
 import io
 import itertools
+import uuid
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,13 +14,14 @@ from lsr_prod.corpus.formats.interface import ReadRequest
 from lsr_prod.corpus.formats.parquet import parquet_batches
 from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.corpus.rows import BadRow, Document, validate
+from lsr_prod.formats.index import AttributeType, parse_value
 
 SOURCE = SourceSettings(paths=["c"], text_fields=["text"], stored_fields=[])
 COLUMNS = frozenset({"_id", "text"})
 
 
 def arrow_rows(batches, first_row, constants, source, wants):
-    request = ReadRequest(source, COLUMNS, 0, ids=frozenset({"_id"}), wants=wants)
+    request = ReadRequest(source, COLUMNS | {*source.stored_fields}, 0, ids=frozenset({"_id"}), wants=wants)
     for position, record in typed_records(batches, first_row, constants, request):
         yield position, None if record is None else validate(record.values, source)
 
@@ -37,8 +41,9 @@ def as_stream(table: pa.Table) -> io.BytesIO:
 
 def rows_of(table: pa.Table, source: SourceSettings = SOURCE) -> list[Document | BadRow | None]:
     """Return the rows after checking that Parquet and a stream give the same."""
-    found = list(arrow_rows(parquet_batches(as_parquet(table), 0, -1, COLUMNS), 0, {}, source, None))
-    assert list(arrow_rows(stream_batches(as_stream(table), COLUMNS), 0, {}, source, None)) == found
+    columns = COLUMNS | {*source.stored_fields}
+    found = list(arrow_rows(parquet_batches(as_parquet(table), 0, -1, columns), 0, {}, source, None))
+    assert list(arrow_rows(stream_batches(as_stream(table), columns), 0, {}, source, None)) == found
     assert [position for position, _ in found] == list(range(table.num_rows))
     return [row for _, row in found]
 
@@ -73,6 +78,49 @@ def test_integers_are_accepted_as_ids_but_not_as_texts(kind: pa.DataType):
     assert isinstance(row, BadRow)
     assert (row.reason, row.detail) == ("wrong_type", f"field text is {kind}, not a string")
     assert row.raw == '{"_id": "a", "text": "7"}'
+
+
+MOMENT = dt.datetime(2024, 1, 2, 3, 4, 5, 600_000, dt.UTC)
+SCALARS = [
+    (pa.array([2**64 - 1, None], pa.uint64()), "int64", None),
+    (pa.array([-5, None], pa.int16()), "int64", -5),
+    (pa.array([0.1, float("nan")], pa.float32()), "float64", 0.1),
+    (pa.array([1e300, None], pa.float64()), "float64", 1e300),
+    (pa.array([True, None]), "bool", True),
+    (pa.array([MOMENT.date(), None]), "timestamp", dt.datetime(2024, 1, 2, tzinfo=dt.UTC)),
+    (pa.array([MOMENT.date(), None], pa.date64()), "timestamp", dt.datetime(2024, 1, 2, tzinfo=dt.UTC)),
+    (pa.array([MOMENT.replace(tzinfo=None), None], pa.timestamp("ms")), "timestamp", MOMENT),
+    (pa.array([MOMENT, None], pa.timestamp("ns", "Asia/Seoul")), "timestamp", MOMENT),
+    (
+        pa.array([MOMENT.replace(microsecond=0), None], pa.timestamp("s", "UTC")),
+        "timestamp",
+        MOMENT.replace(microsecond=0),
+    ),
+    (pa.array([decimal.Decimal("12.50"), None], pa.decimal128(9, 2)), "float64", 12.5),
+    (pa.array([True, None]).dictionary_encode(), "bool", True),
+]
+
+
+@pytest.mark.parametrize(("column", "kind", "value"), SCALARS, ids=[str(column.type) for column, _, _ in SCALARS])
+def test_scalars_of_stored_fields_become_text_that_attributes_read(
+    column: pa.Array, kind: AttributeType, value: object
+):
+    table = pa.table({"_id": ["a", "b"], "text": ["x", "y"], "more": column})
+    first, second = rows_of(table, SOURCE.model_copy(update={"stored_fields": ["more"]}))
+    assert isinstance(first, Document)
+    assert isinstance(second, Document)
+    (text,) = first.stored
+    assert second.stored == (None,)
+    assert text is not None
+    if value is not None:  # else it is larger than an attribute can be
+        assert parse_value(text, kind) == value
+
+
+def test_decimals_of_scale_0_and_uuids_are_accepted_as_ids():
+    number = uuid.UUID(int=2**100)
+    for ids in (pa.array([decimal.Decimal(7), None], pa.decimal128(20, 0)), pa.array([number.bytes, None], pa.uuid())):
+        rows = rows_of(pa.table({"_id": ids, "text": ["x", "y"]}))
+        assert [row.doc_id for row in rows if row] == ["7" if pa.types.is_decimal(ids.type) else str(number), None]
 
 
 @pytest.mark.parametrize(
