@@ -224,7 +224,7 @@ def test_help_describes_every_field_of_the_sections_with_its_default(capsys: pyt
             assert re.search(rf"--{section}\.{name}[. ]", text)  # or a nested section
             assert setting.description, f"{section}.{name} has no description"
             assert " ".join(setting.description.split())[:20] in text
-    assert "tokens per batch, padding included; a GPU needs many more (default: 512)" in text
+    assert "terms stored per document, heaviest first (default: 256)" in text
 
 
 def test_columns_map_field_names_to_columns_of_the_corpus(tmp_path: Path) -> None:
