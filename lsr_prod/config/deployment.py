@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from lsr_prod.config.click_set import ClickSetSettings
 from lsr_prod.config.corpus import EncodeSettings, MaintainSettings, SourceSettings
@@ -156,6 +156,18 @@ class Deployment(Section):
     """serving of an index on Ray Serve"""
     report: ReportSettings | None = None
     """pages that jobs write; a folder or URI, or a section"""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _what_encode_made(cls, sections: Any) -> Any:
+        """Take table and bundle of the index from ``encode`` where the index does not name them."""
+        if not isinstance(sections, dict):
+            return sections
+        encode, index = sections.get("encode"), sections.get("index")
+        if not (isinstance(encode, dict) and isinstance(index, dict)):
+            return sections
+        made = {name: encode[name] for name in ("table", "bundle") if name in encode}
+        return {**sections, "index": {**made, **index}}
 
     @field_validator("report", mode="before")
     @classmethod

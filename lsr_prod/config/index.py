@@ -14,9 +14,10 @@ class IndexSettings(Section):
     """Index version of a sparse table, and its publication."""
 
     table: TableLocation = Field(min_length=1)
-    """folder or URI of the sparse table"""
+    """folder or URI of the sparse table; encode.table if the file has the section encode"""
     bundle: Location = Field(min_length=1)
-    """folder or URI of the bundle that the table was encoded with; copied into the index"""
+    """folder or URI of the bundle that the table was encoded with, copied into the index; encode.bundle if the file has
+    the section encode"""
     output: Location = Field(min_length=1)
     """folder or URI of the index; a folder must be visible to all nodes, for a URI each node needs scratch in TMPDIR
     for the shards that it builds"""

@@ -242,3 +242,15 @@ def test_pairs_may_stand_next_to_rows_with_negatives(tmp_path: Path) -> None:
     stage = train.stages[0]
     assert isinstance(stage, FinetuneSettings)
     assert [(one.kind, one.paths) for one in stage.data_sets] == [("negatives", ["p"]), ("pairs", ["q"])]
+
+
+def test_index_takes_table_and_bundle_of_encode(tmp_path: Path) -> None:
+    text = "encode: {bundle: b, table: t}\nindex: {output: i%s}"
+    found = _load(tmp_path, "--encode.table", "u", text=text % "", needs=("encode", "index")).index
+    assert found is not None
+    assert (found.table, found.bundle) == ("u", "b")
+    found = _load(tmp_path, text=text % ", table: own", needs=("index",)).index
+    assert found is not None
+    assert (found.table, found.bundle) == ("own", "b")
+    with pytest.raises(ConfigError, match=r"index\.table: it is required"):
+        _load(tmp_path, text="index: {output: i, bundle: b}", needs=("index",))
