@@ -18,6 +18,9 @@ from lsr_prod.formats.card import QUERY_FOLDER, EncoderCard, Kind
 from lsr_prod.formats.digest import read_record
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference.session import GraphSession, Provider
+from lsr_prod.logs import get_log
+
+log = get_log(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,9 @@ class BundleEncoder:
         )
         self._session = GraphSession(folder / GRAPH_FILE, threads=threads, provider=provider)
         self.provider = self._session.provider
+        if self.bundle.precision == "int8" and not self.provider.startswith("CPU"):
+            fields = {"provider": self.provider, "remedy": "export with precision fp16, or encode with provider cpu"}
+            log.warning("8-bit products run on the CPU", extra={"fields": fields})
         self._counters, self._lock = Counters(), threading.Lock()
         try:
             self._run([[self._pad_id] * 8])
