@@ -3,14 +3,18 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from lsr_prod.errors import DigestMismatchError
+from lsr_prod.formats.bundle import Bundle
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder, Counters
+from lsr_prod.inference.session import GraphSession
 
 TEXTS = ["how to sort a list", "", "  \n", "ünïcode and 한국어 text", "word " * 400, "a"]
 
@@ -122,3 +126,33 @@ def test_inference_import_loads_neither_torch_nor_ray() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_batches_on_a_gpu_have_a_multiple_of_8_tokens_that_the_model_has(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lengths = []
+
+    class OnGpu(GraphSession):
+        def __init__(self, path: Path, **options: Any) -> None:
+            super().__init__(path, **options)
+            self.provider = "CUDAExecutionProvider"
+
+        def run(self, feed: Any, outputs: Any) -> Any:
+            lengths.append(feed["input_ids"].shape[1])
+            return super().run(feed, outputs)
+
+    plain = BundleEncoder(tiny_bundle)
+    most = max(plain.card.query_max_length, plain.card.document_max_length)
+    rows = [plain.token_ids(["fox " * 40], kind="document")[0][:length] for length in (3, 8, 9)]
+    rows.append([rows[0][0]] * (most - 1))
+    monkeypatch.setattr("lsr_prod.inference.encoder.GraphSession", OnGpu)
+    monkeypatch.setattr(Bundle, "load", classmethod(lambda *_, **__: replace(plain.bundle, precision="int8")))
+    encoder = BundleEncoder(tiny_bundle)
+    assert "8-bit products run on the CPU" in caplog.text
+    del lengths[:]
+    found = encoder.encode_ids(rows, batch_tokens=1)
+    assert lengths == [8, 8, 16, most]
+    expected = plain.encode_ids(rows, batch_tokens=1)
+    np.testing.assert_array_equal(found.terms, expected.terms)
+    np.testing.assert_allclose(found.weights, expected.weights, atol=1e-5)
