@@ -182,36 +182,29 @@ PyObject *py_read_vector(PyObject *self, PyObject *args) {
     return NULL;
 }
 
-/* Make an instance of a subclass of tuple; takes the references of `items`. */
-static PyObject *make_row(PyTypeObject *type, PyObject *given, PyObject **items, Py_ssize_t count) {
+/* Make an instance of a subclass of tuple; takes the references of `items`. `given` holds a tuple, which is used again:
+ * the new one copies its items. */
+static PyObject *make_row(PyObject *type, PyObject *given, PyObject **items, Py_ssize_t count) {
     newfunc make = (newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new);
-    PyObject *plain = PyTuple_New(count);
-    bool whole = plain != NULL;
+    PyObject *plain = PyTuple_GetItem(given, 0);
+    bool whole = true;
     for (Py_ssize_t i = 0; i < count; i++) {
         whole = whole && items[i];
-        if (plain && items[i])
-            PyTuple_SetItem(plain, i, items[i]);
-        else
-            Py_XDECREF(items[i]);
+        if (items[i]) PyTuple_SetItem(plain, i, items[i]);
     }
-    if (!whole) {
-        Py_XDECREF(plain);
-        return NULL;
-    }
-    PyTuple_SetItem(given, 0, plain);
-    return make(type, given, NULL);
+    return whole ? make((PyTypeObject *)type, given, NULL) : NULL;
 }
 
 /* Return the hits of the rows from `skipped` on. */
 static PyObject *make_hits(const Merged *merged, int64_t skipped, PyObject *type) {
     int64_t number = merged->number > skipped ? merged->number - skipped : 0;
-    PyObject *hits = PyTuple_New(number), *given = PyTuple_New(1), *fields = PyDict_New();
+    PyObject *hits = PyTuple_New(number), *given = Py_BuildValue("(N)", PyTuple_New(FIELDS)), *fields = PyDict_New();
     for (int64_t i = 0; hits && given && fields && i < number; i++) {
         const Row *row = &merged->rows[skipped + i];
         PyObject *items[FIELDS] = {PyUnicode_DecodeUTF8(row->name, row->length, NULL),
                                    PyFloat_FromDouble(row->hit.score), PyLong_FromLong(row->hit.count),
                                    Py_NewRef(fields), Py_NewRef(Py_None)};
-        PyObject *hit = make_row((PyTypeObject *)type, given, items, FIELDS);
+        PyObject *hit = make_row(type, given, items, FIELDS);
         if (!hit)
             Py_CLEAR(hits);
         else
@@ -225,11 +218,11 @@ static PyObject *make_hits(const Merged *merged, int64_t skipped, PyObject *type
 /* Return the terms of a query with their weights. */
 static PyObject *make_terms(PyObject *terms, const float *weights, PyObject *type) {
     Py_ssize_t number = PyTuple_Size(terms);
-    PyObject *made = PyTuple_New(number), *given = PyTuple_New(1);
+    PyObject *made = PyTuple_New(number), *given = Py_BuildValue("(N)", PyTuple_New(3));
     for (Py_ssize_t i = 0; made && given && i < number; i++) {
         PyObject *items[3] = {Py_NewRef(PyTuple_GetItem(terms, i)), PyFloat_FromDouble(weights[i]),
                               PyUnicode_InternFromString("terms")};
-        PyObject *term = make_row((PyTypeObject *)type, given, items, 3);
+        PyObject *term = make_row(type, given, items, 3);
         if (!term)
             Py_CLEAR(made);
         else
