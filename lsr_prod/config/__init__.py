@@ -5,7 +5,7 @@ lengths, prompts, pooled tokens) are in the encoder card instead. Credentials co
 variables that the tools of the object store read.
 """
 
-from lsr_prod.config.corpus import EncodeSettings, MaintainSettings, SourceSettings
+from lsr_prod.config.corpus import CsvSettings, EncodeSettings, MaintainSettings, SourceSettings
 from lsr_prod.config.deployment import Deployment, RaySettings, ServeSettings, StorageSettings
 from lsr_prod.config.evaluate import EvaluateSettings
 from lsr_prod.config.index import IndexSettings
@@ -28,6 +28,7 @@ __all__ = [
     "AdaptMlmSettings",
     "CalibrateSettings",
     "CollectionSettings",
+    "CsvSettings",
     "Deployment",
     "DistilHeadSettings",
     "EncodeSettings",

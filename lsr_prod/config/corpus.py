@@ -13,6 +13,18 @@ _LABEL = re.compile(rf"(?:[A-Za-z0-9.-]{{1,253}}/)?{_WORD}")
 _CONDITION = re.compile(rf"!?(?:{_WORD}|in\({_WORD}(?:, ?{_WORD})*\))")
 
 
+class CsvSettings(Section):
+    """The dialect of CSV and TSV files."""
+
+    delimiter: str | None = Field(None, pattern='^[^"\r\n\\x80-\U0010ffff]$')
+    """character between two fields, for example ';' or '|'; default: a comma, in TSV files a tab"""
+    header: Header | None = None
+    """column names of files without a header row; default: the files have one"""
+    quotes: bool = True
+    """fields may be enclosed in double quotes ("" is a quote, and line ends are allowed inside); false: a quote is an
+    ordinary character, and large files are split into byte ranges"""
+
+
 class SourceSettings(Section):
     """The documents to encode: files or a table, and their columns."""
 
@@ -37,11 +49,8 @@ class SourceSettings(Section):
     are written as index.attributes reads them, times in UTC if they have a zone, NaN as null"""
     columns: dict[str, str] = Field(default_factory=dict)
     """column of the corpus per field name, where they differ, for example {_id: docno, text: body}"""
-    header: Header | None = None
-    """column names of CSV and TSV files without a header row; default: the files have one"""
-    quotes: bool = True
-    """fields of CSV and TSV may be enclosed in double quotes ("" is a quote, and line ends are allowed inside); false:
-    a quote is an ordinary character, and large files are split into byte ranges"""
+    csv: CsvSettings = CsvSettings()
+    """the dialect of CSV and TSV files"""
     max_text_bytes: int = Field(1_000_000, ge=1)
     """maximum bytes of the text of a document; longer texts are quarantined"""
     max_id_bytes: int = Field(1024, ge=1, le=65_536)

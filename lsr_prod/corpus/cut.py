@@ -1,6 +1,7 @@
 """Cut files into slices: ranges of bytes, row groups, or whole files."""
 
 import io
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -9,9 +10,10 @@ from itertools import islice
 import pyarrow as pa
 
 from lsr_prod.config import SourceSettings
+from lsr_prod.corpus.compression import decompressed
 from lsr_prod.corpus.formats.interface import Footer
 from lsr_prod.corpus.formats.registry import file_format
-from lsr_prod.corpus.pinned_file import SourceFile, open_pinned
+from lsr_prod.corpus.pinned_file import DamagedFileError, SourceFile, open_pinned
 from lsr_prod.corpus.slices import COMPRESSIONS, WHOLE, Slice
 from lsr_prod.errors import ConfigError
 
@@ -26,11 +28,12 @@ def cut_files(
     """Yield the slices of every file, in order.
 
     The footers of large files are read, many at a time, to find their row groups. The footer of the first file that has
-    one is always read, and its columns are compared with the settings: a wrong name is found before anything is
-    written. Other files may have other columns; the reader validates their rows.
+    one is always read, or the header of the first one that has a header, and its columns are compared with the
+    settings: a wrong name is found before anything is written. Other files may have other columns; the reader
+    validates their rows.
     """
     left = iter(files)
-    checked = False
+    checked = headed = False
     with ThreadPoolExecutor(_THREADS) as pool:
         while some := list(islice(left, _AHEAD)):
             footers: dict[int, Future[Footer]] = {}
@@ -38,6 +41,9 @@ def cut_files(
                 if file_format(file.format).footer is not None and file.size and (file.size > limit or not checked):
                     footers[ordinal] = pool.submit(partial(_checked_footer, file, source, options, check=not checked))
                     checked = True
+            for file in (file for _, file in some if file.size and file_format(file.format).header and not headed):
+                _check_header(file, source, options)
+                headed = True
             for ordinal, file in some:
                 found = footers[ordinal].result() if ordinal in footers else None
                 if found is not None and file.size > limit:
@@ -66,6 +72,35 @@ def _checked_footer(file: SourceFile, source: SourceSettings, options: dict[str,
     if check:
         _check_columns(file, {*footer.schema.names, *(name for name, _ in file.constants)}, source)
     return footer
+
+
+def _check_header(file: SourceFile, source: SourceSettings, options: dict[str, str]) -> None:
+    names = source.csv.header or _header(file, source, options)
+    present = {*names, *(name for name, _ in file.constants)}
+    if len(names) == 1 and source.column(source.id_field) not in present:
+        for mark in (mark for mark in ";\t|,:" if mark in names[0]):
+            raise ConfigError(
+                "source.csv.delimiter",
+                f"the header of {file.location} is a single column, {names[0][:80]!r}",
+                f"set it to {mark!r} if that is between the columns",
+            )
+    if names:
+        _check_columns(file, present, source)
+
+
+def _header(file: SourceFile, source: SourceSettings, options: dict[str, str]) -> list[str]:
+    """Return the names in the header of a file; none if it cannot be read: the reader will say where and why."""
+    read = file_format(file.format).header
+    assert read is not None
+    try:
+        with (
+            open_pinned(file, options) as watched,
+            io.BufferedReader(watched, _BLOCK) as handle,
+            decompressed(handle, file.format) as plain,
+        ):
+            return read(plain, source)
+    except (DamagedFileError, EOFError, zlib.error, pa.ArrowException):
+        return []
 
 
 def _check_columns(file: SourceFile, present: set[str], source: SourceSettings) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lsr_prod.config import SourceSettings
+from lsr_prod.config import CsvSettings, SourceSettings
 from lsr_prod.config.click_set import ClickSetSettings
 from lsr_prod.corpus.cut import cut_files
 from lsr_prod.corpus.formats.interface import ReadRequest
@@ -102,6 +102,5 @@ def _source(settings: ClickSetSettings) -> SourceSettings:
         id_field=columns.document,
         text_fields=texts,
         stored_fields=[],
-        header=settings.header,
-        quotes=settings.quotes,
+        csv=CsvSettings(header=settings.header, quotes=settings.quotes),
     )

@@ -128,7 +128,7 @@ def test_command_line_overrides_file_and_file_overrides_default(tmp_path: Path) 
             "source.columns",
             "give the name of the column of the corpus",
         ),
-        ((), "source: {paths: [a], header: [b, c, b]}", "source.header", "must be unique"),
+        ((), "source: {paths: [a], csv: {header: [b, c, b]}}", "source.csv.header", "must be unique"),
         ((), "a: [", "--config", "fix the file"),
         ((), "[]", "--config", "give some of"),
         ((), "evaluate: {index: i, queries: q, qrels: r, thresholds: [1.5]}", "evaluate.thresholds", "from 0 to 1"),

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lsr_prod.config import SourceSettings
+from lsr_prod.config import CsvSettings, SourceSettings
 from lsr_prod.corpus.cut import cut_files
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.pinned_file import SourceFile
@@ -78,7 +78,11 @@ def test_slices_keep_file_order_when_footers_are_read_concurrently(tmp_path: Pat
 def test_csv_is_cut_only_without_quotes():
     file = SourceFile("/c", "c.csv", "csv", 5 * MEGABYTE, "t")
     for quotes, stops in [(True, [5]), (False, [2, 4, 5])]:
-        pieces = cut(file, source=SOURCE.model_copy(update={"quotes": quotes}), megabytes=2)
+        pieces = cut(
+            file,
+            source=SOURCE.model_copy(update={"csv": CsvSettings(quotes=quotes, header=["_id", "text"])}),
+            megabytes=2,
+        )
         assert [piece.stop // MEGABYTE for piece in pieces] == stops
 
 
@@ -128,5 +132,7 @@ def test_unreadable_footer_is_named(tmp_path: Path, data: bytes):
 )
 def test_only_files_without_loss_at_a_cut_are_split(file_format: str, quotes: bool, split: bool):
     file = SourceFile("/corpus", "a", file_format, 3 * MEGABYTE, "tag")
-    pieces = cut(file, source=SourceSettings(paths=["a"], quotes=quotes), megabytes=1)
+    pieces = cut(
+        file, source=SourceSettings(paths=["a"], csv={"quotes": quotes, "header": ["_id", "text"]}), megabytes=1
+    )
     assert len(pieces) == (3 if split else 1)

@@ -14,18 +14,20 @@ from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.corpus.rows import RAW_LIMIT, BadRow, shorten
 from lsr_prod.corpus.slices import Slice
 
+_HEADER = 1 << 20  # bytes of the longest header
+
 
 def delimited_records(
     file: Readable, start: int, stop: int | None, delimiter: str, source: SourceSettings, limit: int
 ) -> Iterator[tuple[int, Record | BadRow]]:
     """Yield (offset, record) of every record that begins in ``[start, stop)``, without header and blank lines."""
-    header = source.header
+    delimiter, header = source.csv.delimiter or delimiter, source.csv.header
     if header is None and start > 0:  # the header is in the first range of the file
         file.seek(0)
         header = _names(next(_plain_records(file, 0, None, delimiter, limit), None))
     records = (
         quoted_rows(file, delimiter, limit, len(header) if header else None)
-        if source.quotes
+        if source.csv.quotes
         else _plain_records(file, start, stop, delimiter, limit)
     )
     for at, fields, raw in records:
@@ -67,8 +69,21 @@ def _format(name: str, delimiter: str) -> SourceFormat:
     def records(file: Readable, piece: Slice, request: ReadRequest) -> Iterator[Decoded]:
         return delimited_records(file, *piece.byte_range, delimiter, request.source, request.limit)
 
+    def names(file: Readable, source: SourceSettings) -> list[str]:
+        between = source.csv.delimiter or delimiter
+        quoted = source.csv.quotes
+        rows = quoted_rows(file, between, _HEADER, None) if quoted else _plain_records(file, 0, None, between, _HEADER)
+        return _names(next(rows, None))
+
     # With quotes, a reader that starts in the middle cannot know whether it starts inside a field.
-    return SourceFormat(name, (f".{name}",), records, splittable=lambda source: not source.quotes, training_data=False)
+    return SourceFormat(
+        name,
+        (f".{name}",),
+        records,
+        splittable=lambda source: not source.csv.quotes,
+        training_data=False,
+        header=names,
+    )
 
 
 CSV, TSV = _format("csv", ","), _format("tsv", "\t")

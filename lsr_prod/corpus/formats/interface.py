@@ -66,6 +66,8 @@ class SourceFormat:
     # reads the footer of a file, which is then cut between row groups and whose columns are checked before
     # anything is written; None: files have no footer
     footer: Callable[[BinaryIO], Footer] | None = None
+    # reads the column names of an opened, decompressed file, which are checked too; None: its rows have the names
+    header: Callable[[Any, SourceSettings], list[str]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from lsr_prod.corpus.rows import DAMAGED_ROW, RAW_LIMIT, BadRow, shorten
 Row = tuple[int, list[bytes] | BadRow, bytes]
 """Offset; fields, or the bad row; first bytes."""
 
-_ADVICE = "close the quote, or set source.quotes: false where quotes are plain characters"
+_ADVICE = "close the quote, or set source.csv.quotes: false where quotes are plain characters"
 _STRAY = "it spans lines, and a line of it has a quote inside a field"
 _CARRIAGE = "\ue00d"  # no character of Latin-1: the parser would end a row at a carriage return
 

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.config import SourceSettings
+from lsr_prod.config import CsvSettings, SourceSettings
 from lsr_prod.corpus.formats.delimited import delimited_records
+from lsr_prod.corpus.formats.interface import Record
 from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.corpus.rows import BadRow, Document, validate
 
 SOURCE = SourceSettings(paths=["c"], text_fields=["text"], stored_fields=["text"])
-PLAIN = SourceSettings(paths=["c"], text_fields=["text"], stored_fields=["text"], quotes=False)
+PLAIN = SourceSettings(paths=["c"], text_fields=["text"], stored_fields=["text"], csv={"quotes": False})
 
 
 def csv_rows(data: bytes, start: int, stop: int | None, delimiter: str, source: SourceSettings, limit: int):
@@ -51,9 +52,12 @@ def test_positions_are_byte_offsets_of_rows():
 
 def test_header_from_settings_and_quotes_as_plain_characters():
     source = SourceSettings(
-        paths=["c"], header=["pid", "passage"], columns={"_id": "pid", "text": "passage"}, text_fields=["text"],
-        stored_fields=[], quotes=False,
-    )  # fmt: skip
+        paths=["c"],
+        csv={"header": ["pid", "passage"], "quotes": False},
+        columns={"_id": "pid", "text": "passage"},
+        text_fields=["text"],
+        stored_fields=[],
+    )
     assert read(b'1\tsay "x\n2\t"y" z\n', source, "\t") == [
         (0, Document("1", 'say "x', ())),
         (9, Document("2", '"y" z', ())),
@@ -99,14 +103,14 @@ def test_too_long_row_is_skipped_as_bad_row(source: SourceSettings):
     ("rows", "problem", "unread", "after"),
     [
         (b'b,"never\nclosed', "does not parse (unexpected end of data)", 6, []),
-        (b'b,"x"y\nc,x\n', "source.quotes: false", 0, ["c"]),
+        (b'b,"x"y\nc,x\n', "source.csv.quotes: false", 0, ["c"]),
         (b'b,"' + b"y\n" * 200 + b"c,x\n", "is longer than any accepted text", 398, ["c"]),
         (b'b,"' + b"y" * 2000 + b'"\nc,x\n', "is longer than any accepted text", 0, ["c"]),
         (b'b,"x\nc,"y"\nd,x\n', "',' expected after '\"'", 0, ["c", "d"]),
         (b'b,t,"x\nx"\nc,x\n', "3 fields for 2 columns, over several lines", 3, ["c"]),
         (b'b" t,"x\nx"\nc,x\n', "a line of it has a quote inside a field", 3, ["c"]),
         (b'b,"x\nx",y" y\nc,x\n', "over several lines", 8, ["c"]),
-        (b'b,"x"y\nc,"x\n\ny"\n', "source.quotes: false", 0, ["c"]),
+        (b'b,"x"y\nc,"x\n\ny"\n', "source.csv.quotes: false", 0, ["c"]),
     ],
 )
 def test_row_with_unclear_end_is_one_bad_row_and_reading_resumes_at_the_next_good_row(
@@ -166,3 +170,21 @@ def test_rows_and_unread_bytes_account_for_every_line(data: bytes, limit: int):
             assert row.unread >= len(rest.strip(b"\r\n"))
         elif rest.strip(b"\r\n"):
             assert first.count(b'"') % 2, "a row that spans lines has an open quote"
+
+
+@pytest.mark.parametrize("delimiter", [";", "|", " ", ":"])
+@pytest.mark.parametrize("quotes", [True, False])
+def test_fields_are_split_at_the_given_delimiter(delimiter: str, quotes: bool) -> None:
+    source = PLAIN.model_copy(update={"csv": CsvSettings(delimiter=delimiter, quotes=quotes)})
+    text = "_id;text\na;x,y\nb;z\n".replace(";", delimiter)
+    found = [record for _, record in delimited_records(io.BytesIO(text.encode()), 0, None, ",", source, 1000)]
+    assert [record.values for record in found if isinstance(record, Record)] == [
+        {"_id": b"a", "text": b"x,y"},
+        {"_id": b"b", "text": b"z"},
+    ]
+
+
+@pytest.mark.parametrize("delimiter", ["", ";;", '"', "\n", "é"])
+def test_impossible_delimiters_are_refused(delimiter: str) -> None:
+    with pytest.raises(ValueError, match="delimiter"):
+        CsvSettings(delimiter=delimiter)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.config import EncodeSettings, SourceSettings
+from lsr_prod.config import CsvSettings, EncodeSettings, SourceSettings
 from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS
@@ -101,8 +101,7 @@ SOURCE_CHANGES: dict[str, tuple[Any, bool]] = {
     "separators": (["\n"], True),
     "stored_fields": ([], True),
     "columns": ({"_id": "docno"}, True),
-    "header": (["_id", "text"], True),
-    "quotes": (False, True),
+    "csv": (CsvSettings(quotes=False), True),
     "max_text_bytes": (5, True),
     "max_id_bytes": (5, True),
     "on_damage": ("skip", False),  # a plan that damage has stopped is continued with it
@@ -121,6 +120,7 @@ ENCODE_CHANGES: dict[str, tuple[Any, bool]] = {
     "node_wait_seconds": (90, False),
     "actor_memory_megabytes": (500, False),
     "labels": ({"market": "spot"}, False),
+    "actors_per_gpu": (2, False),
     "threads_per_actor": (2, False),
     "provider": ("cpu", False),
     "batch_timeout_s": (3600.0, False),
