@@ -38,10 +38,9 @@ from pathlib import Path
 
 from benchmarks.search.contestants import LOCAL, PEERS, ours
 from benchmarks.search.data import KS, Collection, default_specs, make
-from benchmarks.search.limit import Limits, measure_limits
 from benchmarks.search.passages import make_passages
 from benchmarks.search.race import Row, race
-from benchmarks.search.report import print_bands, print_limits, print_rows, results
+from benchmarks.search.report import Limits, measure_limits, print_bands, print_limits, print_rows, results
 from lsr_prod.jobs.terminal.run import print_result
 from lsr_prod.jobs.terminal.tables import print_table
 

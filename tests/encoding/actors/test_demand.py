@@ -42,9 +42,9 @@ def test_missing_encoders_are_demand_of_the_autoscaler(ray_local: None):
     assert (size.nodes, size.planned) == ((), 5)
     with Demand(size) as demand:
         demand.set(2)
-        wait_for([({"CPU": 1.0, "GPU": 1.0}, 2)])
+        wait_for([({"CPU": 1.0, "GPU": 0.25}, 2)])
         demand.set(1)
-        wait_for([({"CPU": 1.0, "GPU": 1.0}, 1)])
+        wait_for([({"CPU": 1.0, "GPU": 0.25}, 1)])
     wait_for([])
 
 
