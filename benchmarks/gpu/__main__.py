@@ -71,7 +71,7 @@ def run(asked: argparse.Namespace, folder: Path) -> int:
     model = folder / "model"
     if not model.is_dir():
         make_model(folder, asked.tokenizer or model_folder("splade-tiny"), texts, toy=asked.toy)
-    precisions = encoding.PRECISIONS if {"parity", "speed"} & set(asked.parts) else asked.parts[:0]
+    precisions: tuple[str, ...] = encoding.PRECISIONS if {"parity", "speed"} & set(asked.parts) else ()
     parts: dict[str, Callable[[], object]] = {
         "parity": lambda: encoding.parity(folder, texts[:128]),
         "speed": lambda: encoding.speed(

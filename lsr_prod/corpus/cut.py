@@ -92,15 +92,14 @@ def _header(file: SourceFile, source: SourceSettings, options: dict[str, str]) -
     """Return the names in the header of a file; none if it cannot be read: the reader will say where and why."""
     read = file_format(file.format).header
     assert read is not None
-    try:
-        with (
-            open_pinned(file, options) as watched,
-            io.BufferedReader(watched, _BLOCK) as handle,
-            decompressed(handle, file.format) as plain,
-        ):
-            return read(plain, source)
-    except (DamagedFileError, EOFError, zlib.error, pa.ArrowException):
-        return []
+    with open_pinned(file, options) as watched, io.BufferedReader(watched, _BLOCK) as handle:
+        try:
+            with decompressed(handle, file.format) as plain:
+                return read(plain, source)
+        except (DamagedFileError, EOFError, zlib.error, pa.ArrowException, OSError):  # the last one: no zstd
+            if watched.failure is not None:
+                raise
+            return []
 
 
 def _check_columns(file: SourceFile, present: set[str], source: SourceSettings) -> None:

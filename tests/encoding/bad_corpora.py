@@ -264,6 +264,7 @@ KINDS = (
         "0 documents, 1 `damaged_file`",
     ),
     Kind("CSV: no id in the header", file("a.csv", csv(header=b"id,title,text")), "exit 2, `source.id_field`"),
+    Kind("CSV: no zstd", file("a.csv.zst", csv()), "0 documents, 1 `damaged_file`"),
     Kind("CSV: semicolons", file("a.csv", csv(header=b"_id;title;text")), "exit 2, `source.csv.delimiter`"),
     Kind("saved dataset: cut inside of a batch", cut_dataset, "100 documents, 1 `damaged_file`"),
     Kind("saved dataset: cut behind a batch", dataset_without_end, "150 documents, 1 `damaged_file`"),
