@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
+
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.folders import source_entries
 from lsr_prod.corpus.formats.interface import FolderFormat
@@ -26,8 +28,6 @@ def _has_log(path: str, options: dict[str, str]) -> bool:
 
 def _files(path: str, settings: SourceSettings, options: dict[str, str]) -> Iterator[SourceFile]:
     """Yield the files of ``source.version``, sorted by path; partition values are constants of a file."""
-    import pyarrow as pa
-
     store = Store(path, options)
     table = _open(store, settings.version)
     partitions = table.metadata().partition_columns
@@ -85,4 +85,9 @@ def _as_text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-DELTA = FolderFormat("delta", _has_log, _files, versioned=True, documents=False)
+def _schema(path: str, settings: SourceSettings, options: dict[str, str]) -> pa.Schema:
+    """Return the columns of ``source.version``, partition columns included."""
+    return pa.schema(_open(Store(path, options), settings.version).schema().to_arrow())
+
+
+DELTA = FolderFormat("delta", _has_log, _files, _schema, versioned=True, documents=False)

@@ -79,6 +79,9 @@ class FolderFormat:
     recognizes: Callable[[str, dict[str, str]], bool]
     # pins the files of a folder; raises ConfigError if it cannot be read. Arguments: path, settings, options.
     files: Callable[[str, SourceSettings, dict[str, str]], Iterator[SourceFile]]
+    # returns the columns of the folder at the version, partition columns included; the same arguments as ``files``;
+    # None: only the rows of its files have types
+    schema: Callable[[str, SourceSettings, dict[str, str]], pa.Schema] | None = None
     versioned: bool = False  # ``source.version`` selects a version
     # the folder holds documents; data of other kinds (training data) does not look for this format
     documents: bool = True

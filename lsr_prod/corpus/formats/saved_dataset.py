@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
+
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.folders import source_entries
 from lsr_prod.corpus.formats.arrow import ARROW_STREAM
@@ -68,11 +70,29 @@ def _recognizes(path: str, options: dict[str, str]) -> bool:
     return is_saved_dataset(Store(path, options))
 
 
-def _files(path: str, _settings: SourceSettings, options: dict[str, str]) -> Iterator[SourceFile]:
+def _open(path: str, options: dict[str, str]) -> Store:
     store = Store(path, options)
     if not is_saved_dataset(store):
         raise ConfigError("source.paths", f"{path} has no state.json", "give a folder that save_to_disk wrote")
+    return store
+
+
+def _files(path: str, _settings: SourceSettings, options: dict[str, str]) -> Iterator[SourceFile]:
+    store = _open(path, options)
     yield from pin_files((path, entry, ARROW_STREAM.name) for entry in dataset_files(store))
 
 
-SAVED_DATASET = FolderFormat("datasets", _recognizes, _files)
+def _schema(path: str, _settings: SourceSettings, options: dict[str, str]) -> pa.Schema:
+    """Return the columns of the first file: ``datasets`` saves all files of a dataset with one schema."""
+    store = _open(path, options)
+    first = next(dataset_files(store), None)
+    if first is None:
+        return pa.schema([])
+    try:
+        with store.open_reader(first.name) as handle, pa.ipc.open_stream(handle) as stream:
+            return stream.schema
+    except (pa.ArrowException, OSError) as error:
+        raise _broken(store, first.name, f"it is not a readable Arrow stream ({error})") from error
+
+
+SAVED_DATASET = FolderFormat("datasets", _recognizes, _files, _schema)

@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 from deltalake import write_deltalake
 
 from lsr_prod.config import SourceSettings
+from lsr_prod.corpus.formats.arrow import is_text
+from lsr_prod.corpus.formats.delta import DELTA
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.corpus.read import Reader
@@ -140,3 +143,16 @@ def test_files_of_a_table_are_verified_while_they_are_read(tmp_path: Path, s3_op
     for piece in pieces:
         with pytest.raises(SourceError, match=r"delta/part-.*parquet has changed since it was pinned"):
             list(reader.read(piece))
+
+
+def test_schema_has_the_types_of_all_columns_at_the_version(tmp_path: Path):
+    table = str(tmp_path / "delta")
+    days = [{"_id": 1, "text": "x", "day": date(2026, 1, 2)}]
+    write_delta(table, days, partition_by=["day"])
+    write_delta(table, [{**days[0], "at": datetime(2026, 1, 2)}], mode="append", schema_mode="merge")
+    assert DELTA.schema is not None
+    old, new = (DELTA.schema(table, SourceSettings(paths=[table], version=version), {}) for version in (0, None))
+    assert old.names == ["_id", "text", "day"]
+    assert (old.field("_id").type, old.field("day").type) == (pa.int64(), pa.date32())
+    assert is_text(old.field("text").type)
+    assert new.field("at").type == pa.timestamp("us")

@@ -1,9 +1,11 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from lsr_prod.corpus.formats.saved_dataset import dataset_files, is_saved_dataset
+from lsr_prod.config import SourceSettings
+from lsr_prod.corpus.formats.saved_dataset import SAVED_DATASET, dataset_files, is_saved_dataset
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Store
 
@@ -61,3 +63,15 @@ def test_wrong_description_is_rejected(tmp_path: Path, broken: str, content: str
     with pytest.raises(ConfigError, match=problem) as refused:
         list(dataset_files(Store(str(folder))))
     assert refused.value.field == "source.paths"
+
+
+def test_schema_is_that_of_the_first_file(tmp_path: Path):
+    folder = str(save(tmp_path / "d", "a.arrow"))
+    columns = pa.schema([("_id", pa.int64()), ("text", pa.string())])
+    read = SAVED_DATASET.schema
+    assert read is not None
+    with pytest.raises(ConfigError, match=r"a\.arrow: it is not a readable Arrow stream"):
+        read(folder, SourceSettings(paths=[folder]), {})
+    with pa.ipc.new_stream(f"{folder}/a.arrow", columns):
+        pass
+    assert read(folder, SourceSettings(paths=[folder]), {}) == columns
