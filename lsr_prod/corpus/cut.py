@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.compression import decompressed
+from lsr_prod.corpus.formats.arrow import field_at
 from lsr_prod.corpus.formats.interface import Footer
 from lsr_prod.corpus.formats.registry import file_format
 from lsr_prod.corpus.pinned_file import DamagedFileError, SourceFile, open_pinned
@@ -70,7 +71,8 @@ def read_footer(file: SourceFile, options: dict[str, str], *, field: str) -> Foo
 def _checked_footer(file: SourceFile, source: SourceSettings, options: dict[str, str], *, check: bool) -> Footer:
     footer = read_footer(file, options, field="source.paths")
     if check:
-        _check_columns(file, {*footer.schema.names, *(name for name, _ in file.constants)}, source)
+        paths = {column for column in map(source.column, source.fields) if field_at(footer.schema, column) is not None}
+        _check_columns(file, {*footer.schema.names, *paths, *(name for name, _ in file.constants)}, source)
     return footer
 
 

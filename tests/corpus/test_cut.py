@@ -136,3 +136,11 @@ def test_only_files_without_loss_at_a_cut_are_split(file_format: str, quotes: bo
         file, source=SourceSettings(paths=["a"], csv={"quotes": quotes, "header": ["_id", "text"]}), megabytes=1
     )
     assert len(pieces) == (3 if split else 1)
+
+
+def test_field_of_a_struct_is_a_column_of_the_first_file(tmp_path: Path):
+    file = write_parquet(tmp_path / "c.parquet", _id=["a"], doc=[{"body": {"text": "x"}}])
+    assert len(cut(file, source=SOURCE.model_copy(update={"text_fields": ["doc.body.text"]}))) == 1
+    for path in ("doc.body.title", "doc.body.text.x", "doc.x.text"):
+        with pytest.raises(ConfigError, match=f"none of the columns {path}"):
+            cut(file, source=SOURCE.model_copy(update={"text_fields": [path]}))

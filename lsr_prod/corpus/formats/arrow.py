@@ -51,12 +51,32 @@ def typed_records(
         position += count
 
 
-def select_columns(names: list[str], columns: frozenset[str]) -> list[str]:
-    """Return the names that are in ``columns``, in file order."""
-    found = [name for name in names if name in columns]
+def select_columns(schema: pa.Schema, columns: frozenset[str]) -> list[str]:
+    """Return the names in ``columns``, in file order, and the dotted paths in it that lead to a field of a struct."""
+    found = [name for name in schema.names if name in columns]
     if len(set(found)) < len(found):
         raise DamagedFileError(f"a column of {', '.join(found)} is there twice")
-    return found
+    return found + sorted(path for path in columns.difference(found) if field_at(schema, path) is not None)
+
+
+def field_at(schema: pa.Schema, path: str) -> pa.Field | None:
+    """Return the column with a name, or the field of a struct column at a dotted path."""
+    first, *rest = [path] if path in schema.names else path.split(".")
+    field = schema.field(first) if schema.names.count(first) == 1 else None
+    for name in rest:
+        if field is None or not pa.types.is_struct(field.type) or field.type.get_field_index(name) < 0:
+            return None
+        field = field.type.field(name)
+    return field
+
+
+def flatten(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
+    """Return the columns with the given names or dotted paths."""
+    columns = [
+        batch.column(name) if name in batch.schema.names else pc.struct_field(batch.column(first), rest)
+        for name, (first, *rest) in ((name, name.split(".")) for name in names)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names)
 
 
 def stream_batches(handle: BinaryIO, columns: frozenset[str]) -> Iterator[pa.RecordBatch]:
@@ -64,14 +84,14 @@ def stream_batches(handle: BinaryIO, columns: frozenset[str]) -> Iterator[pa.Rec
     decoded = 0
     try:
         with pa.ipc.open_stream(handle) as stream:
-            names = select_columns(stream.schema.names, columns)
+            names = select_columns(stream.schema, columns)
             decoded = handle.tell()
             while True:
                 try:
                     batch = stream.read_next_batch()
                 except StopIteration:
                     break
-                selected = batch.select(names)
+                selected = flatten(batch, names)
                 _check_offsets(selected)
                 yield from _small(selected)
                 decoded = handle.tell()

@@ -6,7 +6,7 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lsr_prod.corpus.formats.arrow import rows_at_once, select_columns, typed_records
+from lsr_prod.corpus.formats.arrow import flatten, rows_at_once, select_columns, typed_records
 from lsr_prod.corpus.formats.interface import Decoded, Footer, ReadRequest, SourceFormat
 from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.corpus.slices import Slice
@@ -19,11 +19,12 @@ _LARGEST_PAGE = 1 << 28
 def parquet_batches(handle: BinaryIO, start: int, stop: int, columns: frozenset[str]) -> Iterator[pa.RecordBatch]:
     """Yield the row groups ``[start, stop)``, or all if ``stop`` is negative, as small batches of the given columns."""
     with pq.ParquetFile(handle, buffer_size=_BUFFER, page_checksum_verification=True) as parquet:
-        names = select_columns(parquet.schema_arrow.names, columns)
+        names = select_columns(parquet.schema_arrow, columns)
         # Group by group: a batch of two groups would lose good rows of the first one if the second one is damaged.
         for group in range(start, parquet.num_row_groups if stop < 0 else stop):
             rows = rows_at_once(_bytes_of_row(handle, parquet.metadata.row_group(group), columns))
-            yield from parquet.iter_batches(rows, row_groups=[group], columns=names, use_threads=False)
+            for batch in parquet.iter_batches(rows, row_groups=[group], columns=names, use_threads=False):
+                yield flatten(batch, names)
 
 
 def _bytes_of_row(handle: BinaryIO, group: pq.RowGroupMetaData, columns: frozenset[str]) -> int:

@@ -214,3 +214,24 @@ def test_dictionary_that_declares_too_many_bytes_is_damage():
     pq.write_table(repeated((1 << 28) + 1, 2), file, compression="zstd", store_schema=False)
     with pytest.raises(DamagedFileError, match=r"the dictionary of column text declares 2684\d+ bytes"):
         next(parquet_batches(file, 0, -1, frozenset({"id", "text"})))
+
+
+def test_dotted_path_reads_a_field_of_a_struct_unless_a_column_has_that_name():
+    inner = pa.StructArray.from_arrays([pa.array(["é", None, "c"]), pa.array([1, 2, 3])], ["text", "n"])
+    inner = pa.StructArray.from_arrays([inner], ["body"], mask=pa.array([False, False, True]))
+    table = pa.table({"_id": ["a", "b", "c"], "doc": inner})
+    source = SOURCE.model_copy(update={"text_fields": ["doc.body.text"], "stored_fields": ["doc.body.n"]})
+    for batches in (parquet_batches, lambda data, _start, _stop, columns: stream_batches(data, columns)):
+        columns = frozenset({"_id", "doc.body.text", "doc.body.n", "doc.absent", "_id.x"})
+        data = as_parquet(table) if batches is parquet_batches else as_stream(table)
+        (batch,) = batches(data, 0, -1, columns)
+        request = ReadRequest(source, columns, 0)
+        rows = [validate(record.values, source) for _, record in typed_records(iter([batch]), 0, {}, request)]
+        assert rows[0] == Document("a", "é", ("1",))
+        assert [row.reason for row in rows[1:]] == ["empty_text", "empty_text"]
+    named = table.append_column("doc.body.text", pa.array(["x", "y", "z"]))
+    for read in (
+        parquet_batches(as_parquet(named), 0, -1, frozenset({"doc.body.text"})),
+        stream_batches(as_stream(named), frozenset({"doc.body.text"})),
+    ):
+        assert pa.Table.from_batches(read).to_pydict() == {"doc.body.text": ["x", "y", "z"]}
