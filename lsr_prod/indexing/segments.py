@@ -16,6 +16,8 @@ from typing import Any
 import tantivy
 
 from lsr_prod.formats.digest import canonical_json, digest_json, digest_path
+from lsr_prod.formats.index import Analyzer
+from lsr_prod.inference.terms.analysis import tokenizer
 
 _HEAP = 384 << 20  # bytes; Tantivy starts a new segment when the heap is full
 _MERGED = 8  # the number of segments of similar size that Tantivy's policy merges
@@ -36,7 +38,8 @@ class _Run:
 class SegmentWriter:
     """Writer of a Tantivy index."""
 
-    def __init__(self, folder: Path, schema: Any, documents: int) -> None:
+    def __init__(self, folder: Path, schema: Any, documents: int, analyzer: Analyzer = "english") -> None:
+        self._analyzer: Analyzer = analyzer
         self._documents = documents
         self._folder = folder
         self._schema = schema
@@ -80,13 +83,20 @@ class SegmentWriter:
         self._left = self._documents + surplus(self._segments)
         self._segments += 1
         # With one thread documents keep their order inside a segment, so that equal scores rank by doc_id.
-        self._writer = tantivy.Index(self._schema, path=str(self._current)).writer(heap_size=_HEAP, num_threads=1)
+        index = tantivy.Index(self._schema, path=str(self._current))
+        index.register_tokenizer(tokenizer_name(self._analyzer), tokenizer(self._analyzer))
+        self._writer = index.writer(heap_size=_HEAP, num_threads=1)
 
     def _new_folder(self) -> Path:
         self._folders += 1
         folder = self._folder / f"run{self._folders}"
         folder.mkdir()
         return folder
+
+
+def tokenizer_name(analyzer: Analyzer) -> str:
+    """Return the name of an analyzer in the schema of Tantivy."""
+    return "en_stem" if analyzer == "english" else analyzer
 
 
 def surplus(segment: int) -> int:

@@ -99,7 +99,9 @@ def _write_rows(
     layout, spill = plan.layout, draft / "spill"
     (draft / IMPACTS_FOLDER).mkdir()
     vectors = VectorSpill(draft / IMPACTS_FOLDER, layout.vocabulary_size, prefix="forward_")
-    words = None if layout.average_length is None else WordSpill(spill / "words", layout.average_length)
+    words = None
+    if layout.average_length is not None:
+        words = WordSpill(spill / "words", layout.average_length, layout.analyzer)
     counts = None if reader is None else TermCounts.none(layout.vocabulary_size)
     for batch in merge_by_id(spill_sorted(buckets, spill), BATCH_ROWS):
         vectors.add(Vectors.from_rows(batch, layout.vocabulary_size))
@@ -143,6 +145,7 @@ class _Documents:
         self.unreadable = Counter[str]()
         self._draft, self._layout = draft, layout
         self._attributes = dict(layout.attributes)
+        self._boolean: BooleanWriter | None = None
         strings = [pa.field(name, pa.large_string()) for name in ("doc_id", *layout.stored_fields)]
         typed = [pa.field(attribute_column(name), ATTRIBUTE_TYPES[kind]) for name, kind in layout.attributes]
         self._schema = pa.schema([*strings, *typed])
@@ -151,7 +154,8 @@ class _Documents:
         with ExitStack() as stack:  # closes what is open if the rest cannot be opened
             sink = stack.enter_context(pa.OSFile(str(self._draft / DOCUMENTS_FILE), "wb"))
             self._stored = stack.enter_context(pa.ipc.new_file(sink, self._schema))
-            self._boolean = stack.enter_context(BooleanWriter(self._draft, self._attributes))
+            if self._layout.average_length is None:  # else the postings of words answer for the text
+                self._boolean = stack.enter_context(BooleanWriter(self._draft, self._layout.analyzer))
             self._open = stack.pop_all()
 
     def __exit__(
@@ -163,14 +167,15 @@ class _Documents:
         """Append a batch of rows; only the final one may be smaller than ``BATCH_ROWS``."""
         columns, bad = parse_attributes(rows, self._attributes)
         self.unreadable.update(bad)
-        self._boolean.add(texts, columns)
+        if self._boolean is not None:
+            self._boolean.add(texts)
         strings = [rows[name].cast(pa.large_string()) for name in ("doc_id", *self._layout.stored_fields)]
         self._stored.write_table(pa.Table.from_arrays([*strings, *columns], schema=self._schema).combine_chunks())
 
     @property
     def seconds(self) -> float:
         """Seconds spent on Tantivy."""
-        return self._boolean.seconds
+        return 0.0 if self._boolean is None else self._boolean.seconds
 
 
 def _write_manifest(draft: Path, plan: ShardPlan, postings: int) -> ShardManifest:

@@ -1,4 +1,4 @@
-"""Queries to Tantivy over all shards of a version: BM25 and Boolean queries."""
+"""BM25 by Tantivy over all shards of a version."""
 
 from collections.abc import Sequence
 
@@ -17,16 +17,6 @@ def rank_bm25(snapshot: Snapshot, tokens: Sequence[str], k: int) -> Candidates:
         matched += found
         ranked += [(-score, reader.shard.documents.doc_id(o), number, o, 0) for score, o in best]
     return Candidates(sorted(ranked)[:k], matched, snapshot.version.deleted == 0, False)
-
-
-def match_query(snapshot: Snapshot, query: str) -> set[str]:
-    """Return the ids of all documents that match a Boolean query."""
-    return {
-        snapshot.readers[number].shard.documents.doc_id(ordinal)
-        for number, shard in snapshot.boolean.items()
-        for ordinal in shard.match_query(query)
-        if snapshot.readers[number].is_alive(ordinal)
-    }
 
 
 def _alive_best(

@@ -1,51 +1,31 @@
-"""Boolean queries for Tantivy: filters, and text in the syntax of its query parser.
+"""Boolean queries in the syntax of Tantivy's query parser: they become filters on tokens and attributes.
 
-Tantivy parses the text. The parsed tree becomes a tree of filters and tokens, which is translated here: Tantivy's own
-translation loses negations inside a conjunction (``lock AND NOT thread`` finds nothing) and does not support all
-attribute types. Negation and missing values behave as in ``query.filters``.
+``lock AND NOT thread``, ``+lock -thread``, ``(lock OR event) AND year:[2000 TO *]``, ``lang:IN [en de]``,
+``lang:*`` (has a value), ``title:"An exact value"``, ``title:An*`` or ``title:"An exact"*`` (a prefix),
+``published:>=2020-01-01T00:00:00Z``, ``*``. Words without an operator are alternatives, as in Tantivy. A word is
+analyzed as at build time; if it becomes several tokens, a document must contain all of them. Negation and missing
+values behave as in ``query.filters``.
 """
 
-import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import tantivy
 
 from lsr_prod.errors import QueryError
-from lsr_prod.formats.index import AttributeType, AttributeValue, attribute_column, parse_value
+from lsr_prod.formats.index import AttributeType, AttributeValue, parse_value
 from lsr_prod.formats.shard import TEXT_FIELD
 from lsr_prod.search.query.filter_types import check_filter
-from lsr_prod.search.query.filters import DOC_ID, MAX_DEPTH, Combination, Condition, Filter, Negation, shorten
-from lsr_prod.search.query.query_text import TextQuery, TextTokens
+from lsr_prod.search.query.filters import MAX_DEPTH, Combination, Condition, Filter, Negation, shorten
+from lsr_prod.search.query.query_text import Match, TextQuery, TextTokens
 
 Analyze = Callable[[str], list[str]]
 
 _MAX_QUERY = 4096  # characters
 _MAX_NOT = 100  # Tantivy's parser is recursive; deep nesting crashes the process
 _EVERYTHING = TextTokens(())
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_KINDS = {
-    "int64": tantivy.FieldType.Integer,
-    "float64": tantivy.FieldType.Float,
-    "timestamp": tantivy.FieldType.Integer,
-}
-
-
-def to_tantivy(expression: Filter, schema: Any, attributes: Mapping[str, AttributeType]) -> Any:
-    """Translate a filter into a ``tantivy.Query``."""
-    return _translate(check_filter(expression, attributes), schema, attributes, wanted=True)
-
-
-def parse_boolean(text: str, schema: Any, attributes: Mapping[str, AttributeType], analyze: Analyze) -> Any:
-    """Parse a Boolean query into a ``tantivy.Query``.
-
-    ``lock AND NOT thread``, ``+lock -thread``, ``(lock OR event) AND year:[2000 TO *]``, ``lang:IN [en de]``,
-    ``lang:*`` (has a value), ``title:"An exact value"``, ``title:An*`` or ``title:"An exact"*`` (a prefix),
-    ``published:>=2020-01-01T00:00:00Z``, ``*``. Words without an operator are alternatives, as in Tantivy. A word is
-    analyzed as at build time; if it becomes several tokens, a document must contain all of them.
-    """
-    return _translate(_parse(text, attributes, analyze), schema, attributes, wanted=True)
 
 
 def parse_text_queries(expression: Filter, attributes: Mapping[str, AttributeType], analyze: Analyze) -> Filter:
@@ -55,8 +35,9 @@ def parse_text_queries(expression: Filter, attributes: Mapping[str, AttributeTyp
             return Combination(operator, tuple(parse_text_queries(part, attributes, analyze) for part in parts))
         case Negation(part):
             return Negation(parse_text_queries(part, attributes, analyze))
-        case TextQuery(text):
-            return TextQuery(text, _parse(text, attributes, analyze))
+        case TextQuery(text, match=match):
+            parsed = _parse(text, attributes, analyze) if match is None else _words(text, match, analyze)
+            return TextQuery(text, parsed, match)
     return expression
 
 
@@ -71,6 +52,14 @@ def _parse(text: str, attributes: Mapping[str, AttributeType], analyze: Analyze)
             "into double quotes, except the bounds of a range"
         ) from error
     return _Reader(attributes, analyze).read(tree, 1)
+
+
+def _words(text: str, match: Match, analyze: Analyze) -> Filter:
+    """Return the filter of words without syntax."""
+    parts = [tokens for tokens in map(analyze, text.split()) if tokens]
+    if match == "any" or not parts:
+        return _any(TextTokens(tuple(tokens)) for tokens in parts)
+    return TextTokens(tuple(dict.fromkeys(chain.from_iterable(parts))))
 
 
 def _check_text(text: str) -> None:
@@ -182,62 +171,3 @@ def _is_text(name: str | None) -> bool:
 def _any(parts: Iterable[Filter]) -> Filter:
     found = tuple(parts)
     return Combination("or", found) if found else Negation(_EVERYTHING)
-
-
-def _translate(expression: Filter, schema: Any, attributes: Mapping[str, AttributeType], *, wanted: bool) -> Any:
-    """Match documents for which the filter is true, or with ``wanted`` False those for which it is false."""
-    match expression:
-        case Combination(operator, parts):
-            queries = [_translate(part, schema, attributes, wanted=wanted) for part in parts]
-            return _all(queries) if (operator == "and") == wanted else _some(queries)
-        case Negation(part):
-            return _translate(part, schema, attributes, wanted=not wanted)
-        case TextTokens(tokens):
-            query = _all([tantivy.Query.term_query(schema, TEXT_FIELD, token, index_option="freq") for token in tokens])
-            return query if wanted else _all([], but_not=query)
-        case Condition(name, operator, _):
-            present = tantivy.Query.exists_query(attribute_column(name)) if name != DOC_ID else None
-            if operator == "is_null":
-                return _all([], but_not=present) if wanted else present
-            query = _condition(expression, schema, attributes)
-            return query if wanted else _all([present], but_not=query)
-    raise AssertionError(f"unknown filter {type(expression)}")
-
-
-def _condition(condition: Condition, schema: Any, attributes: Mapping[str, AttributeType]) -> Any:
-    name, value = condition.name, condition.value
-    if name == DOC_ID:
-        raise QueryError("Tantivy does not index doc_id; pass the filter to a search instead")
-    column, kind = attribute_column(name), attributes[name]
-    match condition.operator, value:
-        case "eq", _:
-            return tantivy.Query.term_query(schema, column, _stored(value), index_option="basic")
-        case "in", tuple():
-            return tantivy.Query.term_set_query(schema, column, [_stored(each) for each in value])
-        case "prefix", "":
-            return tantivy.Query.exists_query(column)
-        case "prefix", str():
-            # A regular expression is limited to 1,000 states.
-            return tantivy.Query.fuzzy_term_query(schema, column, value, distance=0, prefix=True)
-    if kind not in _KINDS:
-        raise QueryError(f"Tantivy does not support ranges of {kind} ({name!r}); pass the filter to a search instead")
-    # Tantivy requires that an unbounded end is marked as inclusive.
-    bound, inclusive = _stored(value), condition.operator in ("ge", "le")
-    ends = (bound, None, inclusive, True) if condition.operator in ("gt", "ge") else (None, bound, True, inclusive)
-    return tantivy.Query.range_query(schema, column, _KINDS[kind], *ends)
-
-
-def _stored(value: Any) -> Any:
-    """Return the stored form: timestamps are microseconds since 1970, because Tantivy's dates have whole seconds."""
-    return (value - _EPOCH) // dt.timedelta(microseconds=1) if isinstance(value, dt.datetime) else value
-
-
-def _all(queries: list[Any], but_not: Any = None) -> Any:
-    clauses = [(tantivy.Occur.Must, query) for query in queries or [tantivy.Query.all_query()]]
-    if but_not is not None:
-        clauses.append((tantivy.Occur.MustNot, but_not))
-    return tantivy.Query.boolean_query(clauses)
-
-
-def _some(queries: list[Any]) -> Any:
-    return tantivy.Query.boolean_query([(tantivy.Occur.Should, query) for query in queries])

@@ -1,4 +1,4 @@
-"""The Tantivy index of a shard: BM25 over the text, and Boolean matching over terms, text and attributes."""
+"""The Tantivy index of a shard: BM25 over the text, and the documents that have some words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,11 +6,7 @@ from typing import Any
 
 import tantivy
 
-from lsr_prod.formats.index import AttributeType
 from lsr_prod.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER, TEXT_FIELD
-from lsr_prod.inference.terms.analysis import distinct_words
-from lsr_prod.search.boolean_query import parse_boolean, to_tantivy
-from lsr_prod.search.query.filters import Filter
 from lsr_prod.search.shard.open_shard import OpenShard
 
 
@@ -41,18 +37,6 @@ class BooleanShard:
         """Return the ordinals of all documents whose text contains every token."""
         terms = [(tantivy.Occur.Must, self._should(TEXT_FIELD, token, "freq")[1]) for token in tokens]
         return self._ordinals(tantivy.Query.boolean_query(terms))
-
-    def match_filter(self, expression: Filter) -> list[int]:
-        """Return the rising ordinals of all documents for which a filter is true; tests compare ``masks.evaluate``."""
-        return self._ordinals(to_tantivy(expression, self.index.schema, self._attributes))
-
-    def match_query(self, text: str) -> list[int]:
-        """Return the rising ordinals of all documents that match a Boolean query; see ``parse_boolean``."""
-        return self._ordinals(parse_boolean(text, self.index.schema, self._attributes, distinct_words))
-
-    @property
-    def _attributes(self) -> dict[str, AttributeType]:
-        return dict(self.shard.documents.attributes)
 
     def _ordinals(self, query: Any) -> list[int]:
         found = self._search(tantivy.Query.const_score_query(query, 1.0), self.shard.manifest.documents)[1]

@@ -21,7 +21,7 @@ from lsr_prod.search.observers import Observer
 from lsr_prod.search.open_index import OpenIndex, open_published
 from lsr_prod.search.open_settings import OpenSettings, QuerySettings, check_index, check_settings, check_unknown
 from lsr_prod.search.query.filters import check_names, check_options, shorten
-from lsr_prod.search.query.query_text import MAX_QUERY_BYTES, cut_text
+from lsr_prod.search.query.query_text import MAX_QUERY_BYTES, cut_text, text_query
 from lsr_prod.search.query.request import (
     ArrayOptions,
     CountOptions,
@@ -337,10 +337,9 @@ class Searcher(OpenIndex):
         Raises:
             QueryError: the query cannot be parsed, or needs a field or feature that the index does not have.
         """
-        from lsr_prod.search.baseline import match_query
-
         check_text(query)
-        return match_query(self._snapshot, query)
+        snapshot = self._snapshot
+        return snapshot.match_filter(snapshot.check_filter(text_query(query)))
 
     def match_terms(self, terms: Iterable[int], required: int = 1) -> set[str]:
         """Return the ids of all documents with at least ``required`` of the terms, whatever their score.

@@ -2,7 +2,7 @@
 
 import heapq
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -251,9 +251,17 @@ class Snapshot:
         """Return the ids of all documents with at least ``required`` of some distinct terms."""
         ids, ones = np.array(terms, np.int32), np.ones(len(terms), np.uint8)
         query = ShardQuery(ids, ones.astype(np.float32), ones, required, 0)
+        return self._marked(lambda reader: reader.shard.postings.mark(query, allowed=reader.alive)[0])
+
+    def match_filter(self, expression: "Filter") -> set[str]:
+        """Return the ids of all documents for which a checked filter is true."""
+        return self._marked(lambda reader: reader.allowed(expression))
+
+    def _marked(self, mark: Callable[[ShardReader], npt.NDArray[np.uint8] | None]) -> set[str]:
         found: set[str] = set()
         for reader in self.readers.values():
-            marks, _ = reader.shard.postings.mark(query, allowed=reader.alive)
+            marks = mark(reader)
+            assert marks is not None
             found.update(reader.shard.documents.doc_ids(np.flatnonzero(marks).tolist()))
         return found
 
@@ -350,7 +358,7 @@ class Snapshot:
 
         if not self.version.text_fields:
             raise QueryError("this index has no text for text queries; build it with index.text_fields")
-        return parse_text_queries(expression, self.attributes, distinct_words)
+        return parse_text_queries(expression, self.attributes, lambda text: distinct_words(text, self.version.analyzer))
 
     @cached_property
     def document_frequencies(self) -> npt.NDArray[np.int64]:

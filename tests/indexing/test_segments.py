@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 import tantivy
 
@@ -18,10 +17,9 @@ def write(shard: Path, size: int) -> dict[str, bytes]:
     """Write the Tantivy index of N documents in segments of ``size`` documents; return its files."""
     shard.mkdir()
     texts = [f"common w{i % 5} text{i}" for i in range(N)]
-    with BooleanWriter(shard, {"kind": "string"}, segment_documents=size) as writer:
+    with BooleanWriter(shard, segment_documents=size) as writer:
         for start in (0, 1800):
-            part = texts[start : start + 1800]
-            writer.add(part, [pa.array([f"k{i % 3}" for i in range(start, start + len(part))])])
+            writer.add(texts[start : start + 1800])
     folder = shard / TANTIVY_FOLDER
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -43,7 +41,6 @@ def test_documents_keep_their_order_and_every_one_is_found(tmp_path):
     searcher = index.searcher()
     for query, expected in (
         ("text:common", range(N)),
-        ("attribute.kind:k1", range(1, N, 3)),
         ("text:w3", range(3, N, 5)),
     ):
         found = searcher.search(tantivy.Query.const_score_query(index.parse_query(query, ["text"]), 1.0), limit=N)
