@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from lsr_prod.errors import IncompleteWaveError
+from lsr_prod.storage.deletion_vector import DeletionVector
 from lsr_prod.storage.remote import StoreCounts
 from lsr_prod.tables import Part
-from lsr_prod.tables.deletion_vector import DeletionVector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

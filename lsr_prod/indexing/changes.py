@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.storage import Store
+from lsr_prod.storage.deletion_vector import deleted_rows, file_of
 from lsr_prod.tables import Table, TableFile, read_all_rows, read_part
-from lsr_prod.tables.deletion_vector import deleted_rows, file_of
 from lsr_prod.tables.live_rows import to_files
 from lsr_prod.tables.part import large_strings
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lsr_prod.extras import lazy_names
 
 if TYPE_CHECKING:
-    from lsr_prod.tables.deletion_vector import DeletionVector
+    from lsr_prod.storage.deletion_vector import DeletionVector
     from lsr_prod.tables.live_rows import TableFile, live_batches, read_part
     from lsr_prod.tables.part import Part, check_part, count_rows, read_all_rows, write_part
     from lsr_prod.tables.table import LogEntry, Table, create_table, load_table, open_table
@@ -33,7 +33,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "DeletionVector": "lsr_prod.tables.deletion_vector",
+        "DeletionVector": "lsr_prod.storage.deletion_vector",
         "LogEntry": "lsr_prod.tables.table",
         "Part": "lsr_prod.tables.part",
         "Table": "lsr_prod.tables.table",

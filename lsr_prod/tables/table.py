@@ -19,21 +19,13 @@ from deltalake.transaction import AddAction, RemoveAction, Transaction
 
 from lsr_prod.errors import ArtifactError, CommitError, StorageError, TableConflictError
 from lsr_prod.storage import Store
+from lsr_prod.storage.deletion_vector import VECTOR_TYPE, DeletionVector, file_of
+from lsr_prod.storage.delta_log import LOG_FOLDER, commit_name, deletion_vectors, is_commit, read_actions
 from lsr_prod.storage.disk import disk_error, scratch_folder
 from lsr_prod.storage.location import table_problem
 from lsr_prod.storage.remote import is_remote_failure, short_message
 from lsr_prod.storage.threads import in_threads
-from lsr_prod.tables.deletion_vector import VECTOR_TYPE, DeletionVector, file_of
-from lsr_prod.tables.delta_deletions import (
-    FEATURE,
-    LOG_FOLDER,
-    CommitInfo,
-    commit_actions,
-    commit_name,
-    deletion_vectors,
-    is_commit,
-    read_actions,
-)
+from lsr_prod.tables.delta_deletions import FEATURE, CommitInfo, commit_actions
 from lsr_prod.tables.live_rows import (
     TableFile,
     file_schema,

@@ -50,7 +50,7 @@ DELETION_MUTANTS = (
     ),
     Mutant(
         "deletion vectors of an earlier attempt are committed unseen",
-        "tables/deletion_vector.py",
+        "storage/deletion_vector.py",
         (("        if store.get(_name(name)) == content:\n", "        if True:\n"),),
         "deletion_vectors_are_damaged_before_their_commit",
         buckets=1,

@@ -13,8 +13,8 @@ from lsr_prod.indexing.impacts.bm25 import average_length
 from lsr_prod.indexing.plan import digest_parts, plan_index
 from lsr_prod.indexing.rows import read_buckets
 from lsr_prod.operations.maintenance import compact
-from lsr_prod.storage import Store
-from lsr_prod.tables import Table, deletion_vector, open_table
+from lsr_prod.storage import Store, deletion_vector
+from lsr_prod.tables import Table, open_table
 from lsr_prod.tables.live_rows import vector_files
 from tests.indexing.contents import dump
 from tests.indexing.corpus import FIELDS, Doc

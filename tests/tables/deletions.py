@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from lsr_prod.storage import Store
+from lsr_prod.storage.deletion_vector import deleted_rows, save_vectors
 from lsr_prod.tables import Part, open_table, read_all_rows
-from lsr_prod.tables.deletion_vector import deleted_rows, save_vectors
 
 __all__ = ["delete_ids"]
 

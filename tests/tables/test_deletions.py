@@ -10,11 +10,11 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from lsr_prod.errors import ArtifactError, TableConflictError
-from lsr_prod.storage import Store
+from lsr_prod.storage import Store, delta_log
+from lsr_prod.storage.deletion_vector import deleted_rows, save_vectors
+from lsr_prod.storage.delta_log import read_actions
 from lsr_prod.tables import Table, create_table, delta_deletions
 from lsr_prod.tables import table as tables
-from lsr_prod.tables.deletion_vector import deleted_rows, save_vectors
-from lsr_prod.tables.delta_deletions import read_actions
 from tests.tables.test_tables import SCHEMA, make, part, reopen
 
 
@@ -123,18 +123,18 @@ def test_checkpoint_without_vectors_has_none_and_a_damaged_one_is_an_error(tmp_p
     delete(reopen(store), path, [3])
     saved = tmp_path / "_delta_log" / f"{1:020d}.checkpoint.parquet"
     pq.write_table(pa.table({"add": [{"path": path, "size": 1}]}), saved)
-    assert delta_deletions.deletion_vectors(store, 1) == {}
-    assert [*delta_deletions.deletion_vectors(store, 2)] == [path]
+    assert delta_log.deletion_vectors(store, 1) == {}
+    assert [*delta_log.deletion_vectors(store, 2)] == [path]
     saved.write_bytes(b"PAR1 and no more")
     with pytest.raises(ArtifactError, match=r"checkpoint\.parquet is damaged \(.*\); delete it"):
-        delta_deletions.deletion_vectors(store, 2)
+        delta_log.deletion_vectors(store, 2)
 
 
 def test_vector_of_a_file_that_delta_rs_does_not_list_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     store = Store(str(tmp_path))
     path = add(make(store), "abcd")
     delete(reopen(store), path, [1])
-    found = delta_deletions.deletion_vectors(store, 2)
+    found = delta_log.deletion_vectors(store, 2)
     monkeypatch.setattr(tables, "deletion_vectors", lambda *_: {**found, "bucket=0/other.parquet": found[path]})
     with pytest.raises(ArtifactError, match="deletes rows of files that the table does not have"):
         reopen(store).files()

@@ -10,8 +10,8 @@ import pytest
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
+from lsr_prod.storage.deletion_vector import DeletionVector, deleted_rows, save_vectors
 from lsr_prod.tables import TableFile, live_batches, read_all_rows, read_part
-from lsr_prod.tables.deletion_vector import DeletionVector, deleted_rows, save_vectors
 from lsr_prod.tables.live_rows import deleted_batches, total, total_live_rows, vector_files
 from tests.tables.deletions import delete_ids
 from tests.tables.test_tables import SCHEMA, make, part, reopen

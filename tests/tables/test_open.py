@@ -7,8 +7,8 @@ import pytest
 
 from lsr_prod.errors import ArtifactError, StorageError
 from lsr_prod.storage import Store
+from lsr_prod.storage.delta_log import commit_name, is_commit, read_actions
 from lsr_prod.tables import create_table, open_table
-from lsr_prod.tables.delta_deletions import commit_name, is_commit, read_actions
 from lsr_prod.tables.part import large_strings, stored_strings
 
 SCHEMA = pa.schema([pa.field("doc_id", pa.string()), pa.field("bucket", pa.string())])

@@ -26,8 +26,8 @@ from lsr_prod.errors import (
 )
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
+from lsr_prod.storage.deletion_vector import DeletionVector, check_vectors, file_of
 from lsr_prod.tables import Part, Table, TableFile, check_part, count_rows, open_table
-from lsr_prod.tables.deletion_vector import DeletionVector, check_vectors, file_of
 from lsr_prod.tables.live_rows import files_with_paths, to_files
 from lsr_prod.tables.quarantine import PARTITION, committed_files
 

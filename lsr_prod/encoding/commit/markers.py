@@ -19,8 +19,8 @@ from lsr_prod.errors import CommitError, IncompleteWaveError
 from lsr_prod.formats.digest import record_bytes
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
+from lsr_prod.storage.deletion_vector import file_of
 from lsr_prod.tables import open_table
-from lsr_prod.tables.deletion_vector import file_of
 
 log = get_log(__name__)
 

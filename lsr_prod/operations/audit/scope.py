@@ -11,11 +11,11 @@ from lsr_prod.formats.index import IndexVersion
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.operations.audit.compare import IdRange
 from lsr_prod.storage import Store
+from lsr_prod.storage.deletion_vector import file_of
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.location import same_location
 from lsr_prod.storage.publications import find_current_publication
 from lsr_prod.tables import Table, open_table
-from lsr_prod.tables.deletion_vector import file_of
 from lsr_prod.tables.live_rows import total
 
 Rule = Literal["first", "last"]

@@ -15,7 +15,7 @@ from lsr_prod.encoding.commit.markers import (
 from lsr_prod.encoding.results import CellOutput, Deletion
 from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.storage import Store
-from lsr_prod.tables.deletion_vector import save_vectors
+from lsr_prod.storage.deletion_vector import save_vectors
 from tests.encoding.tables import make_cell, make_tables, make_wave
 
 

@@ -12,8 +12,8 @@ from unittest.mock import patch
 
 from deltalake import DeltaTable
 
+from lsr_prod.storage.delta_log import is_commit
 from lsr_prod.tables import Table, table
-from lsr_prod.tables.delta_deletions import is_commit
 
 __all__ = ["shared_handles"]
 

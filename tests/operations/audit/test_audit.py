@@ -16,8 +16,8 @@ from lsr_prod.indexing.tombstones import save_takedowns
 from lsr_prod.operations.audit import IdRange, audit, open_index_scope
 from lsr_prod.operations.audit.deployment import deployment_scope, problems, remarks
 from lsr_prod.storage import Store
+from lsr_prod.storage.deletion_vector import save_vectors
 from lsr_prod.tables import read_part
-from lsr_prod.tables.deletion_vector import save_vectors
 from tests.operations.audit.worlds import World, documents
 
 FILES = {

@@ -12,8 +12,8 @@ from lsr_prod.operations.maintenance import maintain
 from lsr_prod.operations.maintenance.compact import compact, merge_parts
 from lsr_prod.operations.maintenance.merges import Merge, plan_merges
 from lsr_prod.operations.maintenance.vacuum import vacuum
-from lsr_prod.storage import Store
-from lsr_prod.tables import Part, deletion_vector, read_part
+from lsr_prod.storage import Store, deletion_vector
+from lsr_prod.tables import Part, read_part
 from lsr_prod.tables.live_rows import vector_files
 from tests.encoding.tables import newest
 from tests.operations.maintenance.test_compact import encoded

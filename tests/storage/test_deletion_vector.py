@@ -10,7 +10,7 @@ import pytest
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
-from lsr_prod.tables.deletion_vector import (
+from lsr_prod.storage.deletion_vector import (
     DeletionVector,
     _to_base85,
     check_vectors,

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.storage import Store
+from lsr_prod.storage.store import Store
 
 Rows = npt.NDArray[np.uint32]
 """Numbers of rows of a part, sorted."""
