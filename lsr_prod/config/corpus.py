@@ -13,6 +13,17 @@ _LABEL = re.compile(rf"(?:[A-Za-z0-9.-]{{1,253}}/)?{_WORD}")
 _CONDITION = re.compile(rf"!?(?:{_WORD}|in\({_WORD}(?:, ?{_WORD})*\))")
 
 
+_ASCII = bytes(range(128))
+
+
+def is_line_encoding(encoding: str) -> bool:
+    """Return whether a byte below 128 is the ASCII character, wherever it is: lines can be found before decoding."""
+    try:
+        return _ASCII.decode(encoding) == _ASCII.decode()
+    except UnicodeError:
+        return False
+
+
 class CsvSettings(Section):
     """The dialect of CSV and TSV files."""
 
@@ -21,8 +32,37 @@ class CsvSettings(Section):
     header: Header | None = None
     """column names of files without a header row; default: the files have one"""
     quotes: bool = True
-    """fields may be enclosed in double quotes ("" is a quote, and line ends are allowed inside); false: a quote is an
-    ordinary character, and large files are split into byte ranges"""
+    """fields may be enclosed in quotes (two of them inside are one, and line ends are allowed inside); false: a quote
+    is an ordinary character, and large files are split into byte ranges"""
+    quote: str = Field('"', pattern="^[^\r\n\\x80-\U0010ffff]$")
+    """character that encloses a field"""
+    escape: str | None = Field(None, pattern="^[^\r\n\\x80-\U0010ffff]$")
+    """character before a quote, a delimiter or itself that makes it ordinary, for example '\\' (MySQL, PostgreSQL,
+    Spark); before anything else it is ordinary itself; default: none"""
+    encoding: str = "utf-8"
+    """encoding of the text, a name that Python knows, for example cp1252, latin-1, shift_jis or utf-16; a large file
+    in utf-16, utf-32 or another encoding that is no superset of ASCII is not split"""
+
+    @field_validator("escape")
+    @classmethod
+    def _distinct(cls, escape: str | None, info: ValidationInfo) -> str | None:
+        quotes, quote, delimiter = (info.data.get(name) for name in ("quotes", "quote", "delimiter"))
+        if quotes is False and (escape is not None or quote != '"'):
+            raise ValueError("source.csv.quotes is false; leave quote and escape out, or set quotes: true")
+        if not {quote, escape}.isdisjoint({delimiter} if delimiter else {",", "\t"}):
+            raise ValueError("the delimiter has to differ from quote and escape")
+        return None if escape == quote else escape  # a quote that escapes a quote: two are one
+
+    @field_validator("encoding")
+    @classmethod
+    def _text_encoding(cls, encoding: str) -> str:
+        try:
+            known = "a,b\n".encode(encoding).decode(encoding) == "a,b\n"
+        except (LookupError, ValueError):  # unknown or not of text; a NUL in the name
+            known = False
+        if not known:
+            raise ValueError(f"{encoding} is not an encoding that Python reads; try utf-8, cp1252, latin-1 or utf-16")
+        return encoding
 
 
 class SourceSettings(Section):

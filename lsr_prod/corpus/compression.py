@@ -17,6 +17,10 @@ _GZIP = 31  # window bits of zlib: a gzip header and its checksum
 _CHECKSUMS = ("incorrect data check", "incorrect length check", "doesn't match checksum", "Truncated compressed stream")
 
 
+Line = tuple[int, bytes, bool]
+"""Offset of a line, its bytes without the line feed, whether they are complete."""
+
+
 class Readable(Protocol):
     """Methods of a file that ``lines`` uses; ``seek`` only if a range starts in the middle."""
 
@@ -29,7 +33,7 @@ class Readable(Protocol):
         ...
 
 
-def lines(file: Readable, start: int, stop: int | None, limit: int) -> Iterator[tuple[int, bytes, bool]]:
+def lines(file: Readable, start: int, stop: int | None, limit: int) -> Iterator[Line]:
     """Yield the lines whose first byte is in ``[start, stop)``; ranges that tile a file yield every line exactly once.
 
     Yields:
@@ -71,10 +75,10 @@ def lines(file: Readable, start: int, stop: int | None, limit: int) -> Iterator[
             return
 
 
-def text_lines(file: Readable, start: int, stop: int | None, limit: int) -> Iterator[tuple[int, bytes, bool]]:
-    """Yield what ``lines`` yields, without blank lines and without the byte order mark at the start of the file."""
+def text_lines(file: Readable, start: int, stop: int | None, limit: int) -> Iterator[Line]:
+    """Yield what ``lines`` yields, without blank lines and without the byte order marks of files that were joined."""
     for at, line, whole in lines(file, start, stop, limit):
-        text = line.removeprefix(BOM) if at == 0 else line
+        text = line.removeprefix(BOM)
         if text.strip():
             yield at, text, whole
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.compression import decompressed
+from lsr_prod.corpus.encodings import WrongEncodingError
 from lsr_prod.corpus.formats.arrow import field_at
 from lsr_prod.corpus.formats.interface import Footer
 from lsr_prod.corpus.formats.registry import file_format
@@ -98,6 +99,9 @@ def _header(file: SourceFile, source: SourceSettings, options: dict[str, str]) -
         try:
             with decompressed(handle, file.format) as plain:
                 return read(plain, source)
+        except WrongEncodingError as error:
+            problem, _, remedy = str(error).partition("; ")
+            raise ConfigError("source.csv.encoding", f"{file.location}: {problem}", remedy) from error
         except (DamagedFileError, EOFError, zlib.error, pa.ArrowException, OSError):  # the last one: no zstd
             if watched.failure is not None:
                 raise

@@ -129,6 +129,8 @@ def test_command_line_overrides_file_and_file_overrides_default(tmp_path: Path) 
             "give the name of the column of the corpus",
         ),
         ((), "source: {paths: [a], csv: {header: [b, c, b]}}", "source.csv.header", "must be unique"),
+        ((), 'source: {paths: [a], csv: {quotes: false, quote: "\'"}}', "source.csv.escape", "quotes is false"),
+        ((), "source: {paths: [a], csv: {encoding: utf-9}}", "source.csv.encoding", "try utf-8, cp1252"),
         ((), "a: [", "--config", "fix the file"),
         ((), "[]", "--config", "give some of"),
         ((), "evaluate: {index: i, queries: q, qrels: r, thresholds: [1.5]}", "evaluate.thresholds", "from 0 to 1"),

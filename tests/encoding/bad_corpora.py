@@ -266,6 +266,29 @@ KINDS = (
     Kind("CSV: no id in the header", file("a.csv", csv(header=b"id,title,text")), "exit 2, `source.id_field`"),
     Kind("CSV: no zstd", file("a.csv.zst", csv()), "0 documents, 1 `damaged_file`"),
     Kind("CSV: semicolons", file("a.csv", csv(header=b"_id;title;text")), "exit 2, `source.csv.delimiter`"),
+    Kind(
+        "CSV: UTF-16",
+        file("a.csv", lambda folder: csv()(folder).decode().encode("utf-16")),
+        "exit 2, `source.csv.encoding`",
+    ),
+    Kind(
+        "CSV: a backslash before quotes",
+        file("a.csv", csv(b'ID-x,t,"a \\"quoted\\", word"')),
+        "2 documents, 1 `damaged_row`",
+    ),
+    Kind(
+        "CSV: the same, `source.csv.escape` set",
+        file("a.csv", csv(b'ID-x,t,"a \\"quoted\\", word"')),
+        "3 documents",
+        source={"csv": {"escape": "\\"}},
+    ),
+    Kind(
+        "CSV: two files joined, with their byte order marks and headers",
+        file(
+            "a.csv", lambda folder: csv()(folder) + b"\xef\xbb\xbf_id,title,text\n" + folder.name.encode() + b"-2,t,x\n"
+        ),
+        "3 documents",
+    ),
     Kind("saved dataset: cut inside of a batch", cut_dataset, "100 documents, 1 `damaged_file`"),
     Kind("saved dataset: cut behind a batch", dataset_without_end, "150 documents, 1 `damaged_file`"),
     Kind("saved dataset: a file is missing", dataset_without_file, "exit 2, `source.paths`"),

@@ -5,9 +5,12 @@ makes a bad row, not a damaged file.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from lsr_prod.config import SourceSettings
+from lsr_prod.config import CsvSettings, SourceSettings
+from lsr_prod.config.corpus import is_line_encoding
 from lsr_prod.corpus.compression import Readable, text_lines
+from lsr_prod.corpus.encodings import WideText, narrow, to_utf8
 from lsr_prod.corpus.formats.interface import Decoded, ReadRequest, Record, SourceFormat
 from lsr_prod.corpus.formats.quoted import Row, quoted_rows, too_long_row
 from lsr_prod.corpus.pinned_file import DamagedFileError
@@ -20,21 +23,40 @@ _HEADER = 1 << 20  # bytes of the longest header
 def delimited_records(
     file: Readable, start: int, stop: int | None, delimiter: str, source: SourceSettings, limit: int
 ) -> Iterator[tuple[int, Record | BadRow]]:
-    """Yield (offset, record) of every record that begins in ``[start, stop)``, without header and blank lines."""
-    delimiter, header = source.csv.delimiter or delimiter, source.csv.header
+    """Yield (offset, record) of every record that begins in ``[start, stop)``, without headers and blank lines.
+
+    A row with the names of the columns is a header, wherever it is: files may have been joined.
+    """
+    header = source.csv.header
+    text = narrow(file, source.csv.encoding)
     if header is None and start > 0:  # the header is in the first range of the file
-        file.seek(0)
-        header = _names(next(_plain_records(file, 0, None, delimiter, limit), None))
-    records = (
-        quoted_rows(file, delimiter, limit, len(header) if header else None)
-        if source.csv.quotes
-        else _plain_records(file, start, stop, delimiter, limit)
-    )
-    for at, fields, raw in records:
+        text.seek(0)
+        header = _names(next(_rows(text, 0, None, delimiter, source, limit, None), None))
+    names = [name.encode() for name in header or ()]
+    for at, fields, raw in _rows(text, start, stop, delimiter, source, limit, len(names) or None):
         if header is None:
             header = _names((at, fields, raw))
-        else:
-            yield at, _record(fields, header, raw)
+            names = [name.encode() for name in header]
+        elif fields != names:
+            record = _record(fields, header, raw)
+            if isinstance(record, BadRow) and record.unread and isinstance(text, WideText):
+                record = replace(record, unread=text.packed(record.unread))
+            yield at, record
+
+
+def _rows(
+    file: Readable,
+    start: int,
+    stop: int | None,
+    delimiter: str,
+    source: SourceSettings,
+    limit: int,
+    columns: int | None,
+) -> Iterator[Row]:
+    dialect = source.csv.model_copy(update={"delimiter": source.csv.delimiter or delimiter})
+    return (
+        quoted_rows(file, dialect, limit, columns) if dialect.quotes else _plain_rows(file, start, stop, dialect, limit)
+    )
 
 
 def _record(fields: list[bytes] | BadRow, header: list[str], raw: bytes) -> Record | BadRow:
@@ -59,10 +81,11 @@ def _names(record: Row | None) -> list[str]:
     return names
 
 
-def _plain_records(file: Readable, start: int, stop: int | None, delimiter: str, limit: int) -> Iterator[Row]:
-    for at, line, whole in text_lines(file, start, stop, limit):
+def _plain_rows(file: Readable, start: int, stop: int | None, dialect: CsvSettings, limit: int) -> Iterator[Row]:
+    mark = (dialect.delimiter or "").encode()
+    for at, line, whole in to_utf8(text_lines(file, start, stop, limit), dialect.encoding):
         text = line.removesuffix(b"\r")
-        yield at, text.split(delimiter.encode()) if whole else too_long_row(text), text[:RAW_LIMIT]
+        yield at, text.split(mark) if whole else too_long_row(text), text[:RAW_LIMIT]
 
 
 def _format(name: str, delimiter: str) -> SourceFormat:
@@ -70,17 +93,15 @@ def _format(name: str, delimiter: str) -> SourceFormat:
         return delimited_records(file, *piece.byte_range, delimiter, request.source, request.limit)
 
     def names(file: Readable, source: SourceSettings) -> list[str]:
-        between = source.csv.delimiter or delimiter
-        quoted = source.csv.quotes
-        rows = quoted_rows(file, between, _HEADER, None) if quoted else _plain_records(file, 0, None, between, _HEADER)
-        return _names(next(rows, None))
+        text = narrow(file, source.csv.encoding)
+        return _names(next(_rows(text, 0, None, delimiter, source, _HEADER, None), None))
 
     # With quotes, a reader that starts in the middle cannot know whether it starts inside a field.
     return SourceFormat(
         name,
         (f".{name}",),
         records,
-        splittable=lambda source: not source.csv.quotes,
+        splittable=lambda source: not source.csv.quotes and is_line_encoding(source.csv.encoding),
         training_data=False,
         header=names,
     )
