@@ -1,6 +1,8 @@
 """Measure a system on judged queries with the measures of ir_measures."""
 
 import ast
+import difflib
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +18,25 @@ from lsr_prod.evaluation.systems import Answer, EncodedQuery, System
 
 _DEPTH = 1000  # hits per query for a measure without cutoff
 _REMEDY = "use names of ir_measures, e.g. nDCG@10"
+_FOREIGN = re.compile(
+    r"(?:cosine_|dot_)?(?:([A-Za-z][A-Za-z_]*?)(?:_cut)?(@|_at_|[_.])(\d+(?:\.\d+)?)|([A-Za-z][A-Za-z_]*))"
+)
+_ALIASES = {name.lower(): str(measure) for name, measure in ir_measures.measures.registry.items()} | {
+    "accuracy": "Success",  # of sentence-transformers; Accuracy is another measure of ir_measures
+    "hit": "Success",
+    "hit_rate": "Success",
+    "iprec_at_recall": "IPrec",
+    "ndcg_burges": "nDCG(dcg='exp-log2')",
+    "r_precision": "Rprec",
+    "reciprocal_rank": "RR",
+    "recip_rank": "RR",
+    "set_f": "SetF",
+    "set_map": "SetAP",
+    "set_p": "SetP",
+    "set_recall": "SetR",
+    "set_relative_p": "SetRelP",
+}
+"""Names of trec_eval, BEIR, MTEB, ranx and sentence-transformers in lower case -> names of ir_measures."""
 # Numbers as ids: the program of ERR reads no others.
 _EXAMPLE = ([ir_measures.Qrel("1", "1", 1), ir_measures.Qrel("1", "2", 0)], [ir_measures.ScoredDoc("1", "2", 1.0)])
 
@@ -60,7 +81,7 @@ def depth_of(measures: Mapping[str, Any]) -> int:
 
 
 def parse_measures(field: str, names: Sequence[str]) -> dict[str, Any]:
-    """Return the measures of ir_measures by name."""
+    """Return the measures by name: those of ir_measures, or their names in trec_eval, BEIR, MTEB, ranx and others."""
     try:
         measures: dict[str, Any] = {name: _parse(name) for name in names}
     except (ValueError, SyntaxError) as error:
@@ -86,13 +107,28 @@ def parse_measures(field: str, names: Sequence[str]) -> dict[str, Any]:
     return measures
 
 
+def _own_name(name: str) -> str:
+    """Return the name that ir_measures has for a measure of another tool; other names as they are."""
+    match = _FOREIGN.fullmatch(name)
+    if match is None:
+        return name
+    base, separator, cutoff = match[1] or match[4], match[2], match[3]
+    if base.lower() == "rbp" and separator == ".":  # ranx: the persistence follows
+        return f"RBP(p=0.{cutoff})"
+    return f"{_known(base)}@{cutoff}" if cutoff else _known(base)
+
+
+def _known(base: str) -> str:
+    return base if base in ir_measures.measures.registry else _ALIASES.get(base.lower(), base)
+
+
 def _parse(name: str) -> Any:
     """Return the measure of a name like ``nDCG(dcg='exp-log2')@10``.
 
     ``parse_measure`` of ir_measures (0.4.3) reads the same names, but with classes of ``ast`` that Python 3.14 has no
     longer.
     """
-    node: ast.expr = ast.parse(name, mode="eval").body
+    node: ast.expr = ast.parse(_own_name(name), mode="eval").body
     arguments: dict[str, Any] = {}
     cutoff = None
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
@@ -104,9 +140,10 @@ def _parse(name: str) -> Any:
     if not isinstance(node, ast.Name):
         raise ValueError(f"{name!r} is not of the form Name(option=value)@cutoff")
     measures: Mapping[str, Any] = ir_measures.measures.registry
-    if node.id not in measures:
-        raise ValueError(f"no measure is called {node.id}")
-    measure = measures[node.id]
+    if (known := _known(node.id)) not in measures:
+        near = dict.fromkeys(_ALIASES[one] for one in difflib.get_close_matches(node.id.lower(), _ALIASES))
+        raise ValueError(f"no measure is called {node.id}{', did you mean ' + ' or '.join(near) if near else ''}")
+    measure = measures[known]
     if cutoff is not None:
         arguments[measure.AT_PARAM] = cutoff
     return measure(**arguments)
