@@ -1,19 +1,44 @@
-"""Readers of queries and relevance judgments in the formats of TREC and BEIR and as JSON lines."""
+"""Readers of queries and relevance judgments in the formats of TREC, MS MARCO and BEIR."""
 
-import csv
-import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import ir_measures
 
-from lsr_prod.encoding.interchange.jsonl import numbered_lines
 from lsr_prod.errors import ConfigError, SourceError
+from lsr_prod.evaluation.rows import RowKind, identifier, parse_number, read_rows
+from lsr_prod.evaluation.topics import is_topics, read_topics
+from lsr_prod.logs import get_log
 from lsr_prod.storage.folders import file_exists
 
-_QUERY_HEADERS = {"id", "_id", "qid", "query-id", "query_id", "query id"}
-_TEXT_HEADERS = {"text", "query", "title"}
+log = get_log(__name__)
+QUERY_NAMES = ("queryid", "qid", "query", "topic", "topicid")
+DOCUMENT_NAMES = ("corpusid", "docid", "docno", "documentid", "pid", "passageid", "did", "document", "doc")
+_LARGEST_GRADE = 1_000_000  # trec_eval counts documents per grade: it needs memory for each, and loses larger ones
+_QUERY = RowKind(
+    "a query",
+    "lines of id, tab and text, a header such as id,text, JSON with _id and text, or topics of TREC",
+    {"id": ("id", *QUERY_NAMES, "number"), "text": ("text", "querytext", "query", "title")},
+    required=frozenset({"id", "text"}),
+    layouts=[("id", "text")],
+)
+_JUDGMENT = RowKind(
+    "a judgment",
+    "query, iteration, document, grade (TREC), query, document, grade, a header such as query-id, corpus-id, score, or "
+    "JSON with query_id, doc_id and relevance",
+    {
+        "query_id": QUERY_NAMES,
+        "doc_id": DOCUMENT_NAMES,
+        "relevance": ("relevance", "rel", "score", "grade", "label", "judgment", "relevancegrade"),
+        "iteration": ("iteration", "iter", "q0"),
+    },
+    required=frozenset({"query_id", "doc_id", "relevance"}),
+    layouts=[("query_id", "iteration", "doc_id", "relevance"), ("query_id", "doc_id", "relevance")],
+    values=("relevance",),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +49,7 @@ class JudgedQueries:
     qrels: list[ir_measures.Qrel]  # all judgments of these queries
 
 
-def require_files(places: Mapping[str, str], options: Mapping[str, str]) -> None:
+def require_files(places: Mapping[str, str], options: Mapping[str, str] | None) -> None:
     """Verify that the file of each setting exists."""
     for field, place in places.items():
         if not file_exists(place, options):
@@ -32,34 +57,30 @@ def require_files(places: Mapping[str, str], options: Mapping[str, str]) -> None
 
 
 def read_judged(queries: str | Path, qrels: str | Path, options: Mapping[str, str] | None = None) -> JudgedQueries:
-    """Read queries and judgments."""
+    """Read queries and judgments; judgments of queries without a text are counted in the log."""
     judgments = list(read_qrels(str(qrels), options))
     judged = {judgment.query_id for judgment in judgments}
     texts = {query_id: text for query_id, text in read_queries(str(queries), options) if query_id in judged}
     if not texts:
         raise SourceError(f"no query of {queries} is judged in {qrels}; the two files do not belong together")
+    if missing := len(judged) - len(texts):
+        fields = {"queries": missing, "qrels": str(qrels)}
+        log.warning("judgments of queries without a text are ignored", extra={"fields": fields})
     return JudgedQueries(texts, [judgment for judgment in judgments if judgment.query_id in texts])
 
 
 def read_queries(place: str, options: Mapping[str, str] | None = None) -> Iterator[tuple[str, str]]:
     """Yield id and text of every query; the format is recognized from the content.
 
-    Formats: JSON lines with ``_id`` and ``text``, as in BEIR; lines of id, tab and text, as the topics of TREC are
-    often given, with or without a header.
+    Formats: lines of id, tab and text (MS MARCO); CSV and TSV with a header; JSON lines or Parquet with ``_id`` and
+    ``text`` (BEIR); topics of TREC in SGML or XML.
 
     Raises:
-        SourceError: a line is invalid, or an id is repeated.
+        SourceError: a row is invalid, or an id is repeated.
         StorageError: the file does not exist or cannot be read.
     """
     seen: set[str] = set()
-    form = ""
-    for number, line in numbered_lines(place, options):
-        where = f"{place}:{number}"
-        if not form:
-            form = "json" if line.lstrip().startswith("{") else "tsv"
-            if form == "tsv" and _is_query_header(line):
-                continue
-        query_id, text = _json_query(where, line) if form == "json" else _tsv_query(where, line)
+    for where, query_id, text in _queries(place, options):
         if query_id in seen:
             raise SourceError(f"{where} repeats the query id {query_id!r}; each query needs an id of its own")
         seen.add(query_id)
@@ -67,82 +88,63 @@ def read_queries(place: str, options: Mapping[str, str] | None = None) -> Iterat
 
 
 def read_qrels(place: str, options: Mapping[str, str] | None = None) -> Iterator[ir_measures.Qrel]:
-    """Yield every judgment; the format is recognized from the content.
+    """Yield every judgment once; the format is recognized from the content.
 
-    Formats: TREC (``query iteration document relevance``, white space between them, no header); BEIR (tab-separated
-    ``query-id``, ``corpus-id`` and ``score``, with or without its header); JSON lines with ``query_id``, ``doc_id`` and
-    ``relevance``.
+    Formats: TREC (``query iteration document grade``); ``query document grade``; CSV and TSV with a header such as that
+    of BEIR (``query-id corpus-id score``) or MS MARCO (``qid pid rel``); JSON lines or Parquet with such names; JSON
+    ``{query: {document: grade}}``. A grade is read as trec_eval reads it: its fraction is cut off, and the log counts
+    such grades.
+
+    Raises:
+        SourceError: a row is invalid, two judgments contradict each other, or no grade with a fraction is 1 or more.
+        StorageError: the file does not exist or cannot be read.
     """
-    form = ""
-    for number, line in numbered_lines(place, options):
-        where = f"{place}:{number}"
-        if not form:
-            form = _qrels_form(where, line)
-            if form == "header":
-                form = "beir"
-                continue
-        if form == "json":
-            yield _json_judgment(where, line)
-        elif form == "beir":
-            yield _judgment(where, next(csv.reader([line], delimiter="\t")), (0, 1, 2), "query-id, corpus-id, score")
-        else:
-            yield _judgment(where, line.split(), (0, 2, 3, 1), "query, iteration, document, relevance")
+    seen: dict[tuple[str, str], ir_measures.Qrel] = {}
+    cut, relevant = 0, False
+    for where, row in read_rows(place, _JUDGMENT, options):
+        judgment, number = _judgment(where, row)
+        first = seen.setdefault((judgment.query_id, judgment.doc_id), judgment)
+        if first.relevance != judgment.relevance:
+            raise SourceError(
+                f"{where} gives document {judgment.doc_id!r} of query {judgment.query_id!r} the grade "
+                f"{judgment.relevance}, but an earlier row gives it {first.relevance}; remove one of them"
+            )
+        cut += number != judgment.relevance
+        relevant = relevant or judgment.relevance > 0
+        if first is judgment or first.iteration != judgment.iteration:
+            yield judgment
+    if cut and not relevant:
+        raise SourceError(
+            f"{place} has grades with fractions, but none of 1 or more, so no document is relevant; scale them"
+        )
+    if cut:
+        fields = {"file": place, "grades": cut}
+        log.warning("fractions of grades are cut off, as by trec_eval", extra={"fields": fields})
 
 
-def _is_query_header(line: str) -> bool:
-    columns = [column.strip().lower() for column in line.split("\t")]
-    return len(columns) >= 2 and columns[0] in _QUERY_HEADERS and columns[1] in _TEXT_HEADERS
+def _queries(place: str, options: Mapping[str, str] | None) -> Iterator[tuple[str, str, str]]:
+    if not place.endswith(".parquet") and is_topics(place, options):
+        yield from read_topics(place, options)
+        return
+    for where, row in read_rows(place, _QUERY, options):
+        try:
+            query_id, text = identifier(row["id"]), row["text"]
+            (query_id + text).encode()  # JSON can contain lone surrogates, which tokenizers reject
+        except (TypeError, ValueError) as error:
+            raise _QUERY.invalid(where, error) from error
+        yield where, query_id, text
 
 
-def _json_query(where: str, line: str) -> tuple[str, str]:
+def _judgment(where: str, row: Mapping[str, Any]) -> tuple[ir_measures.Qrel, float]:
+    """Return a judgment, and its grade as it was given."""
     try:
-        row = json.loads(line)
-        query_id, text = str(row["_id"]), row["text"]
-        (query_id + text).encode()  # JSON can contain lone surrogates, which tokenizers reject
-    except (json.JSONDecodeError, UnicodeEncodeError, KeyError, TypeError) as error:
-        raise SourceError(f"{where} is not a query; each line needs _id and text") from error
-    return query_id, text
-
-
-def _tsv_query(where: str, line: str) -> tuple[str, str]:
-    query_id, tab, text = line.partition("\t")
-    if not tab or not query_id.strip():
-        raise SourceError(f"{where} is not a query; each line needs id, tab and text, or JSON with _id and text")
-    return query_id.strip(), text.strip()
-
-
-def _qrels_form(where: str, line: str) -> str:
-    """Return the format of a file of judgments from its first line."""
-    if line.lstrip().startswith("{"):
-        return "json"
-    if line.split()[:2] == ["query-id", "corpus-id"]:
-        return "header"
-    if len(line.split("\t")) == 3:
-        return "beir"
-    if len(line.split()) == 4:
-        return "trec"
-    raise SourceError(
-        f"{where} is not a judgment; give query-id, corpus-id, score (BEIR), query, iteration, document, relevance "
-        "(TREC), or JSON with query_id, doc_id and relevance"
-    )
-
-
-def _judgment(where: str, columns: list[str], places: tuple[int, ...], names: str) -> ir_measures.Qrel:
-    try:
-        if len(columns) != len(places):
-            raise ValueError("wrong number of columns")
-        query_id, doc_id, relevance, *iteration = (columns[place].strip() for place in places)
-        return ir_measures.Qrel(query_id, doc_id, int(relevance), *iteration)
-    except ValueError as error:
-        raise SourceError(f"{where} is not a judgment; each line needs {names}") from error
-
-
-def _json_judgment(where: str, line: str) -> ir_measures.Qrel:
-    try:
-        row = json.loads(line)
-        relevance = row["relevance"]
-        if isinstance(relevance, bool) or int(relevance) != relevance:
-            raise ValueError("not an integer")
-        return ir_measures.Qrel(str(row["query_id"]), str(row["doc_id"]), int(relevance))
-    except (ValueError, KeyError, TypeError) as error:  # ValueError: also invalid JSON
-        raise SourceError(f"{where} is not a judgment; each line needs query_id, doc_id and relevance") from error
+        query_id, doc_id, number = (
+            identifier(row["query_id"]),
+            identifier(row["doc_id"]),
+            parse_number(row["relevance"]),
+        )
+        if not abs(number) <= _LARGEST_GRADE:  # not a number, either
+            raise ValueError(f"the grade {row['relevance']} is not between -{_LARGEST_GRADE} and {_LARGEST_GRADE}")
+        return ir_measures.Qrel(query_id, doc_id, math.trunc(number), str(row.get("iteration", "0"))), number
+    except (TypeError, ValueError) as error:
+        raise _JUDGMENT.invalid(where, error) from error

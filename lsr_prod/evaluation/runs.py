@@ -1,21 +1,32 @@
-"""Runs: the rankings of a system, as TREC files of six columns, and as the JSON that BEIR and other tools write."""
+"""Runs: the rankings of a system, as TREC files of six columns, and in the forms that other tools write."""
 
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from lsr_prod.encoding.interchange.jsonl import numbered_lines
 from lsr_prod.errors import SourceError
+from lsr_prod.evaluation.collection import DOCUMENT_NAMES, QUERY_NAMES
+from lsr_prod.evaluation.rows import RowKind, identifier, parse_number, read_rows
 from lsr_prod.logs import get_log
 from lsr_prod.storage.folders import store_file
 
 log = get_log(__name__)
 Ranking = Sequence[tuple[str, float]]
 _NOT_IN_TAG = re.compile(r"[^A-Za-z0-9_.-]+")
-_Row = tuple[str, str, float]  # query id, document id, score
+_UNNAMED = "third column"
+_RUN = RowKind(
+    "a line of a run",
+    "six columns (query Q0 document rank score tag), three columns (query, document, score or rank), JSON {query: "
+    "{document: score}}, or JSON with query_id, doc_id and score",
+    {"query_id": QUERY_NAMES, "doc_id": DOCUMENT_NAMES, "score": ("score", "similarity", "sim"), "rank": ("rank",)},
+    required=frozenset({"query_id", "doc_id"}),
+    layouts=[("query_id", "q0", "doc_id", "rank", "score", "tag"), ("query_id", "doc_id", _UNNAMED)],
+    values=("score", _UNNAMED),
+)
 
 
 def write_run(
@@ -56,80 +67,53 @@ def write_run(
 def read_run(place: str, options: Mapping[str, str] | None = None) -> dict[str, list[tuple[str, float]]]:
     """Read rankings; the format is recognized from the content.
 
-    Formats: TREC (``query Q0 document rank score tag``); JSON ``{query: {document: score}}`` in one value or one per
-    line; JSON lines with ``query_id``, ``doc_id`` and ``score``. Ranks are not read: as in trec_eval, the order is that
-    of falling scores, ties by falling document id.
+    Formats: TREC (``query Q0 document rank score tag``); three columns (query, document, score or rank); CSV and TSV
+    with a header; JSON ``{query: {document: score}}`` in one value or one per line; JSON lines or Parquet with
+    ``query_id``, ``doc_id`` and ``score`` or ``rank``. A rank is read only if there is no score: as in trec_eval, the
+    order is that of falling scores, ties by falling document id.
 
     Returns:
         Query id -> (document id, score), best first.
     """
     scores: dict[str, dict[str, float]] = {}
-    for where, (query_id, doc_id, score) in _rows(place, options):
+    unnamed = False
+    for where, row in read_rows(place, _RUN, options):
+        unnamed = unnamed or _UNNAMED in row
+        query_id, doc_id, score = _scored(where, row)
         documents = scores.setdefault(query_id, {})
         if doc_id in documents:
             raise SourceError(f"{where} ranks document {doc_id!r} twice for query {query_id!r}; remove one of them")
         if not math.isfinite(score):
             raise SourceError(f"{where} has the score {score}; scores must be finite numbers")
         documents[doc_id] = score
+    if unnamed and _are_ranks(place, scores):
+        scores = {query_id: {doc_id: -rank for doc_id, rank in found.items()} for query_id, found in scores.items()}
     return {
         query_id: sorted(sorted(found.items(), reverse=True), key=lambda row: -row[1])
         for query_id, found in scores.items()
     }
 
 
-def _rows(place: str, options: Mapping[str, str] | None) -> Iterator[tuple[str, _Row]]:
-    """Yield the place of every row in the file, and the row."""
-    lines = numbered_lines(place, options)
-    for number, line in lines:
-        where = f"{place}:{number}"
-        if not line.lstrip().startswith("{"):
-            yield where, _trec_row(where, line)
-            continue
-        try:
-            value = json.loads(line)
-        except json.JSONDecodeError:
-            if len(columns := line.split()) == 6 and columns[1] == "Q0":  # the id of a query may start so, too
-                yield where, _trec_row(where, line)
-                continue
-            if number != 1:
-                raise _invalid(where) from None
-            # The first line is not a value of its own, so the file is one value on several lines.
-            value, where = _whole(place, "\n".join([line, *(more for _, more in lines)])), place
-        for row in _json_rows(where, value):
-            yield where, row
-
-
-def _trec_row(where: str, line: str) -> _Row:
-    columns = line.split()
+def _scored(where: str, row: Mapping[str, Any]) -> tuple[str, str, float]:
     try:
-        query_id, _, doc_id, _, score, _ = columns
-        return query_id, doc_id, float(score)
-    except ValueError as error:
-        raise _invalid(where) from error
+        value = next((row[name] for name in ("score", _UNNAMED) if name in row), None)
+        number = -parse_number(row["rank"]) if value is None else parse_number(value)
+        return identifier(row["query_id"]), identifier(row["doc_id"]), number
+    except KeyError as error:
+        raise _RUN.invalid(where, "it has neither score nor rank") from error
+    except (TypeError, ValueError) as error:
+        raise _RUN.invalid(where, error) from error
 
 
-def _json_rows(where: str, value: Any) -> Iterator[_Row]:
-    try:
-        if "query_id" in value and "doc_id" in value:
-            yield str(value["query_id"]), str(value["doc_id"]), float(value["score"])
-            return
-        for query_id, documents in value.items():
-            for doc_id, score in documents.items():
-                yield query_id, doc_id, float(score)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _invalid(where) from error
-
-
-def _whole(place: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        form = "{query: {document: score}}"
-        raise SourceError(f"{place}:{error.lineno} is not JSON ({error.msg}); give {form}") from error
-
-
-def _invalid(where: str) -> SourceError:
-    return SourceError(
-        f"{where} is not a line of a run; give six columns (query Q0 document rank score tag), JSON "
-        "{query: {document: score}}, or JSON with query_id, doc_id and score"
+def _are_ranks(place: str, values: Mapping[str, Mapping[str, float]]) -> bool:
+    """Return whether a third column without a name has ranks: whole numbers that rise in every query."""
+    pairs = [pair for documents in values.values() for pair in pairwise(documents.values())]
+    whole = all(value.is_integer() for documents in values.values() for value in documents.values())
+    if not whole or all(before >= after for before, after in pairs):
+        return False
+    if all(before < after for before, after in pairs):
+        return True
+    raise SourceError(
+        f"{place} has three columns, and whole numbers in the third that neither rise nor fall in every query, so they "
+        "may be ranks or scores; add a header with query_id, doc_id, and score or rank"
     )

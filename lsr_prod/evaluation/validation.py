@@ -12,7 +12,7 @@ import ir_measures
 
 from lsr_prod.config.train import ValidationSettings
 from lsr_prod.errors import ConfigError, SourceError
-from lsr_prod.evaluation.collection import JudgedQueries, read_judged
+from lsr_prod.evaluation.collection import read_judged
 from lsr_prod.evaluation.measures import parse_measures
 from lsr_prod.evaluation.vector_evaluation import Encoded, LevelReport, evaluate
 from lsr_prod.formats.card import Kind
@@ -92,7 +92,7 @@ def read_collection(settings: ValidationSettings, options: Mapping[str, str] | N
         if not file_exists(path, options):
             raise ConfigError(f"validation.{name}", f"{path} is not a file", "give the path or URI of a file")
     parse_measures("validation.measures", settings.measures)
-    judged = _read_judged(settings, options)
+    judged = read_judged(settings.queries, settings.qrels, options)
     queries = {query_id: judged.queries[query_id] for query_id in _sample(judged.queries, settings.max_queries)}
     qrels = [qrel for qrel in judged.qrels if qrel.query_id in queries]
     documents = _read_documents(settings, qrels, options)
@@ -105,15 +105,6 @@ def read_collection(settings: ValidationSettings, options: Mapping[str, str] | N
         fields = {"queries": len(queries), "without": len(queries) - len(answered)}
         log.warning("queries without a relevant document in the corpus count as 0", extra={"fields": fields})
     return Collection(documents, queries, qrels)
-
-
-def _read_judged(settings: ValidationSettings, options: Mapping[str, str] | None) -> JudgedQueries:
-    try:
-        return read_judged(settings.queries, settings.qrels, options)
-    except ValueError as error:
-        raise SourceError(
-            f"{settings.queries} or {settings.qrels} cannot be read ({error}); give UTF-8 in the format of BEIR"
-        ) from error
 
 
 def _read_documents(

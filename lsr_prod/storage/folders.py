@@ -38,7 +38,7 @@ def file_exists(place: str, options: Options = None) -> bool:
 
 def digest_file(place: str, options: Options = None) -> str:
     """Return the sha256 (hex) of a file by path or URI, which is read in pieces."""
-    with _open(place, options) as file:
+    with open_binary(place, options) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # as in digest_cache
 
 
@@ -124,12 +124,13 @@ def open_text(place: str, options: Options = None) -> Iterator[TextIO]:
 
     Line ends are returned as they are, as module csv wants them.
     """
-    with _open(place, options) as file, io.TextIOWrapper(file, encoding="utf-8", newline="") as lines:
+    with open_binary(place, options) as file, io.TextIOWrapper(file, encoding="utf-8", newline="") as lines:
         yield lines
 
 
 @contextmanager
-def _open(place: str, options: Options) -> Iterator[BinaryIO]:
+def open_binary(place: str, options: Options = None) -> Iterator[BinaryIO]:
+    """Open a file by path or URI for reading; it is seekable, and a remote one is read in pieces."""
     folder, _, name = absolute(place).rpartition("/")
     try:
         with Store(folder, dict(options or {})).open_reader(name) as file:

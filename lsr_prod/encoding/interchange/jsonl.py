@@ -23,13 +23,10 @@ from lsr_prod.encoding.interchange.vectors import (
     row_of_tokens,
     text_problem,
 )
-from lsr_prod.errors import SourceError
 from lsr_prod.storage import drafts
-from lsr_prod.storage.folders import open_text
 
 LINE_LIMIT = 1 << 24
 """Longest line in bytes."""
-_LONGEST = 1 << 24
 
 
 @contextmanager
@@ -120,17 +117,3 @@ def write_jsonl(path: Path, vectors: Iterable[tuple[str, Mapping[str, float], st
             file.write(vector_line(doc_id, vector, contents))
             count += 1
     return count
-
-
-def numbered_lines(place: str, options: Mapping[str, str] | None = None) -> Iterator[tuple[int, str]]:
-    """Yield number (from 1) and text of every line that is not blank, without its line end."""
-    try:
-        with open_text(place, options) as file:
-            for number, line in enumerate(iter(partial(file.readline, _LONGEST + 1), ""), start=1):
-                if len(line) > _LONGEST:
-                    raise SourceError(f"line {number} of {place} has more than {_LONGEST} characters; shorten it")
-                text = line.removeprefix("\ufeff") if number == 1 else line
-                if text.strip():
-                    yield number, text.rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise SourceError(f"{place} cannot be read as UTF-8 ({error}); convert the file to UTF-8") from error
