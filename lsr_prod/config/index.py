@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from lsr_prod.config.location import Location, TableLocation
 from lsr_prod.config.section import Section
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.index import AttributeType
+from lsr_prod.formats.index import Analyzer, AttributeType
 
 
 class IndexSettings(Section):
@@ -29,6 +29,9 @@ class IndexSettings(Section):
     """maximum terms per document in the postings, heaviest first; default: all stored terms"""
     text_fields: list[str] = Field(["title", "text"])
     """stored fields that Tantivy indexes for BM25; inference-free queries take document frequencies from them"""
+    analyzer: Analyzer = "english"
+    """how text_fields and queries become words: english, another language whose words are stemmed, simple (lower case
+    only), or bigrams (pairs of characters where Chinese, Japanese, Korean, Thai, Lao, Khmer or Burmese is written)"""
     bm25: bool = False
     """also build impact postings for the words of text_fields, for hybrid search; false: only Tantivy has them"""
     attributes: dict[str, AttributeType] = Field({})

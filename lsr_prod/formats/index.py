@@ -39,6 +39,10 @@ ATTRIBUTE_TYPES: dict[AttributeType, pa.DataType] = {
     "bool": pa.bool_(),
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
+Analyzer = Literal[
+    "english", "simple", "bigrams", "arabic", "danish", "dutch", "finnish", "french", "german", "greek", "hungarian",
+    "italian", "norwegian", "portuguese", "romanian", "russian", "spanish", "swedish", "tamil", "turkish",
+]  # fmt: skip
 MAX_STRING_BYTES = 65_530  # of UTF-8; Tantivy silently drops a longer term
 _PREFIX = "attribute."
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
@@ -185,6 +189,7 @@ class IndexVersion:
     layout: str = ""  # sha256 of the settings of the base shards; "": unknown
     # words of an average document, for BM25 impacts; None: the shards have no BM25 impacts
     average_length: float | None = None
+    analyzer: Analyzer = "english"  # splits texts and queries into words (``inference.terms.analysis``)
     format: int = INDEX_FORMAT
 
     def __post_init__(self) -> None:
@@ -245,6 +250,7 @@ class IndexVersion:
             table_parts=str(value["table_parts"]),
             layout=str(value["layout"]),
             average_length=None if value["average_length"] is None else float(value["average_length"]),
+            analyzer=_analyzer(value["analyzer"]),
         )
 
 
@@ -252,6 +258,14 @@ def _attributes(value: dict[str, Any]) -> dict[str, AttributeType]:
     for name, kind in value.items():
         if kind not in ATTRIBUTE_TYPES:
             raise ArtifactError(f"attribute {name!r} has the unknown type {kind!r}; build the index again")
+    return value
+
+
+def _analyzer(value: Analyzer) -> Analyzer:
+    if value not in get_args(Analyzer):
+        raise ArtifactError(
+            f"analyzer {value!r} is unknown; install the release that built the index, or build it again"
+        )
     return value
 
 

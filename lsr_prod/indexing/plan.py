@@ -14,6 +14,7 @@ from lsr_prod.formats.digest import digest_json
 from lsr_prod.formats.index import (
     ATTRIBUTE_TYPES,
     INDEX_FORMAT,
+    Analyzer,
     AttributeType,
     AttributeValue,
     IndexVersion,
@@ -89,6 +90,7 @@ class ShardLayout:
     average_length: float | None = None  # average words per document, for BM25 impacts; None: words have no postings
     # digest of the rules that find output terms in texts; None: the terms of texts are not counted
     text_terms: str | None = None
+    analyzer: Analyzer = "english"  # splits texts into words
 
     def identity(self) -> dict[str, Any]:
         """Return the values that the names of shards are derived from; unused options do not change a name."""
@@ -111,6 +113,7 @@ def version_of(
         layout.text_fields,
         dict(layout.attributes),
         average_length=layout.average_length,
+        analyzer=layout.analyzer,
     )
 
 
@@ -178,6 +181,7 @@ def plan_index(deployment: "Deployment") -> IndexPlan:
         tuple(sorted(settings.attributes.items())),
         _average_length(table, settings, index) if settings.bm25 else None,
         TermReader.digest(folder) if card.query_encoder == "idf" else None,
+        settings.analyzer,
     )
     shards = tuple(
         _plan_shard(table, range(shard, properties.buckets, settings.shards), layout, bundle.digest)
@@ -239,13 +243,13 @@ def _check_idf(settings: "IndexSettings", card: EncoderCard) -> None:
 
 def _average_length(table: "Table", settings: "IndexSettings", index: Store) -> float:
     """Return the published version's average length unless the table drifted: a new value changes every shard."""
-    found = average_length(table, settings.text_fields)
+    found = average_length(table, settings.text_fields, settings.analyzer)
     try:
         version = read_version(index, current_publication(index).version)
     except (PublicationError, ArtifactError):  # no published version, or none that can be read
         return found
-    kept = version.average_length
-    if kept is None or version.text_fields != tuple(settings.text_fields) or abs(found - kept) > _DRIFT * kept:
+    kept, same = version.average_length, (tuple(settings.text_fields), settings.analyzer)
+    if kept is None or (version.text_fields, version.analyzer) != same or abs(found - kept) > _DRIFT * kept:
         return found
     return kept
 

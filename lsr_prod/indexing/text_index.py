@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.formats.bundle import Bundle
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import digest_json, record_bytes
-from lsr_prod.formats.index import ATTRIBUTE_TYPES, AttributeType, IndexVersion, value_text
+from lsr_prod.formats.index import ATTRIBUTE_TYPES, Analyzer, AttributeType, IndexVersion, value_text
 from lsr_prod.formats.publication import Publication
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import TableProperties, content_hash, quantize
@@ -64,6 +64,7 @@ class Index(Searcher):
         fields: Mapping[str, Sequence[Any]] | None = None,
         attributes: Mapping[str, AttributeType] | None = None,
         bm25: bool = False,
+        analyzer: Analyzer = "english",
         storage_options: Mapping[str, str] | None = None,
     ) -> Self:
         """Encode texts and index them; the folder is about as large as the texts, the vectors and the bundle.
@@ -76,6 +77,7 @@ class Index(Searcher):
                 numbers, booleans and times.
             attributes: type of the fields that filters can use: string, int64, float64, bool or timestamp.
             bm25: whether words have postings, for hybrid searches.
+            analyzer: how texts become words for BM25 and filters, as ``index.analyzer``: a language, simple or bigrams.
             storage_options: options of the object store of the encoder.
 
         Raises:
@@ -83,11 +85,15 @@ class Index(Searcher):
             ArtifactError: the bundle is missing or damaged.
             MissingExtraError: ONNX Runtime is not installed.
         """
+        if analyzer not in get_args(Analyzer):
+            known = ", ".join(get_args(Analyzer))
+            raise ConfigError("analyzer", f"{shorten(analyzer)} is none", f"choose from {known}")
         stored = _checked_columns(texts, fields or {}, attributes or {})
         with ExitStack() as scratch:
             folder = scratch.enter_context(scratch_folder(prefix="lsr_prod-index-"))
             vectors, source, bundle = _encode(folder, encoder, storage_options, stored)
-            version = _build(folder, vectors, source, bundle, stored, dict(sorted((attributes or {}).items())), bm25)
+            typed = dict(sorted((attributes or {}).items()))
+            version = _build(folder, vectors, source, bundle, stored, typed, bm25, analyzer)
             publication = Publication(1, version.sha, dt.datetime.now(dt.UTC).isoformat(timespec="seconds"))
             create_publication(folder, publication)  # another process can open the folder too
             index = cls(Snapshot(folder, publication, verify=False), verify=False)
@@ -153,6 +159,7 @@ def _build(
     stored: Mapping[str, list[str | None]],
     attributes: Mapping[str, AttributeType],
     bm25: bool,
+    analyzer: Analyzer,
 ) -> IndexVersion:
     """Write bundle, shard and version to the folder of an index."""
     card, texts = EncoderCard.load(source), [text or "" for text in stored[_TEXT]]
@@ -166,8 +173,9 @@ def _build(
         names,
         text_fields,
         tuple(attributes.items()),
-        average_length_of(texts) if bm25 else None,
+        average_length_of(texts, analyzer) if bm25 else None,
         text_terms=TermReader.digest(source) if card.query_encoder == "idf" else None,
+        analyzer=analyzer,
     )
     properties = TableProperties(
         bundle_digest=bundle.digest,

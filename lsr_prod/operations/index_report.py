@@ -67,6 +67,7 @@ def describe_index(
                 "stored fields": ", ".join(version.stored_fields) or None,
                 "text fields": ", ".join(version.text_fields) or None,
                 "attributes": ", ".join(f"{name}: {kind}" for name, kind in version.attributes.items()) or None,
+                "analyzer": version.analyzer,
                 "average length": version.average_length,
                 "query encoder": snapshot.card.query_encoder,
             },

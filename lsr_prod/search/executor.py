@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import QueryError
+from lsr_prod.formats.index import Analyzer
 from lsr_prod.search.candidates import Candidates, Ranked, Shards, find_distinct
 from lsr_prod.search.hybrid import WeighedWords, collect_matches, fuse_ranks, weigh_words, with_words
 from lsr_prod.search.query.filters import shorten
@@ -63,7 +64,7 @@ def execute_query(
     match_ms, start = milliseconds_since(start), time.perf_counter()
     page = select_page(found.ranked, request, partial=found.partial or bool(shards.missing_groups))
     if request.highlight:
-        hits = _highlight(shards, page, request, text, kept.terms)
+        hits = _highlight(shards, page, request, text, kept.terms, snapshot.version.analyzer)
     else:
         hits = _fetch_hits(shards, page, request.fields)
     missing = tuple(sorted(shards.missing_groups))
@@ -119,7 +120,7 @@ def execute_bm25(snapshot: Snapshot, shards: Shards, text: str, request: Request
         raise QueryError("this index has no text for BM25; build it with index.text_fields")
     start = time.perf_counter()
     if snapshot.version.average_length is None:
-        names = distinct_words(text)
+        names = distinct_words(text, snapshot.version.analyzer)
         found = rank_bm25(snapshot, names, request.k)
         ranked, query_terms = found.ranked, tuple(QueryTerm(name, 1.0, "text") for name in names)
         shards = snapshot
@@ -264,17 +265,22 @@ def _fetch_hits(shards: Shards, ranked: Sequence[Ranked], fields: Sequence[str])
 
 
 def _highlight(
-    shards: Shards, ranked: Sequence[Ranked], request: Request, text: str | None, terms: Sequence[str]
+    shards: Shards,
+    ranked: Sequence[Ranked],
+    request: Request,
+    text: str | None,
+    terms: Sequence[str],
+    analyzer: Analyzer,
 ) -> tuple[Hit, ...]:
     """Return the hits with their fields, and the places of the query's words in the fields of ``highlight``."""
     from lsr_prod.search.highlight import highlight_fields, words_to_find  # imports Tantivy
 
-    wanted = words_to_find(text, terms)
+    wanted = words_to_find(text, terms, analyzer)
     hits = _fetch_hits(shards, ranked, [*dict.fromkeys([*request.fields, *request.highlight])])
     return tuple(
         hit._replace(
             fields={name: hit.fields[name] for name in request.fields},
-            highlights=highlight_fields(hit.fields, request.highlight, wanted),
+            highlights=highlight_fields(hit.fields, request.highlight, wanted, analyzer),
         )
         for hit in hits
     )

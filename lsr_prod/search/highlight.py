@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
-from lsr_prod.inference.terms.analysis import distinct_words
+from lsr_prod.formats.index import Analyzer
+from lsr_prod.inference.terms.analysis import distinct_words, find_places
 
 MAX_CHARACTERS = 100_000  # of a text that are read
 MAX_SPANS = 100  # places of one text
@@ -17,30 +17,29 @@ _STARTS = ("Ġ", "▁")  # mark the start of a word in byte-level BPE and Senten
 _INNER = "##"  # marks a piece inside a word in WordPiece
 
 
-def words_to_find(text: str | None, terms: Iterable[str]) -> frozenset[str]:
-    """Return the stems of the words of a query."""
+def words_to_find(text: str | None, terms: Iterable[str], analyzer: Analyzer = "english") -> frozenset[str]:
+    """Return the words of a query as the analyzer of the index makes them."""
     whole = (term[1:] if term[:1] in _STARTS else term for term in terms if not term.startswith(_INNER))
     texts = [*([] if text is None else [text[:MAX_CHARACTERS]]), *(term for term in whole if _WORD.fullmatch(term))]
-    return frozenset(word for each in texts for word in distinct_words(each))
+    return frozenset(word for each in texts for word in distinct_words(each, analyzer))
 
 
-def find_words(text: str, wanted: frozenset[str]) -> Spans:
-    """Return start and end, in characters, of the first words of a text with a wanted stem."""
-    found = []
-    for word in _WORD.finditer(text, 0, MAX_CHARACTERS):
-        if not wanted.isdisjoint(_stems(word[0])):
-            found.append(word.span())
-            if len(found) == MAX_SPANS:
+def find_words(text: str, wanted: frozenset[str], analyzer: Analyzer = "english") -> Spans:
+    """Return start and end, in characters, of the first wanted words of a text; places that overlap become one."""
+    found: list[tuple[int, int]] = []
+    for start, stop, word in find_places(text[:MAX_CHARACTERS], analyzer):
+        if word in wanted:
+            if found and start < found[-1][1]:
+                start = found.pop()[0]
+            elif len(found) == MAX_SPANS:
                 break
+            found.append((start, stop))
     return tuple(found)
 
 
-def highlight_fields(values: Mapping[str, Any], names: Sequence[str], wanted: frozenset[str]) -> dict[str, Spans]:
+def highlight_fields(
+    values: Mapping[str, Any], names: Sequence[str], wanted: frozenset[str], analyzer: Analyzer
+) -> dict[str, Spans]:
     """Return the places in stored fields; none in fields without a text."""
     texts = {name: values[name] for name in names}
-    return {name: find_words(text, wanted) if isinstance(text, str) else () for name, text in texts.items()}
-
-
-@lru_cache(maxsize=1 << 14)
-def _stems(word: str) -> tuple[str, ...]:
-    return tuple(distinct_words(word))
+    return {name: find_words(text, wanted, analyzer) if isinstance(text, str) else () for name, text in texts.items()}

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import QueryError
-from lsr_prod.formats.index import AttributeValue, IndexVersion
+from lsr_prod.formats.index import IndexVersion
 from lsr_prod.formats.term_weights import IMPACT_STEP, inverse_frequencies
+from lsr_prod.formats.values import AttributeValue
 from lsr_prod.search.candidates import Candidates, CollectPlan, Ranked, Shards
 from lsr_prod.search.query.request import Hybrid, Request
 from lsr_prod.search.query.sparse_query import MAX_SCORE, MAX_TERMS, check_text
@@ -52,7 +53,7 @@ def weigh_words(shards: Shards, version: IndexVersion, text: str, deadline: floa
     if version.average_length is None:
         raise QueryError("this index has no postings of words; build it with index.bm25: true")
     late = deadline is not None and time.monotonic() >= deadline
-    names = [] if late else distinct_words(text)
+    names = [] if late else distinct_words(text, version.analyzer)
     documents = sum(shard.documents for shard in version.shards)
     return WeighedWords(tuple(names), inverse_frequencies(documents, shards.word_frequencies(names, deadline)))
 

@@ -15,7 +15,7 @@ from lsr_prod.config.index import AttributeType
 from lsr_prod.formats.bundle import BUNDLE_FILE, VOCABULARY_FILE, Bundle, digest_bundle
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json, record_bytes
-from lsr_prod.formats.index import IndexVersion, ShardManifest, Tombstones
+from lsr_prod.formats.index import Analyzer, IndexVersion, ShardManifest, Tombstones
 from lsr_prod.formats.table import TableProperties, bucket_of, content_hash, content_keys, quantize, sparse_schema
 from lsr_prod.indexing.plan import ShardLayout, ShardPlan
 from lsr_prod.indexing.publish import publish
@@ -116,27 +116,28 @@ def make_index(
     bm25: bool = False,
     attributes: Mapping[str, AttributeType] | None = None,
     step: float = STEP,
+    analyzer: Analyzer = "english",
 ) -> IndexVersion:
     """Build and publish an index of the corpus, without Ray and without a table.
 
     Its bundle is ``bundle``, or one without a graph whose ``vocabulary_size`` terms are called t0, t1 and so on.
     """
     digest, card = _add_bundle(index, bundle, vocabulary_size)
-    average = mean_words(corpus) if bm25 else None
+    average = mean_words(corpus, analyzer) if bm25 else None
     typed = dict(sorted((attributes or {}).items()))
     stored = (*FIELDS, *typed)
-    layout = ShardLayout(dk, card.vocabulary_size, stored, ("text",), tuple(typed.items()), average)
+    layout = ShardLayout(dk, card.vocabulary_size, stored, ("text",), tuple(typed.items()), average, analyzer=analyzer)
     built = []
     for shard in range(shards):
         table = rows(corpus, shards, shard, more=tuple(typed))
-        identity = [digest, shard, shards, dk, typed, average, table.to_pylist()]
+        identity = [digest, shard, shards, dk, typed, average, analyzer, table.to_pylist()]
         plan = ShardPlan(digest_json(identity), Store("memory"), 0, (shard,), table.num_rows, layout)
         half = table.num_rows // 2
         built.append(build_shard(plan, [table.slice(half), table.slice(0, half)], index).manifest)
     version = IndexVersion(
         tuple(built), digest, card.vocabulary_sha256, step, dk, "memory", 0, stored, ("text",), typed
     )
-    version = replace(version, average_length=average)
+    version = replace(version, average_length=average, analyzer=analyzer)
     if deleted:
         version = replace(version, tombstones=tuple(bury(index, shard, deleted) for shard in built))
     Store(str(index)).put_new(f"versions/{version.sha}.json", canonical_json(version.to_json()))
@@ -144,9 +145,9 @@ def make_index(
     return version
 
 
-def mean_words(corpus: Mapping[str, Doc]) -> float:
+def mean_words(corpus: Mapping[str, Doc], analyzer: Analyzer = "english") -> float:
     """Return the average number of words per document; 1 if there are none."""
-    return sum(len(words_of(doc.text)) for doc in corpus.values()) / max(1, len(corpus)) or 1.0
+    return sum(len(words_of(doc.text, analyzer)) for doc in corpus.values()) / max(1, len(corpus)) or 1.0
 
 
 def bury(index: Path, shard: ShardManifest, deleted: Collection[str]) -> Tombstones | None:

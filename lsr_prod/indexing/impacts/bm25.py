@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from lsr_prod.formats.index import Analyzer
 from lsr_prod.formats.shard import BATCH_ROWS, array_name
 from lsr_prod.formats.term_weights import word_impacts
 from lsr_prod.indexing.impacts.arrays import GrowingArray
@@ -33,7 +34,9 @@ def joined_texts(rows: pa.Table | pa.RecordBatch, fields: Sequence[str]) -> list
     return [" ".join(part for part in parts if part) for parts in zip(*columns, strict=True)]
 
 
-def average_length(table: "Table", fields: Sequence[str], *, sample: int = _SAMPLE) -> float:
+def average_length(
+    table: "Table", fields: Sequence[str], analyzer: Analyzer = "english", *, sample: int = _SAMPLE
+) -> float:
     """Estimate the average number of words per document from the first buckets of a table.
 
     Buckets are hashes of document ids, so each one is a random sample. Documents without words are counted.
@@ -44,16 +47,16 @@ def average_length(table: "Table", fields: Sequence[str], *, sample: int = _SAMP
     documents, words = 0, 0
     for file in sorted(table.files(), key=lambda file: (int(file.partition["bucket"] or 0), file.path)):
         for batch in live_batches(table.store, file, fields, _BATCH_DOCUMENTS):
-            words += sum(len(words_of(text)) for text in joined_texts(batch, fields))
+            words += sum(len(words_of(text, analyzer)) for text in joined_texts(batch, fields))
             documents += batch.num_rows
         if documents >= sample:
             break
     return round(words / documents, 3) if words else 1.0
 
 
-def average_length_of(texts: Sequence[str]) -> float:
+def average_length_of(texts: Sequence[str], analyzer: Analyzer = "english") -> float:
     """Return the words per document of texts in memory, rounded to 3 decimals; 1 if there are no words."""
-    words = sum(len(words_of(text)) for text in texts)
+    words = sum(len(words_of(text, analyzer)) for text in texts)
     return round(words / len(texts), 3) if words else 1.0
 
 
@@ -68,8 +71,9 @@ class WordVectors:
 class WordSpill:
     """Words and impacts of documents, written to files as they arrive; only the dictionary is in memory."""
 
-    def __init__(self, folder: Path, average_length: float) -> None:
+    def __init__(self, folder: Path, average_length: float, analyzer: Analyzer = "english") -> None:
         """Create the files."""
+        self._analyzer: Analyzer = analyzer
         self._folder = folder
         self._average_length = average_length
         self._numbers = _WordNumbers()
@@ -82,7 +86,7 @@ class WordSpill:
         lists: list[list[str]] = []
         words = 0
         for text in texts:
-            lists.append(words_of(text))
+            lists.append(words_of(text, self._analyzer))
             words += len(lists[-1])
             if len(lists) == _BATCH_DOCUMENTS or words >= _BATCH_WORDS:  # documents may be long
                 self._spill.add(self._count(lists))

@@ -15,7 +15,7 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.index_versions import read_version
 
 _LINEAGE = ("bundle_digest", "vocabulary_sha256", "impact_step", "table_uri", "table_version")
-_SETTINGS = ("dk", "stored_fields", "text_fields", "attributes", "average_length", "layout")
+_SETTINGS = ("dk", "stored_fields", "text_fields", "attributes", "analyzer", "average_length", "layout")
 
 
 @dataclass(frozen=True, slots=True)

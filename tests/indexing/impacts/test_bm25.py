@@ -107,6 +107,18 @@ def test_plan_keeps_the_published_average_length_unless_it_drifted(made):
     assert plan_index(deployment(made)).layout.average_length == measured.layout.average_length
 
 
+def test_another_analyzer_builds_all_shards_again(made):
+    build_index(deployment(made))
+    changed = deployment(made, analyzer="simple")
+    assert plan_index(changed).layout.average_length == pytest.approx(MEAN, abs=1e-3)
+    assert build_index(changed).mode == "full"
+    searcher = Searcher.open(made / "index")
+    assert searcher.version.analyzer == "simple"
+    assert searcher.bm25("lock").hits
+    assert not searcher.bm25("locks").hits
+    assert build_index(changed).mode == "unchanged"
+
+
 def test_plan_rejects_bm25_without_text_fields(made):
     with pytest.raises(ConfigError, match=r"index\.bm25.*index\.text_fields"):
         plan_index(deployment(made, text_fields=[]))

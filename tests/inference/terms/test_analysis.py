@@ -1,40 +1,100 @@
-"""The words are equal to those of Tantivy's ``en_stem`` tokenizer."""
+"""Both BM25 paths, queries and highlights have equal words."""
 
-from itertools import pairwise
+import json
+import tempfile
+import unicodedata
+from pathlib import Path
+from typing import get_args
 
+import pytest
 import tantivy
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.inference.terms.analysis import distinct_words, words_of
+from lsr_prod.formats.index import Analyzer
+from lsr_prod.formats.shard import TANTIVY_FOLDER, TEXT_FIELD
+from lsr_prod.indexing.boolean import BooleanWriter
+from lsr_prod.indexing.impacts.bm25 import WordSpill
+from lsr_prod.inference.terms.analysis import distinct_words, find_places, words_of
+
+ANALYZERS = get_args(Analyzer)
+SCRIPTS = [
+    "東京都に住む。",
+    "ｶﾞｲﾄﾞＡＢＣ",
+    "ดูน้ำตกที่กรุงเทพฯ",
+    "한국어 ᄒ\u1161ᆫ",
+    "ភាសាខ្មែរ",
+    "မြန်မာ",
+    "தமிழ் हिन्दी",
+    "e\u0301Ǆﬁ²™",
+]
+TEXTS = st.text(max_size=40) | st.text(st.sampled_from(" aA1_-'\u0301\ufe0f\u3099" + "".join(SCRIPTS)), max_size=40)
+SAMPLES = ["Running foxes' DOGS", "x" * 39 + " " + "y" * 40 + " " + "z" * 130, "naïve Ünïcode", *SCRIPTS]
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    st.text(max_size=60) | st.sampled_from(["Running foxes' DOGS", "x" * 39 + " " + "y" * 40 + " z", "naïve Ünïcode"])
-)
-def test_words_equal_terms_of_tantivy_index(text):
-    schema = tantivy.SchemaBuilder()
-    schema.add_text_field("text", tokenizer_name="en_stem", index_option="position")
-    index = tantivy.Index(schema.build())
-    writer = index.writer(heap_size=15_000_000, num_threads=1)
-    document = tantivy.Document()
-    document.add_text("text", text)
-    writer.add_document(document)
-    writer.commit()
-    writer.wait_merging_threads()
-    index.reload()
-    words = words_of(text)
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=TEXTS | st.sampled_from(SAMPLES), analyzer=st.sampled_from(ANALYZERS))
+def test_both_paths_have_equal_words(tmp_path: Path, text: str, analyzer: Analyzer) -> None:
+    folder = Path(tempfile.mkdtemp(dir=tmp_path))
+    with BooleanWriter(folder, analyzer, segment_documents=64) as writer:
+        writer.add([text])
+    words = WordSpill(folder / "words", 1.0, analyzer)
+    words.add([text])
+    names = words.finish().names
+
+    index = tantivy.Index.open(str(folder / TANTIVY_FOLDER))
     searcher = index.searcher()
-    for word in words:
-        assert searcher.search(tantivy.Query.term_query(index.schema, "text", word), count=True).count == 1
-    pairs = [tantivy.Query.phrase_query(index.schema, "text", [one, other]) for one, other in pairwise(words)]
-    if not any(len(word) >= 40 for word in text.split()):  # a long word leaves a gap between its neighbours
-        assert all(searcher.search(pair, count=True).count == 1 for pair in pairs)
+    for name in names:
+        query = tantivy.Query.term_query(index.schema, TEXT_FIELD, name, index_option="freq")
+        found = searcher.search(query)
+        assert len(found.hits) == 1
+        parts = json.loads(query.explain(searcher, found.hits[0][1]).to_json())["details"][-1]["details"]
+        lengths = [part["value"] for part in parts if part["description"] == "dl, length of field"]
+        assert lengths == [len(words_of(text, analyzer))]  # Tantivy has no further words
+    assert set(names) == set(distinct_words(text, analyzer))
 
 
-def test_repeated_words_are_kept_and_long_words_dropped():
-    assert words_of("Locks, locking; the LOCK") == ["lock", "lock", "the", "lock"]
-    assert distinct_words("Locks, locking; the LOCK") == ["lock", "the"]
-    assert words_of("a" * 39 + " " + "b" * 40) == ["a" * 39]
-    assert words_of("") == distinct_words(" .!") == []
+@settings(max_examples=300, deadline=None)
+@given(text=TEXTS, analyzer=st.sampled_from(ANALYZERS))
+def test_places_are_those_of_the_words(text: str, analyzer: Analyzer) -> None:
+    places = list(find_places(text, analyzer))
+    assert [word for _, _, word in places] == words_of(text, analyzer)
+    assert all(0 <= start < stop <= len(text) for start, stop, _ in places)
+    starts = [start for start, _, _ in places]
+    assert starts == sorted(starts)
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=TEXTS, analyzer=st.sampled_from(ANALYZERS))
+def test_composed_and_decomposed_texts_have_equal_words(text: str, analyzer: Analyzer) -> None:
+    composed, decomposed = (unicodedata.normalize(form, text) for form in ("NFC", "NFD"))
+    assert words_of(composed, analyzer) == words_of(decomposed, analyzer) == words_of(text, analyzer)
+
+
+@pytest.mark.parametrize(
+    ("analyzer", "text", "words"),
+    [
+        ("english", "Locks, locking; the LOCK", ["lock", "lock", "the", "lock"]),
+        ("english", "a" * 39 + " " + "b" * 40, ["a" * 39]),
+        ("english", " .!", []),
+        ("english", "東京都に", ["東京都に"]),
+        ("english", "Java™ ＡＢＣ", ["java", "abc"]),
+        ("simple", "Locks HÄUSER don't", ["locks", "häuser", "don", "t"]),
+        ("simple", "достопримечательность", ["достопримечательность"]),
+        ("simple", "हिन्दी", ["हिन्दी"]),
+        ("german", "Häuser Katzen", ["haus", "katz"]),
+        ("french", "continuellement chevaux", ["continuel", "cheval"]),
+        ("bigrams", "東京都に住む, 猫 and Locks", ["東京", "京都", "都に", "に住", "住む", "猫", "and", "locks"]),
+        ("bigrams", "Tシャツ3枚", ["t", "シャ", "ャツ", "3", "枚"]),
+        ("bigrams", "ｶﾞｲﾄﾞ", ["ガイ", "イド"]),
+        ("bigrams", "น้ำตก", ["น้ำ", "ำต", "ตก"]),
+        ("bigrams", "서울특별시", ["서울", "울특", "특별", "별시"]),
+    ],
+)
+def test_words_of_a_text(analyzer: Analyzer, text: str, words: list[str]) -> None:
+    assert words_of(text, analyzer) == words
+    assert distinct_words(text, analyzer) == list(dict.fromkeys(words))
+
+
+def test_work_for_marks_is_bounded() -> None:
+    list(find_places("a" + "\u0301\u0323" * 50_000, "bigrams"))
