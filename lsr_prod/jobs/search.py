@@ -9,7 +9,8 @@ from functools import partial
 from lsr_prod.errors import QueryError
 from lsr_prod.jobs.terminal.output import lost_output, say
 from lsr_prod.jobs.terminal.shell import Command, CommandParser, add_store_option, location, store_options
-from lsr_prod.search.query.request import Hybrid
+from lsr_prod.search.query.query_text import words_query
+from lsr_prod.search.query.request import Hybrid, Options
 from lsr_prod.search.result import Contribution, Hit, QueryTerm, SearchResult
 from lsr_prod.search.searcher import Searcher
 from lsr_prod.search.warm import warm as measure_start
@@ -20,6 +21,7 @@ Type a query, or
   :threshold X    share of the query's terms that a document must have, 0..1 (0: off)
   :qk N           terms of the query, heaviest first (0: all)
   :words X        weight of the BM25 score in a hybrid search (0: the encoder's terms only)
+  :filter WORDS   only documents whose text has all of these words (nothing: off)
   :help           print this text
   :quit           leave (so does the end of input)
 """
@@ -33,11 +35,18 @@ class _Settings:
     threshold: float
     qk: int | None = None
     words: float = 0.0
+    filter: str = ""
 
     @property
     def hybrid(self) -> Hybrid | None:
         """Weights of a hybrid search; None: the encoder's terms only."""
         return Hybrid(words=self.words) if self.words else None
+
+    @property
+    def options(self) -> Options:
+        """The settings as options of a search."""
+        required = words_query(self.filter) if self.filter else None
+        return {"overlap_threshold": self.threshold, "qk": self.qk, "hybrid": self.hybrid, "filter": required}
 
 
 def _answer(searcher: Searcher, settings: _Settings, line: str) -> _Settings:
@@ -58,6 +67,7 @@ def _command(searcher: Searcher, settings: _Settings, line: str) -> _Settings:
         "threshold": lambda: replace(settings, threshold=float(value)),
         "qk": lambda: replace(settings, qk=int(value) or None),
         "words": lambda: replace(settings, words=float(value)),
+        "filter": lambda: replace(settings, filter=value.strip()),
     }
     if name not in changes:
         say(_HELP.rstrip(), lines=True)
@@ -68,29 +78,21 @@ def _command(searcher: Searcher, settings: _Settings, line: str) -> _Settings:
         say(f"! {value!r} is not a number")
         return settings
     _check(searcher, changed)
-    say(f"k={changed.k} threshold={changed.threshold} qk={changed.qk or 'all'} words={changed.words}")
+    shown = f" filter={changed.filter!r}" if changed.filter else ""
+    say(f"k={changed.k} threshold={changed.threshold} qk={changed.qk or 'all'} words={changed.words}{shown}")
     return changed
 
 
 def _check(searcher: Searcher, settings: _Settings) -> None:
     """Raise QueryError for settings that are impossible, or that the index cannot answer."""
     text = None if settings.hybrid is None else ""
-    searcher.search_vector(
-        {}, k=settings.k, overlap_threshold=settings.threshold, qk=settings.qk, hybrid=settings.hybrid, text=text
-    )
+    searcher.search_vector({}, settings.k, text=text, **settings.options)
 
 
 def _show(searcher: Searcher, settings: _Settings, text: str) -> None:
     fields = searcher.version.stored_fields
-    result = searcher.search(
-        text,
-        settings.k,
-        overlap_threshold=settings.threshold,
-        qk=settings.qk,
-        hybrid=settings.hybrid,
-        count=True,
-        fields=fields,
-    )
+    options: Options = {**settings.options, "count": True, "fields": fields}
+    result = searcher.search(text, settings.k, **options)
     say(_expansion(result, settings))
     say(
         f"{result.matched:,} of {searcher.documents:,} documents share at least {result.required} of them"
@@ -167,20 +169,21 @@ def _add_options(parser: CommandParser) -> None:
         metavar="X",
         help="weight of the BM25 score in a hybrid search; the index needs index.bm25 (default: 0, off)",
     )
+    parser.add_argument("--filter", default="", metavar="WORDS", help="only documents that have all of these words")
 
 
 @partial(Command, "search", add_options=_add_options)
 def search(given: argparse.Namespace) -> None:
     """Search an index from a prompt, or with queries from a pipe.
 
-        lsr-prod search INDEX [-k 10] [--threshold 0.4] [--words 1]
+        lsr-prod search INDEX [-k 10] [--threshold 0.4] [--words 1] [--filter "usb-c"]
         lsr-prod search INDEX < queries.txt
 
     Prints the expansion of each query, its hits with score and overlap, and the contribution of each shared term.
     With ``--words``, hits are those of a hybrid search: words of the text are shown in quotes.
     Exit codes: 0 done, 1 failed, 2 bad usage.
     """
-    settings = _Settings(given.k, given.threshold, words=given.words)
+    settings = _Settings(given.k, given.threshold, words=given.words, filter=given.filter)
     searcher = Searcher.open(given.index, storage_options=store_options(given))
     _check(searcher, settings)
     say(_title(searcher))

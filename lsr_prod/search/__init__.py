@@ -16,7 +16,7 @@ from lsr_prod.search.observers import Observer, PrometheusObserver
 from lsr_prod.search.parallel_searcher import ParallelSearcher
 from lsr_prod.search.query.filter_types import filter_from_json
 from lsr_prod.search.query.filters import Filter, field
-from lsr_prod.search.query.query_text import text_query
+from lsr_prod.search.query.query_text import text_query, words_query
 from lsr_prod.search.query.request import Hybrid, Options
 from lsr_prod.search.result import (
     Contribution,
@@ -46,4 +46,5 @@ __all__ = [
     "field",
     "filter_from_json",
     "text_query",
+    "words_query",
 ]

@@ -22,7 +22,7 @@ from lsr_prod.search.query.filters import (
     literal,
     shorten,
 )
-from lsr_prod.search.query.query_text import TextQuery, text_query
+from lsr_prod.search.query.query_text import TextQuery, text_query, words_query
 
 MAX_VALUES = 10_000  # over the whole filter
 _TEXT_QUERY = 1_000  # values that a text query counts as
@@ -149,7 +149,7 @@ def _read(value: Any, where: str, depth: int) -> Filter:
     if depth > MAX_DEPTH:
         raise QueryError(f"{where} is nested more than {MAX_DEPTH} deep; give a flatter filter")
     if not isinstance(value, dict):
-        raise QueryError(f"{where} is {shorten(value)}; give an object with and, or, not, text, or field and op")
+        raise QueryError(f"{where} is {shorten(value)}; give an object with and, or, not, text, words, or field and op")
     match list(value):
         case ["and" | "or" as operator]:
             parts = value[operator]
@@ -164,6 +164,11 @@ def _read(value: Any, where: str, depth: int) -> Filter:
             if not isinstance(value["text"], str):
                 raise QueryError(f"{where}.text is {shorten(value['text'])}; give a Boolean query as a string")
             return text_query(value["text"])
+        case ["words"] | ["words", "match"] | ["match", "words"]:
+            try:
+                return words_query(value["words"], value.get("match", "all"))
+            except QueryError as error:
+                raise QueryError(f"{where}: {error}") from error
     return _read_condition(value, where)
 
 

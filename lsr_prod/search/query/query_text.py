@@ -1,13 +1,14 @@
 """The text of a query: valid Unicode of a bounded length, so that no text occupies tokenizers for seconds."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from lsr_prod.errors import ConfigError
+from lsr_prod.errors import ConfigError, QueryError
 from lsr_prod.search.query.filters import Combination, Filter, Negation, shorten
 from lsr_prod.search.query.sparse_query import check_text
 
 MAX_QUERY_BYTES = 1 << 15
+_WORDS_BYTES = 1 << 12
 _SMALLEST, _LARGEST = 1 << 6, 1 << 26
 
 
@@ -41,17 +42,21 @@ def cut_text(text: str, max_bytes: int) -> str:
     return words[0] if len(words) == 2 and 2 * len(words[0].encode()) >= max_bytes else cut
 
 
+Match = Literal["all", "any"]
+
+
 @dataclass(frozen=True, slots=True)
 class TextQuery(Filter):
-    """Documents that match a Boolean query."""
+    """Documents that match a Boolean query, or contain words."""
 
     text: str  # the query
     # the query as a filter over tokens and attributes; None: it is not parsed yet
     parsed: Filter | None = field(default=None, compare=False, repr=False)
+    match: Match | None = None  # how many words of the text a document must contain; None: the text is a Boolean query
 
     def to_json(self) -> dict[str, Any]:
         """See ``Filter``."""
-        return {"text": self.text}
+        return {"text": self.text} if self.match is None else {"words": self.text, "match": self.match}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,30 @@ def text_query(text: str) -> Filter:
             search validates it. A filter has at most 10 of them.
     """
     return TextQuery(text)
+
+
+def words_query(text: str, match: Match = "all") -> Filter:
+    """Return a filter for documents that contain the words of a text, which has no syntax and is never refused.
+
+    ::
+
+        searcher.search("connectors", filter=words_query("usb-c don't >>>"))
+
+    Args:
+        text: what somebody typed; its first 4,096 bytes are read, up to the end of a word. Spaces separate its words.
+            A word such as ``don't`` or ``2021-08-22`` is found by all of its parts. Signs between spaces are ignored;
+            a text without any letter or digit matches no document.
+        match: "all": documents with all of the words; "any": with one of them.
+
+    Raises:
+        QueryError: ``text`` is not a string, or ``match`` is neither.
+    """
+    if not isinstance(text, str):
+        raise QueryError(f"words={shorten(text)} is not possible; give a string")
+    if match not in ("all", "any"):
+        raise QueryError(f"match={shorten(match)} is not possible; give 'all' or 'any'")
+    valid = text[: _WORDS_BYTES + 1].encode(errors="replace").decode()  # lone surrogates
+    return TextQuery(cut_text(valid, _WORDS_BYTES), match=match)
 
 
 def has_text_query(expression: Filter) -> bool:
