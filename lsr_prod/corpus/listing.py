@@ -4,9 +4,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.folders import expand_glob, is_glob, is_marker, require_no_dead_link, source_entries
-from lsr_prod.corpus.formats.registry import FOLDER_FORMATS, SUFFIXES, find_format
+from lsr_prod.corpus.formats.interface import FolderFormat
+from lsr_prod.corpus.formats.registry import ENDINGS, FOLDER_FORMATS, find_format, refusal
 from lsr_prod.corpus.pinned_file import SourceFile, Target, pin_files
 from lsr_prod.errors import ConfigError
 from lsr_prod.logs import get_log
@@ -140,19 +143,35 @@ def _resolve(path: str, settings: SourceSettings, options: dict[str, str], docum
     if not is_remote(path):
         path = str(Path(path).absolute())
     try:
-        for folder in FOLDER_FORMATS:
-            expected = documents or not folder.documents
-            recognized = settings.format == "auto" and expected and _may_be_folder(path, folder.documents)
-            if settings.format == folder.name or (recognized and folder.recognizes(path, options)):
-                _check_version(path, settings, versioned=folder.versioned)
-                yield from folder.files(path, settings, options)
-                return
+        folder = _folder_format(path, settings, options, documents)
+        if folder is not None:
+            _check_version(path, settings, versioned=folder.versioned)
+            yield from folder.files(path, settings, options)
+            return
         _check_version(path, settings, versioned=False)
         yield from pin_files(_known_files(path, settings.format, find_files(path, options)))
     except FileNotFoundError as error:
         raise ConfigError(
             "source.paths", f"{error.filename or path} was deleted while it was listed", "run the job again"
         ) from error
+
+
+def source_schema(settings: SourceSettings, options: dict[str, str]) -> pa.Schema | None:
+    """Return the columns of the table that the first path of a source is; None: it is no table."""
+    path = settings.paths[0] if is_remote(settings.paths[0]) else str(Path(settings.paths[0]).absolute())
+    folder = _folder_format(path, settings, options, documents=True)
+    return None if folder is None or folder.schema is None else folder.schema(path, settings, options)
+
+
+def _folder_format(
+    path: str, settings: SourceSettings, options: dict[str, str], documents: bool
+) -> FolderFormat | None:
+    for folder in FOLDER_FORMATS:
+        expected = documents or not folder.documents
+        recognized = settings.format == "auto" and expected and _may_be_folder(path, folder.documents)
+        if settings.format == folder.name or (recognized and folder.recognizes(path, options)):
+            return folder
+    return None
 
 
 def _check_version(path: str, settings: SourceSettings, *, versioned: bool) -> None:
@@ -168,6 +187,8 @@ def _may_be_folder(path: str, documents: bool) -> bool:
 def _known_files(path: str, wanted: str, found: Iterator[tuple[str, Entry]]) -> Iterator[Target]:
     known, unknown, example = 0, 0, ""
     for uri, entry in found:
+        if (refused := refusal(entry.name)) is not None:
+            raise ConfigError("source.paths", f"{uri}/{entry.name} {refused[0]}", refused[1])
         if (file_format := find_format(entry.name, wanted)) is not None:
             known += 1
             yield uri, entry, file_format
@@ -177,7 +198,7 @@ def _known_files(path: str, wanted: str, found: Iterator[tuple[str, Entry]]) -> 
         raise ConfigError("source.paths", f"there is nothing at {path}", "give files, folders or globs that exist")
     if not known:
         raise ConfigError(
-            "source.format", f"the format of {path} is unknown", f"use a file name that ends in {', '.join(SUFFIXES)}"
+            "source.format", f"the format of {path} is unknown", f"use a file name that ends in {ENDINGS}"
         )
     if unknown:
         fields = {"path": path, "files": unknown, "example": example}

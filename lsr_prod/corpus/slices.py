@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from lsr_prod.corpus.pinned_file import SourceFile
 
-COMPRESSIONS = (".gz", ".zst")
+COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz", ".lz4", ".zip")
 """Endings of a compressed file and of its ``SourceFile.format``."""
 
 WHOLE = -1

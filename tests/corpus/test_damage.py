@@ -1,11 +1,14 @@
 """Files that are cut, or changed in one bit, at random places: what is not read is counted, or the job is refused."""
 
+import bz2
 import csv
 import gzip
 import io
 import json
+import lzma
 import subprocess
 import sys
+import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -34,16 +37,25 @@ def json_lines() -> bytes:
     return "".join(json.dumps(row) + "\n" for row in documents()).encode()
 
 
-def zstd(data: bytes) -> bytes:
+def arrow_codec(data: bytes, codec: str) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(sink, "zstd") as stream:
+    with pa.CompressedOutputStream(sink, codec) as stream:
         stream.write(data)
     return sink.getvalue().to_pybytes()
 
 
-def members() -> bytes:
+def zipped(files: dict[str, bytes]) -> bytes:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.mkdir("folder/")
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return sink.getvalue()
+
+
+def members(compress: Callable[[bytes], bytes]) -> bytes:
     lines = json_lines().splitlines(keepends=True)
-    return b"".join(gzip.compress(b"".join(lines[i : i + 50])) for i in range(0, _ROWS, 50))
+    return b"".join(compress(b"".join(lines[i : i + 50])) for i in range(0, _ROWS, 50))
 
 
 def parquet() -> bytes:
@@ -70,8 +82,12 @@ def table_of_csv(ending: str = "\n", quoting: int = csv.QUOTE_ALL) -> bytes:
 
 FILES: dict[str, Callable[[], bytes]] = {
     "a.jsonl.gz": lambda: gzip.compress(json_lines()),
-    "members.jsonl.gz": members,
-    "a.jsonl.zst": lambda: zstd(json_lines()),
+    "members.jsonl.gz": lambda: members(gzip.compress),
+    "a.jsonl.zst": lambda: arrow_codec(json_lines(), "zstd"),
+    "a.jsonl.bz2": lambda: bz2.compress(json_lines()),
+    "members.jsonl.xz": lambda: members(lzma.compress),
+    "a.jsonl.lz4": lambda: arrow_codec(json_lines(), "lz4"),
+    "a.csv.zip": lambda: zipped({"a.csv": table_of_csv()}),
     "a.parquet": parquet,
     "a.arrow": arrow,
     "a.csv": table_of_csv,
@@ -140,14 +156,15 @@ def test_flipped_bit_is_counted_or_refused(name: str, tmp_path: Path):
         if good < _ROWS:
             bad, unread = len(rows) - good, sum(row["unread_bytes"] or 0 for row in damage)
             assert bad
-            # Arrow writes zstd without a checksum: a flipped bit may change texts, and merge lines.
-            assert name.endswith(".zst") or bad + unread / len(data) * _ROWS >= 0.9 * (_ROWS - good) - 2
+            # Arrow writes zstd and lz4 without a checksum: a flipped bit may change texts, and merge lines.
+            assert name.endswith((".zst", ".lz4")) or bad + unread / len(data) * _ROWS >= 0.9 * (_ROWS - good) - 2
 
 
 @pytest.mark.parametrize("ending", [b"garbage", b"\x1f\x8b", b"\0\0\0x"])
-def test_garbage_behind_gzip_is_unread(ending: bytes, tmp_path: Path):
-    path = tmp_path / "a.jsonl.gz"
-    path.write_bytes(gzip.compress(json_lines()) + ending)
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.bz2", "members.jsonl.xz"])
+def test_garbage_behind_the_members_is_unread(name: str, ending: bytes, tmp_path: Path):
+    path = tmp_path / name
+    path.write_bytes(FILES[name]() + ending)
     *rows, damage = read(path, "skip")
     assert len(rows) == _ROWS
     assert damage["reason"] == "damaged_file"
@@ -202,3 +219,27 @@ def test_line_of_hundreds_of_megabytes_needs_little_memory(name: str, tmp_path: 
     expected = "row_too_long" if "jsonl" in name else "damaged_row"
     assert reasons == f"['{expected}', None]"
     assert int(kilobytes) < 150_000
+
+
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+def test_frames_that_were_joined_are_read(codec: str, tmp_path: Path):
+    path = tmp_path / f"a.jsonl.{codec.replace('zstd', 'zst')}"
+    path.write_bytes(members(lambda data: arrow_codec(data, codec)))
+    assert len(read(path, "fail")) == _ROWS
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (zipped({"a.jsonl": b"{}", "b.jsonl": b"{}"}), "the archive holds 2 files; unpack it"),
+        (zipped({}), "the archive holds 0 files"),
+        (b"no archive", "the archive cannot be read (File is not a zip file)"),
+        (zipped({"a": b"{}"}).replace(b"PK\x01\x02\x14\x03\x14\0\0", b"PK\x01\x02\x14\x03\x14\0\1"), "password"),
+    ],
+)
+def test_archive_of_other_than_one_plain_file_is_refused(data: bytes, problem: str, tmp_path: Path):
+    path = tmp_path / "a.jsonl.zip"
+    path.write_bytes(data)
+    (damage,) = read(path, "skip")
+    assert problem in damage["detail"]
+    assert damage["unread_bytes"] == len(data)

@@ -96,13 +96,16 @@ def test_only_the_corpus_of_a_beir_folder_is_read(tmp_path: Path, name: str):
         ("*.json", {}, "source.paths", "there is nothing at"),
         ("empty", {}, "source.paths", "there is nothing at"),
         ("notes.txt", {}, "source.format", "is unknown"),
+        ("a.parquet.gz", {}, "source.paths", "a.parquet.gz is a compressed .parquet file; decompress it"),
+        ("a.parquet.gz", {"format": "parquet"}, "source.paths", "is a compressed .parquet file"),
+        ("a.CSV.br", {}, "source.paths", "a.CSV.br is compressed as .br; compress it as .gz, .zst"),
         ("notes.txt", {"version": 0}, "source.version", "is not a Delta table"),
         ("", {"format": "beir"}, "source.paths", "has no corpus.jsonl"),
         ("", {"format": "delta"}, "source.paths", "does not open as a Delta table"),
     ],
 )
 def test_unreadable_source_is_named_in_the_error(tmp_path: Path, path: str, source: dict, field: str, problem: str):
-    touch(tmp_path, "notes.txt", "good.jsonl")
+    touch(tmp_path, "notes.txt", "good.jsonl", "a.parquet.gz", "a.CSV.br")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigError, match=problem) as refused:
         resolve(tmp_path / "good.jsonl", tmp_path / path, **source)

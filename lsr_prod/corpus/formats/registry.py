@@ -1,5 +1,7 @@
 """All source formats: lookup by name and by file name ending."""
 
+import re
+
 from lsr_prod.corpus.formats.arrow import ARROW_STREAM
 from lsr_prod.corpus.formats.delimited import CSV, TSV
 from lsr_prod.corpus.formats.delta import DELTA
@@ -12,6 +14,12 @@ from lsr_prod.corpus.slices import COMPRESSIONS
 FILE_FORMATS: tuple[SourceFormat, ...] = (PARQUET, JSON_LINES, CSV, TSV, ARROW_STREAM)
 FOLDER_FORMATS: tuple[FolderFormat, ...] = (DELTA, BEIR, SAVED_DATASET)
 
+ENDINGS = (
+    f"{', '.join(suffix for found in FILE_FORMATS for suffix in found.suffixes)}, "
+    f"text formats also {', '.join(COMPRESSIONS)}"
+)
+"""File name endings, for people."""
+
 SUFFIXES: dict[str, str] = {
     suffix + compression: found.name + compression
     for found in FILE_FORMATS
@@ -19,6 +27,11 @@ SUFFIXES: dict[str, str] = {
     for compression in ("", *(COMPRESSIONS if found.compressible else ()))
 }
 """File name ending -> value of ``SourceFile.format``."""
+
+_UNREAD = re.compile(
+    rf"({'|'.join(re.escape(suffix) for found in FILE_FORMATS for suffix in found.suffixes)})"
+    rf"({'|'.join(map(re.escape, COMPRESSIONS))}|\.(?:7z|br|deflate|lz|lzma|lzo|rar|snappy|sz|z|zstd))"
+)
 
 _BY_NAME = {found.name: found for found in FILE_FORMATS}
 
@@ -36,3 +49,13 @@ def find_format(name: str, wanted: str) -> str | None:
         compressions = COMPRESSIONS if _BY_NAME[wanted].compressible else ()
         return wanted + next((ending for ending in compressions if lower.endswith(ending)), "")
     return next((found for suffix, found in SUFFIXES.items() if lower.endswith(suffix)), None)
+
+
+def refusal(name: str) -> tuple[str, str] | None:
+    """Return (problem, remedy) for a name that is of a known format, but compressed in a way that is not read."""
+    found = _UNREAD.search(name.lower())
+    if found is None or found.end() < len(name) or name.lower().endswith(tuple(SUFFIXES)):
+        return None
+    if found[2] in COMPRESSIONS:
+        return f"is a compressed {found[1]} file", "decompress it: such a file compresses its own pages"
+    return f"is compressed as {found[2]}", f"compress it as {', '.join(COMPRESSIONS)}, or not"
