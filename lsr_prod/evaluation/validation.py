@@ -12,13 +12,13 @@ import ir_measures
 
 from lsr_prod.config.train import ValidationSettings
 from lsr_prod.errors import ConfigError, SourceError
-from lsr_prod.evaluation.collection import read_judged
+from lsr_prod.evaluation.collection import read_judged, require_files
 from lsr_prod.evaluation.measures import parse_measures
+from lsr_prod.evaluation.rows import numbered_lines
 from lsr_prod.evaluation.vector_evaluation import Encoded, LevelReport, evaluate
 from lsr_prod.formats.card import Kind
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.logs import get_log
-from lsr_prod.storage.folders import file_exists, open_text
 
 log = get_log(__name__)
 
@@ -87,10 +87,7 @@ def read_collection(settings: ValidationSettings, options: Mapping[str, str] | N
     always the same ones, from the whole file. Relevant documents of the selected queries are selected first, then
     other judged documents, then the rest.
     """
-    for name in ("corpus", "queries", "qrels"):
-        path = getattr(settings, name)
-        if not file_exists(path, options):
-            raise ConfigError(f"validation.{name}", f"{path} is not a file", "give the path or URI of a file")
+    require_files({f"validation.{name}": getattr(settings, name) for name in ("corpus", "queries", "qrels")}, options)
     parse_measures("validation.measures", settings.measures)
     judged = read_judged(settings.queries, settings.qrels, options)
     queries = {query_id: judged.queries[query_id] for query_id in _sample(judged.queries, settings.max_queries)}
@@ -141,16 +138,12 @@ def _read_documents(
 def _corpus(path: str, options: Mapping[str, str] | None) -> Iterator[tuple[str, str]]:
     """Yield ids and texts of a corpus in the format of BEIR."""
     seen: set[str] = set()
-    try:
-        with open_text(path, options) as file:
-            for number, line in enumerate(file, start=1):
-                doc_id, text = _parse(line, f"{path}:{number}")
-                if doc_id in seen:
-                    raise SourceError(f"{path}:{number} repeats the _id {doc_id!r}; each document needs a unique _id")
-                seen.add(doc_id)
-                yield doc_id, text
-    except UnicodeDecodeError as error:
-        raise SourceError(f"{path} is not UTF-8 ({error}); give JSON lines with _id, title and text") from error
+    for number, line in numbered_lines(path, options):
+        doc_id, text = _parse(line, f"{path}:{number}")
+        if doc_id in seen:
+            raise SourceError(f"{path}:{number} repeats the _id {doc_id!r}; each document needs a unique _id")
+        seen.add(doc_id)
+        yield doc_id, text
 
 
 def _parse(line: str, place: str) -> tuple[str, str]:

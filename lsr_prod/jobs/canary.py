@@ -100,9 +100,8 @@ def canary(given: argparse.Namespace) -> None:
         lsr-prod index canary --a INDEX@41 --b INDEX --queries FILE [--qrels FILE] [--k 10] [--output DIR]
 
     A is the side in use, B the side that may replace it: folders or URIs of indexes, with ``@NUMBER`` at an earlier
-    publication, else at the current one. Queries are JSON lines with ``_id`` and ``text``, or lines of id, tab and text;
-    judgments those of TREC or BEIR, or JSON lines. Writes ``canary.json`` if ``--output`` names a folder, which
-    ``lsr-prod inspect side-by-side`` shows.
+    publication, else at the current one. Queries and judgments have the formats of ``evaluate``. Writes ``canary.json``
+    if ``--output`` names a folder, which ``lsr-prod inspect side-by-side`` shows.
 
     Prints tables and one line ``RESULT {json}``.
     Exit codes: 0 done, 1 failed, 2 bad usage (nothing was written).

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from lsr_prod.errors import ConfigError, SourceError
+from lsr_prod.evaluation.collection import read_queries
 from lsr_prod.jobs.terminal.output import print_result, say
 from lsr_prod.jobs.terminal.shell import (
     Command,
@@ -80,7 +81,7 @@ def _add_index_options(parser: CommandParser) -> None:
     parser.add_argument("index", metavar="INDEX", type=location, help="folder or URI of an index")
     parser.add_argument("--sample", type=int, default=2000, metavar="N", help="documents to read (default: 2000)")
     add_fields_option(parser)
-    parser.add_argument("--queries", metavar="FILE", type=location, help="file or URI, JSONL with a field text")
+    parser.add_argument("--queries", metavar="FILE", type=location, help="queries, file or URI")
 
 
 @partial(Command, "inspect index", add_options=_add_index_options, output_required=False)
@@ -91,7 +92,7 @@ def index(given: argparse.Namespace) -> None:
 
     INDEX is the folder or URI of ``index.output``. The page has bytes by part, shards, the lengths of the postings lists,
     the postings that a query reads, dead, expanded and unexplained terms, lineage and publications. Texts of a sample
-    are read if the index stores them. The postings of ``--queries`` are counted (JSONL with a field text, at most 200;
+    are read if the index stores them. The postings of ``--queries`` are counted (formats of ``evaluate``, at most 200;
     needs ONNX Runtime), else those of queries made of the heaviest terms of documents. Needs the extra ``pages``.
 
     Prints the place of the page, and a line ``RESULT {json}``. Exit codes: 0 done, 1 failed, 2 bad usage.
@@ -101,19 +102,9 @@ def index(given: argparse.Namespace) -> None:
     from lsr_prod.operations.index_report import describe_index
 
     options = store_options(given)
-    queries = _read_queries(given.queries, options) if given.queries else []
+    queries = [text for _, text in islice(read_queries(given.queries, options), _QUERIES)] if given.queries else []
     found = describe_index(absolute(given.index), options, sample=given.sample, fields=given.fields, queries=queries)
     _save(given, index_page(found), {"documents": found["documents"], "publication": found["publication"]})
-
-
-def _read_queries(place: str, options: Mapping[str, str]) -> list[str]:
-    with open_text(place, options) as lines:
-        try:
-            return [str(json.loads(line)["text"]) for line in islice(lines, _QUERIES)]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(
-                "--queries", f"{place} cannot be read ({error})", "give JSONL with a field text"
-            ) from error
 
 
 def _add_query_options(parser: CommandParser) -> None:

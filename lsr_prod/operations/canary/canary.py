@@ -59,7 +59,7 @@ def read_queries(place: str, options: Mapping[str, str] | None = None) -> Iterat
         found = True
         yield CanaryQuery(query_id, text)
     if not found:
-        raise SourceError(f"{place} has no query; give at least one JSON line with _id and text")
+        raise SourceError(f"{place} has no query; give at least one")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from lsr_prod.errors import ArtifactError, SourceError
+from lsr_prod.evaluation.rows import numbered_lines
 from lsr_prod.operations.audit.audit import audit
 from lsr_prod.operations.audit.compare import IdRange
 from lsr_prod.operations.audit.deployment import deployment_scope
@@ -14,7 +15,7 @@ from lsr_prod.operations.audit.scope import IndexScope
 from lsr_prod.operations.canary import CanaryQuery, read_queries
 from lsr_prod.operations.gates.versions import Versions
 from lsr_prod.storage import Store, as_store
-from lsr_prod.storage.folders import absolute, open_text
+from lsr_prod.storage.folders import absolute
 from lsr_prod.tables import open_table
 
 Verdict = Literal["passed", "refused", "forced", "off"]
@@ -136,17 +137,16 @@ def read_canaries(place: str, options: Mapping[str, str], sample: int) -> list[C
 
 def _golden_rows(place: str, options: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     found = 0
-    with open_text(place, options) as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                row = json.loads(line)
-                fine = isinstance(row["text"], str) and bool(row["_id"]) and int(row.get("k", _K)) > 0
-                fine = fine and isinstance(row["must"], list) and len(row["must"]) > 0
-            except (ValueError, KeyError, TypeError):
-                fine = False
-            if not fine:
-                raise SourceError(f"{place}:{number} is not a query of a gate; see section gates in docs/nights.md")
-            found += 1
-            yield row
+    for number, line in numbered_lines(place, options):
+        try:
+            row = json.loads(line)
+            fine = isinstance(row["text"], str) and bool(row["_id"]) and int(row.get("k", _K)) > 0
+            fine = fine and isinstance(row["must"], list) and len(row["must"]) > 0
+        except (ValueError, KeyError, TypeError):
+            fine = False
+        if not fine:
+            raise SourceError(f"{place}:{number} is not a query of a gate; see section gates in docs/nights.md")
+        found += 1
+        yield row
     if not found:
         raise SourceError(f"{place} has no query; give some, or remove the setting of the gate")

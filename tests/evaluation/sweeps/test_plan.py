@@ -40,7 +40,7 @@ def test_other_inputs_give_other_points(change: dict[str, Any], section: dict[st
         ({"dk": [100_000]}, "sweep.dk", "dk 100000 is more than the"),
         ({"prunings": [[100_000, 8]]}, "sweep.prunings", "qk 100000 is more than the"),
         ({"measures": ["nDGC@10"]}, "sweep.measures", "a measure is unknown"),
-        ({"collections": {"corpus": "absent.jsonl"}}, "sweep.collections.small.corpus", "absent.jsonl is not a file"),
+        ({"collections": {"corpus": "absent.jsonl"}}, "sweep.collections.small.corpus", "no file at absent.jsonl"),
         ({"collections": {"documents": 1}}, "sweep.collections.small.documents", "1 is less than the"),
     ],
 )

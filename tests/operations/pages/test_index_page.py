@@ -69,7 +69,7 @@ def test_postings_are_counted_for_given_queries(index: Path, tmp_path: Path) -> 
     assert data["queries"]["p95"] == pytest.approx(min(read) + 0.95 * (max(read) - min(read)))
 
 
-def test_queries_that_are_no_json_are_refused(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_queries_are_refused(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "queries.jsonl").write_text("lock\n")
-    assert main(["inspect", "index", str(index), "--queries", str(tmp_path / "queries.jsonl")]) == 2
-    assert "--queries" in capsys.readouterr().err
+    assert main(["inspect", "index", str(index), "--queries", str(tmp_path / "queries.jsonl")]) == 1
+    assert "queries.jsonl:1 is not a query" in capsys.readouterr().err
