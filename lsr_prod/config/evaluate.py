@@ -109,7 +109,7 @@ class RunSystem(Section):
     name: Name
     """name in tables"""
     path: Location = Field(min_length=1)
-    """run file or URI: TREC, JSON {query: {document: score}}, or JSON lines"""
+    """run, file or URI, in a format of docs/evaluation.md"""
 
 
 SystemSettings = Bm25System | SparseSystem | HybridSystem | TwoStepSystem | RunSystem
@@ -123,12 +123,11 @@ class EvaluateSettings(Section):
     index: Location = Field(min_length=1)
     """folder or URI of the index"""
     queries: Location = Field(min_length=1)
-    """queries, file or URI: JSON lines with _id and text, or lines of id, tab, text"""
+    """queries, file or URI, in a format of BEIR, MS MARCO or TREC (docs/evaluation.md)"""
     qrels: Location = Field(min_length=1)
-    """relevance judgments, file or URI: BEIR .tsv (query-id, corpus-id, score), TREC qrels, or JSON lines with
-    query_id, doc_id and relevance"""
+    """relevance judgments, file or URI, in a format of BEIR, MS MARCO or TREC (docs/evaluation.md)"""
     measures: list[str] = Field(["nDCG@10", "RR@10", "R@10", "R@100", "P@10"], min_length=1)
-    """measures, as named by ir_measures"""
+    """measures, as named by ir_measures, trec_eval or BEIR"""
     systems: list[Annotated[SystemSettings, Field(discriminator="kind")]] | None = Field(None, min_length=1)
     """systems to compare, each with a name and a kind: bm25, sparse, hybrid, two-step or run; default: those of bm25,
     thresholds and hybrid"""
@@ -155,7 +154,7 @@ class EvaluateSettings(Section):
     cost_queries: int = Field(200, ge=0)
     """number of queries, evenly spread over all, for which matching documents per threshold are counted; 0: none"""
     runs: Location | None = None
-    """folder or URI for TREC run files; default: none are written"""
+    """folder or URI for TREC run files, or JSON lines where an id has white space; default: none are written"""
     output: Location | None = None
     """folder or URI for evaluation.json, the whole result with values per query; default: none"""
 

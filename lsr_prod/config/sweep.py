@@ -30,9 +30,9 @@ class CollectionSettings(Section):
     corpus: Location = Field(min_length=1)
     """file or URI, JSONL of the documents: _id, title, text (BEIR)"""
     queries: Location = Field(min_length=1)
-    """file or URI, JSONL of the queries: _id, text (BEIR)"""
+    """file or URI, queries as in evaluate"""
     qrels: Location = Field(min_length=1)
-    """file or URI, relevance judgments: BEIR .tsv or TREC qrels"""
+    """file or URI, relevance judgments as in evaluate"""
     documents: int | None = Field(None, ge=1)
     """maximum number of documents: those with judgments first, then others; default: all"""
     max_queries: int | None = Field(None, ge=1)
@@ -58,7 +58,7 @@ class SweepSettings(Section):
     """weights of the BM25 score of words, added to the encoder's score; searches without words are measured in any
     case"""
     measures: list[str] = Field(["nDCG@10", "RR@10", "R@100"], min_length=1)
-    """measures, as named by ir_measures"""
+    """measures, as named by ir_measures, trec_eval or BEIR"""
     measure: str | None = None
     """one of the measures, which the Pareto fronts and the choice use; default: the first"""
     cost: Cost = "flops"
@@ -126,11 +126,11 @@ class TuneSettings(Section):
     index: Location = Field(min_length=1)
     """folder or URI of the index, built with index.bm25: true"""
     queries: Location = Field(min_length=1)
-    """JSONL file or URI with _id and text per query"""
+    """file or URI, queries as in evaluate"""
     qrels: Location = Field(min_length=1)
-    """relevance judgments, which may come from clicks, file or URI: BEIR .tsv or TREC qrels"""
+    """file or URI, relevance judgments as in evaluate, which may come from clicks"""
     measure: str = Field("nDCG@10", min_length=1)
-    """measure to maximize, as named by ir_measures"""
+    """measure to maximize, as named by ir_measures, trec_eval or BEIR"""
     fusion: Literal["sum", "rrf"] = "sum"
     """fusion of hybrid searches: sum of the scores, or reciprocal ranks"""
     lowest_weight: float = Field(1 / 64, ge=_MIN_WEIGHT, le=_MAX_WEIGHT)

@@ -27,9 +27,9 @@ class ValidationSettings(Section):
     corpus: Location = Field(min_length=1)
     """file or URI, JSONL of the documents: _id, title, text (BEIR)"""
     queries: Location = Field(min_length=1)
-    """file or URI, JSONL of the queries: _id, text (BEIR)"""
+    """file or URI, queries as in evaluate"""
     qrels: Location = Field(min_length=1)
-    """file or URI, relevance judgments: query, document, grade, tab-separated (BEIR)"""
+    """file or URI, relevance judgments as in evaluate"""
     every: int = Field(1000, ge=1)
     """steps between two validations; the first one is before the first step, the last one after the last step"""
     documents: int | None = Field(None, ge=1)
@@ -37,7 +37,7 @@ class ValidationSettings(Section):
     max_queries: int | None = Field(None, ge=1)
     """maximum number of queries; default: all with judgments"""
     measures: list[str] = Field(["RR@10", "R@10", "R@100"], min_length=1)
-    """measures, as named by ir_measures"""
+    """measures, as named by ir_measures, trec_eval or BEIR"""
     overlap_threshold: float = Field(0.0, ge=0, le=1)
     """overlap threshold of the searches"""
     qk: int = Field(0, ge=0)

@@ -113,8 +113,8 @@ def evaluate(deployment: Deployment) -> Mapping[str, Any]:
         lsr-prod evaluate --config deployment.yaml [--evaluate.thresholds 0 --evaluate.thresholds 0.4]
 
     Reads the section ``evaluate``. Without ``evaluate.systems`` the systems are BM25, every overlap threshold, and the
-    hybrid if the index was built with ``index.bm25``. Writes TREC run files if ``evaluate.runs`` names a folder, and
-    ``evaluation.json`` with all values per query if ``evaluate.output`` does.
+    hybrid if the index was built with ``index.bm25``. Writes TREC run files if ``evaluate.runs`` names a folder
+    (JSON lines where an id has white space), and ``evaluation.json`` with all values per query if ``evaluate.output`` does.
 
     Prints a table with one row per system, the comparisons with the baseline, a table of sparsity and cost, and one line
     ``RESULT {json}``. Exit codes: 0 done, 1 failed, 2 bad configuration.

@@ -114,6 +114,23 @@ def test_run_files_contain_measured_rankings(folder: Path, tmp_path: Path) -> No
     assert result["systems"][1]["measures"]["RR@3"] == pytest.approx(by_hand(rankings)["RR@3"])
 
 
+def test_run_with_spaces_in_ids_is_written_as_json_lines_and_read_back(
+    tiny_bundle: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    texts = {f"page {doc_id}": text for doc_id, text in TEXTS.items()}
+    make_index(tmp_path / "index", encode_corpus(tiny_bundle, texts), bundle=tiny_bundle)
+    (tmp_path / "queries.jsonl").write_text("id,text\nq 1,thread lock\nq 2,square root\n")
+    (tmp_path / "qrels.tsv").write_text("qid,docid,score\nq 1,page lock,1.0\nq 2,page sqrt,1.0\nq 2,page gzip,0.5\n")
+    measures = ["recip_rank", "ndcg_cut_3"]
+    first = evaluate(tmp_path, measures=measures, thresholds=[0.0], bm25=False, runs=str(tmp_path / "runs"))
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["threshold-0.jsonl"]
+    assert "run written as JSON lines" in caplog.text
+    run = {"kind": "run", "name": "run", "path": str(tmp_path / "runs" / "threshold-0.jsonl")}
+    second = evaluate(tmp_path, measures=measures, systems=[run])
+    assert first["systems"][0]["measures"] == second["systems"][0]["measures"]
+    assert first["systems"][0]["measures"] == {"RR": 1.0, "nDCG@3": 1.0}
+
+
 @pytest.mark.parametrize(
     ("settings", "field"),
     [
