@@ -141,6 +141,12 @@ class MineSettings(Section):
     default: drop none"""
     margin: float | None = Field(None, ge=0, allow_inf_nan=False)
     """drop candidates that score at least the score of the positive minus this margin; default: drop none"""
+    own_share: float = Field(0.6, gt=0, le=1)
+    """drop candidates whose text shares at least this part of the shingles (three words each) of the shorter text with
+    a positive of the query: they hold it, are a part of it or nearly repeat it"""
+    max_suspicious: float = Field(0.05, ge=0, le=1)
+    """maximum share of negatives with nearly the same words as the positive of their row, in any order, or with a part
+    of them; above it, the rows are refused"""
     teacher: TeacherScoresSettings | None = None
     """scores that margin and margin_ratio compare; default: those of the index"""
     scores: bool = False

@@ -169,8 +169,9 @@ def mine(deployment: "Deployment") -> Mapping[str, Any]:
         lsr-prod mine --config deployment.yaml [--mine.negatives 15 --mine.margin_ratio 0.95]
 
     Reads the sections ``mine``, ``ray`` and ``storage``. Every query is searched in the index. A hit becomes a negative
-    unless it is a positive of that query anywhere in the data, scores above the margin (by the index, or by the scores of a
-    teacher), or repeats the text of another. The rows are Parquet that ``lsr-prod train`` reads as ``kind: negatives``, and
+    unless it is a positive of that query anywhere in the data (by id, by text, or as a text that holds one, is a part of
+    one or nearly repeats it), scores above the margin (by the index, or by the scores of a teacher), or repeats the text of
+    another. The rows are Parquet that ``lsr-prod train`` reads as ``kind: negatives``, and
     with ``mine.scores`` as ``kind: scores``: one part per slice of the pairs, then ``_manifest.json``. Rows that are not
     pairs, or have too few negatives, are written to ``_quarantine`` in the same folder with their reason. An interrupted
     job is resumed by the same command; a finished one has nothing to do.

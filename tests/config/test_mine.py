@@ -27,6 +27,8 @@ def test_defaults_are_valid():
         ({"depth": 10_001}, "less than or equal to 10000"),
         ({"negatives": 0}, "greater than or equal to 1"),
         ({"margin_ratio": 1.1}, "less than or equal to 1"),
+        ({"own_share": 0}, "greater than 0"),
+        ({"max_suspicious": 1.1}, "less than or equal to 1"),
         ({"margin": float("inf")}, "finite"),
         ({"teacher": TEACHER}, "margin, margin_ratio or scores; set one"),
         ({"teacher": {**TEACHER, "key": "query_id"}, "margin": 1}, "name the column of the query's id"),

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +14,8 @@ from lsr_prod.tables.quarantine import PART_SCHEMA, quarantine_folder, write_qua
 from lsr_prod.training.data.parts import quarantine_name
 from lsr_prod.training.data.row_parts import QUARANTINE
 from lsr_prod.training.negatives.inputs import cut_pairs
-from lsr_prod.training.negatives.mine import KnownPositives, Miner, mine_slice
+from lsr_prod.training.negatives.known import KnownPositives
+from lsr_prod.training.negatives.mine import Miner, mine_slice
 from tests.training.negatives.conftest import settings
 from tests.training.sets import part_maker, write_part
 
@@ -42,7 +42,7 @@ def training_set(folder: Path) -> Path:
 def mined_negatives(folder: Path) -> Path:
     (folder / "pairs.jsonl").write_text(json.dumps({"query": "", "pid": "x"}))
     section = settings("index", folder / "pairs.jsonl", folder / "out")
-    nothing = KnownPositives(np.empty(0, np.uint64), np.empty(0, np.uint64))
+    nothing = KnownPositives.of([])
     miner = Miner(None, section, nothing, None)  # type: ignore[arg-type]
     (piece,) = cut_pairs(section, {})
     mine_slice(miner, Store(str(folder / "out")), "p", 1, piece)

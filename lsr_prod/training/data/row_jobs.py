@@ -104,6 +104,8 @@ class RowJobKind:
     # returns the further counts of the summary from those of the job
     measures: Callable[[Mapping[str, Any]], dict[str, Any]]
     gpu_setting: str  # setting that gives each actor a GPU
+    # raises an error if the output is useless, given the settings, the counts of the finished parts and the rows of all
+    check: Callable[[Any, PartReport, int], None] | None = None
     tolerated: frozenset[str] = frozenset()  # reasons of bad rows that do not count for ``max_bad_fraction``
 
 
@@ -179,6 +181,11 @@ class RowJob:
         self._check_bad_rows(rows, bad)
         return surveys
 
+    def _check(self, report: PartReport, rows: int) -> None:
+        self._check_bad_rows(rows, report.quarantined)
+        if self.kind.check is not None:
+            self.kind.check(self.settings, report, rows)
+
     def _check_bad_rows(self, rows: int, bad: Counter[str]) -> None:
         counted = {reason: number for reason, number in bad.most_common() if reason not in self.kind.tolerated}
         check_bad_rows(rows, counted, self.settings.data, field=f"{self.kind.section}.data")
@@ -196,17 +203,17 @@ class RowJob:
             log.info(kind.doing, extra={"fields": {"slices": len(todo), "reused": reused, "actors": actors}})
             calls = [(self.output, digest, number, self.slices[number]) for number in todo]
             needs = Needs(cpus=self.settings.threads_per_actor, gpus=int(self.use_gpu))
-            bad = sum((report.quarantined for report in reports.values()), Counter[str]())
+            so_far = sum(reports.values(), PartReport())
             for call, report in run_on_actors(opened, kind.make, calls, actors=actors, task=kind.doing, needs=needs):
                 reports[todo[call]] = report
                 work += kind.work(report)
                 progress.add(report, work)
-                bad += report.quarantined  # the job ends early if the rows or the model are bad
-                self._check_bad_rows(sum(rows), bad)
+                so_far += report  # the job ends early if the rows or the model are bad
+                self._check(so_far, sum(rows))
         seconds = time.monotonic() - began
         self._check_lost_rows(rows, reports)
         total = sum(reports.values(), PartReport())
-        self._check_bad_rows(total.rows, total.quarantined)
+        self._check(total, total.rows)
         counts = kind.format.to_json(total, kind.format.rules)
         self._seal({**self.pins, "plan": digest, "counts": counts}, [reports[i].made for i in range(len(rows))])
         return self._summary(counts, reused=reused, seconds=seconds, actors=actors, work=work)

@@ -9,20 +9,16 @@ import ray
 from lsr_prod.cluster.workers import Workers
 from lsr_prod.config import Deployment, MineSettings
 from lsr_prod.corpus.slices import Slice
+from lsr_prod.errors import TrainingError
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.training.data.row_jobs import RowJob, RowJobKind, decisive_settings, identities
+from lsr_prod.training.data.row_parts import PartReport
 from lsr_prod.training.negatives.index import MinedIndex
 from lsr_prod.training.negatives.inputs import TeacherScores, cut_pairs, cut_scores, read_scores
-from lsr_prod.training.negatives.mine import (
-    MINED,
-    KnownPositives,
-    Miner,
-    PairSurvey,
-    TeacherModel,
-    mine_slice,
-    survey_slice,
-)
+from lsr_prod.training.negatives.known import KnownPositives, PairSurvey, survey_slice
+from lsr_prod.training.negatives.mine import MINED, Miner, TeacherModel, mine_slice
+from lsr_prod.training.negatives.rules import OWN_POSITIVES
 from lsr_prod.training.scoring.teacher import PinnedModel, open_on_actor, validate_teacher
 
 log = get_log(__name__)
@@ -63,8 +59,9 @@ def mining_job(
 ) -> RowJob:
     """Return the job for slices of the pairs, slices of the teacher's files or its model, and an index version."""
     of_teacher = {"paths": True, "model": {"model"}} if model else dict.fromkeys(("paths", *_OF_MODELS), True)
+    left_out = {"index": True, "cache": True, "max_suspicious": True, "teacher": of_teacher}
     plan = {
-        "settings": decisive_settings(settings, {"index": True, "cache": True, "teacher": of_teacher}),
+        "settings": decisive_settings(settings, left_out),
         "index_version": version,
         "slices": identities(slices),
         "teacher": identities(teacher),
@@ -91,6 +88,25 @@ def mining_job(
     )
 
 
+def _measures(counts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the number of negatives and of suspicious ones, and the share of the hits that were own positives."""
+    hits = counts["negatives"] + sum(counts["dropped"].values())
+    own = sum(counts["dropped"][rule] for rule in OWN_POSITIVES)
+    shown = {name: counts[name] for name in MINED.counts}
+    return {**shown, "own_positive_share": own / hits if hits else 0.0}
+
+
+def _check_suspicious(settings: MineSettings, report: PartReport, rows: int) -> None:
+    """Refuse suspicious negatives once the missing parts of ``rows`` rows cannot lower their share enough."""
+    negatives, suspicious = report.counts["negatives"], report.counts["suspicious"]
+    if suspicious > settings.max_suspicious * (negatives + (rows - report.rows) * settings.negatives):
+        raise TrainingError(
+            f"{suspicious} of {negatives} mined negatives have nearly the same words as the positive of their row, "
+            f"mine.max_suspicious is {settings.max_suspicious:g}; the index may hold the positives in another form: "
+            "name the column of their ids in mine.positive_id, lower mine.own_share, or raise the limit"
+        )
+
+
 _MINING = RowJobKind(
     section="mine",
     inputs="another index version",
@@ -100,7 +116,8 @@ _MINING = RowJobKind(
     work=lambda report: report.rows,
     survey=survey_slice,
     make=mine_slice,
-    measures=lambda counts: {"negatives": counts["negatives"]},
+    measures=_measures,
+    check=_check_suspicious,
     gpu_setting="mine.teacher.use_gpu",
     tolerated=frozenset({"too_few_negatives"}),  # the row is good
 )

@@ -6,86 +6,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.config import MineSettings
 from lsr_prod.corpus.rows import BadRow, shorten
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.storage import Store
-from lsr_prod.training.data.row_jobs import Survey
 from lsr_prod.training.data.row_parts import PartFormat, PartReport, in_batches
 from lsr_prod.training.negatives.index import Answer, MinedIndex
 from lsr_prod.training.negatives.inputs import Pair, TeacherScores, read_pairs
+from lsr_prod.training.negatives.known import KnownPositives
+from lsr_prod.training.negatives.own import Fingerprint, has_same_words, is_own, words_of
 from lsr_prod.training.negatives.rules import RULES, Candidate, choose, highest_score, id_key, normalized, text_key
 from lsr_prod.training.scoring.teacher import PairScorer
 
-Keys = npt.NDArray[np.uint64]
-MINED = PartFormat("mined", counts=("negatives",), rules=RULES)
-
-
-@dataclass(frozen=True, slots=True)
-class PairSurvey(Survey):
-    """Counts and keys of one slice."""
-
-    queries: Keys  # uint64 [n], key of the query text, parallel to ``positives``
-    positives: Keys  # uint64 [n], key of the text or of the id of a positive
-    rows_of: Keys  # uint64 [good rows], key of the query text of every good row
-
-
-def survey_slice(piece: Slice, settings: MineSettings, options: dict[str, str]) -> PairSurvey:
-    """Count the rows of a slice and collect the keys of its positives."""
-    rows, bad = 0, Counter[str]()
-    queries: list[int] = []
-    positives: list[int] = []
-    rows_of: list[int] = []
-    for _, pair in read_pairs(piece, settings, options):
-        rows += 1
-        if isinstance(pair, BadRow):
-            bad[pair.reason] += 1
-            continue
-        query = text_key(pair.query)
-        rows_of.append(query)
-        names = [id_key(pair.positive_id)] if pair.positive_id else []
-        names += [text_key(pair.positive)] if pair.positive else []
-        queries += [query] * len(names)
-        positives += names
-    return PairSurvey(rows, bad, *(np.array(keys, np.uint64) for keys in (queries, positives, rows_of)))
-
-
-@dataclass(frozen=True, slots=True)
-class KnownPositives:
-    """Keys of positives, sorted by the key of their query, in arrays that processes can share.
-
-    A key represents a text or an id. A collision is very unlikely and would only drop one candidate.
-    """
-
-    queries: Keys  # uint64 [n], ascending
-    positives: Keys  # uint64 [n]
-
-    @classmethod
-    def of(cls, surveys: Iterable[PairSurvey]) -> "KnownPositives":
-        """Collect the positives of queries in more than one row; a query in one row has no other positives."""
-        everything = list(surveys)
-        queries, positives, rows_of = (
-            _joined([getattr(survey, name) for survey in everything]) for name in ("queries", "positives", "rows_of")
-        )
-        found, counts = np.unique(rows_of, return_counts=True)
-        kept = np.isin(queries, found[counts > 1])
-        queries, positives = queries[kept], positives[kept]
-        order = np.lexsort((positives, queries))
-        return cls(queries[order], positives[order])
-
-    def of_query(self, query: str) -> frozenset[int]:
-        """Return the keys of the texts and ids of all positives of a query; empty for a query of one row."""
-        key = np.uint64(text_key(query))
-        start, stop = (np.searchsorted(self.queries, key, side) for side in ("left", "right"))
-        return frozenset(self.positives[start:stop].tolist())
-
-
-def _joined(parts: Sequence[Keys]) -> Keys:
-    return np.concatenate([np.empty(0, np.uint64), *parts])
+MINED = PartFormat("mined", counts=("negatives", "suspicious"), rules=RULES)
 
 
 class TeacherModel:
@@ -123,8 +58,10 @@ class MinedRow:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Number of negatives."""
-        return {"negatives": len(self.negatives)}
+        """Number of negatives, and of those that have nearly the same words as the positive."""
+        words = set(words_of(self.positive.text))
+        suspicious = sum(has_same_words(words, set(words_of(hit.text))) for hit in self.negatives)
+        return {"negatives": len(self.negatives), "suspicious": suspicious}
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,16 +120,22 @@ class Miner:
         return hit and Candidate(hit.doc_id, pair.positive or hit.text, hit.score)
 
     def _mine_one(self, pair: Pair, answer: Answer, positive: Candidate) -> tuple[MinedRow | BadRow, Counter[str]]:
-        settings, known, text = self.settings, self.known.of_query(pair.query), normalized(positive.text)
+        settings, text, query = self.settings, normalized(positive.text), frozenset(words_of(pair.query))
+        known, sketches = self.known.of_query(pair.query)
         score = self._score(pair, positive)
         if score is None:
             detail = f"the teacher did not score the positive {positive.doc_id!r}"
             return _bad("no_teacher_score", detail, pair), Counter()
+        positives = {hit.doc_id for hit in answer.hits if hit.doc_id == positive.doc_id or normalized(hit.text) == text}
+        also = {hit.doc_id for hit in answer.hits if known and known & {id_key(hit.doc_id), text_key(hit.text)}}
+        texts = {positive.text, *(hit.text for hit in answer.hits if hit.doc_id in positives | also)}
+        own = [*map(Fingerprint.of, texts), *sketches]
         choice = choose(
             answer.hits,
             settings=settings,
-            is_positive=lambda hit: hit.doc_id == positive.doc_id or normalized(hit.text) == text,
-            is_known=lambda hit: bool(known) and (id_key(hit.doc_id) in known or text_key(hit.text) in known),
+            positives=positives,
+            known=also,
+            is_near=lambda hit: is_own(hit.text, own, query, settings.own_share),
             score_of=lambda hit: self._score(pair, hit),
             bound=highest_score(score, settings),
             row=f"{normalized(pair.query)}\n{pair.positive_id or text}",

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from lsr_prod.config import MineSettings
@@ -33,8 +33,13 @@ def _key(*parts: str) -> int:
     return int.from_bytes(hashlib.blake2b(named.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
-RULES = ("skipped", "positive", "known_positive", "empty", "false_negative", "unscored", "duplicate", "not_sampled")
+RULES = (
+    "skipped", "positive", "known_positive", "empty", "false_negative", "unscored", "duplicate", "near_positive",
+    "not_sampled",
+)  # fmt: skip
 """Reasons to drop a hit, in the order of evaluation; a hit counts for the first rule that applies."""
+OWN_POSITIVES = ("positive", "known_positive", "near_positive")
+"""The rules that drop the query's own positives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +82,9 @@ def choose(
     hits: Sequence[Candidate],
     *,
     settings: MineSettings,
-    is_positive: Callable[[Candidate], bool],
-    is_known: Callable[[Candidate], bool],
+    positives: Collection[str],
+    known: Collection[str],
+    is_near: Callable[[Candidate], bool],
     score_of: Callable[[Candidate], float | None],
     bound: float,
     row: str,
@@ -86,11 +92,13 @@ def choose(
     """Apply the rules to the hits of one query.
 
     A hit with the same text as a positive or a false negative is dropped by the same rule, whatever its id and rank.
+    ``positives`` has the ids of copies of the positive, ``known`` those of the query's other positives. ``is_near`` is
+    the most expensive rule: only the hits that would become negatives are checked.
     """
     dropped: Counter[str] = Counter()
     texts = [normalized(hit.text) for hit in hits]
-    positive = {text for hit, text in zip(hits, texts, strict=True) if is_positive(hit)}
-    known = {text for hit, text in zip(hits, texts, strict=True) if is_known(hit)}
+    same = {text for hit, text in zip(hits, texts, strict=True) if text and hit.doc_id in positives}
+    same_known = {text for hit, text in zip(hits, texts, strict=True) if text and hit.doc_id in known}
     scores = [score_of(hit) for hit in hits]
     false = {text for score, text in zip(scores, texts, strict=True) if score is not None and score >= bound}
     left: list[Candidate] = []
@@ -100,9 +108,9 @@ def choose(
         hit, text, score = hits[rank], texts[rank], scores[rank]
         if rank < settings.skip:
             return "skipped"
-        if text in positive and (text or is_positive(hit)):
+        if text in same or hit.doc_id in positives:
             return "positive"
-        if text in known and (text or is_known(hit)):
+        if text in same_known or hit.doc_id in known:
             return "known_positive"
         if not text:
             return "empty"
@@ -118,12 +126,18 @@ def choose(
         else:
             left.append(hit)
             taken.add(texts[rank])
-    chosen = left[: settings.negatives] if settings.sample == "top" else _sample(left, settings, row)
-    dropped["not_sampled"] += len(left) - len(chosen)
-    return Choice(tuple(chosen), +dropped)
+    chosen: list[int] = []
+    for rank in range(len(left)) if settings.sample == "top" else _shuffled(left, settings, row):
+        if len(chosen) == settings.negatives:
+            break
+        if is_near(left[rank]):
+            dropped["near_positive"] += 1
+        else:
+            chosen.append(rank)
+    dropped["not_sampled"] += len(left) - len(chosen) - dropped["near_positive"]
+    return Choice(tuple(left[rank] for rank in sorted(chosen)), +dropped)
 
 
-def _sample(left: Sequence[Candidate], settings: MineSettings, row: str) -> list[Candidate]:
-    """Return the candidates with the smallest keys: a random sample that is the same on every machine."""
-    order = sorted(range(len(left)), key=lambda i: pair_key(f"{settings.seed} {row}", left[i].doc_id))
-    return [left[i] for i in sorted(order[: settings.negatives])]
+def _shuffled(left: Sequence[Candidate], settings: MineSettings, row: str) -> list[int]:
+    """Return the positions in the order of their keys: a random order that is the same on every machine."""
+    return sorted(range(len(left)), key=lambda i: pair_key(f"{settings.seed} {row}", left[i].doc_id))

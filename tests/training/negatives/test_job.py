@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -96,6 +97,10 @@ def test_job_mines_and_counts_then_second_run_does_nothing(
     assert first["dropped.positive"] >= table.num_rows
     assert first["dropped.known_positive"] > 0
     assert first["dropped.false_negative"] > 0
+    own = sum(first[f"dropped.{rule}"] for rule in ("positive", "known_positive", "near_positive"))
+    hits = first["negatives"] + sum(count for name, count in first.items() if name.startswith("dropped."))
+    assert first["own_positive_share"] == own / hits > 0
+    assert first["suspicious"] == 0
     assert first["queries_per_s"] > 0
     assert (first["parts"], first["parts_reused"], first["actors"]) == (FILES, 0, 2)
     for row in table.to_pylist():
@@ -121,6 +126,27 @@ def _is_training_data(out: Path) -> None:
     for kind in ("negatives", "scores"):
         data = TrainingDataSettings.model_validate({"paths": [str(out)], "kind": kind})
         assert {name: schema.field(name).type for name in data.fields} == {name: types[name] for name in data.fields}
+
+
+def test_negatives_with_the_words_of_their_positives_are_refused(
+    mined_index: Path, tmp_path: Path, ray_local: None, capsys: pytest.CaptureFixture[str]
+):
+    # The index holds the positives with their words in another order, which the comparison of shingles cannot find.
+    rows = [{"query": query, "positive": " ".join(reversed(TEXTS[doc_id].split()))} for query, doc_id in QUERIES]
+    made = section(mined_index, write_lines(tmp_path / "pairs.jsonl", rows), tmp_path / "out")
+    assert mine.run(["--config", write_config(tmp_path, **made)]) == 1
+    captured = capsys.readouterr()
+    sentence = (
+        r"(\d+) of (\d+) mined negatives have nearly the same words as the positive of their row, mine.max_suspicious "
+        r"is 0.05; the index may hold the positives in another form: name the column of their ids in mine.positive_id, "
+        r"lower mine.own_share, or raise the limit"
+    )
+    found = re.search(sentence, captured.err)
+    assert found is not None, captured.err
+    assert not (tmp_path / "out" / "_manifest.json").exists()
+    raised = run(capsys, write_config(tmp_path, **made, max_suspicious=1))  # the finished parts are used
+    assert (raised["suspicious"], raised["negatives"]) == tuple(map(int, found.groups()))
+    assert raised["parts_reused"] == 1
 
 
 def test_rows_do_not_depend_on_the_number_of_actors(

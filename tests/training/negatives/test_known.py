@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsr_prod.training.negatives.inputs import cut_pairs
-from lsr_prod.training.negatives.mine import KnownPositives, survey_slice
+from lsr_prod.training.negatives.known import KnownPositives, survey_slice
+from lsr_prod.training.negatives.own import Fingerprint
 from lsr_prod.training.negatives.rules import id_key, text_key
 from tests.training.negatives.conftest import settings, write_lines
 
@@ -30,9 +31,11 @@ def test_positives_are_collected_from_all_files_and_spellings_of_a_query(tmp_pat
         tmp_path / "2.jsonl", [{"query": "a query ", "positive": "a  text"}, {"query": "a query", "pid": "2"}]
     )
     known = known_of([first, second])
-    assert known.of_query("a query") == {id_key("1"), id_key("2"), text_key("a text")}
-    assert known.of_query("alone") == frozenset()  # its only row has the positive
-    assert known.of_query("absent") == frozenset()
+    keys, sketches = known.of_query("a query")
+    assert keys == {id_key("1"), id_key("2"), text_key("a text")}
+    assert sketches == [Fingerprint.of("A text")]
+    assert known.of_query("alone") == (frozenset(), [])  # its only row has the positive
+    assert known.of_query("absent") == (frozenset(), [])
     assert len(known.queries) == 3
 
 
@@ -57,4 +60,4 @@ def test_known_positives_match_a_dictionary(pairs: list[tuple[str, str]]):
         rows = [{"query": query, "pid": doc_id} for query, doc_id in pairs]
         known = known_of([write_lines(Path(folder) / "rows.jsonl", rows)] if rows else [])
     for query, ids in expected.items():
-        assert known.of_query(query) == (frozenset(ids) if len(ids) > 1 else frozenset())
+        assert known.of_query(query) == (frozenset(ids) if len(ids) > 1 else frozenset(), [])

@@ -12,13 +12,15 @@ from lsr_prod.corpus.rows import BadRow
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.training.negatives.index import MinedIndex
 from lsr_prod.training.negatives.inputs import Pair, TeacherScores
-from lsr_prod.training.negatives.mine import KnownPositives, MinedRow, Miner, TeacherModel
+from lsr_prod.training.negatives.known import KnownPositives, PairSurvey
+from lsr_prod.training.negatives.mine import MinedRow, Miner, TeacherModel
+from lsr_prod.training.negatives.own import SKETCH_SIZE, Fingerprint
 from lsr_prod.training.negatives.rules import id_key, pair_key, text_key
 from lsr_prod.training.scoring.teacher import open_teacher
 from tests.indexing.corpus import STEP, Doc
 from tests.training.negatives.conftest import QUERIES, TEXTS, settings
 
-NOTHING = KnownPositives(np.empty(0, np.uint64), np.empty(0, np.uint64))
+NOTHING = KnownPositives.of([])
 Mined = tuple[MinedRow | BadRow, Counter[str]]
 
 
@@ -120,13 +122,54 @@ def test_positives_of_the_same_query_in_other_rows_are_dropped_by_id_and_text(op
     query, doc_id = QUERIES[0]
     before = names(row_of(mine(opened, [Pair(query, None, doc_id)])))
     keys = sorted([id_key(before[0]), text_key(TEXTS[before[1]])])
-    known = KnownPositives(np.full(2, text_key(query), np.uint64), np.array(keys, np.uint64))
+    sketches = np.zeros((2, SKETCH_SIZE), np.uint32)
+    known = KnownPositives(np.full(2, text_key(query), np.uint64), np.array(keys, np.uint64), sketches)
     ((row, dropped),) = mine(opened, [Pair(f"  {query}", None, doc_id)], known=known)
     assert isinstance(row, MinedRow)
     assert not set(before[:2]) & set(names(row))
     assert dropped["known_positive"] == 2
     another = mine(opened, [Pair(QUERIES[1][0], None, QUERIES[1][1])], known=known)
     assert another == mine(opened, [Pair(QUERIES[1][0], None, QUERIES[1][1])])
+
+
+def test_hits_that_hold_the_positive_never_become_negatives(opened: MinedIndex):
+    query, doc_id = QUERIES[0]
+    part = " ".join(TEXTS[doc_id].split()[4:])  # as if the index had a title before the text
+    before = names(row_of(mine(opened, [Pair(query, None, doc_id)])))
+    for pair in (Pair(query, part.upper()), Pair(query, part, "x"), Pair(query, f"Locks. {TEXTS[doc_id]} End.")):
+        ((row, dropped),) = mine(opened, [pair])
+        assert isinstance(row, MinedRow)
+        assert names(row) == before
+        assert dropped["near_positive"] == 1  # and one duplicate
+        assert row.counts == {"negatives": 3, "suspicious": 0}
+    loose = names(row_of(mine(opened, [Pair(query, "it, and a thread that waits")], own_share=1.0)))
+    assert "lock" in loose
+
+
+def test_short_positive_drops_its_own_document_only(opened: MinedIndex):
+    assert len(row_of(mine(opened, [Pair(QUERIES[0][0], "lock")])).negatives) == 3
+    assert "sqrt" not in names(row_of(mine(opened, [Pair("a thread returns", "the square root of a number")])))
+
+
+def test_near_copies_of_a_query_s_other_positives_are_dropped(opened: MinedIndex):
+    query, doc_id = QUERIES[0]
+    first, second, _ = names(row_of(mine(opened, [Pair(query, None, doc_id)])))
+    others = [f"{TEXTS[first]} More text.", f"A title before {TEXTS[second]}"]
+    surveys = [
+        PairSurvey(
+            1,
+            Counter(),
+            np.array([text_key(query)], np.uint64),
+            np.array([text_key(text)], np.uint64),
+            np.array([Fingerprint.of(text).sketch()], np.uint32),
+            np.array([text_key(query)], np.uint64),
+        )
+        for text in others
+    ]
+    ((row, dropped),) = mine(opened, [Pair(query, None, doc_id)], known=KnownPositives.of(surveys))
+    assert isinstance(row, MinedRow)
+    assert not {first, second} & set(names(row))
+    assert (dropped["known_positive"], dropped["near_positive"]) == (0, 2)
 
 
 def test_teacher_scores_replace_index_scores(opened: MinedIndex):

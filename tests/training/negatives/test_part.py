@@ -3,7 +3,6 @@
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,10 +13,11 @@ from lsr_prod.tables.quarantine import quarantine_folder
 from lsr_prod.training.data.row_parts import QUARANTINE, PartReport, part_name
 from lsr_prod.training.negatives.index import MinedIndex
 from lsr_prod.training.negatives.inputs import cut_pairs
-from lsr_prod.training.negatives.mine import MINED, KnownPositives, Miner, mine_slice
+from lsr_prod.training.negatives.known import KnownPositives
+from lsr_prod.training.negatives.mine import MINED, Miner, mine_slice
 from tests.training.negatives.conftest import TEXTS, pairs_by_id, settings, write_lines
 
-NOTHING = KnownPositives(np.empty(0, np.uint64), np.empty(0, np.uint64))
+NOTHING = KnownPositives.of([])
 
 
 def mine(index: MinedIndex, pairs: Path, output: Path, **changes: object) -> PartReport:

@@ -26,7 +26,7 @@ def plan_of(pairs: Path, output: Path, version: str = "v", model: PinnedModel | 
 
 def test_digest_depends_only_on_inputs_that_decide_the_rows(pairs: Path, tmp_path: Path):
     digest = plan_of(pairs, tmp_path / "a").digest
-    for same in ({"actors": 7}, {"threads_per_actor": 2}, {"data": {"max_bad_fraction": 0.5}}):
+    for same in ({"actors": 7}, {"threads_per_actor": 2}, {"data": {"max_bad_fraction": 0.5}}, {"max_suspicious": 1}):
         assert plan_of(pairs, tmp_path / "b", **same).digest == digest, same
     moved = tmp_path / "moved"
     moved.mkdir()
@@ -34,7 +34,7 @@ def test_digest_depends_only_on_inputs_that_decide_the_rows(pairs: Path, tmp_pat
     pairs = moved / "pairs.jsonl"
     others: list[dict[str, Any]] = [
         {"depth": 13}, {"skip": 1}, {"negatives": 4}, {"at_least": 2}, {"sample": "random"}, {"seed": 1},
-        {"margin": 1}, {"margin_ratio": 0.9}, {"scores": True}, {"batch": 8}, {"separator": ""},
+        {"margin": 1}, {"margin_ratio": 0.9}, {"scores": True}, {"own_share": 0.7}, {"batch": 8}, {"separator": ""},
         {"data": {"max_text_bytes": 9}}, {"positive_id": "x"}, {"version": "w"},
     ]  # fmt: skip
     digests = {plan_of(pairs, tmp_path / "a", **other).digest for other in others}

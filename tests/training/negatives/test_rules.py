@@ -22,13 +22,20 @@ def hits(*texts: str) -> list[Candidate]:
 
 
 def chosen(
-    found: list[Candidate], *, positives: str = "", known: str = "", bound: float = 99, **changes: Any
+    found: list[Candidate],
+    *,
+    positives: str = "",
+    known: str = "",
+    near: str = "",
+    bound: float = 99,
+    **changes: Any,
 ) -> Choice:
     return choose(
         found,
         settings=mine_settings(**changes),
-        is_positive=lambda hit: hit.doc_id in positives.split(),
-        is_known=lambda hit: hit.doc_id in known.split(),
+        positives=positives.split(),
+        known=known.split(),
+        is_near=lambda hit: hit.doc_id in near.split(),
         score_of=lambda hit: hit.score,
         bound=bound,
         row="row",
@@ -69,6 +76,19 @@ def test_empty_positive_does_not_drop_other_empty_documents_as_positives():
     assert (ids(choice), choice.dropped) == ("d2", {"positive": 1, "empty": 1})
 
 
+def test_near_positive_is_replaced_by_the_next_hit():
+    choice = chosen(hits(*"abcdefg"), near="d0 d2 d6")
+    assert (ids(choice), choice.dropped) == ("d1 d3 d4", {"near_positive": 2, "not_sampled": 2})  # d6 was not checked
+
+
+def test_near_positive_is_replaced_in_a_random_sample():
+    found = hits(*(f"text {i}" for i in range(30)))
+    before = chosen(found, sample="random").negatives
+    choice = chosen(found, sample="random", near=before[1].doc_id)
+    assert {hit.doc_id for hit in before} - {hit.doc_id for hit in choice.negatives} == {before[1].doc_id}
+    assert choice.dropped == {"near_positive": 1, "not_sampled": 26}
+
+
 def test_score_at_or_above_the_bound_is_a_false_negative():
     choice = chosen(hits(*"abcde"), bound=8.0)
     assert (ids(choice), choice.dropped) == ("d3 d4", {"false_negative": 3})
@@ -86,8 +106,9 @@ def test_candidate_without_teacher_score_is_dropped_or_kept_as_configured(unscor
     choice = choose(
         hits(*"abc"),
         settings=mine_settings(teacher=teacher, margin=0.1),
-        is_positive=lambda _: False,
-        is_known=lambda _: False,
+        positives=(),
+        known=(),
+        is_near=lambda _: False,
         score_of=lambda hit: scores.get(hit.doc_id),
         bound=0.9,
         row="row",
@@ -100,8 +121,9 @@ def test_unscored_copy_of_a_false_negative_is_dropped():
     choice = choose(
         hits("a", "b", "a"),
         settings=mine_settings(teacher={"paths": ["scores"], "unscored": "keep"}, margin=0.1),
-        is_positive=lambda _: False,
-        is_known=lambda _: False,
+        positives=(),
+        known=(),
+        is_near=lambda _: False,
         score_of=lambda hit: {"d2": 5.0}.get(hit.doc_id),
         bound=1.0,
         row="row",
@@ -126,8 +148,9 @@ def test_random_sample_depends_only_on_seed_and_row():
         choice = choose(
             among,
             settings=mine_settings(sample="random", seed=seed, negatives=10, depth=40),
-            is_positive=lambda _: False,
-            is_known=lambda _: False,
+            positives=(),
+            known=(),
+            is_near=lambda _: False,
             score_of=lambda hit: hit.score,
             bound=99,
             row=row,
@@ -152,8 +175,9 @@ def test_candidates_are_sampled_uniformly():
         choice = choose(
             found,
             settings=mine_settings(sample="random", negatives=3),
-            is_positive=lambda _: False,
-            is_known=lambda _: False,
+            positives=(),
+            known=(),
+            is_near=lambda _: False,
             score_of=lambda hit: hit.score,
             bound=99,
             row=str(row),
@@ -172,6 +196,7 @@ NAMES = st.sampled_from("abcd")
     negatives=st.integers(1, 4),
     bound=st.integers(0, 7),
     unscored=st.sets(st.integers(0, 11)),
+    near=st.sets(st.integers(0, 11)),
     keep=st.booleans(),
 )
 def test_rules_match_a_slow_reference(
@@ -180,6 +205,7 @@ def test_rules_match_a_slow_reference(
     negatives: int,
     bound: int,
     unscored: set[int],
+    near: set[int],
     keep: bool,
 ):
     found = [Candidate(f"{i}", text, float(score)) for i, (text, score, _, _) in enumerate(rows)]
@@ -187,8 +213,9 @@ def test_rules_match_a_slow_reference(
     choice = choose(
         found,
         settings=mine_settings(skip=skip, negatives=negatives, teacher=teacher, margin=1),
-        is_positive=lambda hit: rows[int(hit.doc_id)][2],
-        is_known=lambda hit: rows[int(hit.doc_id)][3],
+        positives=[hit.doc_id for hit in found if rows[int(hit.doc_id)][2]],
+        known=[hit.doc_id for hit in found if rows[int(hit.doc_id)][3]],
+        is_near=lambda hit: int(hit.doc_id) in near,
         score_of=lambda hit: None if int(hit.doc_id) in unscored else hit.score,
         bound=bound,
         row="row",
@@ -206,6 +233,7 @@ def test_rules_match_a_slow_reference(
         if any(found[j] in expected for j in same(i)):
             continue
         expected.append(found[i])
+    expected = [hit for hit in expected if int(hit.doc_id) not in near]
     assert list(choice.negatives) == expected[:negatives]
     assert choice.dropped.total() + len(choice.negatives) == len(rows)
     assert set(choice.dropped) <= set(RULES)
