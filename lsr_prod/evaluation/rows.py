@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lsr_prod.corpus.compression import BOM, decompressed, lines
+from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.errors import SourceError
 from lsr_prod.storage.folders import open_binary
 
@@ -55,7 +57,7 @@ class RowKind:
 def numbered_lines(place: str, options: Mapping[str, str] | None = None) -> _Lines:
     """Yield number (from 1) and text of every line that is not blank, without its line end.
 
-    A file whose name ends in ``.gz`` or ``.zst`` is decompressed.
+    A compressed file is recognized by its name, as in a source.
     """
     try:
         with open_binary(place, options) as raw, decompressed(raw, place) as file:
@@ -67,7 +69,7 @@ def numbered_lines(place: str, options: Mapping[str, str] | None = None) -> _Lin
                     yield number, text
     except UnicodeDecodeError as error:
         raise SourceError(f"{place} cannot be read as UTF-8 ({error}); convert the file to UTF-8") from error
-    except (zlib.error, EOFError) as error:
+    except (DamagedFileError, EOFError, zlib.error, zipfile.BadZipFile) as error:
         raise SourceError(f"{place} cannot be decompressed ({error}); copy the file again") from error
 
 

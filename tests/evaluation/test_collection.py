@@ -1,5 +1,7 @@
+import bz2
 import gzip
 import logging
+import lzma
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.errors import SourceError
+from lsr_prod.errors import SourceError, StorageError
 from lsr_prod.evaluation.collection import read_judged, read_qrels, read_queries
 
 QUERIES = '{"_id": "1", "text": "first"}\n{"_id": "2", "text": "second"}\n'
@@ -69,10 +71,11 @@ def test_compressed_and_parquet_files_are_read(tmp_path: Path) -> None:
     assert [row[:3] for row in read_qrels(str(tmp_path / "qrels.parquet"))] == [("1", "d", 1)]
 
 
-@pytest.mark.parametrize(("name", "message"), [("q.tsv.gz", "cannot be decompressed"), ("q.parquet", "no readable")])
-def test_damaged_file_is_reported(tmp_path: Path, name: str, message: str) -> None:
-    (tmp_path / name).write_bytes(gzip.compress(b"# first\n" * 90_000)[:-9])
-    with pytest.raises(SourceError, match=rf"{name} .*{message}"):
+@pytest.mark.parametrize("name", ["q.gz", "q.zst", "q.bz2", "q.xz", "q.lz4", "q.zip", "q.parquet"])
+def test_damaged_file_is_reported(tmp_path: Path, name: str) -> None:
+    data = {".bz2": bz2.compress, ".xz": lzma.compress}.get(Path(name).suffix, gzip.compress)(b"# first\n" * 90_000)
+    (tmp_path / name).write_bytes(data[:-9])
+    with pytest.raises((SourceError, StorageError), match=rf"{name} (cannot be|is no)"):
         list(read_queries(str(tmp_path / name)))
 
 
