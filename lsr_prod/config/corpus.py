@@ -70,9 +70,10 @@ class SourceSettings(Section):
 
     paths: list[SourceLocation] = Field(min_length=1)
     """files, folders (links to folders are followed), globs or URIs; a Delta source is one table"""
-    format: Literal["auto", "parquet", "jsonl", "csv", "tsv", "beir", "delta", "datasets"] = "auto"
-    """auto: by the file extension (.parquet, .jsonl, .ndjson, .csv, .tsv, text formats also .gz or .zst) or by the
-    contents of a folder: corpus.jsonl (BEIR), _delta_log, state.json (saved by Hugging Face datasets)"""
+    format: Literal["auto", "parquet", "jsonl", "json", "csv", "tsv", "beir", "delta", "datasets"] = "auto"
+    """auto: by the file extension (.parquet, .jsonl, .ndjson, .json, .csv, .tsv, text formats also .gz, .zst, .bz2,
+    .xz, .lz4 or .zip) or by the contents of a folder: corpus.jsonl (BEIR), _delta_log, state.json (saved by Hugging
+    Face datasets); json: an array of objects, or objects one after the other"""
     version: int | None = Field(None, ge=0)
     """version of a Delta source; default: the newest"""
     id_field: str = Field("_id", min_length=1)

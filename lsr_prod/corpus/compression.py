@@ -7,6 +7,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import IO, Any, BinaryIO, Protocol
 
 import pyarrow as pa
@@ -87,6 +88,30 @@ def text_lines(file: Readable, start: int, stop: int | None, limit: int) -> Iter
             yield at, text, whole
 
 
+class Counted:
+    """Plain bytes that are counted; ``size`` is the number of those that were read."""
+
+    def __init__(self, file: Readable) -> None:
+        self._file, self._held = file, b""
+        self.size = 0
+
+    def peek_line(self, limit: int) -> bytes:
+        """Return the first line, or a longer line up to about ``limit``, and read it again later."""
+        while b"\n" not in self._held and len(self._held) <= limit and (block := self._file.read1(_BLOCK)):
+            self._held += block
+        return self._held.partition(b"\n")[0]
+
+    def read1(self, size: int, /) -> bytes:
+        """Return up to ``size`` bytes, none at the end; first of all what was held."""
+        data, self._held = self._held or self._file.read1(size), b""
+        self.size += len(data)
+        return data
+
+    def seek(self, offset: int, /) -> int:
+        """Set the position."""
+        return self._file.seek(offset)
+
+
 def _skip_line(file: Readable, block: bytes) -> tuple[int, bytes]:
     """Return the number of bytes up to and including the next newline, and the bytes that were read beyond it."""
     passed = 0
@@ -145,7 +170,7 @@ class Decompressor:
 _MEMBERS: dict[str, Callable[[], Any]] = {
     ".gz": lambda: zlib.decompressobj(31),  # window bits: a gzip header and its checksum
     ".bz2": bz2.BZ2Decompressor,
-    ".xz": lzma.LZMADecompressor,
+    ".xz": partial(lzma.LZMADecompressor, memlimit=1 << 28),  # the file declares what it needs
 }
 _ARROW_CODECS = {".zst": "zstd", ".lz4": "lz4"}
 
@@ -246,6 +271,8 @@ def _only_member(handle: BinaryIO) -> Iterator[tuple[IO[bytes], zipfile.ZipInfo]
         members = [member for member in archive.infolist() if not member.is_dir()]
         if len(members) != 1:
             raise DamagedFileError(f"the archive holds {len(members)} files; unpack it, or pack each file by itself", 0)
+        if members[0].compress_type == zipfile.ZIP_LZMA:  # it declares the memory that it needs
+            raise NotImplementedError("LZMA")
         member = archive.open(members[0])
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:  # a password is a RuntimeError
         raise DamagedFileError(f"the archive cannot be read ({error})", 0) from error

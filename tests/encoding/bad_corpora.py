@@ -130,6 +130,21 @@ KINDS = (
         file("a.jsonl", lambda folder: json.dumps(documents(folder), indent=1).encode()),
         "0 documents, 12 `broken_json`",
     ),
+    Kind(
+        "JSON: the same in a file named .json",
+        file("a.json", lambda folder: json.dumps(documents(folder), indent=1).encode()),
+        "2 documents",
+    ),
+    Kind(
+        "JSON: an array that is cut",
+        file("a.json", lambda folder: json.dumps(documents(folder), indent=1).encode()[:-9]),
+        "1 document, 1 `damaged_file`",
+    ),
+    Kind(
+        "JSON: an object around the array",
+        file("a.json", lambda folder: json.dumps({"data": documents(folder)}).encode()),
+        "0 documents, 1 `damaged_file`",
+    ),
     Kind("JSON: 100,000 brackets", line(b"[" * 100_000), "2 documents, 1 `broken_json`"),
     Kind("JSON: a number of 5,000 digits", line(b'{"_id": ' + b"1" * 5000 + b"}"), "2 documents, 1 `broken_json`"),
     Kind("JSON: Latin-1", line(b'{"_id": "ID-x", "text": "caf\xe9"}'), "2 documents, 1 `invalid_utf8`"),
@@ -139,7 +154,7 @@ KINDS = (
     Kind(
         "JSON: UTF-16",
         file("a.jsonl", lambda folder: jsonl(documents(folder)).decode().encode("utf-16")),
-        "0 documents, 2 `broken_json`, 1 `invalid_utf8`",
+        "0 documents, 1 `damaged_file`",
     ),
     Kind(
         "JSON: a byte order mark, CRLF, blank lines, no line end at the end",

@@ -1,9 +1,11 @@
 """JSON Lines: one object per line."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.compression import Readable, text_lines
+from lsr_prod.corpus.encodings import require_narrow
 from lsr_prod.corpus.formats.interface import Decoded, FolderFormat, ReadRequest, Record, SourceFormat
 from lsr_prod.corpus.pinned_file import SourceFile, pin_files
 from lsr_prod.corpus.rows import BadRow, parse_object, shorten
@@ -11,24 +13,48 @@ from lsr_prod.corpus.slices import Slice
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Entry, Store
 
+JSON_REMEDY = "JSON has to be in UTF-8: convert it, for example with iconv -f {}"
 _FORMATS = ("jsonl", "jsonl.gz", "jsonl.zst")
 
 
-def json_records(file: Readable, start: int, stop: int | None, limit: int) -> Iterator[tuple[int, Record | BadRow]]:
+Paths = Sequence[tuple[str, Sequence[str]]]
+"""Columns that may be values inside objects, and their keys."""
+
+
+def line_records(
+    file: Readable, start: int, stop: int | None, limit: int, columns: frozenset[str] = frozenset()
+) -> Iterator[tuple[int, Record | BadRow]]:
     """Yield (offset, record) of every line that begins in ``[start, stop)``; blank lines are skipped."""
+    paths = nested_paths(columns)
     for at, line, whole in text_lines(file, start, stop, limit):
-        yield at, _parse(line, whole)
+        if at == 0:
+            require_narrow(line, JSON_REMEDY)
+        yield at, parse_record(line, whole, paths)
 
 
-def _parse(line: bytes, whole: bool) -> Record | BadRow:
+def nested_paths(columns: frozenset[str]) -> Paths:
+    """Return the columns with a dot in their name: each may be a value inside objects, as in ``meta.title``."""
+    return [(column, column.split(".")) for column in sorted(columns) if "." in column]
+
+
+def parse_record(text: bytes, whole: bool, paths: Paths) -> Record | BadRow:
+    """Return the record of an object, with the values at ``paths`` unless it has a key with that very name."""
     if not whole:
-        return BadRow("row_too_long", "the line is longer than any accepted text", None, shorten(line))
-    record = parse_object(line)
-    return record if isinstance(record, BadRow) else Record(record, line)
+        return BadRow("row_too_long", "the object is longer than any accepted text", None, shorten(text))
+    record = parse_object(text)
+    if isinstance(record, BadRow):
+        return record
+    for column, keys in paths:
+        value: Any = record
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        if value is not None:
+            record.setdefault(column, value)
+    return Record(record, text)
 
 
 def _records(file: Readable, piece: Slice, request: ReadRequest) -> Iterator[Decoded]:
-    return json_records(file, *piece.byte_range, request.limit)
+    return line_records(file, *piece.byte_range, request.limit, request.columns)
 
 
 JSON_LINES = SourceFormat("jsonl", (".jsonl", ".ndjson"), _records, splittable=lambda _: True)

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from lsr_prod.config import CsvSettings
-from lsr_prod.corpus.compression import BOM, Line, Readable, lines
+from lsr_prod.corpus.compression import BOM, Counted, Line, Readable, lines
 from lsr_prod.corpus.encodings import to_utf8
 from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.corpus.rows import DAMAGED_ROW, RAW_LIMIT, BadRow, shorten
@@ -92,7 +92,7 @@ class _Feed:
     """
 
     def __init__(self, file: Readable, dialect: CsvSettings, limit: int) -> None:
-        self._file = _Counted(file)
+        self._file = Counted(file)
         self._lines = to_utf8(lines(self._file, 0, None, limit), dialect.encoding)
         self._again: deque[Line] = deque()
         self._grammar, self._text, self._limit = _Grammar(dialect), _Text(dialect), limit
@@ -201,23 +201,6 @@ class _Text:
     def shown(self, field: str) -> str:
         """Return a field as the file means it."""
         return field.replace(f"{_ESCAPED_END}\n", "\n").translate(self._shown)
-
-
-class _Counted:
-    """Plain bytes that are counted."""
-
-    def __init__(self, file: Readable) -> None:
-        self._file, self.size = file, 0
-
-    def read1(self, size: int, /) -> bytes:
-        """Return up to ``size`` bytes, none at the end."""
-        data = self._file.read1(size)
-        self.size += len(data)
-        return data
-
-    def seek(self, offset: int, /) -> int:
-        """Set the position."""
-        return self._file.seek(offset)
 
 
 class _Grammar:

@@ -7,11 +7,12 @@ from lsr_prod.corpus.formats.delimited import CSV, TSV
 from lsr_prod.corpus.formats.delta import DELTA
 from lsr_prod.corpus.formats.interface import FolderFormat, SourceFormat
 from lsr_prod.corpus.formats.json_lines import BEIR, JSON_LINES
+from lsr_prod.corpus.formats.json_values import JSON
 from lsr_prod.corpus.formats.parquet import PARQUET
 from lsr_prod.corpus.formats.saved_dataset import SAVED_DATASET
 from lsr_prod.corpus.slices import COMPRESSIONS
 
-FILE_FORMATS: tuple[SourceFormat, ...] = (PARQUET, JSON_LINES, CSV, TSV, ARROW_STREAM)
+FILE_FORMATS: tuple[SourceFormat, ...] = (PARQUET, JSON_LINES, JSON, CSV, TSV, ARROW_STREAM)
 FOLDER_FORMATS: tuple[FolderFormat, ...] = (DELTA, BEIR, SAVED_DATASET)
 
 ENDINGS = (

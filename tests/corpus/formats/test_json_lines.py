@@ -4,12 +4,12 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsr_prod.corpus.formats.json_lines import json_records
+from lsr_prod.corpus.formats.json_lines import line_records
 from lsr_prod.corpus.rows import BadRow
 
 
 def records(content: bytes, start: int = 0, stop: int | None = None, limit: int = 100) -> list[tuple]:
-    return list(json_records(io.BufferedReader(io.BytesIO(content)), start, stop, limit))
+    return list(line_records(io.BufferedReader(io.BytesIO(content)), start, stop, limit))
 
 
 def test_record_has_its_line_and_a_line_without_an_object_is_a_bad_row():
