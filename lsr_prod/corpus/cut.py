@@ -4,6 +4,7 @@ import io
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 
@@ -15,6 +16,7 @@ from lsr_prod.corpus.encodings import WrongEncodingError
 from lsr_prod.corpus.formats.arrow import field_at
 from lsr_prod.corpus.formats.interface import Footer
 from lsr_prod.corpus.formats.registry import file_format
+from lsr_prod.corpus.formats.table_columns import named_as_in_table
 from lsr_prod.corpus.pinned_file import DamagedFileError, SourceFile, open_pinned
 from lsr_prod.corpus.slices import COMPRESSIONS, WHOLE, Slice
 from lsr_prod.errors import ConfigError
@@ -62,7 +64,8 @@ def read_footer(file: SourceFile, options: dict[str, str], *, field: str) -> Foo
     assert found.footer is not None
     try:
         with open_pinned(file, options) as watched, io.BufferedReader(watched, _BLOCK) as handle:
-            return found.footer(handle)
+            footer = found.footer(handle)
+            return replace(footer, schema=named_as_in_table(footer.schema, file.columns))
     except (pa.ArrowInvalid, OSError) as error:
         raise ConfigError(
             field, f"{file.location} is not a readable {found.name} file ({error})", "fix the file or leave it out"

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 
 from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.formats.digest import canonical_json
+from lsr_prod.storage.deletion_vector import VECTOR_TYPE, DeletionVector
 
 READ, KEPT, REMOVED = 0, 1, 2
 """State of a file in a plan: read it; keep the rows of an earlier plan; delete its rows."""
@@ -27,11 +29,14 @@ _SCHEMA = pa.schema(
         ("size", pa.int64()),
         ("tag", pa.string()),
         ("constants", pa.string()),
+        ("columns", pa.string()),
+        ("deleted", VECTOR_TYPE),
         ("etag", pa.string()),
         ("mtime_ns", pa.int64()),
         ("inode", pa.uint64()),
     ]
 )
+_OF_TABLES = ("columns", "deleted")  # absent in plans of earlier releases
 _FACTS = {"etag": "", "mtime_ns": 0, "inode": 0}  # of a location; a reader compares the content if they are unknown
 _BATCH = 8192
 
@@ -47,6 +52,8 @@ def _batch(files: list[SourceFile]) -> pa.RecordBatch:
         "state": [READ] * len(files),
         "identity": [hashlib.sha256(canonical_json(file.identity())).digest() for file in files],
         "constants": [json.dumps(file.constants) if file.constants else None for file in files],
+        "columns": [json.dumps(file.columns) if file.columns else None for file in files],
+        "deleted": [asdict(file.deleted) if file.deleted else None for file in files],
     }
     columns = [given.get(name) or [getattr(file, name) for file in files] for name in _SCHEMA.names]
     arrays = [pa.array(values, kind) for values, kind in zip(columns, _SCHEMA.types, strict=True)]
@@ -55,9 +62,11 @@ def _batch(files: list[SourceFile]) -> pa.RecordBatch:
 
 def file_of(row: Mapping[str, Any]) -> SourceFile:
     """Return the file of a row of the table."""
-    constants = tuple((name, value) for name, value in json.loads(row["constants"])) if row["constants"] else ()
+    constants, columns = (tuple(map(tuple, json.loads(row[key] or "[]"))) for key in ("constants", "columns"))
+    deleted = DeletionVector(**row["deleted"]) if row["deleted"] else None
     facts = {name: row[name] for name in _FACTS}
-    return SourceFile(row["uri"], row["name"], row["format"], row["size"], row["tag"], constants, **facts)
+    place = (row["uri"], row["name"], row["format"], row["size"], row["tag"])
+    return SourceFile(*place, constants, columns, deleted, **facts)
 
 
 def iterate_files(files: pa.Table, state: int = READ) -> Iterator[tuple[int, SourceFile]]:
@@ -92,7 +101,8 @@ def without_location_facts(files: pa.Table) -> pa.Table:
 
 def with_location_facts(files: pa.Table) -> pa.Table:
     """Return stored files with unknown facts of their locations."""
-    for name, unknown in _FACTS.items():
+    absent = dict.fromkeys(name for name in _OF_TABLES if name not in files.column_names)
+    for name, unknown in (absent | _FACTS).items():
         field = _SCHEMA.field(name)
         files = files.append_column(field, pa.array([unknown] * files.num_rows, field.type))
     return files

@@ -26,6 +26,7 @@ from typing import Any, BinaryIO
 from lsr_prod.errors import ConfigError, SourceError, StorageError
 from lsr_prod.formats.digest import canonical_json
 from lsr_prod.storage import Entry, ObjectChangedError, Store, is_remote
+from lsr_prod.storage.deletion_vector import DeletionVector
 from lsr_prod.storage.digest_cache import DigestCache, FileChangedError, FileState
 
 _SHA = re.compile(r"[0-9a-f]{64}")
@@ -56,6 +57,9 @@ class SourceFile:
         size: bytes.
         tag: sha256 of a local file, ETag of an object, or the entry of a Delta log: it changes when the file changes.
         constants: columns with one value for the whole file, from the partition of a Delta source.
+        columns: columns of a table with other names in its files: the name, and the name or the number (``field_id`` of
+            Parquet) in the file. Other columns of the file are not read. Empty: the names are those in the file.
+        deleted: where a Delta table stores the numbers of the rows that are deleted; None: none is.
         etag: of an object; empty for a local file.
         mtime_ns: time of the last write of a local file, in nanoseconds since 1970; 0 for an object, and for a file
             that was written so shortly before it was pinned that a later write could leave its time unchanged.
@@ -70,6 +74,8 @@ class SourceFile:
     size: int
     tag: str
     constants: tuple[tuple[str, str | None], ...] = ()
+    columns: tuple[tuple[str, str | int], ...] = ()
+    deleted: DeletionVector | None = None
     etag: str = field(default="", compare=False)
     mtime_ns: int = field(default=0, compare=False)
     inode: int = field(default=0, compare=False)
@@ -87,9 +93,11 @@ class SourceFile:
 
     def identity(self) -> dict[str, Any]:
         """Return the values that identify the content; the folder is not one of them, so a corpus can move."""
-        constants = dict(self.constants)
         name = self.name.rpartition("/")[2]
-        return {"name": name, "format": self.format, "size": self.size, "tag": self.tag, "constants": constants}
+        facts = {"name": name, "format": self.format, "size": self.size, "tag": self.tag}
+        columns = {"columns": dict(self.columns)} if self.columns else {}
+        deleted = {"deleted": self.deleted.unique_id} if self.deleted else {}
+        return {**facts, "constants": dict(self.constants), **columns, **deleted}
 
 
 class WatchedFile(io.RawIOBase):

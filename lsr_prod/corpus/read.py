@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
 import pyarrow as pa
 
 from lsr_prod.cluster.nodes import has_several_nodes, on_every_node, spread, summarize_nodes
@@ -17,8 +18,9 @@ from lsr_prod.corpus.formats.registry import file_format
 from lsr_prod.corpus.pinned_file import DamagedFileError, SourceFile, WatchedFile, check_pinned, open_pinned
 from lsr_prod.corpus.rows import DAMAGED_FILE, BadRow, RowBatch, shorten, validate
 from lsr_prod.corpus.slices import WHOLE, Slice
-from lsr_prod.errors import ConfigError, SourceError
-from lsr_prod.storage import is_remote
+from lsr_prod.errors import ArtifactError, ConfigError, SourceError
+from lsr_prod.storage import Store, is_remote
+from lsr_prod.storage.deletion_vector import deleted_rows
 
 _BLOCK = 1 << 20
 # Exceptions of the decoders for bytes that they do not understand. Arrow and gzip raise a plain OSError for that too;
@@ -68,17 +70,33 @@ def read_request(source: SourceSettings, wants: Callable[[str], bool] | None = N
 
 
 def read_records(piece: Slice, request: ReadRequest, options: dict[str, str]) -> Iterator[Decoded]:
-    """Yield (position, record) of a slice.
+    """Yield (position, record) of a slice, without the rows that the table of the file has deleted.
 
     Damage is a row whose end cannot be found (``damaged_row``), or bytes that do not decode, which end the slice: rows
     before them are kept, and one row ``damaged_file`` has the error, its place, and the number of unread bytes.
     """
+    deleted = _deleted_rows(piece, options)
+    gone = next(deleted, None)
     with open_pinned(piece.file, options) as watched:
         if piece.file.size:
             for rows, (position, record) in enumerate(_undamaged(piece, request, watched)):
-                if isinstance(record, BadRow) and record.is_damage and request.source.on_damage == "fail":
-                    raise SourceError(_refusal(piece, record, rows, request.remedy))
+                if isinstance(record, BadRow) and record.is_damage:
+                    if request.source.on_damage == "fail":
+                        raise SourceError(_refusal(piece, record, rows, request.remedy))
+                elif position == gone:
+                    gone = next(deleted, None)
+                    continue
                 yield position, record
+
+
+def _deleted_rows(piece: Slice, options: dict[str, str]) -> Iterator[int]:
+    """Yield the numbers of the rows that the table of a file has deleted, from the first row of a slice on."""
+    if piece.file.deleted is not None:
+        try:
+            rows = deleted_rows(Store(piece.file.uri, options), piece.file.deleted)
+        except ArtifactError as error:
+            raise SourceError(f"the deleted rows of {piece.file.location} cannot be read: {error}") from error
+        yield from rows[np.searchsorted(rows, piece.first_row) :].data
 
 
 def _refusal(piece: Slice, damage: BadRow, rows: int, remedy: str) -> str:

@@ -15,6 +15,7 @@ from lsr_prod.corpus.filelist import (
     without_location_facts,
 )
 from lsr_prod.corpus.pinned_file import SourceFile
+from lsr_prod.storage.deletion_vector import DeletionVector
 
 FILES = [
     SourceFile("/c", "a.jsonl", "jsonl", 5, "t"),
@@ -25,9 +26,12 @@ FILES = [
 
 @pytest.mark.parametrize("copies", [0, 1, 9000])  # 9,000 rows are several batches
 def test_files_of_a_list_round_trip_with_their_keys(copies: int):
-    listed = list_files(file for _ in range(copies) for file in FILES)
-    assert list(iterate_files(listed)) == list(enumerate(FILES * copies))
-    assert file_keys(listed).tolist() == [file.key for file in FILES] * copies
+    vector = DeletionVector("u", "vBn[lx{q8@P<9BNH/isA", 1, 36, 2)
+    columns = (("_id", 1), ("text", "col-x"))
+    files = [*FILES, SourceFile("/t", "p.parquet", "parquet", 7, "t", (), columns, vector)]
+    listed = list_files(file for _ in range(copies) for file in files)
+    assert list(iterate_files(listed)) == list(enumerate(files * copies))
+    assert file_keys(listed).tolist() == [file.key for file in files] * copies
 
 
 def test_files_are_selected_by_state_with_their_ordinals():
@@ -63,3 +67,10 @@ def test_location_facts_are_kept_but_neither_stored_nor_identified():
     assert facts(with_location_facts(stored)) == [("", 0, 0)] * 2
     assert files_digest(with_location_facts(stored)) == files_digest(listed)
     assert facts(relocate(with_location_facts(stored), listed.slice(0, 1))) == [("", 7, 2**64 - 1), ("", 0, 0)]
+
+
+def test_stored_files_of_an_earlier_release_are_files_without_deleted_rows():
+    listed = list_files(FILES)
+    earlier = without_location_facts(listed).drop_columns(["columns", "deleted"])
+    assert with_location_facts(earlier).schema == listed.schema
+    assert list(iterate_files(with_location_facts(earlier))) == list(enumerate(FILES))

@@ -147,7 +147,7 @@ def delta_with_feature(folder: Path) -> None:
     delta(folder)
     log = folder / "delta" / "_delta_log" / f"{0:020d}.json"
     actions = [json.loads(text) for text in log.read_text().splitlines()]
-    features = ["deletionVectors"]
+    features = ["a feature of tomorrow"]
     for action in actions:
         if "protocol" in action:
             action["protocol"] |= {"minReaderVersion": 3, "minWriterVersion": 7}

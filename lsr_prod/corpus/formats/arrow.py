@@ -161,7 +161,7 @@ def _values(column: pa.Array, *, is_id: bool, lists: bool) -> list[Any]:
     elif is_id and (pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)):
         values = column.cast(pa.string()).to_pylist()
     elif is_scalar(kind):
-        texts = _scalar_texts(column)
+        texts = scalar_texts(column)
         values = [None if text is None else TypedValue(str(kind), text, text) for text in texts]
     else:
         values = [TypedValue(str(kind), str(kind)) if there else None for there in column.is_valid().to_pylist()]
@@ -174,7 +174,7 @@ def is_scalar(kind: pa.DataType) -> bool:
     return bool(numbers or pa.types.is_boolean(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind))
 
 
-def _scalar_texts(column: pa.Array) -> list[str | None]:
+def scalar_texts(column: pa.Array) -> list[str | None]:
     """Return values as text that attributes parse: times in ISO 8601, in UTC if they have a zone; NaN is null."""
     kind = column.type
     if pa.types.is_timestamp(kind):

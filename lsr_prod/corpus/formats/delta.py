@@ -1,23 +1,36 @@
-"""Delta tables: the files of one version."""
+"""Delta tables: the files of one version, without the rows that it has deleted.
 
-from collections.abc import Iterator
+delta-rs reads the log; deletion vectors and the names of columns in the files are applied by the readers of the files.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.folders import source_entries
+from lsr_prod.corpus.formats.arrow import is_text, scalar_texts
 from lsr_prod.corpus.formats.interface import FolderFormat
+from lsr_prod.corpus.formats.table_columns import Columns
 from lsr_prod.corpus.pinned_file import SourceFile
-from lsr_prod.errors import ConfigError
-from lsr_prod.storage import Store, is_remote
+from lsr_prod.errors import ArtifactError, ConfigError
+from lsr_prod.storage import Entry, Store, is_remote
+from lsr_prod.storage.deletion_vector import DeletionVector, file_of
+from lsr_prod.storage.delta_log import deletion_vectors
 from lsr_prod.storage.location import table_problem
 from lsr_prod.storage.remote import short_message
 
-_READABLE = {"timestampNtz", "vacuumProtocolCheck"}
+_VECTORS, _MAPPING = "deletionVectors", "delta.columnMapping"
+_READABLE = {_VECTORS, "columnMapping", "timestampNtz", "typeWidening", "v2Checkpoint", "vacuumProtocolCheck"}
+# Columns of type variant: rows that need one are quarantined as ``wrong_type``, all others are read.
+_READABLE |= {f"variant{name}{state}" for name in ("Type", "Shredding") for state in ("", "-preview")}
+_REWRITE = "read a copy: in Spark, spark.read.table('NAME').write.parquet('FOLDER')"
+_UNSUPPORTED = re.compile(r"Feature '(?P<name>\w+)' is not supported|loading a (?P<managed>catalog-managed) table")
 
 
 def _has_log(path: str, options: dict[str, str]) -> bool:
@@ -30,27 +43,86 @@ def _files(path: str, settings: SourceSettings, options: dict[str, str]) -> Iter
     """Yield the files of ``source.version``, sorted by path; partition values are constants of a file."""
     store = Store(path, options)
     table = _open(store, settings.version)
-    partitions = table.metadata().partition_columns
-    found = {entry.name: entry for entry in source_entries(store) if not entry.name.startswith("_delta_log/")}
-    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    for action in sorted(actions, key=lambda action: str(action["path"])):
-        constants = tuple((name, _as_text(action[f"partition.{name}"])) for name in partitions)
-        tag = f"delta:{action['path']}:{action['modification_time']}"
-        name = unquote(str(action["path"]))  # the log holds URIs: a partition's special characters are escaped
-        size, entry = int(action["size_bytes"]), found.get(name)
-        if entry is None or entry.size != size:
-            state = "was deleted" if entry is None else f"has {entry.size} bytes instead of {size}"
-            raise ConfigError(
-                "source.paths",
-                f"{store.location}/{name}, a file of version {table.version()}, {state}",
-                "set source.version to a version with all of its files, or restore the table",
-            )
-        file = SourceFile(store.location, name, "parquet", size, tag, constants)
+    partitions, columns, vectors = table.metadata().partition_columns, _columns(table, settings), _vectors(store, table)
+    entries = {entry.name: entry for entry in source_entries(store) if not entry.name.startswith("_delta_log/")}
+    for uri, size, modified, *values in _listed(table, partitions):
+        if urlsplit(uri).scheme or uri.startswith("/"):
+            problem = f"{store.uri} is a shallow clone: {uri} belongs to another table"
+            raise ConfigError("source.paths", problem, _REWRITE)
+        name, deleted = unquote(uri), vectors.pop(uri, None)  # the log holds URIs: special characters are escaped
+        if deleted is not None and (vector_file := file_of(deleted)) is not None:
+            _entry(store, table.version(), entries, vector_file)
+        entry, tag = _entry(store, table.version(), entries, name, size), f"delta:{uri}:{modified}"
+        constants = tuple(zip(partitions, values, strict=True))
+        file = SourceFile(store.location, name, "parquet", size, tag, constants, columns, deleted)
         if entry.etag is not None:
             yield replace(file, etag=entry.etag)
         else:
             facts = Path(file.location).stat()
             yield replace(file, mtime_ns=facts.st_mtime_ns, inode=facts.st_ino)
+
+    if vectors:
+        problem = f"{store.uri} deletes rows of {min(vectors)}, which is not one of its files"
+        raise ConfigError("source.paths", problem, _REWRITE)
+
+
+def _listed(table: Any, partitions: list[str]) -> Iterator[tuple[Any, ...]]:
+    """Yield (path, size, time of the last write, text of each partition value) of every file, sorted by path."""
+    actions = pa.table(table.get_add_actions(flatten=True)).sort_by("path")
+    facts = [actions[name].to_pylist() for name in ("path", "size_bytes", "modification_time")]
+    texts = [_texts(actions[f"partition.{name}"].combine_chunks()) for name in partitions]
+    yield from zip(*facts, *texts, strict=True)
+
+
+def _texts(values: pa.Array) -> list[str | None]:
+    """Return partition values as the readers of files return the values of a column."""
+    if pa.types.is_binary(values.type):
+        return [None if value is None else value.decode(errors="backslashreplace") for value in values.to_pylist()]
+    return values.to_pylist() if is_text(values.type) else scalar_texts(values)
+
+
+def _entry(store: Store, version: int, entries: Mapping[str, Entry], name: str, size: int | None = None) -> Entry:
+    entry = entries.get(name)
+    if entry is None or size not in (entry.size, None):
+        state = "was deleted" if entry is None else f"has {entry.size} bytes instead of {size}"
+        raise ConfigError(
+            "source.paths",
+            f"{store.location}/{name}, a file of version {version}, {state}",
+            "set source.version to a version with all of its files, or restore the table",
+        )
+    return entry
+
+
+def _columns(table: Any, settings: SourceSettings) -> Columns:
+    """Return names or numbers in the files of the columns to read; nothing if the files have the names of the table."""
+    mode = table.metadata().configuration.get(f"{_MAPPING}.mode", "none")
+    if mode == "none":
+        return ()
+    columns = {settings.column(name) for name in settings.fields}.difference(table.metadata().partition_columns)
+    mapped = _mapped(table.schema().fields)
+    inside = {name: path if number is None or mode == "name" else number for name, path, number in mapped}
+    return tuple((column, inside.get(column, "")) for column in sorted(columns))  # a table without it: no file has it
+
+
+def _mapped(fields: Iterable[Any], above: tuple[str, str] = ("", "")) -> Iterator[tuple[str, str, int | None]]:
+    """Yield (name or dotted path in the table, the same in the files, number) of all columns and their fields."""
+    for field in fields:
+        name, inside = above[0] + field.name, above[1] + str(field.metadata.get(f"{_MAPPING}.physicalName", field.name))
+        yield name, inside, field.metadata.get(f"{_MAPPING}.id")
+        yield from _mapped(getattr(field.type, "fields", ()), (f"{name}.", f"{inside}."))
+
+
+def _vectors(store: Store, table: Any) -> dict[str, DeletionVector]:
+    """Return the deletion vectors of a version by path of the file."""
+    if _VECTORS not in (table.protocol().reader_features or ()):
+        return {}
+    try:
+        vectors = deletion_vectors(store, table.version())
+        for vector in vectors.values():
+            file_of(vector)
+    except ArtifactError as error:
+        raise ConfigError("source.paths", *str(error).rsplit("; ", 1)) from error
+    return vectors
 
 
 def _open(store: Store, version: int | None) -> Any:
@@ -62,27 +134,24 @@ def _open(store: Store, version: int | None) -> Any:
         raise ConfigError("source.paths", what, remedy)
     try:
         table = DeltaTable(store.location, version=version, storage_options=store.delta_options)
-        protocol, configuration = table.protocol(), table.metadata().configuration
+        features = table.protocol().reader_features
     except (DeltaError, OSError) as error:
+        if unsupported := _UNSUPPORTED.search(str(error)):
+            raise _unreadable(store, [unsupported["name"] or unsupported["managed"]]) from error
         raise ConfigError(
             "source.paths",
             f"{store.uri} does not open as a Delta table ({short_message(error)})",
             "give a table, and a version that it has",
         ) from error
-    unread = set(protocol.reader_features or ()) - _READABLE
-    if configuration.get("delta.columnMapping.mode", "none") != "none":
-        unread.add("columnMapping")  # the columns of its files have other names
-    if unread:
-        raise ConfigError(
-            "source.paths",
-            f"{store.uri} uses Delta features {sorted(unread)}",
-            "rewrite it without them, e.g. as Parquet",
-        )
+    if unread := set(features or ()) - _READABLE:
+        raise _unreadable(store, sorted(unread))
     return table
 
 
-def _as_text(value: object) -> str | None:
-    return None if value is None else str(value)
+def _unreadable(store: Store, features: list[str]) -> ConfigError:
+    managed = " (a catalog holds its newest commits)" if any("catalog" in feature for feature in features) else ""
+    problem = f"{store.uri} uses Delta features {', '.join(features)}{managed}, which are not read"
+    return ConfigError("source.paths", problem, _REWRITE)
 
 
 def _schema(path: str, settings: SourceSettings, options: dict[str, str]) -> pa.Schema:

@@ -8,17 +8,19 @@ import pyarrow.parquet as pq
 
 from lsr_prod.corpus.formats.arrow import flatten, rows_at_once, select_columns, typed_records
 from lsr_prod.corpus.formats.interface import Decoded, Footer, ReadRequest, SourceFormat
+from lsr_prod.corpus.formats.table_columns import names_in_file
 from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.corpus.slices import Slice
 
-_BUFFER = 1 << 20  # bytes of a column of a row group that are read at once
+# Bytes of a column of a row group that are read at once; Spark's times, which have microseconds from year 1 on.
+_OPTIONS = {"buffer_size": 1 << 20, "page_checksum_verification": True, "coerce_int96_timestamp_unit": "us"}
 _DICTIONARY_PAGE = 2  # of the enumeration PageType
 _LARGEST_PAGE = 1 << 28
 
 
 def parquet_batches(handle: BinaryIO, start: int, stop: int, columns: frozenset[str]) -> Iterator[pa.RecordBatch]:
     """Yield the row groups ``[start, stop)``, or all if ``stop`` is negative, as small batches of the given columns."""
-    with pq.ParquetFile(handle, buffer_size=_BUFFER, page_checksum_verification=True) as parquet:
+    with pq.ParquetFile(handle, **_OPTIONS) as parquet:
         names = select_columns(parquet.schema_arrow, columns)
         # Group by group: a batch of two groups would lose good rows of the first one if the second one is damaged.
         for group in range(start, parquet.num_row_groups if stop < 0 else stop):
@@ -64,8 +66,19 @@ def _page(handle: BinaryIO, start: int) -> tuple[int, int]:
 
 
 def _records(handle: BinaryIO, piece: Slice, request: ReadRequest) -> Iterator[Decoded]:
-    batches = parquet_batches(handle, piece.start, piece.stop, request.columns)
+    if piece.file.columns:
+        batches = _table_batches(handle, piece, request.columns)
+    else:
+        batches = parquet_batches(handle, piece.start, piece.stop, request.columns)
     return typed_records(batches, piece.first_row, dict(piece.file.constants), request)
+
+
+def _table_batches(handle: BinaryIO, piece: Slice, columns: frozenset[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the row groups of a slice of a table whose files have other names for its columns."""
+    inside = names_in_file(pq.read_schema(handle), piece.file.columns)
+    names = {inside[name]: name for name in columns & inside.keys()}
+    for batch in parquet_batches(handle, piece.start, piece.stop, frozenset(names)):
+        yield batch.rename_columns([names[name] for name in batch.schema.names])
 
 
 def _footer(handle: BinaryIO) -> Footer:

@@ -1,14 +1,17 @@
-import json
-from collections.abc import Callable
-from datetime import date, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from deltalake import write_deltalake
+from deltalake import WriterProperties, write_deltalake
 
 from lsr_prod.config import SourceSettings
+from lsr_prod.corpus.cut import cut_files
+from lsr_prod.corpus.filelist import iterate_files, list_files
+from lsr_prod.corpus.formats import delta
 from lsr_prod.corpus.formats.arrow import is_text
 from lsr_prod.corpus.formats.delta import DELTA
 from lsr_prod.corpus.listing import resolve_source
@@ -17,6 +20,8 @@ from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.errors import ConfigError, SourceError
 from lsr_prod.storage import Store
+from lsr_prod.storage.deletion_vector import DeletionVector
+from tests.corpus.delta_tables import actions_of, delete_rows, rename_columns, require, write_commit
 
 
 def resolve(*paths: Path | str, **source: Any) -> tuple[SourceFile, ...]:
@@ -78,40 +83,146 @@ def test_delta_table_in_object_store_is_not_read_as_loose_files(tmp_path: Path, 
             tuple(resolve_source(SourceSettings(paths=[path]), s3_options))
 
 
-def edit_protocol(table: Path, edit: Callable[[dict], None]) -> None:
-    log = table / "_delta_log" / f"{0:020d}.json"
-    actions = [json.loads(line) for line in log.read_text().splitlines()]
-    for action in actions:
-        if "protocol" in action:
-            edit(action["protocol"])
-    log.write_text("".join(json.dumps(action) + "\n" for action in actions))
+def ids(source: SourceSettings) -> list[str]:
+    return [row["doc_id"] for row in read(tuple(resolve_source(source, {})), source)]
 
 
-def test_delta_table_with_deletion_vectors_is_rejected(tmp_path: Path):
-    write_delta(tmp_path / "delta", [{"_id": "a", "text": "x"}])
-    features = ["deletionVectors"]
-    protocol = {
-        "minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features,
+@pytest.mark.parametrize("inline", [True, False])
+def test_deleted_rows_are_not_read_and_the_others_keep_their_positions(tmp_path: Path, inline: bool):
+    table = tmp_path / "delta"
+    documents = [{"_id": f"d{i}", "text": "x" if i != 5 else ""} for i in range(8)]
+    write_delta(table, documents, writer_properties=WriterProperties(max_row_group_size=3))
+    require(table, "deletionVectors")
+    (file,) = resolve(table)
+    delete_rows(table, 1, {file.name: [0, 3, 4, 7]}, inline=inline)
+    source = SourceSettings(paths=[str(table)])
+    (file,) = resolve(table)
+    for limit in (1, file.size):  # a slice per row group, and the whole file
+        pieces = [*cut_files([(0, file)], source, limit, {})]
+        rows = [row for piece in pieces for batch in Reader(source, 4, {}).read(piece) for row in batch.to_pylist()]
+        found = [(row["doc_id"], row["position"], row["reason"]) for row in rows]
+        assert found == [("d1", 1, None), ("d2", 2, None), ("d5", 5, "empty_text"), ("d6", 6, None)]
+    assert [(slice_.start, slice_.stop) for slice_ in cut_files([(0, file)], source, 1, {})] == [(0, 1), (1, 2), (2, 3)]
+
+
+def test_file_with_another_deletion_vector_is_another_file(tmp_path: Path):
+    table = tmp_path / "delta"
+    for number in range(2):
+        write_delta(table, [{"_id": f"{number}{i}", "text": "x"} for i in range(3)], mode="append")
+    require(table, "deletionVectors")
+    before = resolve(table)
+    delete_rows(table, 2, {before[1].name: [0]})
+    delete_rows(table, 3, {before[1].name: [0, 2]})
+    versions = [resolve(table, version=version) for version in (1, 2, 3)]
+    assert versions[0] == before
+    assert len({files[0].key for files in versions}) == 1
+    assert len({files[1].key for files in versions}) == 3
+    assert [file for _, file in iterate_files(list_files(versions[2]))] == list(versions[2])
+    read_ids = [len(ids(SourceSettings(paths=[str(table)], version=version))) for version in (1, 2, 3)]
+    assert read_ids == [6, 5, 4]
+
+
+def test_deletion_vector_that_is_lost_or_damaged_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    table = tmp_path / "delta"
+    write_delta(table, [{"_id": f"d{i}", "text": "x"} for i in range(3)])
+    require(table, "deletionVectors")
+    (file,) = resolve(table)
+    delete_rows(table, 1, {file.name: [0]}, inline=False)
+    files = resolve(table)
+    (stored,) = table.glob("deletion_vector_*.bin")
+    stored.write_bytes(stored.read_bytes()[:-1] + b"?")
+    with pytest.raises(SourceError, match=r"the deleted rows of .*\.parquet cannot be read: .* is damaged; restore it"):
+        read(files, SourceSettings(paths=[str(table)]))
+    stored.unlink()
+    with pytest.raises(ConfigError, match=r"deletion_vector_.*, a file of version 1, was deleted"):
+        resolve(table)
+    (add,) = (one["add"] for one in actions_of(table, 1) if "add" in one)
+    vector = add["deletionVector"] | {"storageType": "p"}
+    write_commit(table, 1, [{"add": {**add, "deletionVector": vector}}])
+    with pytest.raises(ConfigError, match="is stored as 'p'"):
+        resolve(table)
+    monkeypatch.setattr(delta, "deletion_vectors", lambda *_: {"x.parquet": DeletionVector("i", "", None, 0, 0)})
+    with pytest.raises(ConfigError, match=r"deletes rows of x\.parquet, which is not one of its files"):
+        resolve(table)
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_columns_with_other_names_in_the_files_are_read(tmp_path: Path, mode: str):
+    table = tmp_path / "delta"
+    write_delta(table, [{"c1": "a", "text": "old", "c3": "x", "c4": {"f": "u"}, "c5": "en"}], partition_by=["c5"])
+    names = {
+        "c1": ("_id", 1),
+        "text": ("was", 2),
+        "c3": ("text", 3),
+        "c4": ("meta", 4),
+        "f": ("url", 6),
+        "c5": ("lang", 5),
+    }
+    rename_columns(table, names, mode)
+    source = SourceSettings(
+        paths=[str(table)], stored_fields=["url", "lang", "was", "absent"], columns={"url": "meta.url"}
+    )  # fmt: skip
+    if mode == "id":  # numbers of columns win over names
+        (file,) = table.glob("c5=en/*.parquet")
+        content = pq.read_table(file, partitioning=None)
+        numbered = [
+            field.with_name(f"x{i}").with_metadata({"PARQUET:field_id": str(names[field.name][1])})
+            for i, field in enumerate(content.schema)
+        ]
+        pq.write_table(pa.table(content.columns, schema=pa.schema(numbered)), file)
+        actions = [
+            {"add": {**one["add"], "size": file.stat().st_size}} if "add" in one else one
+            for one in actions_of(table, 0)
+        ]
+        write_commit(table, 0, actions)
+    (row,) = read(tuple(resolve_source(source, {})), source)
+    assert (row["doc_id"], row["text"]) == ("a", "x")
+    assert (row["stored.lang"], row["stored.was"], row["stored.absent"]) == ("en", "old", None)
+    assert row["stored.url"] == (None if mode == "id" else "u")  # the test numbers columns only
+
+
+def test_file_changes_only_with_the_columns_that_are_read(tmp_path: Path):
+    table = tmp_path / "delta"
+    write_delta(table, [{"c1": "a", "c2": "x", "c3": "y"}])
+    keys = []
+    for second, third in (("text", "other"), ("text", "another"), ("other", "text")):
+        rename_columns(table, {"c1": ("_id", 1), "c2": (second, 2), "c3": (third, 3)}, "name")
+        keys.append(resolve(table)[0].key)
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_table_that_cannot_be_read_is_refused_with_a_remedy(tmp_path: Path):
+    table = tmp_path / "delta"
+    write_delta(table, [{"_id": "a", "text": "x"}])
+    for feature, problem in (
+        ("catalogManaged", r"catalog-managed \(a catalog holds"),
+        ("futureFeature", "futureFeature"),
+    ):
+        require(table, feature)
+        with pytest.raises(ConfigError, match=rf"uses Delta features {problem}.*write\.parquet") as refused:
+            resolve(table)
+        assert refused.value.field == "source.paths"
+    require(table, "variantType-preview", "timestampNtz", "v2Checkpoint")
+    assert ids(SourceSettings(paths=[str(table)])) == ["a"]
+    (add,) = (one["add"] for one in actions_of(table, 0) if "add" in one)
+    write_commit(table, 1, [{"add": {**add, "path": f"{(tmp_path / 'origin').as_uri()}/{add['path']}"}}])
+    with pytest.raises(ConfigError, match="shallow clone"):
+        resolve(table)
+
+
+def test_partition_values_have_the_text_of_column_values(tmp_path: Path):
+    moment = datetime(2026, 1, 2, 3, 4, 5, 600000, tzinfo=UTC)
+    values = {
+        "day": date(2026, 1, 2), "at": moment, "yes": True, "n": 7, "x": 10.0, "price": Decimal("1.50"), "s": "é",
     }  # fmt: skip
-    edit_protocol(tmp_path / "delta", lambda action: action.update(protocol))
-    with pytest.raises(ConfigError, match=r"uses Delta features \['[dD]eletionVectors'\]") as refused:
-        resolve(tmp_path / "delta")
-    assert refused.value.field == "source.paths"
-
-
-def test_delta_table_with_renamed_columns_is_rejected(tmp_path: Path):
-    write_delta(tmp_path / "delta", [{"_id": "a", "text": "x"}])
-    edit_protocol(tmp_path / "delta", lambda action: action.update({"minReaderVersion": 2, "minWriterVersion": 5}))
-    log = tmp_path / "delta" / "_delta_log" / f"{0:020d}.json"
-    log.write_text(
-        log.read_text()
-        .replace('"configuration":{}', '"configuration":{"delta.columnMapping.mode":"name"}')
-        .replace('"configuration": {}', '"configuration": {"delta.columnMapping.mode": "name"}')
-    )
-    assert "columnMapping" in log.read_text()
-    with pytest.raises(ConfigError, match="delta") as refused:
-        resolve(tmp_path / "delta")
-    assert refused.value.field == "source.paths"
+    for name, by in (("columns", None), ("partitions", [*values])):
+        write_delta(tmp_path / name, [{"_id": "a", "text": "x", **values}], partition_by=by)
+    sources = [
+        SourceSettings(paths=[str(tmp_path / name)], stored_fields=[*values]) for name in ("columns", "partitions")
+    ]
+    (typed,), (constant,) = (read(tuple(resolve_source(source, {})), source) for source in sources)
+    assert {name: constant[f"stored.{name}"] for name in values} == {name: typed[f"stored.{name}"] for name in values}
+    assert constant["stored.at"] == "2026-01-02T03:04:05.6Z"
 
 
 def test_column_names_of_the_settings_apply_to_partition_columns(tmp_path: Path):

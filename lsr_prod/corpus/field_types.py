@@ -1,0 +1,157 @@
+"""Types of stored fields: those of the settings, of the table, of a typed source, or of the first records."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from lsr_prod.config import SourceSettings
+from lsr_prod.corpus.cut import read_footer
+from lsr_prod.corpus.formats.arrow import field_at
+from lsr_prod.corpus.formats.interface import Record
+from lsr_prod.corpus.formats.registry import file_format
+from lsr_prod.corpus.listing import source_schema
+from lsr_prod.corpus.pinned_file import SourceFile
+from lsr_prod.corpus.read import read_records, read_request
+from lsr_prod.corpus.rows import table_type
+from lsr_prod.corpus.slices import WHOLE, Slice
+from lsr_prod.errors import ConfigError
+from lsr_prod.formats.values import AttributeType, kind_of, parse_value
+
+SAMPLE = 1000  # records
+_FOOTERS = 16  # files of which one may lack a column that others have
+_CHECKS: Mapping[str, re.Pattern[str]] = {
+    "bool": re.compile("(?i:true|false)"),
+    "int64": re.compile(r"-?(0|[1-9][0-9]*)"),  # 007 and +7 are names
+    "float64": re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?"),
+    "date": re.compile(r"\d{4}-\d\d-\d\d"),
+    "timestamp": re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*"),
+}
+
+
+def field_types(
+    source: SourceSettings, files: Iterable[SourceFile], options: dict[str, str], known: Mapping[str, str] | None
+) -> dict[str, str]:
+    """Return ``source.types`` of all stored fields that are no strings.
+
+    Args:
+        source: the section ``source``.
+        files: its files, in order; the first ones are opened.
+        options: options of the object store.
+        known: type of each stored field of the table; None: there is no table yet.
+
+    Raises:
+        ConfigError: a field has another type in the table, or values that cannot be stored.
+    """
+    texts = {source.id_field, *source.text_fields}
+    found: dict[str, str] = {name: kind for name, kind in source.types.items() if name not in texts}
+    if known is not None:
+        for name in source.stored_fields:
+            was = known.get(name, "string")
+            if table_type(found.get(name, was)) != was:
+                raise ConfigError(
+                    f"source.types.{name}",
+                    f"the table has it as {was}, not {table_type(found[name])}",
+                    "leave it out, or give a new encode.table",
+                )
+            found.setdefault(name, was)
+    elif left := [name for name in source.stored_fields if name not in texts and name not in found]:
+        found |= _inferred(source, left, list(islice(files, _FOOTERS)), options)
+    return {name: kind for name, kind in found.items() if kind != "string"}
+
+
+def _inferred(
+    source: SourceSettings, names: Sequence[str], files: Sequence[SourceFile], options: dict[str, str]
+) -> dict[str, AttributeType]:
+    schemas = _schemas(source, files, options)
+    typed: dict[str, AttributeType] = {}
+    for schema in schemas:
+        for name in names:
+            field = field_at(schema, source.column(name))
+            if name not in typed and field is not None:
+                kind = kind_of(field.type)
+                if kind is None:
+                    raise _not_storable(source, name, str(field.type))
+                typed[name] = kind
+        if len(typed) == len(names):
+            return typed
+    left = [name for name in names if name not in typed]
+    values = _sample(source, left, [file for file in files if file_format(file.format).footer is None], options)
+    return typed | {name: _kind(source, name, some) for name, some in values.items()}
+
+
+def _schemas(source: SourceSettings, files: Sequence[SourceFile], options: dict[str, str]) -> Iterator[pa.Schema]:
+    """Yield the schema of a table that is the source, else those of its first files that have one."""
+    schema = source_schema(source, options)
+    if schema is not None:
+        yield schema
+        return
+    for file in files:
+        if file.size and file_format(file.format).footer is not None:
+            yield read_footer(file, options, field="source.paths").schema
+
+
+def _sample(
+    source: SourceSettings, names: Sequence[str], files: Sequence[SourceFile], options: dict[str, str]
+) -> dict[str, list[Any]]:
+    """Return the values of some fields in the first records, without nulls."""
+    values: dict[str, list[Any]] = {name: [] for name in names}
+    request = read_request(source.model_copy(update={"on_damage": "skip"}))  # the job will say what is damaged
+    pieces = (Slice(file, 0, 0, WHOLE if _is_packed(file) else file.size, 0, file.size) for file in files)
+    records = (record for piece in pieces for _, record in read_records(piece, request, options))
+    for record in islice(records, SAMPLE):
+        if isinstance(record, Record):
+            for name, some in values.items():
+                if (value := record.values.get(source.column(name))) is not None:
+                    some.append(value)
+    return values
+
+
+def _is_packed(file: SourceFile) -> bool:
+    return file_format(file.format).name != file.format
+
+
+def _kind(source: SourceSettings, name: str, values: Sequence[Any]) -> AttributeType:
+    """Return the type of the values of a JSON field (Python values) or of a CSV column (bytes)."""
+    kinds = {type(value) for value in values}
+    if kinds == {bytes}:
+        return _kind_of_texts([value.decode(errors="replace").strip() for value in values])
+    if kinds == {bool}:
+        return "bool"
+    if kinds == {int} and all(-(1 << 63) <= value < 1 << 63 for value in values):
+        return "int64"
+    if kinds and kinds <= {int, float}:
+        return "float64"
+    if list in kinds and kinds <= {list, str}:
+        items = {type(item) for value in values if isinstance(value, list) for item in value}
+        if items <= {str, type(None)}:
+            return "strings"
+    if kinds and kinds <= {list, dict}:
+        raise _not_storable(source, name, "objects or lists")
+    return "string"
+
+
+def _kind_of_texts(values: Sequence[str]) -> AttributeType:
+    values = [value for value in values if value]
+    for kind, check in _CHECKS.items() if values else ():
+        if all(check.fullmatch(value) and _fits(value, kind) for value in values):
+            return kind
+    return "string"
+
+
+def _fits(value: str, kind: AttributeType) -> bool:
+    try:
+        parse_value(value, kind)
+    except ValueError:
+        return False
+    return True
+
+
+def _not_storable(source: SourceSettings, name: str, what: str) -> ConfigError:
+    return ConfigError(
+        "source.stored_fields",
+        f"column {source.column(name)} holds {what}, which no stored field can hold",
+        "leave it out, or name a field inside it, for example with source.columns",
+    )
