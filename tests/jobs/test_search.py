@@ -63,6 +63,20 @@ def test_search_exits_1_for_words_without_postings_of_words(tmp_path, capsys):
     assert "index.bm25" in capsys.readouterr().err
 
 
+def test_search_shows_only_documents_with_the_words_of_the_filter(text_index):
+    lines = ["wait for a lock", ":filter json? >>>", "wait for a lock", ":filter", "lock", ":filter ???", "lock"]
+    ran = prompt(text_index, *lines, options=["--filter", "locks (that"])
+    assert (ran.returncode, ran.stderr) == (0, "")
+    lock, json, every, none = ran.stdout.split("k=5 threshold=0.0 qk=all words=0.0")
+    assert "threading.Lock" in lock
+    assert "json." not in lock
+    assert json.startswith(" filter='json? >>>'\n")
+    assert "json." in json
+    assert "threading.Lock" not in json
+    assert "threading.Lock" in every
+    assert "\n0 of 11 documents" in none
+
+
 def test_search_reports_wrong_input_and_continues(text_index):
     ran = prompt(text_index, ":k many", ":threshold 2", ":nonsense", "", "lock")
     assert ran.returncode == 0

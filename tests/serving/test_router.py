@@ -82,7 +82,25 @@ def test_a_router_handles_concurrent_requests(index):
         assert result_from_json(answer["results"][0]).hits == expected
 
 
-WORDS = ["t0", "t1", "text", "title", "d1", "doc_id", "eq", "in", "and", "field", "op", "value", "\ud800", ""]
+WORDS = [
+    "t0",
+    "t1",
+    "text",
+    "words",
+    "match",
+    "all",
+    "title",
+    "d1",
+    "doc_id",
+    "eq",
+    "in",
+    "and",
+    "field",
+    "op",
+    "value",
+    "\ud800",
+    "",
+]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(WORDS),
     lambda some: st.lists(some, max_size=3) | st.dictionaries(st.sampled_from(WORDS), some, max_size=3),
@@ -115,6 +133,25 @@ def fuzzed(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(replica, "add_port_to_grpc_server", replica.add_port_to_grpc_server)
         return router(folder)
+
+
+@pytest.mark.parametrize("bm25", [False, True])
+def test_typed_words_filter_over_http(tmp_path, unpatched_ray, bm25):
+    corpus = {"ja": Doc({0: 1}, "東京都に住む"), "en": Doc({0: 2}, "don't panic, use USB-C")}
+    make_index(tmp_path, corpus, vocabulary_size=V, shards=2, bm25=bm25, analyzer="bigrams")
+    one = router(tmp_path)
+    for words, match, expected in (
+        ("京都", "all", ["ja"]),
+        ('usb-c "" don\'t >>>', "all", ["en"]),
+        ("東京 panic", "any", ["en", "ja"]),
+        ("東京 panic", "all", []),
+        ("((", "any", []),
+    ):
+        body = {"vector": {"t0": 1.0}, "filter": {"words": words, "match": match}}
+        status, value = post(one, json.dumps(body).encode())
+        assert (status, [hit["doc_id"] for hit in value.get("hits", [])]) == (200, expected)
+    status, value = post(one, b'{"vector": {"t0": 1.0}, "filter": {"words": "a", "match": "most"}}')
+    assert (status, value["message"]) == (400, "filter: match='most' is not possible; give 'all' or 'any'")
 
 
 def test_http_status_codes(index):

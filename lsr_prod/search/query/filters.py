@@ -10,7 +10,8 @@ A server accepts the same filters as JSON: ``{"and": [...]}``, ``{"or": [...]}``
 such as ``{"field": "year", "op": "ge", "value": 2020}``. Operators: eq, in, gt, ge, lt, le, between (both ends
 included), prefix, is_null. Timestamps are ISO 8601 strings, in UTC if no offset is given. Strings are compared by
 code point. ``doc_id`` supports eq, in and prefix. ``{"text": "lock AND NOT thread"}`` is a Boolean query
-(``text_filters``).
+(``boolean_query``), ``{"words": "usb-c don't", "match": "any"}`` has words without syntax; without ``match`` all of them
+are required.
 
 A missing value matches only is_null. As in SQL, logic has three values: a condition on a missing value is neither true
 nor false, and neither is its negation; a document is returned if the whole filter is true. Neither
