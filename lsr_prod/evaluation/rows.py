@@ -108,7 +108,10 @@ def parse_number(value: Any) -> float:
     """Return a number of a table or of JSON."""
     if isinstance(value, bool) or "_" in str(value):
         raise TypeError(f"{value!r} is no number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise ValueError(error) from error
 
 
 def _is_comment(line: str) -> bool:
