@@ -19,7 +19,10 @@ from lsr_prod.corpus.slices import Slice
 _BLOCK = 1 << 20
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _GAP = re.compile(rb"(?:[\s,\x1e]++|" + BOM + rb")*+")  # between values; RFC 7464 begins a value with U+001E
-_FLAT = re.compile(rb'\{[^"{}\[\]]*+(?:%b[^"{}\[\]]*+)*+\}' % _STRING, re.DOTALL)
+_CONTENT = _PLAIN = rb'[^"{}\[\]]*+'
+for _ in range(3):  # brackets inside: most objects have a few levels, and are found at once
+    _CONTENT = rb"%b(?:(?:%b|\{%b\}|\[%b\])%b)*+" % (_PLAIN, _STRING, _CONTENT, _CONTENT, _PLAIN)
+_OBJECT = re.compile(rb"\{%b\}" % _CONTENT, re.DOTALL)
 _TOKEN = re.compile(rb'%b|["{}\[\]]' % _STRING, re.DOTALL)
 _END_OF_STRING = re.compile(_STRING[1:], re.DOTALL)
 _SCALAR = re.compile(rb'[^\s,"{}\[\]\x1e]*+')
@@ -90,9 +93,9 @@ class _Window:
 
     def value(self) -> Line:
         """Return an object, an array or a string."""
-        if (flat := _FLAT.match(self._data, self.at)) is not None and len(flat[0]) <= self._limit:
-            offset, self.at = self.offset, flat.end()
-            return offset, flat[0], True
+        if (found := _OBJECT.match(self._data, self.at)) is not None and len(found[0]) <= self._limit:
+            offset, self.at = self.offset, found.end()
+            return offset, found[0], True
         start, offset, head = self.at, self.offset, b""
         for end in self._ends():
             if end is not None:
