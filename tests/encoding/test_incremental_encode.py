@@ -19,6 +19,7 @@ from lsr_prod.formats.table import content_hash
 from lsr_prod.operations.maintenance import compact
 from lsr_prod.storage import Store
 from lsr_prod.tables import open_table, read_part
+from tests.corpus.delta_tables import actions_of, delete_rows, require
 from tests.encoding.opened_files import opened_files
 
 pytestmark = pytest.mark.usefixtures("ray_local")
@@ -97,6 +98,21 @@ def test_increment_of_a_delta_source_with_one_percent_of_changes(tmp_path: Path,
 
     again = encode_corpus(deployment(tiny_bundle, tmp_path / "table", source=newest))
     assert (again.encoded, again.table_version) == (0, increment.table_version)
+
+
+def test_rows_that_a_deletion_vector_deletes_leave_the_table(tmp_path: Path, tiny_bundle: Path):
+    rng, source, table = random.Random(3), tmp_path / "source", tmp_path / "table"
+    for start in range(0, 40, 20):
+        rows = [document(rng, i) for i in range(start, start + 20)]
+        write_deltalake(source, pa.Table.from_pylist(rows), mode="append")
+    require(source, "deletionVectors")
+    settings = deployment(tiny_bundle, table, source={"paths": [str(source)]})
+    assert encode_corpus(settings).documents == 40
+    (path,) = (one["add"]["path"] for one in actions_of(source, 1) if "add" in one)
+    delete_rows(source, 2, {path: [0, 7, 19]})
+    increment = encode_corpus(settings)
+    assert (increment.encoded, increment.deleted, increment.documents) == (0, 3, 37)
+    assert sorted(rows_of(table)) == sorted(f"d{i}" for i in range(40) if i not in (20, 27, 39))
 
 
 def test_increments_follow_added_changed_and_removed_files(tmp_path: Path, tiny_bundle: Path):
