@@ -95,6 +95,7 @@ def test_damaged_file_is_reported(tmp_path: Path, name: str) -> None:
         ('{"query_id": "1", "doc_id": "d", "relevance": true}', QUERIES, "test.tsv:1 .*True is no number"),
         ("qid,pid,rel\n,d,1\n", QUERIES, "test.tsv:2 .*'' is no id"),
         ('qid,pid,rel\n1,"d,1\n2,d,1\n', QUERIES, "test.tsv:2 is not a judgment"),
+        ("1 0 d 1\n1 0 e 1_0\n", QUERIES, "test.tsv:2 .*'1_0' is no number"),
         ("1 0 d nan\n", QUERIES, "test.tsv:1 .*the grade nan is not between"),
         ("1 0 d 1\n1 0 e 1e9\n", QUERIES, "test.tsv:2 .*the grade 1e9 is not between -1000000 and 1000000"),
         (JSON_QRELS, QUERIES + QUERIES, "queries.jsonl:3 repeats the query id '1'"),
