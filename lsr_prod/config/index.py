@@ -80,7 +80,7 @@ class GatesSettings(Section):
     min_golden: float = Field(1.0, ge=0, le=1)
     """gate golden: smallest share of golden queries that find all of their documents"""
     canary_queries: Location | None = None
-    """gates overlap and latency: JSON lines, file or URI, with _id and text"""
+    """gates overlap and latency: queries as in evaluate, file or URI"""
     canary_sample: int = Field(200, ge=1)
     """gates overlap and latency: number of canary queries to answer"""
     canary_k: int = Field(10, ge=1, le=1000)
@@ -90,9 +90,9 @@ class GatesSettings(Section):
     max_p95_ms: float | None = Field(None, gt=0, allow_inf_nan=False)
     """gate latency: milliseconds from text to hits, 95th percentile"""
     judged_queries: Location | None = None
-    """gate quality: JSON lines, file or URI, with _id and text"""
+    """gate quality: queries as in evaluate, file or URI"""
     judged_qrels: Location | None = None
-    """gate quality: relevance judgments, file or URI"""
+    """gate quality: relevance judgments as in evaluate, file or URI"""
     measure: str = Field("nDCG@10", min_length=1)
     """gate quality: measure, as named by ir_measures"""
     max_loss: float | None = Field(None, ge=0, le=1)
