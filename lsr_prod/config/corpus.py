@@ -1,13 +1,26 @@
 """Settings of the corpus, of its encoding, and of the maintenance of the sparse table."""
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from lsr_prod.config.location import Location, SourceLocation, TableLocation
-from lsr_prod.config.section import Header, ImpactBits, Section
+from lsr_prod.config.section import Header, ImpactBits, Section, check_type
+from lsr_prod.formats.values import EPOCHS, AttributeType, read_zone
 
+
+def _read_type(kind: str) -> str:
+    return kind if kind in EPOCHS else check_type(kind)
+
+
+def _time_zone(name: str) -> str:
+    read_zone(name)
+    return name
+
+
+ReadType = Annotated[AttributeType, AfterValidator(_read_type)]
+TimeZone = Annotated[str, AfterValidator(_time_zone)]
 _WORD = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 _LABEL = re.compile(rf"(?:[A-Za-z0-9.-]{{1,253}}/)?{_WORD}")
 _CONDITION = re.compile(rf"!?(?:{_WORD}|in\({_WORD}(?:, ?{_WORD})*\))")
@@ -86,8 +99,16 @@ class SourceSettings(Section):
     separators: list[str] | None = None
     """one text per gap between two text_fields, in their order; default: separator"""
     stored_fields: list[str] = Field(["title", "text"])
-    """columns that are stored in the table as text, for BM25, filters and display; numbers, booleans, dates and times
-    are written as index.attributes reads them, times in UTC if they have a zone, NaN as null"""
+    """columns that are stored in the table with their types, for BM25, filters and display"""
+    types: dict[str, ReadType] = Field(default_factory=dict)
+    """types of stored fields that are not in text_fields: string, strings (a list), int64, float64, bool, date,
+    timestamp, epoch_s or epoch_ms (a timestamp as a number of seconds or milliseconds since 1970), or decimal(S) with S
+    digits after the point; default: the type of the table if there is one, then that of a typed column, else by the
+    first 1,000 records: JSON values that are all booleans, integers, numbers or lists of strings, and CSV values that
+    all read true or false, or are integers without leading zeros, other numbers, dates or times, have that type, and
+    other fields are strings; a value of another type makes a bad row, NaN is null"""
+    timezone: TimeZone = "UTC"
+    """time zone of timestamps without an offset, for example Europe/Berlin; they are stored in UTC"""
     columns: dict[str, str] = Field(default_factory=dict)
     """column of the corpus per field name, where they differ, for example {_id: docno, text: body}"""
     csv: CsvSettings = CsvSettings()
@@ -107,6 +128,17 @@ class SourceSettings(Section):
         if separators is not None and len(separators) != gaps:
             raise ValueError(f"text_fields need {gaps}, one per gap between two of them")
         return separators
+
+    @field_validator("types")
+    @classmethod
+    def _types_of_stored_fields(cls, types: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        texts = [info.data.get("id_field"), *info.data.get("text_fields", [])]
+        for name, kind in types.items():
+            if name not in info.data.get("stored_fields", [name]):
+                raise ValueError(f"{name} is not in stored_fields; add it there")
+            if name in texts and kind != "string":
+                raise ValueError(f"{name} is the id or a text field, which is a string; leave it out")
+        return types
 
     @field_validator("columns")
     @classmethod

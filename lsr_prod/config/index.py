@@ -5,9 +5,9 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from lsr_prod.config.location import Location, TableLocation
-from lsr_prod.config.section import Section
+from lsr_prod.config.section import FieldType, Section
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.index import Analyzer, AttributeType
+from lsr_prod.formats.index import Analyzer
 
 
 class IndexSettings(Section):
@@ -34,8 +34,10 @@ class IndexSettings(Section):
     only), or bigrams (pairs of characters where Chinese, Japanese, Korean, Thai, Lao, Khmer or Burmese is written)"""
     bm25: bool = False
     """also build impact postings for the words of text_fields, for hybrid search; false: only Tantivy has them"""
-    attributes: dict[str, AttributeType] = Field({})
-    """stored fields that queries can filter by, with their types: string, int64, float64, bool or timestamp"""
+    attributes: dict[str, FieldType] | None = None
+    """stored fields that queries can filter, sort and count by, with their types; default: all that are not in
+    text_fields, with the types of the table. Texts of a string field can be read as another type of source.types; those
+    that do not fit are counted, and are no value"""
     max_delta: float = Field(0.1, ge=0, le=1)
     """rebuild all shards when delta shards and tombstones exceed this share of the documents"""
     max_delta_shards: int = Field(8, ge=1)

@@ -4,6 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from lsr_prod.formats.values import TYPE_NAMES, AttributeType, is_type
+
 
 class Section(BaseModel):
     """Validated, immutable settings; an unknown key is an error.
@@ -46,5 +48,15 @@ Header = Annotated[list[str], Field(min_length=1), AfterValidator(_unique_names)
 Thresholds = Annotated[list[float], Field(min_length=1), AfterValidator(_shares_of_terms)]
 """Overlap thresholds: shares of the query terms, 0 to 1."""
 
+
+
+def check_type(kind: str) -> str:
+    """Refuse a type of a stored field that does not exist."""
+    if not is_type(kind):
+        raise ValueError(f"{kind} is no type; give {TYPE_NAMES}")
+    return kind
+
+
+FieldType = Annotated[AttributeType, AfterValidator(check_type)]
 ImpactBits = Annotated[int, AfterValidator(_known_width)]
 """Bits per impact of a table."""

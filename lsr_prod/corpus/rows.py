@@ -6,13 +6,23 @@ Both have one Arrow schema (``row_schema``), so that rows in == rows out + quara
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lsr_prod.corpus.pinned_file import SourceFile
-from lsr_prod.formats.index import value_text
 from lsr_prod.formats.table import cell_of
+from lsr_prod.formats.values import (
+    EPOCHS,
+    AttributeType,
+    AttributeValue,
+    arrow_type,
+    parse_epoch,
+    parse_value,
+    read_zone,
+    value_text,
+)
 
 if TYPE_CHECKING:
     from lsr_prod.config import SourceSettings
@@ -68,10 +78,10 @@ class Document:
 
     doc_id: str
     text: str
-    stored: tuple[str | None, ...]
+    stored: tuple[AttributeValue | list[str] | None, ...]
 
 
-def row_schema(stored_fields: Sequence[str]) -> pa.Schema:
+def row_schema(stored_fields: Sequence[str], types: Mapping[str, str] = MappingProxyType({})) -> pa.Schema:
     """Arrow schema between reading and encoding; ``reason`` is null for a document.
 
     Strings are ``large_string``: the rows of a cell may have more text than the 2 GiB that ``string`` addresses.
@@ -90,19 +100,19 @@ def row_schema(stored_fields: Sequence[str]) -> pa.Schema:
             ("detail", pa.large_string()),
             ("raw", pa.large_string()),
             ("unread_bytes", pa.int64()),
-            *((f"stored.{name}", pa.large_string()) for name in stored_fields),
+            *((f"stored.{name}", arrow_type(table_type(types.get(name)))) for name in stored_fields),
         ]
     )
 
 
 def validate(record: Mapping[str, Any], source: "SourceSettings", *, line: bytes | None = None) -> Document | BadRow:
     """Validate one record against the settings."""
-    fields: dict[str, str | None] = {}
+    fields: dict[str, Any] = {}
     problem: tuple[str, str] | None = None
     for name in source.fields:
         column = source.columns.get(name, name)
         if column in record:
-            fields[name], found = _reader(source, name)(column, record[column])
+            fields[name], found = _read_value(source, name, column, record[column])
             problem = problem or found
     doc_id = fields.get(source.id_field)
     problem = problem or _id_problem(source, doc_id)
@@ -116,11 +126,40 @@ def validate(record: Mapping[str, Any], source: "SourceSettings", *, line: bytes
     return BadRow(*problem, known, show(shown) if line is None else shorten(line))
 
 
-def _reader(source: "SourceSettings", name: str) -> Callable[[str, object], tuple[str | None, tuple[str, str] | None]]:
-    """Return what reads a field: an id may be an integer, and a field that is only stored a number or a time too."""
+def _read_value(
+    source: "SourceSettings", name: str, column: str, value: object
+) -> tuple[AttributeValue | list[str] | None, tuple[str, str] | None]:
+    """Read a field: an id may be an integer, and a field that is only stored has any type."""
     if name == source.id_field:
-        return _as_id
-    return as_string if name in source.text_fields else as_stored
+        return _as_id(column, value)
+    if name in source.text_fields:
+        return as_string(column, value)
+    kind = source.types.get(name, "string")
+    if kind == "strings":
+        return _as_strings(column, value)
+    text, problem = as_stored(column, value)
+    if kind == "string" or problem is not None or text is None or not text.strip():
+        return text if kind == "string" else None, problem
+    try:
+        if kind in EPOCHS:
+            return parse_epoch(text, EPOCHS[kind]), None
+        return parse_value(text, kind, read_zone(source.timezone)), None
+    except ValueError as error:
+        return None, ("wrong_type", f"field {column}: {error}; source.types decides what it is")
+
+
+def _as_strings(column: str, value: object) -> tuple[list[str] | None, tuple[str, str] | None]:
+    """Return a list of strings, without nulls; a string is a list of one."""
+    if value is None:
+        return None, None
+    read = [as_string(column, one) for one in (value if isinstance(value, list) else [value])]
+    problem = next((found for _, found in read if found is not None), None)
+    return (None, problem) if problem else ([text for text, _ in read if text is not None], None)
+
+
+def table_type(kind: str | None) -> AttributeType:
+    """Return the type of a column of the table for a value of ``source.types``; None is a string."""
+    return "timestamp" if kind in EPOCHS else kind or "string"
 
 
 def _as_id(name: str, value: object) -> tuple[str | None, tuple[str, str] | None]:
@@ -247,7 +286,7 @@ class RowBatch:
     ) -> None:
         self._place = (ordinal, file.key, file.location)
         self._cells, self._keep = cells, keep
-        self._schema = row_schema(source.stored_fields)
+        self._schema = row_schema(source.stored_fields, source.types)
         self._nothing = (None,) * len(source.stored_fields)
         self._rows: list[tuple[Any, ...]] = []
         self._bytes = 0
@@ -276,7 +315,7 @@ class RowBatch:
             return
         if isinstance(row, Document):
             self._rows.append((cell, position, row.doc_id, row.text, None, None, None, None, *row.stored))
-            self._bytes += len(row.text) + sum(len(value) for value in row.stored if value)
+            self._bytes += len(row.text) + sum(len(value) for value in row.stored if isinstance(value, str | list))
         else:
             values = (row.reason, row.detail, row.raw, row.unread or None)
             self._rows.append((cell, position, row.doc_id, None, *values, *self._nothing))

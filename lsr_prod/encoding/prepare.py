@@ -20,9 +20,11 @@ import pyarrow.compute as pc
 from lsr_prod.cluster.nodes import has_several_nodes, require_files, require_shared_folders
 from lsr_prod.config import Deployment, EncodeSettings, SourceSettings
 from lsr_prod.config.location import quarantine_uri
+from lsr_prod.corpus.field_types import field_types
 from lsr_prod.corpus.filelist import iterate_files, list_files
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.read import require_source_on_nodes
+from lsr_prod.corpus.rows import table_type
 from lsr_prod.encoding.cells.cell import ENCODER_REASONS
 from lsr_prod.encoding.cells.known import Rule, SourceOrder
 from lsr_prod.encoding.commit.committer import waves_done
@@ -185,6 +187,10 @@ def prepare(
     counted = cache(actors or (lambda: given))
     listed = list_files(resolve_source(source, options))
     snapshot = open_table(table) if found else None
+    known = None if found is None else {**dict.fromkeys(found.stored_fields, "string"), **found.stored_types}
+    types = field_types(source, (file for _, file in iterate_files(listed)), options, known)
+    source = source.model_copy(update={"types": types})
+    wanted = replace(wanted, stored_types={name: table_type(kind) for name, kind in types.items()})
 
     def returning(changes: FileChanges) -> frozenset[int]:
         if snapshot is None:

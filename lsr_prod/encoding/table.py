@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from lsr_prod.encoding.results import Deletion
 from lsr_prod.errors import ConfigError, IncompleteWaveError, LineageError
-from lsr_prod.formats.table import TableProperties, sparse_schema
+from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store
 from lsr_prod.storage.deletion_vector import Rows, check_vectors, deleted_rows, save_vectors
 from lsr_prod.storage.disk import is_draft
@@ -24,7 +24,7 @@ PLAN_PROPERTY = "lsr_prod.plan"
 
 def create_sparse_table(store: Store, properties: TableProperties, plan: str) -> Table:
     """Open the sparse table, or create it if it does not exist."""
-    schema = sparse_schema(properties.stored_fields, properties.impact_bits)
+    schema = properties.schema
     return create_table(store, schema, ["bucket"], {**properties.to_delta(), PLAN_PROPERTY: plan})
 
 

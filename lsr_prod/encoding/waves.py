@@ -222,7 +222,7 @@ def _by_block(tables: Sequence[Sequence[Any]], blocks: Sequence[int]) -> BlockRo
 
 def _read_slices(reader: Reader, group: Sequence[Slice], cells: Sequence[Sequence[int]]) -> list[pa.Table]:
     """Return a table of rows and row counts for each group of cells."""
-    schema = row_schema(reader.source.stored_fields)
+    schema = row_schema(reader.source.stored_fields, reader.source.types)
     rows = pa.concat_tables([schema.empty_table(), *(table for piece in group for table in reader.read(piece))])
     return [
         pa.concat_tables(with_row_counts([mine], some, schema))

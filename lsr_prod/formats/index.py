@@ -17,109 +17,42 @@
       builds/<time>.json           record of a build, for people (``indexing.build``)
 """
 
-import datetime as dt
-import math
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-import numpy as np
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError, FormatVersionError
 from lsr_prod.formats.digest import FileDigest, digest_json, field_values, is_sha256
+from lsr_prod.formats.values import AttributeType, arrow_type, is_type, kind_of
 
-AttributeType = Literal["string", "int64", "float64", "bool", "timestamp"]
-AttributeValue = str | int | float | bool | dt.datetime
-ATTRIBUTE_TYPES: dict[AttributeType, pa.DataType] = {
-    "string": pa.large_string(),
-    "int64": pa.int64(),
-    "float64": pa.float64(),
-    "bool": pa.bool_(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-}
 Analyzer = Literal[
     "english", "simple", "bigrams", "arabic", "danish", "dutch", "finnish", "french", "german", "greek", "hungarian",
     "italian", "norwegian", "portuguese", "romanian", "russian", "spanish", "swedish", "tamil", "turkish",
 ]  # fmt: skip
-MAX_STRING_BYTES = 65_530  # of UTF-8; Tantivy silently drops a longer term
 _PREFIX = "attribute."
-_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
-_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_BOOL = {"true": True, "1": True, "false": False, "0": False}
-INDEX_FORMAT = 4
-"""Format 2 has a CRC-32 of every page, which whoever can write to an index can keep while he changes the page."""
+INDEX_FORMAT = 5
+"""Attributes have no text column besides their own since format 5."""
 SHARD_FILE = "shard.json"
 ShardRole = Literal["base", "delta"]
 
 
 def attribute_column(name: str) -> str:
-    """Return the name of the column of ``docs.arrow`` and of the Tantivy field with an attribute."""
+    """Return the name of the column of ``docs.arrow`` with an attribute."""
     return _PREFIX + name
 
 
 def attribute_types(schema: pa.Schema) -> dict[str, AttributeType]:
     """Return the type of each attribute, by name, in the schema of ``docs.arrow``."""
-    names = {arrow: name for name, arrow in ATTRIBUTE_TYPES.items()}
     found: dict[str, AttributeType] = {}
     for column in schema:
         if column.name.startswith(_PREFIX):
-            if column.type not in names:
+            kind = kind_of(column.type)
+            if kind is None or arrow_type(kind) != column.type:
                 raise ArtifactError(f"column {column.name!r} has type {column.type}; build the index again")
-            found[column.name.removeprefix(_PREFIX)] = names[column.type]
+            found[column.name.removeprefix(_PREFIX)] = kind
     return found
-
-
-def parse_value(text: str, kind: AttributeType) -> AttributeValue:
-    """Parse a value of an attribute; spaces around it are part of strings only.
-
-    int64: decimal digits with an optional sign. float64: decimal or scientific, finite; -0 becomes 0. bool: true,
-    false, 1 or 0. timestamp: ISO 8601 with a date at least, in UTC if it has no offset; digits below a microsecond are
-    dropped. string: up to 65,530 bytes of UTF-8.
-
-    Returns:
-        str, int, float, bool, or a datetime in UTC.
-    """
-    if kind == "string":
-        if len(text) > MAX_STRING_BYTES // 4 and len(text.encode()) > MAX_STRING_BYTES:
-            raise ValueError(f"longer than {MAX_STRING_BYTES} bytes")
-        return text
-    text = text.strip()
-    match kind:
-        case "int64" if _INTEGER.fullmatch(text) and -(1 << 63) <= (number := int(text)) < 1 << 63:
-            return number
-        case "float64" if _FLOAT.fullmatch(text) and math.isfinite(real := float(text)):
-            return real + 0.0
-        case "bool" if text.lower() in _BOOL:
-            return _BOOL[text.lower()]
-        case "timestamp":
-            return _parse_timestamp(text)
-    raise ValueError(f"{text[:80]!r} is no {kind}")
-
-
-def value_text(value: Any) -> Any:
-    """Return a number, a boolean or a time as the text that ``parse_value`` reads, NaN as None; others unchanged."""
-    match value:
-        case bool():
-            return str(value).lower()
-        case float() | np.floating() if math.isnan(value):
-            return None
-        case int() | float() | np.integer() | np.floating():
-            return str(value)
-        case dt.datetime() | dt.date():
-            return value.isoformat()
-    return value
-
-
-def _parse_timestamp(text: str) -> dt.datetime:
-    moment = dt.datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        return moment.replace(tzinfo=dt.UTC)
-    try:
-        return moment.astimezone(dt.UTC)
-    except OverflowError as error:
-        raise ValueError(f"{text[:80]!r} is outside the years 1 to 9999") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +189,7 @@ class IndexVersion:
 
 def _attributes(value: dict[str, Any]) -> dict[str, AttributeType]:
     for name, kind in value.items():
-        if kind not in ATTRIBUTE_TYPES:
+        if not is_type(kind):
             raise ArtifactError(f"attribute {name!r} has the unknown type {kind!r}; build the index again")
     return value
 

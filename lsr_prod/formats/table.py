@@ -5,8 +5,8 @@ A Delta table partitioned by ``bucket``. Delta has no unsigned integers, so impa
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.errors import FormatVersionError
+from lsr_prod.formats.values import AttributeType, arrow_type
 
-TABLE_FORMAT = 3
+TABLE_FORMAT = 4
 CORE_COLUMNS = ("doc_id", "bucket", "terms", "impacts", "content_hash", "content_key", "source_file")
+Types = Mapping[str, AttributeType]
+"""Type of each stored field that is no string."""
 _PROPERTY_PREFIX = "lsr_prod."
 # How a property of each type is written as text, and read.
 _FORMS: dict[Any, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
@@ -24,11 +27,15 @@ _FORMS: dict[Any, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
     int: (str, int),
     float: (lambda value: float(value).hex(), float.fromhex),
     tuple[str, ...]: (",".join, lambda text: tuple(name for name in text.split(",") if name)),
+    Types: (
+        lambda types: ",".join(f"{name}:{kind}" for name, kind in types.items()),
+        lambda text: {name: kind for name, _, kind in (pair.rpartition(":") for pair in text.split(",") if pair)},
+    ),
 }
 
 
-def sparse_schema(stored_fields: Sequence[str], bits: int = 8) -> pa.Schema:
-    """Return the Arrow schema of the sparse table."""
+def sparse_schema(stored_fields: Sequence[str], bits: int = 8, types: Types | None = None) -> pa.Schema:
+    """Return the Arrow schema of the sparse table; stored fields without a type are strings."""
     impact = pa.int16() if bits <= 8 else pa.int32()
     return pa.schema(
         [
@@ -39,9 +46,14 @@ def sparse_schema(stored_fields: Sequence[str], bits: int = 8) -> pa.Schema:
             pa.field("content_hash", pa.string(), nullable=False),
             pa.field("content_key", pa.int32(), nullable=False),
             pa.field("source_file", pa.int64(), nullable=False),
-            *(pa.field(name, pa.string()) for name in stored_fields),
+            *(pa.field(name, _stored_type((types or {}).get(name, "string"))) for name in stored_fields),
         ]
     )
+
+
+def _stored_type(kind: AttributeType) -> pa.DataType:
+    texts = {"string": pa.string(), "strings": pa.list_(pa.field("element", pa.string()))}
+    return texts.get(kind) or arrow_type(kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +76,18 @@ class TableProperties:
     impact_clipped: float = 0.0  # share of the weights of probe documents that are above the largest impact
     # number of documents that the scale was chosen for; 0 if there was none, or before the probe
     probe_documents: int = 0
+    stored_types: Types = field(default_factory=dict)  # of the stored fields that are no strings
     format: int = TABLE_FORMAT
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the sparse table."""
+        return sparse_schema(self.stored_fields, self.impact_bits, self.stored_types)
 
     def to_delta(self) -> dict[str, str]:
         """Return the form stored in the configuration of the Delta table: strings under the prefix ``lsr_prod.``."""
         return {
-            _PROPERTY_PREFIX + field.name: _FORMS[field.type][0](getattr(self, field.name)) for field in fields(self)
+            _PROPERTY_PREFIX + one.name: _FORMS[one.type][0](getattr(self, one.name)) for one in fields(self)
         }
 
     @classmethod
@@ -84,7 +102,7 @@ class TableProperties:
                 "into a new table folder, and index that"
             )
         return cls(
-            **{field.name: _FORMS[field.type][1](configuration[_PROPERTY_PREFIX + field.name]) for field in fields(cls)}
+            **{one.name: _FORMS[one.type][1](configuration[_PROPERTY_PREFIX + one.name]) for one in fields(cls)}
         )
 
 

@@ -193,10 +193,10 @@ def _differs(old: pa.RecordBatch, new: pa.RecordBatch) -> npt.NDArray[np.bool_]:
 
 
 def _lists_differ(one: pa.Array, other: pa.Array) -> npt.NDArray[np.bool_]:
-    lengths, others = (pc.list_value_length(column).to_numpy(zero_copy_only=False) for column in (one, other))
+    lengths, others = (pc.fill_null(pc.list_value_length(column), -1).to_numpy() for column in (one, other))
     differs: npt.NDArray[np.bool_] = lengths != others
     equal = pa.array(~differs)
-    flat, flat_other = (column.filter(equal).flatten().to_numpy() for column in (one, other))
-    rows = np.repeat(np.flatnonzero(~differs), lengths[~differs])
+    flat, flat_other = (column.filter(equal).flatten().to_numpy(zero_copy_only=False) for column in (one, other))
+    rows = np.repeat(np.flatnonzero(~differs), np.maximum(lengths[~differs], 0))
     differs[rows[flat != flat_other]] = True
     return differs

@@ -119,15 +119,19 @@ def digest_selection(selection: Selection) -> tuple[str, int]:
 def digest_rows(rows: pa.Table) -> str:
     """Return the sha256 (hex) of rows in order; it covers lengths and values, not the layout of the Arrow buffers."""
     sha = hashlib.sha256()
-    for name in rows.column_names:
-        column = rows[name].combine_chunks()
+    columns = [rows[name].combine_chunks() for name in rows.column_names]
+    while columns:
+        column = columns.pop(0)
         if pa.types.is_list(column.type):
-            lengths = pc.list_value_length(column)
-            values = column.flatten().to_numpy().astype("<i4").tobytes()
+            lengths, values = pc.list_value_length(column), b""
+            if pa.types.is_integer(column.type.value_type):
+                values = column.flatten().to_numpy().astype("<i4").tobytes()
+            else:
+                columns.insert(0, column.flatten())
         else:
-            lengths = pc.fill_null(pc.binary_length(column), -1)
-            values = "".join(pc.fill_null(column, "").to_pylist()).encode()
-        sha.update(lengths.to_numpy().astype("<i8").tobytes())
+            texts = column if pa.types.is_large_string(column.type) else column.cast(pa.large_string())
+            lengths, values = pc.binary_length(texts), "".join(pc.fill_null(texts, "").to_pylist()).encode()
+        sha.update(pc.fill_null(lengths, -1).to_numpy().astype("<i8").tobytes())
         sha.update(np.int64(len(values)).tobytes())
         sha.update(values)
     return sha.hexdigest()

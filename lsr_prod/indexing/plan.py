@@ -11,18 +11,9 @@ from lsr_prod.errors import ArtifactError, ConfigError, LineageError, Publicatio
 from lsr_prod.formats.bundle import Bundle
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import digest_json
-from lsr_prod.formats.index import (
-    ATTRIBUTE_TYPES,
-    INDEX_FORMAT,
-    Analyzer,
-    AttributeType,
-    AttributeValue,
-    IndexVersion,
-    ShardManifest,
-    ShardRole,
-    parse_value,
-)
+from lsr_prod.formats.index import INDEX_FORMAT, Analyzer, IndexVersion, ShardManifest, ShardRole
 from lsr_prod.formats.table import TableProperties
+from lsr_prod.formats.values import AttributeType, arrow_type, kind_of, parse_value
 from lsr_prod.indexing.impacts.bm25 import average_length
 from lsr_prod.inference.terms.term_reader import TermReader
 from lsr_prod.storage import Store, require_exists
@@ -38,21 +29,32 @@ if TYPE_CHECKING:
 _DRIFT = 0.1  # relative change of the average length that hardly changes a score
 
 
-def check_attributes(attributes: Mapping[str, AttributeType], stored_fields: Sequence[str]) -> None:
-    """Check that the sparse table stores every field of ``index.attributes``."""
-    for name in attributes:
-        if name not in stored_fields:
-            stored = ", ".join(stored_fields) or "none"
+def attributes_of(settings: "IndexSettings", properties: TableProperties) -> dict[str, AttributeType]:
+    """Return the attributes of an index and their types.
+
+    Raises:
+        ConfigError: the table does not store a field, or has it with another type.
+    """
+    types = {name: properties.stored_types.get(name, "string") for name in properties.stored_fields}
+    if settings.attributes is None:
+        return {name: kind for name, kind in types.items() if name not in settings.text_fields}
+    for name, kind in settings.attributes.items():
+        if name not in types:
+            stored = ", ".join(types) or "none"
             raise ConfigError(
                 "index.attributes", f"the table does not store {name!r}", f"choose from its stored fields: {stored}"
             )
+        if types[name] not in ("string", kind):
+            raise ConfigError(
+                f"index.attributes.{name}", f"the table has it as {types[name]}, not {kind}", "give that type"
+            )
+    return settings.attributes
 
 
 def parse_attributes(rows: pa.Table, attributes: Mapping[str, AttributeType]) -> tuple[list[pa.Array], dict[str, int]]:
-    """Parse the attributes of rows from their stored fields with ``parse_value``.
+    """Return the attributes of rows; texts of the table are parsed with ``parse_value``.
 
-    Missing values are null, and so are empty values of other types than string. Values that cannot be parsed become
-    null and are counted.
+    Missing values are null, and so are empty texts. Texts that cannot be parsed become null and are counted.
 
     Returns:
         One array [rows] per attribute, in the order of ``attributes``; and the number of values that could not be
@@ -60,20 +62,24 @@ def parse_attributes(rows: pa.Table, attributes: Mapping[str, AttributeType]) ->
     """
     columns, unreadable = [], {}
     for name, kind in attributes.items():
+        if kind == "string" or kind_of(rows[name].type) != "string":
+            columns.append(rows[name].combine_chunks().cast(arrow_type(kind)))
+            continue
         values = list(_values(rows[name].to_pylist(), kind))
-        columns.append(pa.array((value for value, _ in values), ATTRIBUTE_TYPES[kind], size=len(values)))
+        columns.append(pa.array((value for value, _ in values), arrow_type(kind), size=len(values)))
         if bad := sum(not readable for _, readable in values):
             unreadable[name] = bad
     return columns, unreadable
 
 
-def _values(texts: Sequence[str | None], kind: AttributeType) -> Iterator[tuple[AttributeValue | None, bool]]:
+def _values(texts: Sequence[str | None], kind: AttributeType) -> Iterator[tuple[Any, bool]]:
     for text in texts:
-        if text is None or (kind != "string" and not text.strip()):
+        if text is None or not text.strip():
             yield None, True
             continue
         try:
-            yield parse_value(text, kind), True
+            value = parse_value(text, kind)
+            yield [value] if kind == "strings" else value, True
         except ValueError:
             yield None, False
 
@@ -178,7 +184,7 @@ def plan_index(deployment: "Deployment") -> IndexPlan:
         card.vocabulary_size,
         properties.stored_fields,
         tuple(settings.text_fields),
-        tuple(sorted(settings.attributes.items())),
+        tuple(sorted(attributes_of(settings, properties).items())),
         _average_length(table, settings, index) if settings.bm25 else None,
         TermReader.digest(folder) if card.query_encoder == "idf" else None,
         settings.analyzer,
@@ -221,7 +227,7 @@ def _check_fit(settings: "IndexSettings", properties: TableProperties) -> None:
             f"{settings.dk} is more than the table stores per document",
             f"set at most {properties.store_k}, or encode the corpus again with a larger encode.store_k",
         )
-    check_attributes(settings.attributes, properties.stored_fields)
+    attributes_of(settings, properties)
     if settings.bm25 and not settings.text_fields:
         raise ConfigError("index.bm25", "there are no text fields", "set index.text_fields, or set it to false")
     for name in settings.text_fields:

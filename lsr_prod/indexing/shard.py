@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.digest import digest_folder
-from lsr_prod.formats.index import ATTRIBUTE_TYPES, ShardManifest, attribute_column
+from lsr_prod.formats.index import ShardManifest, attribute_column
 from lsr_prod.formats.pages import PAGE_DIGESTS_FILE, page_digests
 from lsr_prod.formats.shard import (
     BATCH_ROWS,
@@ -29,6 +29,7 @@ from lsr_prod.formats.shard import (
     is_mapped,
 )
 from lsr_prod.formats.term_weights import TermCounts
+from lsr_prod.formats.values import arrow_type
 from lsr_prod.indexing.boolean import BooleanWriter
 from lsr_prod.indexing.impacts.bm25 import WordSpill, WordVectors, joined_texts, write_dictionary
 from lsr_prod.indexing.impacts.vectors import TermField, Vectors, VectorSpill, write_postings
@@ -146,8 +147,9 @@ class _Documents:
         self._draft, self._layout = draft, layout
         self._attributes = dict(layout.attributes)
         self._boolean: BooleanWriter | None = None
-        strings = [pa.field(name, pa.large_string()) for name in ("doc_id", *layout.stored_fields)]
-        typed = [pa.field(attribute_column(name), ATTRIBUTE_TYPES[kind]) for name, kind in layout.attributes]
+        self._plain = ["doc_id", *(name for name in layout.stored_fields if name not in self._attributes)]
+        strings = [pa.field(name, pa.large_string()) for name in self._plain]
+        typed = [pa.field(attribute_column(name), arrow_type(kind)) for name, kind in layout.attributes]
         self._schema = pa.schema([*strings, *typed])
 
     def __enter__(self) -> None:
@@ -169,7 +171,7 @@ class _Documents:
         self.unreadable.update(bad)
         if self._boolean is not None:
             self._boolean.add(texts)
-        strings = [rows[name].cast(pa.large_string()) for name in ("doc_id", *self._layout.stored_fields)]
+        strings = [rows[name].cast(pa.large_string()) for name in self._plain]
         self._stored.write_table(pa.Table.from_arrays([*strings, *columns], schema=self._schema).combine_chunks())
 
     @property

@@ -19,12 +19,22 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.formats.bundle import Bundle
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import digest_json, record_bytes
-from lsr_prod.formats.index import ATTRIBUTE_TYPES, Analyzer, AttributeType, IndexVersion, value_text
+from lsr_prod.formats.index import Analyzer, IndexVersion
 from lsr_prod.formats.publication import Publication
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import TableProperties, content_hash, quantize
+from lsr_prod.formats.values import (
+    TYPE_NAMES,
+    AttributeType,
+    arrow_type,
+    is_type,
+    kind_of,
+    parse_value,
+    value_text,
+    value_to_json,
+)
 from lsr_prod.indexing.impacts.bm25 import average_length_of
-from lsr_prod.indexing.plan import ShardLayout, ShardPlan, check_attributes, version_of
+from lsr_prod.indexing.plan import ShardLayout, ShardPlan, version_of
 from lsr_prod.indexing.shard import build_shard
 from lsr_prod.indexing.word_bundle import encode_words, write_word_bundle
 from lsr_prod.inference import BundleEncoder
@@ -73,9 +83,9 @@ class Index(Searcher):
             texts: text by id, or a list whose ids are "0", "1", and so on; stored as the field ``text``.
             encoder: folder or URI of the bundle, which ``lsr-prod export`` makes; None: no model, the words of the
                 texts are the terms, and their scores are those of BM25.
-            fields: values of further stored fields, in the order of the texts: strings, None, and for attributes also
-                numbers, booleans and times.
-            attributes: type of the fields that filters can use: string, int64, float64, bool or timestamp.
+            fields: values of further stored fields, in the order of the texts, and None where there is no value.
+            attributes: type of the fields that filters can use (see ``source.types``), other fields are strings;
+                default: all fields, with the type of their values.
             bm25: whether words have postings, for hybrid searches.
             analyzer: how texts become words for BM25 and filters, as ``index.analyzer``: a language, simple or bigrams.
             storage_options: options of the object store of the encoder.
@@ -88,11 +98,10 @@ class Index(Searcher):
         if analyzer not in get_args(Analyzer):
             known = ", ".join(get_args(Analyzer))
             raise ConfigError("analyzer", f"{shorten(analyzer)} is none", f"choose from {known}")
-        stored = _checked_columns(texts, fields or {}, attributes or {})
+        stored, typed = _checked_columns(texts, fields or {}, attributes)
         with ExitStack() as scratch:
             folder = scratch.enter_context(scratch_folder(prefix="lsr_prod-index-"))
             vectors, source, bundle = _encode(folder, encoder, storage_options, stored)
-            typed = dict(sorted((attributes or {}).items()))
             version = _build(folder, vectors, source, bundle, stored, typed, bm25, analyzer)
             publication = Publication(1, version.sha, dt.datetime.now(dt.UTC).isoformat(timespec="seconds"))
             create_publication(folder, publication)  # another process can open the folder too
@@ -115,9 +124,9 @@ class Index(Searcher):
 
 
 def _checked_columns(
-    texts: Any, fields: Mapping[str, Sequence[Any]], attributes: Mapping[str, AttributeType]
-) -> dict[str, list[str | None]]:
-    """Return the columns of the index, ``doc_id`` and ``text`` first, as strings."""
+    texts: Any, fields: Mapping[str, Sequence[Any]], attributes: Mapping[str, AttributeType] | None
+) -> tuple[dict[str, list[Any]], dict[str, AttributeType]]:
+    """Return the columns of the index, ``doc_id`` and ``text`` first, and the types of its attributes."""
     if isinstance(texts, str | bytes) or not isinstance(texts, Sequence | Mapping):
         raise ConfigError("texts", f"{shorten(texts)} is no collection", "give a list of strings, or a text by id")
     by_id = texts if isinstance(texts, Mapping) else {str(number): text for number, text in enumerate(texts)}
@@ -125,7 +134,7 @@ def _checked_columns(
         if not isinstance(doc_id, str) or not doc_id or any(c < " " or c == "\x7f" for c in doc_id):
             raise ConfigError("texts", f"{shorten(doc_id)} is no id", "give strings without control characters")
     ids = list(by_id)
-    columns: dict[str, list[str | None]] = {"doc_id": ids}
+    columns: dict[str, list[Any]] = {"doc_id": ids}
     columns[_TEXT] = [_string("texts", doc_id, text, needed=True) for doc_id, text in by_id.items()]
     for name, values in fields.items():
         if not isinstance(name, str) or name in ("doc_id", _TEXT):
@@ -134,14 +143,41 @@ def _checked_columns(
             raise ConfigError(
                 f"fields.{name}", f"has {len(values)} values for {len(ids)} documents", "give one per document"
             )
-        shown = [value_text(value) if name in attributes else value for value in values]
-        columns[name] = [_string(f"fields.{name}", i, value) for i, value in zip(ids, shown, strict=True)]
-    for name, kind in attributes.items():
-        if kind not in ATTRIBUTE_TYPES:
-            known = ", ".join(ATTRIBUTE_TYPES)
-            raise ConfigError(f"attributes.{name}", f"{shorten(kind)} is no type", f"choose from {known}")
-    check_attributes(attributes, [*columns][1:])
-    return columns
+        columns[name] = list(values)
+    types = {name: _type_of(name, columns[name]) for name in fields} if attributes is None else dict(attributes)
+    for name, kind in types.items():
+        if not is_type(kind):
+            raise ConfigError(f"attributes.{name}", f"{shorten(kind)} is no type", f"choose from {TYPE_NAMES}")
+        if name not in columns or name == "doc_id":
+            stored = ", ".join([*columns][1:])
+            raise ConfigError("attributes", f"there is no field {name!r}", f"choose from {stored}")
+    for name in fields:
+        found = zip(ids, columns[name], strict=True)
+        columns[name] = [_value(f"fields.{name}", doc_id, value, types.get(name)) for doc_id, value in found]
+    return columns, dict(sorted(types.items()))
+
+
+def _type_of(name: str, values: Sequence[Any]) -> AttributeType:
+    try:
+        kind = kind_of(pa.array(values).type)
+    except pa.ArrowException:  # values of several types
+        kind = None
+    if kind is None:
+        raise ConfigError(f"fields.{name}", "its values have no common type", f"give values of one: {TYPE_NAMES}")
+    return kind
+
+
+def _value(field: str, doc_id: str, value: Any, kind: AttributeType | None) -> Any:
+    """Return a value with the type of its attribute; None: the field is no attribute."""
+    if kind == "strings" and isinstance(value, Sequence) and not isinstance(value, str):
+        return [_string(field, doc_id, item, needed=True) for item in value]
+    text = _string(field, doc_id, value if kind is None else value_text(value))
+    if text is None or kind is None or kind == "string":
+        return text
+    try:
+        return parse_value(text, kind)
+    except ValueError as error:
+        raise ConfigError(field, f"document {shorten(doc_id)}: {error}", "correct the value, or give None") from error
 
 
 def _string(field: str, doc_id: str, value: Any, *, needed: bool = False) -> str | None:
@@ -156,7 +192,7 @@ def _build(
     vectors: SparseBatch,
     source: Path,
     bundle: Bundle,
-    stored: Mapping[str, list[str | None]],
+    stored: Mapping[str, list[Any]],
     attributes: Mapping[str, AttributeType],
     bm25: bool,
     analyzer: Analyzer,
@@ -186,16 +222,12 @@ def _build(
         store_k=store_k,
         buckets=1,
         stored_fields=names,
+        stored_types={name: kind for name, kind in attributes.items() if kind != "string"},
     )
-    identity = digest_json([bundle.digest, layout.identity(), {name: stored[name] for name in ("doc_id", *names)}])
+    values = {name: list(map(value_to_json, stored[name])) for name in ("doc_id", *names)}
+    identity = digest_json([bundle.digest, layout.identity(), values])
     plan = ShardPlan(identity, Store(str(index)), 0, (0,), len(texts), layout, bundle=bundle.digest)
     built = build_shard(plan, [_rows(properties, vectors, stored)], index)
-    if built.unreadable_attributes:
-        raise ConfigError(
-            "attributes",
-            f"{built.unreadable_attributes} values of {', '.join(attributes)} do not have the type of their attribute",
-            "correct the values, or give None",
-        )
     version = version_of((built.manifest,), properties, layout, "memory", 0)
     Store(str(index)).put_new(f"versions/{version.sha}.json", record_bytes(version.to_json()))
     return version
@@ -205,7 +237,7 @@ def _encode(
     scratch: Path,
     encoder: str | Path | None,
     storage_options: Mapping[str, str] | None,
-    stored: Mapping[str, list[str | None]],
+    stored: Mapping[str, list[Any]],
 ) -> tuple[SparseBatch, Path, Bundle]:
     """Return the vectors of the texts, and the bundle that made them: its folder and its manifest."""
     texts = [text or "" for text in stored[_TEXT]]
@@ -220,10 +252,11 @@ def _encode(
     return found, source, bundle
 
 
-def _rows(properties: TableProperties, vectors: SparseBatch, stored: Mapping[str, list[str | None]]) -> pa.Table:
+def _rows(properties: TableProperties, vectors: SparseBatch, stored: Mapping[str, list[Any]]) -> pa.Table:
     """Return the documents as rows of a sparse table."""
     impacts, _ = quantize(vectors.weights, properties.impact_step, properties.impact_bits)
-    columns = {name: pa.array(values, pa.large_string()) for name, values in stored.items()}
+    kinds = properties.stored_types
+    columns = {name: pa.array(values, arrow_type(kinds.get(name, "string"))) for name, values in stored.items()}
     hashes = pa.array([content_hash(text or "") for text in stored[_TEXT]], pa.large_string())
     postings = vectors.offsets, pa.array(vectors.terms), impacts
     ids = columns.pop("doc_id")

@@ -14,6 +14,7 @@ from lsr_prod.evaluation.diagnostics.unexplained import diagnose_vectors
 from lsr_prod.evaluation.diagnostics.vectors import TextTerms, dead_terms
 from lsr_prod.evaluation.matched import alive_ordinals
 from lsr_prod.formats.bundle import TOKENIZER_FILE
+from lsr_prod.formats.index import attribute_column
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.indexing.tombstones import load_takedowns
 from lsr_prod.inference.terms.term_reader import TermReader
@@ -212,7 +213,8 @@ def sample_vectors(snapshot: Snapshot, places: Sample) -> SparseBatch:
 
 
 def _texts(snapshot: Snapshot, places: Sample, fields: Sequence[str]) -> list[str]:
-    columns = {name: name for name in fields}
+    typed = snapshot.version.attributes
+    columns = {name: attribute_column(name) if name in typed else name for name in fields}
     found = []
     for number, ordinals in places.items():
         documents = snapshot.readers[number].shard.documents

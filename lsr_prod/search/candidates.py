@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.formats.index import AttributeValue
+from lsr_prod.formats.values import AttributeValue
 from lsr_prod.search.query.request import Request
 from lsr_prod.search.query.sparse_query import MAX_K
 from lsr_prod.search.shard.postings import ShardQuery
@@ -164,6 +164,7 @@ class _Values:
                 self._known[row[2:4]] = _Missing if fields is None else fields[self._name]
             for row in rows:
                 value = self._known[row[2:4]]
+                value = tuple(value) if isinstance(value, list) else value
                 if value is _Missing or value in seen:
                     continue
                 if value is not None:

@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 
 from lsr_prod.errors import QueryError
 from lsr_prod.formats.digest import verify_files
-from lsr_prod.formats.index import AttributeValue, attribute_column
+from lsr_prod.formats.index import attribute_column
 from lsr_prod.formats.shard import TANTIVY_FOLDER
+from lsr_prod.formats.values import AttributeValue
 from lsr_prod.search.candidates import Collected, CollectPlan, Ranked
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.shard.open_shard import OpenShard
@@ -88,8 +89,15 @@ def _collect(number: int, reader: ShardReader, query: ShardQuery, plan: CollectP
 
 
 def _count(column: pa.ChunkedArray, ordinals: npt.NDArray[np.int64]) -> dict[AttributeValue | None, int]:
-    """Return the number of documents by value."""
-    found = pc.value_counts(column.take(np.sort(ordinals)))
+    """Return the number of documents by value; of lists, a document counts once for each of its values."""
+    taken = column.take(np.sort(ordinals))
+    if pa.types.is_list(taken.type):
+        lists = taken.combine_chunks()
+        pairs = pa.table({"row": pc.list_parent_indices(lists), "value": pc.list_flatten(lists)})
+        pairs = pairs.group_by(["row", "value"]).aggregate([])
+        empty = len(lists) - pc.count_distinct(pairs["row"]).as_py()
+        taken = pa.chunked_array([*pairs["value"].chunks, pa.nulls(empty, taken.type.value_type)])
+    found = pc.value_counts(taken)
     values, counts = found.field("values").to_pylist(), found.field("counts").to_pylist()
     return dict(zip(values, counts, strict=True))
 

@@ -47,7 +47,7 @@ def execute_query(
     if request.needs_all_matches:
         snapshot.check_attributes(request.facets)
         if request.sort is not None:
-            snapshot.check_attributes([request.sort.removeprefix("-")])
+            snapshot.check_sort(request.sort.removeprefix("-"))
     if request.filter is not None:
         request = replace(request, filter=snapshot.check_filter(request.filter))
     start = time.perf_counter()

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import QueryError
-from lsr_prod.formats.index import AttributeValue, IndexVersion
+from lsr_prod.formats.index import IndexVersion
 from lsr_prod.formats.term_weights import IMPACT_STEP, inverse_frequencies
+from lsr_prod.formats.values import AttributeValue
 from lsr_prod.search.candidates import Candidates, CollectPlan, Ranked, Shards
 from lsr_prod.search.query.request import Hybrid, Request
 from lsr_prod.search.query.sparse_query import MAX_SCORE, MAX_TERMS, check_text

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from lsr_prod.formats.index import AttributeValue
+from lsr_prod.formats.values import AttributeValue
 from lsr_prod.search.query.filters import Cursor
 
 Field = Literal["terms", "text"]

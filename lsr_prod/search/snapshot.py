@@ -40,7 +40,7 @@ from lsr_prod.search.shard.shard_reader import ShardReader, read_alive
 from lsr_prod.storage.index_versions import read_version, verify_shard
 
 if TYPE_CHECKING:
-    from lsr_prod.formats.index import AttributeType
+    from lsr_prod.formats.values import AttributeType
     from lsr_prod.search.boolean_shard import BooleanShard
     from lsr_prod.search.query.filter_types import CheckedFilter
     from lsr_prod.search.query.filters import Filter
@@ -332,6 +332,12 @@ class Snapshot:
             if name not in self.attributes:
                 known = ", ".join(self.attributes) or "none"
                 raise QueryError(f"the index has no attribute {shorten(name)}; it has: {known}")
+
+    def check_sort(self, name: str) -> None:
+        """Check that a name is an attribute that orders documents."""
+        self.check_attributes([name])
+        if self.attributes[name] == "strings":
+            raise QueryError(f"attribute {shorten(name)} is a list of strings, which has no order; choose another one")
 
     def check_filter(self, expression: "Filter") -> "CheckedFilter":
         """Return the filter with its values converted to the types of the attributes, and with its key."""

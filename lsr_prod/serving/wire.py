@@ -7,13 +7,13 @@ of ``filter_from_json``. ``hybrid`` is an object with attributes of ``Hybrid``; 
 ``{"error": name, "message": text}``.
 """
 
-import datetime as dt
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from lsr_prod import errors
 from lsr_prod.errors import LsrError, QueryError
+from lsr_prod.formats.values import json_type, value_from_json, value_to_json
 from lsr_prod.search.query.request import Options
 from lsr_prod.search.result import Facet, Hit, QueryTerm, SearchResult
 from lsr_prod.serving.groups import OverloadedError, UnavailableError
@@ -33,7 +33,7 @@ _ERRORS = {
     )
 }
 _QUERIES = ("text", "texts", "vector")
-_OTHER_FORM = ("hits", "query", "timestamps", "next_page", "facets")  # keys of a result that are not its attributes
+_OTHER_FORM = ("hits", "query", "types", "next_page", "facets")  # keys of a result that are not its attributes
 MAX_TEXTS = 1_000
 _MAX_HITS = 100_000  # of all texts of a request: a response of about 10 MB without fields
 
@@ -81,24 +81,24 @@ def request_to_json(k: int, options: Options, **query: Any) -> dict[str, Any]:
 
 
 def result_to_json(result: SearchResult) -> dict[str, Any]:
-    """Return a result as a JSON value; times become ISO 8601 strings, and ``timestamps`` lists their fields.
+    """Return a result as a JSON value; dates, times and decimals become strings, and ``types`` has their types.
 
-    ``next_page`` is the value of ``search_after`` for the next page, or null. A facet with ``times`` has times, too.
+    ``next_page`` is the value of ``search_after`` for the next page, or null. A facet has the ``type`` of its values,
+    too, or null.
     """
-    timestamps = {name for hit in result.hits for name, value in hit.fields.items() if isinstance(value, dt.datetime)}
+    names = dict.fromkeys(name for hit in result.hits for name in hit.fields)
+    types = {name: json_type(hit.fields.get(name) for hit in result.hits) for name in names}
     value = result._asdict()
     value["query"] = [[term.term, term.weight, term.field] for term in result.query]
     value["hits"] = [
         {
             **hit._asdict(),
-            "fields": {
-                name: each.isoformat() if isinstance(each, dt.datetime) else each for name, each in hit.fields.items()
-            },
+            "fields": {name: value_to_json(each) for name, each in hit.fields.items()},
             "highlights": _highlights_to_json(hit.highlights),
         }
         for hit in result.hits
     ]
-    value["timestamps"] = sorted(timestamps)
+    value["types"] = {name: kind for name, kind in types.items() if kind is not None}
     value["next_page"] = result.next_page
     value["facets"] = [_facet_to_json(facet) for facet in result.facets]
     return value
@@ -106,13 +106,13 @@ def result_to_json(result: SearchResult) -> dict[str, Any]:
 
 def result_from_json(value: Mapping[str, Any]) -> SearchResult:
     """Read a result that ``result_to_json`` wrote."""
-    timestamps = set(value["timestamps"])
+    types = value["types"]
     hits = tuple(
         Hit(
             hit["doc_id"],
             hit["score"],
             hit["overlap"],
-            _fields(hit["fields"], timestamps),
+            {name: value_from_json(each, types.get(name)) for name, each in hit["fields"].items()},
             _highlights_from_json(hit.get("highlights")),
         )
         for hit in value["hits"]
@@ -138,14 +138,12 @@ def error_from_json(value: Mapping[str, Any]) -> LsrError:
 
 
 def _facet_to_json(facet: Facet) -> dict[str, Any]:
-    times = bool(facet.values) and isinstance(facet.values[0][0], dt.datetime)
-    values = [[each.isoformat() if isinstance(each, dt.datetime) else each, count] for each, count in facet.values]
-    return {**asdict(facet), "values": values, "times": times}
+    values = [[value_to_json(each), count] for each, count in facet.values]
+    return {**asdict(facet), "values": values, "type": json_type(each for each, _ in facet.values)}
 
 
 def _facet_from_json(value: Mapping[str, Any]) -> Facet:
-    read = dt.datetime.fromisoformat if value["times"] else lambda each: each
-    values = tuple((read(each), count) for each, count in value["values"])
+    values = tuple((value_from_json(each, value["type"]), count) for each, count in value["values"])
     return Facet(value["name"], values, value["missing"], value["distinct"])
 
 
@@ -159,9 +157,3 @@ def _highlights_from_json(value: Mapping[str, Any] | None) -> dict[str, tuple[tu
         return None
     return {name: tuple((start, end) for start, end in places) for name, places in value.items()}
 
-
-def _fields(fields: Mapping[str, Any], timestamps: set[str]) -> dict[str, Any]:
-    return {
-        name: dt.datetime.fromisoformat(value) if name in timestamps and value is not None else value
-        for name, value in fields.items()
-    }

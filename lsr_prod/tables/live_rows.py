@@ -228,7 +228,7 @@ def part_schema(properties: TableProperties) -> pa.Schema:
 
     The columns of the table without ``bucket``, which is in the path of the part; strings are ``large_string``.
     """
-    schema = sparse_schema(properties.stored_fields, properties.impact_bits)
+    schema = properties.schema
     return large_strings(schema.remove(schema.get_field_index("bucket")))
 
 

@@ -101,9 +101,15 @@ def stored_strings(schema: pa.Schema) -> pa.Schema:
 
 def _with_strings(schema: pa.Schema, kind: pa.DataType) -> pa.Schema:
     for place, field in enumerate(schema):
-        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
+        if _is_string(field.type):
             schema = schema.set(place, field.with_type(kind))
+        elif pa.types.is_list(field.type) and _is_string(field.type.value_type):
+            schema = schema.set(place, field.with_type(pa.list_(field.type.value_field.with_type(kind))))
     return schema
+
+
+def _is_string(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,8 @@ def test_every_property_is_stored() -> None:
 @pytest.mark.parametrize(
     ("change", "remedy"),
     [
-        ({"lsr_prod.format": "1"}, "format 1, this release reads and writes 3; encode the corpus again"),
-        ({"lsr_prod.format": "4"}, "format 4, this release"),
+        ({"lsr_prod.format": "1"}, "format 1, this release reads and writes 4; encode the corpus again"),
+        ({"lsr_prod.format": "5"}, "format 5, this release"),
         (None, "not written by lsr_prod; give one that"),
     ],
 )

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from lsr_prod.config.index import AttributeType
 from lsr_prod.formats.bundle import BUNDLE_FILE, VOCABULARY_FILE, Bundle, digest_bundle
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json, record_bytes
 from lsr_prod.formats.index import Analyzer, IndexVersion, ShardManifest, Tombstones
 from lsr_prod.formats.table import TableProperties, bucket_of, content_hash, content_keys, quantize, sparse_schema
+from lsr_prod.formats.values import AttributeType
 from lsr_prod.indexing.plan import ShardLayout, ShardPlan
 from lsr_prod.indexing.publish import publish
 from lsr_prod.indexing.shard import build_shard

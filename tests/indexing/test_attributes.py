@@ -1,13 +1,16 @@
-"""Stored strings become typed columns; unreadable values become null and are counted."""
+"""Typed columns and texts become attributes; unreadable texts become null and are counted."""
 
 import datetime as dt
+import re
 
 import pyarrow as pa
 import pytest
 
 from lsr_prod.config import IndexSettings
 from lsr_prod.errors import ConfigError
-from lsr_prod.indexing.plan import check_attributes, parse_attributes
+from lsr_prod.formats.table import TableProperties
+from lsr_prod.formats.values import arrow_type
+from lsr_prod.indexing.plan import attributes_of, parse_attributes
 
 ROWS = pa.table(
     {
@@ -48,14 +51,40 @@ def test_parse_attributes_without_rows_or_attributes():
     assert parse_attributes(ROWS, {}) == ([], {})
 
 
-def test_check_attributes_rejects_a_field_that_is_not_stored():
-    check_attributes({"year": "int64"}, ["title", "year"])
-    with pytest.raises(ConfigError, match=r"index\.attributes: the table does not store 'yaer'.*title, year"):
-        check_attributes({"yaer": "int64"}, ["title", "year"])
+def test_typed_columns_are_taken_as_they_are():
+    rows = pa.table({"tags": [["a"], None], "day": [None, dt.date(2020, 1, 1)], "price": [1, 2]})
+    rows = rows.set_column(2, "price", rows["price"].cast(pa.decimal128(38, 2)))
+    columns, unreadable = parse_attributes(rows, {"tags": "strings", "day": "date", "price": "decimal(2)"})
+    assert [column.to_pylist() for column in columns] == [column.to_pylist() for column in rows.columns]
+    assert [column.type for column in columns] == [arrow_type(kind) for kind in ("strings", "date", "decimal(2)")]
+    assert unreadable == {}
 
 
-def test_settings_accept_only_known_attribute_types():
-    paths = {"table": "t", "bundle": "b", "output": "o"}
-    assert IndexSettings(**paths, attributes={"year": "int64"}).attributes == {"year": "int64"}
-    with pytest.raises(ValueError, match="'string', 'int64', 'float64', 'bool' or 'timestamp'"):
-        IndexSettings(**paths, attributes={"year": "integer"})
+PATHS = {"table": "t", "bundle": "b", "output": "o"}
+PROPERTIES = TableProperties(
+    "b" * 64, "v" * 64, 0.01, 8, 16, 2, ("title", "year", "lang"), 9, stored_types={"year": "int64"}
+)
+
+
+def test_attributes_are_all_stored_fields_but_the_texts():
+    assert attributes_of(IndexSettings(**PATHS), PROPERTIES) == {"year": "int64", "lang": "string"}
+    given = {"lang": "timestamp", "year": "int64"}
+    assert attributes_of(IndexSettings(**PATHS, attributes=given), PROPERTIES) == given
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"yaer": "int64"}, r"index\.attributes: the table does not store 'yaer'.*title, year"),
+        ({"year": "string"}, r"index\.attributes\.year: the table has it as int64, not string"),
+    ],
+)
+def test_attributes_that_the_table_does_not_have_are_refused(attributes: dict[str, str], message: str):
+    with pytest.raises(ConfigError, match=message):
+        attributes_of(IndexSettings(**PATHS, attributes=attributes), PROPERTIES)
+
+
+@pytest.mark.parametrize("kind", ["integer", "decimal", "decimal(39)", "decimal(-1)", "list"])
+def test_settings_accept_only_known_attribute_types(kind: str):
+    with pytest.raises(ValueError, match=f"{re.escape(kind)} is no type; give string, strings, int64"):
+        IndexSettings(**PATHS, attributes={"year": kind})

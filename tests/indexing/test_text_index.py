@@ -116,9 +116,11 @@ def test_index_without_texts_answers_without_hits(tiny_bundle: Path) -> None:
         ({3: "a"}, {}, "texts: 3 is no id"),
         (["a"], {"fields": {"url": []}}, "fields.url: has 0 values for 1 documents"),
         (["a"], {"fields": {"text": ["a"]}}, "fields.text: "),
-        (["a"], {"fields": {"url": [["x"]]}}, r"fields.url: document '0' has \['x'\]"),
+        (["a"], {"fields": {"url": [[1]]}}, "fields.url: its values have no common type"),
+        (["a", "b"], {"fields": {"url": ["x", 1]}}, "fields.url: its values have no common type"),
+        (["a"], {"fields": {"url": [["x", None]]}}, "fields.url: document '0' has None"),
         (["a"], {"attributes": {"year": "int64"}}, "year"),
-        (["a"], {"fields": {"year": ["x"]}, "attributes": {"year": "int64"}}, "attributes: 1 values"),
+        (["a"], {"fields": {"year": ["x"]}, "attributes": {"year": "int64"}}, "fields.year: document '0': 'x' is no int64"),
         (["a"], {"fields": {"year": [1]}, "attributes": {"year": "int"}}, "attributes.year: 'int' is no type"),
     ],
 )

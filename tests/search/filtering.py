@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from lsr_prod.formats.index import ATTRIBUTE_TYPES, AttributeType, attribute_column
+from lsr_prod.formats.index import attribute_column
+from lsr_prod.formats.values import AttributeType, arrow_type
 from lsr_prod.search.query.filters import Combination, Condition, Filter, Negation, field
 
 TYPES: dict[str, AttributeType] = {
@@ -38,7 +39,7 @@ _COMPARE = {"eq": operator.eq, "gt": operator.gt, "ge": operator.ge, "lt": opera
 
 def batches(rows: Sequence[Row], size: int = 5) -> list[pa.RecordBatch]:
     """Return the rows as ``docs.arrow`` stores them; ids are d0, d1 and so on."""
-    columns = {attribute_column(n): pa.array([row[n] for row in rows], ATTRIBUTE_TYPES[t]) for n, t in TYPES.items()}
+    columns = {attribute_column(n): pa.array([row[n] for row in rows], arrow_type(t)) for n, t in TYPES.items()}
     ids = pa.array([f"d{i}" for i in range(len(rows))], pa.large_string())
     return pa.table({"doc_id": ids, **columns}).to_batches(max_chunksize=size)
 

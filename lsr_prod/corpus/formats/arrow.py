@@ -30,7 +30,9 @@ def typed_records(
 ) -> Iterator[Decoded]:
     """Yield (row number, record) of every row; None in place of a document that is not wanted."""
     shared = {name: value for name, value in constants.items() if name in request.columns}
-    column, position = request.source.column(request.source.id_field), first_row
+    source, position = request.source, first_row
+    column = source.column(source.id_field)
+    lists = {source.column(name) for name, kind in source.types.items() if kind == "strings"}
     for batch in (piece for whole in batches for piece in _small(whole)):
         count, unwanted = batch.num_rows, set[int]()
         if request.wants is not None and column in batch.schema.names:
@@ -38,7 +40,7 @@ def typed_records(
             unwanted = {i for i in range(count) if not _may_be_wanted(ids[i], request.wants)}
             batch = batch.take(pa.array([i for i in range(count) if i not in unwanted], pa.int64()))
         values = {
-            name: _values(batch.column(name), is_id=name in request.ids, lists=request.lists)
+            name: _values(batch.column(name), is_id=name in request.ids, lists=request.lists or name in lists)
             for name in batch.schema.names
         }
         place = 0
@@ -144,7 +146,7 @@ def _values(column: pa.Array, *, is_id: bool, lists: bool) -> list[Any]:
     """Convert a column to Python values: strings as bytes, because Arrow does not check that they are UTF-8."""
     if lists and is_list(column.type):
         return _lists(column)
-    if is_id and column.type == pa.uuid():
+    if column.type == pa.uuid():
         return [None if value is None else str(value) for value in column.to_pylist()]
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
@@ -171,7 +173,8 @@ def _values(column: pa.Array, *, is_id: bool, lists: bool) -> list[Any]:
 def is_scalar(kind: pa.DataType) -> bool:
     """Return whether a stored field may have values of a type that is not a string."""
     numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    return bool(numbers or pa.types.is_boolean(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind))
+    times = pa.types.is_date(kind) or pa.types.is_time(kind) or pa.types.is_timestamp(kind)
+    return bool(numbers or times or pa.types.is_boolean(kind))
 
 
 def scalar_texts(column: pa.Array) -> list[str | None]:

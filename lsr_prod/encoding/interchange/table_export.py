@@ -16,7 +16,7 @@ from lsr_prod.encoding.interchange.npz import CsrBlock, write_csr
 from lsr_prod.encoding.interchange.vectors import Vocabulary
 from lsr_prod.errors import ArtifactError, ConfigError, LineageError, StorageError
 from lsr_prod.extras import contrib
-from lsr_prod.formats.table import TableProperties, sparse_schema
+from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store
 from lsr_prod.tables import Table, TableFile, live_batches, read_part
 from lsr_prod.tables.part import large_strings, parquet_bytes
@@ -91,7 +91,7 @@ class TableVectors:
 
     def rows_of(self, file: TableFile) -> pa.Table:
         """Return the rows of a part in the columns of the table; with ``floats``, ``weights`` replace ``impacts``."""
-        stored = sparse_schema(self.properties.stored_fields, self.properties.impact_bits)
+        stored = self.properties.schema
         schema = large_strings(stored.remove(stored.get_field_index("bucket")))
         rows = read_part(self.table.store, file, schema).combine_chunks()
         batches = rows.to_batches()

@@ -233,7 +233,7 @@ def _relocated(base: Plan, old: npt.NDArray[np.int64], new: npt.NDArray[np.int64
 
 def _check_settings(newest: Plan, inputs: PlanInputs, table: Store, compared: frozenset[str]) -> None:
     now = {
-        "source": inputs.source.model_dump(mode="json", include=set(newest.header.source)),
+        "source": inputs.source.model_dump(mode="json", include=set(newest.header.source) - {"types"}),
         "encode": inputs.encode.model_dump(mode="json", include=set(compared)),
     }
     before = {"source": newest.header.source, "encode": newest.header.encode}

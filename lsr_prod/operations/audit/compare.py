@@ -10,6 +10,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from lsr_prod.formats.values import value_to_json
+
 SOURCE, BAD, TABLE, BASE, INDEX, TAKEDOWN, QUARANTINE = range(7)
 """Kind of a record: a document of the source, a bad row of it, a row of the table, a row of the table version that the
 index was built from, a document of the index, an id that is taken down, a row of the quarantine."""
@@ -82,9 +84,10 @@ def to_records(rows: Iterable[tuple[Any, ...]]) -> Records:
     return np.array(list(rows), RECORD)
 
 
-def stored_hash(values: Sequence[str | None]) -> int:
+def stored_hash(values: Sequence[Any]) -> int:
     """Return 64 bits of a hash of stored fields."""
-    return int.from_bytes(hashlib.blake2b(json.dumps(values).encode(), digest_size=8).digest(), "little")
+    content = json.dumps(values, default=value_to_json).encode()
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 
 @dataclass(frozen=True, slots=True)

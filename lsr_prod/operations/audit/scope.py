@@ -88,7 +88,9 @@ def open_scope(source: SourceSettings, rule: Rule, files: pa.Table, table: Table
             f"{table.store.uri} was made with {list(properties.stored_fields)}, not {source.stored_fields}",
             "give the configuration that the table is encoded with",
         )
-    reported = source.model_copy(update={"on_damage": "skip"})  # the audit counts damage, whatever a job does
+    types = {**properties.stored_types, **source.types}
+    # The audit counts damage, whatever a job does.
+    reported = source.model_copy(update={"on_damage": "skip", "types": types})
     return Scope(reported, rule, files, table, open_table(quarantine))
 
 

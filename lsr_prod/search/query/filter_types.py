@@ -1,13 +1,15 @@
 """Validate filters against the attributes of an index: names, operators and types."""
 
+import contextlib
 import datetime as dt
+import decimal
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from lsr_prod.errors import QueryError
-from lsr_prod.formats.index import AttributeType, AttributeValue, parse_value
+from lsr_prod.formats.values import AttributeType, AttributeValue, parse_value
 from lsr_prod.search.query.filters import (
     DOC_ID,
     MAX_DEPTH,
@@ -27,6 +29,7 @@ from lsr_prod.search.query.query_text import TextQuery, text_query, words_query
 MAX_VALUES = 10_000  # over the whole filter
 _TEXT_QUERY = 1_000  # values that a text query counts as
 _EXACT = 1 << 53  # float64 holds every integer up to here
+_TEXTS = ("string", "strings")
 _RANGES = ("gt", "ge", "lt", "le")
 _OF_ONE = ("eq", "prefix", *_RANGES)
 
@@ -112,7 +115,7 @@ def _kind(name: str, operator: Operator, attributes: Mapping[str, AttributeType]
         known = ", ".join(f"{each} ({kind})" for each, kind in attributes.items()) or "none"
         raise QueryError(f"the index has no attribute {shorten(name)}; it has doc_id and: {known}")
     kind = attributes[name]
-    if (operator == "prefix" and kind != "string") or (operator in _RANGES and kind == "bool"):
+    if (operator == "prefix" and kind not in _TEXTS) or (operator in _RANGES and kind in ("bool", "strings")):
         raise QueryError(f"attribute {name!r} is {kind}, which does not support {operator}")
     return kind
 
@@ -120,7 +123,9 @@ def _kind(name: str, operator: Operator, attributes: Mapping[str, AttributeType]
 def _convert(value: AttributeValue, kind: AttributeType, name: str) -> AttributeValue:
     value = literal(value, name)
     match kind, value:
-        case ("string", str()) | ("bool", bool()) | ("timestamp", dt.datetime()):
+        case ("string" | "strings", str()) | ("bool", bool()) | ("timestamp", dt.datetime()):
+            return value
+        case "date", dt.date() if not isinstance(value, dt.datetime):
             return value
         case "int64", int() if not isinstance(value, bool):
             return value
@@ -128,11 +133,14 @@ def _convert(value: AttributeValue, kind: AttributeType, name: str) -> Attribute
             return value + 0.0  # -0.0 becomes 0.0
         case "float64", int() if not isinstance(value, bool) and -_EXACT <= value <= _EXACT:
             return float(value)
-        case "timestamp", str():
+        case ("timestamp" | "date", str()):
             try:
                 return parse_value(value, kind)
             except ValueError as error:
-                raise QueryError(f"{shorten(value)} for {name!r} is not a timestamp; give ISO 8601") from error
+                raise QueryError(f"{shorten(value)} for {name!r} is not a {kind}; give ISO 8601") from error
+        case _, int() | float() | str() | decimal.Decimal() if kind[:7] == "decimal" and not isinstance(value, bool):
+            with contextlib.suppress(ValueError):
+                return parse_value(str(value), kind)
     raise QueryError(f"{shorten(value)} does not fit attribute {name!r}; give a {kind}")
 
 

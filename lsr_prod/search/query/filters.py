@@ -8,10 +8,10 @@
 
 A server accepts the same filters as JSON: ``{"and": [...]}``, ``{"or": [...]}``, ``{"not": {...}}``, and conditions
 such as ``{"field": "year", "op": "ge", "value": 2020}``. Operators: eq, in, gt, ge, lt, le, between (both ends
-included), prefix, is_null. Timestamps are ISO 8601 strings, in UTC if no offset is given. Strings are compared by
-code point. ``doc_id`` supports eq, in and prefix. ``{"text": "lock AND NOT thread"}`` is a Boolean query
-(``boolean_query``), ``{"words": "usb-c don't", "match": "any"}`` has words without syntax; without ``match`` all of them
-are required.
+included), prefix, is_null. Dates and timestamps are ISO 8601 strings, in UTC without an offset; decimals are numbers or
+strings. Strings are compared by code point; a list of strings fulfils a condition if one of them does. ``doc_id``
+supports eq, in and prefix. ``{"text": "lock AND NOT thread"}`` is a Boolean query (``boolean_query``),
+``{"words": "usb-c don't", "match": "any"}`` has words without syntax; without ``match`` all of them are required.
 
 A missing value matches only is_null. As in SQL, logic has three values: a condition on a missing value is neither true
 nor false, and neither is its negation; a document is returned if the whole filter is true. Neither
@@ -21,6 +21,7 @@ nor false, and neither is its negation; a document is returned if the whole filt
 import base64
 import binascii
 import datetime as dt
+import decimal
 import difflib
 import json
 import math
@@ -34,7 +35,7 @@ import numpy as np
 
 from lsr_prod.errors import QueryError
 from lsr_prod.formats.digest import canonical_json
-from lsr_prod.formats.index import AttributeValue
+from lsr_prod.formats.values import AttributeValue, value_to_json
 
 Operator = Literal["eq", "in", "gt", "ge", "lt", "le", "prefix", "is_null"]
 DOC_ID = "doc_id"
@@ -100,10 +101,10 @@ class Condition(Filter):
         """See ``Filter``."""
         condition: dict[str, Any] = {"field": self.name, "op": self.operator}
         if isinstance(self.value, tuple):
-            values = {(type(value).__name__, value) for value in map(_value_to_json, self.value)}
+            values = {(type(value).__name__, value) for value in map(value_to_json, self.value)}
             condition["value"] = [value for _, value in sorted(values)]
         elif self.value is not None:
-            condition["value"] = _value_to_json(self.value)
+            condition["value"] = value_to_json(self.value)
         return condition
 
 
@@ -218,13 +219,11 @@ def literal(value: Any, name: str) -> AttributeValue:
             raise QueryError(f"{value} for {name!r} has no time zone; give one, for example tzinfo=datetime.UTC")
         case dt.datetime():
             return value.astimezone(dt.UTC)
-        case int() | float() | str():
+        case decimal.Decimal() if not value.is_finite() or abs(value.adjusted()) > _MAX_TEXT:
+            raise QueryError(f"{shorten(value)} for {name!r} is not possible; give a finite number")
+        case int() | float() | str() | dt.date() | decimal.Decimal():
             return value
-    raise QueryError(f"{shorten(value)} for {name!r} is not supported; give a string, number, bool or datetime")
-
-
-def _value_to_json(value: AttributeValue) -> str | int | float | bool:
-    return value.isoformat().replace("+00:00", "Z") if isinstance(value, dt.datetime) else value
+    raise QueryError(f"{shorten(value)} for {name!r} is not supported; give a string, number, bool, date or datetime")
 
 
 def shorten(value: object) -> str:

@@ -240,12 +240,22 @@ def _compare(condition: Condition, column: pa.ChunkedArray) -> pa.ChunkedArray:
     match condition.operator:
         case "is_null":
             return pc.is_null(column)
+        case _ if pa.types.is_list(column.type):
+            return pa.chunked_array([_any_item(condition, lists) for lists in column.chunks], pa.bool_())
         case "in":
             found = pc.is_in(column, value_set=pa.array(condition.value, column.type))
             return pc.if_else(pc.is_valid(column), found, pa.scalar(None, pa.bool_()))
         case "prefix":
             return pc.starts_with(column, pattern=condition.value)
     return _COMPARE[condition.operator](column, pa.scalar(condition.value, column.type))
+
+
+def _any_item(condition: Condition, lists: pa.Array) -> pa.Array:
+    """Return which lists have an item for which the condition is true, bool [n]; null for a list that is null."""
+    found = np.zeros(len(lists), bool)
+    true = _compare(condition, pa.chunked_array([pc.list_flatten(lists)]))
+    found[pc.list_parent_indices(lists).filter(pc.fill_null(true, False).combine_chunks()).to_numpy()] = True
+    return pc.if_else(lists.is_valid(), pa.array(found), pa.scalar(None, pa.bool_()))
 
 
 def _seal(mask: Allowed) -> Allowed:

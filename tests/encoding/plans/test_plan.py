@@ -100,6 +100,8 @@ SOURCE_CHANGES: dict[str, tuple[Any, bool]] = {
     "separator": ("\n", True),
     "separators": (["\n"], True),
     "stored_fields": ([], True),
+    "types": ({"title": "int64"}, True),
+    "timezone": ("Europe/Berlin", True),
     "columns": ({"_id": "docno"}, True),
     "csv": (CsvSettings(quotes=False), True),
     "max_text_bytes": (5, True),

@@ -8,9 +8,10 @@ import pytest
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.digest import digest_files
-from lsr_prod.formats.index import ATTRIBUTE_TYPES, attribute_column
+from lsr_prod.formats.index import attribute_column
 from lsr_prod.formats.pages import PAGE_DIGESTS_FILE, MappedFiles, page_digests
 from lsr_prod.formats.shard import BATCH_ROWS, DOCUMENTS_FILE
+from lsr_prod.formats.values import arrow_type
 from lsr_prod.search.shard.documents import Documents
 
 N = 2 * BATCH_ROWS + 100
@@ -29,7 +30,7 @@ def row(i: int) -> dict[str, object]:
 
 def write(folder: Path, count: int = N, batch_rows: int = BATCH_ROWS) -> None:
     strings = [pa.field("doc_id", pa.large_string()), pa.field("text", pa.large_string())]
-    typed = [("attribute.year", ATTRIBUTE_TYPES["int64"]), ("attribute.at", ATTRIBUTE_TYPES["timestamp"])]
+    typed = [("attribute.year", arrow_type("int64")), ("attribute.at", arrow_type("timestamp"))]
     table = pa.Table.from_pylist([row(i) for i in range(count)], pa.schema([*strings, *typed]))
     with pa.OSFile(str(folder / DOCUMENTS_FILE), "wb") as sink, pa.ipc.new_file(sink, table.schema) as file:
         for start in range(0, count, batch_rows):
