@@ -191,7 +191,7 @@ def _shrink_stage(stage: dict[str, Any], work: Path, files: Mapping[str, Path], 
         names = {"corpus": "corpus.jsonl", "queries": "queries.jsonl", "qrels": "qrels/test.tsv"}
         stage["validation"] |= {field: str(work / "collection" / name) for field, name in names.items()}
         stage["validation"] |= {"every": steps, "documents": 200, "max_queries": 50}
-        stage["validation"].pop("keep_best", None)  # what is measured is the model of the last step
+        stage["validation"]["keep_best"] = "last"  # what is measured is the model of the last step
     if stage["stage"] in RATES:
         _shrink_training(stage, steps)
 

@@ -45,8 +45,9 @@ class ValidationSettings(Section):
     dk: int = Field(0, ge=0)
     """maximum terms of a document, heaviest first; 0: all"""
     keep_best: str | None = None
-    """keep the weights with the best value of this measure, which may be those of the start; default: keep the last
-    weights"""
+    """keep the weights with the best value of this measure, which may be those of the start; last: keep the last
+    weights; default: keep the last weights, but those of the start if the first of measures was better there with no
+    more FLOPS"""
     stop_after: int | None = Field(None, ge=1)
     """end the training after this number of consecutive validations without a better value of keep_best, or of the
     first of measures; default: train all steps"""
@@ -56,7 +57,12 @@ class ValidationSettings(Section):
     @property
     def watched(self) -> str:
         """Measure whose best value is reported, and which early stopping compares."""
-        return self.keep_best or self.measures[0]
+        return self.keep_best if self.keeps_best and self.keep_best else self.measures[0]
+
+    @property
+    def keeps_best(self) -> bool:
+        """True if the weights of the best validation are kept."""
+        return self.keep_best not in (None, "last")
 
     @model_validator(mode="after")
     def _stopped(self) -> "ValidationSettings":
@@ -66,8 +72,8 @@ class ValidationSettings(Section):
 
     @model_validator(mode="after")
     def _measured(self) -> "ValidationSettings":
-        if self.keep_best is not None and self.keep_best not in self.measures:
-            raise ValueError(f"keep_best has to be one of the measures, {', '.join(self.measures)}")
+        if self.keeps_best and self.keep_best not in self.measures:
+            raise ValueError(f"keep_best has to be last or one of the measures, {', '.join(self.measures)}")
         return self
 
 

@@ -75,7 +75,10 @@ def run_chain(deployment: Deployment) -> dict[str, Any]:
         "stages": len(rows),
         "stages_skipped": sum(row["skipped"] for row in rows),
         "seconds": time.monotonic() - started,
-        "warnings": list(plan.warnings),
+        "warnings": [
+            *plan.warnings,
+            *(f"train.stages.{row['number']}: {row['note']}" for row in rows if "note" in row),
+        ],
         "stage_rows": rows,
     }
 
@@ -135,7 +138,7 @@ def _run(plan: ChainPlan, number: int, name: str, parent: str) -> StageRecord:
         folder = scratch / "model"
         with _started(), errors_of_stage(number):
             summary = run_stage(stage, StageRun(plan.train, parent, name, folder, plan.store.options))
-        figures = {key: summary[key] for key in ("training_set", "rows", "steps") if key in summary}
+        figures = {key: summary[key] for key in ("training_set", "rows", "steps", "note") if key in summary}
         training = {
             "stage": stage.stage,
             "stage_digest": name,

@@ -30,12 +30,15 @@ from torch import Tensor
 
 from lsr_prod.config.language import LanguageSettings
 from lsr_prod.config.train import FinetuneSettings, ValidationSettings
+from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.encoder_setup import add_lora, freeze, freeze_side, merge_lora, trained_module
-from lsr_prod.training.loop.checkpoint import REPORTS_FILE, open_checkpoint, read_checkpoint
+from lsr_prod.training.loop.checkpoint import REPORTS_FILE, Checkpoint, open_checkpoint, read_checkpoint
 from lsr_prod.training.observers.reports import read_log
 from lsr_prod.training.optimizer import QUERY_WEIGHTS, load_weights
 from lsr_prod.training.steps import LoopSettings
+
+log = get_log(__name__)
 
 CHECKPOINT_LIST = "checkpoint_manager_snapshot.json"
 """File name of Ray Train's list of checkpoints, in the folder of a run."""
@@ -72,7 +75,7 @@ class Best:
         if self._settings is None:
             return
         value = measures[self._settings.watched]
-        if self._settings.keep_best is not None and (self.value is None or value > self.value):
+        if self._settings.keeps_best and (self.value is None or value > self.value):
             self.step, self.value, self.weights = step, value, weights
         if self._reference is None or value > self._reference + self._settings.min_delta:
             self._reference, self._without_improvement = value, 0
@@ -99,13 +102,36 @@ def save_result(
 ) -> dict[str, Any]:
     """Save the weights of the last checkpoint, or of the best validation with ``keep_best``, as a model directory.
 
+    Without ``keep_best``, the weights of the start are kept if training did not help.
+
     Returns:
         Steps, last loss, last validation; of the watched measure the values at the start and at the best validation;
-        ``stopped_early`` if early stopping ended the training.
+        ``stopped_early`` if early stopping ended the training; ``note``, a sentence, if training did not help.
     """
     with open_checkpoint(last) as folder:
-        checkpoint = read_checkpoint(folder, name=name)
-        figures = last_reports(folder / REPORTS_FILE) | start_and_best(folder / REPORTS_FILE, stage)
+        checkpoint, reports = read_checkpoint(folder, name=name), folder / REPORTS_FILE
+        figures = last_reports(reports) | start_and_best(reports, stage)
+        # Learned query weights that begin with this stage are in no model directory.
+        has_start = encoder.card.query_encoder != "learned" or encoder.query_weights is not None
+        keeps_start = has_start and is_start_better(reports, stage)
+    if not keeps_start:
+        _load_trained(encoder, checkpoint, stage)
+    encoder.save(output)
+    validation = stage.validation if isinstance(stage, FinetuneSettings) else None
+    best = Best(validation)
+    best.load_state(checkpoint.state["best"], None)
+    if validation is not None and (keeps_start or best.step == 0):
+        values = [figures["start"], figures[f"validation/{validation.watched}"]]
+        figures["note"] = (
+            f"training did not help: the untrained weights were kept ({validation.watched} was {values[0]:.4f} before, "
+            f"{values[1]:.4f} after the last step)"
+        )
+        log.warning(figures["note"])
+    return {"steps": checkpoint.step, **figures, **({"stopped_early": True} if best.stopped else {})}
+
+
+def _load_trained(encoder: SparseEncoder, checkpoint: Checkpoint, stage: LoopSettings) -> None:
+    """Load the weights that a checkpoint keeps into the encoder that the stage started from."""
     if stage.scale.lora is not None:
         add_lora(encoder.model, stage.scale.lora)
     if isinstance(stage, LanguageSettings):
@@ -117,10 +143,6 @@ def save_result(
     encoder.query_weights = weights.get(QUERY_WEIGHTS, encoder.query_weights)
     if stage.scale.lora is not None:
         merge_lora(encoder.model)
-    encoder.save(output)
-    best = Best(stage.validation if isinstance(stage, FinetuneSettings) else None)
-    best.load_state(checkpoint.state["best"], None)
-    return {"steps": checkpoint.step, **figures, **({"stopped_early": True} if best.stopped else {})}
 
 
 def last_reports(path: Path) -> dict[str, Any]:
@@ -142,11 +164,7 @@ def start_and_best(path: Path, stage: LoopSettings) -> dict[str, Any]:
     """
     if stage.validation is None:
         return {}
-    validations = [
-        (report["step"], {name: value for name, value in report["values"].items() if name.startswith("validation/")})
-        for report in read_log(path)
-    ]
-    validations = [(step, values) for step, values in validations if values]
+    validations = _validations(path)
     if isinstance(stage, FinetuneSettings):
         name, sign = f"validation/{stage.validation.watched}", 1
     else:
@@ -157,6 +175,33 @@ def start_and_best(path: Path, stage: LoopSettings) -> dict[str, Any]:
     step, value = max(found, key=lambda one: (sign * one[1], -one[0]))
     start = {"start": found[0][1]} if found[0][0] == 0 else {}
     return {**start, "best": value, "best_step": step}
+
+
+def is_start_better(path: Path, stage: LoopSettings) -> bool:
+    """Return whether the start is kept by default: the watched measure was better there, with no more FLOPS.
+
+    A stage that is meant to make vectors sparser may lower the measure, and its last weights are kept.
+    """
+    validation = stage.validation if isinstance(stage, FinetuneSettings) else None
+    validations = _validations(path)
+    if validation is None or validation.keep_best is not None or not validations or validations[0][0] > 0:
+        return False
+    names = (f"validation/{validation.watched}", "validation/flops")
+    found = [values.get(name) for _, values in (validations[0], validations[-1]) for name in names]
+    numbers = [value for value in found if isinstance(value, float)]  # one that is not finite is a string
+    if len(numbers) < len(found):
+        return False
+    start, start_flops, last, last_flops = numbers
+    return start > last and start_flops <= last_flops
+
+
+def _validations(path: Path) -> list[tuple[int, dict[str, Any]]]:
+    """Return the step and the values of each validation in a file of reports."""
+    validations = [
+        (report["step"], {name: value for name, value in report["values"].items() if name.startswith("validation/")})
+        for report in read_log(path)
+    ]
+    return [(step, values) for step, values in validations if values]
 
 
 class RayTrainer(DataParallelTrainer):

@@ -17,8 +17,9 @@ def test_best_keeps_first_of_equal_values() -> None:
     assert best.weights == {"w": torch.tensor(1)}
 
 
-def test_best_keeps_nothing_without_keep_best() -> None:
-    best = Best(SETTINGS.model_copy(update={"keep_best": None}))
+@pytest.mark.parametrize("keep_best", [None, "last"])
+def test_best_keeps_nothing_without_keep_best(keep_best: str | None) -> None:
+    best = Best(SETTINGS.model_copy(update={"keep_best": keep_best}))
     best.offer(1, {"R@10": 1.0, "RR@10": 1.0}, {"w": torch.tensor(1)})
     assert (best.step, best.weights) == (None, None)
 

@@ -128,6 +128,9 @@ def test_keep_best_keeps_start_and_stops_if_training_does_not_help(tmp_path: Pat
     )  # fmt: skip
     assert (row["steps"], row["best_step"], row["stopped_early"]) == (4, 0, True)
     assert row["start"] == row["best"] == row["validation/RR@10"]
+    note = "training did not help: the untrained weights were kept (RR@10 was "
+    assert row["note"].startswith(note)
+    assert json.loads((tmp_path / "out" / "training.json").read_text())["note"] == row["note"]
     before, after = (SparseEncoder.load(one).model.state_dict() for one in (start, tmp_path / "out"))
     assert all((before[name] == after[name]).all() for name in before)
     (run,) = (tmp_path / "work" / "runs").iterdir()
