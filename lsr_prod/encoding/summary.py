@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, fields
 from typing import Any
 
+from lsr_prod.corpus.remedies import remedy
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.results import Counts, WaveResult
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
@@ -130,14 +131,17 @@ def check_overflow(work: Work, before: Counts, result: WaveResult) -> None:
         return
     source = work.source
     named = {"missing_id": f"missing_id: {source.column(source.id_field)}"}
-    top = ", ".join(f"{named.get(reason, reason)} {count}" for reason, count in reasons.most_common(3))
+    most = reasons.most_common(3)
+    top = ", ".join(f"{named.get(reason, reason)} {count}" for reason, count in most)
+    settings = dict.fromkeys(filter(None, (remedy(reason, source) for reason, _ in most)))
+    solve = f"set {'; '.join(settings)}, " if settings else ""
     lost = f", and {unread} of {source_bytes} bytes were not read" if unread else ""
     raise QuarantineOverflowError(
         f"{bad} of {rows} rows are bad ({top}){lost}, more than encode.max_bad_fraction = "
         f"{work.encode.max_bad_fraction}; wave {result.wave} was not committed; see the rows with: "
         f"lsr-prod table quarantine {shlex.quote(work.quarantine.uri)} --plan {work.plan.digest[:12]} --wave "
-        f"{result.wave}; then raise the fraction, or fix the source and run again (with "
-        "--abandon if waves of this plan are committed)"
+        f"{result.wave}; then {solve}raise the fraction, or fix the source and run again "
+        "(with --abandon if waves of this plan are committed)"
     )
 
 

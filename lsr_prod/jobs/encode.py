@@ -9,7 +9,7 @@ from lsr_prod.config import Deployment
 from lsr_prod.encoding import check_encode, encode_corpus
 from lsr_prod.encoding.interchange.job import move_vectors
 from lsr_prod.errors import ConfigError
-from lsr_prod.jobs.terminal.run import Job, report_cluster
+from lsr_prod.jobs.terminal.run import Job, report_cluster, scalars
 from lsr_prod.jobs.terminal.shell import CommandParser
 from lsr_prod.jobs.terminal.tables import print_columns, print_table
 from lsr_prod.operations.dry_run import describe_run
@@ -43,9 +43,23 @@ def _add_options(parser: CommandParser) -> None:
 
 def _print(summary: Mapping[str, Any]) -> None:
     if "files_to_read" in summary:
-        print_table("dry run", {name.replace("_", " "): value for name, value in summary.items()})
+        print_table("dry run", {name.replace("_", " "): value for name, value in scalars(summary).items()})
+        _print_source(summary["source"])
     else:
         print_encoded(summary)
+
+
+def _print_source(source: Mapping[str, Any]) -> None:
+    """Print what the first rows of a source hold, and what is wrong with them."""
+    formats = ", ".join(f"{name} ({count} files)" for name, count in source["formats"].items())
+    print_table("source", {"formats": formats, "first files": ", ".join(source["first_files"])})
+    rows = f"of the first {source['rows_looked_at']:,} rows"
+    for title, key in (("columns", "columns"), ("problems", "problems")):
+        if source[key]:
+            headings = [name.replace("_", " ") for name in source[key][0]]
+            print_columns(f"{title} {rows}", headings, [[*row.values()] for row in source[key]])
+    documents = enumerate(source["first_documents"], 1)
+    print_table("first documents, as the model sees them", {f"{n}. {one['id']}": one["text"] for n, one in documents})
 
 
 def _share_of_clipped(share: float, limit: float | None) -> float | str:
@@ -117,7 +131,8 @@ def encode(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, An
     ``--abandon``.
 
     With ``--dry-run`` nothing is written: it prints the plan, its waves, parts and requests, and with the output of a
-    measured run the hours (``lsr-prod table estimate`` has more).
+    measured run the hours (``lsr-prod table estimate`` has more); then the files, the columns with types and examples, the
+    first documents as the model sees them, and what is wrong with the first 1,000 rows, with the setting that solves it.
 
     Prints tables of counts, cost and quarantined rows by reason, and one line ``RESULT {json}``.
     Exit codes: 0 done, 1 failed, 2 bad configuration (nothing was written).

@@ -20,6 +20,7 @@ from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.errors import ConfigError
 from lsr_prod.operations.measured import EncodeRun, MeasuredRuns
+from lsr_prod.operations.source_preview import preview_source
 from lsr_prod.tables import open_table
 
 RequestKind = Literal["put", "get", "list", "delete"]
@@ -189,7 +190,7 @@ def describe_run(work: Work, runs: MeasuredRuns | None) -> dict[str, Any]:
         source = sum(run.bytes_per_document * run.encoded for run in runs.encode)
         tokens = plan.source_bytes * left * sum(run.tokens for run in runs.encode) / source
         found |= {"tokens": round(tokens), "hours": speed.seconds(tokens, work.actors) / 3600 if left else 0.0}
-    return found
+    return found | {"source": preview_source(work)}
 
 
 def _kind(work: Work, done: int) -> str:

@@ -188,6 +188,7 @@ def test_too_many_bad_rows_fail_the_job_before_the_commit_and_finished_cells_are
     with pytest.raises(QuarantineOverflowError, match=r"2 of 3 rows are bad .*broken_json 1") as overflow:
         encode_corpus(deployment(tiny_bundle, tmp_path / "table", corpus, buckets=4, actors=1))
     assert "missing_id: _id 1" in str(overflow.value)
+    assert "source.id_field (now _id)" in str(overflow.value)
     viewer = shlex.split(str(overflow.value).partition("see the rows with: lsr-prod ")[2].partition(";")[0])
     assert main([*viewer, "--json"]) == 0
     bad = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
