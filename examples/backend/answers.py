@@ -108,9 +108,9 @@ class IndexAnswer(BaseModel):
 
 
 def text_fields(searcher: Searcher) -> list[str]:
-    """Return the stored fields that are no attributes."""
+    """Return the stored fields that hold texts to read: those of the words, and all that are no attributes."""
     version = searcher.version
-    return [name for name in version.stored_fields if name not in version.attributes]
+    return [name for name in version.stored_fields if name in version.text_fields or name not in version.attributes]
 
 
 def describe(searcher: Searcher, name: str) -> SideAnswer:

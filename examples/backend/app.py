@@ -46,7 +46,7 @@ REFUSED_HEADERS = [
     (b"content-length", b"%d" % len(REFUSED)),
     (b"retry-after", b"%d" % RETRY_AFTER_S),
 ]
-FACETED = ("string", "bool")  # types of attributes whose values are counted
+FACETED = ("string", "strings", "bool")  # types of attributes whose values are counted
 
 Text = Annotated[str, Query(max_length=10_000, description="the query")]
 

@@ -55,10 +55,11 @@ const filter = () => {
 };
 
 const rangeInput = (name, type, edge) => {
-  const input = element("input", { type: type === "timestamp" ? "date" : "number", step: type === "int64" ? "1" : "any" });
+  const input = element("input", { type: type === "timestamp" || type === "date" ? "date" : "number", step: type === "int64" ? "1" : "any" });
   input.addEventListener("input", () => {
     const end = edge === "to" ? "T23:59:59.999999Z" : "T00:00:00Z";
     if (input.value === "") chosen[name][edge] = null;
+    else if (type === "date") chosen[name][edge] = input.value;
     else chosen[name][edge] = type === "timestamp" ? input.value + end : Number(input.value);
     later();
   });
@@ -68,7 +69,7 @@ const rangeInput = (name, type, edge) => {
 const makeFilters = () => {
   for (const [name, type] of Object.entries(index.a.attributes)) {
     const box = element("fieldset", {}, element("legend", {}, isolated(name)));
-    if (type === "string" || type === "bool") {
+    if (["string", "strings", "bool"].includes(type)) {
       chosen[name] = { values: new Set() };
       box.append(element("div", { className: "values" }, element("p", { className: "muted" }, "Search to see the values.")));
       box.dataset.facet = name;

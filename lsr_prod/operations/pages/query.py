@@ -42,7 +42,9 @@ def query_data(
     """
     version = searcher.version
     options: Options = {"qk": qk, "hybrid": hybrid, "count": True, "fields": version.stored_fields}
-    options["highlight"] = [name for name in version.stored_fields if name not in version.attributes]
+    options["highlight"] = [
+        name for name in version.stored_fields if version.attributes.get(name, "string") == "string"
+    ]
     searcher.encode([text])  # opens the model, which is not timed
     timed = searcher.search(text, k, qk=qk, hybrid=hybrid)
     results = [searcher.search(text, k, **options)]
