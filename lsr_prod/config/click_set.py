@@ -57,7 +57,7 @@ class ClickSetSettings(Section):
     paths: list[SourceLocation] = Field(min_length=1)
     """files, folders, globs or URIs of the log"""
     format: Literal["auto", "parquet", "jsonl", "csv", "tsv"] = "auto"
-    """auto: by the file extension (.parquet, .jsonl, .ndjson, .csv, .tsv, text also .gz or .zst)"""
+    """auto: by the file extension (.parquet, .jsonl, .ndjson, .json, .csv, .tsv, text also compressed)"""
     columns: ClickColumns = ClickColumns()
     """columns of the log"""
     header: Header | None = None

@@ -24,7 +24,7 @@ class TrainingDataSettings(Section):
     paths: list[SourceLocation] = Field(min_length=1)
     """files, folders, globs or URIs; a Delta source is one table"""
     format: Literal["auto", "parquet", "jsonl", "delta"] = "auto"
-    """auto: by the file extension (.parquet, .jsonl, .ndjson, also .gz or .zst) or by _delta_log"""
+    """auto: by the file extension (.parquet, .jsonl, .ndjson, .json, text also compressed) or by _delta_log"""
     version: int | None = Field(None, ge=0)
     """version of a Delta source; default: the newest"""
     kind: Kind

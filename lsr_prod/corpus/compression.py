@@ -19,7 +19,13 @@ BOM = b"\xef\xbb\xbf"
 _BLOCK = 1 << 20
 _PULL = 1 << 14  # a damaged file is decoded up to the beginning of such a piece, or further
 _LARGEST_READ = 1 << 16  # Arrow returns the whole block or raises: small reads keep more good rows
-_CHECKSUMS = ("incorrect data check", "incorrect length check", "doesn't match checksum", "Truncated compressed stream")
+_CHECKSUMS = (
+    "incorrect data check",
+    "incorrect length check",
+    "doesn't match checksum",
+    "Checksum_invalid",  # of LZ4
+    "Truncated compressed stream",
+)
 
 
 Line = tuple[int, bytes, bool]

@@ -51,15 +51,15 @@ def _print(summary: Mapping[str, Any]) -> None:
 
 def _print_source(source: Mapping[str, Any]) -> None:
     """Print what the first rows of a source hold, and what is wrong with them."""
-    formats = ", ".join(f"{name} ({count} files)" for name, count in source["formats"].items())
-    print_table("source", {"formats": formats, "first files": ", ".join(source["first_files"])})
+    formats = ", ".join(f"{name} ({count:,})" for name, count in source["formats"].items())
+    print_table("source", {"files by format": formats, "first files": ", ".join(source["first_files"])})
     rows = f"of the first {source['rows_looked_at']:,} rows"
     for title, key in (("columns", "columns"), ("problems", "problems")):
         if source[key]:
             headings = [name.replace("_", " ") for name in source[key][0]]
             print_columns(f"{title} {rows}", headings, [[*row.values()] for row in source[key]])
-    documents = enumerate(source["first_documents"], 1)
-    print_table("first documents, as the model sees them", {f"{n}. {one['id']}": one["text"] for n, one in documents})
+    if documents := {f"{n}. {one['id']}": one["text"] for n, one in enumerate(source["first_documents"], 1)}:
+        print_table("first documents, as the model sees them", documents)
 
 
 def _share_of_clipped(share: float, limit: float | None) -> float | str:

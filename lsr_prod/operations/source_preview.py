@@ -145,7 +145,7 @@ def _describe(name: str, column: _Column, schema: pa.Schema, source: SourceSetti
 def _setting(reason: str, source: SourceSettings, columns: dict[str, _Column], rows: int) -> str:
     """Return the setting that solves a problem, with a value if one column alone fits best."""
     if reason == "missing_id" and source.column(source.id_field) not in columns:
-        unique = [name for name, column in columns.items() if len(column.values) == column.count == rows]
+        unique = [name for name, column in columns.items() if len(column.values) > 0.9 * rows]  # some rows may be bad
         if best := next((name for name in unique if _ID.fullmatch(name)), None):
             return f"source.id_field: {json.dumps(best)}"
     if reason == "empty_text" and columns.keys().isdisjoint(map(source.column, source.text_fields)):

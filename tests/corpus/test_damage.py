@@ -243,3 +243,17 @@ def test_archive_of_other_than_one_plain_file_is_refused(data: bytes, problem: s
     (damage,) = read(path, "skip")
     assert problem in damage["detail"]
     assert damage["unread_bytes"] == len(data)
+
+
+def test_bytes_under_a_wrong_checksum_of_lz4_are_unread(tmp_path: Path):
+    data, path = bytearray(arrow_codec(json_lines(), "lz4")), tmp_path / "a.jsonl.lz4"
+    data[4] |= 4  # a checksum of the content follows the blocks: here a wrong one
+    data += b"abcd"
+    found = []
+    for checksum_of_the_header in range(256):
+        data[6] = checksum_of_the_header
+        path.write_bytes(data)
+        damage = read(path, "skip")[-1]
+        if "headerChecksum_invalid" not in damage["detail"]:
+            found.append((damage["unread_bytes"], "contentChecksum_invalid" in damage["detail"]))
+    assert found == [(len(data), True)]

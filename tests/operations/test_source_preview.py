@@ -65,18 +65,21 @@ def test_columns_documents_and_problems_of_json(corpus: Path, tiny_bundle: Path,
 
 
 def test_setting_with_the_one_column_that_fits(corpus: Path, tiny_bundle: Path, capsys: pytest.CaptureFixture[str]):
-    rows = [{"docno": f"d{i}", "url_hash": "x", "body": "some text", "head": "t"} for i in range(5)]
+    rows = [{"docno": f"d{i}", "url_hash": "x", "body": "some text", "head": "t"} for i in range(50)]
+    rows[7]["docno"] = "d8"
     (corpus / "a.json").write_text(json.dumps(rows, indent=1))
     found, printed = dry_run(corpus, tiny_bundle, capsys, stored_fields=[])
     assert found["first_documents"] == []
     assert [(one["reason"], one["rows"], one["setting"]) for one in found["problems"]] == [
-        ("missing_id", 5, 'source.id_field: "docno"')
+        ("missing_id", 50, 'source.id_field: "docno"')
     ]
     assert 'source.id_field: "docno"' in printed
     found, _ = dry_run(corpus, tiny_bundle, capsys, id_field="docno", stored_fields=[])
-    assert [one["setting"] for one in found["problems"]] == ['source.text_fields: ["body"]']
+    assert [one["setting"] for one in found["problems"] if one["reason"] == "empty_text"] == [
+        'source.text_fields: ["body"]'
+    ]
     found, _ = dry_run(corpus, tiny_bundle, capsys, id_field="docno", text_fields=["body"], stored_fields=["head"])
-    assert (found["problems"], len(found["first_documents"])) == ([], 3)
+    assert ([one["reason"] for one in found["problems"]], len(found["first_documents"])) == (["duplicate_id"], 3)
 
 
 def test_only_the_first_thousand_rows_of_a_typed_file_are_read(
