@@ -8,6 +8,7 @@ from lsr_prod.errors import MissingExtraError
 
 _EXTRAS = {
     "cpu": {"onnxruntime"},
+    "iceberg": {"pyiceberg"},
     "jobs": {"deltalake", "ir_measures", "obstore", "pydantic", "pydantic_settings", "ray", "rich", "yaml"},
     "pages": {"jinja2", "markupsafe", "vl_convert"},
     "train": {"onnx", "onnxscript", "peft", "psutil", "safetensors", "torch", "transformers"},

@@ -82,13 +82,15 @@ class SourceSettings(Section):
     """The documents to encode: files or a table, and their columns."""
 
     paths: list[SourceLocation] = Field(min_length=1)
-    """files, folders (links to folders are followed), globs or URIs; a Delta source is one table"""
-    format: Literal["auto", "parquet", "jsonl", "json", "csv", "tsv", "beir", "delta", "datasets"] = "auto"
+    """files, folders (links to folders are followed), globs or URIs; a Delta source is one table; an Iceberg table is
+    named by its newest metadata file"""
+    format: Literal["auto", "parquet", "jsonl", "json", "csv", "tsv", "beir", "delta", "iceberg", "datasets"] = "auto"
     """auto: by the file extension (.parquet, .jsonl, .ndjson, .json, .csv, .tsv, text formats also .gz, .zst, .bz2,
     .xz, .lz4 or .zip) or by the contents of a folder: corpus.jsonl (BEIR), _delta_log, state.json (saved by Hugging
-    Face datasets); json: an array of objects, or objects one after the other"""
+    Face datasets), or by the path metadata/*.metadata.json (Iceberg); json: an array of objects, or objects one after
+    the other"""
     version: int | None = Field(None, ge=0)
-    """version of a Delta source; default: the newest"""
+    """version of a Delta source, id of a snapshot of an Iceberg source; default: the newest"""
     id_field: str = Field("_id", min_length=1)
     """column of the document id: strings, integers, which are written as decimal text, and of a typed column (Parquet,
     Delta, datasets) also decimals of scale 0 and UUIDs; ids of other types are quarantined as wrong_type"""

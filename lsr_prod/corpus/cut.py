@@ -16,7 +16,7 @@ from lsr_prod.corpus.encodings import WrongEncodingError
 from lsr_prod.corpus.formats.arrow import field_at
 from lsr_prod.corpus.formats.interface import Footer
 from lsr_prod.corpus.formats.registry import file_format
-from lsr_prod.corpus.formats.table_columns import named_as_in_table
+from lsr_prod.corpus.formats.table_files import named_as_in_table
 from lsr_prod.corpus.pinned_file import DamagedFileError, SourceFile, open_pinned
 from lsr_prod.corpus.slices import COMPRESSIONS, WHOLE, Slice
 from lsr_prod.errors import ConfigError

@@ -4,8 +4,7 @@ delta-rs reads the log; deletion vectors and the names of columns in the files a
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -16,10 +15,10 @@ from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.folders import source_entries
 from lsr_prod.corpus.formats.arrow import is_text, scalar_texts
 from lsr_prod.corpus.formats.interface import FolderFormat
-from lsr_prod.corpus.formats.table_columns import Columns
+from lsr_prod.corpus.formats.table_files import Columns, at_location
 from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.errors import ArtifactError, ConfigError
-from lsr_prod.storage import Entry, Store, is_remote
+from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.deletion_vector import DeletionVector, file_of
 from lsr_prod.storage.delta_log import deletion_vectors
 from lsr_prod.storage.location import table_problem
@@ -50,17 +49,13 @@ def _files(path: str, settings: SourceSettings, options: dict[str, str]) -> Iter
             problem = f"{store.uri} is a shallow clone: {uri} belongs to another table"
             raise ConfigError("source.paths", problem, _REWRITE)
         name, deleted = unquote(uri), vectors.pop(uri, None)  # the log holds URIs: special characters are escaped
-        if deleted is not None and (vector_file := file_of(deleted)) is not None:
-            _entry(store, table.version(), entries, vector_file)
-        entry, tag = _entry(store, table.version(), entries, name, size), f"delta:{uri}:{modified}"
-        constants = tuple(zip(partitions, values, strict=True))
+        tag, constants = f"delta:{uri}:{modified}", tuple(zip(partitions, values, strict=True))
         file = SourceFile(store.location, name, "parquet", size, tag, constants, columns, deleted)
-        if entry.etag is not None:
-            yield replace(file, etag=entry.etag)
-        else:
-            facts = Path(file.location).stat()
-            yield replace(file, mtime_ns=facts.st_mtime_ns, inode=facts.st_ino)
-
+        yield at_location(file, entries)
+        vector_file = None if deleted is None else file_of(deleted)
+        if vector_file is not None and vector_file not in entries:
+            problem = f"{store.uri}/{vector_file}, which names deleted rows of {name}, was deleted"
+            raise ConfigError("source.paths", problem, "restore the table")
     if vectors:
         problem = f"{store.uri} deletes rows of {min(vectors)}, which is not one of its files"
         raise ConfigError("source.paths", problem, _REWRITE)
@@ -79,18 +74,6 @@ def _texts(values: pa.Array) -> list[str | None]:
     if pa.types.is_binary(values.type):
         return [None if value is None else value.decode(errors="backslashreplace") for value in values.to_pylist()]
     return values.to_pylist() if is_text(values.type) else scalar_texts(values)
-
-
-def _entry(store: Store, version: int, entries: Mapping[str, Entry], name: str, size: int | None = None) -> Entry:
-    entry = entries.get(name)
-    if entry is None or size not in (entry.size, None):
-        state = "was deleted" if entry is None else f"has {entry.size} bytes instead of {size}"
-        raise ConfigError(
-            "source.paths",
-            f"{store.location}/{name}, a file of version {version}, {state}",
-            "set source.version to a version with all of its files, or restore the table",
-        )
-    return entry
 
 
 def _columns(table: Any, settings: SourceSettings) -> Columns:

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from lsr_prod.corpus.formats.arrow import flatten, rows_at_once, select_columns, typed_records
 from lsr_prod.corpus.formats.interface import Decoded, Footer, ReadRequest, SourceFormat
-from lsr_prod.corpus.formats.table_columns import names_in_file
+from lsr_prod.corpus.formats.table_files import names_in_file
 from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.corpus.slices import Slice
 

@@ -5,6 +5,7 @@ import re
 from lsr_prod.corpus.formats.arrow import ARROW_STREAM
 from lsr_prod.corpus.formats.delimited import CSV, TSV
 from lsr_prod.corpus.formats.delta import DELTA
+from lsr_prod.corpus.formats.iceberg import ICEBERG
 from lsr_prod.corpus.formats.interface import FolderFormat, SourceFormat
 from lsr_prod.corpus.formats.json_lines import BEIR, JSON_LINES
 from lsr_prod.corpus.formats.json_values import JSON
@@ -13,7 +14,7 @@ from lsr_prod.corpus.formats.saved_dataset import SAVED_DATASET
 from lsr_prod.corpus.slices import COMPRESSIONS
 
 FILE_FORMATS: tuple[SourceFormat, ...] = (PARQUET, JSON_LINES, JSON, CSV, TSV, ARROW_STREAM)
-FOLDER_FORMATS: tuple[FolderFormat, ...] = (DELTA, BEIR, SAVED_DATASET)
+FOLDER_FORMATS: tuple[FolderFormat, ...] = (ICEBERG, DELTA, BEIR, SAVED_DATASET)
 
 ENDINGS = (
     f"{', '.join(suffix for found in FILE_FORMATS for suffix in found.suffixes)}, "
