@@ -162,7 +162,7 @@ def _export(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> 
     contents = settings.contents if settings.format == "jsonl" else None
     vectors = TableVectors.open(table, vocabulary, floats=settings.weights == "floats", contents=contents)
     if isinstance(output, Store):
-        _check_columns(settings, vectors.properties.stored_fields)
+        _check_columns(settings, vectors.properties)
         documents, postings = export_parquet(vectors, output, settings.partition_by)
         size, place = sum(entry.size for entry in output.entries()), output.uri
     else:
@@ -210,8 +210,9 @@ def _output_folder(settings: VectorsSettings, table: Store) -> Store:
     return output
 
 
-def _check_columns(settings: VectorsSettings, stored: Sequence[str]) -> None:
-    columns, known = settings.partition_by, ("bucket", *stored)
+def _check_columns(settings: VectorsSettings, properties: TableProperties) -> None:
+    stored, types = properties.stored_fields, properties.stored_types
+    columns, known = settings.partition_by, ["bucket", *(name for name in stored if types.get(name) != "strings")]
     if settings.weights == "floats" and "weights" in stored:
         raise ConfigError("vectors.weights", "a stored field of the table is named weights", "export impacts")
     for name in columns:

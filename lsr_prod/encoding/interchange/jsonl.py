@@ -12,7 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
-from lsr_prod.corpus.compression import Readable, text_lines
+from lsr_prod.corpus.compression import Readable
+from lsr_prod.corpus.lines import text_lines
 from lsr_prod.corpus.rows import BadRow, parse_object, shorten
 from lsr_prod.encoding.interchange.vectors import (
     Problem,

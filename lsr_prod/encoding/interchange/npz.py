@@ -17,7 +17,8 @@ from typing import IO, Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.corpus.compression import Readable, lines
+from lsr_prod.corpus.compression import Readable
+from lsr_prod.corpus.lines import lines
 from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.corpus.rows import BadRow, parse_line, shorten
 from lsr_prod.encoding.interchange.jsonl import new_file

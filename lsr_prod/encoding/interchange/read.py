@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from lsr_prod.corpus.compression import BOM, Readable, decompressed, lines
+from lsr_prod.corpus.compression import Readable, decompressed
+from lsr_prod.corpus.lines import BOM, lines
 from lsr_prod.corpus.listing import find_files
 from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.corpus.rows import BadRow, shorten

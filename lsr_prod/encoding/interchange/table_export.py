@@ -59,10 +59,11 @@ class TableVectors:
         properties = TableProperties.from_delta(dict(table.properties))
         if properties.vocabulary_sha256 != vocabulary.sha256:
             raise LineageError(f"{table.store.uri} has another vocabulary; give the bundle that encoded it")
-        if contents is not None and contents not in properties.stored_fields:
-            stored = ", ".join(properties.stored_fields) or "none"
+        texts = [name for name in properties.stored_fields if name not in properties.stored_types]
+        if contents is not None and contents not in texts:
+            stored = ", ".join(texts) or "none"
             raise ConfigError(
-                "vectors.contents", f"the table does not store {contents!r}", f"give null, or one of: {stored}"
+                "vectors.contents", f"the table stores no text {contents!r}", f"give null, or one of: {stored}"
             )
         return cls(table, properties, vocabulary, floats, contents)
 
@@ -227,7 +228,8 @@ def _by_partition(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[str,
     if not columns or not rows.num_rows:
         yield "", rows
         return
-    values = [rows[name] if name == "bucket" else pc.fill_null(rows[name], "") for name in columns]  # one folder
+    texts = ((name, rows[name] if name == "bucket" else rows[name].cast(pa.large_string())) for name in columns)
+    values = [column if name == "bucket" else pc.fill_null(column, "") for name, column in texts]  # null and "": one
     numbered = pa.table([*values, np.arange(rows.num_rows)], names=[*columns, _ROW])
     groups = numbered.group_by(list(columns), use_threads=False).aggregate([(_ROW, "list")])
     for group in groups.to_pylist():

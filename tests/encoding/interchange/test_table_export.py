@@ -1,11 +1,13 @@
+import datetime as dt
 import json
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from lsr_prod.encoding.interchange import Rules, Vocabulary, find_vector_files, read_batches, read_vectors
-from lsr_prod.encoding.interchange.table_export import TableVectors, export_csr, export_jsonl, ids_path
+from lsr_prod.encoding.interchange.table_export import TableVectors, _by_partition, export_csr, export_jsonl, ids_path
 from lsr_prod.errors import ArtifactError, ConfigError, LineageError
 from lsr_prod.storage import Store
 from lsr_prod.tables import open_table
@@ -111,3 +113,14 @@ def test_export_of_an_empty_table_is_read_as_empty(vocabulary, bundle, tmp_path)
     assert export_csr(TableVectors.open(table, vocabulary), tmp_path / "a.npz") == (0, 0)
     (file,) = find_vector_files([str(tmp_path / "a.npz")], "npz")
     assert list(read_vectors(file, Rules(vocabulary))) == []
+
+
+def test_folders_of_typed_columns_are_named_by_their_text():
+    days = [dt.date(2024, 1, 2), None, dt.date(2024, 1, 2)]
+    rows = pa.table({"doc_id": ["a", "b", "c"], "year": [2001, 2001, None], "ok": [True, False, True], "day": days})
+    found = {folder: group["doc_id"].to_pylist() for folder, group in _by_partition(rows, ["year", "ok", "day"])}
+    assert found == {
+        "year=2001/ok=true/day=2024-01-02/": ["a"],
+        "year=2001/ok=false/day=__HIVE_DEFAULT_PARTITION__/": ["b"],
+        "year=__HIVE_DEFAULT_PARTITION__/ok=true/day=2024-01-02/": ["c"],
+    }
