@@ -56,9 +56,9 @@ def _parse(text: str, attributes: Mapping[str, AttributeType], analyze: Analyze)
 
 def _words(text: str, match: Match, analyze: Analyze) -> Filter:
     """Return the filter of words without syntax."""
-    parts = [tokens for tokens in map(analyze, text.split()) if tokens]
+    parts = dict.fromkeys(tuple(tokens) for tokens in map(analyze, text.split()) if tokens)
     if match == "any" or not parts:
-        return _any(TextTokens(tuple(tokens)) for tokens in parts)
+        return _any(map(TextTokens, parts))
     return TextTokens(tuple(dict.fromkeys(chain.from_iterable(parts))))
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import tantivy
 
+from lsr_prod.formats.index import Analyzer
 from lsr_prod.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER
 from lsr_prod.indexing.boolean import BooleanWriter, segment_documents
 from lsr_prod.indexing.segments import surplus
@@ -13,11 +14,11 @@ from lsr_prod.indexing.segments import surplus
 N = 3250
 
 
-def write(shard: Path, size: int) -> dict[str, bytes]:
+def write(shard: Path, size: int, analyzer: Analyzer = "english") -> dict[str, bytes]:
     """Write the Tantivy index of N documents in segments of ``size`` documents; return its files."""
     shard.mkdir()
-    texts = [f"common w{i % 5} text{i}" for i in range(N)]
-    with BooleanWriter(shard, segment_documents=size) as writer:
+    texts = [f"common w{i % 5} text{i} 東京都" for i in range(N)]
+    with BooleanWriter(shard, analyzer, segment_documents=size) as writer:
         for start in (0, 1800):
             writer.add(texts[start : start + 1800])
     folder = shard / TANTIVY_FOLDER
@@ -45,6 +46,13 @@ def test_documents_keep_their_order_and_every_one_is_found(tmp_path):
     ):
         found = searcher.search(tantivy.Query.const_score_query(index.parse_query(query, ["text"]), 1.0), limit=N)
         assert searcher.fast_field_values(ORDINAL_FIELD, [one for _, one in found.hits]) == list(expected)
+
+
+def test_words_of_another_analyzer_are_found_after_merges(tmp_path):
+    write(tmp_path / "a", 300, "bigrams")
+    index = tantivy.Index.open(str(tmp_path / "a" / TANTIVY_FOLDER))
+    query = tantivy.Query.term_query(index.schema, "text", "京都", index_option="freq")
+    assert index.searcher().search(query, count=True).count == N
 
 
 def test_neighbors_that_are_merged_differ_in_size_however_often_they_were_merged():
