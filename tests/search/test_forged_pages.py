@@ -146,7 +146,7 @@ def test_text_index_forged_after_its_first_use_is_not_opened(tmp_path):
 def test_index_of_former_format_is_refused_with_one_sentence(signed):
     sha = current_publication(signed).version
     value = json.loads((signed / "versions" / f"{sha}.json").read_bytes())
-    with pytest.raises(FormatVersionError, match="index version has format 2, not 4; build the index again"):
+    with pytest.raises(FormatVersionError, match="index version has format 2, not 5; build the index again"):
         IndexVersion.from_json({**value, "format": 2})
 
 
