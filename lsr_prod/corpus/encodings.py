@@ -9,7 +9,8 @@ import codecs
 from collections.abc import Iterable, Iterator
 
 from lsr_prod.config.corpus import is_line_encoding
-from lsr_prod.corpus.compression import Line, Readable
+from lsr_prod.corpus.compression import Readable
+from lsr_prod.corpus.lines import Line
 from lsr_prod.corpus.pinned_file import DamagedFileError
 
 _INVALID = "lsr_prod.invalid"

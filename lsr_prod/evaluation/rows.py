@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lsr_prod.corpus.compression import BOM, decompressed, lines
+from lsr_prod.corpus.compression import decompressed
+from lsr_prod.corpus.lines import BOM, lines
 from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.errors import SourceError
 from lsr_prod.storage.folders import open_binary

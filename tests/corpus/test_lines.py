@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.corpus import compression as module
-from lsr_prod.corpus.compression import lines
+from lsr_prod.corpus.lines import lines
 
 
 @settings(max_examples=300, deadline=None)

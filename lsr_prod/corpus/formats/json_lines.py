@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus.compression import Readable, text_lines
+from lsr_prod.corpus.compression import Readable
 from lsr_prod.corpus.encodings import require_narrow
 from lsr_prod.corpus.formats.interface import Decoded, FolderFormat, ReadRequest, Record, SourceFormat
+from lsr_prod.corpus.lines import text_lines
 from lsr_prod.corpus.pinned_file import SourceFile, pin_files
 from lsr_prod.corpus.rows import BadRow, parse_object, shorten
 from lsr_prod.corpus.slices import Slice
