@@ -11,6 +11,7 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -243,6 +244,21 @@ def test_archive_of_other_than_one_plain_file_is_refused(data: bytes, problem: s
     (damage,) = read(path, "skip")
     assert problem in damage["detail"]
     assert damage["unread_bytes"] == len(data)
+
+
+@pytest.mark.parametrize(
+    ("ending", "compress"), [("bz2", partial(bz2.compress, compresslevel=1)), ("xz", lzma.compress)]
+)
+def test_all_bytes_of_a_damaged_member_are_unread(ending: str, compress: Callable[[bytes], bytes], tmp_path: Path):
+    """The decoder does not say whether a checksum is wrong, which covers rows that were read before."""
+    random, path = Random(4), tmp_path / f"a.jsonl.{ending}"
+    lines = [json.dumps({"_id": f"e{i}", "text": f"{random.getrandbits(4000)}"}) + "\n" for i in range(1000)]
+    first, damaged = compress(json_lines()), bytearray(compress("".join(lines).encode()))
+    damaged[-2000] ^= 1
+    path.write_bytes(first + damaged)
+    *rows, damage = read(path, "skip")
+    assert len(rows) > _ROWS
+    assert damage["unread_bytes"] == len(damaged)
 
 
 def test_bytes_under_a_wrong_checksum_of_lz4_are_unread(tmp_path: Path):
