@@ -186,14 +186,23 @@ def _may_be_folder(path: str, documents: bool) -> bool:
 
 def _known_files(path: str, wanted: str, found: Iterator[tuple[str, Entry]]) -> Iterator[Target]:
     known, unknown, example = 0, 0, ""
+    notes: list[Target] = []  # JSON next to files of another format describes them
     for uri, entry in found:
         if (refused := refusal(entry.name)) is not None:
             raise ConfigError("source.paths", f"{uri}/{entry.name} {refused[0]}", refused[1])
-        if (file_format := find_format(entry.name, wanted)) is not None:
+        file_format = find_format(entry.name, wanted)
+        if file_format is not None and wanted == "auto" and file_format.partition(".")[0] == "json":
+            notes.append((uri, entry, file_format))
+        elif file_format is not None:
             known += 1
             yield uri, entry, file_format
         else:
             unknown, example = unknown + 1, f"{uri}/{entry.name}"
+    if known and notes:
+        unknown, example = unknown + len(notes), f"{notes[0][0]}/{notes[0][1].name}"
+    else:
+        known += len(notes)
+        yield from notes
     if not known and not unknown:
         raise ConfigError("source.paths", f"there is nothing at {path}", "give files, folders or globs that exist")
     if not known:
@@ -202,4 +211,4 @@ def _known_files(path: str, wanted: str, found: Iterator[tuple[str, Entry]]) -> 
         )
     if unknown:
         fields = {"path": path, "files": unknown, "example": example}
-        log.warning("files with an unknown ending are skipped", extra={"fields": fields})
+        log.warning("files of unknown format are skipped", extra={"fields": fields})

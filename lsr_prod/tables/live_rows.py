@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.formats.table import TableProperties, content_keys, sparse_schema
+from lsr_prod.formats.table import TableProperties, content_keys
 from lsr_prod.storage import Store
 from lsr_prod.storage.deletion_vector import VECTOR_TYPE, DeletionVector, Rows, deleted_rows, file_of
 from lsr_prod.tables.part import (

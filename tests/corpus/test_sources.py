@@ -144,6 +144,14 @@ def test_files_are_hashed_shortly_before_they_are_yielded(tmp_path: Path, monkey
     assert [file.name for file in files] == [f"{i:04}.jsonl" for i in range(3, 1000)]
 
 
+def test_json_is_read_where_a_folder_has_no_files_of_another_format(tmp_path: Path):
+    touch(tmp_path, "b.json", "a.json.gz")
+    assert names(tmp_path, resolve(tmp_path)) == ["a.json.gz", "b.json"]
+    touch(tmp_path, "c.jsonl")  # the others describe it
+    assert names(tmp_path, resolve(tmp_path)) == ["c.jsonl"]
+    assert names(tmp_path, resolve(tmp_path / "b.json", tmp_path / "c.jsonl")) == ["b.json", "c.jsonl"]
+
+
 def test_skipped_files_of_a_folder_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     touch(tmp_path, "a.jsonl", "README.md", "_SUCCESS")
     with caplog.at_level(logging.WARNING, "lsr_prod"):

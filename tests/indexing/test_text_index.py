@@ -120,7 +120,7 @@ def test_index_without_texts_answers_without_hits(tiny_bundle: Path) -> None:
         (["a", "b"], {"fields": {"url": ["x", 1]}}, "fields.url: its values have no common type"),
         (["a"], {"fields": {"url": [["x", None]]}}, "fields.url: document '0' has None"),
         (["a"], {"attributes": {"year": "int64"}}, "year"),
-        (["a"], {"fields": {"year": ["x"]}, "attributes": {"year": "int64"}}, "fields.year: document '0': 'x' is no int64"),
+        (["a"], {"fields": {"year": ["x"]}, "attributes": {"year": "int64"}}, "year: document '0': 'x' is no int64"),
         (["a"], {"fields": {"year": [1]}, "attributes": {"year": "int"}}, "attributes.year: 'int' is no type"),
     ],
 )

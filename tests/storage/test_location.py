@@ -101,8 +101,8 @@ def _is_text(annotation: Any) -> bool:
 
 # Settings whose description mentions files, but whose values are no paths.
 _NO_PATHS = {
-    "address", "contents", "delimiter", "document_prompt", "encoding", "header", "http_host", "id_field", "mlflow", "name",
-    "partition_by", "query_prompt", "separator", "stored_fields", "wandb",
+    "address", "contents", "delimiter", "document_prompt", "encoding", "header", "http_host", "id_field", "mlflow",
+    "name", "partition_by", "query_prompt", "separator", "stored_fields", "wandb",
 }  # fmt: skip
 
 

@@ -118,7 +118,7 @@ def _open(path: str, settings: SourceSettings, options: dict[str, str]) -> tuple
             "source.paths", f"{path} is not metadata of Iceberg ({short_message(error)})", remedy
         ) from error
     # Not ``from_metadata``, which takes the class that reads files, and an endpoint, from properties in the metadata.
-    files = _Files(store, metadata.location)
+    files: Any = _Files(store, metadata.location)
     table = StaticTable(("table",), metadata, path, files, NoopCatalog("none"))
     if settings.version is not None and table.snapshot_by_id(settings.version) is None:
         raise ConfigError(
