@@ -141,3 +141,38 @@ def test_hits_of_every_type_are_sorted_and_counted_as_by_pandas(searcher: Any, c
         if sort:
             found = [hit.fields[name] for hit in result.hits]
             assert found == [*series.dropna().sort_values(ascending=False), *[None] * int(series.isna().sum())]
+
+
+def test_later_nights_keep_types_through_increments_and_compaction(
+    tmp_path: Path, tiny_bundle: Path, columns: Columns
+) -> None:
+    """A changed value, a removed and a new document; the delta shard and merged parts have the types of the table."""
+    source, names = tmp_path / "source", ["id", "text", "year", "day", "amount", "tags"]
+    source.mkdir()
+    rows = [{name: columns[name][i] for name in names} for i in range(40)]
+    types = {"year": pa.int32(), "amount": pa.decimal128(9, 2), "tags": pa.list_(pa.string())}
+    schema = pa.schema([(name, types.get(name) or pa.array(columns[name]).type) for name in names])
+
+    def night(number: int, some: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        pq.write_table(pa.Table.from_pylist(some, schema), source / f"{number}.parquet")
+        for job in ("encode", "table maintain", "index build"):
+            assert load(job).run(["--config", str(config)]) == 0
+        with Searcher.open(tmp_path / "index") as searcher:
+            ids = [str(row["id"]) for row in some]
+            assert searcher.documents == 40
+            return [dict(one or {}) for one in searcher.get(ids)]
+
+    config = tmp_path / "deployment.yaml"
+    text = YAML.format(folder=tmp_path, bundle=tiny_bundle).replace("docs.parquet", "source")
+    text = text.replace("year, price, ok, day, at, amount, tags, lang", ", ".join(names[2:]))
+    config.write_text(f"{text}  max_delta: 0.5\nmaintain: {{table: {tmp_path}/table}}\n")
+    stored = [{name: row[name] for name in names[1:]} for row in rows]
+    assert night(1, rows) == stored
+    (source / "1.parquet").unlink()
+    rows[3] |= {"year": 1999, "tags": None, "amount": decimal.Decimal("0.05")}
+    rows[7] |= {"id": 5000, "day": dt.date(1969, 12, 31)}
+    assert night(2, rows) == [{name: row[name] for name in names[1:]} for row in rows]
+    with Searcher.open(tmp_path / "index") as searcher:
+        assert {shard.role for shard in searcher.version.shards} == {"base", "delta"}
+        assert ids(searcher, field("year") == 1999) == {1003}
+        assert ids(searcher, field("day") < dt.date(1970, 1, 1)) == {5000}
