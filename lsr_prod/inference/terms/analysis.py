@@ -34,7 +34,8 @@ _WORD = rf"[\p{{Alphabetic}}\p{{N}}{_LETTERS}][\p{{Alphabetic}}\p{{N}}\p{{M}}{_L
 _MAX_BYTES, _ENGLISH_MAX_BYTES = 120, 40
 _CHARACTER = re.compile(f"[{_LETTERS}][{_MARKS}]*")
 _RUN = re.compile(f"[{_LETTERS}][{_LETTERS}{_MARKS}]*")
-_MAX_CLUSTER = 32  # characters that are composed at most; more are no text, and would take quadratic time
+# Marks, or other signs that are part of no word. Python composes n marks in up to n * n steps.
+_MANY_MARKS = re.compile(r"(?:[^\w\s\x00-\u02ff]|[\uff9e\uff9f]){32}")
 
 
 def words_of(text: str, analyzer: Analyzer = "english") -> list[str]:
@@ -90,7 +91,13 @@ def tokenizer(analyzer: Analyzer) -> Any:
 def _normalize(text: str) -> str:
     if unicodedata.is_normalized("NFKC", text):
         return text
+    text = _cut_marks(text)
     return unicodedata.normalize("NFC", _WIDTH_FORMS.sub(lambda forms: unicodedata.normalize("NFKC", forms[0]), text))
+
+
+def _cut_marks(text: str) -> str:
+    """Return a text of equal length without long runs of marks."""
+    return _MANY_MARKS.sub(lambda marks: f"{marks[0][:-1]} ", text)
 
 
 def _pairs(run: str) -> list[tuple[int, int]]:
@@ -103,9 +110,10 @@ def _compose(text: str) -> tuple[str, Sequence[int]]:
     """Return the normalized text; and for each of its characters, and for its end, the place in the text it is from."""
     if text.isascii() or _normalize(text) == text:
         return text, range(len(text) + 1)
+    text = _cut_marks(text)
     parts, sources, start = [], [], 0
     for stop in range(1, len(text) + 1):
-        if stop == len(text) or stop - start == _MAX_CLUSTER or _is_boundary(text[start:stop], text[stop]):
+        if stop == len(text) or _is_boundary(text[start:stop], text[stop]):
             parts.append(_normalize(text[start:stop]))
             sources += [start] * len(parts[-1])
             start = stop
@@ -113,5 +121,8 @@ def _compose(text: str) -> tuple[str, Sequence[int]]:
 
 
 def _is_boundary(before: str, after: str) -> bool:
-    """Return whether a character is not composed with those before it."""
-    return after.isascii() or _normalize(before + after) == _normalize(before) + _normalize(after)
+    """Return whether a character is neither a mark nor composed with those before it."""
+    if after.isascii() or unicodedata.combining(after):
+        return after.isascii()
+    composed = _normalize(after)
+    return not unicodedata.combining(composed[0]) and _normalize(before + after) == _normalize(before) + composed
