@@ -49,7 +49,6 @@ Thresholds = Annotated[list[float], Field(min_length=1), AfterValidator(_shares_
 """Overlap thresholds: shares of the query terms, 0 to 1."""
 
 
-
 def check_type(kind: str) -> str:
     """Refuse a type of a stored field that does not exist."""
     if not is_type(kind):

@@ -86,9 +86,7 @@ class TableProperties:
 
     def to_delta(self) -> dict[str, str]:
         """Return the form stored in the configuration of the Delta table: strings under the prefix ``lsr_prod.``."""
-        return {
-            _PROPERTY_PREFIX + one.name: _FORMS[one.type][0](getattr(self, one.name)) for one in fields(self)
-        }
+        return {_PROPERTY_PREFIX + one.name: _FORMS[one.type][0](getattr(self, one.name)) for one in fields(self)}
 
     @classmethod
     def from_delta(cls, configuration: dict[str, str]) -> "TableProperties":
@@ -101,9 +99,7 @@ class TableProperties:
                 f"the table has format {found}, this release reads and writes {TABLE_FORMAT}; encode the corpus again "
                 "into a new table folder, and index that"
             )
-        return cls(
-            **{one.name: _FORMS[one.type][1](configuration[_PROPERTY_PREFIX + one.name]) for one in fields(cls)}
-        )
+        return cls(**{one.name: _FORMS[one.type][1](configuration[_PROPERTY_PREFIX + one.name]) for one in fields(cls)})
 
 
 def bucket_of(doc_id: str, buckets: int) -> int:

@@ -156,4 +156,3 @@ def _highlights_from_json(value: Mapping[str, Any] | None) -> dict[str, tuple[tu
     if value is None:
         return None
     return {name: tuple((start, end) for start, end in places) for name, places in value.items()}
-
