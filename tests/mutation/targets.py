@@ -29,6 +29,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     ),
     "storage/version_locks.py": ("tests/storage/test_version_locks.py",),
     "storage/drafts.py": ("tests/storage/test_drafts.py",),
+    "storage/deletion_vector.py": ("tests/storage/test_deletion_vector.py", "tests/tables/test_deletions.py"),
 }
 """Module or folder below ``lsr_prod`` -> files and folders of tests."""
 
