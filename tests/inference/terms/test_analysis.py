@@ -59,6 +59,7 @@ def test_both_paths_have_equal_words(tmp_path: Path, text: str, analyzer: Analyz
 @given(text=TEXTS, analyzer=st.sampled_from(ANALYZERS))
 @example(text="\u30ab\u0e48\u3099", analyzer="english")  # the last mark is composed with the letter
 @example(text="a\uff9e\u0301", analyzer="english")
+@example(text="\u0e38\u0e48\u0e48", analyzer="simple")
 def test_places_are_those_of_the_words(text: str, analyzer: Analyzer) -> None:
     places = list(find_places(text, analyzer))
     assert [word for _, _, word in places] == words_of(text, analyzer)
