@@ -40,19 +40,23 @@ COLUMNS: dict[str, tuple[st.SearchStrategy[Any], pa.DataType]] = {
     "tags": (st.lists(TEXTS, max_size=3), pa.list_(pa.string())),
     "lang": (st.sampled_from(["en", "de", "fr"]), pa.string()),
     "note": (TEXTS, pa.string()),
+    "rank": (st.integers(0, 9), pa.int64()),  # inside a struct
 }
+IDS = [pa.int32(), pa.string(), pa.decimal128(5, 0), pa.large_string(), pa.uint8()]
 KINDS = {
     "year": "int64", "small": "int64", "price": "float64", "ok": "bool", "day": "date", "at": "timestamp",
-    "amount": "decimal(2)", "tags": "strings",
+    "amount": "decimal(2)", "tags": "strings", "rank": "int64",
 }  # fmt: skip
 ROWS = st.lists(
     st.fixed_dictionaries({name: st.none() | values for name, (values, _) in COLUMNS.items()}), min_size=1, max_size=12
 )
 
 
-def arrow_table(rows: list[dict[str, Any]]) -> pa.Table:
+def arrow_table(rows: list[dict[str, Any]], ids: pa.DataType) -> pa.Table:
     columns = {name: pa.array([row[name] for row in rows], kind) for name, (_, kind) in COLUMNS.items()}
-    return pa.table({"id": pa.array(range(len(rows)), pa.int32()), "text": ["a text"] * len(rows), **columns})
+    meta = pa.StructArray.from_arrays([columns.pop("rank")], ["rank"])
+    numbers = pa.array(range(len(rows))).cast(pa.string() if pa.types.is_decimal(ids) else ids).cast(ids)
+    return pa.table({"id": numbers, "text": ["a text"] * len(rows), **columns, "meta": meta})
 
 
 def write_variants(table: pa.Table, path: Path) -> None:
@@ -86,7 +90,13 @@ WRITERS: dict[str, Callable[[pa.Table, Path], Any]] = {
 
 def read(path: Path) -> tuple[dict[str, str], pa.Table]:
     """Return the types of the stored fields, and the rows as the encode job reads them."""
-    source = SourceSettings(paths=[str(path)], id_field="id", text_fields=["text"], stored_fields=list(COLUMNS))
+    source = SourceSettings(
+        paths=[str(path)],
+        id_field="id",
+        text_fields=["text"],
+        stored_fields=list(COLUMNS),
+        columns={"rank": "meta.rank"},
+    )
     files = list(resolve_source(source, {}))
     types = field_types(source, files, {}, None)
     source = source.model_copy(update={"types": types})
@@ -100,11 +110,13 @@ def plain(value: Any) -> Any:
 
 @pytest.mark.parametrize("writer", WRITERS)
 @settings(max_examples=15, deadline=None)
-@given(rows=ROWS, bound=st.integers(0, 11))
-def test_values_types_and_filters_are_those_of_the_source(writer: str, rows: list[dict[str, Any]], bound: int) -> None:
+@given(rows=ROWS, ids=st.sampled_from(IDS), bound=st.integers(0, 11))
+def test_values_types_and_filters_are_those_of_the_source(
+    writer: str, rows: list[dict[str, Any]], ids: pa.DataType, bound: int
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "table.parquet"
-        WRITERS[writer](arrow_table(rows), path)
+        WRITERS[writer](arrow_table(rows, ids), path)
         types, found = read(path)
     present = {name for name in COLUMNS if any(row[name] is not None for row in rows)}
     if not writer.startswith("pandas"):  # its integers with nulls are floats, and its columns of None have no type
