@@ -113,12 +113,12 @@ def parse_value(text: str, kind: AttributeType, zone: dt.tzinfo = dt.UTC) -> Att
 
 
 def _parse_decimal(text: str, scale: int) -> decimal.Decimal:
-    exact = decimal.Decimal(text)
     try:
+        exact = decimal.Decimal(text)
         found = exact.quantize(decimal.Decimal(1).scaleb(-scale), context=_EXACT)
-    except decimal.InvalidOperation:
-        found = None
-    if found is None or found != exact or found.adjusted() >= _DIGITS - scale:
+    except ArithmeticError as error:  # too many digits, or an exponent of too many
+        raise ValueError(f"{text[:80]!r} is no decimal({scale})") from error
+    if found != exact or found.adjusted() >= _DIGITS - scale:
         raise ValueError(f"{text[:80]!r} is no decimal({scale})")
     return found
 
@@ -130,7 +130,7 @@ def _parse_timestamp(text: str, zone: dt.tzinfo) -> dt.datetime:
     try:
         # The basic form 16121110 would read a count of seconds as a date.
         moment = dt.datetime.fromisoformat(plain) if _DATE.match(plain) else parsedate_to_datetime(text)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"{text[:80]!r} is no timestamp") from error
     try:
         return moment.replace(tzinfo=zone).astimezone(dt.UTC) if moment.tzinfo is None else moment.astimezone(dt.UTC)
@@ -147,10 +147,13 @@ def parse_epoch(text: str, units_per_second: int) -> dt.datetime:
     text = text.strip()
     if not _FLOAT.fullmatch(text):
         raise ValueError(f"{text[:80]!r} is no number of seconds or milliseconds")
-    microseconds = decimal.Decimal(text) * (1_000_000 // units_per_second)
     try:
-        return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=int(microseconds))
-    except (OverflowError, decimal.Overflow) as error:
+        units = decimal.Decimal(text)
+        if units.adjusted() > _DIGITS:
+            raise OverflowError  # before its digits are written out
+        microseconds = int(units * (1_000_000 // units_per_second))
+        return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=microseconds)
+    except ArithmeticError as error:
         raise ValueError(f"{text[:80]!r} is outside the years 1 to 9999") from error
 
 

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import decimal
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ from lsr_prod.evaluation.collection import read_qrels, read_queries
 @pytest.fixture(scope="module")
 def folder(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     made, script = tmp_path_factory.mktemp("field"), shared_data.parent / "field" / "make.py"
-    if not script.exists():
+    if not script.exists() and not os.environ.get("CI"):
         pytest.skip(f"there is no {script}")
     subprocess.run([sys.executable, str(script), str(made)], check=True)
     return made

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lsr_prod.errors import ArtifactError
@@ -100,6 +100,24 @@ def test_any_text_parses_or_raises_value_error(text, kind):
 def test_times_without_an_offset_are_in_the_given_zone():
     assert parse_value("2024-07-01T12:00", "timestamp", ZoneInfo("Europe/Berlin")) == utc(2024, 7, 1, 10)
     assert parse_value("2024-07-01T12:00Z", "timestamp", ZoneInfo("Europe/Berlin")) == utc(2024, 7, 1, 12)
+
+
+NUMBERS = st.from_regex(r"[+-]?[0-9]{1,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,25})?", fullmatch=True)
+MOMENTS = st.from_regex(
+    r"([A-Z][a-z]{2}, )?[0-9]{1,11}[- ]([A-Z][a-z]{2}|[0-9]{2})[- ][0-9]{1,20}( [0-9:]{1,8})?", fullmatch=True
+)
+
+
+@given(NUMBERS | MOMENTS, st.sampled_from(["int64", "float64", "date", "timestamp", "decimal(0)", "decimal(38)"]))
+@example("1e99999999999999999999", "decimal(2)")
+@example("0e99999999999999999999", "decimal(0)")
+@example("a, 1 Jan 99999999999 1:1:1", "timestamp")
+def test_any_number_or_time_parses_or_raises_value_error(text, kind):
+    with contextlib.suppress(ValueError):
+        parse_value(text, kind)
+    for units in (1, 1000):
+        with contextlib.suppress(ValueError):
+            parse_epoch(text, units)
 
 
 def test_numbers_since_1970_are_read_by_declaration():
