@@ -1,6 +1,7 @@
 """Bundles on each execution provider: parity with the CPU, speed of the graph, and the whole encode job."""
 
 import json
+import shutil
 import subprocess
 import threading
 import time
@@ -35,10 +36,9 @@ def providers() -> list[Provider]:
 
 
 def _has_gpu() -> bool:
-    try:
-        return subprocess.run(["nvidia-smi", "-L"], capture_output=True, check=False).returncode == 0
-    except FileNotFoundError:
-        return False
+    # Running the bare name raises PermissionError where PATH names a folder that is closed to this user.
+    command = shutil.which("nvidia-smi")
+    return command is not None and subprocess.run([command, "-L"], capture_output=True, check=False).returncode == 0
 
 
 def _opens(name: Provider) -> bool:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu.encoding import Busy
+from benchmarks.gpu.encoding import Busy, providers
 from benchmarks.gpu.material import more_texts
 from benchmarks.gpu.parcels import keep_architecture, split, unpack
 
@@ -56,3 +56,10 @@ def test_idle_time_around_the_work_does_not_count() -> None:
     assert busy.share != busy.share  # NaN: there is no GPU
     busy.readings = [0, 0, 90, 0, 60, 0]
     assert busy.share == pytest.approx(0.5)
+
+
+def test_cpu_is_taken_where_path_names_a_closed_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    monkeypatch.setenv("PATH", f"{closed / 'bin'}:{tmp_path}")
+    assert providers() == ["cpu"]
