@@ -209,7 +209,7 @@ HUB := anyio colorama filelock fsspec h11 hf-xet httpcore2 httpx2 httpx2-jsfetch
 LOCK_CUDA := uv pip compile --quiet --no-config --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
 	--generate-hashes --no-annotate --no-header --constraint requirements/torch-cuda.txt
 lock:
-	$(LOCK) pyproject.toml --extra cpu --extra iceberg --extra jobs --extra pages --extra train --extra dev --extra bench -o requirements/dev.txt
+	$(LOCK) pyproject.toml $(foreach extra,cpu jobs pages train dev bench iceberg haystack ir-datasets langchain llama-index mcp mteb opentelemetry pyterrier,--extra $(extra)) -o requirements/dev.txt
 	$(LOCK) pyproject.toml --extra cpu -o requirements/core.txt
 	$(LOCK) requirements/optimum.in -o requirements/optimum.txt
 	$(LOCK) requirements/peers.in -o requirements/peers.txt
