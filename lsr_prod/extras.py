@@ -8,9 +8,17 @@ from lsr_prod.errors import MissingExtraError
 
 _EXTRAS = {
     "cpu": {"onnxruntime"},
+    "haystack": {"haystack"},
     "iceberg": {"pyiceberg"},
+    "ir-datasets": {"ir_datasets"},
     "jobs": {"deltalake", "ir_measures", "obstore", "pydantic", "pydantic_settings", "ray", "rich", "yaml"},
+    "langchain": {"langchain_core"},
+    "llama-index": {"llama_index"},
+    "mcp": {"mcp"},
+    "mteb": {"mteb"},
+    "opentelemetry": {"opentelemetry"},
     "pages": {"jinja2", "markupsafe", "vl_convert"},
+    "pyterrier": {"pyterrier"},
     "train": {"onnx", "onnxscript", "peft", "psutil", "safetensors", "torch", "transformers"},
     "wandb": {"wandb"},
 }

@@ -1,0 +1,1 @@
+"""Adapters for tools that use an index or a model: evaluation harnesses, frameworks of applications, traces."""
