@@ -18,7 +18,7 @@ from lsr_prod.config import EncodeSettings
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.errors import ArtifactError, ConfigError, LineageError
 from lsr_prod.formats.bundle import BUNDLE_FILE, TOKENIZER_FILE
-from lsr_prod.formats.card import EncoderCard
+from lsr_prod.formats.card import EncoderCard, longest_input
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder, Counters
 from lsr_prod.storage import is_remote
@@ -214,8 +214,8 @@ def open_document_encoder(
 
 def check_lengths(folder: Path, encode: EncodeSettings) -> None:
     """Compare the lengths of the section ``encode`` with its bundle."""
-    card = EncoderCard.load(folder)
-    if encode.max_length is not None and encode.max_length > (longest := _longest_input(folder, card)):
+    card, config = EncoderCard.load(folder), json.loads((folder / "config.json").read_bytes())
+    if encode.max_length is not None and encode.max_length > (longest := longest_input(config, card.attention)):
         raise ConfigError(
             "encode.max_length",
             f"{encode.max_length} is more than the {longest} tokens that the model supports",
@@ -235,12 +235,3 @@ def _splitter(
         stride=stride,
         max_passages=max_passages,
     )
-
-
-def _longest_input(folder: Path, card: EncoderCard) -> int:
-    """Tokens of the longest input of a bundle, from its ``config.json``; half of them if a text is read twice."""
-    config = json.loads((folder / "config.json").read_bytes())
-    positions = int(config["max_position_embeddings"])
-    if config.get("model_type") == "roberta":
-        positions -= int(config["pad_token_id"]) + 1  # positions start after the padding index
-    return positions // 2 if card.attention == "echo" else positions

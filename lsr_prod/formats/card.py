@@ -3,6 +3,7 @@
 Every model directory and every bundle has it as ``encoder_card.json``.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +17,9 @@ QUERY_FOLDER = "query"
 
 CARD_FORMAT = 1
 _LONGEST = 1 << 20
+
+# Model types whose positions start after the id of the padding token; MPNet's start after 1, whatever that id is.
+_POSITIONS_AFTER_PADDING = ("camembert", "roberta", "xlm-roberta")
 
 Kind = Literal["query", "document"]
 Attention = Literal["bidirectional", "causal", "echo"]
@@ -121,3 +125,16 @@ class EncoderCard:
             return card
 
         return read_record(path, parse, "give a model directory or a bundle of lsr_prod")
+
+
+def longest_input(config: Mapping[str, Any], attention: Attention = "bidirectional") -> int:
+    """Return the maximum number of tokens of a text, special tokens included; ``echo`` reads a text twice.
+
+    Args:
+        config: the content of a model's ``config.json``.
+        attention: that of the encoder card.
+    """
+    positions, kind = int(config["max_position_embeddings"]), config.get("model_type")
+    if kind in _POSITIONS_AFTER_PADDING or kind == "mpnet":
+        positions -= 2 if kind == "mpnet" else int(config["pad_token_id"]) + 1
+    return positions // 2 if attention == "echo" else positions

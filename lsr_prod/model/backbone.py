@@ -16,16 +16,36 @@ from transformers.masking_utils import create_bidirectional_mask
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.card import Attention
 
+
+def _lm_head(model: Any, hidden: Tensor) -> Tensor:
+    states: Tensor = model.lm_head.layer_norm(gelu(model.lm_head.dense(hidden)))
+    return states
+
+
+def _predictions(model: Any, hidden: Tensor) -> Tensor:
+    states: Tensor = model.cls.predictions.transform(hidden)
+    return states
+
+
 _TRANSFORMS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "AlbertForMaskedLM": lambda model, hidden: model.predictions.LayerNorm(
         model.predictions.activation(model.predictions.dense(hidden))
     ),
-    "BertForMaskedLM": lambda model, hidden: model.cls.predictions.transform(hidden),
+    "BertForMaskedLM": _predictions,
+    "CamembertForMaskedLM": _lm_head,
+    "DebertaV2ForMaskedLM": _predictions,
     "DistilBertForMaskedLM": lambda model, hidden: model.vocab_layer_norm(
         model.activation(model.vocab_transform(hidden))
     ),
+    "ElectraForMaskedLM": lambda model, hidden: model.generator_predictions(hidden),
+    "EuroBertForMaskedLM": lambda _, hidden: hidden,
+    "GteForMaskedLM": _lm_head,
+    "JinaEmbeddingsV3ForMaskedLM": _lm_head,
     "ModernBertForMaskedLM": lambda model, hidden: model.head(hidden),
-    "RobertaForMaskedLM": lambda model, hidden: model.lm_head.layer_norm(gelu(model.lm_head.dense(hidden))),
+    "MPNetForMaskedLM": _lm_head,
+    "NomicBertForMaskedLM": _predictions,
+    "RobertaForMaskedLM": _lm_head,
+    "XLMRobertaForMaskedLM": _lm_head,
 }
 _CAUSAL = ("GPTNeoXForCausalLM", "LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 ARCHITECTURES = (*_TRANSFORMS, *_CAUSAL)

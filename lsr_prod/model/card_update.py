@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.card import EncoderCard
+from lsr_prod.formats.card import EncoderCard, longest_input
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.inference.terms.surfaces import cased_terms, uncased_groups
 from lsr_prod.inference.terms.words import check_words
@@ -177,14 +177,6 @@ def check_query_encoder(query_encoder: str, query_prompt: str) -> None:
         )
 
 
-def longest_input(config: PreTrainedConfig, attention: str = "bidirectional") -> int:
-    """Return the maximum number of tokens of a text, including special tokens; ``echo`` halves it."""
-    positions = int(config.max_position_embeddings)
-    if config.model_type in ("roberta", "xlm-roberta"):
-        positions -= config.pad_token_id + 1  # its positions start after the padding index
-    return positions // 2 if attention == "echo" else positions
-
-
 def add_lowercase(tokenizer: PreTrainedTokenizerFast) -> None:
     """Add lowercasing before all other steps of the normalizer, in place."""
     backend = tokenizer.backend_tokenizer
@@ -193,7 +185,7 @@ def add_lowercase(tokenizer: PreTrainedTokenizerFast) -> None:
 
 
 def _check_lengths(card: EncoderCard, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerFast) -> None:
-    shortest, longest = tokenizer.num_special_tokens_to_add() + 1, longest_input(config, card.attention)
+    shortest, longest = tokenizer.num_special_tokens_to_add() + 1, longest_input(config.to_dict(), card.attention)
     for name in _LENGTHS:
         if not shortest <= getattr(card, name) <= longest:
             raise ConfigError(

@@ -29,13 +29,13 @@ from transformers import (
 
 from lsr_prod.errors import ConfigError, LsrError
 from lsr_prod.formats.bundle import TOKENIZER_FILE
-from lsr_prod.formats.card import CARD_FILE, EncoderCard
+from lsr_prod.formats.card import CARD_FILE, EncoderCard, longest_input
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.formats.term_weights import QUERY_WEIGHTS_FILE, weights_from_bytes
 from lsr_prod.inference.terms.words import lowercases
 from lsr_prod.logs import get_log
 from lsr_prod.model.backbone import check_architecture, is_causal, output_layer
-from lsr_prod.model.card_update import add_lowercase, longest_input, output_terms, update_card
+from lsr_prod.model.card_update import add_lowercase, output_terms, update_card
 from lsr_prod.model.directory import SentenceTransformersFolder, model_digest, read_json, read_sentence_transformers
 from lsr_prod.model.output_layer import (
     OUTPUT_LAYER_FILE,
@@ -244,7 +244,7 @@ def _architecture(config: PreTrainedConfig) -> str:
 
 
 def _new_card(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, parent: str) -> EncoderCard:
-    size, longest, name = int(model.config.vocab_size), longest_input(model.config), type(model).__name__
+    size, longest, name = int(model.config.vocab_size), longest_input(model.config.to_dict()), type(model).__name__
     return EncoderCard(
         architecture=name,
         vocabulary_size=size,
@@ -259,7 +259,7 @@ def _new_card(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, parent
 
 
 def _with_token_weights(card: EncoderCard, config: PreTrainedConfig) -> EncoderCard:
-    length = min(_TOKEN_WEIGHTS_LENGTH, longest_input(config))
+    length = min(_TOKEN_WEIGHTS_LENGTH, longest_input(config.to_dict()))
     return replace(card, query_max_length=length, document_max_length=length, activation="relu", head="token_weights")
 
 
@@ -270,7 +270,7 @@ def _with_settings(
     settings: SentenceTransformersFolder,
 ) -> EncoderCard:
     """Return the card with the settings of sentence-transformers; lowercasing is added to the tokenizer, in place."""
-    length = min(settings.max_length or tokenizer.model_max_length, longest_input(config))
+    length = min(settings.max_length or tokenizer.model_max_length, longest_input(config.to_dict()))
     if settings.lowercase and card.casing == "none":
         add_lowercase(tokenizer)
     return replace(

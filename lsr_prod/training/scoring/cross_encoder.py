@@ -14,8 +14,9 @@ from transformers import AutoModelForSequenceClassification, PreTrainedConfig, P
 from lsr_prod.config import TeacherModelSettings
 from lsr_prod.corpus.rows import shorten
 from lsr_prod.errors import ConfigError, EncoderBrokenError, LsrError
+from lsr_prod.formats.card import longest_input
 from lsr_prod.inference.encoder import token_batches
-from lsr_prod.model.card_update import add_lowercase, longest_input
+from lsr_prod.model.card_update import add_lowercase
 from lsr_prod.model.directory import read_json
 from lsr_prod.model.loading import read_tokenizer, without_load_report
 from lsr_prod.model.pooling import pad_rows
@@ -56,7 +57,7 @@ def longest_text(
     config: PreTrainedConfig, tokenizer: PreTrainedTokenizerFast, wanted: int | None, stored: int | None, *, field: str
 ) -> int:
     """Return the maximum number of tokens of an input."""
-    positions = longest_input(config) if getattr(config, "max_position_embeddings", None) else _LONGEST
+    positions = longest_input(config.to_dict()) if getattr(config, "max_position_embeddings", None) else _LONGEST
     if wanted is not None and wanted > positions:
         raise ConfigError(
             field, f"{wanted} is more than the {positions} tokens of the model", f"set it to {positions} or less"

@@ -18,11 +18,11 @@ from torch import nn
 
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.errors import ArtifactError, ConfigError
-from lsr_prod.formats.card import Attention, EncoderCard
+from lsr_prod.formats.card import Attention, EncoderCard, longest_input
 from lsr_prod.inference.terms.surfaces import notation_of
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.model.backbone import is_causal, output_layer
-from lsr_prod.model.card_update import letters_of, longest_input
+from lsr_prod.model.card_update import letters_of
 from lsr_prod.model.token_weights import sparse_linear
 from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import fetch_artifact, put_artifact
@@ -82,7 +82,7 @@ class ModelFacts:
             attention=card.attention,
             query_max_length=(encoder.queries or encoder).card.query_max_length,
             document_max_length=card.document_max_length,
-            longest_input=longest_input(encoder.model.config, card.attention),
+            longest_input=longest_input(encoder.model.config.to_dict(), card.attention),
             shortest_input=tokenizer.num_special_tokens_to_add() + 1,
             roles=frozenset(role for role in _ROLES if getattr(tokenizer, f"{role}_token", None) is not None),
             linear_modules=frozenset(
