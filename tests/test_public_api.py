@@ -4,12 +4,45 @@ import sys
 import lsr_prod
 
 PUBLIC = ["ConfigError", "Hit", "Index", "LsrError", "QueryError", "SearchResult", "Searcher", "SparseEncoder"]
+METHODS = [
+    "bm25",
+    "close",
+    "count",
+    "document_frequencies",
+    "document_frequency",
+    "documents",
+    "encode",
+    "encoder",
+    "explain",
+    "follow",
+    "get",
+    "match_boolean",
+    "match_terms",
+    "open",
+    "postings",
+    "publication",
+    "refresh",
+    "search",
+    "search_arrays",
+    "search_async",
+    "search_batch",
+    "search_vector",
+    "snapshot",
+    "version",
+    "vocabulary",
+    "warm",
+]
 
 
 def test_public_names_are_listed_and_load() -> None:
     assert lsr_prod.__all__ == PUBLIC
     for name in PUBLIC:
         assert getattr(lsr_prod, name).__name__ == name
+
+
+def test_public_methods_of_a_searcher_are_listed_and_documented() -> None:
+    assert [name for name in dir(lsr_prod.Searcher) if not name.startswith("_")] == METHODS
+    assert all(getattr(lsr_prod.Searcher, name).__doc__ for name in METHODS)
 
 
 def test_unknown_name_raises_attribute_error() -> None:

@@ -13,6 +13,7 @@ from lsr_prod.formats.index import IndexVersion
 from lsr_prod.formats.term_weights import IMPACT_STEP, inverse_frequencies
 from lsr_prod.formats.values import AttributeValue
 from lsr_prod.search.candidates import Candidates, CollectPlan, Ranked, Shards
+from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.query.request import Hybrid, Request
 from lsr_prod.search.query.sparse_query import MAX_SCORE, MAX_TERMS, check_text
 from lsr_prod.search.result import Facet, QueryTerm
@@ -48,14 +49,32 @@ def weigh_words(shards: Shards, version: IndexVersion, text: str, deadline: floa
 
     Deleted documents count until their shard is merged.
     """
+    late = deadline is not None and time.monotonic() >= deadline
+    names = _words(version, "" if late else text)
+    documents = sum(shard.documents for shard in version.shards)
+    return WeighedWords(tuple(names), inverse_frequencies(documents, shards.word_frequencies(names, deadline)))
+
+
+def count_words(shards: Shards, version: IndexVersion, texts: Sequence[str]) -> list[int]:
+    """Return the number of documents that contain each text, which is one word; deleted documents count."""
+    for text in texts:
+        check_text(text)
+    found = [_words(version, text) for text in texts]
+    for text, words in zip(texts, found, strict=True):
+        if len(words) != 1:
+            raise QueryError(f"{shorten(text)} has {len(words)} words ({shorten(words)}); give one word at a time")
+    names = list(dict.fromkeys(words[0] for words in found))
+    counts = dict(zip(names, shards.word_frequencies(names).tolist(), strict=True))
+    return [counts[words[0]] for words in found]
+
+
+def _words(version: IndexVersion, text: str) -> list[str]:
+    """Return the distinct words of a text, as the index stores them."""
     from lsr_prod.inference.terms.analysis import distinct_words  # Tantivy is imported by the first query that needs it
 
     if version.average_length is None:
         raise QueryError("this index has no postings of words; build it with index.bm25: true")
-    late = deadline is not None and time.monotonic() >= deadline
-    names = [] if late else distinct_words(text, version.analyzer)
-    documents = sum(shard.documents for shard in version.shards)
-    return WeighedWords(tuple(names), inverse_frequencies(documents, shards.word_frequencies(names, deadline)))
+    return distinct_words(text, version.analyzer)
 
 
 def with_words(query: ShardQuery, words: WeighedWords, hybrid: Hybrid | None = None, *, counted: bool) -> ShardQuery:

@@ -12,6 +12,7 @@ from lsr_prod.formats.index import IndexVersion
 from lsr_prod.formats.publication import Publication
 from lsr_prod.logs import get_log
 from lsr_prod.search.follower import Follower
+from lsr_prod.search.hybrid import count_words
 from lsr_prod.search.location import IndexLocation
 from lsr_prod.search.observers import Observer
 from lsr_prod.search.query.filters import shorten
@@ -232,16 +233,33 @@ class OpenIndex:
         return self._snapshot.vocabulary.names
 
     def document_frequency(self, term: str | int) -> int:
-        """Return the number of documents whose postings hold a term.
+        """Return the number of documents whose postings hold a term; see ``document_frequencies``."""
+        return self.document_frequencies([term])[0]
+
+    def document_frequencies(self, terms: Sequence[str | int], *, words: bool = False) -> list[int]:
+        """Return for each term the number of documents whose postings hold it; 0 for one that no document has.
 
         Deleted documents count until their shard is merged.
+
+        Args:
+            terms: strings of the output vocabulary, or ids.
+            words: the terms are words of the text, which the analyzer of the index makes, for example, their stems. The
+                index needs ``index.bm25``.
+
+        Raises:
+            QueryError: a term is neither a string nor an id, a term is not one word, or the index has no words.
         """
         snapshot = self._snapshot
-        if not isinstance(term, str | Integral) or isinstance(term, bool):
-            raise QueryError(f"term {shorten(term)} is not possible; give a string or an id")
-        term_id = snapshot.vocabulary.ids.get(term, -1) if isinstance(term, str) else int(term)
-        frequencies = snapshot.document_frequencies
-        return int(frequencies[term_id]) if 0 <= term_id < len(frequencies) else 0
+        if isinstance(terms, str | bytes) or not isinstance(terms, Sequence):
+            raise QueryError(f"terms={shorten(terms)} is not a list; give a list of terms")
+        for term in terms:
+            if not isinstance(term, str if words else str | Integral) or isinstance(term, bool):
+                raise QueryError(f"term {shorten(term)} is not possible; give a string{' or an id' * (not words)}")
+        if words:
+            return count_words(snapshot, snapshot.version, [str(term) for term in terms])
+        ids, frequencies = snapshot.vocabulary.ids, snapshot.document_frequencies
+        places = (ids.get(term, -1) if isinstance(term, str) else int(term) for term in terms)
+        return [int(frequencies[place]) if 0 <= place < len(frequencies) else 0 for place in places]
 
 
 def _check_number(name: str, value: float, *, low: float, high: float) -> None:

@@ -354,6 +354,8 @@ def public_calls(searcher: Searcher) -> list[Callable[[Any], Any]]:
         lambda odd: searcher.explain(odd, "d01"),
         lambda odd: searcher.explain({1: 1.0}, odd),
         searcher.document_frequency,
+        searcher.document_frequencies,
+        lambda odd: searcher.document_frequencies([odd], words=True),
         lambda odd: searcher.search_vector({1: odd}),
         *(lambda odd, at=at: searcher.search_arrays(*arrays[:at], odd, *arrays[at + 1 :]) for at in range(3)),
         lambda odd: searcher.search_vector({1: 1.0}, filter=text_query(odd)),

@@ -132,7 +132,31 @@ def test_bm25_ranks_stemmed_text(searcher):
 
 def test_searcher_reports_document_and_posting_counts(searcher):
     assert (searcher.documents, searcher.postings) == (4, 6)
-    assert [searcher.document_frequency(term) for term in (0, "t1", 3, 5, "unheard", 99)] == [1, 2, 2, 0, 0, 0]
+    assert searcher.document_frequencies([0, "t1", 3, 5, "unheard", 99, -1]) == [1, 2, 2, 0, 0, 0, 0]
+    assert searcher.document_frequency("t1") == 2
+
+
+def test_document_frequencies_count_words_by_stem_and_refuse_what_is_not_one_word(tmp_path):
+    texts = {"a": "A fox runs.", "b": "Foxes, foxes.", "c": "usb-c"}
+    make_index(
+        tmp_path, {name: Doc({0: 1}, text) for name, text in texts.items()}, vocabulary_size=1, bm25=True, shards=2
+    )
+    with Searcher.open(tmp_path) as searcher:
+        assert searcher.document_frequencies(["FOX", "run", "fox", "wolf"], words=True) == [2, 1, 2, 0]
+        assert searcher.document_frequencies([], words=True) == searcher.document_frequencies([]) == []
+        for odd, part in (
+            (["usb-c"], "has 2 words"),
+            (["!"], "has 0 words"),
+            ([0], "give a string"),
+            ("fox", "a list"),
+        ):
+            with pytest.raises(QueryError, match=part):
+                searcher.document_frequencies(odd, words=True)
+
+
+def test_document_frequencies_of_words_need_postings_of_words(searcher):
+    with pytest.raises(QueryError, match=r"index\.bm25"):
+        searcher.document_frequencies(["fox"], words=True)
 
 
 def test_term_ids_above_16_bits_are_found(tmp_path):
