@@ -189,6 +189,6 @@ class QueryWeightsSettings(Section):
     initialization: Literal["idf", "ones"] = "idf"
     """weights that training starts from: inverse document frequencies of idf_corpus or of the documents of data, or 1
     for every term; a model with trained weights continues with them"""
-    learning_rate_factor: float = Field(100.0, gt=0, allow_inf_nan=False)
+    learning_rate_factor: float = Field(100.0, ge=0, allow_inf_nan=False)
     """learning rate of the weights, as a multiple of optimizer.learning_rate: a weight is a number of about 1 to 10,
-    and a step of AdamW changes it by about the learning rate"""
+    and a step of AdamW changes it by about the learning rate; 0 keeps them"""

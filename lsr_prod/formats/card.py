@@ -16,7 +16,8 @@ QUERY_FOLDER = "query"
 """Folder of a separate query encoder in a model directory or a bundle, with a card of its own."""
 
 CARD_FORMAT = 1
-_LONGEST = 1 << 20
+LONGEST = 1 << 20
+"""Largest maximum length of a text, in tokens; that of a model is less."""
 
 # Model types whose positions start after the id of the padding token; MPNet's start after 1, whatever that id is.
 _POSITIONS_AFTER_PADDING = ("camembert", "roberta", "xlm-roberta")
@@ -26,7 +27,15 @@ Attention = Literal["bidirectional", "causal", "echo"]
 
 # Written only if they differ from the default, which older encoders have: their cards, and so their digests, stay the
 # same.
-_OPTIONAL = ("attention", "pooled_states", "output_vocabulary", "output_casing", "query_encoder", "head")
+_OPTIONAL = (
+    "attention",
+    "pooled_states",
+    "output_vocabulary",
+    "output_casing",
+    "query_encoder",
+    "query_special_tokens",
+    "head",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +73,9 @@ class EncoderCard:
     # ``learned`` weights them by a table that was trained with the documents (``formats.term_weights``);
     # ``separate`` encodes queries with another model of the same output vocabulary, in ``QUERY_FOLDER``
     query_encoder: Literal["model", "idf", "learned", "separate"] = "model"
+    # ``skipped``: inference-free queries have no special tokens, such as the unknown token; ``weighted``: those in the
+    # text are terms like others, with learned weights (some models of sentence-transformers)
+    query_special_tokens: Literal["skipped", "weighted"] = "skipped"
     # ``vocabulary``: every token activates terms of the whole output vocabulary; ``token_weights``: every token
     # has a weight, and a term the largest weight of its tokens (BGE-M3, arXiv 2402.03216)
     head: Literal["vocabulary", "token_weights"] = "vocabulary"
@@ -120,8 +132,8 @@ class EncoderCard:
             if unknown:
                 raise ArtifactError(f"{path} has unknown fields {sorted(unknown)}; write it with the same release")
             card = cls(**{**value, "parents": tuple(value["parents"])})
-            if not all(0 < card.max_length(kind) <= _LONGEST for kind in ("query", "document")):
-                raise ValueError(f"the maximum lengths are not from 1 to {_LONGEST} tokens")
+            if not all(0 < card.max_length(kind) <= LONGEST for kind in ("query", "document")):
+                raise ValueError(f"the maximum lengths are not from 1 to {LONGEST} tokens")
             return card
 
         return read_record(path, parse, "give a model directory or a bundle of lsr_prod")

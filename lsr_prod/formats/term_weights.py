@@ -113,15 +113,15 @@ def weights_from_bytes(data: bytes, vocabulary_size: int, name: str) -> npt.NDAr
     """Read what ``weights_to_bytes`` wrote.
 
     Returns:
-        float32 [V], finite and above 0.
+        float32 [V], finite and 0 or more; a term of weight 0 is never in a query.
     """
     values = _read_array(data, name, "copy it again")
     if values.dtype != np.float32 or values.shape != (vocabulary_size,):
         raise ArtifactError(
             f"{name} has {values.dtype} {list(values.shape)}, not {vocabulary_size} weights; copy it again"
         )
-    if not (np.isfinite(values) & (values > 0)).all():
-        raise ArtifactError(f"{name} has weights that are not finite or not above 0; train the model again")
+    if not (np.isfinite(values) & (values >= 0)).all():
+        raise ArtifactError(f"{name} has weights that are not finite or below 0; train the model again")
     return values
 
 

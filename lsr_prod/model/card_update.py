@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.card import EncoderCard, longest_input
+from lsr_prod.formats.card import LONGEST, EncoderCard, longest_input
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.inference.terms.surfaces import cased_terms, uncased_groups
 from lsr_prod.inference.terms.words import check_words
@@ -121,6 +121,8 @@ def update_card(
     if card.head == "token_weights":
         check_card_changes({name: value for name, value in changes.items() if value != getattr(card, name)})
     changed = replace(card, **changes)
+    if changed.query_encoder != "learned":
+        changed = replace(changed, query_special_tokens="skipped")
     check_attention(changed)
     check_query_encoder(changed.query_encoder, changed.query_prompt)
     if changed.inference_free and changed.output_vocabulary == "words":
@@ -187,11 +189,12 @@ def add_lowercase(tokenizer: PreTrainedTokenizerFast) -> None:
 def _check_lengths(card: EncoderCard, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerFast) -> None:
     shortest, longest = tokenizer.num_special_tokens_to_add() + 1, longest_input(config.to_dict(), card.attention)
     for name in _LENGTHS:
-        if not shortest <= getattr(card, name) <= longest:
+        most = LONGEST if card.inference_free and name == "query_max_length" else longest
+        if not shortest <= getattr(card, name) <= most:
             raise ConfigError(
                 name,
                 f"{getattr(card, name)} is outside the lengths of this model",
-                f"give {shortest} to {longest} tokens",
+                f"give {shortest} to {most} tokens",
             )
 
 

@@ -19,7 +19,7 @@ from lsr_prod.logs import get_log
 from lsr_prod.model import backbone, pooling
 from lsr_prod.model.card_update import UncasedOutput, check_attention, update_card
 from lsr_prod.model.directory import ModelParts, write_model_directory
-from lsr_prod.model.loading import output_vocabulary, read_parts
+from lsr_prod.model.loading import kept_query_weights, output_vocabulary, read_parts
 from lsr_prod.model.pooled_head import PooledArgmax, find_argmax, pool_vocabulary
 from lsr_prod.model.token_weights import pool_token_weights, sparse_linear, unweighted_tokens
 
@@ -42,8 +42,8 @@ class SparseEncoder(nn.Module):
         card: all settings that decide a vector, apart from the weights.
         vocabulary: the V output terms.
         uncased: folds the terms of the head into the output terms; None if ``output_casing`` is ``all``.
-        query_weights: float32 [V] on the CPU, learned weights of query terms; None: not trained, or the card does not
-            have ``query_encoder: learned``.
+        query_weights: float32 [V] on the CPU, learned weights of query terms, or with ``query_encoder: idf`` those that
+            training used, which only sentence-transformers reads; None: not trained, or the model encodes queries.
         queries: separate encoder of queries, with the same output terms; None: this model encodes queries too, or no
             model does.
     """
@@ -98,7 +98,7 @@ class SparseEncoder(nn.Module):
             raise ConfigError(
                 "query_weights", f"there are {len(query_weights)} for {card.vocabulary_size} terms", "give one per term"
             )
-        self.query_weights = query_weights if card.query_encoder == "learned" else None
+        self.query_weights = query_weights if card.inference_free else None
         self.queries = queries
         _check_queries(card, queries)
 
@@ -134,7 +134,7 @@ class SparseEncoder(nn.Module):
         terms = output_vocabulary(tokenizer, self._rows()) if words is None else words
         card = update_card(self.card, card_changes, self.model.config, tokenizer, terms)
         queries = self.queries if card.query_encoder == "separate" else None
-        kept = self.query_weights if card.vocabulary_sha256 == self.card.vocabulary_sha256 else None
+        kept = kept_query_weights(self.query_weights, self.card, card)
         return SparseEncoder(self.model, tokenizer, card, words, kept, queries).train(self.training)
 
     def clone(self) -> "SparseEncoder":

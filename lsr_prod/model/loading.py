@@ -20,14 +20,13 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
-    AutoTokenizer,
     GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
 
-from lsr_prod.errors import ConfigError, LsrError
+from lsr_prod.errors import ConfigError
 from lsr_prod.formats.bundle import TOKENIZER_FILE
 from lsr_prod.formats.card import CARD_FILE, EncoderCard, longest_input
 from lsr_prod.formats.digest import digest_json
@@ -36,7 +35,9 @@ from lsr_prod.inference.terms.words import lowercases
 from lsr_prod.logs import get_log
 from lsr_prod.model.backbone import check_architecture, is_causal, output_layer
 from lsr_prod.model.card_update import add_lowercase, output_terms, update_card
-from lsr_prod.model.directory import SentenceTransformersFolder, model_digest, read_json, read_sentence_transformers
+from lsr_prod.model.directory import model_digest
+from lsr_prod.model.layout_reader import SentenceTransformersFolder, read_sentence_transformers
+from lsr_prod.model.layout_writer import parts_folder
 from lsr_prod.model.output_layer import (
     OUTPUT_LAYER_FILE,
     load_output_layer,
@@ -44,16 +45,16 @@ from lsr_prod.model.output_layer import (
     read_output_vocabulary,
 )
 from lsr_prod.model.start_token import prepend_start_token
+from lsr_prod.model.static_queries import read_static_queries
 from lsr_prod.model.token_weights import has_sparse_linear, read_backbone
+from lsr_prod.model.tokenizer_files import read_tokenizer, readable
 
 log = get_log(__name__)
 
 # The files of a Hugging Face repository that are fetched; no pickle files, except those of BGE-M3.
 _FETCHED = ["*.json", "*.txt", "*.model", "*.safetensors", "sparse_linear.pt"]
-_GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _QUERY_LENGTH, _DOCUMENT_LENGTH = 64, 256
 _TOKEN_WEIGHTS_LENGTH = 512  # FlagEmbedding's default for queries and passages
-_LONGEST_CAUSE = 300  # characters of the message of another library
 _REMEDY = "give a language model with its vocabulary head"
 
 
@@ -65,13 +66,14 @@ def read_parts(
     card = EncoderCard.load(folder) if (folder / CARD_FILE).is_file() else None
     token_weights = has_sparse_linear(folder) if card is None else card.head == "token_weights"
     settings = None if token_weights else read_sentence_transformers(folder)
-    weights = folder / settings.weights if settings else folder
+    weights = folder / settings.weights if settings else parts_folder(folder)
     model = read_backbone(folder, _read_config(folder)) if token_weights else _read_model(weights)
     # FlagEmbedding uses tokenizer.json as it is; the class of XLM-RoBERTa in transformers would rebuild its rules.
     as_it_is = token_weights and (folder / TOKENIZER_FILE).is_file()
     tokenizer = read_tokenizer(weights, PreTrainedTokenizerFast if as_it_is else None)
-    words = None
+    words = query_weights = None
     if card is not None:
+        query_weights = _read_query_weights(folder, card)
         words = read_output_vocabulary(folder) if card.output_vocabulary == "words" else None
         rows = int(model.config.vocab_size) if token_weights else len(output_layer(model)[0])
         terms = output_vocabulary(tokenizer, rows) if words is None else words
@@ -87,15 +89,23 @@ def read_parts(
             card = _with_token_weights(card, model.config)
         elif settings is not None:
             card = _with_settings(card, model.config, tokenizer, settings)
+            if settings.queries is not None:
+                card, query_weights = read_static_queries(folder / settings.queries, card, tokenizer)
         terms = output_vocabulary(tokenizer, card.vocabulary_size)
     changed = update_card(card, overrides, model.config, tokenizer, terms)
-    return model, tokenizer, changed, words, _read_query_weights(folder, card, changed)
+    return model, tokenizer, changed, words, kept_query_weights(query_weights, card, changed)
 
 
-def _read_query_weights(folder: Path, card: EncoderCard, changed: EncoderCard) -> Tensor | None:
-    """Return the learned weights of query terms, float32 [V]; None: there are none, or the output terms changed."""
+def kept_query_weights(weights: Tensor | None, card: EncoderCard, changed: EncoderCard) -> Tensor | None:
+    """Return the weights of query terms after a change of the card, float32 [V]; None: they belong to the old one."""
+    same = (card.query_encoder, card.vocabulary_sha256) == (changed.query_encoder, changed.vocabulary_sha256)
+    return weights if same else None
+
+
+def _read_query_weights(folder: Path, card: EncoderCard) -> Tensor | None:
+    """Return the weights of query terms of a model directory, float32 [V]; None: there are none."""
     path = folder / QUERY_WEIGHTS_FILE
-    if changed.query_encoder != "learned" or changed.vocabulary_sha256 != card.vocabulary_sha256 or not path.is_file():
+    if not card.inference_free or not path.is_file():
         return None
     return torch.from_numpy(weights_from_bytes(path.read_bytes(), card.vocabulary_size, str(path)))
 
@@ -175,22 +185,6 @@ def _read_config(folder: Path) -> PreTrainedConfig:
     return config
 
 
-@contextmanager
-def readable(folder: Path, what: str) -> Iterator[None]:
-    """Turn errors of the libraries that read a model into one sentence; a file that is absent stays an ``OSError``.
-
-    transformers, tokenizers and safetensors raise errors of any type for a file that is damaged or does not fit.
-    """
-    try:
-        yield
-    except (OSError, LsrError):
-        raise
-    except Exception as error:
-        why = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST_CAUSE]}"
-        problem = f"{what} of {folder} cannot be read ({why})"
-        raise ConfigError("source", problem, "copy the folder of the model again") from error
-
-
 def _repair_padding(config: PreTrainedConfig) -> None:
     """Remove a padding token without an embedding, as some decoders have; padding is masked, so any token works."""
     padding = config.pad_token_id
@@ -208,29 +202,6 @@ def without_load_report() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
-
-
-def read_tokenizer(folder: Path, reader: Any = None) -> PreTrainedTokenizerFast:
-    """Return the fast tokenizer of a folder."""
-    try:
-        with readable(folder, "the tokenizer"):
-            tokenizer = (reader or tokenizer_reader(folder)).from_pretrained(folder, trust_remote_code=False)
-    except OSError as error:
-        raise ConfigError("source", f"{folder} has no tokenizer", "add its tokenizer.json") from error
-    if not isinstance(tokenizer, PreTrainedTokenizerFast):
-        raise ConfigError("source", f"the tokenizer of {folder} has no tokenizer.json", "convert it to a fast one")
-    return tokenizer
-
-
-def tokenizer_reader(folder: Path) -> Any:
-    """Return the class that reads a folder's tokenizer: the generic one if ``tokenizer.json`` defines it completely.
-
-    Model directories always use the generic class: transformers would otherwise build, for example, a Qwen2 model's
-    tokenizer by the rules of Qwen2, whatever its files say.
-    """
-    settings = read_json(folder, "tokenizer_config.json")
-    is_generic = settings.get("tokenizer_class") in _GENERIC and (folder / TOKENIZER_FILE).is_file()
-    return PreTrainedTokenizerFast if is_generic else AutoTokenizer
 
 
 def _architecture(config: PreTrainedConfig) -> str:
@@ -270,14 +241,15 @@ def _with_settings(
     settings: SentenceTransformersFolder,
 ) -> EncoderCard:
     """Return the card with the settings of sentence-transformers; lowercasing is added to the tokenizer, in place."""
-    length = min(settings.max_length or tokenizer.model_max_length, longest_input(config.to_dict()))
+    longest = longest_input(config.to_dict())
+    most = min(tokenizer.model_max_length, longest)
     if settings.lowercase and card.casing == "none":
         add_lowercase(tokenizer)
     return replace(
         card,
         casing="lowercase" if settings.lowercase else card.casing,
-        query_max_length=length,
-        document_max_length=length,
+        query_max_length=min(settings.query_max_length or most, longest),
+        document_max_length=min(settings.document_max_length or most, longest),
         query_prompt=settings.query_prompt,
         document_prompt=settings.document_prompt,
         activation=settings.activation,

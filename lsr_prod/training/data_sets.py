@@ -169,8 +169,8 @@ class QueryTable:
         )
 
     def weights(self) -> Tensor:
-        """Return the weights, float32 [V], above 0, with a graph."""
-        return softplus(self._parameter).clamp_min(torch.finfo(torch.float32).tiny)
+        """Return the weights, float32 [V], 0 or more, with a graph; a weight of 0 stays 0."""
+        return softplus(self._parameter)
 
     @torch.no_grad()
     def apply(self, learning_rate: float) -> Tensor:

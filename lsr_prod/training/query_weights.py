@@ -110,7 +110,7 @@ def initial_weights(encoder: SparseEncoder, counts: FileDigest | None, work: Sto
     """Return the weights of query terms at the first step, float32 [V]; None: the model encodes queries."""
     if not encoder.card.inference_free:
         return None
-    if encoder.query_weights is not None:
+    if encoder.card.query_encoder == "learned" and encoder.query_weights is not None:
         return encoder.query_weights
     size = encoder.card.vocabulary_size
     return torch.ones(size) if counts is None else query_weights(counts, work, size)

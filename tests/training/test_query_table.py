@@ -214,8 +214,8 @@ def test_model_directory_keeps_query_weights(start: Path, tmp_path: Path) -> Non
     assert again.with_card(output_casing="uncased").query_weights is None  # its terms are others
     assert SparseEncoder.load(tmp_path / "model", output_casing="uncased").query_weights is None
     assert SparseEncoder.load(tmp_path / "model", query_encoder="idf").query_weights is None
-    (tmp_path / "model" / QUERY_WEIGHTS_FILE).write_bytes(weights_to_bytes(np.zeros(len(VOCABULARY))))
-    with pytest.raises(ArtifactError, match="not above 0"):
+    (tmp_path / "model" / QUERY_WEIGHTS_FILE).write_bytes(weights_to_bytes(-np.ones(len(VOCABULARY))))
+    with pytest.raises(ArtifactError, match="below 0"):
         SparseEncoder.load(tmp_path / "model")
 
 

@@ -103,9 +103,14 @@ class TermReader:
         return digest_json([tokenizer, card.vocabulary_sha256, card.output_vocabulary, card.output_casing])
 
 
+def special_tokens(tokenizer: Tokenizer) -> set[int]:
+    """Return the ids of the special tokens."""
+    return {number for number, added in tokenizer.get_added_tokens_decoder().items() if added.special}
+
+
 def _tokens(tokenizer: Tokenizer, card: EncoderCard, vocabulary: Sequence[str]) -> list[int]:
-    """Return the output term of every token; -1 for tokens without one, such as special tokens."""
-    special = {number for number, added in tokenizer.get_added_tokens_decoder().items() if added.special}
+    """Return the output term of every token; -1 for tokens without one, such as special tokens that are skipped."""
+    skipped = special_tokens(tokenizer) if card.query_special_tokens == "skipped" else ()
     last = max(tokenizer.get_vocab(with_added_tokens=True).values())
     tokens = [tokenizer.id_to_token(number) or "" for number in range(last + 1)]
     if card.output_casing == "uncased":
@@ -113,7 +118,7 @@ def _tokens(tokenizer: Tokenizer, card: EncoderCard, vocabulary: Sequence[str]) 
         found = [terms.get(lowered(surface), -1) for surface in surfaces(tokens)]
     else:
         found = [number if number < len(vocabulary) else -1 for number in range(len(tokens))]
-    return [-1 if number in special else term for number, term in enumerate(found)]
+    return [-1 if number in skipped else term for number, term in enumerate(found)]
 
 
 def _distinct(ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:

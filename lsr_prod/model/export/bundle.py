@@ -20,10 +20,11 @@ from lsr_prod.inference import BundleEncoder
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.model.backbone import is_causal
-from lsr_prod.model.directory import folder_to_save, write_tokenizer
+from lsr_prod.model.directory import folder_to_save
 from lsr_prod.model.export.columns import check_lost, find_columns
 from lsr_prod.model.export.graph import INPUTS, export_graph, halve_graph, quantize_graph, save_graph
 from lsr_prod.model.export.parity import check_parity, read_parity_texts, read_texts
+from lsr_prod.model.tokenizer_files import write_tokenizer
 from lsr_prod.storage import is_remote
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.drafts import write_file
@@ -171,11 +172,11 @@ def _write_side(folder: Path, encoder: SparseEncoder, precision: str, graph: onn
         case "fp16":
             graph = halve_graph(graph)
     save_graph(graph, folder / GRAPH_FILE)
-    write_tokenizer(folder, encoder.tokenizer, encoder.card)
+    write_tokenizer(folder, encoder.tokenizer, encoder.card.document_max_length)
     encoder.model.config.save_pretrained(folder)
     write_file(folder / VOCABULARY_FILE, record_bytes(encoder.vocabulary))
     write_file(folder / CARD_FILE, encoder.card.to_bytes())
-    if encoder.query_weights is not None:
+    if encoder.query_weights is not None and encoder.card.query_encoder == "learned":
         write_file(folder / QUERY_WEIGHTS_FILE, weights_to_bytes(encoder.query_weights.numpy()))
 
 

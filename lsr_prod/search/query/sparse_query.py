@@ -220,6 +220,7 @@ class TermWeights:
         """Return the vector of a query."""
         found = np.array(sorted(ids, key=self._ranks.__getitem__), np.int32)
         terms = tuple([self._names[number] for number in found.tolist()])
+        found = found[self._weights[found] > 0]
         weights = self._weights[found]
         if not unknown:
             return SparseQuery(found, weights, terms)

@@ -26,6 +26,7 @@ from lsr_prod.formats.card import QUERY_FOLDER, EncoderCard
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.inference.terms.term_reader import TermReader
 from lsr_prod.inference.terms.words import split_words, word_pieces
+from lsr_prod.model.layout_writer import parts_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,8 @@ class TokenSettings:
     ) -> "TokenSettings":
         """Return tokenizer and prompts of a model directory with the given lengths."""
         card = EncoderCard.load(model)
-        tokenizer, query_prompt, own = (model / TOKENIZER_FILE).read_text(encoding="utf-8"), card.query_prompt, None
+        tokenizer = (parts_folder(model) / TOKENIZER_FILE).read_text(encoding="utf-8")
+        query_prompt, own = card.query_prompt, None
         if card.query_encoder == "separate":
             query_prompt = EncoderCard.load(model / QUERY_FOLDER).query_prompt
             own = (model / QUERY_FOLDER / TOKENIZER_FILE).read_text(encoding="utf-8")

@@ -37,6 +37,7 @@ from lsr_prod.training.loop.result import (
 )
 from lsr_prod.training.loop.worker import train_worker
 from lsr_prod.training.observers.progress import shown_progress
+from lsr_prod.training.query_weights import initial_weights
 from lsr_prod.training.steps import LoopSettings
 
 log = get_log(__name__)
@@ -53,8 +54,10 @@ def run_loop(stage: LoopSettings, run: StageRun, inputs: LoopInputs) -> dict[str
         A flat summary: steps, last loss, last or best validation.
     """
     checkpoint = _train(stage, run.train, make_job(stage, run, inputs))
-    start = fetch_artifact(run.work, f"models/{run.start}")
-    return save_result(load_start(start, stage), checkpoint, stage, run.name, run.output)
+    encoder = load_start(fetch_artifact(run.work, f"models/{run.start}"), stage)
+    if inputs.term_counts is not None and encoder.card.query_encoder == "idf":
+        encoder.query_weights = initial_weights(encoder, inputs.term_counts, run.work)
+    return save_result(encoder, checkpoint, stage, run.name, run.output)
 
 
 def _train(stage: LoopSettings, train: TrainSettings, job: WorkerJob) -> Checkpoint:

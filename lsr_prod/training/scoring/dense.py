@@ -15,8 +15,8 @@ from lsr_prod.config import TeacherModelSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.card import Kind
 from lsr_prod.model.card_update import add_lowercase
-from lsr_prod.model.directory import pick_prompt, read_json
-from lsr_prod.model.loading import read_tokenizer
+from lsr_prod.model.layout_reader import pick_prompt, read_json
+from lsr_prod.model.tokenizer_files import read_tokenizer
 from lsr_prod.training.scoring.cross_encoder import PRECISIONS, call_in_halves, input_tensors, longest_text, read_model
 
 

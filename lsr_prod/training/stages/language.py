@@ -30,6 +30,7 @@ from lsr_prod.inference.terms.surfaces import Terms, align
 from lsr_prod.inference.terms.words import refuse_tokens
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.model.backbone import output_layer
+from lsr_prod.model.layout_writer import parts_folder
 from lsr_prod.model.loading import output_vocabulary
 from lsr_prod.storage.artifacts import fetch_artifact, put_artifact
 from lsr_prod.training.data.layouts import Layout, PackedLayout, TeacherLayout, TokenSettings, WordLayout
@@ -158,7 +159,7 @@ def _check_mlm(stage: AdaptMlmSettings, facts: ModelFacts) -> dict[str, str]:
 
 def reference_file(reference: str) -> Path:
     """Return the path of the ``tokenizer.json`` that ``reference`` names."""
-    path = Path(reference) / TOKENIZER_FILE if Path(reference).is_dir() else Path(reference)
+    path = parts_folder(Path(reference)) / TOKENIZER_FILE if Path(reference).is_dir() else Path(reference)
     try:
         Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises plain Exception

@@ -26,6 +26,7 @@ from lsr_prod.inference.terms.words import fragmentation, lowercases, refuse_tok
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
+from lsr_prod.model.layout_writer import parts_folder
 from lsr_prod.storage.drafts import write_file
 from lsr_prod.training.data.rows import read_good_rows
 from lsr_prod.training.data.schemas import pin_data
@@ -113,7 +114,8 @@ def transfer_vocabulary(
 def _check_target_model(stage: TransferVocabularySettings, tokenizer: PreTrainedTokenizerFast | None) -> str:
     folder = stage.target_embeddings or stage.target
     reason = "initialization semantic" if stage.initialization == "semantic" else "bias target"
-    if folder is None or (stage.target_embeddings is None and not (Path(folder) / "model.safetensors").is_file()):
+    target = stage.target_embeddings is None
+    if folder is None or (target and not (parts_folder(Path(folder)) / "model.safetensors").is_file()):
         raise ConfigError(
             "target_embeddings",
             f"{reason} needs a model with the target's tokens, and {folder} has no weights",

@@ -20,7 +20,8 @@ from lsr_prod.formats.bundle import TOKENIZER_FILE
 from lsr_prod.formats.digest import digest_files, digest_json
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
-from lsr_prod.model.loading import tokenizer_reader
+from lsr_prod.model.layout_writer import parts_folder
+from lsr_prod.model.tokenizer_files import tokenizer_reader
 
 _WEIGHTS = "model.safetensors"
 # Usual names of special tokens, for a tokenizer.json without a tokenizer_config.json.
@@ -51,9 +52,9 @@ class TargetModel:
 
 def read_target(target: str) -> PreTrainedTokenizerFast:
     """Read the tokenizer of a model directory, of a folder, or of a ``tokenizer.json``."""
-    path = Path(target)
-    if path.is_file():
-        return _from_file(path)
+    if Path(target).is_file():
+        return _from_file(Path(target))
+    path = parts_folder(Path(target))
     if not (path / TOKENIZER_FILE).is_file():
         raise ConfigError(
             "target", f"{target} has no {TOKENIZER_FILE}", "name a model directory, a tokenizer's folder or its file"
@@ -107,7 +108,7 @@ def read_embeddings(folder: str, terms: Sequence[str], *, bias: bool) -> TargetM
 
 def check_embeddings(folder: str) -> Path:
     """Refuse a folder from which no embeddings can be read."""
-    path = Path(folder)
+    path = parts_folder(Path(folder))
     if not (path / _WEIGHTS).is_file() or not (path / "config.json").is_file():
         raise ConfigError(
             "target_embeddings",

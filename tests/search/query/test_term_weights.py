@@ -1,5 +1,6 @@
 """Inference-free queries: weights by the formula, search without ONNX Runtime, versions with changed counts."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -123,7 +124,8 @@ def test_inference_free_model_encodes_documents_and_rejects_queries(world):
     assert len(encoder.encode(["a lock"], kind="document").terms)
     with pytest.raises(ConfigError, match="no model reads queries"):
         SparseEncoder.load(world / "model").encode(["a lock"], "query")
-    assert not (world / "model" / "modules.json").exists()  # this file would make the model encode queries
+    routes = json.loads((world / "model" / "router_config.json").read_text())["structure"]
+    assert routes["query"] == ["query_0_SparseStaticEmbedding"]  # without a router, the model would encode queries
 
 
 def test_increment_changes_idf_weights(world, tmp_path):

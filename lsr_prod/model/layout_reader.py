@@ -1,0 +1,192 @@
+"""Settings of an encoder in a folder of sentence-transformers' SparseEncoder, in the layouts of versions 5 and 6.
+
+Only JSON files are read; the package sentence-transformers is not needed. A setting that changes vectors is honored, or
+the folder is refused: no setting is ignored in silence.
+
+A folder has a transformer and a pooling module, or a ``Router`` with both for documents and ``SparseStaticEmbedding``,
+one weight per token, for queries.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from lsr_prod.errors import ConfigError
+from lsr_prod.logs import get_log
+
+log = get_log(__name__)
+
+ROUTER_FILE = "router_config.json"
+TRANSFORMER_FILE = "sentence_bert_config.json"
+SETTINGS_FILE = "config_sentence_transformers.json"
+TRANSFORMER: dict[str, Any] = {
+    "transformer_task": "fill-mask",
+    "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
+    "module_output_name": "token_embeddings",
+}
+"""Settings of a transformer that returns the logits of its vocabulary head."""
+ACTIVATIONS: dict[str, Literal["log1p_relu", "l0"]] = {"relu": "log1p_relu", "log1p_relu": "l0"}
+"""Activation of SpladePooling -> activation of the encoder card."""
+
+_FAMILIES = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+# Arguments of the library that loads a model; in them, only settings of speed are honored, because there is no other.
+_ARGUMENTS = ("model_args", "model_kwargs", "tokenizer_args", "processor_kwargs", "config_args", "config_kwargs")
+_SPEED = {"attn_implementation", "dtype", "torch_dtype", "trust_remote_code"}
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceTransformersFolder:
+    """A SparseEncoder as sentence-transformers stores it."""
+
+    weights: str  # folder of weights and tokenizer, relative to the whole folder
+    query_max_length: int | None  # tokens of a query; None: the tokenizer's maximum
+    document_max_length: int | None  # tokens of a document; None: the tokenizer's maximum
+    lowercase: bool  # whether texts are lowercased before the tokenizer's own normalizer
+    query_prompt: str  # text before a query
+    document_prompt: str  # text before a document
+    activation: Literal["log1p_relu", "l0"]  # as in the encoder card
+    queries: str | None = None  # folder of the weights of query terms, relative; None: the model encodes queries
+
+
+def read_sentence_transformers(folder: Path) -> SentenceTransformersFolder | None:
+    """Read ``modules.json`` and the files that it names; None if the folder has none."""
+    if not (folder / "modules.json").is_file():
+        return None
+    listed = read_json(folder, "modules.json", list)
+    if not all(isinstance(module, dict) and {"type", "path"} <= module.keys() for module in listed):
+        raise _refuse(folder, "modules.json is not a list of modules with type and path")
+    modules = [_module(folder, module["type"], module["path"]) for module in listed]
+    queries = None
+    if [kind for kind, _ in modules] in (["Router"], ["Asym"]):
+        queries, modules = _read_routes(folder, modules[0][1])
+    kinds = [kind for kind, _ in modules]
+    if kinds not in (["MLMTransformer", "SpladePooling"], ["Transformer", "SpladePooling"]):
+        raise _refuse(folder, f"its modules are {', '.join(kinds)}")
+    (_, weights), (_, pooling) = modules
+    transformer = _read_transformer(folder, weights, task="fill-mask" if kinds[0] == "MLMTransformer" else None)
+    head = read_json(folder / pooling, "config.json")
+    strategy, activation = head.get("pooling_strategy", "max"), head.get("activation_function", "relu")
+    if strategy != "max" or activation not in ACTIVATIONS:
+        raise _refuse(folder, f"it pools by {strategy} of {activation}")
+    sizes = ("pooling_strategy", "activation_function", "embedding_dimension", "word_embedding_dimension")
+    _refuse_others(folder, f"{pooling}/config.json", head, sizes)
+    query_prompt, document_prompt = _read_prompts(folder)
+    length = _length(folder, transformer, "max_seq_length")
+    return SentenceTransformersFolder(
+        weights=weights,
+        query_max_length=_length(folder, transformer, "query_length") or length,
+        document_max_length=_length(folder, transformer, "document_length") or length,
+        lowercase=bool(transformer.get("do_lower_case", False)),
+        query_prompt=query_prompt,
+        document_prompt=document_prompt,
+        activation=ACTIVATIONS[activation],
+        queries=queries,
+    )
+
+
+def pick_prompt(prompts: dict[str, str], names: tuple[str | None, ...]) -> str:
+    """Return the prompt with the first of some names; "" without any of them."""
+    return next((prompts[name] for name in names if name in prompts), "")
+
+
+def read_json(folder: Path, name: str, kind: type = dict) -> Any:
+    """Return the content of a JSON file of a folder; an empty one if there is no such file."""
+    path = folder / name
+    if not path.is_file():
+        return kind()
+    try:
+        value = json.loads(path.read_bytes())
+    except (ValueError, RecursionError, OSError) as error:  # bytes that are not Unicode are a ValueError, too
+        raise ConfigError("source", f"{path} is not JSON ({error})", "copy the folder of the model again") from error
+    if not isinstance(value, kind):
+        problem = f"{path} holds no {'list' if kind is list else 'object'}"
+        raise ConfigError("source", problem, "copy the folder of the model again")
+    return value
+
+
+def _module(folder: Path, kind: Any, path: Any) -> tuple[str, str]:
+    """Return the class name of a module and its folder, which is "" for the whole folder."""
+    if not isinstance(path, str) or path.startswith("/") or ".." in path.split("/") or "\\" in path or "\0" in path:
+        raise _refuse(folder, "a module is outside the folder")
+    return str(kind).rsplit(".", 1)[-1], path
+
+
+def _read_routes(folder: Path, path: str) -> tuple[str, list[tuple[str, str]]]:
+    """Return the folder of the weights of query terms, and the modules of documents."""
+    config = read_json(folder / path, ROUTER_FILE) or read_json(folder / path, "config.json")
+    types, structure, parameters = (config.get(name) for name in ("types", "structure", "parameters"))
+    if not isinstance(types, dict) or not isinstance(structure, dict) or not isinstance(parameters, dict | None):
+        raise _refuse(folder, f"{ROUTER_FILE} has no types and structure")
+    if structure.keys() != {"query", "document"}:
+        raise _refuse(folder, f"its routes are {', '.join(sorted(structure))}, not query and document")
+    if mappings := (parameters or {}).get("route_mappings"):
+        raise _refuse(folder, f"its router maps other tasks to routes ({_short(mappings)})")
+    routes = []
+    for name in ("query", "document"):
+        if not isinstance(structure[name], list) or not all(one in types for one in map(str, structure[name])):
+            raise _refuse(folder, f"the route {name} has modules without a type")
+        found = [_module(folder, types[one], one) for one in structure[name]]
+        routes.append([(kind, f"{path}/{one}" if path else one) for kind, one in found])
+    query, document = routes
+    if [kind for kind, _ in query] != ["SparseStaticEmbedding"]:
+        raise _refuse(folder, f"its queries are encoded by {', '.join(kind for kind, _ in query)}")
+    return query[0][1], document
+
+
+def _read_transformer(folder: Path, path: str, *, task: str | None) -> dict[str, Any]:
+    """Return the settings of the transformer, which are in a file that may be named after a family of models."""
+    names = [f"sentence_{family}_config.json" for family in _FAMILIES]
+    name = next((one for one in names if (folder / path / one).is_file()), TRANSFORMER_FILE)
+    settings: dict[str, Any] = read_json(folder / path, name)
+    if settings.get("transformer_task", task) != TRANSFORMER["transformer_task"]:
+        raise _refuse(folder, f"its transformer_task is {_short(settings.get('transformer_task'))}")
+    known = ["max_seq_length", "do_lower_case", "query_length", "document_length", "unpad_inputs"]
+    known += [one for one in (*TRANSFORMER, "processing_kwargs") if settings.get(one) in ({}, TRANSFORMER.get(one))]
+    given = {one: settings[one] for one in _ARGUMENTS if isinstance(settings.get(one), dict)}
+    known += [one for one, arguments in given.items() if arguments.keys() <= _SPEED]
+    _refuse_others(folder, name, settings, known)
+    return settings
+
+
+def _read_prompts(folder: Path) -> tuple[str, str]:
+    """Return the prompts of queries and documents, as encode_query and encode_document use them."""
+    settings = read_json(folder, SETTINGS_FILE)
+    for name, usual in (("model_type", "SparseEncoder"), ("similarity_fn_name", "dot"), ("max_active_dims", None)):
+        if settings.get(name) not in (None, usual):
+            raise _refuse(folder, f"its {name} is {_short(settings[name])}")
+    prompts = settings.get("prompts") or {}
+    if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
+        raise _refuse(folder, f"the prompts of {SETTINGS_FILE} are not texts by name")
+    unused = {name: text for name, text in prompts.items() if text and name not in ("query", "document")}
+    if unused:
+        log.warning("prompts of other names than query and document are not used", extra={"fields": unused})
+    return prompts.get("query") or "", prompts.get("document") or ""
+
+
+def _length(folder: Path, settings: Mapping[str, Any], name: str) -> int | None:
+    length = settings.get(name)
+    if length is not None and (type(length) is not int or length < 1):
+        raise _refuse(folder, f"its {name} is {_short(length)}")
+    return length
+
+
+def _refuse_others(folder: Path, file: str, settings: Mapping[str, Any], known: Collection[str]) -> None:
+    """Refuse a setting that is not one of the known ones; null is the same as none."""
+    for name, value in settings.items():
+        if value is not None and name not in known:
+            raise _refuse(folder, f"{file} sets {name} to {_short(value)}, which is not supported")
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else f"{text[:80]}..."
+
+
+def _refuse(folder: Path, reason: str) -> ConfigError:
+    return ConfigError(
+        "source",
+        f"{folder} is a sentence-transformers model, but {reason}",
+        "give a SparseEncoder with max pooling, or a Router with SparseStaticEmbedding for its queries",
+    )
