@@ -159,30 +159,11 @@ def prepare(
     source, encode, options = deployment.source, deployment.encode, deployment.storage.options
     assert source is not None
     assert encode is not None
-    _check_fields(source)
-    folder, bundle, card = open_encoder(encode, options)
-    load_onnxruntime()
-    if encode.store_k > bundle.top_k:
-        raise ConfigError(
-            "encode.store_k",
-            f"{encode.store_k} is more than the {bundle.top_k} terms of the bundle",
-            f"set {bundle.top_k} or less",
-        )
-    check_lengths(folder, encode)
+    factory, wanted = prepare_encoder(source, encode, options)
     table = Store(absolute(encode.table), options)
     quarantine = Store(absolute(quarantine_uri(encode.quarantine, encode.table)), options)
-    wanted = TableProperties(
-        bundle_digest=bundle.digest,
-        vocabulary_sha256=card.vocabulary_sha256,
-        vocabulary_size=len(read_vocabulary(folder)),
-        impact_step=0.0,
-        impact_bits=encode.impact_bits,
-        store_k=encode.store_k,
-        buckets=encode.buckets or 0,
-        stored_fields=tuple(source.stored_fields),
-    )
     found = check_table(table, wanted)
-    _check_quarantine(quarantine)
+    check_quarantine(quarantine)
     given = encode.actors or encode.max_actors or max((os.cpu_count() or 1) // encode.threads_per_actor, 1)
     counted = cache(actors or (lambda: given))
     listed = list_files(resolve_source(source, options))
@@ -199,18 +180,49 @@ def prepare(
 
     plan = prepare_plan(
         (file for _, file in iterate_files(listed)),
-        PlanInputs(source, encode, bundle.digest, options, counted),
+        PlanInputs(source, encode, wanted.bundle_digest, options, counted),
         table=table,
         root=None if snapshot is None else snapshot.properties[PLAN_PROPERTY],
         waves_done=lambda plan: 0 if snapshot is None else waves_done(snapshot, plan),
         abandon=abandon,
         returning=returning,
     )
-    pinned = PinnedBundle(absolute(encode.bundle), bundle.digest, options)
-    factory = document_factory(pinned, encode, threads=encode.threads_per_actor, provider=encode.provider)
     wanted = replace(wanted, buckets=plan.buckets)
     limit = deployment.gates.max_clipped_share
     return Work(source, encode, factory, table, quarantine, plan, wanted, found, counted(), limit, listed)
+
+
+def prepare_encoder(
+    source: SourceSettings, encode: EncodeSettings, options: dict[str, str]
+) -> tuple[EncoderFactory, TableProperties]:
+    """Check the bundle against the settings.
+
+    Returns:
+        A factory of the encoder, and the properties of a new table, without impact scale and types.
+    """
+    _check_fields(source)
+    folder, bundle, card = open_encoder(encode, options)
+    load_onnxruntime()
+    if encode.store_k > bundle.top_k:
+        raise ConfigError(
+            "encode.store_k",
+            f"{encode.store_k} is more than the {bundle.top_k} terms of the bundle",
+            f"set {bundle.top_k} or less",
+        )
+    check_lengths(folder, encode)
+    pinned = PinnedBundle(absolute(encode.bundle), bundle.digest, options)
+    factory = document_factory(pinned, encode, threads=encode.threads_per_actor, provider=encode.provider)
+    properties = TableProperties(
+        bundle_digest=bundle.digest,
+        vocabulary_sha256=card.vocabulary_sha256,
+        vocabulary_size=len(read_vocabulary(folder)),
+        impact_step=0.0,
+        impact_bits=encode.impact_bits,
+        store_k=encode.store_k,
+        buckets=encode.buckets or 0,
+        stored_fields=tuple(source.stored_fields),
+    )
+    return factory, properties
 
 
 def open_encoder(encode: EncodeSettings, options: dict[str, str]) -> tuple[Path, Bundle, EncoderCard]:
@@ -232,7 +244,8 @@ def _check_fields(source: SourceSettings) -> None:
             )
 
 
-def _check_quarantine(store: Store) -> None:
+def check_quarantine(store: Store) -> None:
+    """Refuse a folder that is neither new nor a quarantine table."""
     table = open_table(store)
     if table is None:
         require_new_folder("encode.quarantine", store)

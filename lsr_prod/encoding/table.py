@@ -67,6 +67,22 @@ def check_table(store: Store, wanted: TableProperties) -> TableProperties | None
     return found
 
 
+def finished_table(field: str, store: Store, plan: str) -> Table | None:
+    """Refuse a table of another plan.
+
+    Returns:
+        The table of a plan of one commit if it is complete; None if it has to be written.
+    """
+    table = open_table(store)
+    if table is None:
+        require_new_folder(field, store, but=f"{PROTOCOL_FOLDER}/")
+        return None
+    if table.properties.get(PLAN_PROPERTY) != plan:
+        raise ConfigError(field, f"{store.uri} is a table of other vectors or settings", "give a new folder")
+    done = table.transaction_version(plan)
+    return None if done is None or done < 0 else table  # -1: fenced, but not committed
+
+
 def require_new_folder(field: str, store: Store, *, but: str = "") -> None:
     """Refuse a folder that is not a table and contains more than drafts and files whose name begins with ``but``."""
     names = (name for name in store.names() if not is_draft(name) and not (but and name.startswith(but)))

@@ -19,7 +19,7 @@ from lsr_prod.encoding.interchange.table_import import (
     quarantine_store,
 )
 from lsr_prod.encoding.interchange.vectors import Rules, Vocabulary
-from lsr_prod.encoding.table import PLAN_PROPERTY, require_new_folder
+from lsr_prod.encoding.table import finished_table
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.formats.table import CORE_COLUMNS, TableProperties
@@ -62,7 +62,7 @@ def _import(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> 
     files = find_vector_files(settings.paths, settings.format, store.options, field="vectors.paths")
     tags = [_tag(file) for file in files]
     plan = _plan(settings, vocabulary, files, tags)
-    if (done := _check_target(store, plan)) is not None:
+    if (done := finished_table("vectors.table", store, plan)) is not None:
         return _finished(done, plan)
     rules = Rules(
         vocabulary,
@@ -142,17 +142,6 @@ def _plan(settings: VectorsSettings, vocabulary: Vocabulary, files: Sequence[Vec
             "files": [[file.entry.name, tag] for file, tag in zip(files, tags, strict=True)],
         }
     )
-
-
-def _check_target(store: Store, plan: str) -> Table | None:
-    """Return the table if this import has finished it, or None if it has to be written."""
-    table = open_table(store)
-    if table is None:
-        require_new_folder("vectors.table", store)
-        return None
-    if table.properties.get(PLAN_PROPERTY) != plan:
-        raise ConfigError("vectors.table", f"{store.uri} is a table of other vectors or settings", "give a new folder")
-    return table if table.transaction_version(plan) is not None else None
 
 
 def _export(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> ExportSummary:
