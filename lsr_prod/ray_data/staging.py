@@ -1,0 +1,177 @@
+"""A write of a Ray dataset, and its staged rows: encoded batches on their way to a table.
+
+Every block of the dataset becomes a file in ``_lsr_prod/staged/<plan>``. Staged rows are a set: a row that was staged
+twice, by a repeated task or by a run that was killed, counts once. So a run needs no record of what earlier runs did,
+and encodes only documents that are not staged (``StagedKeys``).
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import ray
+
+from lsr_prod.cluster.tasks import remote
+from lsr_prod.config import Deployment, EncodeSettings, SourceSettings
+from lsr_prod.config.location import quarantine_uri
+from lsr_prod.corpus.rows import table_type
+from lsr_prod.encoding.encoder import EncoderFactory
+from lsr_prod.encoding.plans.header import ROW_SETTINGS
+from lsr_prod.encoding.prepare import check_quarantine, prepare_encoder
+from lsr_prod.encoding.table import PROTOCOL_FOLDER, finished_table
+from lsr_prod.errors import ConfigError
+from lsr_prod.formats.digest import digest_json
+from lsr_prod.formats.table import TableProperties
+from lsr_prod.formats.values import arrow_type
+from lsr_prod.storage import Entry, Store
+from lsr_prod.storage.folders import absolute
+from lsr_prod.tables import Table, read_all_rows
+
+FORMAT = 1
+_OF_FILES = {"format", "version", "csv", "on_damage"}
+_OF_WAVES = {
+    "wave_megabytes", "cell_megabytes", "slice_megabytes", "node_wait_seconds", "probe_documents",
+    "bad_fraction_min_rows",
+}  # fmt: skip
+_FILES_PER_TASK = 256
+
+
+@dataclass(frozen=True)
+class DatasetWrite:
+    """The checked settings of a write."""
+
+    source: SourceSettings  # the section ``source``; its paths only name the corpus
+    encode: EncodeSettings  # the section ``encode``
+    factory: EncoderFactory  # opens the encoder
+    wanted: TableProperties  # properties of a new table, without buckets and impact scale
+    table: Store  # the sparse table's folder
+    quarantine: Store  # the quarantine table's folder
+
+    @classmethod
+    def prepare(cls, deployment: Deployment) -> "DatasetWrite":
+        """Check the sections ``source`` and ``encode``."""
+        source, encode, options = deployment.source, deployment.encode, deployment.storage.options
+        for name, section in (("source", source), ("encode", encode)):
+            if section is None:
+                raise ConfigError(name, "the section is missing", "add it: it has the columns, the bundle, the table")
+        assert source is not None
+        assert encode is not None
+        _check_used("source", source.model_fields_set & _OF_FILES)
+        _check_used("encode", encode.model_fields_set & _OF_WAVES)
+        if encode.on_duplicate == "last":
+            raise ConfigError("encode.on_duplicate", "rows of a dataset have no order", "give first or error")
+        factory, wanted = prepare_encoder(source, encode, options)
+        types = {name: table_type(kind) for name, kind in source.types.items() if kind != "string"}
+        table = Store(absolute(encode.table), options)
+        quarantine = Store(absolute(quarantine_uri(encode.quarantine, encode.table)), options)
+        write = cls(source, encode, factory, replace(wanted, stored_types=types), table, quarantine)
+        write.finished()
+        check_quarantine(quarantine)
+        return write
+
+    @cached_property
+    def plan(self) -> str:
+        """Digest of the settings that decide the rows; the app id of the commit."""
+        rows = self.encode.model_dump(mode="json", include=set(ROW_SETTINGS))
+        source = self.source.model_dump(mode="json", exclude=_OF_FILES)
+        return digest_json({"ray_data": FORMAT, "bundle": self.wanted.bundle_digest, "source": source, "encode": rows})
+
+    @property
+    def source_key(self) -> int:
+        """Number of the corpus; column ``source_file``."""
+        return int.from_bytes(bytes.fromhex(self.plan)[:8], "big", signed=True)
+
+    @property
+    def folder(self) -> str:
+        """Folder of the staged files in the table's folder."""
+        return f"{PROTOCOL_FOLDER}/staged/{self.plan}"
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Columns of staged rows; ``reason`` is null for a document, ``content_hash`` for a row without a text."""
+        texts = ("doc_id", "content_hash", "reason", "detail", "raw")
+        types = self.wanted.stored_types
+        return pa.schema(
+            [
+                *(pa.field(name, pa.large_string()) for name in texts),
+                pa.field("terms", pa.large_list(pa.int32())),
+                pa.field("weights", pa.large_list(pa.float32())),
+                *(
+                    pa.field(f"stored.{name}", arrow_type(types.get(name, "string")))
+                    for name in self.source.stored_fields
+                ),
+            ]
+        )
+
+    def finished(self) -> Table | None:
+        """Return the table if an earlier run has finished this write."""
+        return finished_table("encode.table", self.table, self.plan)
+
+    def staged(self) -> list[Entry]:
+        """Return the staged files."""
+        return [entry for entry in self.table.entries(self.folder) if entry.name.endswith(".parquet")]
+
+    def read(self, names: Iterable[str]) -> pa.Table:
+        """Return the rows of staged files."""
+        return pa.concat_tables(
+            [self.schema.empty_table(), *(read_all_rows(self.table, name, self.schema) for name in names)]
+        )
+
+
+def _check_used(section: str, unused: set[str]) -> None:
+    if unused:
+        name = min(unused)
+        raise ConfigError(f"{section}.{name}", "a Ray dataset does not use it", "leave it out")
+
+
+Keys = npt.NDArray[np.uint64]
+"""Keys of documents, uint64 [2, n]: 128 bits of the sha256 of content hash and id, sorted by the first row."""
+
+
+def document_keys(ids: Sequence[str], hashes: Sequence[str]) -> Keys:
+    """Return the keys of documents, in their order."""
+    pairs = zip(ids, hashes, strict=True)
+    data = b"".join(hashlib.sha256((content + doc_id).encode()).digest()[:16] for doc_id, content in pairs)
+    return np.ascontiguousarray(np.frombuffer(data, np.uint64).reshape(-1, 2).T)
+
+
+class StagedKeys:
+    """Keys of the documents that earlier runs have staged: 16 bytes per document, once per node.
+
+    A reference is passed on, so that no process but the one that sorts has a copy of its own.
+    """
+
+    def __init__(self, write: DatasetWrite) -> None:
+        """Start tasks that read the staged ids; without staged files, do nothing."""
+        names, shared = [entry.name for entry in write.staged()], ray.put(write)
+        groups = [names[start : start + _FILES_PER_TASK] for start in range(0, len(names), _FILES_PER_TASK)]
+        self._sorted: Any = (
+            remote(_sorted_keys)(*(remote(_read_keys)(shared, group) for group in groups)) if names else None
+        )
+
+    def missing(self, ids: Sequence[str], hashes: Sequence[str]) -> npt.NDArray[np.bool_]:
+        """Return which documents are not staged, bool [n]."""
+        staged: Keys = np.zeros((2, 0), np.uint64) if self._sorted is None else ray.get(self._sorted)
+        if not staged.shape[1]:
+            return np.ones(len(ids), np.bool_)
+        wanted = document_keys(ids, hashes)
+        places = np.minimum(np.searchsorted(staged[0], wanted[0]), staged.shape[1] - 1)
+        # Of two staged keys that share 64 bits the second is not found: that document is encoded twice, which is right.
+        found: npt.NDArray[np.bool_] = (staged[:, places] != wanted).any(axis=0)
+        return found
+
+
+def _read_keys(write: DatasetWrite, names: Sequence[str]) -> Keys:
+    rows = write.read(names).select(["doc_id", "content_hash", "reason"])
+    good = rows.filter(rows["reason"].is_null())
+    return document_keys(good["doc_id"].to_pylist(), good["content_hash"].to_pylist())
+
+
+def _sorted_keys(*keys: Keys) -> Keys:
+    whole = np.concatenate(keys, axis=1)
+    return whole[:, np.argsort(whole[0])]

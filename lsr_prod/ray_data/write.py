@@ -1,0 +1,276 @@
+"""Write an encoded Ray dataset as a sparse table, exactly once."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import ray.data
+from ray.data.block import Block, BlockAccessor
+
+from lsr_prod.cluster.nodes import has_several_nodes, require_shared_folders
+from lsr_prod.cluster.tasks import usable_nodes, worker_errors
+from lsr_prod.cluster.workers import group_by_size, merge, split
+from lsr_prod.config import Deployment
+from lsr_prod.corpus.rows import row_schema
+from lsr_prod.encoding.cells.cell import ENCODER_REASONS
+from lsr_prod.encoding.commit.committer import Committer
+from lsr_prod.encoding.commit.fence import take_epoch
+from lsr_prod.encoding.commit.on_workers import check_on_workers
+from lsr_prod.encoding.node_tasks import NodeTasks
+from lsr_prod.encoding.pipeline import table_digest_on_ray
+from lsr_prod.encoding.plans.header import choose_sizes
+from lsr_prod.encoding.results import CellResult, Counts, WaveResult
+from lsr_prod.encoding.scale import with_scale
+from lsr_prod.encoding.summary import document_count
+from lsr_prod.encoding.table import check_first_plan, create_sparse_table
+from lsr_prod.errors import QuarantineOverflowError, SourceError
+from lsr_prod.formats.table import TableProperties, bucket_of, quantize
+from lsr_prod.logs import get_log
+from lsr_prod.ray_data.staging import DatasetWrite
+from lsr_prod.tables import Table, load_table, open_table, write_part
+from lsr_prod.tables.impact_scale import ImpactScale, impact_scale
+from lsr_prod.tables.live_rows import build_rows
+from lsr_prod.tables.quarantine import DUPLICATE, create_quarantine, quarantined_by_reason, write_quarantine
+
+log = get_log(__name__)
+_LEAST_BYTES = 64_000_000  # of staged files that a task splits
+_MOST_TASKS = 512  # that split, and as many that merge: their product is the number of objects in between
+_SAMPLE = 64  # documents of each task, to measure the error of the impact scale
+Group = Sequence[str]
+"""Names of staged files that a task splits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableWrite:
+    """Result of a write."""
+
+    written: bool  # False: an earlier run had finished the write
+    documents: int  # rows of the table
+    quarantined_by_reason: dict[str, int]  # bad rows by reason
+    # rows with id and text of another row, among them those that were staged twice; None: not ``written``
+    repeated: int | None
+    impact_step: float  # weight of one impact unit
+    table: str  # URI of the table
+    quarantine: str  # URI of the quarantine
+    plan: str  # digest of the settings
+    table_version: int  # version of the table
+    table_digest: str | None  # digest of its rows; None: rows were deleted since
+
+
+def write_sparse_table(dataset: ray.data.Dataset, deployment: Deployment) -> TableWrite:
+    """Write an encoded dataset as the sparse table of ``encode``, in one commit.
+
+    A run resumes an interrupted one with the same settings: it keeps what that run has encoded. A finished write is not
+    repeated, so another corpus needs other ``source.paths`` (they only name the corpus) and another table. Of rows with
+    one id and equal texts one is written; if the texts differ, the one with the smallest hash is, and the others are
+    quarantined. Without ``encode.impact_step`` the scale follows from the largest weight of all documents.
+
+    Args:
+        dataset: result of ``map_batches`` with ``SparseEncode`` and the options of the same deployment.
+        deployment: sections ``source``, ``encode`` and ``storage``.
+
+    Raises:
+        ConfigError: a setting is wrong, or the table has other rows; nothing was written.
+        SourceError: the dataset was not encoded with this deployment; or an id is repeated, and ``encode.on_duplicate``
+            is error.
+        QuarantineOverflowError: the share of bad rows is above ``encode.max_bad_fraction``; nothing was committed.
+        FencedError: a newer run of the same write has taken over.
+        StorageError: the store failed.
+    """
+    write = DatasetWrite.prepare(deployment)
+    table = write.finished()
+    if table is not None:
+        write.table.delete_all([entry.name for entry in write.staged()])
+        return _result(write, table, quarantined_by_reason(write.quarantine, write.plan, 1)[0], None)
+    if has_several_nodes():
+        require_shared_folders({"encode.table": write.table.uri, "encode.quarantine": write.quarantine.uri})
+    dataset.context.raise_original_map_exception = True  # the wrapper of Ray Data loses the class of an error
+    with worker_errors("encoding the dataset"):
+        dataset.write_datasink(_StagingSink(write), ray_remote_args={"num_cpus": 0})
+    cells, repeated = _commit(write)
+    write.table.delete_all([entry.name for entry in write.staged()])
+    counts = Counts.sum(cell.counts for cell in cells).quarantined_by_reason
+    return _result(write, load_table(write.table), counts, repeated)
+
+
+class _StagingSink(ray.data.Datasink[None]):
+    """Writes every block as a staged file, whose name is its content."""
+
+    def __init__(self, write: DatasetWrite) -> None:
+        self._write = write
+
+    def write(self, blocks: Iterable[Block], ctx: Any) -> None:  # noqa: ARG002 (of the interface)
+        """Write some blocks."""
+        schema = self._write.schema
+        for block in blocks:
+            rows = BlockAccessor.for_block(block).to_arrow()
+            if missing := sorted({*schema.names} - {*rows.column_names}):
+                raise SourceError(
+                    f"the dataset has no column {missing[0]}; give the result of map_batches with SparseEncode and the "
+                    "options of the same deployment"
+                )
+            if rows.num_rows:
+                write_part(self._write.table, self._write.folder, rows.select(schema.names).cast(schema), "")
+
+
+def _commit(write: DatasetWrite) -> tuple[list[CellResult], int]:
+    """Merge the staged rows into parts and commit them; return the cells and the number of repeated rows."""
+    entries = write.staged()
+    size = sum(entry.size for entry in entries)
+    per_task = max(_LEAST_BYTES, size // _MOST_TASKS)
+    groups = [[entry.name for entry in group] for group in group_by_size(entries, lambda entry: entry.size, per_task)]
+    opened = open_table(write.table)  # of an interrupted run
+    found = None if opened is None else TableProperties.from_delta(dict(opened.properties))
+    buckets = found.buckets if found else choose_sizes(size, 1, write.encode).buckets
+    partitions = min(buckets, len(groups))
+    shared = ray.put(write)
+    calls = [(shared, group, buckets, partitions) for group in groups]
+    splits = split(_split, calls, partitions, task="splitting staged rows", on_ray=True)
+    wanted = with_scale(replace(write.wanted, buckets=buckets), _scale(write, splits.notes))
+    table = create_sparse_table(write.table, wanted, write.plan)
+    check_first_plan(table, write.plan)
+    properties = TableProperties.from_delta(dict(table.properties))
+    create_quarantine(write.quarantine)
+    epoch = take_epoch(write.table, write.plan, write.source.paths)
+    tasks = NodeTasks(lambda: [node["NodeID"] for node in usable_nodes()], 2)
+    committer = Committer(epoch, write.table, write.quarantine, check=partial(check_on_workers, tasks))
+    committer.fence()
+    merged = [*merge(_merge, (shared, properties), splits, partitions, task="merging staged rows", on_ray=True)]
+    cells = sorted((cell for some, _ in merged for cell in some), key=lambda cell: cell.cell)
+    _check_overflow(write, cells)
+    committer.commit(WaveResult(0, tuple(cells)))
+    return cells, sum(repeated for _, repeated in merged)
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """Weights of the rows that one task splits."""
+
+    documents: int  # rows that are no bad rows
+    largest: float  # weight; 0 without any
+    sample: npt.NDArray[np.float32]  # weights of some documents
+
+
+def _split(write: DatasetWrite, names: Group, buckets: int, partitions: int) -> tuple[list[pa.Table], _Note]:
+    """Return the rows of staged files by partition; a partition has every bucket whose remainder is its number."""
+    rows = write.read(names)
+    ids = pc.coalesce(rows["doc_id"], rows["raw"]).to_pylist()  # a bad row may have no id
+    numbers = np.array([bucket_of(doc_id, buckets) for doc_id in ids], np.int32)
+    rows = rows.append_column("bucket", pa.array(numbers))
+    order = np.argsort(numbers % partitions, kind="stable")
+    bounds = np.searchsorted((numbers % partitions)[order], np.arange(partitions + 1))
+    weights = rows["weights"].combine_chunks()
+    note = _Note(
+        documents=rows["reason"].null_count,
+        largest=pc.max(weights.flatten()).as_py() or 0.0,
+        sample=weights.slice(0, _SAMPLE).flatten().to_numpy(),
+    )
+    rows = rows.take(pa.array(order))
+    return [rows.slice(start, end - start) for start, end in pairwise(bounds.tolist())], note
+
+
+def _scale(write: DatasetWrite, notes: Sequence[_Note]) -> ImpactScale:
+    """Return the scale for the largest weight, and its error on a sample."""
+    bits, step = write.encode.impact_bits, write.encode.impact_step
+    documents = sum(note.documents for note in notes)
+    if step is None:
+        largest = np.array([note.largest for note in notes if note.largest], np.float32)
+        step = impact_scale(largest, bits, documents=documents).step
+    sample = np.concatenate([np.zeros(0, np.float32), *(note.sample for note in notes)])
+    return impact_scale(sample, bits, documents=documents, step=step)
+
+
+def _merge(write: DatasetWrite, properties: TableProperties, *tables: pa.Table) -> tuple[list[CellResult], int]:
+    """Write the parts of a partition; a bucket is a cell, so repeated ids are found here."""
+    rows = pa.concat_tables(tables)
+    numbers = rows["bucket"].to_numpy()
+    found = [_cell(write, properties, number, rows.filter(numbers == number)) for number in np.unique(numbers).tolist()]
+    return [cell for cell, _ in found], sum(repeated for _, repeated in found)
+
+
+def _cell(write: DatasetWrite, properties: TableProperties, bucket: int, rows: pa.Table) -> tuple[CellResult, int]:
+    documents, duplicates = _choose(rows.filter(rows["reason"].is_null()))
+    if duplicates.num_rows and write.encode.on_duplicate == "error":
+        first = duplicates["doc_id"][0].as_py()
+        raise SourceError(
+            f"{duplicates.num_rows} rows have the id of another row and another text, the first {first!r}; remove one "
+            "of them, or set encode.on_duplicate to first"
+        )
+    bad = _bad_rows(write, rows.filter(rows["reason"].is_valid()), documents, duplicates)
+    weights = documents["weights"].combine_chunks()
+    impacts, clipped = quantize(weights.flatten().to_numpy(), properties.impact_step, properties.impact_bits)
+    offsets = np.concatenate([[0], np.cumsum(weights.value_lengths().to_numpy())])
+    vectors = offsets, documents["terms"].combine_chunks().flatten(), impacts
+    keys = pa.repeat(pa.scalar(write.source_key, pa.int64()), documents.num_rows)
+    stored = {name: documents[f"stored.{name}"] for name in properties.stored_fields}
+    fresh = build_rows(properties, documents["doc_id"], vectors, documents["content_hash"], keys, stored)
+    counts = Counts(
+        rows_in=documents.num_rows + len(bad),
+        rows_out=documents.num_rows,
+        quarantined_by_reason=Counter(row["reason"] for row in bad),
+        clipped=clipped,
+        weights=len(impacts),
+    )
+    quarantine = pa.Table.from_pylist(bad, schema=row_schema(()))
+    parts = (write_part(write.table, f"bucket={bucket}", fresh, f"{write.plan}/0"),) if fresh.num_rows else ()
+    bad_part = write_quarantine(write.quarantine, write.plan, 0, quarantine) if bad else None
+    return CellResult(bucket, bucket, counts, parts, bad_part), rows.num_rows - counts.rows_in
+
+
+def _choose(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return (a row of each id, sorted by id; one row of each other text of these ids)."""
+    rows = rows.sort_by([("doc_id", "ascending"), ("content_hash", "ascending")])
+    ids, hashes = rows["doc_id"].combine_chunks(), rows["content_hash"].combine_chunks()
+    new_id, new_text = np.ones(len(ids), np.bool_), np.ones(len(ids), np.bool_)
+    if len(ids) > 1:
+        new_id[1:] = pc.not_equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)
+        new_text[1:] = new_id[1:] | pc.not_equal(hashes[1:], hashes[:-1]).to_numpy(zero_copy_only=False)
+    return rows.filter(pa.array(new_id)), rows.filter(pa.array(new_text & ~new_id))
+
+
+def _bad_rows(write: DatasetWrite, bad: pa.Table, documents: pa.Table, duplicates: pa.Table) -> list[dict[str, Any]]:
+    """Return each distinct bad row; a document that failed in one attempt and not in another is none."""
+    columns = ["doc_id", "content_hash", "reason", "detail", "raw"]
+    encoded = {*zip(*(documents[name].to_pylist() for name in columns[:2]), strict=True)}
+    found: dict[tuple[str | None, ...], dict[str, Any]] = {}
+    for row in bad.select(columns).sort_by([(name, "ascending") for name in columns]).to_pylist():
+        identity = row["doc_id"], row["content_hash"]
+        if row["reason"] not in ENCODER_REASONS or identity not in encoded:
+            found.setdefault((*identity, row["raw"]), row)
+    for row in duplicates.select(columns).to_pylist():
+        detail = "another row of the dataset has this id"
+        found[row["doc_id"], row["content_hash"], None] = row | {"reason": DUPLICATE, "detail": detail, "raw": ""}
+    place = {"file": 0, "position": -1, "source": "Ray dataset", "source_key": write.source_key}
+    return [{name: row[name] for name in ("doc_id", "reason", "detail", "raw")} | place for row in found.values()]
+
+
+def _check_overflow(write: DatasetWrite, cells: Sequence[CellResult]) -> None:
+    counts, limit = Counts.sum(cell.counts for cell in cells), write.encode.max_bad_fraction
+    if counts.quarantined > limit * counts.rows_in:
+        top = ", ".join(f"{reason} {count}" for reason, count in Counter(counts.quarantined_by_reason).most_common(3))
+        raise QuarantineOverflowError(
+            f"{counts.quarantined} of {counts.rows_in} rows are bad ({top}), more than encode.max_bad_fraction = "
+            f"{limit}; nothing was committed; fix the dataset and delete {write.table.uri}/{write.folder}, or raise it"
+        )
+
+
+def _result(write: DatasetWrite, table: Table, bad: Mapping[str, int], repeated: int | None) -> TableWrite:
+    return TableWrite(
+        written=repeated is not None,
+        documents=document_count(table),
+        quarantined_by_reason=dict(bad),
+        repeated=repeated,
+        impact_step=TableProperties.from_delta(dict(table.properties)).impact_step,
+        table=write.table.uri,
+        quarantine=write.quarantine.uri,
+        plan=write.plan,
+        table_version=table.version,
+        table_digest=table_digest_on_ray(table),
+    )
