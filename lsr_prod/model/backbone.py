@@ -63,6 +63,19 @@ def check_architecture(name: str, *, field: str, allowed: Collection[str] = ARCH
         )
 
 
+def rename_head(config: Any) -> dict[str, str] | None:
+    """Return new names of weights, as regular expressions, for a head with two layouts; the configuration is changed.
+
+    The authors of DeBERTa name the weights of the same head in another way (``legacy: false``), also in checkpoints
+    whose configuration does not say so. That layout has no output layer of its own, which pooling reads.
+    """
+    if config.model_type != "deberta-v2":
+        return None
+    config.legacy = True
+    theirs, ours = r"^lm_predictions\.lm_head\.", "cls.predictions."
+    return {rf"{theirs}bias": f"{ours}bias", rf"{theirs}(?=dense|LayerNorm)": f"{ours}transform."}
+
+
 def is_causal(name: str) -> bool:
     """Return whether an architecture, given by its class name, is a decoder with causal attention."""
     return name in _CAUSAL

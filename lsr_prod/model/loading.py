@@ -33,7 +33,7 @@ from lsr_prod.formats.digest import digest_json
 from lsr_prod.formats.term_weights import QUERY_WEIGHTS_FILE, weights_from_bytes
 from lsr_prod.inference.terms.words import lowercases
 from lsr_prod.logs import get_log
-from lsr_prod.model.backbone import check_architecture, is_causal, output_layer
+from lsr_prod.model.backbone import check_architecture, is_causal, output_layer, rename_head
 from lsr_prod.model.card_update import add_lowercase, output_terms, update_card
 from lsr_prod.model.directory import model_digest
 from lsr_prod.model.layout_reader import SentenceTransformersFolder, read_sentence_transformers
@@ -145,6 +145,7 @@ def _read_model(folder: Path) -> PreTrainedModel:
     name = _architecture(config)
     check_architecture(name, field="source")
     _repair_padding(config)
+    renamed = rename_head(config)
     own = (folder / OUTPUT_LAYER_FILE).is_file()
     config.tie_word_embeddings |= own  # the layer is replaced below; tied, it needs no memory until then
     loader: Any = AutoModelForCausalLM if is_causal(name) else AutoModelForMaskedLM
@@ -157,6 +158,7 @@ def _read_model(folder: Path) -> PreTrainedModel:
                 trust_remote_code=False,
                 dtype=torch.float32,
                 output_loading_info=True,
+                key_mapping=renamed,
             )
     except OSError as error:
         raise ConfigError(

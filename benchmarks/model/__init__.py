@@ -1,0 +1,1 @@
+"""Benchmarks of models: which families work, from loading to search."""
