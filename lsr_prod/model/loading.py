@@ -4,6 +4,7 @@ Weights are read from safetensors only and no code of the model is run: pickle f
 """
 
 import logging
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -161,9 +162,7 @@ def _read_model(folder: Path) -> PreTrainedModel:
                 key_mapping=renamed,
             )
     except OSError as error:
-        raise ConfigError(
-            "source", f"{folder} has no model.safetensors", "convert its weights to safetensors"
-        ) from error
+        raise _without_safetensors(folder, loader.__name__) from error
     assert isinstance(model, PreTrainedModel)
     missing = set(report["missing_keys"]) - (output_layer_names(model) if own else set())
     if missing:
@@ -176,6 +175,18 @@ def _read_model(folder: Path) -> PreTrainedModel:
         # Generation settings are not used, and some published ones cannot be saved.
         model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
     return model
+
+
+def _without_safetensors(folder: Path, loader: str) -> ConfigError:
+    if not any(folder.glob("pytorch_model*.bin")):
+        return ConfigError("source", f"{folder} has no model.safetensors", "convert its weights to safetensors")
+    place = str(folder)
+    code = f"from transformers import {loader} as M; M.from_pretrained({place!r}).save_pretrained({place!r})"
+    return ConfigError(
+        "source",
+        f"{folder} has its weights in pickle files (pytorch_model.bin), which are never loaded",
+        f"if you trust them, convert them to safetensors with: python -c {shlex.quote(code)}",
+    )
 
 
 def _read_config(folder: Path) -> PreTrainedConfig:

@@ -1,9 +1,14 @@
 import json
+import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import BertModel, GPT2Config, GPT2LMHeadModel, T5Config
 
 from lsr_prod.errors import ConfigError
@@ -53,9 +58,20 @@ def test_unsupported_architectures_are_refused(tmp_path: Path) -> None:
             SparseEncoder.load(tmp_path / folder)
 
 
-def test_pickle_weights_are_refused(checkpoint: Path) -> None:
-    weights = {"cls.predictions.bias": torch.zeros(97)}
-    torch.save(weights, checkpoint / "pytorch_model.bin")
+def test_pickle_weights_are_refused_with_the_command_that_converts_them(tmp_path: Path) -> None:
+    checkpoint = tiny_checkpoint(tmp_path / "it's a model", "llama")
+    expected = SparseEncoder.load(checkpoint).encode(["w1 W2"])
+    weights = checkpoint / "model.safetensors"
+    torch.save(load_file(weights), checkpoint / "pytorch_model.bin")
+    weights.unlink()
+    with pytest.raises(ConfigError, match="never loaded") as refusal:
+        SparseEncoder.load(checkpoint)
+    command = shlex.split(str(refusal.value).partition("safetensors with: ")[2])
+    subprocess.run([sys.executable, *command[1:]], check=True, capture_output=True)
+    np.testing.assert_array_equal(SparseEncoder.load(checkpoint).encode(["w1 W2"]).weights, expected.weights)
+
+
+def test_model_without_weights_is_refused(checkpoint: Path) -> None:
     (checkpoint / "model.safetensors").unlink()
     with pytest.raises(ConfigError, match=r"no model\.safetensors"):
         SparseEncoder.load(checkpoint)
