@@ -105,7 +105,7 @@ def _query_figures(bundle: Bundle) -> dict[str, int]:
 
 
 def _check_precision(precision: str, architecture: str) -> None:
-    if precision == "fp16" and is_causal(architecture):
+    if precision == "fp16" and (is_causal(architecture) or architecture == "EuroBertForMaskedLM"):
         raise ConfigError(
             "export.precision",
             f"fp16 overflows in the norms of a {architecture} and is imprecise at late positions",
