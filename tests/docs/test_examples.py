@@ -12,6 +12,9 @@ from lsr_prod import Index
 MODULES = [
     "lsr_prod.indexing.text_index",
     "lsr_prod.inference.encoder",
+    "lsr_prod.integrations.mteb",
+    "lsr_prod.integrations.mteb_model",
+    "lsr_prod.integrations.pyterrier",
     "lsr_prod.model.encoder",
     "lsr_prod.search.array_search",
     "lsr_prod.search.observers",
