@@ -10,6 +10,7 @@
       output_layer.safetensors  output_vocabulary.json   of a separate output layer, see ``output_layer``
       query/                                  a separate query encoder: the same files again
       sparse_linear.safetensors               of a head of token weights, see ``token_weights``
+      README.md                               the model card of Hugging Face, see ``model_card``
       query_weights.npy                       weights of query terms, see ``formats.term_weights``
 
 With inference-free queries, the files of the middle are in other folders, see ``layout_writer``. The files of
@@ -33,6 +34,7 @@ from lsr_prod.formats.term_weights import QUERY_WEIGHTS_FILE, weights_to_bytes
 from lsr_prod.logs import get_log
 from lsr_prod.model.backbone import is_causal
 from lsr_prod.model.layout_writer import DOCUMENT_FOLDER, write_layout
+from lsr_prod.model.model_card import write_model_card
 from lsr_prod.model.output_layer import (
     has_own_output_layer,
     save_output_layer,
@@ -75,6 +77,7 @@ def write_model_directory(folder: Path, parts: ModelParts, queries: ModelParts |
         _write_parts(draft.folder, parts)
         if queries is not None:
             _write_parts(draft.folder / QUERY_FOLDER, queries)
+        write_model_card(draft.folder)
         digest = model_digest(draft.folder)
         seal_directory(draft, field="output")
     return digest

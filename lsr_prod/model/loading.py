@@ -39,6 +39,7 @@ from lsr_prod.model.card_update import add_lowercase, output_terms, update_card
 from lsr_prod.model.directory import model_digest
 from lsr_prod.model.layout_reader import SentenceTransformersFolder, read_sentence_transformers
 from lsr_prod.model.layout_writer import parts_folder
+from lsr_prod.model.model_card import LICENSE, is_non_commercial, source_license
 from lsr_prod.model.output_layer import (
     OUTPUT_LAYER_FILE,
     load_output_layer,
@@ -53,7 +54,7 @@ from lsr_prod.model.tokenizer_files import read_tokenizer, readable
 log = get_log(__name__)
 
 # The files of a Hugging Face repository that are fetched; no pickle files, except those of BGE-M3.
-_FETCHED = ["*.json", "*.txt", "*.model", "*.safetensors", "sparse_linear.pt"]
+_FETCHED = ["*.json", "*.txt", "*.model", "*.safetensors", "README.md", "sparse_linear.pt"]
 _QUERY_LENGTH, _DOCUMENT_LENGTH = 64, 256
 _TOKEN_WEIGHTS_LENGTH = 512  # FlagEmbedding's default for queries and passages
 _REMEDY = "give a language model with its vocabulary head"
@@ -86,6 +87,7 @@ def read_parts(
         if is_causal(type(model).__name__):
             prepend_start_token(tokenizer, model.config)
         card = _new_card(model, tokenizer, parent=model_digest(folder))
+        _keep_license(model.config, folder)
         if token_weights:
             card = _with_token_weights(card, model.config)
         elif settings is not None:
@@ -95,6 +97,16 @@ def read_parts(
         terms = output_vocabulary(tokenizer, card.vocabulary_size)
     changed = update_card(card, overrides, model.config, tokenizer, terms)
     return model, tokenizer, changed, words, kept_query_weights(query_weights, card, changed)
+
+
+def _keep_license(config: PreTrainedConfig, folder: Path) -> None:
+    """Keep the license of a model in its configuration, which every model that is made from it has too."""
+    name = source_license(folder)
+    if name is None:
+        return
+    setattr(config, LICENSE, name)
+    if is_non_commercial(name):
+        log.warning("the license of the model forbids commercial use", extra={"fields": {"license": name}})
 
 
 def kept_query_weights(weights: Tensor | None, card: EncoderCard, changed: EncoderCard) -> Tensor | None:

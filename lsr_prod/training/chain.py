@@ -29,6 +29,7 @@ from lsr_prod.errors import ArtifactError, ConfigError, TrainingError
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.logs import get_log
 from lsr_prod.model.directory import seal_directory
+from lsr_prod.model.model_card import write_model_card
 from lsr_prod.storage import is_remote
 from lsr_prod.storage.artifacts import fetch_artifact, has_artifact, put_artifact
 from lsr_prod.storage.disk import scratch_folder
@@ -149,6 +150,7 @@ def _run(plan: ChainPlan, number: int, name: str, parent: str) -> StageRecord:
             "versions": {"lsr_prod": __version__, "torch": version("torch"), "transformers": version("transformers")},
         }
         parents = EncoderCard.load(fetch_artifact(plan.store, f"models/{parent}", verify=False)).parents
+        write_model_card(folder, training, summary)
         model = write_lineage(folder, parent=parent, parents=parents, training=training)
         put_artifact(plan.store, f"models/{model}", folder)
     seconds = round(time.monotonic() - started, 3)
