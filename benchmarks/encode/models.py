@@ -23,7 +23,9 @@ _MARGIN = 0.5  # how far below zero the largest logit of a term stays that no te
 def make_tiny(folder: Path) -> Path:
     """splade-tiny, documents cut at 128 tokens."""
     SparseEncoder.load(
-        model_folder("splade-tiny"), document_max_length=MAX_LENGTH["splade-tiny"], query_max_length=64
+        model_folder("splade-tiny"),
+        document_max_length=MAX_LENGTH["splade-tiny"],
+        query_max_length=MAX_LENGTH["splade-tiny"],  # version 5 of sentence-transformers has one length
     ).save(folder)
     return folder
 
@@ -40,7 +42,7 @@ def make_six_layers(folder: Path, tiny: Path, texts: Sequence[str]) -> Path:
     plain = folder.with_name(folder.name + "-plain")
     model.save_pretrained(plain)
     AutoTokenizer.from_pretrained(source).save_pretrained(plain)
-    encoder = SparseEncoder.load(plain, document_max_length=MAX_LENGTH["6x384"], query_max_length=64)
+    encoder = SparseEncoder.load(plain, document_max_length=MAX_LENGTH["6x384"], query_max_length=MAX_LENGTH["6x384"])
     size = encoder.card.vocabulary_size
     rates = document_rates(SparseEncoder.load(tiny), texts, size)  # [V]
     maxima = _largest_logits(encoder, texts, size)  # [n, V]

@@ -35,7 +35,7 @@ TEXTS = [
 ]
 
 
-def _folder(shared_data: Path, name: str) -> Path:
+def field_folder(shared_data: Path, name: str) -> Path:
     folder = shared_data.parent / "field" / name
     if not folder.exists() and not os.environ.get("CI"):
         pytest.skip(f"there is no {folder}")
@@ -78,7 +78,7 @@ def router(folder: Path, weights: torch.Tensor, *, frozen: bool = False, length:
 
 
 def test_layout_of_version_5_keeps_length_and_casing(shared_data: Path, tmp_path: Path) -> None:
-    folder = _folder(shared_data, "st5_layout")
+    folder = field_folder(shared_data, "st5_layout")
     encoder = SparseEncoder.load(folder)
     card = encoder.card
     assert (card.query_max_length, card.document_max_length, card.casing) == (16, 16, "lowercase")
@@ -88,7 +88,7 @@ def test_layout_of_version_5_keeps_length_and_casing(shared_data: Path, tmp_path
 
 
 def test_router_gives_equal_vectors_before_and_after_save(shared_data: Path, tmp_path: Path) -> None:
-    folder = _folder(shared_data, "router")
+    folder = field_folder(shared_data, "router")
     encoder = SparseEncoder.load(folder)
     card = encoder.card
     assert (card.query_encoder, card.query_special_tokens) == ("learned", "weighted")
