@@ -14,7 +14,7 @@ _EXTRAS = {
     "jobs": {"deltalake", "ir_measures", "obstore", "pydantic", "pydantic_settings", "ray", "rich", "yaml"},
     "langchain": {"langchain_core"},
     "llama-index": {"llama_index"},
-    "mcp": {"mcp"},
+    "mcp": {"anyio", "mcp", "uvicorn"},
     "mteb": {"mteb"},
     "opentelemetry": {"opentelemetry"},
     "pages": {"jinja2", "markupsafe", "vl_convert"},

@@ -1,16 +1,23 @@
-"""The commands ``serve`` and ``watch``: the service of a deployment, and its metrics."""
+"""The commands ``serve``, ``mcp`` and ``watch``: the service of a deployment, its tools for agents, and its metrics."""
 
 import argparse
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lsr_prod.errors import ConfigError, MissingExtraError
-from lsr_prod.jobs.terminal.output import say
+from lsr_prod.jobs.terminal.output import log_to_stderr, say
 from lsr_prod.jobs.terminal.run import Job
-from lsr_prod.jobs.terminal.shell import Command, CommandParser, add_place, add_store_option, store_options
+from lsr_prod.jobs.terminal.shell import (
+    Command,
+    CommandParser,
+    add_place,
+    add_store_option,
+    deployment_of,
+    store_options,
+)
 
 if TYPE_CHECKING:
     from lsr_prod.config import Deployment
@@ -38,6 +45,48 @@ def serve(deployment: "Deployment", given: argparse.Namespace) -> Mapping[str, A
 
     ready = partial(print_table, "serving until interrupted") if given.local else None
     return serve_index(deployment, local=given.local, ready=ready)
+
+
+def _add_mcp_options(parser: CommandParser) -> None:
+    add_place(parser, "INDEX", "folder or URI of an index")
+    parser.add_argument("--http", type=_port, metavar="PORT", help="serve HTTP on this port of loopback; 0: a free one")
+    add_store_option(parser)
+
+
+@partial(Command, "mcp", add_options=_add_mcp_options, output_required=False)
+def mcp(given: argparse.Namespace) -> int:
+    """Serve an index to agents as tools of the Model Context Protocol: search, read, explain, count. Nothing is written.
+
+        lsr-prod mcp INDEX [--http 8080] [--store-option NAME=VALUE]
+        lsr-prod mcp --config deployment.yaml
+
+    Speaks the protocol on stdin and stdout, for a client that starts it, until stdin is closed. With ``--http`` it serves
+    http://127.0.0.1:PORT/mcp until SIGINT or SIGTERM, to clients that send the token of the variable LSR_PROD_MCP_TOKEN, of
+    16 characters or more, as ``Authorization: Bearer TOKEN``. It listens on loopback only.
+
+    With ``--config``, the section ``serve`` names the index. New publications are followed. Answers have at most 50 hits
+    and 64 KiB. Exit codes: 0 done, 1 failed, 2 bad usage or bad configuration.
+    """
+    deployment = deployment_of(given, "mcp", "INDEX", "serve")
+    from lsr_prod.search.searcher import Searcher
+    from lsr_prod.serving.mcp_server import HttpServer, read_token, serve_stdio
+
+    place, options, token = given.index, store_options(given), None if given.http is None else read_token()
+    if deployment is not None:
+        assert deployment.serve is not None
+        place, options = deployment.serve.index, deployment.storage.options
+    log_to_stderr()
+    with Searcher.open(place, storage_options=options) as searcher:
+        searcher.follow()
+        if token is None:
+            serve_stdio(searcher)
+            return 0
+        server = HttpServer(searcher, given.http, token)
+        say(f"tools of {place} at {server.url}, until interrupted")
+        _wait(lambda: server.is_alive)
+        failed = not server.is_alive
+        server.close()
+    return int(failed)
 
 
 def _port(text: str) -> int:
@@ -101,10 +150,16 @@ def watch(given: argparse.Namespace) -> None:
         server, thread = start_http_server(given.port, given.host, registry)
     except OSError as error:
         raise ConfigError("--port", f"{given.host}:{given.port}: {error.strerror}", "give a free port") from error
+    say(f"metrics of {place} at http://{given.host}:{server.server_port}/metrics, until interrupted")
+    _wait(lambda: True)
+    server.shutdown()
+    thread.join()
+
+
+def _wait(is_alive: Callable[[], bool]) -> None:
+    """Return after SIGINT or SIGTERM, or when the server has ended."""
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    say(f"metrics of {place} at http://{given.host}:{server.server_port}/metrics, until interrupted")
-    stop.wait()
-    server.shutdown()
-    thread.join()
+    while is_alive() and not stop.wait(1):
+        pass
