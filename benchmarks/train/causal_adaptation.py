@@ -170,7 +170,14 @@ def saved_and_loaded(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast
 
 
 def modelled(
-    encoder: SparseEncoder, texts: list[str], sizes: Sizes, *, steps: int, relu_weight: float, seed: int
+    encoder: SparseEncoder,
+    texts: list[str],
+    sizes: Sizes,
+    *,
+    steps: int,
+    relu_weight: float,
+    seed: int,
+    learning_rate: float = 1e-3,
 ) -> SparseEncoder:
     """The encoder after some steps of next-token prediction, in place."""
     end = encoder.tokenizer.eos_token_id
@@ -185,11 +192,12 @@ def modelled(
             "batch": {"texts": sizes.blocks},
             "steps": steps,
             "relu_weight": relu_weight,
-            "optimizer": {"learning_rate": 1e-3, "schedule": "cosine", "warmup_share": 0.1},
+            "optimizer": {"learning_rate": learning_rate, "schedule": "cosine", "warmup_share": 0.1},
             "seed": seed,
         }
     )
-    trainer = LanguageTrainer(encoder, rows, stage, ALONE, make_objective(stage, encoder))  # type: ignore[arg-type]
+    alone = Group(0, 1, encoder.model.device)
+    trainer = LanguageTrainer(encoder, rows, stage, alone, make_objective(stage, encoder))  # type: ignore[arg-type]
     last: dict[str, float] = {}
     while trainer.step < trainer.steps:
         last = trainer.train_step().losses

@@ -116,6 +116,9 @@ class CalibrateSettings(Section):
     activation_rate: float | None = Field(None, gt=0, lt=1)
     """choose the constant so that this share of (text, term) pairs has a weight above 0 on data; 0.3 to 0.5 works best
     in the paper"""
+    per: Literal["vocabulary", "term"] = "vocabulary"
+    """vocabulary: one constant for all terms, as in the paper; term: a constant per term, as many standard deviations
+    above the mean of its logits for every term, for a decoder whose outputs are positive in every text (ours)"""
     data: TrainingDataSettings | None = None
     """texts to measure activation_rate on; kind texts"""
     texts: int = Field(512, ge=8)
@@ -131,6 +134,8 @@ class CalibrateSettings(Section):
             raise ValueError("give either shift or activation_rate")
         if (self.activation_rate is None) != (self.data is None):
             raise ValueError("activation_rate is measured on data; give both or neither")
+        if self.per == "term" and (self.activation_rate is None or self.negative_shift != "refuse"):
+            raise ValueError("per term needs activation_rate, and raises biases where terms need it: no negative_shift")
         if self.shift is not None and self.shift < 0 and self.negative_shift != "allow":
             raise ValueError("a negative shift raises every bias; give 0 or more, or set negative_shift to allow")
         return self

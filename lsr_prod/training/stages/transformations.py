@@ -1,6 +1,6 @@
 """Stages that change an encoder in one go, without a training loop.
 
-- ``calibrate``: subtract a constant from the bias of the head; if the head is also rescaled, rescale first;
+- ``calibrate``: subtract a constant, or one per term, from the bias of the head; rescale first, if at all;
 - ``rescale_head``: divide the output matrix;
 - ``set_encoder``: change fields of the encoder card; the weights stay.
 """
@@ -8,6 +8,9 @@
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import torch
 
 from lsr_prod.config.model import AdaptEncoderSettings
 from lsr_prod.config.vocabulary import CalibrateSettings, RescaleHeadSettings
@@ -31,9 +34,12 @@ from lsr_prod.training.vocabulary.head import (
     scale_head,
     shift_bias,
     shift_for_rate,
+    shifts_for_rate,
 )
 
 log = get_log(__name__)
+
+_ALL = 1 - 1e-6  # share of the maxima that a constant per term has to know
 
 
 def check_calibrate(
@@ -55,8 +61,8 @@ def calibrate(
     """Subtract the constant.
 
     Returns:
-        The new encoder, and a flat summary: the constant; the activation rate on the texts that it was chosen on; the
-        rate on held-out texts before and after.
+        The new encoder, and a flat summary: the constant, or the mean of those of all terms; the activation rate on the
+        texts that it was chosen on; the rate on held-out texts before and after.
     """
     calibrated = encoder.clone()
     if stage.activation_rate is None:
@@ -68,11 +74,17 @@ def calibrate(
     texts = [row.documents[0] for row in sample_rows(stage.data, options, stage.texts)]
     chosen_on, held_out = texts[::2], texts[1::2]
     before = activation_rate(calibrated, held_out, max_length=length) if held_out else None
-    maxima = pooled_maxima(calibrated, chosen_on, stage.activation_rate, max_length=length)
-    shift = _permitted(shift_for_rate(maxima, stage.activation_rate), stage, float((maxima > 0).mean()))
-    shift_bias(calibrated, shift)
+    if stage.per == "term":
+        maxima = pooled_maxima(calibrated, chosen_on, _ALL, max_length=length)
+        shift: np.ndarray[Any, np.dtype[np.float32]] = shifts_for_rate(maxima, stage.activation_rate)
+    else:
+        maxima = pooled_maxima(calibrated, chosen_on, stage.activation_rate, max_length=length)
+        shift = np.array(
+            _permitted(shift_for_rate(maxima, stage.activation_rate), stage, float((maxima > 0).mean())), np.float32
+        )
+    shift_bias(calibrated, torch.from_numpy(np.asarray(shift)))
     summary: dict[str, Any] = {
-        "shift": shift,
+        "shift": float(np.mean(shift)),
         "activation_rate": float((maxima > shift).mean()),
         "held_out_before": before,
         "held_out": activation_rate(calibrated, held_out, max_length=length) if held_out else None,

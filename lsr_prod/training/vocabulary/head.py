@@ -17,11 +17,14 @@ from torch.nn.functional import normalize
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.card import Kind
+from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.model.output_layer import add_output_bias, is_tied
 from lsr_prod.model.pooling import pad_rows
 from lsr_prod.training.data.layouts import TextForm, TokenSettings
+
+log = get_log(__name__)
 
 _LARGEST_LIFT = 1 << 14
 _BATCH = 16
@@ -30,14 +33,15 @@ ALPHAS = (1.0, 2.0, 4.0, 8.0, 16.0)
 _BLOCK = 65_536  # rows that are normalized at once
 
 
-def shift_bias(encoder: SparseEncoder, shift: float) -> None:
-    """Subtract the constant c from every bias, in place, and add a bias if the head has none: ``b' <- b' - c``."""
+def shift_bias(encoder: SparseEncoder, shift: float | Tensor) -> None:
+    """Subtract a constant, or one per term [V], from the biases, in place, and add a bias if the head has none."""
     matrix, bias = output_layer(encoder.model)
+    constants = torch.as_tensor(shift, dtype=torch.float32).expand(len(matrix))
     with torch.no_grad():
         if bias is None:
-            add_output_bias(encoder.model, torch.full((len(matrix),), -shift))
+            add_output_bias(encoder.model, -constants)
         else:
-            bias -= shift
+            bias -= constants.to(bias)
 
 
 def shift_for_rate(maxima: NDArray[np.float32], rate: float) -> float:
@@ -51,6 +55,21 @@ def shift_for_rate(maxima: NDArray[np.float32], rate: float) -> float:
     parted = np.partition(values, len(values) - kept)
     lowest_kept = float(parted[len(values) - kept])
     return (lowest_kept + float(parted[: len(values) - kept].max())) / 2
+
+
+def shifts_for_rate(maxima: NDArray[np.float32], rate: float) -> NDArray[np.float32]:
+    """Return a constant per term for which a share ``rate`` of the pooled maxima stays above 0 (ours).
+
+    Each constant is as many standard deviations above the mean of its term, so that a term that is high in every text,
+    as most outputs of a decoder are, does not stay active in every text.
+
+    Returns:
+        [V].
+    """
+    mean, deviation = maxima.mean(axis=0), maxima.std(axis=0)
+    standard = (maxima - mean) / np.maximum(deviation, np.finfo(np.float32).tiny)
+    constants: NDArray[np.float32] = mean + np.float32(shift_for_rate(standard, rate)) * deviation
+    return constants
 
 
 def activation_rate(encoder: SparseEncoder, texts: Sequence[str], *, max_length: int) -> float:
@@ -201,13 +220,20 @@ def probe_scale(encoder: SparseEncoder, queries: Sequence[str], positives: Seque
 def choose_alpha(probes: Sequence[Probe], *, max_score: float, max_weight: float) -> float:
     """Return the smallest alpha for which scores and weights are small enough for training (ours).
 
-    A scale that leaves queries or documents without terms is never chosen. If no scale is small enough, the largest
-    one that leaves terms is returned.
+    A scale that leaves queries or documents without terms is never chosen. If no scale is small enough, that is logged,
+    and the largest one that leaves terms is returned.
     """
     alive = [probe for probe in probes if min(probe.query_terms, probe.document_terms) >= 1] or list(probes[:1])
     fitting = [
         probe.alpha for probe in alive if probe.positive_score <= max_score and probe.largest_weight <= max_weight
     ]
+    if not fitting:
+        last = alive[-1]
+        log.warning(
+            "no alpha fits: %g leaves a mean score of %.1f (at most %g) and a largest weight of %.2f (at most %g); "
+            "calibrate the head, or raise max_score and max_weight",
+            last.alpha, last.positive_score, max_score, last.largest_weight, max_weight,
+        )  # fmt: skip
     return fitting[0] if fitting else alive[-1].alpha
 
 

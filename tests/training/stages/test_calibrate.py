@@ -48,6 +48,31 @@ def test_constant_is_chosen_for_activation_rate(tmp_path: Path, architecture: st
     assert len(dense.terms) / (200 * 97) == pytest.approx(0.4, abs=0.03)
 
 
+@pytest.mark.parametrize("architecture", ["bert", "qwen3"])
+def test_constant_per_term_leaves_no_term_active_in_every_text(tmp_path: Path, architecture: str):
+    encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "source", architecture))
+    if output_layer(encoder.model)[1] is not None:
+        with torch.no_grad():  # as a decoder's frequent tokens: high in every text
+            output_layer(encoder.model)[1].add_(torch.linspace(0, 20, 97))
+    data = write_texts(tmp_path, random_texts(WORDS, 400, 12)).model_dump(mode="json")
+    fields = {"activation_rate": 0.1, "data": data, "texts": 400, "max_length": 14}
+    shares = {}
+    for per in ("vocabulary", "term"):
+        made, summary = run(encoder, settings(**fields, per=per), options={}, scratch=tmp_path)
+        assert summary["activation_rate"] == pytest.approx(0.1, abs=2e-3)
+        dense = made.encode(random_texts(WORDS, 400, 12))
+        shares[per] = torch.bincount(torch.from_numpy(dense.terms).long(), minlength=97) / 400
+    assert float(shares["term"].max()) < 0.4
+    assert int((shares["term"] > 0.01).sum()) > int((shares["vocabulary"] > 0.01).sum())
+    if architecture == "bert":
+        assert float(shares["vocabulary"].max()) > 0.9
+
+
+def test_constant_per_term_needs_rate():
+    with pytest.raises(ValidationError, match="per term needs activation_rate"):
+        settings(shift=5, per="term")
+
+
 def sparse_model(folder: Path, data: Path) -> tuple[SparseEncoder, dict[str, Any]]:
     """Return an encoder that activates fewer than 40 % of the terms, and settings that ask for 40 %."""
     encoder, _ = run(

@@ -83,6 +83,11 @@ def test_alpha_that_leaves_texts_empty_is_not_chosen():
     assert choose_alpha(probes((0, 0, 0)), max_score=100, max_weight=3) == 1
 
 
+def test_auto_says_when_no_alpha_fits(caplog: pytest.LogCaptureFixture):
+    assert choose_alpha(probes((900, 9, 90), (500, 8, 90)), max_score=100, max_weight=3) == 2
+    assert caplog.records[0].getMessage().startswith("no alpha fits: 2 leaves a mean score of 500.0 (at most 100)")
+
+
 def test_auto_keeps_trained_model_and_rescales_inflated_one(splade_tiny: Path):
     encoder = SparseEncoder.load(splade_tiny)
     queries = ["what is a neuron", "capital of france", "how to brew coffee", "symptoms of flu"]
