@@ -108,6 +108,8 @@ _FULL = 10  # times the target
 _EQUAL = 0.99  # mean cosine of pairs, together with a loss near chance
 _CHANCE = 0.05  # relative distance of a loss from chance up to which it is near
 _IDENTICAL = 0.9999  # mean cosine of pairs, if chance is unknown
+_VANISHED = 0.1  # share of the most active terms so far, together with a loss near chance
+_HIGHEST = "highest_l0_"  # prefix of names in the state
 
 
 class CollapseGuard:
@@ -120,12 +122,16 @@ class CollapseGuard:
     loss is within 5 % of chance. Both are normal for an untrained encoder, so the reports count from the end of the
     warm-up of the learning rate, and the symptom is logged after half of the patience. Without a contrastive loss, the
     level of chance is unknown, and the mean cosine has to be .9999.
+
+    The vectors vanish if queries or documents keep at most a tenth of the active terms that they had, while the
+    contrastive loss is within 5 % of chance. A decoder can recover from it after some hundred steps.
     """
 
     def __init__(self, settings: WatchSettings, ramps_end: int, warmup_end: int = 0) -> None:
         self._settings = settings
         self._ramps_end, self._warmup_end = ramps_end, warmup_end
         self._streaks: dict[str, int] = {}
+        self._highest: dict[str, int] = {}  # rounded active terms per text, by kind
 
     def check(self, step: int, values: Mapping[str, float | None]) -> None:
         """Check a report."""
@@ -150,27 +156,51 @@ class CollapseGuard:
             sentence = f"documents have {l0:.0f} active terms, more than {_FULL} times watch.l0_target ({target})"
             yield "full_document", (sentence, "raise the document regularizer, or lower the learning rate")
 
+        yield from self._vanishing_vectors(values)
         if step >= self._warmup_end:
             yield from _equal_vectors(values)
+
+    def _vanishing_vectors(self, values: Mapping[str, float | None]) -> Iterator[tuple[str, tuple[str, str]]]:
+        loss, at_chance = _contrastive(values)
+        for kind, plural in (("document", "documents"), ("query", "queries")):
+            l0 = values.get(f"l0_{kind}")
+            if l0 is None:
+                continue
+            highest = self._highest[kind] = max(self._highest.get(kind, 0), round(l0))
+            if at_chance and 0 < l0 <= _VANISHED * highest:
+                shrank = f"{plural} shrank from {highest} to {l0:.1f} active terms"
+                remedy = "lower the learning rate, lengthen the warm-up, or give the run more patience"
+                yield f"vanishing_{kind}", (f"{shrank} and the loss is at chance ({loss:.3f})", remedy)
 
     def _first_warning(self, name: str) -> int:
         """Return the number of consecutive reports after which a symptom is logged."""
         return max(1, self._settings.patience // 2) if name.startswith("equal_") else 1
 
     def state(self) -> dict[str, int]:
-        """Return the state of a checkpoint, as JSON values: consecutive reports by symptom."""
-        return dict(self._streaks)
+        """Return the state of a checkpoint, as JSON values: reports by symptom, highest active terms."""
+        return self._streaks | {f"{_HIGHEST}{kind}": highest for kind, highest in self._highest.items()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore a checkpoint."""
-        self._streaks = {str(name): int(seen) for name, seen in state.items()}
+        whole = {str(name): int(seen) for name, seen in state.items()}
+        self._highest = {name.removeprefix(_HIGHEST): n for name, n in whole.items() if name.startswith(_HIGHEST)}
+        self._streaks = {name: seen for name, seen in whole.items() if not name.startswith(_HIGHEST)}
+
+
+def _contrastive(values: Mapping[str, float | None]) -> tuple[float, bool]:
+    """Return the contrastive loss, and whether it is near chance; 0 and False if chance is unknown."""
+    chance = values.get("chance")
+    if chance is None:
+        return 0.0, False
+    loss = sum(values.get(f"loss_{name}") or 0.0 for name in CONTRASTIVE)
+    return loss, abs(loss - chance) <= _CHANCE * chance
 
 
 def _equal_vectors(values: Mapping[str, float | None]) -> Iterator[tuple[str, tuple[str, str]]]:
     chance, enough, at_chance = values.get("chance"), _IDENTICAL, ""
     if chance is not None:
-        loss = sum(values.get(f"loss_{name}") or 0.0 for name in CONTRASTIVE)
-        if abs(loss - chance) > _CHANCE * chance:
+        loss, near = _contrastive(values)
+        if not near:
             return
         enough, at_chance = _EQUAL, f" and the loss is at chance ({loss:.3f}; equal vectors have {chance:.3f})"
     for kind, plural in (("document", "documents"), ("query", "queries")):

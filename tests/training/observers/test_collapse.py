@@ -19,7 +19,7 @@ def test_guard_accepts_healthy_run() -> None:
     one = guard()
     for step in range(0, 1000, 10):
         one.check(step, GOOD)
-    assert one.state() == {}
+    assert one.state() == {"highest_l0_query": 5, "highest_l0_document": 60}
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -148,3 +148,32 @@ def test_guard_resumes_patience_from_checkpoint(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.WARNING), pytest.raises(TrainingCollapsedError, match="in 3 consecutive reports"):
         second.check(30, {**GOOD, "l0_query": 0.0})
     assert not caplog.records
+
+
+# Step, loss, active terms of queries and of documents: SmolLM2-135M, bidirectional, low-rank updates, calibrated per
+# term, 24 pairs of tldr at temperature 5 (benchmarks.train.decoder). The run leaves chance after 110 steps.
+DECODER = [(1, 9.475, 884.4, 282.0), (11, 3.125, 89.9, 163.9), (21, 3.089, 58.0, 6.2), (31, 3.178, 21.0, 3.1)]
+
+
+def test_guard_names_vanishing_vectors_within_30_steps(caplog: pytest.LogCaptureFixture) -> None:
+    first, resumed = guard(patience=2, target=None), guard(patience=2, target=None)
+    reports = [
+        (step, {"loss_info_nce": loss, "chance": math.log(24), "l0_query": query, "l0_document": document})
+        for step, loss, query, document in DECODER
+    ]
+    for step, values in reports[:3]:
+        first.check(step, values)
+    assert [record.getMessage().split(" (")[0] for record in caplog.records] == [
+        "possible collapse: documents shrank from 282 to 6.2 active terms and the loss is at chance",
+        "possible collapse: queries shrank from 884 to 58.0 active terms and the loss is at chance",
+    ]
+    resumed.load_state(json.loads(json.dumps(first.state())))
+    with pytest.raises(TrainingCollapsedError, match=r"step 31: documents shrank from 282 to 3\.1 active terms"):
+        resumed.check(*reports[3])
+
+
+@pytest.mark.parametrize("change", [{"loss_info_nce": 2.0}, {"chance": None}, {"l0_document": 40.0}])
+def test_guard_accepts_fewer_terms_that_rank(change: dict[str, float | None]) -> None:
+    one = guard(patience=1, target=None)
+    one.check(1, {"loss_info_nce": 9.0, "chance": CHANCE, "l0_document": 300.0})
+    one.check(2, {"loss_info_nce": CHANCE, "chance": CHANCE, "l0_document": 20.0, **change})
