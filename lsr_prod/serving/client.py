@@ -26,7 +26,7 @@ from lsr_prod.search.result import Contribution, Explanation, SearchResult
 from lsr_prod.search.searcher import Vector
 from lsr_prod.search.server import RETRY_AFTER_S
 from lsr_prod.serving.groups import LOST, OverloadedError, UnavailableError, own_error, pause, send
-from lsr_prod.serving.wire import MAX_TEXTS, error_from_json, request_to_json, result_from_json
+from lsr_prod.serving.wire import MAX_TEXTS, SEARCH_FORMS, error_from_json, request_to_json, result_from_json
 from lsr_prod.serving.wire_values import (
     LIST,
     OPTION_FORMS,
@@ -38,23 +38,34 @@ from lsr_prod.serving.wire_values import (
     vector_to_json,
 )
 
-_BM25 = {"text": VALUE, "k": VALUE, **{name: OPTION_FORMS[name] for name in ("count", "fields")}}
-_EXPLAIN = {
-    "doc_id": STRING,
-    "text": VALUE,
-    "vector": VECTOR,
-    **{name: OPTION_FORMS[name] for name in ("qk", "hybrid")},
+FORMS = {
+    "search": SEARCH_FORMS,
+    "bm25": {"text": VALUE, "k": VALUE, **{name: OPTION_FORMS[name] for name in ("count", "fields")}},
+    "explain": {
+        "doc_id": STRING,
+        "text": VALUE,
+        "vector": VECTOR,
+        **{name: OPTION_FORMS[name] for name in ("qk", "hybrid")},
+    },
+    "encode": {"texts": LIST},
 }
+"""Form of every entry of a request, by operation."""
+REQUIRED = {"bm25": "text", "explain": "doc_id", "encode": "texts"}
+"""Entry that a request must have, by operation."""
+
+
+def _read(value: Any, operation: str) -> dict[str, Any]:
+    return read_object(value, FORMS[operation], required=[REQUIRED[operation]])
 
 
 def read_bm25(value: Any) -> dict[str, Any]:
     """Return the arguments of ``Searcher.bm25``."""
-    return read_object(value, _BM25, required=["text"])
+    return _read(value, "bm25")
 
 
 def read_encode(value: Any) -> dict[str, Any]:
     """Return the arguments of ``Searcher.encode``."""
-    arguments = read_object(value, {"texts": LIST}, required=["texts"])
+    arguments = _read(value, "encode")
     if len(arguments["texts"]) > MAX_TEXTS:
         raise QueryError(f"the request has {len(arguments['texts'])} texts; send at most {MAX_TEXTS} at a time")
     return arguments
@@ -62,7 +73,7 @@ def read_encode(value: Any) -> dict[str, Any]:
 
 def read_explain(value: Any) -> dict[str, Any]:
     """Return the arguments of ``Searcher.explain``."""
-    arguments = read_object(value, _EXPLAIN, required=["doc_id"])
+    arguments = _read(value, "explain")
     text, vector = arguments.pop("text", None), arguments.pop("vector", None)
     if vector is None:
         if text is None:

@@ -11,7 +11,7 @@ from lsr_prod.search.server import RETRY_AFTER_S
 from lsr_prod.serving.groups import OverloadedError
 from lsr_prod.serving.wire import error_to_json
 
-_STATUS = {"QueryError": 400, "SlowBodyError": 408, "BodyTooLargeError": 413, "UnavailableError": 503}
+STATUS = {"QueryError": 400, "SlowBodyError": 408, "BodyTooLargeError": 413, "UnavailableError": 503}
 _JSON = (b"content-type", b"application/json")
 _RETRY = (b"retry-after", b"%d" % RETRY_AFTER_S)
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
@@ -94,7 +94,7 @@ def json_reply(value: Mapping[str, Any], status: int | None = None) -> Reply:
     if overloaded:
         status = 503
     elif status is None:
-        status = 200 if error is None else _STATUS.get(error, 500)
+        status = 200 if error is None else STATUS.get(error, 500)
     return Reply(status, _encode(value).encode(), overloaded)
 
 

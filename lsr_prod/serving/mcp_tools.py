@@ -17,7 +17,7 @@ from lsr_prod.formats.values import value_to_json
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.result import SearchResult
 from lsr_prod.search.searcher import Searcher
-from lsr_prod.serving.schemas import VECTOR, Schema, filter_schema, option_schemas
+from lsr_prod.serving.schemas import VECTOR, Schema, filter_schema, object_schema, option_schemas
 from lsr_prod.serving.wire_values import LIST, OPTION_FORMS, STRING, VALUE, read_object
 from lsr_prod.serving.wire_values import VECTOR as VECTOR_FORM
 from lsr_prod.visible import visible
@@ -197,9 +197,8 @@ def _shown(value: Any) -> Any:
 
 
 def _schema(required: list[str], **properties: Schema) -> Schema:
-    whole: Schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
     with_filter = {"$defs": {"filter": filter_schema(_FILTER)}} if "filter" in properties else {}
-    return {**whole, **with_filter}
+    return {**object_schema(properties, required), **with_filter}
 
 
 _OPTION_SCHEMAS = option_schemas(_FILTER)

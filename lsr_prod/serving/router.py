@@ -20,7 +20,7 @@ from lsr_prod.search.query.query_text import MAX_QUERY_BYTES
 from lsr_prod.search.result import SearchResult
 from lsr_prod.search.searcher import Searcher
 from lsr_prod.search.server import RETRY_AFTER_S, Admission, Collector
-from lsr_prod.serving.client import query_to_json, read_bm25, read_encode, read_explain
+from lsr_prod.serving.client import FORMS, query_to_json, read_bm25, read_encode, read_explain
 from lsr_prod.serving.groups import Groups, OverloadedError
 from lsr_prod.serving.haproxy import answer_http_directly, keep_internal_port_on_loopback
 from lsr_prod.serving.http import Reply, error_reply, json_reply, parse_body, read_body, send_reply
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-OPERATIONS = ("search", "bm25", "explain", "encode")
+OPERATIONS = tuple(FORMS)
 _HEALTH_S = 1.0  # for a group to answer a health check
 _PATHS = frozenset({"/health", *(f"/{name}" for name in OPERATIONS)})
 

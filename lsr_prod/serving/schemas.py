@@ -1,5 +1,7 @@
 """JSON schemas of requests and results, made from their types; descriptions are the comments of ``Request``."""
 
+import datetime as dt
+import decimal
 import inspect
 import re
 from collections.abc import Mapping, Sequence
@@ -18,19 +20,15 @@ _PLAIN: Mapping[Any, Schema] = {
     float: {"type": "number"},
     str: {"type": "string"},
     type(None): {"type": "null"},
+    **{kind: {"type": "string"} for kind in (dt.date, dt.datetime, decimal.Decimal)},
     Any: {},
 }
+_PAIR = [{"type": ["string", "integer"]}, {"type": "number", "minimum": 0}]
 VECTOR: Schema = {
     "description": "weight by term of the output vocabulary, or pairs of term (string or id) and weight",
     "anyOf": [
-        {"type": "object", "additionalProperties": {"type": "number", "minimum": 0}},
-        {
-            "type": "array",
-            "items": {
-                "type": "array",
-                "prefixItems": [{"type": ["string", "integer"]}, {"type": "number", "minimum": 0}],
-            },
-        },
+        {"type": "object", "additionalProperties": _PAIR[1]},
+        {"type": "array", "items": {"type": "array", "prefixItems": _PAIR, "minItems": 2, "maxItems": 2}},
     ],
 }
 
@@ -49,7 +47,7 @@ def filter_schema(place: str) -> Schema:
         ({"text": {"type": "string"}}, ["text"]),
         ({"words": {"type": "string"}, "match": {"enum": ["all", "any"]}}, ["words"]),
     ]
-    return {"anyOf": [_object(properties, required) for properties, required in forms]}
+    return {"anyOf": [object_schema(properties, required) for properties, required in forms]}
 
 
 def schema_of(kind: Any, places: Mapping[Any, str] | None = None) -> Schema:
@@ -62,7 +60,9 @@ def schema_of(kind: Any, places: Mapping[Any, str] | None = None) -> Schema:
     if origin is Literal:
         return {"enum": list(parts)}
     if origin is tuple and Ellipsis not in parts:
-        return {"type": "array", "prefixItems": [schema_of(part, places) for part in parts], "minItems": len(parts)}
+        size = len(parts)
+        items = [schema_of(part, places) for part in parts]
+        return {"type": "array", "prefixItems": items, "minItems": size, "maxItems": size}
     if origin in (tuple, list, Sequence):
         return {"type": "array", "items": schema_of(parts[0], places)}
     if origin is Mapping:
@@ -70,13 +70,13 @@ def schema_of(kind: Any, places: Mapping[Any, str] | None = None) -> Schema:
     if parts and (origin is Union or "Union" in type(kind).__name__):
         return {"anyOf": [schema_of(part, places) for part in parts]}
     hints = get_type_hints(kind)
-    return _object({name: schema_of(hint, places) for name, hint in hints.items()}, list(hints))
+    return object_schema({name: schema_of(hint, places) for name, hint in hints.items()}, list(hints))
 
 
 def option_schemas(filter_place: str) -> dict[str, Schema]:
     """Return the schema of ``k`` and of every option of a search, with default and description."""
     hints: dict[str, Any] = {"k": int, **get_type_hints(Options)}
-    hybrid = _object({name: schema_of(hint) for name, hint in get_type_hints(Hybrid).items()}, [])
+    hybrid = object_schema({name: schema_of(hint) for name, hint in get_type_hints(Hybrid).items()}, [])
     found = {}
     for each in fields(Request):
         if each.name not in hints:
@@ -108,6 +108,7 @@ def _comments() -> dict[str, str]:
     return found
 
 
-def _object(properties: Schema, required: list[str]) -> Schema:
+def object_schema(properties: Schema, required: list[str]) -> Schema:
+    """Return the schema of an object without other entries."""
     rest = {"required": required} if required else {}
     return {"type": "object", "properties": properties, "additionalProperties": False, **rest}

@@ -37,8 +37,7 @@ _OTHER_FORM = ("hits", "query", "types", "next_page", "facets")  # keys of a res
 MAX_TEXTS = 1_000
 _MAX_HITS = 100_000  # of all texts of a request: a response of about 10 MB without fields
 
-
-_FORMS = {"text": VALUE, "texts": LIST, "vector": VECTOR, "k": VALUE, **OPTION_FORMS}
+SEARCH_FORMS = {"text": VALUE, "texts": LIST, "vector": VECTOR, "k": VALUE, **OPTION_FORMS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class WireRequest:
     @classmethod
     def read(cls, value: Any) -> "WireRequest":
         """Read a request; only its form is validated here, the search validates the values."""
-        options: Any = read_object(value, _FORMS)
+        options: Any = read_object(value, SEARCH_FORMS)
         queries = {name: options.pop(name) for name in _QUERIES if name in options}
         given, k, texts = [*queries], options.pop("k", 10), queries.get("texts", [])
         if len(given) != 1 and not (options.get("hybrid") is not None and given == ["text", "vector"]):
