@@ -65,6 +65,10 @@ def test_index_of_another_corpus_is_refused(index: Index, task: LocalTask) -> No
         indexed(IndexSearch(index), task, rows)
     with pytest.raises(ConfigError, match=r"without 0 of the 1"):  # the index has more
         indexed(IndexSearch(index), task, rows[:1])
+    same = [{"id": doc_id, "text": ""} for doc_id in task.dataset["default"]["test"]["corpus"]["id"]]
+    indexed(IndexSearch(index), task, same)
+    with pytest.raises(ConfigError, match=r"without 1 of the 120"):
+        indexed(IndexSearch(index), task, [*same[1:], rows[1]])
 
 
 def test_corpus_with_a_repeated_id_is_refused(task: LocalTask) -> None:
