@@ -24,12 +24,14 @@ def push(given: argparse.Namespace) -> None:
     that the model does not have are kept. Prints the repository and its commit.
     Exit codes: 0 done, 1 the upload failed, 2 bad usage, or no model directory.
     """
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HFValidationError
-
     from lsr_prod.errors import ConfigError, StorageError
     from lsr_prod.formats.card import CARD_FILE
+    from lsr_prod.model import model_digest
     from lsr_prod.storage.folders import open_folder
+
+    # After lsr_prod.model, which names the missing extra: this library prints to stdout if it lacks a package.
+    from huggingface_hub import HfApi  # isort: skip
+    from huggingface_hub.errors import HFValidationError  # isort: skip
 
     folder = open_folder(given.model, store_options(given))
     if not (folder / CARD_FILE).is_file():
@@ -38,7 +40,7 @@ def push(given: argparse.Namespace) -> None:
         api = HfApi()
         api.create_repo(given.repository, private=not given.public, exist_ok=True)
         commit = api.upload_folder(
-            repo_id=given.repository, folder_path=folder, commit_message="Upload a sparse encoder"
+            repo_id=given.repository, folder_path=folder, commit_message=f"Upload model {model_digest(folder)}"
         )
     except HFValidationError as error:
         raise ConfigError("OWNER/NAME", " ".join(str(error).split()), "name a repository") from error

@@ -16,6 +16,7 @@ NEEDS_NO_EXTRA = {"search", "index warm", *PAGES}
 EXTRAS = ("ray", "torch", "transformers", "pydantic", "pydantic_settings", "yaml", "rich", "deltalake", "obstore")
 ARGUMENTS = {
     "model": ["x", "y"],
+    "push": ["x", "y/z"],
     "inspect lineage": ["x"],
     "inspect vocabulary": ["x"],
     "inspect terms": ["--index", "x"],

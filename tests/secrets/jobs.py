@@ -148,6 +148,7 @@ def _commands(folder: Path, model: str, address: str) -> Iterator[tuple[str, lis
     yield "index warm", [index], 0
     yield "inspect vocabulary", [model], 0
     yield "model", [f"{folder}/bert", f"{folder}/directory"], 0
+    yield "push", [f"{folder}/directory", "no name of a repository"], 2
     yield "mine", config, 0
     yield "score", config, 0
     yield "train", config, 0
