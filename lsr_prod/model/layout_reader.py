@@ -125,7 +125,9 @@ def _read_routes(folder: Path, path: str) -> tuple[str, list[tuple[str, str]]]:
         raise _refuse(folder, f"its router maps other tasks to routes ({_short(mappings)})")
     routes = []
     for name in ("query", "document"):
-        if not isinstance(structure[name], list) or not all(one in types for one in map(str, structure[name])):
+        if not isinstance(structure[name], list) or not all(
+            isinstance(one, str) and one in types for one in structure[name]
+        ):
             raise _refuse(folder, f"the route {name} has modules without a type")
         found = [_module(folder, types[one], one) for one in structure[name]]
         routes.append([(kind, f"{path}/{one}" if path else one) for kind, one in found])

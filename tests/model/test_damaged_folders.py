@@ -69,6 +69,45 @@ def test_model_directory_with_a_broken_file_is_refused(name: str, directory: Pat
     assert refused >= len(CAUSES) - 3
 
 
+@pytest.fixture(scope="module")
+def router(checkpoint: Path) -> Path:
+    """A folder of sentence-transformers alone, whose queries have one weight per token."""
+    folder = checkpoint.parent / "router"
+    SparseEncoder.load(checkpoint, query_encoder="learned").save(folder)
+    (folder / "encoder_card.json").unlink()
+    return folder
+
+
+ROUTER = (
+    "modules.json",
+    "router_config.json",
+    "config_sentence_transformers.json",
+    "document_0_Transformer/sentence_bert_config.json",
+    "document_1_SpladePooling/config.json",
+    "query_0_SparseStaticEmbedding/config.json",
+    "query_0_SparseStaticEmbedding/model.safetensors",
+    "query_0_SparseStaticEmbedding/tokenizer.json",
+)
+
+
+@pytest.mark.parametrize("name", ROUTER)
+def test_router_with_a_broken_file_is_refused(name: str, router: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(router, tmp_path / "copy"))
+    assert load(folder) is None
+    refused = 0
+    for content in CAUSES:
+        (folder / name).write_text(content, encoding="latin-1")
+        refused += load(folder) is not None
+    assert refused >= len(CAUSES) - 3
+    values = ("3", "[3]", '{"0": 1}', '["document_0_Transformer"]', "null", '"x"')
+    for field in ("types", "structure", "parameters", "pooling_strategy", "prompts", "model_args", "frozen"):
+        for value in values:
+            (folder / name).write_text(f'{{"{field}": {value}}}')
+            load(folder)
+    (folder / name).unlink()
+    load(folder)
+
+
 def test_weights_of_another_size_than_the_configuration_are_refused(checkpoint: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(checkpoint, tmp_path / "copy"))
     config = json.loads((folder / "config.json").read_text())

@@ -7,6 +7,7 @@ from typing import Any
 
 from safetensors.torch import load_file
 
+from lsr_prod.model.layout_writer import parts_folder
 from tests.model.tiny import tiny_checkpoint
 
 Settings = dict[str, Any]
@@ -64,7 +65,7 @@ def small_collection(folder: Path, every: int) -> dict[str, Any]:
 
 def weights_of(model: Path) -> str:
     """sha256 of the weights of a model directory."""
-    return hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()
+    return hashlib.sha256((parts_folder(model) / "model.safetensors").read_bytes()).hexdigest()
 
 
 def difference(a: Path, b: Path) -> float:
@@ -73,6 +74,6 @@ def difference(a: Path, b: Path) -> float:
     Biases of keys are left out: the softmax does not see them, their gradients are rounding errors, and Adam makes
     steps of full size of those.
     """
-    mine, theirs = load_file(a / "model.safetensors"), load_file(b / "model.safetensors")
+    mine, theirs = (load_file(parts_folder(one) / "model.safetensors") for one in (a, b))
     names = [name for name in mine | theirs if not name.endswith("key.bias")]
     return max(float((mine[name] - theirs[name]).abs().max()) for name in names)
