@@ -216,6 +216,9 @@ class EncodeSettings(Section):
     batch_timeout_s"""
     store_k: int = Field(256, ge=1)
     """terms stored per document, heaviest first"""
+    store_mass: float | None = Field(None, gt=0, le=1)
+    """share of the weight of these terms to store: of them, only the fewest that hold it, heaviest first; default: all
+    of them"""
     max_length: int | None = Field(None, ge=1)
     """maximum tokens of a document or passage, special tokens included; default: from the encoder card"""
     passage_stride: int | None = Field(None, ge=1)

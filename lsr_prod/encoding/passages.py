@@ -68,10 +68,11 @@ class DocumentEncoder:
         batch_tokens: int,
         max_length: int | None,
         splitter: "PassageSplitter | None" = None,
+        mass: float | None = None,
     ) -> None:
         """Wrap the encoder of a bundle."""
         self._encoder, self._max_length, self._splitter = encoder, max_length, splitter
-        self._top_k, self._batch_tokens = top_k, batch_tokens
+        self._top_k, self._batch_tokens, self._mass = top_k, batch_tokens, mass
         self._cut, self._lock = 0, threading.Lock()
 
     @property
@@ -84,10 +85,11 @@ class DocumentEncoder:
         """Return one vector per document, in order; a text without a visible character has an empty vector.
 
         The vector of a split document has for each term the largest weight of its passages, and of these the ``top_k``
-        heaviest. ``top_k`` terms per passage suffice: a term that ``top_k`` others outweigh in a passage is outweighed
-        by the same terms in the document.
+        heaviest, and of these the fewest that hold the share ``mass`` of their weight. ``top_k`` terms per passage
+        suffice: a term that ``top_k`` others outweigh in a passage is outweighed by the same terms in the document.
         """
-        return SparseBatch.concatenate([self._documents(some) for some in group_by_size(texts, len, _CHARACTERS)])
+        vectors = SparseBatch.concatenate([self._documents(some) for some in group_by_size(texts, len, _CHARACTERS)])
+        return vectors if self._mass is None else vectors.mass(self._mass)
 
     def _documents(self, texts: Sequence[str]) -> SparseBatch:
         if self._splitter is None:
@@ -182,6 +184,7 @@ def document_factory(bundle: PinnedBundle, encode: EncodeSettings, **options: An
     """Return a factory of ``open_document_encoder`` with the settings of ``encode``."""
     settings = {
         "top_k": encode.store_k,
+        "mass": encode.store_mass,
         "batch_tokens": encode.batch_tokens,
         "max_length": encode.max_length,
         "stride": encode.passage_stride,
@@ -200,6 +203,7 @@ def open_document_encoder(
     max_length: int | None,
     stride: int | None,
     max_passages: int,
+    mass: float | None = None,
     **options: Any,
 ) -> DocumentEncoder:
     """Open the document encoder of a bundle, which is compared with its pinned digest first."""
@@ -209,7 +213,7 @@ def open_document_encoder(
     if stride is not None:
         splitter = _splitter(folder, encoder.card, max_length, stride, max_passages)
     size = batch_tokens or (_CPU_TOKENS if encoder.provider.startswith("CPU") else _GPU_TOKENS)
-    return DocumentEncoder(encoder, top_k=top_k, batch_tokens=size, max_length=max_length, splitter=splitter)
+    return DocumentEncoder(encoder, top_k=top_k, batch_tokens=size, max_length=max_length, splitter=splitter, mass=mass)
 
 
 def check_lengths(folder: Path, encode: EncodeSettings) -> None:

@@ -20,6 +20,12 @@ def put_together(
     return offsets, np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
 
 
+def terms_of_mass(weights: npt.NDArray[np.float32], mass: float) -> int:
+    """Return how many weights, the first of a falling list, hold the share ``mass`` of their sum: the fewest."""
+    sums = np.cumsum(weights, dtype=np.float64)
+    return min(int(np.searchsorted(sums, mass * sums[-1])) + 1, len(sums)) if len(sums) else 0
+
+
 @dataclass(frozen=True, slots=True)
 class SparseBatch:
     """``n`` sparse vectors over a vocabulary of ``V`` terms, as rows of a CSR matrix."""
@@ -41,6 +47,13 @@ class SparseBatch:
     def top(self, k: int) -> "SparseBatch":
         """Return the vectors with their ``k`` heaviest terms."""
         offsets, keep = put_together(self.offsets[:-1], np.minimum(np.diff(self.offsets), k))
+        return SparseBatch(offsets, self.terms[keep], self.weights[keep])
+
+    def mass(self, share: float) -> "SparseBatch":
+        """Return the vectors with the fewest terms that hold a share of their weight, heaviest first."""
+        # One sum per row: a running sum of the batch would round by the vectors before it.
+        kept = [terms_of_mass(self.row(i)[1], share) for i in range(len(self))]
+        offsets, keep = put_together(self.offsets[:-1], np.array(kept, dtype=np.int64))
         return SparseBatch(offsets, self.terms[keep], self.weights[keep])
 
     @classmethod

@@ -216,6 +216,18 @@ def test_groups_of_texts_bound_memory_and_keep_the_vectors(
     assert len(encoder.encode([])) == 0
 
 
+@pytest.mark.parametrize("stride", [None, 20])
+def test_mass_is_that_of_the_whole_document(tiny_bundle: Path, stride: int | None):
+    lengths = {"max_length": 32, "passage_stride": stride, "max_passages": 3}
+    chosen = SETTINGS.model_copy(update={**lengths, "store_k": 16, "batch_tokens": 256})
+    whole, pruned = (
+        document_factory(pin(tiny_bundle), chosen.model_copy(update={"store_mass": mass})).open().encode([*TEXTS, " "])
+        for mass in (None, 0.5)
+    )
+    assert equal(pruned, whole.mass(0.5))
+    assert 0 < len(pruned.terms) < len(whole.terms)
+
+
 def test_factory_opens_an_encoder_with_the_settings(tiny_bundle: Path):
     lengths = {"max_length": 32, "passage_stride": 20, "max_passages": 3}
     chosen = SETTINGS.model_copy(update={**lengths, "store_k": 16, "batch_tokens": 256})

@@ -35,6 +35,23 @@ def test_top_keeps_the_heaviest_terms(vectors: list[dict[int, float]], k: int) -
     assert _rows(_batch(vectors).top(k)) == [_ordered(vector)[:k] for vector in vectors]
 
 
+@given(VECTORS, st.integers(1, 16))
+def test_mass_keeps_the_fewest_heaviest_terms_that_hold_the_share(vectors: list[dict[int, float]], part: int) -> None:
+    def expected(row: list[tuple[int, float]]) -> list[tuple[int, float]]:
+        enough = part * sum(weight for _, weight in row)  # sixteenths, so that every sum is exact
+        sizes = range(1, len(row) + 1)
+        return row[: next((n for n in sizes if 16 * sum(weight for _, weight in row[:n]) >= enough), 0)]
+
+    assert _rows(_batch(vectors).mass(part / 16)) == [expected(_ordered(vector)) for vector in vectors]
+
+
+@given(st.lists(st.floats(2**-20, 2**20, width=32), min_size=1, max_size=300), st.floats(0.01, 0.99))
+def test_mass_of_a_vector_does_not_depend_on_its_batch(weights: list[float], share: float) -> None:
+    row = SparseBatch.from_topk(np.arange(len(weights))[None], np.array([weights], np.float32))
+    before = SparseBatch.from_topk(np.arange(2)[None], np.array([[1e30, 1e-30]], np.float32))
+    assert _rows(SparseBatch.concatenate([before, row]).mass(share))[1] == _rows(row.mass(share))[0]
+
+
 @given(VECTORS, VECTORS)
 def test_concatenate_and_take_move_whole_rows(left: list[dict[int, float]], right: list[dict[int, float]]) -> None:
     both = SparseBatch.concatenate([_batch(left), _batch(right)])

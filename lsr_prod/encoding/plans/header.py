@@ -23,7 +23,7 @@ from lsr_prod.config import EncodeSettings
 
 PLAN_FORMAT = 3
 ROW_SETTINGS = frozenset(
-    {"store_k", "max_length", "passage_stride", "max_passages", "impact_bits", "impact_step", "buckets",
+    {"store_k", "store_mass", "max_length", "passage_stride", "max_passages", "impact_bits", "impact_step", "buckets",
      "on_duplicate"},
 )  # fmt: skip
 """Settings of ``encode`` that decide the rows: part of the digest, and the same for every plan of a table."""

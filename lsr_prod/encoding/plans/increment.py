@@ -239,7 +239,7 @@ def _check_settings(newest: Plan, inputs: PlanInputs, table: Store, compared: fr
     before = {"source": newest.header.source, "encode": newest.header.encode}
     for section, values in now.items():
         for name, value in values.items():
-            was = before[section][name]
+            was = before[section].get(name)  # store_mass is absent if it is not set
             if was != value and not _is_open(name, value):
                 raise ConfigError(
                     f"{section}.{name}",

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -216,10 +217,17 @@ def plan_files(
         waves=waves,
         cells=_cells(shared, sizes),
         source=source.model_dump(mode="json", exclude={"paths", "format", "version", "on_damage"}),
-        encode=inputs.encode.model_dump(mode="json", include=set(ROW_SETTINGS | PLAN_SETTINGS)) | asdict(sizes),
+        encode=_encode_settings(inputs.encode) | asdict(sizes),
         base_waves=base_waves,
     )
     return Plan.of(header, files, slice_table)
+
+
+def _encode_settings(encode: EncodeSettings) -> dict[str, Any]:
+    values = encode.model_dump(mode="json", include=set(ROW_SETTINGS | PLAN_SETTINGS))
+    if encode.store_mass is None:  # as in plans of releases without it, which are resumed by their digest
+        del values["store_mass"]
+    return values
 
 
 def _table_of(slices: Iterator[Slice]) -> pa.Table:

@@ -223,7 +223,8 @@ def first_saved(table: Store, names: str, *, size: int = 10) -> Plan:
 
 
 CHANGES: dict[str, Any] = {
-    "store_k": 7, "max_length": 9, "passage_stride": 5, "max_passages": 2, "impact_bits": 4, "impact_step": 0.5,
+    "store_k": 7, "store_mass": 0.5,
+    "max_length": 9, "passage_stride": 5, "max_passages": 2, "impact_bits": 4, "impact_step": 0.5,
     "buckets": 5, "on_duplicate": "last",
     "wave_megabytes": 7, "slice_megabytes": 2, "cell_megabytes": 3, "probe_documents": 3,
 }  # fmt: skip

@@ -128,6 +128,7 @@ ENCODE_CHANGES: dict[str, tuple[Any, bool]] = {
     "batch_timeout_s": (3600.0, False),
     "document_timeout_s": (3.0, False),
     "store_k": (7, True),
+    "store_mass": (0.5, True),
     "max_length": (64, True),
     "passage_stride": (32, True),
     "max_passages": (3, True),
