@@ -23,16 +23,21 @@ TEXTS = {
 }
 SEARCH = """
 import importlib.util, json, sys
-absent = [m for m in ("torch", "ray", "transformers", "pydantic", "deltalake") if importlib.util.find_spec(m) is None]
+from importlib.metadata import requires
 from lsr_prod import Searcher
+from lsr_prod.extras import _EXTRAS
+optional = set().union(*_EXTRAS.values())
 searcher = Searcher.open(sys.argv[1], verify=True)
-answer = {"absent": absent, "vector": [hit.doc_id for hit in searcher.search_vector({"square": 1.0, "root": 1.0}).hits]}
+answer = {"installed": [name for name in sorted(optional) if importlib.util.find_spec(name)]}
+answer["requires"] = [name for name in requires("lsr_prod") if ";" not in name]
+answer.update({"vector": [hit.doc_id for hit in searcher.search_vector({"square": 1.0, "root": 1.0}).hits]})
 try:
     answer["text"] = [hit.doc_id for hit in searcher.search("how do threads share a lock").hits]
 except ImportError as error:
     answer["error"] = repr(error)
 except Exception as error:
     answer["error"] = f"{type(error).__name__}: {error}"
+answer["loaded"] = [name for name in sorted(optional) if name in sys.modules]
 print(json.dumps(answer))
 """
 
@@ -82,7 +87,12 @@ def python(request, tmp_path_factory):
 
 def test_core_wheel_searches_text_and_only_vectors_without_onnxruntime(index, python, tmp_path):
     answer = json.loads(run(python, "-c", SEARCH, index, cwd=tmp_path))
-    assert answer["absent"] == ["torch", "ray", "transformers", "pydantic", "deltalake"]
+    of_tokenizers = {"anyio", "huggingface_hub", "yaml"}  # installed with it, and not imported
+    assert {*answer["installed"]} - of_tokenizers == {"onnxruntime"}
+    assert answer["loaded"] == ["onnxruntime"]
+    core = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert sorted(answer["requires"]) == sorted(core)
+    assert {re.match(r"[\w-]+", name)[0] for name in core} == {"click", "numpy", "pyarrow", "tantivy", "tokenizers"}
     assert answer["text"][0] == "lock"
     assert answer["vector"] == ["sqrt"]
     prompt = [str(python.parent / "lsr-prod"), "search", str(index)]
