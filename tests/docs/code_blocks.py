@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Block", "Terminal", "blocks"]
+import duckdb_extension_delta
+
+__all__ = ["Block", "Terminal", "blocks", "delta_extension"]
 
 _FENCE = re.compile(
     r"^(?:<!-- (?P<marker>.*?) -->\n)?```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```$",
@@ -75,6 +77,12 @@ def blocks(page: Path, values: Mapping[str, str] | None = None) -> list[Block]:
             raise ValueError(f"{where}: {kind!r} is neither 'test' nor 'not run'")
         found.append(Block(where, fence["language"], fence["title"] or "", text, reason))
     return found
+
+
+def delta_extension() -> Path:
+    """Return the extension of DuckDB that reads Delta tables: nothing is downloaded in a test."""
+    (path,) = Path(duckdb_extension_delta.__file__).parent.glob("extensions/*/delta.duckdb_extension")
+    return path
 
 
 class Terminal:

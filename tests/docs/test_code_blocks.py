@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from quickstart.models import cache_folder
-from tests.docs.code_blocks import RUN, Block, Terminal, blocks
+from tests.docs.code_blocks import RUN, Block, Terminal, blocks, delta_extension
 from tests.indexing.corpus import Doc, encode_corpus, make_index
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +26,9 @@ PAGES = [
             "fine-tune",
             "harnesses",
             "nightly",
+            "orchestrate",
+            "ray-data",
+            "query-the-table",
             "migrate-from-anserini",
             "migrate-from-opensearch",
             "migrate-from-qdrant",
@@ -40,6 +43,7 @@ NOT_RUN = {
     "fine-tune.md": 2,
     "harnesses.md": 1,
     "nightly.md": 1,
+    "query-the-table.md": 1,
     "migrate-from-opensearch.md": 1,
     "migrate-from-qdrant.md": 1,
 }
@@ -90,7 +94,7 @@ def make_stand_in(folder: Path) -> None:
 def values() -> dict[str, str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return {"port": str(probe.getsockname()[1])}
+        return {"port": str(probe.getsockname()[1]), "delta": str(delta_extension())}
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import duckdb
-import duckdb_extension_delta
 import numpy as np
 import polars as pl
 import pytest
@@ -13,6 +12,7 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.deletion_vector import DeletionVector, deleted_rows, save_vectors
 from lsr_prod.tables import TableFile, live_batches, read_all_rows, read_part
 from lsr_prod.tables.live_rows import deleted_batches, total, total_live_rows, vector_files
+from tests.docs.code_blocks import delta_extension
 from tests.tables.deletions import delete_ids
 from tests.tables.test_tables import SCHEMA, make, part, reopen
 
@@ -100,8 +100,7 @@ def test_polars_reads_no_deleted_rows(with_deletions: str):
 
 
 def test_duckdb_reads_no_deleted_rows(with_deletions: str):
-    (path,) = Path(duckdb_extension_delta.__file__).parent.glob("extensions/*/delta.duckdb_extension")
     connection = duckdb.connect(config={"allow_unsigned_extensions": True})
-    connection.execute(f"LOAD '{path}'")
+    connection.execute(f"LOAD '{delta_extension()}'")
     found = connection.execute(f"SELECT doc_id FROM delta_scan('{with_deletions}')").fetchall()
     assert sorted(name for (name,) in found) == list("acef")
