@@ -39,7 +39,7 @@ def execute_query(
 ) -> SearchResult:
     """Search one version for a query."""
     if request.is_plain and isinstance(shards, Snapshot):
-        return _execute_plain(shards, query.top(request.qk), request, encode_ms, deadline)
+        return _execute_plain(shards, query.top(request.qk, request.query_mass), request, encode_ms, deadline)
     check_version(request, snapshot.publication.version)
     snapshot.check_fields(request.fields if request.deduplicate is None else [*request.fields, request.deduplicate])
     if request.highlight:
@@ -55,7 +55,7 @@ def execute_query(
     if request.hybrid is not None and text is not None:
         words = weigh_words(shards, snapshot.version, text, deadline)
     weights = query.scaled(snapshot.version.impact_step)
-    kept = query.top(request.qk)
+    kept = query.top(request.qk, request.query_mass)
     shard_query = _shard_query(kept, weights[: len(kept.ids)], request, deadline)
     found, facets = _search(shards, shard_query, query, weights, request, words)
     query_terms = tuple(map(QueryTerm, kept.terms, kept.weights.tolist()))

@@ -32,6 +32,7 @@ GIVEN: Mapping[str, Any] = {
     "overlap_threshold": 0.9,
     "min_terms": 3,
     "qk": 1,
+    "query_mass": 0.2,
     "filter": field("year") == 3,
     "min_score": 500.0,
     "scan_share": 0.1,
@@ -54,7 +55,7 @@ READ: Mapping[str, frozenset[str]] = {
     "search_arrays": frozenset(
         ("overlap_threshold", "min_terms", "qk", "filter", "min_score", "scan_share", "offset", "deadline_ms")
     ),
-    "count": frozenset(("overlap_threshold", "min_terms", "qk", "filter", "hybrid", "deadline_ms")),
+    "count": frozenset(("overlap_threshold", "min_terms", "qk", "query_mass", "filter", "hybrid", "deadline_ms")),
     "bm25": frozenset(("count", "fields")),
     "explain": frozenset(("qk", "hybrid")),
 }
@@ -116,6 +117,17 @@ def test_option_changes_the_answer_or_is_refused(searcher: Searcher, call: str, 
         return
     with pytest.raises(QueryError, match=name):
         ask(**{name: GIVEN[name]})
+
+
+@pytest.mark.parametrize(("mass", "kept"), [(0.5, [1, 2]), (0.4, [1]), (0.9, [0, 1, 2]), (1.0, [0, 1, 2])])
+def test_query_mass_searches_with_the_fewest_terms_that_hold_it(
+    searcher: Searcher, mass: float, kept: list[int]
+) -> None:
+    found = searcher.search_vector(VECTOR, 10, query_mass=mass)
+    assert found.hits == searcher.search_vector({term: VECTOR[term] for term in kept}, 10).hits
+    assert len(found.query) == len(kept)
+    plain = searcher.search_vector(VECTOR, 10, query_mass=mass, fields=["year"]).hits
+    assert [(hit.doc_id, hit.score) for hit in plain] == [(hit.doc_id, hit.score) for hit in found.hits]
 
 
 def test_count_is_exact_where_lists_are_fused(searcher: Searcher) -> None:

@@ -77,6 +77,8 @@ class Request:
     overlap_threshold: float = 0.0  # share of the query's terms that a document must share, 0..1; 0: off
     min_terms: int = 1  # number of the query's terms that a document must share
     qk: int | None = None  # number of query terms kept, heaviest first; None: all
+    # share of the weight of these terms, above 0 to 1: only the fewest that hold it are kept, heaviest first; 1: all
+    query_mass: float = 1.0
     filter: Filter | None = None  # only documents that pass the filter are found
     min_score: float = 0.0  # only documents with at least this score are found
     # share of the score that the query's terms can add whose postings are read, above 0 to 1, the terms that add most
@@ -117,6 +119,9 @@ class Request:
     def __post_init__(self) -> None:
         self._set("k", check_k(self.k))
         self._set("qk", check_qk(self.qk))
+        self._set("query_mass", _number("query_mass", self.query_mass, 1.0))
+        if not self.query_mass:
+            raise QueryError("query_mass=0 is not possible; give a number above 0, or 1 to keep all terms")
         self._set("min_terms", self.required(0))
         self._set("min_score", _number("min_score", self.min_score, _MAX_SCORE))
         self._set("scan_share", _number("scan_share", self.scan_share, 1.0))
@@ -256,6 +261,7 @@ class CountOptions(_MatchOptions, total=False):
     """Keywords of ``Searcher.count``; see ``Request``."""
 
     hybrid: Hybrid | None
+    query_mass: float
 
 
 class ArrayOptions(_MatchOptions, total=False):

@@ -21,6 +21,7 @@ from lsr_prod.errors import ArtifactError, QueryError
 from lsr_prod.formats.digest import FileDigest, read_file
 from lsr_prod.formats.index import ShardManifest
 from lsr_prod.formats.shard import TEXT_TERMS_FILE
+from lsr_prod.formats.sparse import terms_of_mass
 from lsr_prod.formats.term_weights import QUERY_WEIGHTS_FILE, TermCounts, weights_from_bytes
 from lsr_prod.search.kernels import native
 from lsr_prod.search.query.filters import shorten
@@ -87,10 +88,12 @@ class SparseQuery:
         """Return a query without terms, which matches nothing."""
         return cls(np.empty(0, np.int32), np.empty(0, np.float32), ())
 
-    def top(self, qk: int | None) -> "SparseQuery":
-        """Return the ``qk`` heaviest terms; None: all."""
-        if check_qk(qk) is None:
+    def top(self, qk: int | None, mass: float = 1.0) -> "SparseQuery":
+        """Return the ``qk`` heaviest terms, None: all; and of these the fewest that hold a share of their weight."""
+        if check_qk(qk) is None and mass == 1:
             return self
+        if mass < 1:
+            qk = terms_of_mass(self.weights[:qk], mass)
         return SparseQuery(self.ids[:qk], self.weights[:qk], self.terms[:qk])
 
     def scaled(self, impact_step: float) -> npt.NDArray[np.float32]:

@@ -61,6 +61,20 @@ def test_terms_are_sorted_by_descending_weight_then_ascending_id():
     assert query.top(None) is query
 
 
+@given(
+    st.dictionaries(st.integers(0, 3), st.sampled_from([0.5, 1.0, 2.0, 7.5]), max_size=4),
+    st.sampled_from([None, 1, 2, 5]),
+    st.integers(1, 16),
+)
+def test_mass_keeps_the_fewest_terms_that_hold_the_share(vector: dict[int, float], qk: int | None, part: int):
+    heaviest = sorted(vector.items(), key=lambda item: (-item[1], item[0]))[:qk]
+    enough = part * sum(weight for _, weight in heaviest)  # sixteenths, so that every sum is exact
+    sizes = range(1, len(heaviest) + 1)
+    size = next((n for n in sizes if 16 * sum(weight for _, weight in heaviest[:n]) >= enough), 0)
+    kept = SparseQuery.from_vector(vector, VOCABULARY).top(qk, part / 16)
+    assert kept.ids.tolist() == [term for term, _ in heaviest[:size]]
+
+
 @pytest.mark.parametrize(
     "vector",
     [
