@@ -41,9 +41,10 @@ def on_page_markdown(markdown: str, *, page: Page, files: Files, **_: Any) -> st
 
 
 def public_packages() -> list[str]:
-    """Return ``lsr_prod``, its errors, and the packages that have ``__all__``: the public interface."""
-    found = [path.parent.name for path in sorted(ROOT.glob("lsr_prod/*/__init__.py")) if _has_all(path)]
-    return ["lsr_prod", *(f"lsr_prod.{name}" for name in sorted([*found, "errors"]))]
+    """Return ``lsr_prod``, its errors, and the packages and adapters that have ``__all__``: the public interface."""
+    found = [path.parent.name for path in ROOT.glob("lsr_prod/*/__init__.py") if _has_all(path)]
+    adapters = [f"integrations.{path.stem}" for path in ROOT.glob("lsr_prod/integrations/*.py") if _has_all(path)]
+    return ["lsr_prod", *(f"lsr_prod.{name}" for name in sorted([*found, *adapters, "errors"]))]
 
 
 def decisions() -> list[Path]:
