@@ -16,6 +16,7 @@ _OFF = {
     "HF_HUB_DISABLE_TELEMETRY": "1",  # also of transformers, sentence-transformers, datasets and optimum
     "WANDB_ERROR_REPORTING": "false",
     "MLFLOW_DISABLE_TELEMETRY": "true",
+    "HAYSTACK_TELEMETRY_ENABLED": "false",
 }
 
 

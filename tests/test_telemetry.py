@@ -15,6 +15,7 @@ NAMES = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "WANDB_ERROR_REPORTING": "false",
     "MLFLOW_DISABLE_TELEMETRY": "true",
+    "HAYSTACK_TELEMETRY_ENABLED": "false",
 }
 _IMPORT = """
 import os, sys
