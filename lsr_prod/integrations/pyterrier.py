@@ -62,10 +62,9 @@ class SparseRetriever(pt.Transformer):
         found = inp.drop(columns=["score", "rank", *fields], errors="ignore").iloc[rows].reset_index(drop=True)
         found["docno"] = pd.Series([hit.doc_id for hit in hits], dtype=object)
         found["score"] = pd.Series([hit.score for hit in hits], dtype="float64")
-        for name in fields:
-            found[name] = pd.Series([hit.fields[name] for hit in hits], dtype=object)
         ranks = [pt.model.FIRST_RANK + place for result in results for place in range(len(result.hits))]
-        return found.assign(rank=pd.Series(ranks, dtype="int64"))
+        stored = {name: pd.Series([hit.fields[name] for hit in hits], dtype=object) for name in fields}
+        return found.assign(**stored, rank=pd.Series(ranks, dtype="int64"))
 
 
 class SparseIndexer(pt.Indexer):
@@ -82,7 +81,7 @@ class SparseIndexer(pt.Indexer):
         """Choose the model.
 
         Args:
-            encoder: folder or URI of a bundle; None: the words of the texts are the terms, as in ``Index.from_texts``.
+            encoder: folder or URI of a bundle; None: the words of the texts are the terms.
             text: name of the text in a document.
             bm25: whether words have postings, for the option ``hybrid`` of a search.
         """
