@@ -26,11 +26,11 @@ from tests.ray_data.driver import dataset, write
 
 pytestmark = pytest.mark.usefixtures("ray_local")
 
-ROWS = [
+ROWS: list[dict[str, Any]] = [
     {"_id": f"{'late' if i >= 60 else 'd'}{i}", "title": f"animal {i}", "text": f"the quick brown fox {i}", "year": i}
     for i in range(100)
 ]
-BAD = [
+BAD: list[dict[str, Any]] = [
     {"_id": "blank", "title": "", "text": " ", "year": 1},
     {"_id": None, "title": "", "text": "no id", "year": 1},
     {"_id": "d3", "title": "impostor", "text": "another text", "year": 1},
