@@ -26,6 +26,8 @@ PAGES = [
             "fine-tune",
             "harnesses",
             "nightly",
+            "agents",
+            "applications",
             "orchestrate",
             "ray-data",
             "query-the-table",
@@ -39,6 +41,8 @@ PAGES = [
 NOT_RUN = {
     "README.md": 2,
     "tutorial.md": 1,
+    "agents.md": 2,
+    "applications.md": 1,
     "embed.md": 1,
     "fine-tune.md": 2,
     "harnesses.md": 1,
@@ -121,7 +125,7 @@ def test_all_pages_with_commands_are_run() -> None:
 
 
 def test_a_block_has_a_language_that_says_what_a_reader_does_with_it() -> None:
-    known = RUN | {"yaml", "text", ""}  # without a language: what a command prints
+    known = RUN | {"json", "yaml", "text", ""}  # without a language: what a command prints
     assert [block.page for page in PAGES for block in blocks(page, values()) if block.language not in known] == []
 
 
