@@ -122,10 +122,13 @@ def test_finished_write_is_not_repeated_and_another_corpus_needs_another_table(
         write_sparse_table(dataset(ROWS), other)
 
 
-def test_too_many_bad_rows_are_not_committed(tmp_path: Path, tiny_bundle: Path) -> None:
+def test_too_many_bad_rows_are_not_committed_until_the_limit_allows_them(tmp_path: Path, tiny_bundle: Path) -> None:
     with pytest.raises(QuarantineOverflowError, match=r"3 of 23 rows are bad \(.*nothing was committed"):
         write(deployment(tiny_bundle, tmp_path, "data", max_bad_fraction=0.1), ROWS[:20] + BAD)
-    assert DatasetWrite.prepare(deployment(tiny_bundle, tmp_path, "data", max_bad_fraction=0.1)).finished() is None
+    raised = deployment(tiny_bundle, tmp_path, "data")
+    assert DatasetWrite.prepare(raised).finished() is None  # its table exists, fenced and empty
+    done = write(raised, ROWS[:20] + BAD)
+    assert (done.written, done.documents, sum(done.quarantined_by_reason.values())) == (True, 20, 3)
 
 
 def test_dataset_of_a_table_has_its_rows(tmp_path: Path, tiny_bundle: Path) -> None:
