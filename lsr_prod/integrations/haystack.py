@@ -87,12 +87,10 @@ def filter_of_haystack(value: Mapping[str, Any] | None) -> Filter | None:
         return read_filter(value)
     operator = value["operator"]
     if "conditions" not in value:
-        name = str(value.get("field")).removeprefix("meta.")
-        found = condition(name, operator, value.get("value"))
+        name, given = str(value.get("field")).removeprefix("meta."), value.get("value")
+        found = condition(name, operator, given)
         # In Haystack a missing value differs from each value.
-        return (
-            found | field(name).is_null() if operator in ("!=", "not in") and value.get("value") is not None else found
-        )
+        return found | field(name).is_null() if operator in ("!=", "not in") and given is not None else found
     parts = [part for part in map(filter_of_haystack, value["conditions"]) if part is not None]
     if operator not in ("AND", "OR", "NOT") or not parts:
         raise QueryError(f"the filter {shorten(value)} is not possible; give AND, OR or NOT with conditions")
