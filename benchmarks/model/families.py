@@ -87,9 +87,10 @@ def peer_difference(opened: Opened) -> float:
     card = opened.encoder.card
     prompts = {"query": card.query_prompt, "document": card.document_prompt}
     largest = 0.0
-    for folder, given in ((opened.checkpoint, {"prompts": prompts}), (opened.model, {})):
-        peer = Peer(str(folder), device="cpu", local_files_only=True, **given)
-        for kind, encode in (("query", peer.encode_query), ("document", peer.encode_document)):
+    for folder, given in ((opened.checkpoint, prompts), (opened.model, None)):
+        peer = Peer(str(folder), device="cpu", local_files_only=True, prompts=given)
+        for kind in _KINDS:
+            encode = peer.encode_query if kind == "query" else peer.encode_document
             theirs = encode(list(TEXTS), convert_to_sparse_tensor=False).numpy()
             largest = max(largest, float(np.abs(vectors(opened.encoder, kind) - theirs).max()))
     return largest
