@@ -3,8 +3,8 @@
 import datetime as dt
 from typing import Any
 
-from airflow.exceptions import AirflowFailException
 from airflow.sdk import dag, task
+from airflow.sdk.exceptions import AirflowFailException
 from night import WrongSettingError, run_night
 
 

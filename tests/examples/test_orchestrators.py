@@ -112,7 +112,7 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch, dags: list[Callable[[], Any]]) ->
     modules = {
         "airflow": {},
         "airflow.sdk": {"dag": keep, "task": task},
-        "airflow.exceptions": {"AirflowFailException": AirflowFailException},
+        "airflow.sdk.exceptions": {"AirflowFailException": AirflowFailException},
         "dagster": {
             "asset": keep,
             "Failure": Failure,
