@@ -8,7 +8,7 @@ again with the same arguments: passages that it has encoded are not encoded agai
 """
 
 import argparse
-import sys
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment
 from lsr_prod.indexing import build_index
 from lsr_prod.ray_data import SparseEncode, write_sparse_table
+
+log = logging.getLogger("pipeline")
 
 
 def passages(row: dict[str, Any], words: int) -> Iterator[dict[str, Any]]:
@@ -51,6 +53,7 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=100)
     parser.add_argument("--actors", type=int, default=2)
     given = parser.parse_args()
+    logging.basicConfig(level=logging.INFO)
     deployment = settings(given.corpus, given.bundle, given.output, given.actors)
     with ray_session(deployment.ray):
         documents = ray.data.read_json(str(given.corpus), lines=True)
@@ -58,7 +61,7 @@ def main() -> None:
         vectors = split.map_batches(SparseEncode, **SparseEncode.options(deployment))
         table = write_sparse_table(vectors, deployment)
         index = build_index(deployment)
-    sys.stdout.write(f"{table}\n{index}\n")
+    log.info("%s, %s", table, index)
 
 
 if __name__ == "__main__":
