@@ -44,8 +44,8 @@ from benchmarks.train.recipes_data import word_piece_tokenizer
 from lsr_prod import SparseEncoder
 from lsr_prod.config.language import AdaptCausalSettings, AdaptMlmSettings, LanguageSettings
 from lsr_prod.config.vocabulary import TransferVocabularySettings
-from lsr_prod.formats.digest import digest_json
 from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.storage.formats.digest import digest_json
 from lsr_prod.training.data.layouts import PackedLayout, pack
 from lsr_prod.training.data.training_set import Example, SampleRows
 from lsr_prod.training.language.objectives import make_objective

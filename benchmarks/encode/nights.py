@@ -31,10 +31,10 @@ from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment
 from lsr_prod.encoding import EncodeSummary, check_encode, encode_corpus
 from lsr_prod.encoding.encoder import EncoderFactory
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import Counters
 from lsr_prod.jobs.terminal.run import print_result
 from lsr_prod.jobs.terminal.tables import print_table
+from lsr_prod.storage.formats.sparse import SparseBatch
 
 _TERMS = 100  # of a document
 _DISTANCES = np.random.default_rng(0).integers(1, 440, 1 << 20)  # of terms

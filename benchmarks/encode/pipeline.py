@@ -33,10 +33,10 @@ from lsr_prod.config import Deployment
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.job import _encode
 from lsr_prod.encoding.prepare import prepare
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import Counters
 from lsr_prod.jobs.terminal.run import print_result
 from lsr_prod.jobs.terminal.tables import print_table
+from lsr_prod.storage.formats.sparse import SparseBatch
 
 BUSY = 0.95
 _CELLS_PER_ENCODER = 4

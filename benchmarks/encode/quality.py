@@ -15,9 +15,9 @@ from benchmarks.encode.forms import FORMS, PEER_FORMS, ROOT, peer_spec, read_tex
 from benchmarks.encode.models import MAX_LENGTH
 from lsr_prod import SparseEncoder
 from lsr_prod.evaluation.collection import read_judged
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.jobs.terminal.tables import print_table
+from lsr_prod.storage.formats.sparse import SparseBatch
 
 NDCG = ir_measures.nDCG @ 10
 

@@ -32,14 +32,14 @@ from lsr_prod import SparseEncoder
 from lsr_prod.config import ExportSettings
 from lsr_prod.evaluation.collection import read_judged
 from lsr_prod.evaluation.vector_evaluation import Encoded, evaluate
-from lsr_prod.formats.bundle import GRAPH_FILE
-from lsr_prod.formats.card import Kind
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.jobs.terminal.run import print_result
 from lsr_prod.jobs.terminal.tables import print_table
 from lsr_prod.model.export import export_bundle
 from lsr_prod.model.export.head import fold_weights
+from lsr_prod.storage.formats.bundle import GRAPH_FILE
+from lsr_prod.storage.formats.card import Kind
+from lsr_prod.storage.formats.sparse import SparseBatch
 
 MEASURES = ["nDCG@10", "RR@10"]
 BLOCK = 32  # weights that share a scale in 4 bits

@@ -21,12 +21,12 @@ from lsr_prod.encoding.plans.successors import load_plan, save_plan
 from lsr_prod.encoding.results import CellResult, Counts, WaveResult
 from lsr_prod.encoding.summary import table_bytes
 from lsr_prod.encoding.table import committed_files, create_sparse_table, table_digest
+from lsr_prod.encoding.tables import Part
+from lsr_prod.encoding.tables.quarantine import create_quarantine
 from lsr_prod.encoding.waves import blocks_of_cells
-from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store
+from lsr_prod.storage.formats.table import TableProperties
 from lsr_prod.storage.remote import store_counts
-from lsr_prod.tables import Part
-from lsr_prod.tables.quarantine import create_quarantine
 
 __all__ = ["ACTORS", "ray_us_per_object", "simulate"]
 

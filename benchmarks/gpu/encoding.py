@@ -17,10 +17,10 @@ from benchmarks.gpu.material import more_texts
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, ExportSettings
 from lsr_prod.encoding import encode_corpus
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.inference.session import Provider, load_onnxruntime
 from lsr_prod.model.export import export_bundle
+from lsr_prod.storage.formats.sparse import SparseBatch
 
 PRECISIONS = ("fp32", "fp16", "int8")
 _PROVIDERS: dict[Provider, str] = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}

@@ -19,8 +19,8 @@ from benchmarks.train.pruning_models import encode
 from lsr_prod import SparseEncoder
 from lsr_prod.config.train import FinetuneSettings, StageSettings
 from lsr_prod.evaluation.vector_evaluation import Encoded, evaluate
-from lsr_prod.formats.digest import digest_json
 from lsr_prod.model import model_digest
+from lsr_prod.storage.formats.digest import digest_json
 from lsr_prod.training.data.layouts import PackedLayout, TextForm, TokenSettings, WordLayout, pack, word_rows
 from lsr_prod.training.data.training_set import Example, SampleRows
 from lsr_prod.training.language.objectives import make_objective

@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.search.data import KS, Collection, Queries, save
-from lsr_prod.formats.sparse import SparseBatch
-from lsr_prod.formats.table import quantize
-from lsr_prod.tables.impact_scale import impact_scale
+from lsr_prod.encoding.tables.impact_scale import impact_scale
+from lsr_prod.storage.formats.sparse import SparseBatch
+from lsr_prod.storage.formats.table import quantize
 from quickstart.models import model_folder
 
 __all__ = ["QUERIES", "TERMS", "make_passages"]

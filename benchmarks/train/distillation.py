@@ -33,10 +33,10 @@ from lsr_prod.config import Deployment, FinetuneSettings, RaySettings, ScoreSett
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.evaluation.validation import Collection
 from lsr_prod.evaluation.vector_evaluation import LevelReport
-from lsr_prod.formats.card import Kind
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
 from lsr_prod.jobs.terminal.tables import print_table
+from lsr_prod.storage.formats.card import Kind
+from lsr_prod.storage.formats.sparse import SparseBatch
 from lsr_prod.training.scoring.dense import DenseEncoder
 from lsr_prod.training.scoring.job import score_training_rows
 from quickstart.models import model_folder

@@ -18,10 +18,10 @@ from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.evaluation.validation import Collection
 from lsr_prod.evaluation.vector_evaluation import Encoded, LevelReport, evaluate
-from lsr_prod.formats.card import Kind
-from lsr_prod.formats.digest import digest_json
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.model import model_digest
+from lsr_prod.storage.formats.card import Kind
+from lsr_prod.storage.formats.digest import digest_json
+from lsr_prod.storage.formats.sparse import SparseBatch
 from lsr_prod.training.data.training_set import TrainingSet
 from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer

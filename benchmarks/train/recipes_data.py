@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 from benchmarks.train.pruning_data import Pair, few_documents, read_lines, split_tldr
 from lsr_prod import SparseEncoder
 from lsr_prod.evaluation.validation import Collection
-from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.storage.formats.sparse import SparseBatch
 
 NEGATIVES = 4
 LENGTH = 64  # tokens of a text

@@ -36,9 +36,9 @@ from lsr_prod import SparseEncoder
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.config.vocabulary import RescaleHeadSettings
 from lsr_prod.evaluation.validation import Collection
-from lsr_prod.formats.digest import digest_json
 from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
 from lsr_prod.model import model_digest
+from lsr_prod.storage.formats.digest import digest_json
 from lsr_prod.training.data.training_set import TrainingSet
 from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer

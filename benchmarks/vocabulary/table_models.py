@@ -24,8 +24,8 @@ from lsr_prod.config.language import AdaptMlmSettings
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.evaluation.validation import Collection
 from lsr_prod.evaluation.vector_evaluation import LevelReport
-from lsr_prod.formats.digest import digest_json
 from lsr_prod.model import model_digest
+from lsr_prod.storage.formats.digest import digest_json
 from lsr_prod.training.data.training_set import Example, SampleRows
 from lsr_prod.training.language.objectives import make_objective
 from lsr_prod.training.language.trainer import LanguageTrainer

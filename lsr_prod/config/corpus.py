@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from lsr_prod.config.location import Location, SourceLocation, TableLocation
 from lsr_prod.config.section import Header, ImpactBits, Section, check_type
-from lsr_prod.formats.values import EPOCHS, AttributeType, read_zone
+from lsr_prod.storage.formats.values import EPOCHS, AttributeType, read_zone
 
 
 def _read_type(kind: str) -> str:

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from lsr_prod.config.location import Location, TableLocation
 from lsr_prod.config.section import FieldType, Section
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.index import Analyzer
+from lsr_prod.storage.formats.index import Analyzer
 
 
 class IndexSettings(Section):

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from lsr_prod.formats.values import TYPE_NAMES, AttributeType, is_type
+from lsr_prod.storage.formats.values import TYPE_NAMES, AttributeType, is_type
 
 
 class Section(BaseModel):

@@ -18,7 +18,7 @@ from lsr_prod.corpus.read import read_records, read_request
 from lsr_prod.corpus.rows import table_type
 from lsr_prod.corpus.slices import WHOLE, Slice
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.values import AttributeType, kind_of, parse_value
+from lsr_prod.storage.formats.values import AttributeType, kind_of, parse_value
 
 SAMPLE = 1000  # records
 _FOOTERS = 16  # files of which one may lack a column that others have

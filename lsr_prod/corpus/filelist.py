@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.corpus.pinned_file import SourceFile
-from lsr_prod.formats.digest import canonical_json
 from lsr_prod.storage.deletion_vector import VECTOR_TYPE, DeletionVector
+from lsr_prod.storage.formats.digest import canonical_json
 
 READ, KEPT, REMOVED = 0, 1, 2
 """State of a file in a plan: read it; keep the rows of an earlier plan; delete its rows."""

@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from lsr_prod.errors import ConfigError, SourceError, StorageError
-from lsr_prod.formats.digest import canonical_json
 from lsr_prod.storage import Entry, ObjectChangedError, Store, is_remote
 from lsr_prod.storage.deletion_vector import DeletionVector
 from lsr_prod.storage.digest_cache import DigestCache, FileChangedError, FileState
+from lsr_prod.storage.formats.digest import canonical_json
 
 _SHA = re.compile(r"[0-9a-f]{64}")
 Target = tuple[str, Entry, str]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lsr_prod.corpus.pinned_file import SourceFile
-from lsr_prod.formats.table import cell_of
-from lsr_prod.formats.values import (
+from lsr_prod.storage.formats.table import cell_of
+from lsr_prod.storage.formats.values import (
     EPOCHS,
     AttributeType,
     AttributeValue,

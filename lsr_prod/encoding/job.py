@@ -42,14 +42,14 @@ from lsr_prod.encoding.summary import (
     table_bytes,
 )
 from lsr_prod.encoding.table import check_first_plan, check_table, create_sparse_table
+from lsr_prod.encoding.tables import load_table
+from lsr_prod.encoding.tables.impact_scale import ImpactScale
+from lsr_prod.encoding.tables.quarantine import create_quarantine
 from lsr_prod.encoding.waves import WaveOpener, WaveReader
 from lsr_prod.errors import QuarantineOverflowError
-from lsr_prod.formats.table import TableProperties
 from lsr_prod.logs import get_log
+from lsr_prod.storage.formats.table import TableProperties
 from lsr_prod.storage.remote import StoreCounts, store_counts
-from lsr_prod.tables import load_table
-from lsr_prod.tables.impact_scale import ImpactScale
-from lsr_prod.tables.quarantine import create_quarantine
 
 log = get_log(__name__)
 

@@ -17,12 +17,12 @@ from lsr_prod.cluster.workers import group_by_size
 from lsr_prod.config import EncodeSettings
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.errors import ArtifactError, ConfigError, LineageError
-from lsr_prod.formats.bundle import BUNDLE_FILE, TOKENIZER_FILE
-from lsr_prod.formats.card import EncoderCard, longest_input
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder, Counters
 from lsr_prod.storage import is_remote
 from lsr_prod.storage.folders import open_bundle
+from lsr_prod.storage.formats.bundle import BUNDLE_FILE, TOKENIZER_FILE
+from lsr_prod.storage.formats.card import EncoderCard, longest_input
+from lsr_prod.storage.formats.sparse import SparseBatch
 
 _CHARACTERS = 2_000_000  # text whose tokens are in memory at once
 _CPU_TOKENS, _GPU_TOKENS = 512, 16_384  # per batch: the activations of a layer fit into a cache; a GPU is filled

@@ -21,13 +21,13 @@ from lsr_prod.encoding.actors.pool import BlockCall, EncoderPool
 from lsr_prod.encoding.cells.lookup import followed_outputs
 from lsr_prod.encoding.progress import Progress
 from lsr_prod.encoding.results import BlockResult, BusyTime, CellResult, Counts, WaveResult
+from lsr_prod.encoding.tables import Table, TableFile
+from lsr_prod.encoding.tables.live_rows import part_digest, to_files
+from lsr_prod.encoding.tables.part import combine_digests, digest_in_name
 from lsr_prod.encoding.waves import OpenWave, WaveOpener
 from lsr_prod.errors import EncoderLostError, LsrError, StaleWaveError
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
-from lsr_prod.tables import Table, TableFile
-from lsr_prod.tables.live_rows import part_digest, to_files
-from lsr_prod.tables.part import combine_digests, digest_in_name
 
 log = get_log(__name__)
 _OPEN_WAVES = 2  # with rows in the object store: one is encoded, one is read

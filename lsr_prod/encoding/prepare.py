@@ -33,16 +33,16 @@ from lsr_prod.encoding.passages import PinnedBundle, check_lengths, document_fac
 from lsr_prod.encoding.plans.increment import FileChanges, prepare_plan
 from lsr_prod.encoding.plans.plan import Plan, PlanInputs
 from lsr_prod.encoding.table import PLAN_PROPERTY, check_table, require_new_folder
+from lsr_prod.encoding.tables import Table, TableFile, open_table
+from lsr_prod.encoding.tables.live_rows import live_batches
+from lsr_prod.encoding.tables.quarantine import DUPLICATE, PARTITION, read_part
 from lsr_prod.errors import ArtifactError, ConfigError
-from lsr_prod.formats.bundle import Bundle, read_vocabulary
-from lsr_prod.formats.card import EncoderCard
-from lsr_prod.formats.table import CORE_COLUMNS, TableProperties
 from lsr_prod.inference.session import load_onnxruntime
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.folders import absolute, open_bundle
-from lsr_prod.tables import Table, TableFile, open_table
-from lsr_prod.tables.live_rows import live_batches
-from lsr_prod.tables.quarantine import DUPLICATE, PARTITION, read_part
+from lsr_prod.storage.formats.bundle import Bundle, read_vocabulary
+from lsr_prod.storage.formats.card import EncoderCard
+from lsr_prod.storage.formats.table import CORE_COLUMNS, TableProperties
 
 Result = TypeVar("Result")
 Run = Callable[[Callable[..., Any], Any, Sequence[tuple[Any, ...]]], Iterable[Any]]

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from lsr_prod.encoding.tables import Part
 from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.storage.deletion_vector import DeletionVector
 from lsr_prod.storage.remote import StoreCounts
-from lsr_prod.tables import Part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

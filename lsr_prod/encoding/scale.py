@@ -27,12 +27,12 @@ from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.encoder import TextEncoder
 from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE
 from lsr_prod.encoding.plans.plan import Plan
-from lsr_prod.formats.table import TableProperties, quantize
+from lsr_prod.encoding.tables import Part, Table, TableFile, read_part, write_part
+from lsr_prod.encoding.tables.impact_scale import ImpactScale, impact_scale
+from lsr_prod.encoding.tables.live_rows import part_schema, total_live_rows
 from lsr_prod.logs import get_log
+from lsr_prod.storage.formats.table import TableProperties, quantize
 from lsr_prod.storage.threads import in_threads
-from lsr_prod.tables import Part, Table, TableFile, read_part, write_part
-from lsr_prod.tables.impact_scale import ImpactScale, impact_scale
-from lsr_prod.tables.live_rows import part_schema, total_live_rows
 
 log = get_log(__name__)
 SCALE_PROPERTY = "lsr_prod.scale_plan"

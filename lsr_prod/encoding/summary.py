@@ -10,11 +10,11 @@ from lsr_prod.corpus.remedies import remedy
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.results import Counts, WaveResult
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
+from lsr_prod.encoding.tables import Table
+from lsr_prod.encoding.tables.live_rows import total, total_live_rows
+from lsr_prod.encoding.tables.quarantine import quarantined_by_reason
 from lsr_prod.errors import QuarantineOverflowError
-from lsr_prod.formats.digest import record_bytes
-from lsr_prod.tables import Table
-from lsr_prod.tables.live_rows import total, total_live_rows
-from lsr_prod.tables.quarantine import quarantined_by_reason
+from lsr_prod.storage.formats.digest import record_bytes
 
 TOTALS_FOLDER = f"{PROTOCOL_FOLDER}/totals"
 _NOT_REPORTED = ("superseded", "displaced", "weights", "padded_tokens")

@@ -7,14 +7,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.encoding.results import Deletion
+from lsr_prod.encoding.tables import Table, TableFile, create_table, load_table, open_table
+from lsr_prod.encoding.tables.live_rows import bucket_numbers, part_digest, partition_column, to_files
+from lsr_prod.encoding.tables.part import combine_digests
 from lsr_prod.errors import ConfigError, IncompleteWaveError, LineageError
-from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store
 from lsr_prod.storage.deletion_vector import Rows, check_vectors, deleted_rows, save_vectors
 from lsr_prod.storage.disk import is_draft
-from lsr_prod.tables import Table, TableFile, create_table, load_table, open_table
-from lsr_prod.tables.live_rows import bucket_numbers, part_digest, partition_column, to_files
-from lsr_prod.tables.part import combine_digests
+from lsr_prod.storage.formats.table import TableProperties
 
 PROTOCOL_FOLDER = "_lsr_prod"
 """Folder inside the table's folder with its plans, epochs and markers."""

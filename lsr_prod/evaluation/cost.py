@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.evaluation.matched import THRESHOLDS, count_matches
-from lsr_prod.formats.index import IndexVersion
-from lsr_prod.formats.shard import array_name
 from lsr_prod.search.query.sparse_query import SparseQuery
 from lsr_prod.search.snapshot import Snapshot
+from lsr_prod.storage.formats.index import IndexVersion
+from lsr_prod.storage.formats.shard import array_name
 
 _ROWS = 1 << 20  # documents whose lengths are read at once
 _POINTS = 200  # of the curve

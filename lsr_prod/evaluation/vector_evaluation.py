@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from lsr_prod.evaluation.measures import depth_of, measure, parse_measures
 from lsr_prod.evaluation.systems import Answer, EncodedQuery
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.indexing.in_memory import InMemoryIndex, InMemoryResult, build_in_memory
 from lsr_prod.search.hybrid import WeighedWords
 from lsr_prod.search.query.request import Hybrid
 from lsr_prod.search.query.sparse_query import SparseQuery
 from lsr_prod.storage.disk import scratch_folder
+from lsr_prod.storage.formats.sparse import SparseBatch
 
 
 @dataclass(frozen=True, slots=True)

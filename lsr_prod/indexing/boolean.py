@@ -8,10 +8,10 @@ from typing import Self
 
 import tantivy
 
-from lsr_prod.formats.index import Analyzer
-from lsr_prod.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER, TEXT_FIELD
 from lsr_prod.indexing.segments import SegmentWriter, tokenizer_name
 from lsr_prod.inference.terms.analysis import prepare
+from lsr_prod.storage.formats.index import Analyzer
+from lsr_prod.storage.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER, TEXT_FIELD
 
 _SEGMENT_BYTES = 64 << 20  # memory of Tantivy for an average segment
 _DOCUMENTS = (64, 1 << 20)  # smallest and largest number of documents of a segment before merges

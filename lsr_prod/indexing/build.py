@@ -18,8 +18,8 @@ from typing import Any
 from lsr_prod.cluster.nodes import has_several_nodes, require_files, require_shared_folders
 from lsr_prod.cluster.workers import Workers
 from lsr_prod.config import Deployment
+from lsr_prod.encoding.tables import Table
 from lsr_prod.errors import StorageError
-from lsr_prod.formats.digest import parsing, record_bytes
 from lsr_prod.indexing.derive import DerivedVersion, derive_version
 from lsr_prod.indexing.gates import Inspect
 from lsr_prod.indexing.plan import plan_index
@@ -28,9 +28,9 @@ from lsr_prod.indexing.shard import BuiltShard
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.folders import absolute
+from lsr_prod.storage.formats.digest import parsing, record_bytes
 from lsr_prod.storage.index_shards import add_bundle
 from lsr_prod.storage.threads import in_threads
-from lsr_prod.tables import Table
 
 log = get_log(__name__)
 BUILDS_FOLDER = "builds"

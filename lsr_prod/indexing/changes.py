@@ -18,11 +18,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsr_prod.encoding.tables import Table, TableFile, read_all_rows, read_part
+from lsr_prod.encoding.tables.live_rows import to_files
+from lsr_prod.encoding.tables.part import large_strings
 from lsr_prod.storage import Store
 from lsr_prod.storage.deletion_vector import deleted_rows, file_of
-from lsr_prod.tables import Table, TableFile, read_all_rows, read_part
-from lsr_prod.tables.live_rows import to_files
-from lsr_prod.tables.part import large_strings
 
 _MOVED = 1 / 8  # share of the rows of a part
 _NO_ROWS = np.empty(0, np.uint32)

@@ -11,16 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.cluster.workers import Workers
-from lsr_prod.formats.digest import digest_json
-from lsr_prod.formats.index import INDEX_FORMAT, IndexVersion, ShardManifest, Tombstones
-from lsr_prod.formats.table import bucket_of
+from lsr_prod.encoding.tables import TableFile
+from lsr_prod.encoding.tables.live_rows import files_of_buckets, to_files
 from lsr_prod.indexing.changes import RowChange, find_rows, row_schema
 from lsr_prod.indexing.plan import IndexPlan, ShardPlan
 from lsr_prod.indexing.shard import BuiltShard, build_shard
 from lsr_prod.indexing.tombstones import as_ids, load_tombstones, read_ids, scan_size
 from lsr_prod.storage import Store
-from lsr_prod.tables import TableFile
-from lsr_prod.tables.live_rows import files_of_buckets, to_files
+from lsr_prod.storage.formats.digest import digest_json
+from lsr_prod.storage.formats.index import INDEX_FORMAT, IndexVersion, ShardManifest, Tombstones
+from lsr_prod.storage.formats.table import bucket_of
 
 
 def choose_merged(shards: Sequence[ShardManifest], upserts: int, limit: int) -> tuple[int, ...]:

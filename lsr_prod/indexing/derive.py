@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from lsr_prod.cluster.workers import Workers
 from lsr_prod.config import IndexSettings
+from lsr_prod.encoding.tables import Table, open_table
+from lsr_prod.encoding.tables.live_rows import total
 from lsr_prod.errors import ArtifactError, PublicationError
-from lsr_prod.formats.index import IndexVersion
 from lsr_prod.indexing.changes import RowChange, changed_parts, changed_rows, row_schema
 from lsr_prod.indexing.delta import build_delta, choose_merged, digest_selection, plan_delta, select_documents
 from lsr_prod.indexing.plan import IndexPlan, ShardPlan, digest_parts, version_of
@@ -22,9 +23,8 @@ from lsr_prod.indexing.shard import BuiltShard, build_shard
 from lsr_prod.indexing.tombstones import as_ids, hide_everywhere, load_takedowns
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, is_remote
+from lsr_prod.storage.formats.index import IndexVersion
 from lsr_prod.storage.index_versions import check_files
-from lsr_prod.tables import Table, open_table
-from lsr_prod.tables.live_rows import total
 
 log = get_log(__name__)
 Mode = Literal["full", "delta", "merge", "unchanged"]

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lsr_prod.errors import PublicationError
-from lsr_prod.formats.bundle import Bundle
-from lsr_prod.formats.digest import verify_files
-from lsr_prod.formats.index import IndexVersion, ShardManifest
-from lsr_prod.formats.publication import Forced
 from lsr_prod.indexing.tombstones import load_takedowns, load_tombstones
 from lsr_prod.storage import Store, as_store, index_versions, is_remote
+from lsr_prod.storage.formats.bundle import Bundle
+from lsr_prod.storage.formats.digest import verify_files
+from lsr_prod.storage.formats.index import IndexVersion, ShardManifest
+from lsr_prod.storage.formats.publication import Forced
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,20 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsr_prod.formats.digest import digest_folder
-from lsr_prod.formats.index import ShardManifest
-from lsr_prod.formats.shard import (
-    BATCH_ROWS,
-    DOCUMENTS_FILE,
-    IMPACTS_FOLDER,
-    MATCHING_ARRAYS,
-    WORD_ARRAYS,
-    array_name,
-    term_dtype,
-)
-from lsr_prod.formats.sparse import SparseBatch
-from lsr_prod.formats.table import quantize
-from lsr_prod.formats.term_weights import inverse_frequencies
+from lsr_prod.encoding.tables.impact_scale import impact_scale
 from lsr_prod.indexing.impacts.bm25 import WordSpill, WordVectors, average_length_of
 from lsr_prod.indexing.impacts.vectors import Vectors, VectorSpill
 from lsr_prod.indexing.plan import ShardLayout
@@ -34,7 +21,20 @@ from lsr_prod.search.query.sparse_query import MAX_TERMS, SparseQuery, required_
 from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.shard.shard_reader import ShardReader
-from lsr_prod.tables.impact_scale import impact_scale
+from lsr_prod.storage.formats.digest import digest_folder
+from lsr_prod.storage.formats.index import ShardManifest
+from lsr_prod.storage.formats.shard import (
+    BATCH_ROWS,
+    DOCUMENTS_FILE,
+    IMPACTS_FOLDER,
+    MATCHING_ARRAYS,
+    WORD_ARRAYS,
+    array_name,
+    term_dtype,
+)
+from lsr_prod.storage.formats.sparse import SparseBatch
+from lsr_prod.storage.formats.table import quantize
+from lsr_prod.storage.formats.term_weights import inverse_frequencies
 
 _BITS = 8
 _WORDS = "words"  # folder of temporary files

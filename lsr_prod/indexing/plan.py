@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lsr_prod.encoding.tables.live_rows import files_of_buckets, to_files, total_live_rows
 from lsr_prod.errors import ArtifactError, ConfigError, LineageError, PublicationError
-from lsr_prod.formats.bundle import Bundle
-from lsr_prod.formats.card import EncoderCard
-from lsr_prod.formats.digest import digest_json
-from lsr_prod.formats.index import INDEX_FORMAT, Analyzer, IndexVersion, ShardManifest, ShardRole
-from lsr_prod.formats.table import TableProperties
-from lsr_prod.formats.values import AttributeType, arrow_type, kind_of, parse_value
 from lsr_prod.indexing.impacts.bm25 import average_length
 from lsr_prod.inference.terms.term_reader import TermReader
 from lsr_prod.storage import Store, require_exists
 from lsr_prod.storage.folders import absolute, folder_exists, open_bundle, refuse_file
+from lsr_prod.storage.formats.bundle import Bundle
+from lsr_prod.storage.formats.card import EncoderCard
+from lsr_prod.storage.formats.digest import digest_json
+from lsr_prod.storage.formats.index import INDEX_FORMAT, Analyzer, IndexVersion, ShardManifest, ShardRole
+from lsr_prod.storage.formats.table import TableProperties
+from lsr_prod.storage.formats.values import AttributeType, arrow_type, kind_of, parse_value
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import current_publication
-from lsr_prod.tables.live_rows import files_of_buckets, to_files, total_live_rows
 
 if TYPE_CHECKING:
     from lsr_prod.config import Deployment, IndexSettings
-    from lsr_prod.tables import Table
+    from lsr_prod.encoding.tables import Table
 
 _DRIFT = 0.1  # relative change of the average length that hardly changes a score
 
@@ -261,7 +261,7 @@ def _average_length(table: "Table", settings: "IndexSettings", index: Store) -> 
 
 
 def _open(store: Store, version: int | None) -> "Table":
-    from lsr_prod.tables import open_table
+    from lsr_prod.encoding.tables import open_table
 
     newest = open_table(store)
     if newest is None:

@@ -16,14 +16,14 @@ from pathlib import Path
 
 from lsr_prod.cluster.workers import IN_PROCESS, Workers
 from lsr_prod.errors import ArtifactError, FormatVersionError, StaleParentError
-from lsr_prod.formats.bundle import BUNDLE_FILE
-from lsr_prod.formats.digest import FileDigest, record_bytes
-from lsr_prod.formats.index import INDEX_FORMAT, SHARD_FILE, IndexVersion, ShardManifest
-from lsr_prod.formats.publication import Publication
 from lsr_prod.indexing.gates import Approval, Candidate, Inspect, check_candidate
 from lsr_prod.indexing.tombstones import as_ids, hide_everywhere, load_takedowns, save_takedowns
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, as_store, is_remote
+from lsr_prod.storage.formats.bundle import BUNDLE_FILE
+from lsr_prod.storage.formats.digest import FileDigest, record_bytes
+from lsr_prod.storage.formats.index import INDEX_FORMAT, SHARD_FILE, IndexVersion, ShardManifest
+from lsr_prod.storage.formats.publication import Publication
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import create_publication, find_current_publication, read_publication
 from lsr_prod.storage.signatures import sign

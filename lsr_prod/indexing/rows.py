@@ -11,15 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsr_prod.encoding.tables.live_rows import files_of_buckets, read_part, to_files
+from lsr_prod.encoding.tables.part import large_strings
 from lsr_prod.errors import ArtifactError
 from lsr_prod.indexing.plan import ShardPlan
-from lsr_prod.tables.live_rows import files_of_buckets, read_part, to_files
-from lsr_prod.tables.part import large_strings
 
 
 def read_buckets(plan: ShardPlan) -> Iterator[pa.Table]:
     """Yield the rows of a shard from the pinned version of the sparse table, one table per bucket."""
-    from lsr_prod.tables import open_table  # the core wheel cannot open tables
+    from lsr_prod.encoding.tables import open_table  # the core wheel cannot open tables
 
     table = open_table(plan.table, plan.table_version)
     if table is None:

@@ -15,9 +15,9 @@ from typing import Any
 
 import tantivy
 
-from lsr_prod.formats.digest import canonical_json, digest_json, digest_path
-from lsr_prod.formats.index import Analyzer
 from lsr_prod.inference.terms.analysis import tokenizer
+from lsr_prod.storage.formats.digest import canonical_json, digest_json, digest_path
+from lsr_prod.storage.formats.index import Analyzer
 
 _HEAP = 384 << 20  # bytes; Tantivy starts a new segment when the heap is full
 _MERGED = 8  # the number of segments of similar size that Tantivy's policy merges

@@ -13,10 +13,19 @@ import numpy as np
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.formats.digest import digest_folder
-from lsr_prod.formats.index import ShardManifest, attribute_column
-from lsr_prod.formats.pages import PAGE_DIGESTS_FILE, page_digests
-from lsr_prod.formats.shard import (
+from lsr_prod.indexing.boolean import BooleanWriter
+from lsr_prod.indexing.impacts.bm25 import WordSpill, WordVectors, joined_texts, write_dictionary
+from lsr_prod.indexing.impacts.vectors import TermField, Vectors, VectorSpill, write_postings
+from lsr_prod.indexing.plan import ShardLayout, ShardPlan, parse_attributes
+from lsr_prod.indexing.rows import merge_by_id, spill_sorted
+from lsr_prod.inference.terms.term_reader import TermReader
+from lsr_prod.logs import get_log
+from lsr_prod.storage import Store
+from lsr_prod.storage.drafts import write_file
+from lsr_prod.storage.formats.digest import digest_folder
+from lsr_prod.storage.formats.index import ShardManifest, attribute_column
+from lsr_prod.storage.formats.pages import PAGE_DIGESTS_FILE, page_digests
+from lsr_prod.storage.formats.shard import (
     BATCH_ROWS,
     DOCUMENTS_FILE,
     FORWARD_ARRAYS,
@@ -28,17 +37,8 @@ from lsr_prod.formats.shard import (
     array_name,
     is_mapped,
 )
-from lsr_prod.formats.term_weights import TermCounts
-from lsr_prod.formats.values import arrow_type
-from lsr_prod.indexing.boolean import BooleanWriter
-from lsr_prod.indexing.impacts.bm25 import WordSpill, WordVectors, joined_texts, write_dictionary
-from lsr_prod.indexing.impacts.vectors import TermField, Vectors, VectorSpill, write_postings
-from lsr_prod.indexing.plan import ShardLayout, ShardPlan, parse_attributes
-from lsr_prod.indexing.rows import merge_by_id, spill_sorted
-from lsr_prod.inference.terms.term_reader import TermReader
-from lsr_prod.logs import get_log
-from lsr_prod.storage import Store
-from lsr_prod.storage.drafts import write_file
+from lsr_prod.storage.formats.term_weights import TermCounts
+from lsr_prod.storage.formats.values import arrow_type
 from lsr_prod.storage.index_shards import ShardDraft, bundle_files, find_shard
 
 log = get_log(__name__)

@@ -13,10 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.cluster.workers import IN_PROCESS, Workers
+from lsr_prod.encoding.tables import open_table
+from lsr_prod.encoding.tables.live_rows import files_of_buckets, to_files
 from lsr_prod.errors import ArtifactError, PublicationError
-from lsr_prod.formats.index import IndexVersion
-from lsr_prod.formats.publication import Publication
-from lsr_prod.formats.table import TableProperties, bucket_of
 from lsr_prod.indexing.changes import find_rows
 from lsr_prod.indexing.publish import CurrentVersion, Publisher, read_current_version, take_down, write_version
 from lsr_prod.indexing.tombstones import (
@@ -29,8 +28,9 @@ from lsr_prod.indexing.tombstones import (
     scan_size,
 )
 from lsr_prod.storage import Store, as_store
-from lsr_prod.tables import open_table
-from lsr_prod.tables.live_rows import files_of_buckets, to_files
+from lsr_prod.storage.formats.index import IndexVersion
+from lsr_prod.storage.formats.publication import Publication
+from lsr_prod.storage.formats.table import TableProperties, bucket_of
 
 
 @dataclass(frozen=True, slots=True)

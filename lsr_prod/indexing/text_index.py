@@ -15,24 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from lsr_prod.corpus.rows import as_string
+from lsr_prod.encoding.tables.impact_scale import impact_scale
+from lsr_prod.encoding.tables.live_rows import build_rows
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.bundle import Bundle
-from lsr_prod.formats.card import EncoderCard
-from lsr_prod.formats.digest import digest_json, record_bytes
-from lsr_prod.formats.index import Analyzer, IndexVersion
-from lsr_prod.formats.publication import Publication
-from lsr_prod.formats.sparse import SparseBatch
-from lsr_prod.formats.table import TableProperties, content_hash, quantize
-from lsr_prod.formats.values import (
-    TYPE_NAMES,
-    AttributeType,
-    arrow_type,
-    is_type,
-    kind_of,
-    parse_value,
-    value_text,
-    value_to_json,
-)
 from lsr_prod.indexing.impacts.bm25 import average_length_of
 from lsr_prod.indexing.plan import ShardLayout, ShardPlan, version_of
 from lsr_prod.indexing.shard import build_shard
@@ -45,10 +30,25 @@ from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.storage import Store
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.folders import open_bundle
+from lsr_prod.storage.formats.bundle import Bundle
+from lsr_prod.storage.formats.card import EncoderCard
+from lsr_prod.storage.formats.digest import digest_json, record_bytes
+from lsr_prod.storage.formats.index import Analyzer, IndexVersion
+from lsr_prod.storage.formats.publication import Publication
+from lsr_prod.storage.formats.sparse import SparseBatch
+from lsr_prod.storage.formats.table import TableProperties, content_hash, quantize
+from lsr_prod.storage.formats.values import (
+    TYPE_NAMES,
+    AttributeType,
+    arrow_type,
+    is_type,
+    kind_of,
+    parse_value,
+    value_text,
+    value_to_json,
+)
 from lsr_prod.storage.index_shards import add_bundle
 from lsr_prod.storage.publications import create_publication
-from lsr_prod.tables.impact_scale import impact_scale
-from lsr_prod.tables.live_rows import build_rows
 
 _TEXT = "text"
 _BITS, _STORE_K = 8, 256  # defaults of encode.impact_bits and encode.store_k

@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 
 from lsr_prod.cluster.workers import Workers
 from lsr_prod.errors import ArtifactError, StorageError
-from lsr_prod.formats.digest import FileDigest, record_bytes
-from lsr_prod.formats.index import IndexVersion, ShardManifest, Tombstones
-from lsr_prod.formats.shard import DOCUMENTS_FILE, npy_bytes
 from lsr_prod.storage import Store, as_store, is_remote
+from lsr_prod.storage.formats.digest import FileDigest, record_bytes
+from lsr_prod.storage.formats.index import IndexVersion, ShardManifest, Tombstones
+from lsr_prod.storage.formats.shard import DOCUMENTS_FILE, npy_bytes
 from lsr_prod.storage.index_shards import open_shard_file, read_list, write_list
 
 Ordinals = npt.NDArray[np.uint32]

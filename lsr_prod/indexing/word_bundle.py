@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-from lsr_prod.formats.bundle import BUNDLE_FILE, TOKENIZER_FILE, VOCABULARY_FILE, Bundle, digest_bundle
-from lsr_prod.formats.card import CARD_FILE, EncoderCard
-from lsr_prod.formats.digest import digest_json, record_bytes
-from lsr_prod.formats.sparse import SparseBatch
-from lsr_prod.formats.term_weights import IMPACT_STEP, word_impacts
 from lsr_prod.storage.drafts import write_file
+from lsr_prod.storage.formats.bundle import BUNDLE_FILE, TOKENIZER_FILE, VOCABULARY_FILE, Bundle, digest_bundle
+from lsr_prod.storage.formats.card import CARD_FILE, EncoderCard
+from lsr_prod.storage.formats.digest import digest_json, record_bytes
+from lsr_prod.storage.formats.sparse import SparseBatch
+from lsr_prod.storage.formats.term_weights import IMPACT_STEP, word_impacts
 
 _UNKNOWN = "[UNK]"  # has the id 0; no document and no query has it
 _MAX_QUERY_WORDS = 4096

@@ -13,12 +13,12 @@ import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from lsr_prod.errors import ArtifactError, EncoderRaisedError
-from lsr_prod.formats.bundle import BUNDLE_FILE, GRAPH_FILE, TOKENIZER_FILE, Bundle, QueryGraph, read_vocabulary
-from lsr_prod.formats.card import QUERY_FOLDER, EncoderCard, Kind
-from lsr_prod.formats.digest import read_record
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference.session import GraphSession, Provider
 from lsr_prod.logs import get_log
+from lsr_prod.storage.formats.bundle import BUNDLE_FILE, GRAPH_FILE, TOKENIZER_FILE, Bundle, QueryGraph, read_vocabulary
+from lsr_prod.storage.formats.card import QUERY_FOLDER, EncoderCard, Kind
+from lsr_prod.storage.formats.digest import read_record
+from lsr_prod.storage.formats.sparse import SparseBatch
 
 log = get_log(__name__)
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.extras import missing_extra
-from lsr_prod.formats.card import EncoderCard, Kind
 from lsr_prod.integrations.mteb import describe, texts_of
 from lsr_prod.storage.folders import open_bundle
+from lsr_prod.storage.formats.card import EncoderCard, Kind
 
 try:
     import torch

@@ -25,9 +25,9 @@ def push(given: argparse.Namespace) -> None:
     Exit codes: 0 done, 1 the upload failed, 2 bad usage, or no model directory.
     """
     from lsr_prod.errors import ConfigError, StorageError
-    from lsr_prod.formats.card import CARD_FILE
     from lsr_prod.model import model_digest
     from lsr_prod.storage.folders import open_folder
+    from lsr_prod.storage.formats.card import CARD_FILE
 
     # After lsr_prod.model, which names the missing extra: this library prints to stdout if it lacks a package.
     from huggingface_hub import HfApi  # isort: skip

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.card import LONGEST, EncoderCard, longest_input
-from lsr_prod.formats.digest import digest_json
 from lsr_prod.inference.terms.surfaces import cased_terms, uncased_groups
 from lsr_prod.inference.terms.words import check_words
 from lsr_prod.model.backbone import is_causal
 from lsr_prod.model.token_weights import check_card_changes
+from lsr_prod.storage.formats.card import LONGEST, EncoderCard, longest_input
+from lsr_prod.storage.formats.digest import digest_json
 
 
 class UncasedOutput(nn.Module):

@@ -28,9 +28,6 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from lsr_prod.errors import ArtifactError, ConfigError
-from lsr_prod.formats.card import CARD_FILE, QUERY_FOLDER, EncoderCard
-from lsr_prod.formats.digest import digest_folder, digest_json
-from lsr_prod.formats.term_weights import QUERY_WEIGHTS_FILE, weights_to_bytes
 from lsr_prod.logs import get_log
 from lsr_prod.model.backbone import is_causal
 from lsr_prod.model.layout_writer import DOCUMENT_FOLDER, write_layout
@@ -47,6 +44,9 @@ from lsr_prod.storage import is_remote
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.drafts import Draft, write_file
 from lsr_prod.storage.folders import save_folder
+from lsr_prod.storage.formats.card import CARD_FILE, QUERY_FOLDER, EncoderCard
+from lsr_prod.storage.formats.digest import digest_folder, digest_json
+from lsr_prod.storage.formats.term_weights import QUERY_WEIGHTS_FILE, weights_to_bytes
 
 log = get_log(__name__)
 # Fields of the card that sentence-transformers has too, or that change no vector.

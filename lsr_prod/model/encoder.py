@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from lsr_prod.errors import ConfigError, EncoderRaisedError
-from lsr_prod.formats.card import CARD_FILE, QUERY_FOLDER, EncoderCard, Kind
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.logs import get_log
 from lsr_prod.model import backbone, pooling
 from lsr_prod.model.card_update import UncasedOutput, check_attention, update_card
@@ -22,6 +20,8 @@ from lsr_prod.model.directory import ModelParts, write_model_directory
 from lsr_prod.model.loading import kept_query_weights, output_vocabulary, read_parts
 from lsr_prod.model.pooled_head import PooledArgmax, find_argmax, pool_vocabulary
 from lsr_prod.model.token_weights import pool_token_weights, sparse_linear, unweighted_tokens
+from lsr_prod.storage.formats.card import CARD_FILE, QUERY_FOLDER, EncoderCard, Kind
+from lsr_prod.storage.formats.sparse import SparseBatch
 
 log = get_log(__name__)
 

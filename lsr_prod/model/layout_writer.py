@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from lsr_prod.formats.card import EncoderCard
 from lsr_prod.inference.terms.term_reader import special_tokens
 from lsr_prod.model.layout_reader import ACTIVATIONS, ROUTER_FILE, SETTINGS_FILE, TRANSFORMER, TRANSFORMER_FILE
 from lsr_prod.model.output_layer import save_tensors
 from lsr_prod.model.tokenizer_files import write_json, write_tokenizer
+from lsr_prod.storage.formats.card import EncoderCard
 
 DOCUMENT_FOLDER = "document_0_Transformer"
 """Folder of weights and tokenizer in a model directory of inference-free queries."""

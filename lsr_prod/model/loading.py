@@ -28,10 +28,6 @@ from transformers import (
 )
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.bundle import TOKENIZER_FILE
-from lsr_prod.formats.card import CARD_FILE, EncoderCard, longest_input
-from lsr_prod.formats.digest import digest_json
-from lsr_prod.formats.term_weights import QUERY_WEIGHTS_FILE, weights_from_bytes
 from lsr_prod.inference.terms.words import lowercases
 from lsr_prod.logs import get_log
 from lsr_prod.model.backbone import check_architecture, is_causal, output_layer, rename_head
@@ -50,6 +46,10 @@ from lsr_prod.model.start_token import prepend_start_token
 from lsr_prod.model.static_queries import read_static_queries
 from lsr_prod.model.token_weights import has_sparse_linear, read_backbone
 from lsr_prod.model.tokenizer_files import read_tokenizer, readable
+from lsr_prod.storage.formats.bundle import TOKENIZER_FILE
+from lsr_prod.storage.formats.card import CARD_FILE, EncoderCard, longest_input
+from lsr_prod.storage.formats.digest import digest_json
+from lsr_prod.storage.formats.term_weights import QUERY_WEIGHTS_FILE, weights_from_bytes
 
 log = get_log(__name__)
 

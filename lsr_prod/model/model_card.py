@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lsr_prod.formats.card import QUERY_FOLDER, EncoderCard
 from lsr_prod.model.layout_writer import parts_folder
 from lsr_prod.storage.drafts import write_file
+from lsr_prod.storage.formats.card import QUERY_FOLDER, EncoderCard
 
 MODEL_CARD_FILE = "README.md"
 LICENSE = "source_license"

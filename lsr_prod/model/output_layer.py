@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.digest import read_record, record_bytes
 from lsr_prod.storage.drafts import write_file
+from lsr_prod.storage.formats.digest import read_record, record_bytes
 
 OUTPUT_LAYER_FILE = "output_layer.safetensors"
 OUTPUT_VOCABULARY_FILE = "output_vocabulary.json"

@@ -18,10 +18,10 @@ from lsr_prod.config.section import Section
 from lsr_prod.corpus.filelist import KEPT, READ, REMOVED
 from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.prepare import Work
+from lsr_prod.encoding.tables import open_table
 from lsr_prod.errors import ConfigError
 from lsr_prod.operations.measured import EncodeRun, MeasuredRuns
 from lsr_prod.operations.source_preview import preview_source
-from lsr_prod.tables import open_table
 
 RequestKind = Literal["put", "get", "list", "delete"]
 REQUEST_KINDS: tuple[RequestKind, ...] = ("put", "get", "list", "delete")

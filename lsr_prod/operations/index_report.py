@@ -13,9 +13,6 @@ from lsr_prod.evaluation.cost import multiplications, percentile, postings_curve
 from lsr_prod.evaluation.diagnostics.unexplained import diagnose_vectors
 from lsr_prod.evaluation.diagnostics.vectors import TextTerms, dead_terms
 from lsr_prod.evaluation.matched import alive_ordinals
-from lsr_prod.formats.bundle import TOKENIZER_FILE
-from lsr_prod.formats.index import attribute_column
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.indexing.tombstones import load_takedowns
 from lsr_prod.inference.terms.term_reader import TermReader
 from lsr_prod.operations.publications import HistoryEntry, read_history, version_bytes
@@ -23,6 +20,9 @@ from lsr_prod.search import Searcher
 from lsr_prod.search.query.sparse_query import SparseQuery
 from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.storage import Store
+from lsr_prod.storage.formats.bundle import TOKENIZER_FILE
+from lsr_prod.storage.formats.index import attribute_column
+from lsr_prod.storage.formats.sparse import SparseBatch
 
 _PUBLICATIONS = 50
 _QUERIES = 100

@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from lsr_prod.errors import ArtifactError, LsrError, StorageError
-from lsr_prod.formats.digest import record_bytes
 from lsr_prod.logs import get_log
 from lsr_prod.operations.gates import GATES
 from lsr_prod.storage import Store
+from lsr_prod.storage.formats.digest import record_bytes
 from lsr_prod.storage.publications import find_current_publication
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lsr_prod.credentials import without_credentials
+from lsr_prod.encoding.tables.quarantine import QuarantinePart, quarantine_parts, quarantined_rows
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Store
-from lsr_prod.tables.quarantine import QuarantinePart, quarantine_parts, quarantined_rows
 
 
 @dataclass(frozen=True, slots=True)

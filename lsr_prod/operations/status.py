@@ -14,11 +14,11 @@ from lsr_prod.encoding.plans.header import PLAN_FORMAT, PlanHeader
 from lsr_prod.encoding.plans.successors import successor_of
 from lsr_prod.encoding.summary import document_count
 from lsr_prod.encoding.table import PLAN_PROPERTY, PROTOCOL_FOLDER
+from lsr_prod.encoding.tables import Table, open_table
 from lsr_prod.errors import ArtifactError
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.storage.publications import find_current_publication
-from lsr_prod.tables import Table, open_table
 
 log = get_log(__name__)
 

@@ -15,10 +15,10 @@ from lsr_prod.encoding.actors.places import pool_size
 from lsr_prod.encoding.cells.cell import Failure, encode_batches
 from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE, IsolatedEncoder
 from lsr_prod.errors import ConfigError, EncoderCrashedError, EncoderRaisedError, EncoderTimeoutError
-from lsr_prod.formats.sparse import SparseBatch
-from lsr_prod.formats.table import content_hash
 from lsr_prod.logs import get_log
 from lsr_prod.ray_data.staging import DatasetWrite, StagedKeys
+from lsr_prod.storage.formats.sparse import SparseBatch
+from lsr_prod.storage.formats.table import content_hash
 
 log = get_log(__name__)
 BATCH_SIZE = 512

@@ -6,11 +6,11 @@ import pyarrow as pa
 import ray.data
 
 from lsr_prod.cluster.workers import group_by_size
-from lsr_prod.formats.table import TableProperties
+from lsr_prod.encoding.tables import TableFile, live_batches, load_table
+from lsr_prod.encoding.tables.live_rows import to_files
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
-from lsr_prod.tables import TableFile, live_batches, load_table
-from lsr_prod.tables.live_rows import to_files
+from lsr_prod.storage.formats.table import TableProperties
 
 _GROUP_BYTES = 128_000_000  # of parts that a task reads
 _BATCH_ROWS = 16_384

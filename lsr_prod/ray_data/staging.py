@@ -24,13 +24,13 @@ from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.plans.header import ROW_SETTINGS
 from lsr_prod.encoding.prepare import check_quarantine, prepare_encoder
 from lsr_prod.encoding.table import PROTOCOL_FOLDER, finished_table
+from lsr_prod.encoding.tables import Table, read_all_rows
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.digest import digest_json
-from lsr_prod.formats.table import TableProperties
-from lsr_prod.formats.values import arrow_type
 from lsr_prod.storage import Entry, Store
 from lsr_prod.storage.folders import absolute
-from lsr_prod.tables import Table, read_all_rows
+from lsr_prod.storage.formats.digest import digest_json
+from lsr_prod.storage.formats.table import TableProperties
+from lsr_prod.storage.formats.values import arrow_type
 
 FORMAT = 1
 _OF_FILES = {"format", "version", "csv", "on_damage"}

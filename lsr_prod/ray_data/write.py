@@ -30,14 +30,14 @@ from lsr_prod.encoding.results import CellResult, Counts, WaveResult
 from lsr_prod.encoding.scale import with_scale
 from lsr_prod.encoding.summary import document_count
 from lsr_prod.encoding.table import check_first_plan, create_sparse_table
+from lsr_prod.encoding.tables import Table, load_table, open_table, write_part
+from lsr_prod.encoding.tables.impact_scale import ImpactScale, impact_scale
+from lsr_prod.encoding.tables.live_rows import build_rows
+from lsr_prod.encoding.tables.quarantine import DUPLICATE, create_quarantine, quarantined_by_reason, write_quarantine
 from lsr_prod.errors import QuarantineOverflowError, SourceError
-from lsr_prod.formats.table import TableProperties, bucket_of, quantize
 from lsr_prod.logs import get_log
 from lsr_prod.ray_data.staging import DatasetWrite
-from lsr_prod.tables import Table, load_table, open_table, write_part
-from lsr_prod.tables.impact_scale import ImpactScale, impact_scale
-from lsr_prod.tables.live_rows import build_rows
-from lsr_prod.tables.quarantine import DUPLICATE, create_quarantine, quarantined_by_reason, write_quarantine
+from lsr_prod.storage.formats.table import TableProperties, bucket_of, quantize
 
 log = get_log(__name__)
 _LEAST_BYTES = 64_000_000  # of staged files that a task splits

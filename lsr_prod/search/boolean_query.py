@@ -15,11 +15,11 @@ from typing import Any
 import tantivy
 
 from lsr_prod.errors import QueryError
-from lsr_prod.formats.shard import TEXT_FIELD
-from lsr_prod.formats.values import AttributeType, AttributeValue, parse_value
 from lsr_prod.search.query.filter_types import check_filter
 from lsr_prod.search.query.filters import MAX_DEPTH, Combination, Condition, Filter, Negation, shorten
 from lsr_prod.search.query.query_text import Match, TextQuery, TextTokens
+from lsr_prod.storage.formats.shard import TEXT_FIELD
+from lsr_prod.storage.formats.values import AttributeType, AttributeValue, parse_value
 
 Analyze = Callable[[str], list[str]]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import tantivy
 
-from lsr_prod.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER, TEXT_FIELD
 from lsr_prod.search.shard.open_shard import OpenShard
+from lsr_prod.storage.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER, TEXT_FIELD
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.formats.values import AttributeValue
 from lsr_prod.search.query.request import Request
 from lsr_prod.search.query.sparse_query import MAX_K
 from lsr_prod.search.shard.postings import ShardQuery
+from lsr_prod.storage.formats.values import AttributeValue
 
 # Negative score, id, shard, ordinal, overlap: sorts by falling score, then by rising id. A tuple, not a class: a result
 # has up to 10,000 of them, and creating them is part of the matching time.

@@ -15,15 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.errors import QueryError
-from lsr_prod.formats.digest import verify_files
-from lsr_prod.formats.index import attribute_column
-from lsr_prod.formats.shard import TANTIVY_FOLDER
-from lsr_prod.formats.values import AttributeValue
 from lsr_prod.search.candidates import Collected, CollectPlan, Ranked
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.shard.shard_reader import ShardReader
+from lsr_prod.storage.formats.digest import verify_files
+from lsr_prod.storage.formats.index import attribute_column
+from lsr_prod.storage.formats.shard import TANTIVY_FOLDER
+from lsr_prod.storage.formats.values import AttributeValue
 
 if TYPE_CHECKING:
     from lsr_prod.search.boolean_shard import BooleanShard

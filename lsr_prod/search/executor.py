@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import QueryError
-from lsr_prod.formats.index import Analyzer
 from lsr_prod.search.candidates import Candidates, Ranked, Shards, find_distinct
 from lsr_prod.search.hybrid import WeighedWords, collect_matches, fuse_ranks, weigh_words, with_words
 from lsr_prod.search.query.filters import shorten
@@ -23,6 +22,7 @@ from lsr_prod.search.query.sparse_query import SparseQuery
 from lsr_prod.search.result import Facet, Hit, QueryTerm, SearchResult
 from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.snapshot import Snapshot
+from lsr_prod.storage.formats.index import Analyzer
 
 _TINY = 1e-30  # below every score of a word, above zero in float32
 

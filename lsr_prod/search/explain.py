@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 
 from lsr_prod.errors import QueryError
-from lsr_prod.formats.term_weights import IMPACT_STEP
 from lsr_prod.search.candidates import Shards
 from lsr_prod.search.hybrid import WeighedWords, with_words
 from lsr_prod.search.query.request import Hybrid
@@ -14,6 +13,7 @@ from lsr_prod.search.result import Contribution, Explanation
 from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.shard.shard_reader import ShardReader
 from lsr_prod.search.snapshot import Snapshot
+from lsr_prod.storage.formats.term_weights import IMPACT_STEP
 
 
 def explain_parts(

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lsr_prod.formats.index import Analyzer
 from lsr_prod.inference.terms.analysis import distinct_words, find_places
+from lsr_prod.storage.formats.index import Analyzer
 
 MAX_CHARACTERS = 100_000  # of a text that are read
 MAX_SPANS = 100  # places of one text

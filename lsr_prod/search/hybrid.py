@@ -9,15 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import QueryError
-from lsr_prod.formats.index import IndexVersion
-from lsr_prod.formats.term_weights import IMPACT_STEP, inverse_frequencies
-from lsr_prod.formats.values import AttributeValue
 from lsr_prod.search.candidates import Candidates, CollectPlan, Ranked, Shards
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.query.request import Hybrid, Request
 from lsr_prod.search.query.sparse_query import MAX_SCORE, MAX_TERMS, check_text
 from lsr_prod.search.result import Facet, QueryTerm
 from lsr_prod.search.shard.postings import ShardQuery, WordQuery
+from lsr_prod.storage.formats.index import IndexVersion
+from lsr_prod.storage.formats.term_weights import IMPACT_STEP, inverse_frequencies
+from lsr_prod.storage.formats.values import AttributeValue
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import QueryError
-from lsr_prod.formats.publication import Publication
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.artifacts import make_private, user_cache, user_quota
+from lsr_prod.storage.formats.publication import Publication
 from lsr_prod.storage.index_versions import fetch_version
 from lsr_prod.storage.location import location_problem, path_problem
 from lsr_prod.storage.node_cache import NodeCache

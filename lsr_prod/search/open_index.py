@@ -8,8 +8,6 @@ from types import TracebackType
 from typing import Self
 
 from lsr_prod.errors import ArtifactError, ConfigError, QueryError, SignatureError
-from lsr_prod.formats.index import IndexVersion
-from lsr_prod.formats.publication import Publication
 from lsr_prod.logs import get_log
 from lsr_prod.search.follower import Follower
 from lsr_prod.search.hybrid import count_words
@@ -17,6 +15,8 @@ from lsr_prod.search.location import IndexLocation
 from lsr_prod.search.observers import Observer
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.snapshot import Snapshot, Verify
+from lsr_prod.storage.formats.index import IndexVersion
+from lsr_prod.storage.formats.publication import Publication
 from lsr_prod.storage.signatures import trusted_keys
 
 log = get_log(__name__)

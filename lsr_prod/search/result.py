@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from lsr_prod.formats.values import AttributeValue
 from lsr_prod.search.query.filters import Cursor
+from lsr_prod.storage.formats.values import AttributeValue
 
 Field = Literal["terms", "text"]
 

@@ -11,12 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import LineageError, QueryError
-from lsr_prod.formats.bundle import Bundle, read_vocabulary
-from lsr_prod.formats.card import CARD_FILE, EncoderCard
-from lsr_prod.formats.digest import digest_json, verify_files
-from lsr_prod.formats.index import ShardManifest, attribute_column
-from lsr_prod.formats.publication import Publication
-from lsr_prod.formats.shard import BATCH_ROWS
 from lsr_prod.search.candidates import Candidates, Collected, CollectPlan, Ranked
 from lsr_prod.search.collect import ShardText, collect_shards
 from lsr_prod.search.kernels import native
@@ -37,13 +31,19 @@ from lsr_prod.search.shard.mask_cache import MaskCache
 from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.search.shard.postings import DAMAGED, PARTIAL, UNVERIFIED, ShardQuery, damaged_arrays
 from lsr_prod.search.shard.shard_reader import ShardReader, read_alive
+from lsr_prod.storage.formats.bundle import Bundle, read_vocabulary
+from lsr_prod.storage.formats.card import CARD_FILE, EncoderCard
+from lsr_prod.storage.formats.digest import digest_json, verify_files
+from lsr_prod.storage.formats.index import ShardManifest, attribute_column
+from lsr_prod.storage.formats.publication import Publication
+from lsr_prod.storage.formats.shard import BATCH_ROWS
 from lsr_prod.storage.index_versions import read_version, verify_shard
 
 if TYPE_CHECKING:
-    from lsr_prod.formats.values import AttributeType
     from lsr_prod.search.boolean_shard import BooleanShard
     from lsr_prod.search.query.filter_types import CheckedFilter
     from lsr_prod.search.query.filters import Filter
+    from lsr_prod.storage.formats.values import AttributeType
 
 _ALL_TERMS = 1 << 30
 _FILTERS = 64  # number of recently checked filters to keep

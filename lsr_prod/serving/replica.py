@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import ArtifactError, PublicationError
-from lsr_prod.formats.publication import Publication
 from lsr_prod.search.candidates import Candidates, Collected, CollectPlan, Ranked
 from lsr_prod.search.explain import explain_parts
 from lsr_prod.search.follower import Follower
@@ -29,6 +28,7 @@ from lsr_prod.search.result import Explanation
 from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.serving.haproxy import keep_internal_port_on_loopback
+from lsr_prod.storage.formats.publication import Publication
 from lsr_prod.storage.signatures import trust
 
 _HELD = 2  # the current version, and the previous one for queries that started with it

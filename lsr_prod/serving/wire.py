@@ -13,11 +13,11 @@ from typing import Any
 
 from lsr_prod import errors
 from lsr_prod.errors import LsrError, QueryError
-from lsr_prod.formats.values import json_type, value_from_json, value_to_json
 from lsr_prod.search.query.request import Options
 from lsr_prod.search.result import Facet, Hit, QueryTerm, SearchResult
 from lsr_prod.serving.groups import OverloadedError, UnavailableError
 from lsr_prod.serving.wire_values import LIST, OPTION_FORMS, VALUE, VECTOR, plain, read_object, vector_to_json
+from lsr_prod.storage.formats.values import json_type, value_from_json, value_to_json
 
 _ERRORS = {
     kind.__name__: kind

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lsr_prod.errors import StorageError
-from lsr_prod.formats.digest import FileDigest, is_sha256
 from lsr_prod.logs import get_log
 from lsr_prod.storage.disk import is_draft
 from lsr_prod.storage.drafts import remove
+from lsr_prod.storage.formats.digest import FileDigest, is_sha256
 from lsr_prod.storage.transfer import PARTIAL
 
 log = get_log(__name__)

@@ -19,10 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
-from lsr_prod.formats.digest import is_sha256
 from lsr_prod.logs import get_log
 from lsr_prod.storage.artifacts import user_cache
 from lsr_prod.storage.cache_folder import locked
+from lsr_prod.storage.formats.digest import is_sha256
 
 log = get_log(__name__)
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from lsr_prod.errors import ArtifactError, ConfigError, StorageError
-from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
-from lsr_prod.formats.digest import parsing
 from lsr_prod.storage.artifacts import fetch_artifact, has_artifact, put_artifact, read_artifact_file
 from lsr_prod.storage.drafts import write_file
+from lsr_prod.storage.formats.bundle import BUNDLE_FILE, Bundle
+from lsr_prod.storage.formats.digest import parsing
 from lsr_prod.storage.location import is_remote
 from lsr_prod.storage.store import Store
 

@@ -23,14 +23,14 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError
-from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
-from lsr_prod.formats.digest import FileDigest, record_bytes
-from lsr_prod.formats.index import SHARD_FILE, ShardManifest
-from lsr_prod.formats.pages import PAGE, PAGE_DIGESTS_FILE, PageDigests, VerifiedFile
-from lsr_prod.formats.shard import is_mapped
 from lsr_prod.logs import get_log
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.drafts import Draft, copy_files, write_file
+from lsr_prod.storage.formats.bundle import BUNDLE_FILE, Bundle
+from lsr_prod.storage.formats.digest import FileDigest, record_bytes
+from lsr_prod.storage.formats.index import SHARD_FILE, ShardManifest
+from lsr_prod.storage.formats.pages import PAGE, PAGE_DIGESTS_FILE, PageDigests, VerifiedFile
+from lsr_prod.storage.formats.shard import is_mapped
 from lsr_prod.storage.index_versions import read_bundle, read_shard
 from lsr_prod.storage.location import is_remote
 from lsr_prod.storage.store import Store, as_store

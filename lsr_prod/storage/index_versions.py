@@ -18,12 +18,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError, StorageError
-from lsr_prod.formats.bundle import BUNDLE_FILE
-from lsr_prod.formats.digest import FileDigest, digest_json, is_sha256, parsing, read_record, record_bytes, verify_files
-from lsr_prod.formats.index import SHARD_FILE, IndexVersion, ShardManifest
-from lsr_prod.formats.publication import Publication, publication_name
-from lsr_prod.formats.shard import TEXT_TERMS_FILE
 from lsr_prod.storage.drafts import create_file
+from lsr_prod.storage.formats.bundle import BUNDLE_FILE
+from lsr_prod.storage.formats.digest import (
+    FileDigest,
+    digest_json,
+    is_sha256,
+    parsing,
+    read_record,
+    record_bytes,
+    verify_files,
+)
+from lsr_prod.storage.formats.index import SHARD_FILE, IndexVersion, ShardManifest
+from lsr_prod.storage.formats.publication import Publication, publication_name
+from lsr_prod.storage.formats.shard import TEXT_TERMS_FILE
 from lsr_prod.storage.location import is_remote
 from lsr_prod.storage.node_cache import Contents, NodeCache
 from lsr_prod.storage.publications import current_publication

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError, StorageError
-from lsr_prod.formats.digest import FileDigest
+from lsr_prod.storage.formats.digest import FileDigest
 from lsr_prod.storage.location import is_remote
 from lsr_prod.storage.store import Store
 from lsr_prod.storage.threads import in_threads

@@ -26,7 +26,6 @@ from lsr_prod import __version__
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, RaySettings, StageSettings, TrainSettings
 from lsr_prod.errors import ArtifactError, ConfigError, TrainingError
-from lsr_prod.formats.card import EncoderCard
 from lsr_prod.logs import get_log
 from lsr_prod.model.directory import seal_directory
 from lsr_prod.model.model_card import write_model_card
@@ -35,6 +34,7 @@ from lsr_prod.storage.artifacts import fetch_artifact, has_artifact, put_artifac
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.drafts import Draft, copy_tree, write_file
 from lsr_prod.storage.folders import save_folder
+from lsr_prod.storage.formats.card import EncoderCard
 from lsr_prod.training.chain_plan import ChainPlan, check_unchanged, finished_model, plan_chain, with_resources
 from lsr_prod.training.lineage import StageRecord, load_record, save_record, write_lineage
 from lsr_prod.training.loop.job import StageRun

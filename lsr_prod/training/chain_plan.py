@@ -10,11 +10,11 @@ import ray
 from lsr_prod.config import Deployment, FinetuneSettings, RaySettings, TrainSettings
 from lsr_prod.config.language import LanguageSettings
 from lsr_prod.errors import ArtifactError, ConfigError, TrainingError
-from lsr_prod.formats.card import CARD_FILE
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute, open_folder, open_source, output_exists, refuse_file
+from lsr_prod.storage.formats.card import CARD_FILE
 from lsr_prod.training.lineage import load_record
 from lsr_prod.training.loop.checkpoint import check_work
 from lsr_prod.training.regularizers import joint_warnings

@@ -18,14 +18,14 @@ from torch import Tensor
 from lsr_prod.config.objective import QueryWeightsSettings
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError
-from lsr_prod.formats.card import Kind
-from lsr_prod.formats.digest import FileDigest, digest_json
-from lsr_prod.formats.sparse import SparseBatch
-from lsr_prod.formats.term_weights import TermCounts
 from lsr_prod.inference.terms.term_reader import TermReader
 from lsr_prod.model import SparseEncoder
 from lsr_prod.search.query.sparse_query import TermWeights
 from lsr_prod.storage import Store
+from lsr_prod.storage.formats.card import Kind
+from lsr_prod.storage.formats.digest import FileDigest, digest_json
+from lsr_prod.storage.formats.sparse import SparseBatch
+from lsr_prod.storage.formats.term_weights import TermCounts
 from lsr_prod.training.batches import TokenBatch
 from lsr_prod.training.data.rows import read_good_rows
 from lsr_prod.training.data.schemas import pin_data

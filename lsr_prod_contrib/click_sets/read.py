@@ -12,8 +12,8 @@ from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.corpus.read import read_records
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.corpus.slices import Slice
+from lsr_prod.encoding.tables.quarantine import BadRowWriter
 from lsr_prod.errors import ConfigError, QuarantineOverflowError
-from lsr_prod.tables.quarantine import BadRowWriter
 from lsr_prod_contrib.click_sets.log import LogBuilder
 from lsr_prod_contrib.click_sets.rows import validate_click
 

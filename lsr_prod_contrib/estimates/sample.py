@@ -14,9 +14,9 @@ from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.encoding.passages import PassageSplitter, check_lengths
 from lsr_prod.errors import ArtifactError, ConfigError
-from lsr_prod.formats.bundle import TOKENIZER_FILE
-from lsr_prod.formats.card import EncoderCard
 from lsr_prod.storage.folders import open_bundle
+from lsr_prod.storage.formats.bundle import TOKENIZER_FILE
+from lsr_prod.storage.formats.card import EncoderCard
 
 _PLACES = 16  # slices that documents are taken from, at even distances
 _SMALLEST_SLICE = 1 << 16

@@ -17,7 +17,7 @@ from lsr_prod.corpus.rows import (
     shorten,
     validate,
 )
-from lsr_prod.formats.table import cell_of
+from lsr_prod.storage.formats.table import cell_of
 
 FILE = SourceFile("/corpus", "a.jsonl", "jsonl", 9, "tag")
 SOURCE = SourceSettings(paths=["c"], separator=" | ", stored_fields=["title", "url"], max_text_bytes=12)

@@ -7,8 +7,8 @@ import pytest
 
 from lsr_prod.storage import Store
 from tests.docs.code_blocks import Terminal, blocks, delta_extension
-from tests.encoding.tables import make_cell, make_tables, newest
-from tests.tables.deletions import delete_ids
+from tests.encoding.made_tables import make_cell, make_tables, newest
+from tests.encoding.tables.deletions import delete_ids
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "query-the-table.md"
 

@@ -12,12 +12,12 @@ import yaml
 from lsr_prod import SparseEncoder
 from lsr_prod.config import Deployment, ExportSettings
 from lsr_prod.encoding import encode_corpus
-from lsr_prod.formats.digest import digest_json
 from lsr_prod.indexing import build_index
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.model.export import export_bundle
 from lsr_prod.model.output_layer import replace_output_layer
 from lsr_prod.search import Searcher
+from lsr_prod.storage.formats.digest import digest_json
 from tests.model.tiny import VOCABULARY, tiny_checkpoint
 
 SIZE = 70_001

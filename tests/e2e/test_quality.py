@@ -15,9 +15,9 @@ from lsr_prod.encoding import encode_corpus
 from lsr_prod.evaluation import evaluate_index
 from lsr_prod.evaluation.collection import read_judged
 from lsr_prod.evaluation.measures import parse_measures
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.indexing import build_index
 from lsr_prod.model.export import export_bundle
+from lsr_prod.storage.formats.sparse import SparseBatch
 
 COLLECTIONS = {"scifact": 0.58, "msmarco_5k": 0.716}
 # Grades are 0..3 for MS MARCO, whose reference figures use the gains 2^grade - 1 of TREC, and 0 or 1 for SciFact.

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from lsr_prod import Searcher
-from lsr_prod.formats.bundle import Bundle
 from lsr_prod.jobs.command import load
+from lsr_prod.storage.formats.bundle import Bundle
 from lsr_prod.storage.publications import current_publication
 from quickstart.docstrings import collect, write_collection
 from tests.nights.bundles import make_bundle

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from lsr_prod.encoding.encoder import EncoderFactory
-from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.storage.formats.sparse import SparseBatch
 
 TERMS = 30_000
 

@@ -9,9 +9,9 @@ import pytest
 
 from lsr_prod.encoding import encode_corpus
 from lsr_prod.encoding.summary import EncodeSummary, document_count
+from lsr_prod.encoding.tables import open_table
 from lsr_prod.errors import QuarantineOverflowError, SourceError
 from lsr_prod.storage import Store
-from lsr_prod.tables import open_table
 from tests.encoding.test_given_up_plans import power_failure_after_one_wave
 from tests.encoding.test_incremental_encode import deployment
 

@@ -21,10 +21,10 @@ from lsr_prod.encoding import encode_corpus, table_digest
 from lsr_prod.encoding import prepare as encoding_on_nodes
 from lsr_prod.encoding.run_records import read_runs, read_waves
 from lsr_prod.errors import ConfigError, LineageError, QuarantineOverflowError, SourceError
-from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.jobs.command import main
 from lsr_prod.storage import Store
+from lsr_prod.storage.formats.bundle import BUNDLE_FILE, Bundle
 
 pytestmark = pytest.mark.usefixtures("ray_local")
 

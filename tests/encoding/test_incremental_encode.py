@@ -14,11 +14,11 @@ from lsr_prod.encoding import encode_corpus, table_digest
 from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.markers import delete_markers
 from lsr_prod.encoding.results import WaveResult
+from lsr_prod.encoding.tables import open_table, read_part
 from lsr_prod.errors import StaleWaveError
-from lsr_prod.formats.table import content_hash
 from lsr_prod.operations.maintenance import compact
 from lsr_prod.storage import Store
-from lsr_prod.tables import open_table, read_part
+from lsr_prod.storage.formats.table import content_hash
 from tests.corpus.delta_tables import actions_of, delete_rows, require
 from tests.encoding.opened_files import opened_files
 

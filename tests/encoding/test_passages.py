@@ -24,9 +24,9 @@ from lsr_prod.encoding.passages import (
     open_document_encoder,
 )
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.card import EncoderCard
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder
+from lsr_prod.storage.formats.card import EncoderCard
+from lsr_prod.storage.formats.sparse import SparseBatch
 from tests.encoding.pinned import pin
 
 SENTENCE = "the quick brown fox jumps over a lazy dog while python threads release their locks unbelievably"

@@ -23,16 +23,16 @@ from lsr_prod.encoding.plans.successors import link_successor, save_plan
 from lsr_prod.encoding.results import WaveResult
 from lsr_prod.encoding.scale import SCALE_PROPERTY, probe_scale, settle_scale, with_scale
 from lsr_prod.encoding.table import PLAN_PROPERTY, create_sparse_table
+from lsr_prod.encoding.tables import open_table
+from lsr_prod.encoding.tables.impact_scale import HEADROOM, ImpactScale
+from lsr_prod.encoding.tables.quarantine import create_quarantine
 from lsr_prod.errors import FencedError
-from lsr_prod.formats.sparse import SparseBatch
-from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store
-from lsr_prod.tables import open_table
-from lsr_prod.tables.impact_scale import HEADROOM, ImpactScale
-from lsr_prod.tables.quarantine import create_quarantine
-from tests.encoding.tables import newest, read
+from lsr_prod.storage.formats.sparse import SparseBatch
+from lsr_prod.storage.formats.table import TableProperties
+from tests.encoding.made_tables import newest, read
+from tests.encoding.tables.deletions import delete_ids
 from tests.faults.protocol import Job, _encode_wave, _Rows, _wave_task
-from tests.tables.deletions import delete_ids
 
 WANTED = TableProperties("b" * 64, "v" * 64, 0.0, 8, 16, 2, (), vocabulary_size=99)
 

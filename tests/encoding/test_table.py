@@ -17,14 +17,14 @@ from lsr_prod.encoding.table import (
     files_of_bucket,
     table_digest,
 )
+from lsr_prod.encoding.tables import open_table, write_part
+from lsr_prod.encoding.tables.live_rows import part_digest
+from lsr_prod.encoding.tables.part import combine_digests, digest_in_name
 from lsr_prod.errors import ArtifactError, ConfigError, FormatVersionError, LineageError
-from lsr_prod.formats.table import TableProperties, sparse_schema
 from lsr_prod.storage import Store
-from lsr_prod.tables import open_table, write_part
-from lsr_prod.tables.live_rows import part_digest
-from lsr_prod.tables.part import combine_digests, digest_in_name
-from tests.encoding.tables import newest
-from tests.tables.deletions import delete_ids
+from lsr_prod.storage.formats.table import TableProperties, sparse_schema
+from tests.encoding.made_tables import newest
+from tests.encoding.tables.deletions import delete_ids
 
 PROPERTIES = TableProperties("b" * 64, "v" * 64, 0.01, 8, 16, 2, ("title",), 9)
 ROWS = [

@@ -21,10 +21,10 @@ from lsr_prod.encoding.plans.increment import plan_increment
 from lsr_prod.encoding.plans.plan import PlanInputs, make_plan
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.waves import BlockRows, WaveReader, blocks_of_cells
-from lsr_prod.formats.table import cell_of
 from lsr_prod.storage import Store
+from lsr_prod.storage.formats.table import cell_of
+from tests.encoding.made_tables import PROPERTIES
 from tests.encoding.opened_files import opened_files
-from tests.encoding.tables import PROPERTIES
 
 pytestmark = pytest.mark.usefixtures("ray_local")
 

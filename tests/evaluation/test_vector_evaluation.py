@@ -7,7 +7,7 @@ import pytest
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation.vector_evaluation import Encoded, Level, LevelReport, evaluate, measure_levels
-from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.storage.formats.sparse import SparseBatch
 from tests.indexing.test_in_memory import batch, random_rows
 
 LEVELS = [(0, 0), (7, 20), (5, 20), (5, 10)]

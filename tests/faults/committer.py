@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import lsr_prod
-from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.encoding.tables import open_table
 from lsr_prod.operations.maintenance.compact import compact
 from lsr_prod.operations.maintenance.job import compact_quarantine
 from lsr_prod.operations.maintenance.plans import shorten_chain
 from lsr_prod.operations.maintenance.vacuum import paths_in_markers, vacuum
-from lsr_prod.tables import open_table
+from lsr_prod.storage.formats.sparse import SparseBatch
 from tests.faults.corpus import POISON, fake_vectors, is_flaky
 from tests.faults.inject import inject
 from tests.faults.protocol import Job, run_attempt

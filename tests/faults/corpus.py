@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.storage.formats.sparse import SparseBatch
 
 __all__ = ["POISON", "STEADY", "Corpus", "Row", "bad_places", "fake_vectors", "is_flaky", "json_line", "make_corpus"]
 

@@ -7,9 +7,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from lsr_prod.encoding.tables import open_table
+from lsr_prod.encoding.tables.live_rows import vector_files
 from lsr_prod.storage import Store
-from lsr_prod.tables import open_table
-from lsr_prod.tables.live_rows import vector_files
 from tests.faults.protocol import Job
 from tests.faults.snapshots import visible
 

@@ -17,11 +17,11 @@ from deltalake.exceptions import DeltaError
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.encoding.commit import committer
+from lsr_prod.encoding.tables import Table
+from lsr_prod.encoding.tables import part as parts
 from lsr_prod.errors import StorageError
 from lsr_prod.operations.maintenance.compact import APP
 from lsr_prod.storage import Store, deletion_vector
-from lsr_prod.tables import Table
-from lsr_prod.tables import part as parts
 from tests.faults import protocol
 from tests.faults.protocol import COMMIT
 from tests.faults.script import Script

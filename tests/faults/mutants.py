@@ -45,7 +45,7 @@ MUTANTS = (
     ),
     Mutant(
         "commit from a fresh handle",
-        "tables/table.py",
+        "encoding/tables/table.py",
         (
             (
                 "self._handle.create_write_transaction(",
@@ -56,7 +56,7 @@ MUTANTS = (
     ),
     Mutant(
         "commit with removals is tried at several versions",
-        "tables/table.py",
+        "encoding/tables/table.py",
         (("max_commit_retries=0 if removes else None", "max_commit_retries=None"),),
         "compaction_commits_before_an_increment",
     ),

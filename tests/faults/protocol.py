@@ -29,12 +29,12 @@ from lsr_prod.encoding.plans.successors import link_successor, save_plan
 from lsr_prod.encoding.prepare import find_returning_files
 from lsr_prod.encoding.results import WaveResult
 from lsr_prod.encoding.table import PLAN_PROPERTY, check_first_plan, check_table, committed_files, create_sparse_table
+from lsr_prod.encoding.tables import Table, open_table
+from lsr_prod.encoding.tables.quarantine import create_quarantine
 from lsr_prod.encoding.waves import _read_slices
 from lsr_prod.errors import StaleWaveError
-from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store
-from lsr_prod.tables import Table, open_table
-from lsr_prod.tables.quarantine import create_quarantine
+from lsr_prod.storage.formats.table import TableProperties
 
 __all__ = ["COMMIT", "Job", "run_attempt"]
 

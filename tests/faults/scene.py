@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lsr_prod import errors
 from lsr_prod.encoding.commit.markers import MARKERS_FOLDER
-from lsr_prod.tables import open_table
+from lsr_prod.encoding.tables import open_table
 from tests.faults.attempts import Attempt, Ended, Launcher
 from tests.faults.chain import SourceChain
 from tests.faults.oracle import Findings, Vectors, inspect, vectors

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.errors import CommitError, FencedError, IncompleteWaveError
-from tests.encoding.tables import bad_rows, ids_of, make_tables, make_wave, recount
+from tests.encoding.made_tables import bad_rows, ids_of, make_tables, make_wave, recount
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,12 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from lsr_prod.formats.bundle import BUNDLE_FILE, VOCABULARY_FILE, Bundle, digest_bundle
-from lsr_prod.formats.card import CARD_FILE, EncoderCard
-from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json, record_bytes
-from lsr_prod.formats.index import Analyzer, IndexVersion, ShardManifest, Tombstones
-from lsr_prod.formats.table import TableProperties, bucket_of, content_hash, content_keys, quantize, sparse_schema
-from lsr_prod.formats.values import AttributeType
+from lsr_prod.encoding.tables import create_table, write_part
 from lsr_prod.indexing.plan import ShardLayout, ShardPlan
 from lsr_prod.indexing.publish import publish
 from lsr_prod.indexing.shard import build_shard
@@ -24,7 +19,19 @@ from lsr_prod.inference import BundleEncoder
 from lsr_prod.inference.terms.analysis import words_of
 from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.storage import Store
-from lsr_prod.tables import create_table, write_part
+from lsr_prod.storage.formats.bundle import BUNDLE_FILE, VOCABULARY_FILE, Bundle, digest_bundle
+from lsr_prod.storage.formats.card import CARD_FILE, EncoderCard
+from lsr_prod.storage.formats.digest import FileDigest, canonical_json, digest_json, record_bytes
+from lsr_prod.storage.formats.index import Analyzer, IndexVersion, ShardManifest, Tombstones
+from lsr_prod.storage.formats.table import (
+    TableProperties,
+    bucket_of,
+    content_hash,
+    content_keys,
+    quantize,
+    sparse_schema,
+)
+from lsr_prod.storage.formats.values import AttributeType
 
 STEP = 0.03125
 FIELDS = ("title", "text")

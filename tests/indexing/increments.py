@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from lsr_prod.config import Deployment, IndexSettings
-from lsr_prod.formats.table import bucket_of
+from lsr_prod.encoding.tables import open_table, write_part
 from lsr_prod.storage import Store
-from lsr_prod.tables import open_table, write_part
+from lsr_prod.storage.formats.table import bucket_of
+from tests.encoding.tables.deletions import delete_ids
 from tests.indexing.corpus import Doc, make_bundle, make_table, rows
-from tests.tables.deletions import delete_ids
 
 __all__ = [
     "VOCABULARY",

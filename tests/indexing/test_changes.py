@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lsr_prod.encoding.tables import TableFile, open_table
 from lsr_prod.errors import ArtifactError
 from lsr_prod.indexing.changes import PartChange, changed_parts, changed_rows, find_rows, row_schema
 from lsr_prod.operations.maintenance import compact
 from lsr_prod.storage import Store
-from lsr_prod.tables import TableFile, open_table
 from tests.indexing.corpus import FIELDS, Doc, make_bundle, make_table
 from tests.indexing.increments import Increment, buckets_of, change_table, make_world, random_doc, random_increment
 

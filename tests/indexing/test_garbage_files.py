@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.formats.publication import PublicationPin
 from lsr_prod.indexing import garbage
 from lsr_prod.indexing.garbage import collect_garbage
 from lsr_prod.storage import Store
+from lsr_prod.storage.formats.publication import PublicationPin
 from lsr_prod.storage.version_locks import lock_version
 
 OLD = time.time() - 7200

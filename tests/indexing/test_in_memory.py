@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from lsr_prod import Index
 from lsr_prod.errors import ArtifactError, QueryError
-from lsr_prod.formats.sparse import SparseBatch
-from lsr_prod.formats.table import quantize
 from lsr_prod.indexing.in_memory import InMemoryResult, build_in_memory
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.search import Hybrid, Searcher
+from lsr_prod.storage.formats.sparse import SparseBatch
+from lsr_prod.storage.formats.table import quantize
 from tests.indexing.corpus import Doc, make_index
 from tests.search.oracle import brute_force
 

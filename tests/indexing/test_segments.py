@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import tantivy
 
-from lsr_prod.formats.index import Analyzer
-from lsr_prod.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER
 from lsr_prod.indexing.boolean import BooleanWriter, segment_documents
 from lsr_prod.indexing.segments import surplus
+from lsr_prod.storage.formats.index import Analyzer
+from lsr_prod.storage.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER
 
 N = 3250
 

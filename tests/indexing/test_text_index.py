@@ -10,9 +10,9 @@ import pytest
 
 import lsr_prod
 from lsr_prod.errors import ArtifactError, ConfigError, QueryError
-from lsr_prod.formats.term_weights import K1, B
 from lsr_prod.indexing.text_index import Index
 from lsr_prod.search import Hybrid, Searcher, field
+from lsr_prod.storage.formats.term_weights import K1, B
 from tests.indexing.corpus import encode_corpus, make_index
 from tests.search.conftest import TEXTS
 

@@ -10,9 +10,6 @@ import pytest
 
 from lsr_prod.cluster.workers import IN_PROCESS
 from lsr_prod.errors import ArtifactError, DigestMismatchError, StorageError
-from lsr_prod.formats.digest import record_bytes
-from lsr_prod.formats.index import Tombstones
-from lsr_prod.formats.shard import DOCUMENTS_FILE
 from lsr_prod.indexing.tombstones import (
     as_ids,
     find_documents,
@@ -26,6 +23,9 @@ from lsr_prod.indexing.tombstones import (
     scan_size,
 )
 from lsr_prod.storage import Store
+from lsr_prod.storage.formats.digest import record_bytes
+from lsr_prod.storage.formats.index import Tombstones
+from lsr_prod.storage.formats.shard import DOCUMENTS_FILE
 from lsr_prod.storage.index_shards import write_list
 from tests.indexing.corpus import Doc, make_index
 

@@ -54,8 +54,8 @@ def test_an_import_against_the_order_fails(checkout: Path, file: str, line: str)
 
 
 def test_a_cycle_of_two_files_fails(checkout: Path):
-    (checkout / "lsr_prod/formats/one.py").write_text("import lsr_prod.formats.two\n")
-    (checkout / "lsr_prod/formats/two.py").write_text("import lsr_prod.formats.one\n")
+    (checkout / "lsr_prod/storage/formats/one.py").write_text("import lsr_prod.storage.formats.two\n")
+    (checkout / "lsr_prod/storage/formats/two.py").write_text("import lsr_prod.storage.formats.one\n")
     done = lint(checkout)
     assert done.returncode == 1
     assert "cycle BROKEN" in done.stdout

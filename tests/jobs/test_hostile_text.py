@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from lsr_prod.corpus.rows import row_schema
+from lsr_prod.encoding.tables.quarantine import write_quarantine
 from lsr_prod.storage import Store
 from lsr_prod.storage.publications import pin_publication
-from lsr_prod.tables.quarantine import write_quarantine
-from tests.encoding.tables import make_tables
+from tests.encoding.made_tables import make_tables
 from tests.indexing.corpus import encode_corpus, make_index
 from tests.test_visible import FORBIDDEN
 

@@ -8,8 +8,8 @@ from sentence_transformers.base.modules.transformer import Transformer
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.model import SparseEncoder, model_digest
+from lsr_prod.storage.formats.sparse import SparseBatch
 from tests.model.tiny import ARCHITECTURES, tiny_checkpoint
 
 TEXTS = ["w1 W2 w3", "w5", "W0 w1 " * 40, "w1 w91 nothing-known"]

@@ -17,9 +17,9 @@ from sentence_transformers.base.modules import Router, Transformer
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.model import SparseEncoder
 from lsr_prod.search.query.sparse_query import TermWeights
+from lsr_prod.storage.formats.sparse import SparseBatch
 from lsr_prod.training.query_weights import reader_of
 from tests.model.tiny import tiny_checkpoint, tiny_tokenizer
 

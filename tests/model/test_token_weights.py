@@ -11,7 +11,6 @@ from transformers import XLMRobertaModel
 
 from lsr_prod.config import Deployment, ExportSettings, IndexSettings
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.table import quantize
 from lsr_prod.indexing import build_index
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.jobs.training import model as model_command
@@ -19,6 +18,7 @@ from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.model.export import export_bundle
 from lsr_prod.model.token_weights import pool_token_weights
 from lsr_prod.search import Searcher
+from lsr_prod.storage.formats.table import quantize
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.registry import REGISTRY, check_stage
 from lsr_prod.training.vocabulary.inspect import inspect_vocabulary

@@ -13,7 +13,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
         "tests/encoding/commit/test_give_up.py",
         "tests/encoding/cells/test_duplicates.py",
     ),
-    "tables": ("tests/tables", "tests/encoding/commit/test_committer.py"),
+    "encoding/tables": ("tests/encoding/tables", "tests/encoding/commit/test_committer.py"),
     "indexing/derive.py": ("tests/indexing/test_derive.py", "tests/indexing/test_takedown.py"),
     "indexing/publish.py": ("tests/indexing/test_publish.py",),
     "indexing/tombstones.py": ("tests/indexing/test_tombstones.py",),
@@ -29,7 +29,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     ),
     "storage/version_locks.py": ("tests/storage/test_version_locks.py",),
     "storage/drafts.py": ("tests/storage/test_drafts.py",),
-    "storage/deletion_vector.py": ("tests/storage/test_deletion_vector.py", "tests/tables/test_deletions.py"),
+    "storage/deletion_vector.py": ("tests/storage/test_deletion_vector.py", "tests/encoding/tables/test_deletions.py"),
 }
 """Module or folder below ``lsr_prod`` -> files and folders of tests."""
 

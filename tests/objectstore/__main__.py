@@ -38,7 +38,7 @@ _SUITE = (
     "tests/storage",
     "tests/objectstore",
     "tests/operations/doctor",
-    "tests/tables",
+    "tests/encoding/tables",
     "tests/operations/maintenance/test_garbage.py",
     "tests/indexing/test_object_store.py",
     "tests/training/loop/test_checkpoint_store.py",

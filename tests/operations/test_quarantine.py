@@ -10,11 +10,11 @@ from lsr_prod.corpus.rows import row_schema
 from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.results import WaveResult
+from lsr_prod.encoding.tables.quarantine import write_quarantine
 from lsr_prod.jobs.command import main
 from lsr_prod.storage import Store
-from lsr_prod.tables.quarantine import write_quarantine
 from lsr_prod.visible import json_line
-from tests.encoding.tables import make_cell, make_tables
+from tests.encoding.made_tables import make_cell, make_tables
 
 _EVIL = "\x1b]0;title\x07\r\n\x9b31m\u202e\x7f"
 

@@ -15,13 +15,13 @@ from deltalake import DeltaTable
 
 from lsr_prod.config import Deployment
 from lsr_prod.encoding import encode_corpus, table_digest
+from lsr_prod.encoding.tables.quarantine import quarantined_by_reason
 from lsr_prod.errors import ConfigError, QuarantineOverflowError
 from lsr_prod.jobs.command import main
 from lsr_prod.ray_data import read_sparse_table, write_sparse_table
 from lsr_prod.ray_data.staging import DatasetWrite, StagedKeys
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
-from lsr_prod.tables.quarantine import quarantined_by_reason
 from tests.ray_data.driver import dataset, write
 
 pytestmark = pytest.mark.usefixtures("ray_local")

@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.errors import QueryError
-from lsr_prod.formats.shard import TANTIVY_FOLDER
 from lsr_prod.indexing.boolean import BooleanWriter
 from lsr_prod.inference.terms.analysis import distinct_words
 from lsr_prod.search.boolean_query import parse_text_queries
@@ -21,6 +20,7 @@ from lsr_prod.search.boolean_shard import BooleanShard
 from lsr_prod.search.query.filter_types import CheckedFilter
 from lsr_prod.search.query.query_text import text_query
 from lsr_prod.search.shard.shard_reader import evaluate
+from lsr_prod.storage.formats.shard import TANTIVY_FOLDER
 from tests.search.filtering import TYPES, Row, batches
 
 NOTHING = dict.fromkeys(TYPES)

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from lsr_prod.errors import ArtifactError, PublicationError
-from lsr_prod.formats.digest import FileDigest, canonical_json, digest_path
-from lsr_prod.formats.index import IndexVersion
 from lsr_prod.indexing.publish import publish
 from lsr_prod.search import Searcher
 from lsr_prod.search.query.filters import field
 from lsr_prod.search.query.request import Hybrid
 from lsr_prod.storage import Store
+from lsr_prod.storage.formats.digest import FileDigest, canonical_json, digest_path
+from lsr_prod.storage.formats.index import IndexVersion
 from lsr_prod.storage.index_versions import read_version
 from tests.indexing.corpus import Doc, make_index
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.errors import ArtifactError, ConfigError, QueryError
-from lsr_prod.formats.publication import Publication
 from lsr_prod.search import Searcher
 from lsr_prod.search.follower import Follower
+from lsr_prod.storage.formats.publication import Publication
 from tests.indexing.corpus import Doc, make_index
 
 

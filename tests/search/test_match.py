@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.formats.shard import WINDOW
 from lsr_prod.search import Searcher
 from lsr_prod.search.query.filters import Filter, field
+from lsr_prod.storage.formats.shard import WINDOW
 from tests.indexing.corpus import STEP, Doc, make_index
 from tests.search.filtering import TYPES, VALUES, filters, truth
 from tests.search.oracle import at_least, brute_force, distinct, in_order, rescored

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lsr_prod.encoding.tables.live_rows import keep_rows
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
 from lsr_prod.storage.deletion_vector import (
@@ -20,7 +21,6 @@ from lsr_prod.storage.deletion_vector import (
     file_of,
     save_vectors,
 )
-from lsr_prod.tables.live_rows import keep_rows
 
 # File and descriptor of the table ``table-with-dv-small`` in the test data of delta-kernel-rs.
 _SPARK_FILE = bytes.fromhex(

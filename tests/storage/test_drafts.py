@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.errors import DigestMismatchError, DiskFullError, StorageError
-from lsr_prod.formats.digest import digest_folder
 from lsr_prod.storage.drafts import (
     Draft,
     append_file,
@@ -23,6 +22,7 @@ from lsr_prod.storage.drafts import (
     sentinel,
     write_file,
 )
+from lsr_prod.storage.formats.digest import digest_folder
 
 
 def names(folder: Path) -> list[str]:

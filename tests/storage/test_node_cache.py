@@ -19,11 +19,11 @@ import pytest
 
 from lsr_prod import Searcher
 from lsr_prod.errors import ArtifactError, DigestMismatchError, MissingExtraError, PublicationError, StorageError
-from lsr_prod.formats.digest import canonical_json, digest_json, verify_files
-from lsr_prod.formats.index import IndexVersion
-from lsr_prod.formats.publication import Publication
 from lsr_prod.indexing import rollback
 from lsr_prod.storage import Store
+from lsr_prod.storage.formats.digest import canonical_json, digest_json, verify_files
+from lsr_prod.storage.formats.index import IndexVersion
+from lsr_prod.storage.formats.publication import Publication
 from lsr_prod.storage.index_versions import fetch_current_version
 from lsr_prod.storage.node_cache import NodeCache
 from lsr_prod.storage.publications import current_publication

@@ -14,11 +14,11 @@ import pytest
 from obstore.store import from_url
 
 from lsr_prod.config import load_deployment
+from lsr_prod.encoding.tables import open_table
 from lsr_prod.errors import ConfigError, StorageError
 from lsr_prod.storage import Store
 from lsr_prod.storage import options as module
 from lsr_prod.storage.options import is_client_option, normalize_options, options_of
-from lsr_prod.tables import open_table
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_panic_of_a_library_is_a_storage_error(tmp_path: Path) -> None:
 import sys
 from lsr_prod.errors import StorageError
 from lsr_prod.storage import Store
-from lsr_prod.tables import open_table
+from lsr_prod.encoding.tables import open_table
 for act in (lambda s: s.get("x"), lambda s: s.names(), open_table):
     try:
         act(Store("s3://b/x"))

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.errors import ConfigError, DigestMismatchError, StorageError
-from lsr_prod.formats.digest import digest_path
 from lsr_prod.storage import ObjectChangedError, Store, is_remote, require_exists, store_digest
+from lsr_prod.storage.formats.digest import digest_path
 from lsr_prod.storage.remote import PART_BYTES, store_counts
 from tests.objectstore.endpoint import GIVEN
 

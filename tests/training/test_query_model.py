@@ -15,12 +15,12 @@ from transformers import BertConfig, BertForMaskedLM
 from lsr_prod.config import Deployment, ExportSettings, FinetuneSettings
 from lsr_prod.config.model import AdaptEncoderSettings
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.bundle import Bundle
-from lsr_prod.formats.card import EncoderCard
 from lsr_prod.indexing.text_index import Index
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.model.export import export_bundle
+from lsr_prod.storage.formats.bundle import Bundle
+from lsr_prod.storage.formats.card import EncoderCard
 from lsr_prod.training.chain import run_chain
 from lsr_prod.training.data.training_set import Example, SampleRows
 from lsr_prod.training.encoder_setup import trained_module

@@ -13,15 +13,15 @@ from lsr_prod.config.language import OptimizerSettings
 from lsr_prod.config.objective import ObjectiveSettings
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError
-from lsr_prod.formats.digest import digest_json
-from lsr_prod.formats.table import quantize
-from lsr_prod.formats.term_weights import QUERY_WEIGHTS_FILE, weights_from_bytes, weights_to_bytes
 from lsr_prod.indexing import build_index
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.model.export import export_bundle
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
+from lsr_prod.storage.formats.digest import digest_json
+from lsr_prod.storage.formats.table import quantize
+from lsr_prod.storage.formats.term_weights import QUERY_WEIGHTS_FILE, weights_from_bytes, weights_to_bytes
 from lsr_prod.training.batches import TrainBatch, pad
 from lsr_prod.training.chain import run_chain
 from lsr_prod.training.data.layouts import QueryTermLayout, TokenSettings

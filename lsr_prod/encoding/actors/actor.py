@@ -36,9 +36,9 @@ from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE, IsolatedEn
 from lsr_prod.encoding.isolation.watchdog import WatchedEncoder
 from lsr_prod.encoding.results import BlockResult, CellOutput, Counts
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import Counters
 from lsr_prod.inference.session import Provider, load_onnxruntime
+from lsr_prod.storage.formats.sparse import SparseBatch
 from lsr_prod.storage.remote import StoreCounts, store_counts
 
 _WANTED: dict[Provider, tuple[str, ...]] = {

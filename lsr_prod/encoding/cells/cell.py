@@ -20,6 +20,9 @@ from lsr_prod.encoding.commit.markers import mark_finished
 from lsr_prod.encoding.encoder import TextEncoder
 from lsr_prod.encoding.results import CellOutput, CellResult, Counts
 from lsr_prod.encoding.table import write_deletions
+from lsr_prod.encoding.tables import write_part
+from lsr_prod.encoding.tables.live_rows import build_rows
+from lsr_prod.encoding.tables.quarantine import DUPLICATE, write_quarantine
 from lsr_prod.errors import (
     ArtifactError,
     EncoderBrokenError,
@@ -28,11 +31,8 @@ from lsr_prod.errors import (
     EncoderTimeoutError,
     StorageError,
 )
-from lsr_prod.formats.sparse import SparseBatch
-from lsr_prod.formats.table import TableProperties, content_hash, quantize
-from lsr_prod.tables import write_part
-from lsr_prod.tables.live_rows import build_rows
-from lsr_prod.tables.quarantine import DUPLICATE, write_quarantine
+from lsr_prod.storage.formats.sparse import SparseBatch
+from lsr_prod.storage.formats.table import TableProperties, content_hash, quantize
 
 BATCH_SIZE = 2048
 """Documents of one call of the encoder, whose tokens are in memory at once."""

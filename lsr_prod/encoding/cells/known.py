@@ -21,13 +21,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lsr_prod.encoding.plans.successors import file_locations
+from lsr_prod.encoding.tables import TableFile
+from lsr_prod.encoding.tables.live_rows import content_columns, part_schema, replace_source
+from lsr_prod.encoding.tables.quarantine import DUPLICATE
 from lsr_prod.errors import CommitError, SourceError
-from lsr_prod.formats.table import TableProperties, cell_of, content_hash, content_keys
 from lsr_prod.storage import Store
 from lsr_prod.storage.deletion_vector import deleted_rows
-from lsr_prod.tables import TableFile
-from lsr_prod.tables.live_rows import content_columns, part_schema, replace_source
-from lsr_prod.tables.quarantine import DUPLICATE
+from lsr_prod.storage.formats.table import TableProperties, cell_of, content_hash, content_keys
 
 Rule = Literal["first", "last", "error"]
 DETAILS = {

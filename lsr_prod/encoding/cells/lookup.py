@@ -26,11 +26,11 @@ from lsr_prod.encoding.cells.known import Known, Rule, SourceOrder, choose_rows,
 from lsr_prod.encoding.commit.markers import ReadMarkers, finished_cells, read_markers
 from lsr_prod.encoding.results import CellOutput, CellResult, Deletion
 from lsr_prod.encoding.table import files_of_bucket
+from lsr_prod.encoding.tables import TableFile, open_table
+from lsr_prod.encoding.tables.quarantine import committed_files
 from lsr_prod.errors import IncompleteWaveError
-from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store
-from lsr_prod.tables import TableFile, open_table
-from lsr_prod.tables.quarantine import committed_files
+from lsr_prod.storage.formats.table import TableProperties
 
 ROW_COUNT = "row_count"
 """``reason`` of a row that is a row count; its ``position`` is the number of rows. Never written to a table."""

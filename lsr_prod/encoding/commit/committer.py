@@ -16,6 +16,9 @@ from lsr_prod.encoding.commit.fence import Epoch
 from lsr_prod.encoding.plans.successors import check_not_followed
 from lsr_prod.encoding.results import CellResult, Deletion, WaveResult
 from lsr_prod.encoding.table import merge_deletions
+from lsr_prod.encoding.tables import Part, Table, TableFile, check_part, count_rows, open_table
+from lsr_prod.encoding.tables.live_rows import files_with_paths, to_files
+from lsr_prod.encoding.tables.quarantine import PARTITION, committed_files
 from lsr_prod.errors import (
     ArtifactError,
     CommitError,
@@ -27,9 +30,6 @@ from lsr_prod.errors import (
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.storage.deletion_vector import DeletionVector, check_vectors, file_of
-from lsr_prod.tables import Part, Table, TableFile, check_part, count_rows, open_table
-from lsr_prod.tables.live_rows import files_with_paths, to_files
-from lsr_prod.tables.quarantine import PARTITION, committed_files
 
 log = get_log(__name__)
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.errors import ArtifactError, CommitError, FencedError
-from lsr_prod.formats.digest import record_bytes
 from lsr_prod.storage import Store
+from lsr_prod.storage.formats.digest import record_bytes
 
 EPOCHS_FOLDER = f"{PROTOCOL_FOLDER}/epochs"
 

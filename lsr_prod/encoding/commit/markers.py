@@ -15,12 +15,12 @@ from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.encoding.plans.successors import read_record
 from lsr_prod.encoding.results import CellResult
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
+from lsr_prod.encoding.tables import open_table
 from lsr_prod.errors import CommitError, IncompleteWaveError
-from lsr_prod.formats.digest import record_bytes
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.storage.deletion_vector import file_of
-from lsr_prod.tables import open_table
+from lsr_prod.storage.formats.digest import record_bytes
 
 log = get_log(__name__)
 

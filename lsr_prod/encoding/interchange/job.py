@@ -20,13 +20,13 @@ from lsr_prod.encoding.interchange.table_import import (
 )
 from lsr_prod.encoding.interchange.vectors import Rules, Vocabulary
 from lsr_prod.encoding.table import finished_table
+from lsr_prod.encoding.tables import Table, load_table, open_table
+from lsr_prod.encoding.tables.live_rows import total_live_rows
 from lsr_prod.errors import ArtifactError, ConfigError
-from lsr_prod.formats.digest import digest_json
-from lsr_prod.formats.table import CORE_COLUMNS, TableProperties
 from lsr_prod.storage import Store, is_remote, require_exists, store_digest
 from lsr_prod.storage.folders import absolute, open_bundle
-from lsr_prod.tables import Table, load_table, open_table
-from lsr_prod.tables.live_rows import total_live_rows
+from lsr_prod.storage.formats.digest import digest_json
+from lsr_prod.storage.formats.table import CORE_COLUMNS, TableProperties
 
 IMPORT_FORMAT = 1
 

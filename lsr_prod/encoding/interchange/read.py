@@ -26,9 +26,9 @@ from lsr_prod.encoding.interchange.vectors import (
 )
 from lsr_prod.errors import ConfigError, SourceError
 from lsr_prod.extras import contrib
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.storage import Entry, Store
 from lsr_prod.storage.folders import absolute
+from lsr_prod.storage.formats.sparse import SparseBatch
 
 VectorFormat = Literal["jsonl", "tsv", "npz", "ciff", "csr"]
 _ENDINGS: dict[VectorFormat, tuple[str, ...]] = {

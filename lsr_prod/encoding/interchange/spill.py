@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsr_prod.encoding.interchange.vectors import VectorRow, as_batch
-from lsr_prod.formats.table import bucket_of
+from lsr_prod.storage.formats.table import bucket_of
 
 SCHEMA = pa.schema(
     [

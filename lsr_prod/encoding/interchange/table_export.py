@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 from lsr_prod.encoding.interchange.jsonl import write_jsonl
 from lsr_prod.encoding.interchange.npz import CsrBlock, write_csr
 from lsr_prod.encoding.interchange.vectors import Vocabulary
+from lsr_prod.encoding.tables import Table, TableFile, live_batches, read_part
+from lsr_prod.encoding.tables.part import large_strings, parquet_bytes
 from lsr_prod.errors import ArtifactError, ConfigError, LineageError, StorageError
 from lsr_prod.extras import contrib
-from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store
-from lsr_prod.tables import Table, TableFile, live_batches, read_part
-from lsr_prod.tables.part import large_strings, parquet_bytes
+from lsr_prod.storage.formats.table import TableProperties
 
 _ROWS = 2048
 _ROW = "row,number"  # no stored field has a comma in its name

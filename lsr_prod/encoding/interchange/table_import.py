@@ -18,15 +18,15 @@ from lsr_prod.corpus.rows import BadRow, shorten
 from lsr_prod.encoding.interchange.spill import Spill, SpillTotals
 from lsr_prod.encoding.interchange.vectors import ValidatedVector, Vocabulary
 from lsr_prod.encoding.table import create_sparse_table
+from lsr_prod.encoding.tables import Part, Table, write_part
+from lsr_prod.encoding.tables.impact_scale import ImpactScale, impact_scale
+from lsr_prod.encoding.tables.live_rows import build_rows
+from lsr_prod.encoding.tables.quarantine import DUPLICATE, BadRowWriter
 from lsr_prod.errors import ConfigError, SourceError
-from lsr_prod.formats.table import TableProperties, content_hash, quantize
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.disk import scratch_folder
-from lsr_prod.tables import Part, Table, write_part
-from lsr_prod.tables.impact_scale import ImpactScale, impact_scale
-from lsr_prod.tables.live_rows import build_rows
-from lsr_prod.tables.quarantine import DUPLICATE, BadRowWriter
+from lsr_prod.storage.formats.table import TableProperties, content_hash, quantize
 
 log = get_log(__name__)
 _LOGGED = 5

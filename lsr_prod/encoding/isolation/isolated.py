@@ -31,8 +31,8 @@ from lsr_prod.errors import (
     LsrError,
     StorageError,
 )
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.logs import get_log
+from lsr_prod.storage.formats.sparse import SparseBatch
 
 log = get_log(__name__)
 

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Sequence
 
 from lsr_prod.encoding.encoder import TextEncoder
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.logs import get_log
+from lsr_prod.storage.formats.sparse import SparseBatch
 
 log = get_log(__name__)
 

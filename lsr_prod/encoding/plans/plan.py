@@ -21,7 +21,7 @@ from lsr_prod.corpus.filelist import KEPT, READ, REMOVED, file_keys, file_of, fi
 from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS, ListDigest, PlanHeader, Sizes, choose_sizes
-from lsr_prod.formats.digest import digest_json
+from lsr_prod.storage.formats.digest import digest_json
 
 _SLICE_SCHEMA = pa.schema(
     [

@@ -28,8 +28,8 @@ from lsr_prod.encoding.plans.header import PLAN_FORMAT, PlanHeader
 from lsr_prod.encoding.plans.plan import Plan, slices_digest
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.errors import ArtifactError, CommitError, DigestMismatchError, FencedError, FormatVersionError
-from lsr_prod.formats.digest import digest_json, record_bytes
 from lsr_prod.storage import Store
+from lsr_prod.storage.formats.digest import digest_json, record_bytes
 
 PLANS_FOLDER = f"{PROTOCOL_FOLDER}/plans"
 SUCCESSORS_FOLDER = f"{PROTOCOL_FOLDER}/successors"

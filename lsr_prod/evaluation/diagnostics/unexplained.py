@@ -32,7 +32,7 @@ from lsr_prod.evaluation.diagnostics.vectors import (
     find_expanded,
     most_expanded,
 )
-from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.storage.formats.sparse import SparseBatch
 
 _TOP = 100  # terms of a list
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference.terms.surfaces import is_special
+from lsr_prod.storage.formats.sparse import SparseBatch
 
 Int32s = npt.NDArray[np.int32]
 

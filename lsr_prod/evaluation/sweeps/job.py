@@ -20,9 +20,9 @@ from lsr_prod.evaluation.sweeps.report import COSTS, SweepReport, make_report
 from lsr_prod.evaluation.sweeps.vectors import VectorSlice, encode_slice, read_slices
 from lsr_prod.evaluation.validation import Collection
 from lsr_prod.evaluation.vector_evaluation import Encoded, measure_levels
-from lsr_prod.formats.bundle import BUNDLE_FILE
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, is_remote
+from lsr_prod.storage.formats.bundle import BUNDLE_FILE
 
 log = get_log(__name__)
 

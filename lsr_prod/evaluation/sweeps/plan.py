@@ -14,11 +14,11 @@ from lsr_prod.evaluation.measures import parse_measures
 from lsr_prod.evaluation.sweeps.vectors import VectorSlice, slices_of
 from lsr_prod.evaluation.validation import Collection, read_collection
 from lsr_prod.evaluation.vector_evaluation import Level, LevelReport
-from lsr_prod.formats.bundle import Bundle
-from lsr_prod.formats.card import EncoderCard
-from lsr_prod.formats.digest import canonical_json, digest_json
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute, open_bundle
+from lsr_prod.storage.formats.bundle import Bundle
+from lsr_prod.storage.formats.card import EncoderCard
+from lsr_prod.storage.formats.digest import canonical_json, digest_json
 
 _DECIMALS = 6
 _FIELDS = ("measures", "by_query", "flops", "l0_query", "l0_document", "matched", "bytes", "match_p50_ms")

@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.formats.bundle import Bundle, read_vocabulary
-from lsr_prod.formats.card import EncoderCard, Kind
-from lsr_prod.formats.digest import digest_json
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.inference.terms.term_reader import TermReader
 from lsr_prod.search.query.sparse_query import TermWeights, Vocabulary, read_learned_weights
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import open_bundle
+from lsr_prod.storage.formats.bundle import Bundle, read_vocabulary
+from lsr_prod.storage.formats.card import EncoderCard, Kind
+from lsr_prod.storage.formats.digest import digest_json
+from lsr_prod.storage.formats.sparse import SparseBatch
 
 _FORMAT = 1  # raise it when equal texts get other vectors
 _FOLDER = "vectors"

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from lsr_prod.formats.index import Analyzer
-from lsr_prod.formats.shard import BATCH_ROWS, array_name
-from lsr_prod.formats.term_weights import word_impacts
+from lsr_prod.encoding.tables.live_rows import live_batches
 from lsr_prod.indexing.impacts.arrays import GrowingArray
 from lsr_prod.indexing.impacts.vectors import Vectors, VectorSpill
 from lsr_prod.inference.terms.analysis import words_of
-from lsr_prod.tables.live_rows import live_batches
+from lsr_prod.storage.formats.index import Analyzer
+from lsr_prod.storage.formats.shard import BATCH_ROWS, array_name
+from lsr_prod.storage.formats.term_weights import word_impacts
 
 if TYPE_CHECKING:
-    from lsr_prod.tables import Table
+    from lsr_prod.encoding.tables import Table
 
 _SAMPLE = 20_000  # documents; their mean length has an error of about one percent
 _BATCH_DOCUMENTS = 1024  # documents whose words are in memory at once

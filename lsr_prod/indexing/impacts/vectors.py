@@ -10,10 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.formats.shard import MAX_ITEMS, WINDOW, array_name, term_dtype
-from lsr_prod.formats.sparse import put_together
 from lsr_prod.indexing.impacts.arrays import GrowingArray, create_array, map_array
 from lsr_prod.search.kernels import native
+from lsr_prod.storage.formats.shard import MAX_ITEMS, WINDOW, array_name, term_dtype
+from lsr_prod.storage.formats.sparse import put_together
 
 _ALL_TERMS = 1 << 31
 

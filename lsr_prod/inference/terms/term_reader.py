@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
-from lsr_prod.formats.bundle import TOKENIZER_FILE, VOCABULARY_FILE, read_vocabulary
-from lsr_prod.formats.card import CARD_FILE, EncoderCard
-from lsr_prod.formats.digest import digest_json
-from lsr_prod.formats.term_weights import TermCounts
 from lsr_prod.inference.terms.surfaces import lowered, surfaces
 from lsr_prod.inference.terms.words import check_words, split_normalized, word_normalizer
+from lsr_prod.storage.formats.bundle import TOKENIZER_FILE, VOCABULARY_FILE, read_vocabulary
+from lsr_prod.storage.formats.card import CARD_FILE, EncoderCard
+from lsr_prod.storage.formats.digest import digest_json
+from lsr_prod.storage.formats.term_weights import TermCounts
 
 _CHARACTERS = 1_000_000  # of texts whose tokens are in memory at once
 

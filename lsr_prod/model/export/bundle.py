@@ -12,10 +12,6 @@ import onnx
 
 from lsr_prod.config import ExportSettings
 from lsr_prod.errors import ArtifactError, ConfigError
-from lsr_prod.formats.bundle import BUNDLE_FILE, GRAPH_FILE, VOCABULARY_FILE, Bundle, Cut, QueryGraph, digest_bundle
-from lsr_prod.formats.card import CARD_FILE, QUERY_FOLDER
-from lsr_prod.formats.digest import record_bytes
-from lsr_prod.formats.term_weights import QUERY_WEIGHTS_FILE, weights_to_bytes
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder, model_digest
@@ -29,6 +25,18 @@ from lsr_prod.storage import is_remote
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.drafts import write_file
 from lsr_prod.storage.folders import open_bundle, open_source, output_exists
+from lsr_prod.storage.formats.bundle import (
+    BUNDLE_FILE,
+    GRAPH_FILE,
+    VOCABULARY_FILE,
+    Bundle,
+    Cut,
+    QueryGraph,
+    digest_bundle,
+)
+from lsr_prod.storage.formats.card import CARD_FILE, QUERY_FOLDER
+from lsr_prod.storage.formats.digest import record_bytes
+from lsr_prod.storage.formats.term_weights import QUERY_WEIGHTS_FILE, weights_to_bytes
 
 log = get_log(__name__)
 

@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import ConfigError, ParityError
-from lsr_prod.formats.card import Kind
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage.folders import file_exists, open_text
+from lsr_prod.storage.formats.card import Kind
+from lsr_prod.storage.formats.sparse import SparseBatch
 
 log = get_log(__name__)
 

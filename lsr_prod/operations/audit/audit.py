@@ -24,7 +24,8 @@ from lsr_prod.corpus.cut import cut_files
 from lsr_prod.corpus.filelist import file_keys, file_of, iterate_files
 from lsr_prod.corpus.read import require_source_on_nodes
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.formats.table import TableProperties
+from lsr_prod.encoding.tables import Table, TableFile
+from lsr_prod.encoding.tables.live_rows import total, total_live_rows
 from lsr_prod.logs import get_log
 from lsr_prod.operations.audit.compare import BASE, EXAMPLES, RECORD, TABLE, Comparison, IdRange, compare
 from lsr_prod.operations.audit.findings import Audit, Example, Sums, look_up
@@ -38,8 +39,7 @@ from lsr_prod.operations.audit.read import (
     read_takedowns,
 )
 from lsr_prod.operations.audit.scope import Scope
-from lsr_prod.tables import Table, TableFile
-from lsr_prod.tables.live_rows import total, total_live_rows
+from lsr_prod.storage.formats.table import TableProperties
 
 log = get_log(__name__)
 

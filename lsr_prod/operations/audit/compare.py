@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.formats.values import value_to_json
+from lsr_prod.storage.formats.values import value_to_json
 
 SOURCE, BAD, TABLE, BASE, INDEX, TAKEDOWN, QUARANTINE = range(7)
 """Kind of a record: a document of the source, a bad row of it, a row of the table, a row of the table version that the

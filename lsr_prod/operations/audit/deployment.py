@@ -10,6 +10,7 @@ from lsr_prod.config import Deployment
 from lsr_prod.config.location import quarantine_uri
 from lsr_prod.corpus.filelist import list_files
 from lsr_prod.corpus.listing import resolve_source
+from lsr_prod.encoding.tables import Table, open_table
 from lsr_prod.errors import ConfigError
 from lsr_prod.operations.audit.audit import audit
 from lsr_prod.operations.audit.compare import IdRange
@@ -19,7 +20,6 @@ from lsr_prod.operations.table_generations import follow_tables
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
 from lsr_prod.storage.location import same_location
-from lsr_prod.tables import Table, open_table
 
 
 def verify_deployment(deployment: Deployment, table: str | None, sample: int = 1) -> Audit:

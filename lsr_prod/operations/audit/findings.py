@@ -13,13 +13,13 @@ from lsr_prod.corpus.formats.registry import file_format
 from lsr_prod.corpus.read import read_records, read_request
 from lsr_prod.corpus.rows import as_string
 from lsr_prod.corpus.slices import COMPRESSIONS, Slice
-from lsr_prod.formats.index import ShardManifest
+from lsr_prod.encoding.tables import TableFile
+from lsr_prod.encoding.tables.live_rows import live_batches
 from lsr_prod.indexing.tombstones import read_ids
 from lsr_prod.operations.audit.compare import BAD, BASE, EXAMPLES, INDEX, SOURCE, TABLE, Found
 from lsr_prod.operations.audit.scope import IndexScope, Scope
 from lsr_prod.storage import Store
-from lsr_prod.tables import TableFile
-from lsr_prod.tables.live_rows import live_batches
+from lsr_prod.storage.formats.index import ShardManifest
 
 _BATCH_ROWS = 16_384
 Place = tuple[int, int, int]

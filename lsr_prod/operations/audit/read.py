@@ -17,8 +17,9 @@ from lsr_prod.corpus.formats.interface import ReadRequest, Record
 from lsr_prod.corpus.read import read_records, read_request
 from lsr_prod.corpus.rows import DAMAGED_FILE, DAMAGED_ROW, BadRow, Document, as_string, validate
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.formats.index import IndexVersion, ShardManifest, Tombstones
-from lsr_prod.formats.table import content_hash, content_keys
+from lsr_prod.encoding.tables import TableFile
+from lsr_prod.encoding.tables.live_rows import live_batches
+from lsr_prod.encoding.tables.quarantine import DUPLICATE
 from lsr_prod.indexing.tombstones import load_takedowns, load_tombstones, read_ids
 from lsr_prod.operations.audit.compare import (
     BAD,
@@ -32,9 +33,8 @@ from lsr_prod.operations.audit.compare import (
     to_records,
 )
 from lsr_prod.storage import Store
-from lsr_prod.tables import TableFile
-from lsr_prod.tables.live_rows import live_batches
-from lsr_prod.tables.quarantine import DUPLICATE
+from lsr_prod.storage.formats.index import IndexVersion, ShardManifest, Tombstones
+from lsr_prod.storage.formats.table import content_hash, content_keys
 
 _BATCH_ROWS = 16_384
 _BLOCK = 65_536  # records that are held as Python objects

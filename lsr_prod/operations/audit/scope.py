@@ -6,17 +6,17 @@ from typing import Literal
 import pyarrow as pa
 
 from lsr_prod.config import SourceSettings
+from lsr_prod.encoding.tables import Table, open_table
+from lsr_prod.encoding.tables.live_rows import total
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.index import IndexVersion
-from lsr_prod.formats.table import TableProperties
 from lsr_prod.operations.audit.compare import IdRange
 from lsr_prod.storage import Store
 from lsr_prod.storage.deletion_vector import file_of
+from lsr_prod.storage.formats.index import IndexVersion
+from lsr_prod.storage.formats.table import TableProperties
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.location import same_location
 from lsr_prod.storage.publications import find_current_publication
-from lsr_prod.tables import Table, open_table
-from lsr_prod.tables.live_rows import total
 
 Rule = Literal["first", "last"]
 

@@ -15,20 +15,20 @@ import numpy as np
 
 from lsr_prod.config.evaluate import SparseSystem
 from lsr_prod.config.location import quarantine_uri
+from lsr_prod.encoding.tables import Table, open_table
+from lsr_prod.encoding.tables.live_rows import total
 from lsr_prod.evaluation.collection import read_judged
 from lsr_prod.evaluation.comparisons import paired_randomization
 from lsr_prod.evaluation.cost import percentile
 from lsr_prod.evaluation.measures import measure, parse_measures
 from lsr_prod.evaluation.systems import WARM_UP_QUERIES, encode_queries, open_system
-from lsr_prod.formats.table import TableProperties
 from lsr_prod.operations.audit.deployment import problems
 from lsr_prod.operations.canary import CanarySettings, run_canary
 from lsr_prod.operations.gates.report import GateResult, audit_candidate, read_canaries, read_golden
 from lsr_prod.operations.gates.versions import Versions
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
-from lsr_prod.tables import Table, open_table
-from lsr_prod.tables.live_rows import total
+from lsr_prod.storage.formats.table import TableProperties
 
 Gate = Callable[[Versions], GateResult]
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from lsr_prod.encoding.tables import open_table
 from lsr_prod.errors import ArtifactError, SourceError
 from lsr_prod.evaluation.rows import numbered_lines
 from lsr_prod.operations.audit.audit import audit
@@ -16,7 +17,6 @@ from lsr_prod.operations.canary import CanaryQuery, read_queries
 from lsr_prod.operations.gates.versions import Versions
 from lsr_prod.storage import Store, as_store
 from lsr_prod.storage.folders import absolute
-from lsr_prod.tables import open_table
 
 Verdict = Literal["passed", "refused", "forced", "off"]
 _SAMPLE = 100_000  # ids, at least

@@ -10,17 +10,17 @@ import pyarrow as pa
 
 from lsr_prod.config import Deployment
 from lsr_prod.config.index import GatesSettings
-from lsr_prod.formats.index import IndexVersion
-from lsr_prod.formats.publication import Publication
-from lsr_prod.formats.table import TableProperties
+from lsr_prod.encoding.tables import Table, TableFile, live_batches
+from lsr_prod.encoding.tables.live_rows import to_files
 from lsr_prod.indexing.gates import Candidate
 from lsr_prod.search import Searcher
 from lsr_prod.search.location import locate
 from lsr_prod.search.open_index import open_version
 from lsr_prod.storage import as_store
+from lsr_prod.storage.formats.index import IndexVersion
+from lsr_prod.storage.formats.publication import Publication
+from lsr_prod.storage.formats.table import TableProperties
 from lsr_prod.storage.threads import in_threads
-from lsr_prod.tables import Table, TableFile, live_batches
-from lsr_prod.tables.live_rows import to_files
 
 _PARTS = 256  # a few requests each
 _DOCUMENTS = 1 << 16

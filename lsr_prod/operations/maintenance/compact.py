@@ -15,14 +15,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from lsr_prod.encoding.tables import DeletionVector, Part, Table, check_part, load_table, read_part, write_part
+from lsr_prod.encoding.tables.live_rows import files_with_paths, to_files, total_deleted_rows
+from lsr_prod.encoding.tables.part import large_strings
 from lsr_prod.errors import ArtifactError, CommitError, TableConflictError
 from lsr_prod.logs import get_log
 from lsr_prod.operations.maintenance.merges import DOCUMENT_ORDER, Merge, plan_merges
 from lsr_prod.storage import Store
 from lsr_prod.storage.threads import in_threads
-from lsr_prod.tables import DeletionVector, Part, Table, check_part, load_table, read_part, write_part
-from lsr_prod.tables.live_rows import files_with_paths, to_files, total_deleted_rows
-from lsr_prod.tables.part import large_strings
 
 log = get_log(__name__)
 

@@ -14,8 +14,9 @@ from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.plans.increment import newest_plan
 from lsr_prod.encoding.plans.successors import read_record
 from lsr_prod.encoding.table import PLAN_PROPERTY
+from lsr_prod.encoding.tables import Part, Table, load_table, open_table
+from lsr_prod.encoding.tables.live_rows import partition_column
 from lsr_prod.errors import ConfigError, FormatVersionError
-from lsr_prod.formats.table import TableProperties
 from lsr_prod.logs import get_log
 from lsr_prod.operations.maintenance.compact import CompactionSummary, MaintenanceSummary, Merger, compact, merge_parts
 from lsr_prod.operations.maintenance.merges import Merge
@@ -23,11 +24,10 @@ from lsr_prod.operations.maintenance.plans import shorten_chain
 from lsr_prod.operations.maintenance.vacuum import paths_in_markers, vacuum
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
+from lsr_prod.storage.formats.table import TableProperties
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.location import same_location
 from lsr_prod.storage.publications import publication_numbers, read_publication
-from lsr_prod.tables import Part, Table, load_table, open_table
-from lsr_prod.tables.live_rows import partition_column
 
 log = get_log(__name__)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsr_prod.tables import TableFile
-from lsr_prod.tables.live_rows import to_files
+from lsr_prod.encoding.tables import TableFile
+from lsr_prod.encoding.tables.live_rows import to_files
 
 DOCUMENT_ORDER = ("doc_id",)
 """Order of the rows of a part of the sparse table."""

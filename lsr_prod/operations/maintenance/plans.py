@@ -31,10 +31,10 @@ from lsr_prod.encoding.plans.successors import (
 from lsr_prod.encoding.run_records import RUNS_FOLDER, WAVES_FOLDER
 from lsr_prod.encoding.summary import TOTALS_FOLDER
 from lsr_prod.encoding.table import PLAN_PROPERTY
+from lsr_prod.encoding.tables import Table
 from lsr_prod.logs import get_log
 from lsr_prod.storage.local import Entry
 from lsr_prod.storage.threads import in_threads
-from lsr_prod.tables import Table
 
 log = get_log(__name__)
 

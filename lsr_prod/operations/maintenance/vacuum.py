@@ -13,6 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lsr_prod.encoding.commit.markers import MARKERS_FOLDER, marked_files
+from lsr_prod.encoding.tables import Table, load_table
+from lsr_prod.encoding.tables.live_rows import vector_files
 from lsr_prod.errors import ArtifactError
 from lsr_prod.logs import get_log
 from lsr_prod.operations.maintenance.plans import find_old_plans
@@ -20,8 +22,6 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.disk import is_draft
 from lsr_prod.storage.local import Entry
 from lsr_prod.storage.threads import in_threads
-from lsr_prod.tables import Table, load_table
-from lsr_prod.tables.live_rows import vector_files
 
 log = get_log(__name__)
 

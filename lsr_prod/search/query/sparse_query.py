@@ -18,13 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import ArtifactError, QueryError
-from lsr_prod.formats.digest import FileDigest, read_file
-from lsr_prod.formats.index import ShardManifest
-from lsr_prod.formats.shard import TEXT_TERMS_FILE
-from lsr_prod.formats.sparse import terms_of_mass
-from lsr_prod.formats.term_weights import QUERY_WEIGHTS_FILE, TermCounts, weights_from_bytes
 from lsr_prod.search.kernels import native
 from lsr_prod.search.query.filters import shorten
+from lsr_prod.storage.formats.digest import FileDigest, read_file
+from lsr_prod.storage.formats.index import ShardManifest
+from lsr_prod.storage.formats.shard import TEXT_TERMS_FILE
+from lsr_prod.storage.formats.sparse import terms_of_mass
+from lsr_prod.storage.formats.term_weights import QUERY_WEIGHTS_FILE, TermCounts, weights_from_bytes
 
 MAX_K = 10_000
 MAX_TERMS = (1 << 16) - 1  # overlaps are counted in 16 bits

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.formats.index import attribute_types
-from lsr_prod.formats.pages import MappedFiles
-from lsr_prod.formats.shard import BATCH_ROWS, DOCUMENTS_FILE
-from lsr_prod.formats.values import AttributeType
+from lsr_prod.storage.formats.index import attribute_types
+from lsr_prod.storage.formats.pages import MappedFiles
+from lsr_prod.storage.formats.shard import BATCH_ROWS, DOCUMENTS_FILE
+from lsr_prod.storage.formats.values import AttributeType
 
 _MAGIC = b"ARROW1"
 _HEAD, _TAIL = struct.Struct("<ii"), struct.Struct("<i6s")

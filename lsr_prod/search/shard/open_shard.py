@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.formats.index import ShardManifest
-from lsr_prod.formats.pages import MappedFiles
-from lsr_prod.formats.shard import SCATTERED, WORD_ARRAYS, ImpactArrays, WordArrays, array_name, is_mapped
-from lsr_prod.formats.sparse import put_together
 from lsr_prod.search.kernels import native
 from lsr_prod.search.shard.documents import Documents
 from lsr_prod.search.shard.postings import Postings, damaged_arrays
+from lsr_prod.storage.formats.index import ShardManifest
+from lsr_prod.storage.formats.pages import MappedFiles
+from lsr_prod.storage.formats.shard import SCATTERED, WORD_ARRAYS, ImpactArrays, WordArrays, array_name, is_mapped
+from lsr_prod.storage.formats.sparse import put_together
 
 _CACHED = 1 << 14  # words whose ids are cached: a query looks up each of its words twice, and queries share words
 Vectors = tuple[npt.NDArray[Any], ...]  # offsets, terms, impacts

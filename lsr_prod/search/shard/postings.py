@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.formats.pages import MappedFiles
-from lsr_prod.formats.shard import FORWARD_ARRAYS, MATCHING_ARRAYS, ImpactArrays, array_name
 from lsr_prod.search.kernels import native
+from lsr_prod.storage.formats.pages import MappedFiles
+from lsr_prod.storage.formats.shard import FORWARD_ARRAYS, MATCHING_ARRAYS, ImpactArrays, array_name
 
 if TYPE_CHECKING:
     from lsr_prod.search.query.filters import Filter

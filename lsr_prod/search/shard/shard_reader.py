@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.formats.digest import read_file
-from lsr_prod.formats.index import Tombstones, attribute_column, attribute_types
 from lsr_prod.search.query.filter_types import CheckedFilter, check_filter
 from lsr_prod.search.query.filters import DOC_ID, Combination, Condition, Filter, Negation
 from lsr_prod.search.query.query_text import TextQuery, TextTokens
 from lsr_prod.search.shard.mask_cache import Mask, MaskCache
 from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.search.shard.postings import ShardHits, ShardQuery
+from lsr_prod.storage.formats.digest import read_file
+from lsr_prod.storage.formats.index import Tombstones, attribute_column, attribute_types
 
 # Share of a shard below which scoring the allowed documents one by one is faster than the scan.
 _FEW = 1 / 200

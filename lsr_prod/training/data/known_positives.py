@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsr_prod.formats.digest import FileDigest, digest_path
 from lsr_prod.storage import Store
 from lsr_prod.storage.disk import scratch_folder
+from lsr_prod.storage.formats.digest import FileDigest, digest_path
 from lsr_prod.storage.transfer import object_name
 
 KEY_COLUMNS = ("query_key", "positive_key")

@@ -21,12 +21,12 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.bundle import TOKENIZER_FILE
-from lsr_prod.formats.card import QUERY_FOLDER, EncoderCard
-from lsr_prod.formats.digest import digest_json
 from lsr_prod.inference.terms.term_reader import TermReader
 from lsr_prod.inference.terms.words import split_words, word_pieces
 from lsr_prod.model.layout_writer import parts_folder
+from lsr_prod.storage.formats.bundle import TOKENIZER_FILE
+from lsr_prod.storage.formats.card import QUERY_FOLDER, EncoderCard
+from lsr_prod.storage.formats.digest import digest_json
 
 
 @dataclass(frozen=True, slots=True)

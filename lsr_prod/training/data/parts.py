@@ -15,10 +15,10 @@ import pyarrow as pa
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.rows import BadRow, show
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.formats.digest import canonical_json
+from lsr_prod.encoding.tables.quarantine import BadRowWriter
 from lsr_prod.storage import Store
 from lsr_prod.storage.disk import scratch_folder
-from lsr_prod.tables.quarantine import BadRowWriter
+from lsr_prod.storage.formats.digest import canonical_json
 from lsr_prod.training.data.known_positives import put_arrow
 from lsr_prod.training.data.layouts import (
     Layout,

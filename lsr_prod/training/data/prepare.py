@@ -21,11 +21,11 @@ from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.corpus.read import require_source_on_nodes
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import has_artifact, put_manifest, read_artifact_file
 from lsr_prod.storage.folders import absolute
+from lsr_prod.storage.formats.digest import FileDigest, canonical_json, digest_json
 from lsr_prod.storage.transfer import object_name, stored_sizes
 from lsr_prod.training.data.known_positives import KeyRange, key_ranges, write_key_range
 from lsr_prod.training.data.layouts import Layout, TokenSettings

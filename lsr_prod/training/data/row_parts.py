@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.corpus.slices import Slice
+from lsr_prod.encoding.tables.quarantine import BadRowWriter
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
-from lsr_prod.tables.quarantine import BadRowWriter
 from lsr_prod.training.data.rows import quarantine
 
 QUARANTINE = "_quarantine"

@@ -21,9 +21,9 @@ from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.corpus.read import read_records
 from lsr_prod.corpus.rows import BadRow, TypedValue, as_string, is_visible, shorten, show
 from lsr_prod.corpus.slices import Slice
+from lsr_prod.encoding.tables.quarantine import BadRowWriter
 from lsr_prod.errors import ConfigError, QuarantineOverflowError
 from lsr_prod.logs import get_log
-from lsr_prod.tables.quarantine import BadRowWriter
 
 log = get_log(__name__)
 LISTS = frozenset({"negatives", "documents", "scores"})

@@ -18,9 +18,9 @@ from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.digest import digest_json
 from lsr_prod.logs import get_log
 from lsr_prod.storage.folders import digest_file
+from lsr_prod.storage.formats.digest import digest_json
 from lsr_prod.training.data.rows import LISTS, pin_files, read_data
 
 log = get_log(__name__)

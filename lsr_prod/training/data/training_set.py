@@ -24,9 +24,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError, FormatVersionError
-from lsr_prod.formats.digest import FileDigest, digest_json, read_record
 from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import fetch_artifact
+from lsr_prod.storage.formats.digest import FileDigest, digest_json, read_record
 from lsr_prod.training.data.known_positives import KEY_COLUMNS, KeyRange, KnownTable
 
 SET_FILE = "set.json"

@@ -10,10 +10,10 @@ import ray.train
 from lsr_prod.config.language import LanguageSettings
 from lsr_prod.config.train import FinetuneSettings, TrainSettings
 from lsr_prod.evaluation.validation import Validator
-from lsr_prod.formats.digest import FileDigest
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.artifacts import fetch_artifact
+from lsr_prod.storage.formats.digest import FileDigest
 from lsr_prod.training.data.training_set import TrainingSet
 from lsr_prod.training.language.objectives import LanguageValidator, make_objective
 from lsr_prod.training.language.trainer import LanguageTrainer

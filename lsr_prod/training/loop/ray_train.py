@@ -19,10 +19,10 @@ from ray.train import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, Sc
 from lsr_prod.cluster.tasks import describe, our_error
 from lsr_prod.config.train import TrainSettings
 from lsr_prod.errors import LsrError, WorkersLostError
-from lsr_prod.formats.digest import FileDigest
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.artifacts import fetch_artifact
+from lsr_prod.storage.formats.digest import FileDigest
 from lsr_prod.training.loop.checkpoint import RECORD_FILE, file_system
 from lsr_prod.training.loop.job import LoopInputs, StageRun, WorkerJob, load_start, make_job
 from lsr_prod.training.loop.result import (

@@ -7,10 +7,10 @@ import numpy as np
 
 from lsr_prod.config import MineSettings
 from lsr_prod.errors import ArtifactError, ConfigError, PublicationError, QueryError
-from lsr_prod.formats.table import quantize
 from lsr_prod.search import Searcher
 from lsr_prod.search.query.sparse_query import SparseQuery
 from lsr_prod.storage import is_remote, require_exists
+from lsr_prod.storage.formats.table import quantize
 from lsr_prod.training.negatives.rules import Candidate
 
 

@@ -14,13 +14,13 @@ from transformers import AutoModelForSequenceClassification, PreTrainedConfig, P
 from lsr_prod.config import TeacherModelSettings
 from lsr_prod.corpus.rows import shorten
 from lsr_prod.errors import ConfigError, EncoderBrokenError, LsrError
-from lsr_prod.formats.card import longest_input
 from lsr_prod.inference.encoder import token_batches
 from lsr_prod.model.card_update import add_lowercase
 from lsr_prod.model.layout_reader import read_json
 from lsr_prod.model.loading import without_load_report
 from lsr_prod.model.pooling import pad_rows
 from lsr_prod.model.tokenizer_files import read_tokenizer
+from lsr_prod.storage.formats.card import longest_input
 
 PRECISIONS: Mapping[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 """Value of the setting ``precision`` -> torch's type of the weights."""

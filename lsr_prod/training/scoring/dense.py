@@ -13,10 +13,10 @@ from transformers import AutoModel, PreTrainedTokenizerFast
 
 from lsr_prod.config import TeacherModelSettings
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.card import Kind
 from lsr_prod.model.card_update import add_lowercase
 from lsr_prod.model.layout_reader import pick_prompt, read_json
 from lsr_prod.model.tokenizer_files import read_tokenizer
+from lsr_prod.storage.formats.card import Kind
 from lsr_prod.training.scoring.cross_encoder import PRECISIONS, call_in_halves, input_tensors, longest_text, read_model
 
 

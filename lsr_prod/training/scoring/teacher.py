@@ -13,14 +13,14 @@ import torch
 from lsr_prod.config import TeacherModelSettings
 from lsr_prod.encoding.cells.cell import encode_batches
 from lsr_prod.errors import ArtifactError, ConfigError, EncoderBrokenError, LineageError
-from lsr_prod.formats.bundle import BUNDLE_FILE
-from lsr_prod.formats.card import EncoderCard, Kind
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.model.loading import local_folder
 from lsr_prod.storage import is_remote
 from lsr_prod.storage.folders import open_folder
+from lsr_prod.storage.formats.bundle import BUNDLE_FILE
+from lsr_prod.storage.formats.card import EncoderCard, Kind
+from lsr_prod.storage.formats.sparse import SparseBatch
 from lsr_prod.training.scoring.cross_encoder import PRECISIONS, CrossEncoder
 from lsr_prod.training.scoring.dense import DenseEncoder
 

@@ -18,7 +18,6 @@ from torch import nn
 
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.errors import ArtifactError, ConfigError
-from lsr_prod.formats.card import Attention, EncoderCard, longest_input
 from lsr_prod.inference.terms.surfaces import notation_of
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.model.backbone import is_causal, output_layer
@@ -27,6 +26,7 @@ from lsr_prod.model.token_weights import sparse_linear
 from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import fetch_artifact, put_artifact
 from lsr_prod.storage.disk import scratch_folder
+from lsr_prod.storage.formats.card import Attention, EncoderCard, longest_input
 
 TRANSFER_FILE = "vocabulary_transfer.json"
 """File of a model directory with the tokens that a vocabulary transfer added, ``{"new": [token ids]}``."""

@@ -23,9 +23,6 @@ from lsr_prod.config.language import (
 from lsr_prod.config.train import TrainSettings
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.errors import ArtifactError, ConfigError
-from lsr_prod.formats.bundle import TOKENIZER_FILE
-from lsr_prod.formats.card import EncoderCard
-from lsr_prod.formats.digest import digest_path, read_record
 from lsr_prod.inference.terms.surfaces import Terms, align
 from lsr_prod.inference.terms.words import refuse_tokens
 from lsr_prod.model import SparseEncoder, model_digest
@@ -33,6 +30,9 @@ from lsr_prod.model.backbone import output_layer
 from lsr_prod.model.layout_writer import parts_folder
 from lsr_prod.model.loading import output_vocabulary
 from lsr_prod.storage.artifacts import fetch_artifact, put_artifact
+from lsr_prod.storage.formats.bundle import TOKENIZER_FILE
+from lsr_prod.storage.formats.card import EncoderCard
+from lsr_prod.storage.formats.digest import digest_path, read_record
 from lsr_prod.training.data.layouts import Layout, PackedLayout, TeacherLayout, TokenSettings, WordLayout
 from lsr_prod.training.data.prepare import TrainingSetSummary, prepare_training_set
 from lsr_prod.training.data.schemas import pin_data

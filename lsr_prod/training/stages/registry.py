@@ -14,12 +14,12 @@ from pydantic.main import IncEx
 from lsr_prod.config import FinetuneSettings, StageSettings, TrainSettings
 from lsr_prod.config.language import LanguageSettings
 from lsr_prod.errors import ArtifactError, ConfigError
-from lsr_prod.formats.digest import digest_json
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.drafts import write_file
 from lsr_prod.storage.folders import open_source
+from lsr_prod.storage.formats.digest import digest_json
 from lsr_prod.training.loop.job import StageRun
 from lsr_prod.training.stages import finetune, language, transformations, vocabulary
 from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts

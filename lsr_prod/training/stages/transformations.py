@@ -15,12 +15,12 @@ import torch
 from lsr_prod.config.model import AdaptEncoderSettings
 from lsr_prod.config.vocabulary import CalibrateSettings, RescaleHeadSettings
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.card import EncoderCard
 from lsr_prod.inference.terms.words import refuse_tokens
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.card_update import check_attention, check_casing, check_query_encoder, check_terms, check_uncased
 from lsr_prod.model.token_weights import check_card_changes
+from lsr_prod.storage.formats.card import EncoderCard
 from lsr_prod.training.data.rows import sample_rows
 from lsr_prod.training.data.schemas import pin_data
 from lsr_prod.training.stages.facts import ModelFacts, check_length

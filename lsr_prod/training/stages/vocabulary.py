@@ -20,7 +20,6 @@ from transformers import PreTrainedTokenizerFast
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.config.vocabulary import DomainTokenizerSettings, ExpandVocabularySettings, TransferVocabularySettings
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.digest import digest_json
 from lsr_prod.inference.terms.surfaces import notation_of, overlap_share
 from lsr_prod.inference.terms.words import fragmentation, lowercases, refuse_tokens, word_pieces
 from lsr_prod.logs import get_log
@@ -28,6 +27,7 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.model.layout_writer import parts_folder
 from lsr_prod.storage.drafts import write_file
+from lsr_prod.storage.formats.digest import digest_json
 from lsr_prod.training.data.rows import read_good_rows
 from lsr_prod.training.data.schemas import pin_data
 from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts

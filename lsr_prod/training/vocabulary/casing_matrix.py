@@ -18,12 +18,12 @@ from torch import Tensor
 from torch.nn.functional import linear, one_hot
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.card import Kind
 from lsr_prod.inference.terms.surfaces import cased_terms, surfaces
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.model.pooling import pad_rows
 from lsr_prod.storage.drafts import write_file
+from lsr_prod.storage.formats.card import Kind
 from lsr_prod.training.data.layouts import TextForm, TokenSettings
 
 CLASSES = ("uncased", "cased", "special")

@@ -16,12 +16,12 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.card import Kind
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.model.output_layer import add_output_bias, is_tied
 from lsr_prod.model.pooling import pad_rows
+from lsr_prod.storage.formats.card import Kind
 from lsr_prod.training.data.layouts import TextForm, TokenSettings
 
 log = get_log(__name__)

@@ -10,13 +10,13 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.digest import digest_json
 from lsr_prod.inference.terms.words import lowercases
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import is_causal, output_layer
 from lsr_prod.model.loading import output_vocabulary
 from lsr_prod.model.output_layer import add_output_bias, is_tied, output_layer_names, replace_output_layer
 from lsr_prod.model.start_token import prepend_start_token
+from lsr_prod.storage.formats.digest import digest_json
 from lsr_prod.training.vocabulary.initialization import Initialization
 
 # Roles of special tokens in a model's configuration, and the special tokens that can fill them, in order.

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lsr_prod.evaluation.collection import read_judged
-from lsr_prod.formats.digest import digest_folder
 from lsr_prod.jobs.command import main
 from lsr_prod.storage import Store, store_digest
+from lsr_prod.storage.formats.digest import digest_folder
 from tests.contrib.click_sets.logs import random_rows
 
 SPLIT = json.dumps({"queries": 1, "distractors": 1})

@@ -16,9 +16,9 @@ from lsr_prod.encoding.passages import document_factory
 from lsr_prod.encoding.table import committed_files
 from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.inference import BundleEncoder
+from tests.encoding.made_tables import PROPERTIES, make_tables, newest
 from tests.encoding.pinned import pin
 from tests.encoding.poison_encoder import poison_factory
-from tests.encoding.tables import PROPERTIES, make_tables, newest
 
 
 def wave(folder: Path) -> WaveTask:

@@ -24,8 +24,8 @@ from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.results import BlockResult
 from lsr_prod.encoding.table import committed_files
 from lsr_prod.errors import ConfigError, EncoderBrokenError
+from tests.encoding.made_tables import PROPERTIES, make_tables, newest
 from tests.encoding.poison_encoder import poison_factory
-from tests.encoding.tables import PROPERTIES, make_tables, newest
 
 pytestmark = pytest.mark.usefixtures("ray_local")
 

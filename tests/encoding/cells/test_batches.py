@@ -18,8 +18,8 @@ from lsr_prod.errors import (
     EncoderTimeoutError,
     StorageError,
 )
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder
+from lsr_prod.storage.formats.sparse import SparseBatch
 from tests.encoding.poison_encoder import poison_factory, term_of
 
 

@@ -21,12 +21,12 @@ from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.results import CellOutput, CellResult, WaveResult
 from lsr_prod.encoding.table import committed_files
+from lsr_prod.encoding.tables import Part, read_all_rows
 from lsr_prod.errors import CommitError
-from lsr_prod.formats.table import bucket_of, cell_of, content_hash, content_keys
 from lsr_prod.storage import Store
-from lsr_prod.tables import Part, read_all_rows
+from lsr_prod.storage.formats.table import bucket_of, cell_of, content_hash, content_keys
+from tests.encoding.made_tables import PROPERTIES, make_tables, newest, read
 from tests.encoding.poison_encoder import PoisonEncoder, term_of
-from tests.encoding.tables import PROPERTIES, make_tables, newest, read
 
 encode = partial(encode_batches, PoisonEncoder())
 

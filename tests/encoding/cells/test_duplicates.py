@@ -14,8 +14,8 @@ from lsr_prod.corpus.rows import row_schema
 from lsr_prod.encoding.cells.known import Rule, SourceOrder, choose_rows
 from lsr_prod.errors import SourceError
 from lsr_prod.storage import Store
+from tests.encoding.made_tables import read
 from tests.encoding.poison_encoder import PoisonEncoder
-from tests.encoding.tables import read
 from tests.faults.protocol import Job, run_attempt
 
 PADDING = "x" * 700_000  # two rows are more than a wave and a cell of 1 MB

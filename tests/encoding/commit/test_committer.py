@@ -16,6 +16,7 @@ from lsr_prod.encoding.commit.committer import Committer, check_cell, check_for_
 from lsr_prod.encoding.commit.fence import Epoch, take_epoch
 from lsr_prod.encoding.results import CellResult, Counts, Deletion, WaveResult
 from lsr_prod.encoding.table import write_deletions
+from lsr_prod.encoding.tables import Table, create_table
 from lsr_prod.errors import (
     CommitError,
     FencedError,
@@ -25,8 +26,7 @@ from lsr_prod.errors import (
     TableConflictError,
 )
 from lsr_prod.storage import Store
-from lsr_prod.tables import Table, create_table
-from tests.encoding.tables import as_wave, bad_rows, ids_of, make_cell, make_tables, make_wave, newest, recount
+from tests.encoding.made_tables import as_wave, bad_rows, ids_of, make_cell, make_tables, make_wave, newest, recount
 
 
 @dataclass(frozen=True, slots=True)

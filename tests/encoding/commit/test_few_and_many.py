@@ -15,7 +15,7 @@ from lsr_prod.encoding.results import CellResult, Deletion
 from lsr_prod.errors import CommitError
 from lsr_prod.storage import Store
 from lsr_prod.storage.deletion_vector import save_vectors
-from tests.encoding.tables import make_cell, make_tables
+from tests.encoding.made_tables import make_cell, make_tables
 
 
 class InProcess(NodeTasks):

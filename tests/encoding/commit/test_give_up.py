@@ -15,8 +15,8 @@ from lsr_prod.encoding.results import WaveResult
 from lsr_prod.errors import CommitError, FencedError
 from lsr_prod.storage import Store
 from tests.encoding.commit.test_committer import Interrupted
+from tests.encoding.made_tables import as_wave, bad_rows, ids_of, make_cell, make_tables, newest
 from tests.encoding.plans.test_increment import MEGABYTE, files_of, first_plan, prepare, save
-from tests.encoding.tables import as_wave, bad_rows, ids_of, make_cell, make_tables, newest
 
 OLD = first_plan("abc", size=MEGABYTE)
 

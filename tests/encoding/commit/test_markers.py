@@ -16,7 +16,7 @@ from lsr_prod.encoding.results import CellOutput, Deletion
 from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.storage import Store
 from lsr_prod.storage.deletion_vector import save_vectors
-from tests.encoding.tables import make_cell, make_tables, make_wave
+from tests.encoding.made_tables import make_cell, make_tables, make_wave
 
 
 def test_marker_contains_the_result_of_the_cell(tmp_path: Path):

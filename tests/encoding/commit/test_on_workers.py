@@ -15,7 +15,7 @@ from lsr_prod.encoding.node_tasks import NodeTasks
 from lsr_prod.encoding.results import CellResult, WaveResult
 from lsr_prod.errors import CommitError
 from lsr_prod.storage.remote import store_counts
-from tests.encoding.tables import ids_of, make_cell, make_tables
+from tests.encoding.made_tables import ids_of, make_cell, make_tables
 
 pytestmark = pytest.mark.usefixtures("ray_local")
 

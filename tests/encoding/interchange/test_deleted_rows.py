@@ -3,10 +3,10 @@
 import json
 
 from lsr_prod.encoding.interchange.table_export import TableVectors, export_csr, export_jsonl, ids_path
+from lsr_prod.encoding.tables import open_table
 from lsr_prod.storage import Store
-from lsr_prod.tables import open_table
+from tests.encoding.tables.deletions import delete_ids
 from tests.indexing.corpus import Doc, make_table
-from tests.tables.deletions import delete_ids
 
 
 def test_export_has_no_deleted_rows(bundle, vocabulary, tmp_path):

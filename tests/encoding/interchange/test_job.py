@@ -19,15 +19,15 @@ from lsr_prod.config.vectors import VectorsSettings
 from lsr_prod.encoding import table_digest
 from lsr_prod.encoding.interchange import write_jsonl
 from lsr_prod.encoding.interchange.job import _plan
+from lsr_prod.encoding.tables.quarantine import read_part
 from lsr_prod.indexing.plan import plan_index
 from lsr_prod.indexing.rows import read_buckets
 from lsr_prod.jobs import encode as jobs
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
-from lsr_prod.tables.quarantine import read_part
 from tests.encoding.interchange.conftest import TERMS
+from tests.encoding.tables.deletions import delete_ids
 from tests.indexing.corpus import STEP, Doc, make_bundle, make_index
-from tests.tables.deletions import delete_ids
 
 CORPUS = {f"doc {i}": {term: 1 + (7 * i * j) % 255 for j, term in enumerate(TERMS[i % 5 : i % 13])} for i in range(80)}
 

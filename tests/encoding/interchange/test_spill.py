@@ -4,7 +4,7 @@ import pytest
 from lsr_prod.encoding.interchange import spill as module
 from lsr_prod.encoding.interchange.spill import Spill, SpillTotals
 from lsr_prod.encoding.interchange.vectors import VectorRow
-from lsr_prod.formats.table import bucket_of
+from lsr_prod.storage.formats.table import bucket_of
 
 
 def row(doc_id: str, *weights: float, contents: str | None = None) -> VectorRow:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.encoding.isolation.isolated import read_message, vectors_from, vectors_to, write_message
-from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.storage.formats.sparse import SparseBatch
 
 
 @settings(deadline=None)

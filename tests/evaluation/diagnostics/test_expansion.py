@@ -12,7 +12,7 @@ from lsr_prod.evaluation.diagnostics.unexplained import (
     most_unexplained,
 )
 from lsr_prod.evaluation.diagnostics.vectors import TextTerms, count_expansion, find_expanded, most_expanded
-from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.storage.formats.sparse import SparseBatch
 
 TERMS = 40
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lsr_prod.evaluation.diagnostics.vectors import TermScores, activated_terms, dead_terms, term_scores
-from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.storage.formats.sparse import SparseBatch
 
 VECTORS = SparseBatch(
     np.array([0, 2, 3, 3, 5], np.int64), np.array([1, 3, 1, 1, 0], np.int32), np.array([4, 1, 2, 3, 1], np.float32)

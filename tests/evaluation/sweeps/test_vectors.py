@@ -7,10 +7,10 @@ import pytest
 from lsr_prod import Index
 from lsr_prod.errors import ArtifactError
 from lsr_prod.evaluation.sweeps.vectors import encode_slice, encode_with_bundle, read_slices, slices_of
-from lsr_prod.formats.bundle import Bundle
-from lsr_prod.formats.card import EncoderCard
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.storage import Store
+from lsr_prod.storage.formats.bundle import Bundle
+from lsr_prod.storage.formats.card import EncoderCard
 
 DOCUMENTS = ["A lock is held.", "Square root of a number.", "Open a file.", "Signal an event.", "JSON"]
 QUERIES = ["lock", "root"]

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from lsr_prod.corpus.pinned_file import SourceFile
-from lsr_prod.formats.sparse import SparseBatch
-from lsr_prod.formats.table import content_hash
+from lsr_prod.encoding.tables import open_table
+from lsr_prod.encoding.tables.live_rows import total_live_rows
 from lsr_prod.storage import Store
-from lsr_prod.tables import open_table
-from lsr_prod.tables.live_rows import total_live_rows
+from lsr_prod.storage.formats.sparse import SparseBatch
+from lsr_prod.storage.formats.table import content_hash
 from tests.faults.corpus import POISON
 from tests.faults.oracle import Findings, read_rows
 from tests.faults.protocol import Job

@@ -12,14 +12,14 @@ from unittest.mock import patch
 
 from deltalake import DeltaTable
 
+from lsr_prod.encoding.tables import Table, table
 from lsr_prod.storage.delta_log import is_commit
-from lsr_prod.tables import Table, table
 
 __all__ = ["shared_handles"]
 
 
 class _Handles:
-    """Stand-in for the class ``DeltaTable`` in ``lsr_prod.tables.table``."""
+    """Stand-in for the class ``DeltaTable`` in ``lsr_prod.encoding.tables.table``."""
 
     create = staticmethod(DeltaTable.create)
 

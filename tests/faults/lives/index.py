@@ -7,13 +7,13 @@ from pathlib import Path
 from unittest.mock import patch
 
 from lsr_prod.config import Deployment, IndexSettings, MaintainSettings
-from lsr_prod.formats.bundle import Bundle
 from lsr_prod.indexing import build_index, collect_garbage, delete_documents, restore_documents, rollback
 from lsr_prod.operations.maintenance import job as maintenance
 from lsr_prod.operations.maintenance import maintain
 from lsr_prod.operations.table_generations import retire_tables
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
+from lsr_prod.storage.formats.bundle import Bundle
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import publication_numbers, read_publication
 from tests.faults.lives.expected import STEP, VOCABULARY, Document, read_documents

@@ -18,11 +18,11 @@ from lsr_prod.encoding.plans.increment import newest_plan
 from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.encoding.plans.successors import save_plan
 from lsr_prod.encoding.table import PLAN_PROPERTY
+from lsr_prod.encoding.tables import open_table
 from lsr_prod.errors import ConfigError, LsrError, SourceError
-from lsr_prod.formats.card import EncoderCard
 from lsr_prod.operations.table_generations import register_table, table_for_bundle
 from lsr_prod.storage import Store
-from lsr_prod.tables import open_table
+from lsr_prod.storage.formats.card import EncoderCard
 from tests.faults import protocol
 from tests.faults.lives.deliveries import CHANGES, Deliveries
 from tests.faults.lives.expected import STEP, VOCABULARY, ModelStub, check_tables

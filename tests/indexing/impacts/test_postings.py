@@ -5,9 +5,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.formats.shard import DENSE, MATCHING_ARRAYS, WINDOW, array_name
 from lsr_prod.indexing.impacts import vectors as vectors_module
 from lsr_prod.indexing.impacts.vectors import TermField, Vectors, write_postings
+from lsr_prod.storage.formats.shard import DENSE, MATCHING_ARRAYS, WINDOW, array_name
 
 T = 6
 TYPES = {"term_tenths": "u1", "term_hundredths": "u1", "impacts": "u1", "ids": "<u2", "run_windows": "<u2"}

@@ -8,11 +8,11 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.card import EncoderCard
 from lsr_prod.inference.terms.surfaces import uncased_groups
 from lsr_prod.inference.terms.term_reader import TermReader
 from lsr_prod.inference.terms.words import split_words
 from lsr_prod.model import SparseEncoder
+from lsr_prod.storage.formats.card import EncoderCard
 from tests.model.tiny import VOCABULARY, tiny_tokenizer
 
 TOKENIZER = tiny_tokenizer().backend_tokenizer.to_str()

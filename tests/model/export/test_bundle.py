@@ -7,7 +7,6 @@ import torch
 
 from lsr_prod.config import ExportSettings
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.bundle import Bundle
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.jobs.command import main
 from lsr_prod.model import SparseEncoder, model_digest
@@ -15,6 +14,7 @@ from lsr_prod.model.backbone import output_layer
 from lsr_prod.model.export import export_bundle
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import open_bundle, save_folder
+from lsr_prod.storage.formats.bundle import Bundle
 from tests.model.tiny import tiny_checkpoint
 
 

@@ -7,10 +7,10 @@ import numpy.typing as npt
 import pytest
 
 from lsr_prod.config import ExportSettings
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.export import export_bundle
+from lsr_prod.storage.formats.sparse import SparseBatch
 
 # TREC-DL grades are 0..3; with gains of 2^grade - 1 the checkpoint reaches 0.716 on the whole collection.
 MEASURE = ir_measures.nDCG(dcg="exp-log2") @ 10

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.errors import PublicationError
-from lsr_prod.formats.index import IndexVersion
 from lsr_prod.indexing.gates import Candidate
 from lsr_prod.operations.gates import GATES, Gatekeeper, GateResult
 from lsr_prod.operations.gates import report as gate
 from lsr_prod.operations.gates.versions import Versions
+from lsr_prod.storage.formats.index import IndexVersion
 from tests.operations.audit.worlds import World, documents
 
 FILES = {"a.jsonl": [{"_id": f"d{i}", "text": f"text of {i}", "title": f"title {i}"} for i in range(40)]}

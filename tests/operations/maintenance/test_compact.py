@@ -11,14 +11,14 @@ import pytest
 from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.table import table_digest
+from lsr_prod.encoding.tables import Part, TableFile, read_part, write_part
+from lsr_prod.encoding.tables.live_rows import file_schema
 from lsr_prod.errors import ArtifactError
 from lsr_prod.operations.maintenance.compact import compact, merge_parts
 from lsr_prod.operations.maintenance.merges import Merge, plan_merges
 from lsr_prod.storage import Store
-from lsr_prod.tables import Part, TableFile, read_part, write_part
-from lsr_prod.tables.live_rows import file_schema
 from tests.encoding.commit.test_committer import Interrupted
-from tests.encoding.tables import as_wave, ids_of, make_cell, make_tables, newest
+from tests.encoding.made_tables import as_wave, ids_of, make_cell, make_tables, newest
 
 
 def encoded(folder: Path, waves: Sequence[str]) -> tuple[Store, Committer]:

@@ -14,15 +14,15 @@ from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.plans.successors import save_plan
 from lsr_prod.encoding.table import create_sparse_table
+from lsr_prod.encoding.tables import Part
+from lsr_prod.encoding.tables.quarantine import create_quarantine, quarantine_parts, quarantined_rows
 from lsr_prod.operations.maintenance.compact import merge_parts
 from lsr_prod.operations.maintenance.job import compact_quarantine
 from lsr_prod.operations.maintenance.merges import Merge
 from lsr_prod.operations.maintenance.vacuum import vacuum
 from lsr_prod.storage import Store
-from lsr_prod.tables import Part
-from lsr_prod.tables.quarantine import create_quarantine, quarantine_parts, quarantined_rows
+from tests.encoding.made_tables import PROPERTIES, as_wave, bad_rows, make_cell, newest
 from tests.encoding.plans.test_increment import MEGABYTE, first_plan
-from tests.encoding.tables import PROPERTIES, as_wave, bad_rows, make_cell, newest
 from tests.operations.maintenance.test_vacuum import DAY, age
 
 _TARGET = 1_000_000

@@ -8,18 +8,18 @@ import pytest
 from lsr_prod.config import MaintainSettings
 from lsr_prod.encoding.summary import document_count
 from lsr_prod.encoding.table import table_digest
+from lsr_prod.encoding.tables import Part, read_part
+from lsr_prod.encoding.tables.live_rows import vector_files
 from lsr_prod.operations.maintenance import maintain
 from lsr_prod.operations.maintenance.compact import compact, merge_parts
 from lsr_prod.operations.maintenance.merges import Merge, plan_merges
 from lsr_prod.operations.maintenance.vacuum import vacuum
 from lsr_prod.storage import Store, deletion_vector
-from lsr_prod.tables import Part, read_part
-from lsr_prod.tables.live_rows import vector_files
-from tests.encoding.tables import newest
+from tests.encoding.made_tables import newest
+from tests.encoding.tables.deletions import delete_ids
 from tests.operations.maintenance.test_compact import encoded
 from tests.operations.maintenance.test_job import deployment
 from tests.operations.maintenance.test_vacuum import DAY, age
-from tests.tables.deletions import delete_ids
 
 LARGE = 1_000_000
 NEVER_SMALL = 1  # bytes: no part is below half of it

@@ -9,14 +9,14 @@ from deltalake import DeltaTable
 from lsr_prod.config import Deployment, MaintainSettings
 from lsr_prod.encoding.table import table_digest
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.digest import canonical_json
-from lsr_prod.formats.index import IndexVersion
-from lsr_prod.formats.publication import Publication
 from lsr_prod.jobs import table as table_commands
 from lsr_prod.operations.maintenance import maintain
 from lsr_prod.operations.maintenance.job import versions_of_indexes
 from lsr_prod.storage import Store
-from tests.encoding.tables import ids_of, make_cell, make_tables, newest
+from lsr_prod.storage.formats.digest import canonical_json
+from lsr_prod.storage.formats.index import IndexVersion
+from lsr_prod.storage.formats.publication import Publication
+from tests.encoding.made_tables import ids_of, make_cell, make_tables, newest
 from tests.operations.maintenance.test_vacuum import age, two_waves
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from lsr_prod.config import Deployment, MaintainSettings
 from lsr_prod.encoding.table import table_digest
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.operations.maintenance import maintain
 from lsr_prod.operations.status import table_status
+from lsr_prod.storage.formats.sparse import SparseBatch
 from tests.faults.corpus import fake_vectors
 from tests.faults.protocol import Job, run_attempt
 from tests.operations.maintenance.test_vacuum import age

@@ -12,13 +12,13 @@ from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.encoding.plans.successors import check_not_followed, link_successor, load_plan, plan_objects, save_plan
 from lsr_prod.encoding.table import create_sparse_table
 from lsr_prod.errors import ArtifactError, CommitError, FencedError
-from lsr_prod.formats.digest import record_bytes
 from lsr_prod.operations.maintenance.plans import shorten_chain
 from lsr_prod.operations.maintenance.vacuum import Garbage, vacuum
 from lsr_prod.operations.status import table_status
 from lsr_prod.storage import Store
+from lsr_prod.storage.formats.digest import record_bytes
+from tests.encoding.made_tables import PROPERTIES, newest
 from tests.encoding.plans.test_increment import MEGABYTE, files_of, first_plan, increment, prepare
-from tests.encoding.tables import PROPERTIES, newest
 from tests.operations.maintenance.test_vacuum import DAY, age
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lsr_prod.encoding.tables import create_table, open_table, write_part
 from lsr_prod.errors import ArtifactError, StorageError
 from lsr_prod.operations.maintenance.vacuum import vacuum
 from lsr_prod.storage import Store
-from lsr_prod.tables import create_table, open_table, write_part
-from tests.encoding.tables import newest
+from tests.encoding.made_tables import newest
 from tests.operations.maintenance.test_vacuum import DAY, age
 
 _COMMITS = 40

@@ -11,12 +11,12 @@ import pytest
 from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.commit.markers import mark_finished
+from lsr_prod.encoding.tables import open_table
 from lsr_prod.errors import ArtifactError, StorageError
 from lsr_prod.operations.maintenance.compact import compact
 from lsr_prod.operations.maintenance.vacuum import paths_in_markers, vacuum
 from lsr_prod.storage import Store
-from lsr_prod.tables import open_table
-from tests.encoding.tables import as_wave, ids_of, make_cell, make_tables, make_wave, newest
+from tests.encoding.made_tables import as_wave, ids_of, make_cell, make_tables, make_wave, newest
 
 DAY = 86_400.0
 
@@ -154,7 +154,7 @@ def test_vacuum_deletes_a_marked_part_only_after_its_marker(tmp_path: Path):
 
 def test_vacuum_deletes_unnamed_parts_in_an_object_store(s3_options: dict[str, str], tmp_path: Path):
     from lsr_prod.encoding.table import create_sparse_table
-    from tests.encoding.tables import PROPERTIES
+    from tests.encoding.made_tables import PROPERTIES
 
     table = Store(f"s3://lsr/{tmp_path.name}", s3_options)
     create_sparse_table(table, PROPERTIES, "p")

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from lsr_prod.config import Deployment, ExportSettings, IndexSettings
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError
-from lsr_prod.formats.term_weights import TermCounts
 from lsr_prod.indexing import build_index, delete_documents
 from lsr_prod.indexing.text_index import Index
 from lsr_prod.inference import BundleEncoder
@@ -20,6 +19,7 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.model.export import export_bundle
 from lsr_prod.search import Searcher
 from lsr_prod.search.query.sparse_query import TermWeights
+from lsr_prod.storage.formats.term_weights import TermCounts
 from tests.indexing.corpus import encode_corpus, make_table
 from tests.indexing.increments import Increment, change_table
 from tests.search.conftest import TEXTS

@@ -15,10 +15,10 @@ import pytest
 from deltalake import write_deltalake
 
 from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.encoding.tables.quarantine import read_part
 from lsr_prod.errors import ConfigError, QuarantineOverflowError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage import Store
-from lsr_prod.tables.quarantine import read_part
 from lsr_prod.training.data import prepare
 from lsr_prod.training.data.prepare import TrainingSetSummary, prepare_training_set
 from lsr_prod.training.data.training_set import TrainingSet
@@ -225,7 +225,7 @@ from lsr_prod.cluster import ray_session
 from lsr_prod.config import RaySettings
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.storage import Store
-from lsr_prod.tables.quarantine import read_part
+from lsr_prod.encoding.tables.quarantine import read_part
 from lsr_prod.training.data import prepare
 prepare._PART_BYTES = 1500
 path, model, work = sys.argv[1:]

@@ -15,8 +15,8 @@ from lsr_prod.config.language import (
     LanguageSettings,
     PretrainEmlmSettings,
 )
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.model import SparseEncoder
+from lsr_prod.storage.formats.sparse import SparseBatch
 from lsr_prod.training.data.training_set import Example
 from lsr_prod.training.language.objective import LanguageBatch, LanguageModule
 from lsr_prod.training.language.objectives import make_objective

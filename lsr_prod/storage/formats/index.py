@@ -1,0 +1,208 @@
+"""The index: content-addressed shards, immutable versions, numbered publications.
+
+::
+
+    <index>/
+      bundles/<digest>/            the encoder of queries, so that the index needs no other artifact
+      shards/<sha>/shard.json      ShardManifest; <sha> names the shard's input and layout
+                   impacts/*.npy   postings in windows of documents, and the forward copy
+                   tantivy/        text for BM25 and Boolean queries
+                   docs.arrow      ids, stored fields and attributes, in document order
+                   page_digests.bin  sha256 of every page of the arrays and of docs.arrow
+      tombstones/<sha256>.npy      ordinals of a shard's documents that are deleted or replaced
+      takedowns/<sha256>.json      ids of documents that are hidden on request, even if the table has them
+      versions/<sha>.json          IndexVersion; <sha> is the sha256 of its canonical JSON
+      publications/000001.json     ``publication.Publication``; created only if absent: one writer wins each number
+      pins/000001.json             ``publication.PublicationPin``; keeps a publication and its version from retention
+      builds/<time>.json           record of a build, for people (``indexing.build``)
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
+
+from lsr_prod.errors import ArtifactError, FormatVersionError
+from lsr_prod.storage.formats.digest import FileDigest, digest_json, field_values, is_sha256
+from lsr_prod.storage.formats.values import AttributeType, arrow_type, is_type, kind_of
+
+Analyzer = Literal[
+    "english", "simple", "bigrams", "arabic", "danish", "dutch", "finnish", "french", "german", "greek", "hungarian",
+    "italian", "norwegian", "portuguese", "romanian", "russian", "spanish", "swedish", "tamil", "turkish",
+]  # fmt: skip
+_PREFIX = "attribute."
+INDEX_FORMAT = 5
+"""Attributes have no text column besides their own since format 5."""
+SHARD_FILE = "shard.json"
+ShardRole = Literal["base", "delta"]
+
+
+def attribute_column(name: str) -> str:
+    """Return the name of the column of ``docs.arrow`` with an attribute."""
+    return _PREFIX + name
+
+
+def attribute_types(schema: pa.Schema) -> dict[str, AttributeType]:
+    """Return the type of each attribute, by name, in the schema of ``docs.arrow``."""
+    found: dict[str, AttributeType] = {}
+    for column in schema:
+        if column.name.startswith(_PREFIX):
+            kind = kind_of(column.type)
+            if kind is None or arrow_type(kind) != column.type:
+                raise ArtifactError(f"column {column.name!r} has type {column.type}; build the index again")
+            found[column.name.removeprefix(_PREFIX)] = kind
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ShardManifest:
+    """Manifest of one shard."""
+
+    sha: str  # name of the shard: sha256 of its inputs (parts of the table) and layout
+    documents: int  # number of documents
+    postings: int  # number of (document, term) pairs
+    role: ShardRole  # ``base``: all documents of its buckets; ``delta``: documents inserted or changed later
+    bytes_by_part: dict[str, int]  # size in bytes of ``impacts``, ``forward``, ``tantivy`` and ``docs``
+    files: tuple[FileDigest, ...]  # every file of the shard but ``shard.json``
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form stored on disk."""
+        return {**field_values(self), "files": [file.to_json() for file in self.files]}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "ShardManifest":
+        """Read the form of ``to_json``."""
+        if not is_sha256(str(value["sha"])):
+            raise ArtifactError(
+                f"shard name {value['sha']!r} is no sha256; the version cannot be trusted: publish another version"
+            )
+        return cls(
+            sha=value["sha"],
+            documents=int(value["documents"]),
+            postings=int(value["postings"]),
+            role=_role(value["role"]),
+            bytes_by_part={str(k): int(v) for k, v in value["bytes_by_part"].items()},
+            files=tuple(FileDigest.from_json(file) for file in value["files"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstones:
+    """Documents of a shard that are deleted, taken down, or superseded by a document of a later shard."""
+
+    file: FileDigest  # ``tombstones/<sha256>.npy``, uint32, ascending ordinals
+    documents: int  # number of ordinals
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "Tombstones":
+        """Read the form of ``to_json``."""
+        return cls(FileDigest.from_json(value["file"]), int(value["documents"]))
+
+
+@dataclass(frozen=True, slots=True)
+class IndexVersion:
+    """An immutable version: the shards that are searched together, and their lineage."""
+
+    shards: tuple[ShardManifest, ...]  # every shard with the digest of every file
+    bundle_digest: str  # bundle that must encode queries
+    vocabulary_sha256: str  # digest of its output vocabulary
+    impact_step: float  # weight of one impact unit
+    dk: int  # maximum number of terms per document in the postings
+    table_uri: str  # the sparse table from which the version was built (without credentials)
+    table_version: int  # Delta version of that table
+    stored_fields: tuple[str, ...]  # columns of ``docs.arrow`` besides ``doc_id``
+    text_fields: tuple[str, ...]  # stored fields that are indexed for BM25
+    # type of every attribute that filters can use
+    attributes: Mapping[str, AttributeType] = field(default_factory=dict)
+    # tombstones of every shard, in the order of the shards; None: the shard has none
+    tombstones: tuple[Tombstones | None, ...] = ()
+    takedowns: FileDigest | None = None  # list of the ids that were taken down; None: no id
+    table_parts: str = ""  # sha256 of the names and sizes of the table's parts at that version; "": unknown
+    layout: str = ""  # sha256 of the settings of the base shards; "": unknown
+    # words of an average document, for BM25 impacts; None: the shards have no BM25 impacts
+    average_length: float | None = None
+    analyzer: Analyzer = "english"  # splits texts and queries into words (``inference.terms.analysis``)
+    format: int = INDEX_FORMAT
+
+    def __post_init__(self) -> None:
+        """Replace a missing list of tombstones by one None per shard."""
+        if not self.tombstones:
+            object.__setattr__(self, "tombstones", (None,) * len(self.shards))
+        if len(self.tombstones) != len(self.shards):
+            raise ArtifactError(
+                f"the version has {len(self.tombstones)} tombstones for {len(self.shards)} shards; "
+                "publish another version"
+            )
+
+    @property
+    def documents(self) -> int:
+        """Number of documents that can be found, over all shards."""
+        return sum(shard.documents for shard in self.shards) - self.deleted
+
+    @property
+    def deleted(self) -> int:
+        """Number of documents that are in a shard but hidden by tombstones."""
+        return sum(one.documents for one in self.tombstones if one)
+
+    @property
+    def sha(self) -> str:
+        """Name of this version: sha256 (hex)."""
+        return digest_json(self.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form stored on disk."""
+        return {
+            **field_values(self),
+            "shards": [shard.to_json() for shard in self.shards],
+            "impact_step": float(self.impact_step).hex(),
+            "tombstones": [asdict(one) if one else None for one in self.tombstones],
+            "takedowns": self.takedowns.to_json() if self.takedowns else None,
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "IndexVersion":
+        """Read the form of ``to_json``."""
+        if value.get("format") != INDEX_FORMAT:
+            raise FormatVersionError(
+                f"index version has format {value.get('format')}, not {INDEX_FORMAT}; build the index again"
+            )
+        return cls(
+            shards=tuple(ShardManifest.from_json(shard) for shard in value["shards"]),
+            bundle_digest=value["bundle_digest"],
+            vocabulary_sha256=value["vocabulary_sha256"],
+            impact_step=float.fromhex(value["impact_step"]),
+            dk=int(value["dk"]),
+            table_uri=value["table_uri"],
+            table_version=int(value["table_version"]),
+            stored_fields=tuple(value["stored_fields"]),
+            text_fields=tuple(value["text_fields"]),
+            attributes=_attributes(value["attributes"]),
+            tombstones=tuple(Tombstones.from_json(one) if one else None for one in value["tombstones"]),
+            takedowns=FileDigest.from_json(value["takedowns"]) if value["takedowns"] else None,
+            table_parts=str(value["table_parts"]),
+            layout=str(value["layout"]),
+            average_length=None if value["average_length"] is None else float(value["average_length"]),
+            analyzer=_analyzer(value["analyzer"]),
+        )
+
+
+def _attributes(value: dict[str, Any]) -> dict[str, AttributeType]:
+    for name, kind in value.items():
+        if not is_type(kind):
+            raise ArtifactError(f"attribute {name!r} has the unknown type {kind!r}; build the index again")
+    return value
+
+
+def _analyzer(value: Analyzer) -> Analyzer:
+    if value not in get_args(Analyzer):
+        raise ArtifactError(
+            f"analyzer {value!r} is unknown; install the release that built the index, or build it again"
+        )
+    return value
+
+
+def _role(value: ShardRole) -> ShardRole:
+    if value not in get_args(ShardRole):
+        raise ArtifactError(f"shard role {value!r} is unknown; build the index again")
+    return value

@@ -1,0 +1,31 @@
+from pathlib import Path
+
+import pytest
+
+from lsr_prod.errors import ArtifactError, DigestMismatchError
+from lsr_prod.storage.formats.digest import FileDigest, canonical_json, digest_files, digest_json, verify_files
+
+
+def test_equal_values_have_equal_bytes() -> None:
+    assert canonical_json({"b": 1, "a": ["ä"]}) == canonical_json({"a": ["ä"], "b": 1}) == '{"a":["ä"],"b":1}'.encode()
+    assert digest_json({"b": 1, "a": 2}) == digest_json({"a": 2, "b": 1}) != digest_json({"a": 2, "b": 2})
+
+
+def test_canonical_json_refuses_nan() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        canonical_json({"a": float("nan")})
+
+
+def test_verify_files_finds_flipped_bit_and_missing_file(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    path = tmp_path / "sub" / "a"
+    path.write_bytes(b"abc")
+    files = digest_files(tmp_path, [path])
+    verify_files(tmp_path, files)
+    assert FileDigest.from_json(files[0].to_json()) == files[0]
+    path.write_bytes(b"abb")
+    with pytest.raises(DigestMismatchError):
+        verify_files(tmp_path, files)
+    path.unlink()
+    with pytest.raises(ArtifactError, match="missing"):
+        verify_files(tmp_path, files)
