@@ -15,7 +15,8 @@ import pyarrow as pa
 from lsr_prod.errors import ArtifactError
 from lsr_prod.indexing.boolean import BooleanWriter
 from lsr_prod.indexing.impacts.bm25 import WordSpill, WordVectors, joined_texts, write_dictionary
-from lsr_prod.indexing.impacts.vectors import TermField, Vectors, VectorSpill, write_postings
+from lsr_prod.indexing.impacts.postings import TermField, write_postings
+from lsr_prod.indexing.impacts.vectors import Vectors, VectorSpill
 from lsr_prod.indexing.plan import ShardLayout, ShardPlan, parse_attributes
 from lsr_prod.indexing.rows import merge_by_id, spill_sorted
 from lsr_prod.inference.terms.term_reader import TermReader

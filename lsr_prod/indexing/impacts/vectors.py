@@ -1,6 +1,5 @@
 """Sparse vectors of a shard, between the sparse table and the arrays."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.indexing.impacts.arrays import GrowingArray, create_array, map_array
-from lsr_prod.search.kernels import native
-from lsr_prod.storage.formats.shard import MAX_ITEMS, WINDOW, array_name, term_dtype
+from lsr_prod.indexing.impacts.arrays import GrowingArray, map_array
+from lsr_prod.storage.formats.shard import MAX_ITEMS, term_dtype
 from lsr_prod.storage.formats.sparse import put_together
-
-_ALL_TERMS = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,56 +101,3 @@ def _check_distinct(documents: npt.NDArray[np.int64], terms: npt.NDArray[Any]) -
     pairs = np.sort(documents << 32 | terms.astype(np.int64))
     if np.any(pairs[1:] == pairs[:-1]):
         raise ArtifactError("a document of the table repeats a term; the table is damaged, encode the corpus again")
-
-
-@dataclass(frozen=True, slots=True)
-class TermField:
-    """Terms of one kind: those of the output vocabulary, or the words of the text fields."""
-
-    vectors: Vectors  # vectors of the documents, by ordinal
-    size: int  # number of ids; the ids of the next field follow them
-    most: int = _ALL_TERMS  # heaviest terms of a document that become postings
-
-
-def write_postings(folder: Path, fields: Sequence[TermField]) -> None:
-    """Write the posting arrays of a shard.
-
-    The first pass over the vectors counts runs and postings of every term; the others write each run and each posting
-    to its position in the mapped files. Memory use is a few integers per term.
-    """
-
-    def make(name: str, dtype: str, length: int) -> Any:
-        return create_array(folder / array_name(name), np.dtype(dtype), length)
-
-    if len(fields[0].vectors) > WINDOW << 16:
-        raise ValueError(f"a shard cannot hold {len(fields[0].vectors)} documents; set index.shards to a larger number")
-    ends = np.cumsum([field.size for field in fields]).tolist()
-    terms = ends[-1]
-    runs, postings, ids = (np.zeros(terms + 1, np.int64) for _ in range(3))
-    for field, end in zip(fields, ends, strict=True):
-        mine, rows = slice(1 + end - field.size, 1 + end), field.vectors
-        native.count_runs(rows.offsets, rows.terms, field.most, runs[mine], postings[mine], ids[mine])
-    starts = []
-    for name, counts in (("term_runs", runs), ("term_postings", postings), ("term_ids", ids)):
-        np.cumsum(counts, out=counts)
-        if counts[-1] > MAX_ITEMS:
-            raise ValueError(f"a shard cannot hold {counts[-1]} postings; set index.shards to a larger number")
-        starts.append(make(name, "<u4", terms + 1))
-        starts[-1][:] = counts
-    by_run = [make(name, "<u2", int(runs[-1])) for name in ("run_windows", "run_counts")]
-    by_posting = [make("ids", "<u2", int(ids[-1])), make("impacts", "u1", int(postings[-1]))]
-    for field, end in zip(fields, ends, strict=True):
-        mine, rows = slice(end - field.size, end), field.vectors
-        native.fill_postings(
-            rows.offsets,
-            rows.terms,
-            rows.impacts,
-            field.most,
-            runs[mine],
-            postings[mine],
-            ids[mine],
-            *by_run,
-            *by_posting,
-        )
-    ranked = [make(name, "u1", terms) for name in ("term_tenths", "term_hundredths")]
-    native.rank_impacts(starts[1], by_posting[1], *ranked)

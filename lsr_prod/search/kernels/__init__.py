@@ -1,4 +1,4 @@
-"""Compiled kernels of search and index build, in C; ``src`` has the sources, ``native.pyi`` the functions.
+"""Compiled kernels of search, in C; ``src`` has the sources, ``native.pyi`` the functions.
 
 The wheel has them compiled. In a source tree ``make kernels`` compiles them.
 """

@@ -226,24 +226,3 @@ def choose_instructions(name: str | None = None) -> str | None:
     Returns:
         Its name; None if the CPU does not have it, and nothing changes.
     """
-
-def count_runs(offsets: _Array, terms: _Array, dk: int, runs: _Array, postings: _Array, ids: _Array) -> int:
-    """Add the runs, the postings and the items of ids of every term to int64 [T] arrays."""
-
-def fill_postings(
-    offsets: _Array,
-    terms: _Array,
-    impacts: _Array,
-    dk: int,
-    runs: _Array,
-    next_posting: _Array,
-    next_id: _Array,
-    run_windows: _Array,
-    run_counts: _Array,
-    ids: _Array,
-    posting_impacts: _Array,
-) -> int:
-    """Write the postings of every term; int64 [T] ``runs``, ``next_posting`` and ``next_id`` say where they begin."""
-
-def rank_impacts(term_postings: _Array, impacts: _Array, tenths: _Array, hundredths: _Array) -> int:
-    """Write the 10th and the 100th largest impact of every term, where it has so many."""

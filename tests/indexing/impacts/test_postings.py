@@ -5,8 +5,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.indexing.impacts import vectors as vectors_module
-from lsr_prod.indexing.impacts.vectors import TermField, Vectors, write_postings
+from lsr_prod.errors import ArtifactError
+from lsr_prod.indexing.impacts import postings as postings_module
+from lsr_prod.indexing.impacts.postings import TermField, write_postings
+from lsr_prod.indexing.impacts.vectors import Vectors
 from lsr_prod.storage.formats.shard import DENSE, MATCHING_ARRAYS, WINDOW, array_name
 
 T = 6
@@ -121,6 +123,14 @@ def test_more_documents_or_postings_than_a_shard_can_hold_are_refused(tmp_path, 
     documents = np.broadcast_to(np.uint32(0), (WINDOW << 16) + 2)
     with pytest.raises(ValueError, match=r"cannot hold 1073741825 documents; set index\.shards"):
         write_postings(tmp_path, [TermField(Vectors(documents, np.zeros(0, np.uint16), np.zeros(0, np.uint8)), T)])
-    monkeypatch.setattr(vectors_module, "MAX_ITEMS", 10)
+    monkeypatch.setattr(postings_module, "MAX_ITEMS", 10)
     with pytest.raises(ValueError, match=r"cannot hold 11 postings; set index\.shards"):
         write_postings(tmp_path, [TermField(make([{i % T: 1} for i in range(11)]), T)])
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.int32])
+def test_term_outside_the_vocabulary_is_refused(tmp_path, dtype):
+    (tmp_path / "impacts").mkdir()
+    vectors = Vectors(np.array([0, 2], np.uint32), np.array([0, T], dtype), np.array([1, 1], np.uint8))
+    with pytest.raises(ArtifactError, match="outside the vocabulary; encode the corpus again"):
+        write_postings(tmp_path, [TermField(vectors, T)])

@@ -199,26 +199,6 @@ def test_scores_that_do_not_fit_are_refused() -> None:
             score(np.array([2, 0]), *outputs, **wrong)
 
 
-def test_vectors_of_a_build_that_do_not_fit_are_refused() -> None:
-    counts = [np.zeros(2, np.int64) for _ in range(3)]
-    offsets, terms = SHARD["forward_offsets"], SHARD["forward_terms"]
-    assert native.count_runs(offsets, terms, 64, *counts) == 0
-    assert [each.tolist() for each in counts] == [[1, 1], [2, 1], [2, 1]]
-    for given in (
-        (np.array([0, 1, 4], np.uint32), terms),
-        (np.array([0, 2, 1], np.uint32), terms),
-        (np.zeros(0, np.uint32), terms),
-        (offsets, np.array([0, 0, 2], np.uint16)),
-        (offsets, np.array([0, 0, -1], np.int32)),
-    ):
-        with pytest.raises(ValueError, match="outside their range"):
-            native.count_runs(*given, 64, *counts)
-    with pytest.raises(ValueError, match="ids has 1 items; it must have 2"):
-        native.count_runs(offsets, terms, 64, counts[0], counts[1], np.zeros(1, np.int64))
-    with pytest.raises(ValueError, match="tenths has 1 items; it must have 2"):
-        native.rank_impacts(SHARD["term_postings"], SHARD["impacts"], np.zeros(1, np.uint8), np.zeros(2, np.uint8))
-
-
 def test_working_memory_shrinks_after_queries_that_need_little() -> None:
     sizes = []
 

@@ -17,9 +17,6 @@ static PyMethodDef methods[] = {
     {"read_vector", py_read_vector, METH_VARARGS, NULL},
     {"search", py_search, METH_VARARGS, NULL},
     {"search_batch", py_search_batch, METH_VARARGS, NULL},
-    {"count_runs", py_count_runs, METH_VARARGS, NULL},
-    {"fill_postings", py_fill_postings, METH_VARARGS, NULL},
-    {"rank_impacts", py_rank_impacts, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -20,9 +20,4 @@ PyObject *py_read_vector(PyObject *self, PyObject *args);
 PyObject *py_search(PyObject *self, PyObject *args);
 PyObject *py_search_batch(PyObject *self, PyObject *args);
 
-/* module_build.c */
-PyObject *py_count_runs(PyObject *self, PyObject *args);
-PyObject *py_fill_postings(PyObject *self, PyObject *args);
-PyObject *py_rank_impacts(PyObject *self, PyObject *args);
-
 #endif
