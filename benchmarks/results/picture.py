@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from benchmarks.results.claims import Family
 from benchmarks.results.runs import Workshop
 from lsr_prod import SparseEncoder
-from lsr_prod.training.vocabulary.casing_matrix import CasingMatrix, casing_matrix
+from lsr_prod_contrib.vocabularies.casing_matrix import CasingMatrix, casing_matrix
 
 ROWS = ("cased, untrained", "cased", "cased, lowercased texts", "cased, regularizer")
 

@@ -25,8 +25,8 @@ from torch import Tensor
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.encoder_setup import checkpoint_layers
 from lsr_prod.training.process_group import Group
-from lsr_prod.training.replica import Replica, return_free_memory
-from lsr_prod_contrib.cpu_training import use_cpu_kernels
+from lsr_prod.training.replica import Replica
+from lsr_prod_contrib.cpu_training import return_free_memory, use_cpu_kernels
 
 QUERY_FLOPS, DOCUMENT_FLOPS = 5e-5, 3e-5  # as in the peer's documentation
 LEARNING_RATE = 2e-5

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lsr_prod.errors import ConfigError
+from lsr_prod.extras import contrib
 from lsr_prod.jobs.terminal.output import print_result
 from lsr_prod.jobs.terminal.shell import (
     Command,
@@ -23,7 +24,6 @@ from lsr_prod.jobs.terminal.shell import (
 
 if TYPE_CHECKING:
     from lsr_prod.training.lineage import Ancestor
-    from lsr_prod.training.vocabulary.inspect import Inspection
 
 _SHOWN = 15  # terms of a list in a table
 
@@ -74,26 +74,27 @@ def vocabulary(given: argparse.Namespace) -> None:
         raise ConfigError("--casing", "the matrix is measured on texts", "give --texts too")
     from lsr_prod.model import SparseEncoder
     from lsr_prod.storage.folders import open_source
-    from lsr_prod.training.vocabulary.casing_matrix import casing_matrix
-    from lsr_prod.training.vocabulary.inspect import inspect_vocabulary, read_texts
 
+    figures = contrib("vocabularies.figures")
     options = store_options(given)
     model = open_source(given.model, options)
     target, embeddings = (
         None if place is None else open_source(place, options) for place in (given.target, given.target_embeddings)
     )
-    texts = read_texts(given.texts, given.count, options) if given.texts else []
-    found = inspect_vocabulary(model, target=target, target_embeddings=embeddings, words=given.words, texts=texts)
+    texts = figures.read_texts(given.texts, given.count, options) if given.texts else []
+    found = figures.inspect_vocabulary(
+        model, target=target, target_embeddings=embeddings, words=given.words, texts=texts
+    )
     _print_vocabulary(found, given.model)
     if given.casing or given.picture:
-        matrix = casing_matrix(SparseEncoder.load(model), texts)
+        matrix = contrib("vocabularies.casing_matrix").casing_matrix(SparseEncoder.load(model), texts)
         if given.casing:
             matrix.save(given.casing)
         if given.picture:
             matrix.draw(given.picture, given.model)
 
 
-def _print_vocabulary(found: "Inspection", title: str) -> None:
+def _print_vocabulary(found: Any, title: str) -> None:
     """Print the result of ``inspect_vocabulary``."""
     from lsr_prod.jobs.terminal.tables import print_columns, print_table
 
@@ -208,9 +209,9 @@ def _of_model(given: Any, options: dict[str, str]) -> dict[str, Any]:
     from lsr_prod.model import SparseEncoder
     from lsr_prod.operations.model_report import diagnose_model
     from lsr_prod.storage.folders import open_source
-    from lsr_prod.training.vocabulary.inspect import read_texts
 
-    texts = [text for text in read_texts(given.texts, given.count, options) if text.strip()]
+    texts = contrib("vocabularies.figures").read_texts(given.texts, given.count, options)
+    texts = [text for text in texts if text.strip()]
     return {"model": given.model, **diagnose_model(SparseEncoder.load(open_source(given.model, options)), texts)}
 
 

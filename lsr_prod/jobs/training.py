@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lsr_prod.extras import contrib
 from lsr_prod.jobs.terminal.output import say
 from lsr_prod.jobs.terminal.run import Job, scalars
 from lsr_prod.jobs.terminal.shell import Command, CommandParser, add_store_option, location, store_options
@@ -154,9 +155,8 @@ def train(deployment: "Deployment", given: argparse.Namespace) -> Mapping[str, A
     """
     _hide_progress()
     if given.dry_run:
-        from lsr_prod.training.dry_run import describe_chain
-
-        return describe_chain(deployment)
+        described: Mapping[str, Any] = contrib("estimates.training").describe_chain(deployment)
+        return described
     from lsr_prod.training.chain import run_chain
 
     return run_chain(deployment)

@@ -11,10 +11,10 @@ from lsr_prod.evaluation.cost import postings_curve
 from lsr_prod.evaluation.diagnostics.logits import logit_statistics
 from lsr_prod.evaluation.diagnostics.unexplained import diagnose_vectors
 from lsr_prod.evaluation.diagnostics.vectors import TextTerms, dead_terms, term_scores
+from lsr_prod.extras import contrib
 from lsr_prod.inference.terms.term_reader import TermReader
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
-from lsr_prod.training.vocabulary.casing_matrix import CLASSES, casing_matrix
 from lsr_prod.training.vocabulary.head import head_norms
 
 T = TypeVar("T")
@@ -83,10 +83,9 @@ def _logits(encoder: SparseEncoder, texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _casing(encoder: SparseEncoder, texts: Sequence[str]) -> dict[str, dict[str, int]]:
-    counts = _head(encoder, lambda one: casing_matrix(one, texts, "document")).counts
-    return {
-        source: {output: int(counts[i, j]) for j, output in enumerate(CLASSES)} for i, source in enumerate(CLASSES[:2])
-    }
+    count = contrib("vocabularies.casing_matrix").casing_matrix
+    found: dict[str, dict[str, int]] = _head(encoder, lambda one: count(one, texts, "document")).by_class()
+    return found
 
 
 def _contained(encoder: SparseEncoder, texts: Sequence[str]) -> TextTerms:

@@ -1,1 +1,1 @@
-"""Estimates of hours, storage and cost of encoding a corpus, from measured runs."""
+"""Estimates from measured runs: hours, storage and cost of encoding a corpus; rows, hours and memory of a training."""

@@ -21,7 +21,7 @@ from lsr_prod.search import Searcher
 from lsr_prod.storage.formats.table import quantize
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.registry import REGISTRY, check_stage
-from lsr_prod.training.vocabulary.inspect import inspect_vocabulary
+from lsr_prod_contrib.vocabularies.figures import inspect_vocabulary
 from tests.indexing.corpus import encode_corpus, make_table
 from tests.model.bge_m3 import SENTENCES, bge_m3_folder, lexical_weights
 from tests.training.small import small_training

@@ -10,8 +10,8 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.jobs.command import main
 from lsr_prod.model import SparseEncoder
 from lsr_prod.operations.model_report import diagnose_model
-from lsr_prod.training.vocabulary.casing_matrix import casing_matrix
 from lsr_prod.training.vocabulary.head import activation_rate, head_norms
+from lsr_prod_contrib.vocabularies.casing_matrix import casing_matrix
 
 TEXTS = [
     "A mutex protects shared state between two threads",

@@ -20,7 +20,7 @@ from lsr_prod.training.observers.activity import measure_activity
 from lsr_prod.training.observers.throughput import ThroughputMeter
 from lsr_prod.training.process_group import Group
 from lsr_prod.training.query_weights import weigh_queries
-from lsr_prod.training.replica import Replica, return_free_memory
+from lsr_prod.training.replica import Replica
 from lsr_prod.training.retrieval.momentum_queue import QueuedDocuments
 from lsr_prod.training.twins import seed_torch
 
@@ -90,7 +90,8 @@ class StepPlan:
     # returns float32 [V] for inference-free queries, given as output terms; with a graph if they are learned. None: a
     # model encodes queries
     query_weights: Callable[[], Tensor] | None = None
-    return_memory: bool = False  # give free memory back to the system before the backward pass and after the step
+    # gives free memory back to the system, before the backward pass and after the step; None: memory is kept
+    return_memory: Callable[[], None] | None = None
     queries: Replica | None = None  # the separate query encoder; None: one model encodes queries and documents
 
 
@@ -131,8 +132,8 @@ class _Part:
             with self._autocast():
                 queries, documents = self._encode()
             terms = self._loss(queries, documents)
-            if plan.return_memory:
-                return_free_memory()
+            if plan.return_memory is not None:
+                plan.return_memory()
             self._backward(terms)
         return EncodedPart(queries.detach(), documents.detach(), terms)
 

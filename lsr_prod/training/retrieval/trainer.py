@@ -7,6 +7,7 @@ from torch import Tensor
 
 from lsr_prod.config.objective import QueryWeightsSettings
 from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.extras import contrib
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.batches import TrainBatch, make_batch
 from lsr_prod.training.data.training_set import SampleRows, TrainingSet
@@ -17,7 +18,7 @@ from lsr_prod.training.objective import TrainingObjective
 from lsr_prod.training.observers.activity import DeadTerms
 from lsr_prod.training.optimizer import QUERY_WEIGHTS, OptimizerStep
 from lsr_prod.training.process_group import Group
-from lsr_prod.training.replica import Replica, return_free_memory
+from lsr_prod.training.replica import Replica
 from lsr_prod.training.retrieval.gradient import EncodedPart, StepPlan, StepResult, backward
 from lsr_prod.training.retrieval.momentum_queue import MomentumQueue
 from lsr_prod.training.stage_trainer import StageTrainer, Tensors
@@ -63,7 +64,8 @@ class Trainer(StageTrainer):
         of_queries = fixed if self._table is None else self._table.weights
         # Pages that return cost time: only where the settings prefer memory to time.
         lean = group.device.type == "cpu" and settings.scale.gradient_checkpointing
-        self._plan = StepPlan(group, settings.batch.chunk, autocast, settings.seed, of_queries, lean, asked)
+        returned = contrib("cpu_training").return_free_memory if lean else None
+        self._plan = StepPlan(group, settings.batch.chunk, autocast, settings.seed, of_queries, returned, asked)
         self._queue_documents = 0  # of the last step
 
     def train_step(self) -> StepResult:
@@ -76,8 +78,8 @@ class Trainer(StageTrainer):
         norm = self._optimizer.apply()
         if self._table is not None:
             norm = torch.hypot(norm, self._table.apply(rate))
-        if self._plan.return_memory:
-            return_free_memory()
+        if self._plan.return_memory is not None:
+            self._plan.return_memory()
         self._observe(parts, encoded)
         self.step += 1
         tokens = sum(int(part.queries.attention_mask.sum() + part.documents.attention_mask.sum()) for part in parts)

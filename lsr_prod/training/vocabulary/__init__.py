@@ -1,1 +1,1 @@
-"""Operations on the output vocabulary of a model: transfer, initialization, expansion, casing and scale of the head."""
+"""Operations on the output vocabulary of a model: transfer, initialization, expansion and scale of the head."""

@@ -8,7 +8,7 @@ import torch
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import head_input, hidden_states, output_layer
-from lsr_prod.training.vocabulary.casing_matrix import CasingMatrix, casing_matrix
+from lsr_prod_contrib.vocabularies.casing_matrix import CasingMatrix, casing_matrix
 from tests.model.tiny import SPECIAL, VOCABULARY, tiny_checkpoint
 
 TEXTS = ["w1 W2 w3", "W4", "w5 w7 W8 W10 unheard"]
@@ -56,7 +56,7 @@ def test_counts_do_not_depend_on_padding_or_blocks(tmp_path: Path, monkeypatch: 
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "bert", "bert"))
     counts = casing_matrix(encoder, TEXTS).counts
     np.testing.assert_array_equal(sum(casing_matrix(encoder, [text]).counts for text in TEXTS), counts)
-    monkeypatch.setattr("lsr_prod.training.vocabulary.casing_matrix._LOGITS", 2 * len(VOCABULARY))
+    monkeypatch.setattr("lsr_prod_contrib.vocabularies.casing_matrix._LOGITS", 2 * len(VOCABULARY))
     np.testing.assert_array_equal(casing_matrix(encoder, TEXTS).counts, counts)
 
 

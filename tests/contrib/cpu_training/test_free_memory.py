@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from lsr_prod.training import replica
-from lsr_prod.training.replica import return_free_memory
+from lsr_prod_contrib.cpu_training import memory
+from lsr_prod_contrib.cpu_training.memory import return_free_memory
 
 
 def _resident() -> int:
@@ -27,6 +27,6 @@ def test_gaps_between_living_tensors_are_returned() -> None:
 
 def test_without_glibc_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
-    replica._trim.cache_clear()
+    memory._trim.cache_clear()
     return_free_memory()
-    replica._trim.cache_clear()
+    memory._trim.cache_clear()

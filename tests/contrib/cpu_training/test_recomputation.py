@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from lsr_prod.training.encoder_setup import checkpoint_layers
-from lsr_prod.training.replica import Recomputation
+from lsr_prod_contrib.cpu_training.memory import Recomputation
 
 SIZES = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "pad_token_id": 0}
 MODELS: dict[str, Callable[[], Any]] = {

@@ -41,13 +41,16 @@ class CasingMatrix:
     counts: NDArray[np.int64]  # int64 [2, 3], input token x output term, in the order of ``CLASSES``
     texts: int  # texts that were encoded
 
+    def by_class(self) -> dict[str, dict[str, int]]:
+        """Return ``{input: {output: count}}``."""
+        return {
+            source: dict(zip(CLASSES, counts, strict=True))
+            for source, counts in zip(_INPUTS, self.counts.tolist(), strict=True)
+        }
+
     def save(self, path: Path) -> None:
         """Write ``{"texts": ..., "counts": {input: {output: count}}}``."""
-        rows = {
-            source: {output: int(self.counts[i, j]) for j, output in enumerate(CLASSES)}
-            for i, source in enumerate(_INPUTS)
-        }
-        content = json.dumps({"texts": self.texts, "counts": rows}, indent=2)
+        content = json.dumps({"texts": self.texts, "counts": self.by_class()}, indent=2)
         write_file(path, f"{content}\n".encode())
 
     def draw(self, path: Path, title: str = "") -> None:

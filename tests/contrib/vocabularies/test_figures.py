@@ -9,9 +9,9 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.jobs.command import main
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.vocabulary.initialization import Initialization, copy_overlap, semantic
-from lsr_prod.training.vocabulary.inspect import inspect_vocabulary, read_texts
 from lsr_prod.training.vocabulary.target import train_tokenizer
 from lsr_prod.training.vocabulary.transfer import replace_head
+from lsr_prod_contrib.vocabularies.figures import inspect_vocabulary, read_texts
 from quickstart.models import model_folder
 from tests.model.tiny import tiny_checkpoint
 from tests.training.vocabulary.test_transfer import other_tokenizer

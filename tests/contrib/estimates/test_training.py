@@ -11,7 +11,7 @@ from lsr_prod.config import Deployment
 from lsr_prod.jobs.training import train
 from lsr_prod.training import chain
 from lsr_prod.training.chain import run_chain
-from lsr_prod.training.dry_run import describe_chain
+from lsr_prod_contrib.estimates.training import describe_chain
 from tests.training.small import small_start, small_training
 from tests.training.stand_in import train_a_little
 from tests.training.test_chain import files_below
