@@ -6,14 +6,14 @@ from typing import Any
 from lsr_prod import Searcher
 from lsr_prod.config import Deployment
 from lsr_prod.jobs.terminal.tables import print_table
-from lsr_prod.operations.pages import Page, write_page
-from lsr_prod.operations.pages.evaluation import evaluation_page
-from lsr_prod.operations.pages.query import query_data, query_page
-from lsr_prod.operations.pages.training_run import training_page
-from lsr_prod.operations.runs.training import describe_training
 from lsr_prod.search import Hybrid
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
+from lsr_prod_contrib.pages import Page, write_page
+from lsr_prod_contrib.pages.evaluation import evaluation_page
+from lsr_prod_contrib.pages.query import query_data, query_page
+from lsr_prod_contrib.pages.runs.training import describe_training
+from lsr_prod_contrib.pages.training_run import training_page
 from quickstart.stages import FOLDER, Stage
 
 __all__ = ["EXAMPLE", "print_pages", "write_pages"]

@@ -28,11 +28,11 @@ import yaml
 from lsr_prod import Index, SparseEncoder
 from lsr_prod.config import Deployment, ExportSettings
 from lsr_prod.config.train import ValidationSettings
-from lsr_prod.evaluation.tuning import TuneReport, tune_index
 from lsr_prod.evaluation.validation import read_collection
 from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
 from lsr_prod.jobs.terminal.tables import print_columns, print_table
 from lsr_prod.model.export import export_bundle
+from lsr_prod_contrib.sweeps.tuning import TuneReport, tune_index
 from quickstart.models import model_folder
 
 LENGTHS = (64, 128, 256)  # tokens of a document

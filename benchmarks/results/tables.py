@@ -10,9 +10,9 @@ from benchmarks.results.runs import Workshop
 from benchmarks.train.pruning_models import encode
 from lsr_prod import SparseEncoder
 from lsr_prod.evaluation.cost import postings_curve
-from lsr_prod.evaluation.diagnostics.logits import logit_statistics
-from lsr_prod.evaluation.diagnostics.vectors import activated_terms, term_scores
 from lsr_prod.storage.formats.sparse import SparseBatch
+from lsr_prod_contrib.diagnostics.logits import logit_statistics
+from lsr_prod_contrib.diagnostics.vectors import activated_terms, term_scores
 
 TOKENS_OF = 200  # documents whose logits are looked at
 PRUNED = (0, 20, 10, 5)  # dk; 0: all

@@ -13,10 +13,14 @@ import numpy.typing as npt
 from lsr_prod.evaluation.measures import depth_of, measure, parse_measures
 from lsr_prod.evaluation.systems import Answer, EncodedQuery
 from lsr_prod.indexing.in_memory import InMemoryIndex, InMemoryResult, build_in_memory
+from lsr_prod.inference import BundleEncoder
+from lsr_prod.inference.terms.term_reader import TermReader
 from lsr_prod.search.hybrid import WeighedWords
 from lsr_prod.search.query.request import Hybrid
-from lsr_prod.search.query.sparse_query import SparseQuery
+from lsr_prod.search.query.sparse_query import SparseQuery, TermWeights, Vocabulary, read_learned_weights
 from lsr_prod.storage.disk import scratch_folder
+from lsr_prod.storage.formats.bundle import Bundle, read_vocabulary
+from lsr_prod.storage.formats.card import EncoderCard, Kind
 from lsr_prod.storage.formats.sparse import SparseBatch
 
 
@@ -109,6 +113,29 @@ def measure_levels(
             for level in group:
                 vectors = queries.vectors.top(level.qk) if level.qk else queries.vectors
                 yield level, _report(index, Encoded(queries.ids, vectors), words, judged, parsed, level)
+
+
+def encode_with_bundle(folder: Path, texts: Sequence[str], kind: Kind, documents: Sequence[str]) -> SparseBatch:
+    """Encode texts as the encode job and ``Searcher`` do.
+
+    A query word outside an output vocabulary of words counts in |q|, and matches nothing: it gets an id of its own,
+    V or more.
+    """
+    card = EncoderCard.load(folder)
+    if kind == "document" or not card.inference_free:
+        return BundleEncoder(folder, kind=kind).encode(texts, kind=kind)
+    reader, names = TermReader.open(folder), read_vocabulary(folder)
+    if card.query_encoder == "learned":
+        weights = read_learned_weights(folder, Bundle.load(folder).files, Vocabulary(names), verify=False)
+    else:
+        weights = TermWeights.of_counts(reader.count(documents), names)
+    rows = []
+    for text in texts:
+        query = weights.weigh(*reader.query(text))
+        absent = query.ids < 0
+        ids = np.where(absent, len(names) + np.cumsum(absent) - 1, query.ids).astype(np.int32)
+        rows.append(SparseBatch(np.array([0, len(ids)], np.int64), ids, query.weights))
+    return SparseBatch.concatenate(rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ try:
     from mteb.models.abs_encoder import AbsEncoder
     from mteb.types import PromptType
 
-    from lsr_prod.evaluation.sweeps.vectors import encode_with_bundle
+    from lsr_prod.evaluation.vector_evaluation import encode_with_bundle
 except ModuleNotFoundError as error:
     raise missing_extra(error) from error
 

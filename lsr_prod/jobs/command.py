@@ -33,14 +33,14 @@ COMMANDS = {
     "search": ("search", "search an index from a prompt or a pipe"),
     "evaluate": ("evaluate", "measure the quality and latency of a published index"),
     "sweep": (
-        "evaluate",
+        "sweeps.command",
         "measure models, prunings, thresholds and hybrid weights, and choose the cheapest good setting",
     ),
-    "tune": ("evaluate", "choose the hybrid weight and the overlap threshold of a published index"),
+    "tune": ("sweeps.command", "choose the hybrid weight and the overlap threshold of a published index"),
     "serve": ("serving", "serve an index on Ray Serve"),
     "mcp": ("serving", "serve an index to agents as tools of the Model Context Protocol"),
     "watch": ("serving", "serve the metrics of a deployment for Prometheus"),
-    "doctor": ("doctor", "check this machine, its stores and its cluster"),
+    "doctor": ("doctor.command", "check this machine, its stores and its cluster"),
     "table status": ("table", "say how far a sparse table is, and who works on it"),
     "table verify": ("table", "compare the ids of the source with those of the table and of the index"),
     "table quarantine": ("table", "show bad rows and their reasons"),
@@ -60,22 +60,21 @@ COMMANDS = {
     "inspect vocabulary": ("inspect", "print facts about the output vocabulary of a model"),
     "inspect lineage": ("inspect", "print what a model was made from"),
     "inspect terms": (
-        "inspect",
+        "diagnostics.command",
         "print figures of a model on texts, or of an index: dead, expanded, unexplained terms",
     ),
-    "inspect index": ("pages", "write the page of an index: bytes, postings, terms, publications"),
-    "inspect query": ("pages", "write the page of a query: expansion, hits and contributions"),
-    "inspect run": ("pages", "write the page of a run of train, encode or index"),
-    "inspect evaluation": ("pages", "write the page of an evaluation: measures, comparisons, costs"),
-    "inspect side-by-side": ("pages", "write the page of a canary: queries by change, drift of terms"),
-    "inspect sweep": ("pages", "write the page of a sweep: quality against cost, the chosen setting"),
+    "inspect index": ("pages.command", "write the page of an index: bytes, postings, terms, publications"),
+    "inspect query": ("pages.command", "write the page of a query: expansion, hits and contributions"),
+    "inspect run": ("pages.command", "write the page of a run of train, encode or index"),
+    "inspect evaluation": ("pages.command", "write the page of an evaluation: measures, comparisons, costs"),
+    "inspect side-by-side": ("pages.command", "write the page of a canary: queries by change, drift of terms"),
+    "inspect sweep": ("pages.command", "write the page of a sweep: quality against cost, the chosen setting"),
 }
-"""Words of a command -> its module in ``lsr_prod.jobs``, or one of ``_CONTRIB``, and its summary.
+"""Words of a command -> its module and its summary. A name with a dot is a module of ``lsr_prod_contrib``, others are
+in ``lsr_prod.jobs``.
 
 In the module, the command has the name of its last word.
 """
-
-_CONTRIB = ("click_sets.command", "estimates.command")  # modules of lsr_prod_contrib
 
 _GROUPS = {
     "table": "status, checks and maintenance of a sparse table",
@@ -187,7 +186,7 @@ def load(words: str) -> Any:
     """Import the module of a command; returns the command."""
     module = COMMANDS[words][0]
     try:
-        found = contrib(module) if module in _CONTRIB else import_module(f"lsr_prod.jobs.{module}")
+        found = contrib(module) if "." in module else import_module(f"lsr_prod.jobs.{module}")
     except ModuleNotFoundError as error:
         raise missing_extra(error) from error
     return getattr(found, words.split()[-1].replace("-", "_"))

@@ -3,22 +3,18 @@
 import argparse
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lsr_prod.config import Deployment
 from lsr_prod.encoding import check_encode, encode_corpus
 from lsr_prod.encoding.interchange.job import move_vectors
 from lsr_prod.errors import ConfigError
-from lsr_prod.jobs.terminal.run import Job, report_cluster, scalars
+from lsr_prod.jobs.terminal.run import Job, scalars
 from lsr_prod.jobs.terminal.shell import CommandParser
 from lsr_prod.jobs.terminal.tables import print_columns, print_table
 from lsr_prod.operations.dry_run import describe_run
 from lsr_prod.operations.measured import read_runs
 from lsr_prod.operations.table_generations import follow_tables
-from lsr_prod.storage import Store
-
-if TYPE_CHECKING:
-    from lsr_prod.operations.pages import Page
 
 _COUNTS = (
     "documents", "rows_in", "rows_out", "encoded", "unchanged", "deleted", "quarantined", "unread_bytes",
@@ -99,15 +95,6 @@ def print_encoded(summary: Mapping[str, Any]) -> None:
     print_table("sparse table", run)
 
 
-def encode_pages(deployment: Deployment, summary: Mapping[str, Any]) -> list["Page"]:
-    """Return the page of the plan that was finished."""
-    from lsr_prod.operations.pages.encode_run import encode_page
-    from lsr_prod.operations.runs.encoding import describe_encoding
-
-    table = Store(summary["table"], deployment.storage.options)
-    return [encode_page(describe_encoding(table, summary["plan"], report_cluster(deployment)))]
-
-
 @partial(
     Job,
     "encode",
@@ -115,7 +102,7 @@ def encode_pages(deployment: Deployment, summary: Mapping[str, Any]) -> list["Pa
     optional=("gates",),
     add_options=_add_options,
     show=_print,
-    pages=encode_pages,
+    pages=True,
 )
 def encode(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, Any]:
     """Encode a corpus into a sparse table, exactly once.

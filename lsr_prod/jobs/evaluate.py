@@ -1,22 +1,14 @@
-"""The commands ``evaluate``, ``sweep`` and ``tune``: measure systems, and choose settings by measuring them."""
+"""The command ``evaluate``, which measures systems."""
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lsr_prod.config import Deployment
 from lsr_prod.evaluation import evaluate_index
 from lsr_prod.evaluation.evaluate import brief
-from lsr_prod.evaluation.sweeps.job import run_sweep
-from lsr_prod.evaluation.sweeps.report import COSTS
-from lsr_prod.evaluation.tuning import tune_index
 from lsr_prod.jobs.terminal.run import Job, scalars
 from lsr_prod.jobs.terminal.tables import print_columns, print_table
-from lsr_prod.storage.folders import open_text
-
-if TYPE_CHECKING:
-    from lsr_prod.operations.pages import Page
 
 _LATENCIES = ("match_p50_ms", "match_p95_ms", "text_p50_ms", "text_p95_ms")
 
@@ -99,14 +91,7 @@ def _mark(comparison: Mapping[str, Any]) -> str:
     return "▲" if comparison["difference"] > 0 else "▼"
 
 
-def evaluate_pages(_deployment: Deployment, summary: Mapping[str, Any]) -> list["Page"]:
-    """Return the evaluation report; the summary has the values per query."""
-    from lsr_prod.operations.pages.evaluation import evaluation_page
-
-    return [evaluation_page(summary)]
-
-
-@partial(Job, "evaluate", needs=("evaluate",), show=_print_evaluation, brief=brief, pages=evaluate_pages)
+@partial(Job, "evaluate", needs=("evaluate",), show=_print_evaluation, brief=brief, pages=True)
 def evaluate(deployment: Deployment) -> Mapping[str, Any]:
     """Measure a published index: quality, significance, matched documents, cost and latency of any number of systems.
 
@@ -120,66 +105,3 @@ def evaluate(deployment: Deployment) -> Mapping[str, Any]:
     ``RESULT {json}``. Exit codes: 0 done, 1 failed, 2 bad configuration.
     """
     return evaluate_index(deployment).result()
-
-
-def _print_sweep(summary: Mapping[str, Any]) -> None:
-    costs = [name for name in COSTS if name != summary["cost"]]
-    headings = ["collection", "setting", summary["measure"], summary["cost"], *costs]
-    rows = [
-        [row["collection"], row["setting"], row["value"], row[summary["cost"]], *(row[cost] for cost in costs)]
-        for row in summary["front"]
-    ]
-    print_columns(f"Pareto front of {summary['measure']} against {summary['cost']}", headings, rows)
-    print_table("lsr-prod sweep", scalars(summary))
-
-
-def _sweep_pages(deployment: Deployment, summary: Mapping[str, Any]) -> list["Page"]:
-    from lsr_prod.operations.pages.sweep import sweep_page
-
-    with open_text(summary["report"], deployment.storage.options) as file:
-        return [sweep_page(json.load(file))]
-
-
-@partial(Job, "sweep", needs=("sweep",), show=_print_sweep, pages=_sweep_pages)
-def sweep(deployment: Deployment) -> Mapping[str, Any]:
-    """Measure models, prunings, thresholds and hybrid weights on collections, and choose the cheapest good setting.
-
-        lsr-prod sweep --config deployment.yaml [--sweep.within 0.02 --sweep.cost bytes]
-
-    Reads the sections ``sweep``, ``ray`` and ``storage``. Every text is encoded once per model; a task per model,
-    collection and ``dk`` measures its points with an index in memory. An interrupted sweep is resumed by the same command;
-    changed lists of settings compute only what is new.
-
-    Writes ``sweep.json`` (all points, Pareto fronts, the choice) and ``patch.yaml`` to ``sweep.output``. Apply the patch by
-    giving both files to a job: ``--config deployment.yaml --config patch.yaml``.
-
-    With ``report`` it also writes the page of the sweep.
-
-    Prints the settings on the Pareto fronts, the choice, and one line ``RESULT {json}``.
-    Exit codes: 0 done, 1 failed, 2 bad configuration (nothing was written).
-    """
-    return run_sweep(deployment)
-
-
-def _print_tuning(summary: Mapping[str, Any]) -> None:
-    rows = [[row["threshold"], row["hybrid_weight"], row["value"]] for row in summary["curve"]]
-    print_columns("measured candidates", ["threshold", "words", summary["measure"]], rows)
-    print_table("lsr-prod tune", scalars(summary))
-
-
-@partial(Job, "tune", needs=("tune",), show=_print_tuning)
-def tune(deployment: Deployment) -> Mapping[str, Any]:
-    """Choose the hybrid weight and the overlap threshold of a published index on judged queries or clicks.
-
-        lsr-prod tune --config deployment.yaml [--tune.thresholds 0 --tune.thresholds 0.4]
-
-    Reads the sections ``tune`` and ``storage``. The index needs postings of words (``index.bm25: true``). Each candidate is
-    measured with the searches of the product; the choice is validated on queries that it did not see, fold by fold.
-
-    Writes ``tune.json`` and ``patch.yaml`` if ``tune.output`` names a folder. Apply the patch by giving both files to a
-    job: ``--config deployment.yaml --config patch.yaml``.
-
-    Prints the curve, the choice with its cross-validated value and interval, and one line ``RESULT {json}``.
-    Exit codes: 0 done, 1 failed, 2 bad configuration (nothing was written).
-    """
-    return tune_index(deployment).result()

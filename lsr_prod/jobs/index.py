@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lsr_prod import indexing
 from lsr_prod.cluster.nodes import require_shared_folders
 from lsr_prod.cluster.workers import Workers
 from lsr_prod.config import Deployment
 from lsr_prod.errors import ConfigError
-from lsr_prod.indexing.build import read_builds
 from lsr_prod.indexing.takedown import TakedownSummary
 from lsr_prod.jobs.terminal.run import Job
 from lsr_prod.jobs.terminal.shell import CommandParser, local_path
@@ -22,10 +21,6 @@ from lsr_prod.operations.gates import Gatekeeper, GateReport
 from lsr_prod.operations.table_generations import follow_tables
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
-from lsr_prod.storage.publications import find_current_publication
-
-if TYPE_CHECKING:
-    from lsr_prod.operations.pages import Page
 
 
 def add_force_options(parser: CommandParser) -> None:
@@ -49,30 +44,13 @@ def print_gates(reports: Sequence[GateReport]) -> None:
         print_columns("gates", ["gate", "verdict", "finding"], rows)
 
 
-def index_pages(deployment: Deployment, summary: Mapping[str, Any]) -> list["Page"]:
-    """Return the page of the builds, if one is recorded, and the page of the index, if it is published."""
-    from lsr_prod.operations.index_report import describe_index
-    from lsr_prod.operations.pages.encode_run import builds_page
-    from lsr_prod.operations.pages.index import index_page
-    from lsr_prod.operations.runs.encoding import describe_builds
-
-    assert deployment.index is not None
-    assert deployment.report is not None
-    index = Store(absolute(deployment.index.output), deployment.storage.options)
-    pages = [builds_page(describe_builds(index))] if read_builds(index, last=1) else []
-    if summary["publication"] and find_current_publication(index) is not None:
-        found = describe_index(index.uri, deployment.storage.options, sample=deployment.report.sample)
-        pages.append(index_page(found))
-    return pages
-
-
 @partial(
     Job,
     "index build",
     needs=("index",),
     optional=("gates", "encode"),
     add_options=add_force_options,
-    pages=index_pages,
+    pages=True,
 )
 def build(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, Any]:
     """Build an index version from a sparse table and publish it.

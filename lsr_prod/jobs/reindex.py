@@ -4,7 +4,7 @@ import argparse
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lsr_prod.cluster import ray_session
 from lsr_prod.cluster.session import check_temp_folder
@@ -16,10 +16,10 @@ from lsr_prod.evaluation import evaluate_index
 from lsr_prod.evaluation.evaluate import brief, check_evaluation
 from lsr_prod.indexing import build_index, collect_garbage
 from lsr_prod.indexing.build import delete_old_builds
-from lsr_prod.jobs.encode import encode_pages, print_encoded
-from lsr_prod.jobs.evaluate import evaluate_pages, print_comparisons, print_systems
-from lsr_prod.jobs.index import add_force_options, gate_rows, index_pages, print_gates
-from lsr_prod.jobs.terminal.run import Job, MakePages, scalars
+from lsr_prod.jobs.encode import print_encoded
+from lsr_prod.jobs.evaluate import print_comparisons, print_systems
+from lsr_prod.jobs.index import add_force_options, gate_rows, print_gates
+from lsr_prod.jobs.terminal.run import Job, scalars
 from lsr_prod.jobs.terminal.tables import print_table
 from lsr_prod.logs import get_log
 from lsr_prod.operations.gates import Gatekeeper, check_force
@@ -29,9 +29,6 @@ from lsr_prod.operations.table_generations import register_table, retire_tables,
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
 from lsr_prod.storage.publications import find_current_publication
-
-if TYPE_CHECKING:
-    from lsr_prod.operations.pages import Page
 
 log = get_log(__name__)
 
@@ -158,16 +155,6 @@ def _brief(summary: Mapping[str, Any]) -> dict[str, Any]:
     return {**{name: value for name, value in summary.items() if not name.startswith("evaluate.")}, **short}
 
 
-def _pages(deployment: Deployment, summary: Mapping[str, Any]) -> list["Page"]:
-    """Return the pages of the steps that ran."""
-    steps: dict[str, MakePages] = {"encode": encode_pages, "index": index_pages, "evaluate": evaluate_pages}
-    pages: list[Page] = []
-    for step, make in steps.items():
-        if figures := _figures(summary, step):
-            pages += make(deployment, figures)
-    return pages
-
-
 @partial(
     Job,
     "reindex",
@@ -176,7 +163,7 @@ def _pages(deployment: Deployment, summary: Mapping[str, Any]) -> list["Page"]:
     add_options=add_force_options,
     show=_print_steps,
     brief=_brief,
-    pages=_pages,
+    pages=True,
 )
 def reindex(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, Any]:
     """Run the nightly chain: encode, index, compare with the current version, publish, evaluate, and delete old versions.

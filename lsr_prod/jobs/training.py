@@ -15,7 +15,6 @@ from lsr_prod.jobs.terminal.shell import Command, CommandParser, add_store_optio
 
 if TYPE_CHECKING:
     from lsr_prod.config import Deployment
-    from lsr_prod.operations.pages import Page
 
 _FIGURES = ("steps", "rows", "loss", "l0_query", "l0_document", "start", "best", "seconds")
 
@@ -117,23 +116,11 @@ def _print_dry_run(summary: Mapping[str, Any]) -> None:
     print_table("dry run", scalars(summary))
 
 
-def _train_pages(deployment: "Deployment", summary: Mapping[str, Any]) -> list["Page"]:
-    """Return the page of the run that made the model."""
-    from lsr_prod.operations.pages.training_run import training_page
-    from lsr_prod.operations.runs.training import describe_training
-    from lsr_prod.storage import Store
-    from lsr_prod.storage.folders import absolute
-
-    assert deployment.train is not None
-    work = Store(absolute(deployment.train.work), deployment.storage.options)
-    return [training_page(describe_training(work, summary["model_digest"]))]
-
-
 def _add_train_options(parser: CommandParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print what the run would do, and write nothing")
 
 
-@partial(Job, "train", needs=("train",), add_options=_add_train_options, show=_print_chain, pages=_train_pages)
+@partial(Job, "train", needs=("train",), add_options=_add_train_options, show=_print_chain, pages=True)
 def train(deployment: "Deployment", given: argparse.Namespace) -> Mapping[str, Any]:
     """Train a model by a chain of stages, each from a model directory to a model directory.
 

@@ -14,7 +14,7 @@ import pytest
 
 from lsr_prod.cluster.address import check_address
 from lsr_prod.errors import ConfigError
-from lsr_prod.operations.doctor.checks import check_cluster
+from lsr_prod_contrib.doctor.checks import check_cluster
 
 
 @pytest.fixture

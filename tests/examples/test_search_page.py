@@ -19,8 +19,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from lsr_prod.search import Hybrid, Searcher, field
+from tests.contrib.pages.browser import chromium, violations, wider_than_window
 from tests.indexing.corpus import Doc, encode_corpus, make_index
-from tests.operations.pages.browser import chromium, violations, wider_than_window
 
 FOLDER = Path(__file__).parents[2] / "examples" / "backend"
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script> \u202ea lock </mark> &amp; 😀 lock"

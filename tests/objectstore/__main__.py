@@ -37,7 +37,7 @@ from tests.objectstore.races import race_restarts, run_races
 _SUITE = (
     "tests/storage",
     "tests/objectstore",
-    "tests/operations/doctor",
+    "tests/contrib/doctor",
     "tests/encoding/tables",
     "tests/operations/maintenance/test_garbage.py",
     "tests/indexing/test_object_store.py",

@@ -4,23 +4,17 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import getdoc
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lsr_prod.extras import missing_extra
+from lsr_prod.extras import contrib, missing_extra
 from lsr_prod.jobs.terminal.output import log_to_stderr, print_result, say
 from lsr_prod.jobs.terminal.shell import AddOptions, CommandParser, exit_code
 
 if TYPE_CHECKING:
     from lsr_prod.config import Deployment
-    from lsr_prod.operations.dry_run import ClusterDescription
-    from lsr_prod.operations.pages import Page
 
 _Summary = Mapping[str, Any]
 _Work = Callable[..., _Summary | int]
-
-MakePages = Callable[["Deployment", _Summary], Sequence["Page"]]
-"""Returns the pages of a finished job, given its settings and its summary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +32,7 @@ class Job:
     add_options: AddOptions | None = None  # adds further options to the parser
     show: Callable[[_Summary], None] | None = None  # prints the summary; None: a table of its figures
     brief: Callable[[_Summary], _Summary] | None = None  # the part of a summary that ``RESULT`` has; None: all of it
-    pages: MakePages | None = None  # makes the pages that are written if ``report`` is set; None: there are none
+    pages: bool = False  # it writes pages if ``report`` is set
     output_required: bool = False  # the job fails if the reader of stdout leaves
 
     def parser(self) -> argparse.ArgumentParser:
@@ -53,7 +47,7 @@ class Job:
         return exit_code(self.name, lambda: self._run(argv), output_required=self.output_required)
 
     def _more_sections(self) -> tuple[str, ...]:
-        return self.optional if self.pages is None else (*self.optional, "report")
+        return (*self.optional, "report") if self.pages else self.optional
 
     def _options(self) -> CommandParser | None:
         if self.add_options is None:
@@ -76,20 +70,22 @@ class Job:
             options=options,
         )
         given = options.parse_known_args(argv)[0] if options else None
-        make = self.pages if deployment.report is not None and not getattr(given, "dry_run", False) else None
-        if make is not None:
-            _check_report(deployment)
+        reports = None
+        if deployment.report is not None and not getattr(given, "dry_run", False):
+            reports = _load_reports(deployment)
         summary = self.work(deployment) if given is None else self.work(deployment, given)
         if isinstance(summary, int):
             return summary
         self._show(summary)
         brief = summary if self.brief is None else self.brief(summary)
-        if make is None:
+        if reports is None:
             print_result(brief)
             return 0
         pages: list[str] = []
         try:
-            pages = _write_report(deployment, make, summary)
+            pages = reports.write_report(deployment, self.name, summary)
+            for place in pages:
+                say(f"page  {place}")
         finally:  # the work is done, even if a page cannot be written
             print_result({**brief, "pages": pages})
         return 0
@@ -108,30 +104,11 @@ def scalars(summary: _Summary) -> dict[str, Any]:
     return {key: value for key, value in summary.items() if not isinstance(value, dict | list)}
 
 
-def report_cluster(deployment: "Deployment") -> "ClusterDescription | None":
-    """Return the cluster that ``report.cluster`` describes."""
-    from lsr_prod.operations.dry_run import load_cluster
-
-    assert deployment.report is not None
-    return None if deployment.report.cluster is None else load_cluster(Path(deployment.report.cluster))
-
-
-def _check_report(deployment: "Deployment") -> None:
-    """Check everything that the pages need, before the job does its work."""
+def _load_reports(deployment: "Deployment") -> Any:
+    """Return the module that writes pages, and check everything that it needs, before the job does its work."""
     try:
-        import lsr_prod.operations.pages  # noqa: F401 - imports jinja2 and vl_convert
+        reports = contrib("pages.reports")
     except ModuleNotFoundError as error:
         raise missing_extra(error) from error
-    report_cluster(deployment)
-
-
-def _write_report(deployment: "Deployment", make: MakePages, summary: _Summary) -> list[str]:
-    """Write the pages of a finished job, and print where they are; returns paths or URIs of the HTML files."""
-    from lsr_prod.operations.pages import write_page
-
-    assert deployment.report is not None
-    output, options = deployment.report.output, deployment.storage.options
-    places = [write_page(output, page, options)[0] for page in make(deployment, summary)]
-    for place in places:
-        say(f"page  {place}")
-    return places
+    reports.report_cluster(deployment)
+    return reports

@@ -60,7 +60,7 @@ def test_job_without_the_setting_writes_no_page(
 def test_missing_extra_is_reported_before_the_work(
     world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in [name for name in sys.modules if name.startswith("lsr_prod.operations.pages")]:
+    for name in [name for name in sys.modules if name.startswith("lsr_prod_contrib.pages")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     assert main(["index", "build", "--config", config(world, tmp_path, str(tmp_path / "pages"))]) == 2

@@ -1,0 +1,31 @@
+from lsr_prod.config import Deployment
+from lsr_prod_contrib.sweeps.patches import evaluate_patch, limit_patch, search_options
+
+PATCH = {"index": {"dk": 8}, "evaluate": {"qk": 4}}
+INDEX = {"table": "t", "bundle": "b", "output": "i"}
+
+
+def test_patch_is_limited_to_given_sections() -> None:
+    assert limit_patch(PATCH, Deployment()) == PATCH
+    assert limit_patch(PATCH, Deployment.model_validate({"index": INDEX})) == {"index": {"dk": 8}}
+
+
+def test_search_options_name_the_words_only_for_hybrids() -> None:
+    assert search_options(qk=None, threshold=0.4, hybrid_weight=None) == {"qk": None, "overlap_threshold": 0.4}
+    found = search_options(qk=8, threshold=0.0, hybrid_weight=2.0, fusion="rrf")
+    assert found["hybrid"] == {"fusion": "rrf", "words": 2.0}
+
+
+def test_evaluation_patch_takes_the_form_that_the_deployment_uses() -> None:
+    judged = {"index": "i", "queries": "q", "qrels": "r"}
+    search = search_options(qk=8, threshold=0.4, hybrid_weight=2.0)
+    plain = Deployment.model_validate({"evaluate": {**judged, "thresholds": [0.0]}})
+    assert evaluate_patch(Deployment(), search) == evaluate_patch(plain, search) == {"qk": 8, "thresholds": [0.4]}
+    listed = Deployment.model_validate({"evaluate": {**judged, "systems": [{"kind": "bm25"}]}})
+    for hybrid_weight, kind in ((None, "sparse"), (2.0, "hybrid")):
+        fields = evaluate_patch(listed, search_options(qk=8, threshold=0.4, hybrid_weight=hybrid_weight))
+        patched = Deployment.model_validate({"evaluate": {**judged, **fields}}).evaluate
+        assert patched is not None
+        assert patched.systems is not None
+        chosen = patched.systems[1]
+        assert (chosen.kind, chosen.qk, chosen.overlap_threshold) == (kind, 8, 0.4)  # type: ignore[union-attr]
