@@ -171,7 +171,7 @@ def check_terms(output_vocabulary: str) -> None:
 
 def check_query_encoder(query_encoder: str, query_prompt: str) -> None:
     """Refuse a query prompt for inference-free queries."""
-    if query_encoder != "model" and query_prompt:
+    if query_encoder in ("idf", "learned") and query_prompt:
         raise ConfigError(
             "query_prompt",
             "inference-free queries use no model, so a prompt has no effect",

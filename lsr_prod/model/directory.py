@@ -13,8 +13,8 @@
       README.md                               the model card of Hugging Face, see ``model_card``
       query_weights.npy                       weights of query terms, see ``formats.term_weights``
 
-With inference-free queries, the files of the middle are in other folders, see ``layout_writer``. The files of
-sentence-transformers are left out if it cannot express the settings of the card.
+With a separate query encoder or inference-free queries, the files of the middle are in other folders, see
+``layout_writer``. The files of sentence-transformers are left out if it cannot express the settings of the card.
 The directory is written as a draft in the same parent folder and renamed, so it is either complete or absent.
 """
 
@@ -74,7 +74,7 @@ def write_model_directory(folder: Path, parts: ModelParts, queries: ModelParts |
         Its digest (hex).
     """
     with Draft(folder) as draft:
-        _write_parts(draft.folder, parts)
+        _write_parts(draft.folder, parts, queries)
         if queries is not None:
             _write_parts(draft.folder / QUERY_FOLDER, queries)
         write_model_card(draft.folder)
@@ -83,14 +83,13 @@ def write_model_directory(folder: Path, parts: ModelParts, queries: ModelParts |
     return digest
 
 
-def _write_parts(made: Path, parts: ModelParts) -> None:
+def _write_parts(made: Path, parts: ModelParts, queries: ModelParts | None = None) -> None:
     model, tokenizer, card, words, query_weights = parts
-    token_weights = card.head == "token_weights"
-    own = not token_weights and has_own_output_layer(model)
-    inexpressible = _inexpressible(card, tokenizer, own=own)
+    token_weights, own = card.head == "token_weights", _has_own_output_layer(parts)
+    inexpressible = _inexpressible(parts) | (_inexpressible(queries) if queries else {})
     if inexpressible:
         log.warning("sentence-transformers cannot open this model", extra={"fields": inexpressible})
-    folder = made / DOCUMENT_FOLDER if card.inference_free and not inexpressible else made
+    folder = made if card.query_encoder == "model" or inexpressible else made / DOCUMENT_FOLDER
     saved = weights_without_output_layer(model) if own else weights_of_backbone(model) if token_weights else None
     model.save_pretrained(folder, state_dict=saved)
     # safetensors creates its file readable by the owner only; the other files follow the umask.
@@ -105,7 +104,7 @@ def _write_parts(made: Path, parts: ModelParts) -> None:
     if query_weights is not None:
         write_file(made / QUERY_WEIGHTS_FILE, weights_to_bytes(query_weights.numpy()))
     if not inexpressible:
-        write_layout(made, card, tokenizer, query_weights)
+        write_layout(made, card, tokenizer, query_weights, queries and queries.card)
     write_file(made / CARD_FILE, card.to_bytes())
 
 
@@ -136,8 +135,13 @@ def seal_directory(draft: Draft, *, field: str) -> None:
         raise ConfigError(field, f"{draft.target} has other content", "name a folder that does not exist")
 
 
-def _inexpressible(card: EncoderCard, tokenizer: PreTrainedTokenizerFast, *, own: bool) -> dict[str, str]:
+def _has_own_output_layer(parts: ModelParts) -> bool:
+    return parts.card.head != "token_weights" and has_own_output_layer(parts.model)
+
+
+def _inexpressible(parts: ModelParts) -> dict[str, str]:
     """Return the fields that sentence-transformers cannot express: with them it would compute other vectors."""
+    card = parts.card
     standard = {one.name: one.default for one in fields(card) if one.default is not MISSING}
     found = {
         name: str(getattr(card, name))
@@ -146,10 +150,8 @@ def _inexpressible(card: EncoderCard, tokenizer: PreTrainedTokenizerFast, *, own
     }
     if is_causal(card.architecture):
         found["architecture"] = card.architecture
-    if own:
+    if _has_own_output_layer(parts):
         found["output_layer"] = "its own"
-    if card.query_encoder == "separate":
-        found["query_encoder"] = card.query_encoder
-    elif card.inference_free and card.vocabulary_size != (tokens := len(tokenizer.get_vocab())):
+    if card.inference_free and card.vocabulary_size != (tokens := len(parts.tokenizer.get_vocab())):
         found["vocabulary_size"] = f"{card.vocabulary_size} for {tokens} tokens"
     return found

@@ -17,10 +17,16 @@ from lsr_prod.logs import get_log
 from lsr_prod.model import backbone, pooling
 from lsr_prod.model.card_update import UncasedOutput, check_attention, update_card
 from lsr_prod.model.directory import ModelParts, write_model_directory
-from lsr_prod.model.loading import kept_query_weights, output_vocabulary, read_parts
+from lsr_prod.model.loading import (
+    kept_query_weights,
+    local_folder,
+    output_vocabulary,
+    read_parts,
+    read_query_parts,
+)
 from lsr_prod.model.pooled_head import PooledArgmax, find_argmax, pool_vocabulary
 from lsr_prod.model.token_weights import pool_token_weights, sparse_linear, unweighted_tokens
-from lsr_prod.storage.formats.card import CARD_FILE, QUERY_FOLDER, EncoderCard, Kind
+from lsr_prod.storage.formats.card import QUERY_FOLDER, EncoderCard, Kind
 from lsr_prod.storage.formats.sparse import SparseBatch
 
 log = get_log(__name__)
@@ -116,12 +122,13 @@ class SparseEncoder(nn.Module):
         Raises:
             ConfigError: the model cannot be read, has no trained vocabulary head, or does not support an override.
         """
-        read = {**card_overrides}
-        folder = Path(source) / QUERY_FOLDER
-        if not (folder / CARD_FILE).is_file():
-            return cls(*read_parts(source, read)).eval()
-        own = {name: read.pop(name) for name in ("query_max_length", "query_prompt") if name in read}
-        return cls(*read_parts(source, read), queries=cls.load(folder, **own)).eval()
+        folder = local_folder(source)
+        own = {name: card_overrides[name] for name in ("query_max_length", "query_prompt") if name in card_overrides}
+        queries = read_query_parts(folder, own)
+        if queries is None:
+            return cls(*read_parts(folder, card_overrides)).eval()
+        others = {name: value for name, value in card_overrides.items() if name not in own}
+        return cls(*read_parts(folder, others), queries=cls(*queries).eval()).eval()
 
     def with_card(self, **card_changes: Any) -> "SparseEncoder":
         """Return an encoder with the same weights and other fields of the card, as in ``load``.

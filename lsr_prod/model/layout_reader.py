@@ -3,15 +3,15 @@
 Only JSON files are read; the package sentence-transformers is not needed. A setting that changes vectors is honored, or
 the folder is refused: no setting is ignored in silence.
 
-A folder has a transformer and a pooling module, or a ``Router`` with both for documents and ``SparseStaticEmbedding``,
-one weight per token, for queries.
+A folder has a transformer and a pooling module, or a ``Router`` with both for documents, and for queries with both of
+another encoder or with ``SparseStaticEmbedding``, one weight per token.
 """
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.logs import get_log
@@ -36,6 +36,10 @@ _ARGUMENTS = ("model_args", "model_kwargs", "tokenizer_args", "processor_kwargs"
 _SPEED = {"attn_implementation", "dtype", "torch_dtype", "trust_remote_code"}
 
 
+Modules: TypeAlias = list[tuple[str, str]]
+"""Class names of modules and their folders."""
+
+
 @dataclass(frozen=True, slots=True)
 class SentenceTransformersFolder:
     """A SparseEncoder as sentence-transformers stores it."""
@@ -47,7 +51,8 @@ class SentenceTransformersFolder:
     query_prompt: str  # text before a query
     document_prompt: str  # text before a document
     activation: Literal["log1p_relu", "l0"]  # as in the encoder card
-    queries: str | None = None  # folder of the weights of query terms, relative; None: the model encodes queries
+    # folder of the weights of query terms, relative; or another encoder; None: the model encodes queries
+    queries: "str | SentenceTransformersFolder | None" = None
 
 
 def read_sentence_transformers(folder: Path) -> SentenceTransformersFolder | None:
@@ -58,9 +63,17 @@ def read_sentence_transformers(folder: Path) -> SentenceTransformersFolder | Non
     if not all(isinstance(module, dict) and {"type", "path"} <= module.keys() for module in listed):
         raise _refuse(folder, "modules.json is not a list of modules with type and path")
     modules = [_module(folder, module["type"], module["path"]) for module in listed]
-    queries = None
-    if [kind for kind, _ in modules] in (["Router"], ["Asym"]):
-        queries, modules = _read_routes(folder, modules[0][1])
+    if [kind for kind, _ in modules] not in (["Router"], ["Asym"]):
+        return _read_encoder(folder, modules)
+    queries, documents = _read_routes(folder, modules[0][1])
+    encoder = _read_encoder(folder, documents)
+    if [kind for kind, _ in queries] == ["SparseStaticEmbedding"]:
+        return replace(encoder, queries=queries[0][1])
+    return encoder if queries == documents else replace(encoder, queries=_read_encoder(folder, queries))
+
+
+def _read_encoder(folder: Path, modules: Modules) -> SentenceTransformersFolder:
+    """Read the settings of a transformer and its pooling module."""
     kinds = [kind for kind, _ in modules]
     if kinds not in (["MLMTransformer", "SpladePooling"], ["Transformer", "SpladePooling"]):
         raise _refuse(folder, f"its modules are {', '.join(kinds)}")
@@ -82,7 +95,6 @@ def read_sentence_transformers(folder: Path) -> SentenceTransformersFolder | Non
         query_prompt=query_prompt,
         document_prompt=document_prompt,
         activation=ACTIVATIONS[activation],
-        queries=queries,
     )
 
 
@@ -113,8 +125,8 @@ def _module(folder: Path, kind: Any, path: Any) -> tuple[str, str]:
     return str(kind).rsplit(".", 1)[-1], path
 
 
-def _read_routes(folder: Path, path: str) -> tuple[str, list[tuple[str, str]]]:
-    """Return the folder of the weights of query terms, and the modules of documents."""
+def _read_routes(folder: Path, path: str) -> list[Modules]:
+    """Return the modules of queries, and those of documents."""
     config = read_json(folder / path, ROUTER_FILE) or read_json(folder / path, "config.json")
     types, structure, parameters = (config.get(name) for name in ("types", "structure", "parameters"))
     if not isinstance(types, dict) or not isinstance(structure, dict) or not isinstance(parameters, dict | None):
@@ -131,10 +143,7 @@ def _read_routes(folder: Path, path: str) -> tuple[str, list[tuple[str, str]]]:
             raise _refuse(folder, f"the route {name} has modules without a type")
         found = [_module(folder, types[one], one) for one in structure[name]]
         routes.append([(kind, f"{path}/{one}" if path else one) for kind, one in found])
-    query, document = routes
-    if [kind for kind, _ in query] != ["SparseStaticEmbedding"]:
-        raise _refuse(folder, f"its queries are encoded by {', '.join(kind for kind, _ in query)}")
-    return query[0][1], document
+    return routes
 
 
 def _read_transformer(folder: Path, path: str, *, task: str | None) -> dict[str, Any]:
@@ -190,5 +199,5 @@ def _refuse(folder: Path, reason: str) -> ConfigError:
     return ConfigError(
         "source",
         f"{folder} is a sentence-transformers model, but {reason}",
-        "give a SparseEncoder with max pooling, or a Router with SparseStaticEmbedding for its queries",
+        "give a SparseEncoder with max pooling, or a Router with two of them or with SparseStaticEmbedding for its queries",
     )

@@ -1,12 +1,14 @@
 """Files with which sentence-transformers opens a model directory, and gives the same vectors.
 
-A model that encodes queries is a transformer with SpladePooling. One with inference-free queries is a ``Router``: these
-two modules for documents, and for queries one weight per token, ``SparseStaticEmbedding``::
+A model that encodes queries is a transformer with SpladePooling. One with another encoder for queries, or with
+inference-free queries, is a ``Router``: these two modules for documents, and for queries the two modules of a whole model
+directory, or one weight per token, ``SparseStaticEmbedding``::
 
     router_config.json
     document_0_Transformer/            weights and tokenizer
     document_1_SpladePooling/
-    query_0_SparseStaticEmbedding/     the tokenizer again, with the length of queries, and the weights
+    query/                             a separate query encoder
+    query_0_SparseStaticEmbedding/     or the tokenizer again, with the length of queries, and the weights
 """
 
 from pathlib import Path
@@ -19,12 +21,15 @@ from lsr_prod.inference.terms.term_reader import special_tokens
 from lsr_prod.model.layout_reader import ACTIVATIONS, ROUTER_FILE, SETTINGS_FILE, TRANSFORMER, TRANSFORMER_FILE
 from lsr_prod.model.output_layer import save_tensors
 from lsr_prod.model.tokenizer_files import write_json, write_tokenizer
-from lsr_prod.storage.formats.card import EncoderCard
+from lsr_prod.storage.formats.card import QUERY_FOLDER, EncoderCard
 
 DOCUMENT_FOLDER = "document_0_Transformer"
-"""Folder of weights and tokenizer in a model directory of inference-free queries."""
+"""Folder of weights and tokenizer in a model directory with other modules for queries."""
 
-_QUERY_FOLDER, _POOLING_FOLDER = "query_0_SparseStaticEmbedding", "document_1_SpladePooling"
+_POOLING_FOLDER = "1_SpladePooling"
+_DOCUMENT = {DOCUMENT_FOLDER: "Transformer", "document_1_SpladePooling": "SpladePooling"}
+_STATIC_FOLDER = "query_0_SparseStaticEmbedding"
+_SEPARATE = {QUERY_FOLDER: "Transformer", f"{QUERY_FOLDER}/{_POOLING_FOLDER}": "SpladePooling"}
 _SPARSE = "sentence_transformers.sparse_encoder.modules"
 _TYPES = {
     "Router": "sentence_transformers.base.modules.router.Router",
@@ -41,11 +46,15 @@ def parts_folder(folder: Path) -> Path:
 
 
 def write_layout(
-    folder: Path, card: EncoderCard, tokenizer: PreTrainedTokenizerFast, query_weights: Tensor | None
+    folder: Path,
+    card: EncoderCard,
+    tokenizer: PreTrainedTokenizerFast,
+    query_weights: Tensor | None,
+    queries: EncoderCard | None,
 ) -> None:
-    """Write all files apart from weights and tokenizer in ``parts_folder``."""
-    router, parts = card.inference_free, parts_folder(folder)
-    pooling = _POOLING_FOLDER if router else "1_SpladePooling"
+    """Write all files apart from weights and tokenizer in ``parts_folder``; ``queries`` is a separate query encoder."""
+    router, parts = card.query_encoder != "model", parts_folder(folder)
+    pooling = next(reversed(_DOCUMENT)) if router else _POOLING_FOLDER
     modules = {"": "Router"} if router else {"": "Transformer", pooling: "SpladePooling"}
     listed = enumerate(modules.items())
     named = [{"idx": i, "name": str(i), "path": path, "type": _TYPES[kind]} for i, (path, kind) in listed]
@@ -56,38 +65,44 @@ def write_layout(
     lengths = {"query_length": card.query_max_length, "document_length": card.document_max_length}
     same = router or card.query_max_length == card.document_max_length
     write_json(parts / TRANSFORMER_FILE, {**TRANSFORMER, **({} if same else lengths)})
+    if queries is not None:
+        same = queries.query_max_length == queries.document_max_length
     reason = f"version {'5.4 has these modules' if same else '6 has a length of queries and one of documents'}"
     settings = {
         "model_type": "SparseEncoder",
-        "prompts": {"query": card.query_prompt, "document": card.document_prompt},
+        "prompts": {"query": (queries or card).query_prompt, "document": card.document_prompt},
         "default_prompt_name": None,
         "similarity_fn_name": "dot",
         # Checked since version 6.
         "requirements": {"sentence-transformers": {"specifier": ">=5.4" if same else ">=6.0", "reason": reason}},
     }
     write_json(folder / SETTINGS_FILE, settings)
-    if router:
-        _write_queries(folder, card, tokenizer, query_weights)
+    if card.inference_free:
+        _write_router(folder, {_STATIC_FOLDER: "SparseStaticEmbedding"})
+        _write_query_weights(folder / _STATIC_FOLDER, card, tokenizer, query_weights)
+    elif router:
+        _write_router(folder, _SEPARATE)
 
 
-def _write_queries(
-    folder: Path, card: EncoderCard, tokenizer: PreTrainedTokenizerFast, query_weights: Tensor | None
-) -> None:
-    """Write the router and the weights of query terms, which are all 1 before training."""
-    structure = {"query": [_QUERY_FOLDER], "document": [DOCUMENT_FOLDER, _POOLING_FOLDER]}
-    names = [name for route in structure.values() for name in route]
+def _write_router(folder: Path, queries: dict[str, str]) -> None:
+    """Write the routes: the folders of their modules, in order, and the classes of these."""
     router = {
-        "types": {name: _TYPES[name.rpartition("_")[2]] for name in names},
-        "structure": structure,
+        "types": {name: _TYPES[kind] for name, kind in {**queries, **_DOCUMENT}.items()},
+        "structure": {"query": list(queries), "document": list(_DOCUMENT)},
         "parameters": {"default_route": "document", "allow_empty_key": True, "route_mappings": {}},
     }
     write_json(folder / ROUTER_FILE, router)
-    queries, backend = folder / _QUERY_FOLDER, tokenizer.backend_tokenizer
-    write_json(queries / "config.json", {"frozen": False})
+
+
+def _write_query_weights(
+    folder: Path, card: EncoderCard, tokenizer: PreTrainedTokenizerFast, query_weights: Tensor | None
+) -> None:
+    """Write the weights of query terms, which are all 1 before training, and their tokenizer."""
+    backend = tokenizer.backend_tokenizer
+    write_json(folder / "config.json", {"frozen": False})
     # The library cuts queries without special tokens.
-    length = card.query_max_length - backend.num_special_tokens_to_add(False)
-    write_tokenizer(queries, tokenizer, length)
+    write_tokenizer(folder, tokenizer, card.query_max_length - backend.num_special_tokens_to_add(False))
     weights = torch.ones(card.vocabulary_size) if query_weights is None else query_weights.clone()
     if card.query_special_tokens == "skipped":
         weights[sorted(number for number in special_tokens(backend) if number < len(weights))] = 0
-    save_tensors(queries / "model.safetensors", {"weight": weights})
+    save_tensors(folder / "model.safetensors", {"weight": weights})

@@ -32,7 +32,7 @@ from lsr_prod.inference.terms.words import lowercases
 from lsr_prod.logs import get_log
 from lsr_prod.model.backbone import check_architecture, is_causal, output_layer, rename_head
 from lsr_prod.model.card_update import add_lowercase, output_terms, update_card
-from lsr_prod.model.directory import model_digest
+from lsr_prod.model.directory import ModelParts, model_digest
 from lsr_prod.model.layout_reader import SentenceTransformersFolder, read_sentence_transformers
 from lsr_prod.model.layout_writer import parts_folder
 from lsr_prod.model.model_card import LICENSE, is_non_commercial, source_license
@@ -47,7 +47,7 @@ from lsr_prod.model.static_queries import read_static_queries
 from lsr_prod.model.token_weights import has_sparse_linear, read_backbone
 from lsr_prod.model.tokenizer_files import read_tokenizer, readable
 from lsr_prod.storage.formats.bundle import TOKENIZER_FILE
-from lsr_prod.storage.formats.card import CARD_FILE, EncoderCard, longest_input
+from lsr_prod.storage.formats.card import CARD_FILE, QUERY_FOLDER, EncoderCard, longest_input
 from lsr_prod.storage.formats.digest import digest_json
 from lsr_prod.storage.formats.term_weights import QUERY_WEIGHTS_FILE, weights_from_bytes
 
@@ -60,14 +60,25 @@ _TOKEN_WEIGHTS_LENGTH = 512  # FlagEmbedding's default for queries and passages
 _REMEDY = "give a language model with its vocabulary head"
 
 
+def read_query_parts(folder: Path, overrides: Mapping[str, Any]) -> ModelParts | None:
+    """Read the parts of a separate query encoder; None: the folder has none."""
+    if (folder / QUERY_FOLDER / CARD_FILE).is_file():
+        return read_parts(folder / QUERY_FOLDER, overrides)
+    if (folder / CARD_FILE).is_file() or has_sparse_linear(folder):
+        return None
+    settings = read_sentence_transformers(folder)
+    if settings is None or not isinstance(settings.queries, SentenceTransformersFolder):
+        return None
+    return read_parts(folder, overrides, settings.queries)
+
+
 def read_parts(
-    source: str | Path, overrides: Mapping[str, Any]
-) -> tuple[PreTrainedModel, PreTrainedTokenizerFast, EncoderCard, list[str] | None, Tensor | None]:
-    """Read model, tokenizer, card, the terms of the head's rows if they are not tokens, and learned query weights."""
-    folder = local_folder(source)
-    card = EncoderCard.load(folder) if (folder / CARD_FILE).is_file() else None
+    folder: Path, overrides: Mapping[str, Any], route: SentenceTransformersFolder | None = None
+) -> ModelParts:
+    """Read the parts of an encoder: that of the whole folder, or the one that ``route`` describes."""
+    card = EncoderCard.load(folder) if route is None and (folder / CARD_FILE).is_file() else None
     token_weights = has_sparse_linear(folder) if card is None else card.head == "token_weights"
-    settings = None if token_weights else read_sentence_transformers(folder)
+    settings = None if token_weights else route or read_sentence_transformers(folder)
     weights = folder / settings.weights if settings else parts_folder(folder)
     model = read_backbone(folder, _read_config(folder)) if token_weights else _read_model(weights)
     # FlagEmbedding uses tokenizer.json as it is; the class of XLM-RoBERTa in transformers would rebuild its rules.
@@ -92,11 +103,11 @@ def read_parts(
             card = _with_token_weights(card, model.config)
         elif settings is not None:
             card = _with_settings(card, model.config, tokenizer, settings)
-            if settings.queries is not None:
+            if isinstance(settings.queries, str):
                 card, query_weights = read_static_queries(folder / settings.queries, card, tokenizer)
         terms = output_vocabulary(tokenizer, card.vocabulary_size)
     changed = update_card(card, overrides, model.config, tokenizer, terms)
-    return model, tokenizer, changed, words, kept_query_weights(query_weights, card, changed)
+    return ModelParts(model, tokenizer, changed, words, kept_query_weights(query_weights, card, changed))
 
 
 def _keep_license(config: PreTrainedConfig, folder: Path) -> None:
@@ -270,12 +281,14 @@ def _with_settings(
     most = min(tokenizer.model_max_length, longest)
     if settings.lowercase and card.casing == "none":
         add_lowercase(tokenizer)
+    separate = isinstance(settings.queries, SentenceTransformersFolder)
     return replace(
         card,
         casing="lowercase" if settings.lowercase else card.casing,
         query_max_length=min(settings.query_max_length or most, longest),
         document_max_length=min(settings.document_max_length or most, longest),
-        query_prompt=settings.query_prompt,
+        query_prompt="" if separate else settings.query_prompt,
         document_prompt=settings.document_prompt,
         activation=settings.activation,
+        query_encoder="separate" if separate else "model",
     )

@@ -206,14 +206,61 @@ def test_settings_that_cannot_be_honored_are_refused(
         SparseEncoder.load(tmp_path / "model")
 
 
-def _other_routes(config: dict[str, Any]) -> None:
+def pair_router(folder: Path, *, architecture: str = "distilbert", lowercase: bool = False) -> Path:
+    """Save a Router of two tiny checkpoints with the library."""
+    routes = []
+    for name, length, activation in ((architecture, 11, "relu"), ("bert", 30, "log1p_relu")):
+        checkpoint = tiny_checkpoint(folder / name, name)
+        if lowercase and name != "bert":
+            tiny_tokenizer(lowercase=True).save_pretrained(checkpoint)
+        one = Transformer(str(checkpoint), transformer_task="fill-mask", max_seq_length=length)
+        routes.append([one, SpladePooling(activation_function=activation)])
+    peer = Peer(modules=[Router.for_query_document(*routes)], device="cpu", prompts={"query": "w3 ", "document": "w5 "})
+    peer.save(str(folder / "pair"))
+    return folder / "pair"
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_router_of_two_encoders_gives_equal_vectors_before_and_after_save(lowercase: bool, tmp_path: Path) -> None:
+    folder = pair_router(tmp_path, lowercase=lowercase)
+    encoder = SparseEncoder.load(folder)
+    assert encoder.queries is not None
+    cards = encoder.card, encoder.queries.card
+    assert [(card.query_encoder, card.activation) for card in cards] == [
+        ("separate", "l0"),
+        ("model", "log1p_relu"),
+    ]
+    assert (cards[0].document_max_length, cards[1].query_max_length, cards[1].query_prompt) == (30, 11, "w3 ")
+    assert_equal(encoder, folder)
+    digest = encoder.save(tmp_path / "model")
+    assert_equal(encoder, tmp_path / "model")
+    assert SparseEncoder.load(tmp_path / "model").save(tmp_path / "again") == digest
+    for card in (tmp_path / "model").rglob("encoder_card.json"):
+        card.unlink()  # the files of sentence-transformers alone say the same
+    assert_equal(SparseEncoder.load(tmp_path / "model"), folder)
+
+
+def test_pair_with_other_query_length_opens_in_version_6(tmp_path: Path) -> None:
+    encoder = SparseEncoder.load(pair_router(tmp_path), query_max_length=7, query_prompt="w9 ")
+    encoder.save(tmp_path / "model")
+    assert_equal(encoder, tmp_path / "model")
+    settings = json.loads((tmp_path / "model" / "config_sentence_transformers.json").read_text())
+    assert settings["requirements"]["sentence-transformers"]["specifier"] == ">=6.0"
+
+
+def test_router_with_one_encoder_in_both_routes_is_a_plain_model(tmp_path: Path) -> None:
+    folder = router(tmp_path, torch.ones(97))
+    config = json.loads((folder / ROUTER).read_text())
     config["structure"]["query"] = config["structure"]["document"]
+    (folder / ROUTER).write_text(json.dumps(config))
+    encoder = SparseEncoder.load(folder)
+    assert (encoder.card.query_encoder, encoder.queries) == ("model", None)
+    assert_equal(encoder, folder)
 
 
 @pytest.mark.parametrize(
     ("edit", "match"),
     [
-        (_other_routes, "its queries are encoded by Transformer, SpladePooling"),
         (lambda config: config["structure"].pop("query"), "its routes are document"),
         (lambda config: config["structure"].update(query=["none"]), "the route query has modules without a type"),
         (
