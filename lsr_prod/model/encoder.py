@@ -123,7 +123,7 @@ class SparseEncoder(nn.Module):
             ConfigError: the model cannot be read, has no trained vocabulary head, or does not support an override.
         """
         folder = local_folder(source)
-        own = {name: card_overrides[name] for name in ("query_max_length", "query_prompt") if name in card_overrides}
+        own = {name: value for name, value in card_overrides.items() if name in ("query_max_length", "query_prompt")}
         queries = read_query_parts(folder, own)
         if queries is None:
             return cls(*read_parts(folder, card_overrides)).eval()

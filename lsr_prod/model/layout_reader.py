@@ -199,5 +199,5 @@ def _refuse(folder: Path, reason: str) -> ConfigError:
     return ConfigError(
         "source",
         f"{folder} is a sentence-transformers model, but {reason}",
-        "give a SparseEncoder with max pooling, or a Router with two of them or with SparseStaticEmbedding for its queries",
+        "give a SparseEncoder with max pooling, or a Router with another one or SparseStaticEmbedding for its queries",
     )

@@ -1,7 +1,7 @@
 """Files with which sentence-transformers opens a model directory, and gives the same vectors.
 
-A model that encodes queries is a transformer with SpladePooling. One with another encoder for queries, or with
-inference-free queries, is a ``Router``: these two modules for documents, and for queries the two modules of a whole model
+A model that encodes queries is a transformer with SpladePooling. One with a separate query encoder, or with
+inference-free queries, is a ``Router``: these two modules for documents, and for queries those of another model
 directory, or one weight per token, ``SparseStaticEmbedding``::
 
     router_config.json
