@@ -28,7 +28,7 @@ COMMANDS = {
     "export": ("training", "export a model as an ONNX bundle"),
     "push": ("push", "upload a model directory to a repository of Hugging Face"),
     "encode": ("encode", "encode a corpus into a sparse table"),
-    "vectors": ("encode", "import or export vectors of other tools"),
+    "vectors": ("vectors.command", "import or export vectors of other tools"),
     "reindex": ("reindex", "encode, index, publish, and evaluate what has changed"),
     "search": ("search", "search an index from a prompt or a pipe"),
     "evaluate": ("evaluate", "measure the quality and latency of a published index"),

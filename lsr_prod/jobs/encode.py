@@ -1,4 +1,4 @@
-"""The commands ``encode`` and ``vectors``: from a corpus, or from vectors of other tools, to a sparse table."""
+"""The command ``encode``: from a corpus to a sparse table."""
 
 import argparse
 from collections.abc import Mapping
@@ -7,7 +7,6 @@ from typing import Any
 
 from lsr_prod.config import Deployment
 from lsr_prod.encoding import check_encode, encode_corpus
-from lsr_prod.encoding.interchange.job import move_vectors
 from lsr_prod.errors import ConfigError
 from lsr_prod.jobs.terminal.run import Job, scalars
 from lsr_prod.jobs.terminal.shell import CommandParser
@@ -131,20 +130,3 @@ def encode(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, An
     if given.run:
         raise ConfigError("--run", "it is an option of --dry-run", "add --dry-run, or leave it out")
     return encode_corpus(follow_tables(deployment), abandon=given.abandon).result()
-
-
-@partial(Job, "vectors", needs=("vectors",))
-def vectors(deployment: Deployment) -> Mapping[str, Any]:
-    """Import vectors of other tools into a sparse table, or export a sparse table as vectors for them.
-
-        lsr-prod vectors --config deployment.yaml [--vectors.action import --vectors.paths vectors/]
-
-    Reads the sections ``vectors`` and ``storage``. Imports JSONL and topics of Anserini, CSR matrices of scipy and
-    of BigANN, and CIFF, in one commit, into a table that ``lsr-prod index build`` reads; rows that are not vectors are
-    written to a quarantine next to the table with their reason. Exports a table as JSONL, as a CSR matrix, as CIFF or as
-    Parquet.
-
-    Prints a table and one line ``RESULT {json}``.
-    Exit codes: 0 done, 1 failed, 2 bad configuration (nothing was written).
-    """
-    return move_vectors(deployment)

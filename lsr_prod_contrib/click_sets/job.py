@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 
 from lsr_prod.config import Deployment
 from lsr_prod.config.click_set import ClickSetSettings
-from lsr_prod.encoding.interchange.table_import import quarantine_store
+from lsr_prod.config.location import quarantine_uri
 from lsr_prod.encoding.tables.quarantine import BadRowWriter
 from lsr_prod.errors import ArtifactError, SourceError
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.storage.disk import scratch_folder
-from lsr_prod.storage.folders import absolute
+from lsr_prod.storage.folders import absolute, refuse_file
 from lsr_prod.storage.formats.digest import canonical_json, digest_folder, digest_json
 from lsr_prod.training.data.row_jobs import MANIFEST, RowOutput
 from lsr_prod_contrib.click_sets.build import build_sets
@@ -47,7 +47,8 @@ def make_click_set(deployment: Deployment) -> Mapping[str, Any]:
     assert settings is not None  # the job requires the section
     started = time.monotonic()
     store = Store(absolute(settings.output), options)
-    quarantine = quarantine_store("click_set.quarantine", settings.quarantine, store)
+    quarantine = Store(absolute(quarantine_uri(settings.quarantine, store.uri)), options)
+    refuse_file("click_set.quarantine", quarantine.uri, "give a folder")
     files = LogFiles.find(settings, options)
     plan = {
         "format": CLICK_SET_FORMAT,

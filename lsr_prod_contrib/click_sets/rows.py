@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from lsr_prod.config.click_set import ClickColumns, ClickSetSettings
 from lsr_prod.corpus.formats.interface import Record
-from lsr_prod.corpus.rows import BadRow, TypedValue, as_string, is_visible, shorten, show
-from lsr_prod.encoding.interchange.vectors import id_problem
+from lsr_prod.corpus.rows import BadRow, TypedValue, as_string, control_character, is_visible, shorten, show
 
 _NUMBER = re.compile(r"\+?(\d{1,15})(?:\.0*)?")
 _WORD = re.compile(r"\w")
@@ -62,8 +61,10 @@ def _problem(
         return "missing_field", f"column {columns.query} is absent or empty", columns.query
     if not _WORD.search(query):
         return "no_words", f"column {columns.query} holds no letter or digit", columns.query
-    if (bad_id := id_problem(document)) is not None:
-        return *bad_id, columns.document
+    if not document:
+        return "missing_id", "the id is absent or empty", columns.document
+    if (control := control_character(document)) is not None:
+        return "control_characters", f"the id holds {control}", columns.document
     if not is_visible(title) and not is_visible(text):
         names = " and ".join(name for name in (columns.title, columns.text) if name is not None)
         return "empty_text", f"{names} hold no visible character", columns.title or columns.text or ""

@@ -15,10 +15,10 @@ import numpy as np
 
 from lsr_prod.corpus.compression import decompressed
 from lsr_prod.corpus.rows import BadRow
-from lsr_prod.encoding.interchange.npz import Column, rows_of_columns
-from lsr_prod.encoding.interchange.vectors import Rules, ValidatedVector
 from lsr_prod.errors import LineageError, SourceError
 from lsr_prod.storage import Store
+from lsr_prod_contrib.vectors.npz import Column, rows_of_columns
+from lsr_prod_contrib.vectors.vector import Rules, ValidatedVector
 
 _SIZES = 24
 _BLOCK = 1 << 20

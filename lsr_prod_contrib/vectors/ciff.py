@@ -15,9 +15,9 @@ import numpy.typing as npt
 from lsr_prod.corpus.compression import Readable
 from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.corpus.rows import BadRow, shorten
-from lsr_prod.encoding.interchange.vectors import Rules, ValidatedVector, VectorRow, id_problem, row_of_ids
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod_contrib.vectors.inversion import Inversion
+from lsr_prod_contrib.vectors.vector import Rules, ValidatedVector, VectorRow, id_problem, row_of_ids
 from lsr_prod_contrib.vectors.wire import DelimitedReader, decode_varints, fields, signed32, varint_lengths
 
 CIFF_VERSION = 1

@@ -10,12 +10,12 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.encoding.interchange.jsonl import new_file
-from lsr_prod.encoding.interchange.npz import CsrBlock
 from lsr_prod.errors import StorageError
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod_contrib.vectors.ciff import CIFF_VERSION
 from lsr_prod_contrib.vectors.inversion import Inversion
+from lsr_prod_contrib.vectors.jsonl import new_file
+from lsr_prod_contrib.vectors.npz import CsrBlock
 from lsr_prod_contrib.vectors.wire import encode_varints, varint, varint_lengths
 
 _PARTS = 128

@@ -25,7 +25,7 @@ def test_wheel_and_images_contain_the_package() -> None:
 def test_start_of_the_command_line_loads_no_extra() -> None:
     code = (
         "import sys; from lsr_prod.jobs.command import main; main(['--help']); import lsr_prod.config; "
-        "import lsr_prod.encoding.interchange; print(sorted(name for name in sys.modules if 'prod_contrib' in name))"
+        "import lsr_prod.encoding; print(sorted(name for name in sys.modules if 'prod_contrib' in name))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.splitlines()[-1] == "[]"

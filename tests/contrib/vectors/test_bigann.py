@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from lsr_prod.corpus.rows import BadRow
-from lsr_prod.encoding.interchange import find_vector_files, read_vectors
 from lsr_prod.errors import ConfigError, LineageError, SourceError
+from lsr_prod_contrib.vectors import find_vector_files, read_vectors
 
 
 def csr(indptr, indices, data, *, rows=None, columns=14, values=None):

@@ -6,11 +6,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.corpus.rows import BadRow
-from lsr_prod.encoding.interchange import Rules, find_vector_files, read_vectors
-from lsr_prod.encoding.interchange.npz import CsrBlock
-from lsr_prod_contrib.vectors import ciff
+from lsr_prod_contrib.vectors import Rules, ciff, find_vector_files, read_vectors
 from lsr_prod_contrib.vectors.ciff import parse_list
 from lsr_prod_contrib.vectors.ciff_write import postings_message, write_ciff
+from lsr_prod_contrib.vectors.npz import CsrBlock
 from tests.contrib.vectors.ciff_messages import CLASSES, delimited, header, parse, postings_list, record
 
 # Two documents, two terms, written by hand from the published definition: "lock" in document 0 (impact 3) and 1

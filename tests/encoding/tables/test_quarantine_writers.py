@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from lsr_prod.corpus.rows import BadRow, row_schema
-from lsr_prod.encoding.interchange.table_import import ImportQuarantine
 from lsr_prod.encoding.tables.quarantine import PART_SCHEMA, quarantine_folder, write_quarantine
 from lsr_prod.storage import Store
 from lsr_prod.training.data.parts import quarantine_name
@@ -16,6 +15,7 @@ from lsr_prod.training.data.row_parts import QUARANTINE
 from lsr_prod.training.negatives.inputs import cut_pairs
 from lsr_prod.training.negatives.known import KnownPositives
 from lsr_prod.training.negatives.mine import Miner, mine_slice
+from lsr_prod_contrib.vectors.table_import import ImportQuarantine
 from tests.training.negatives.conftest import settings
 from tests.training.sets import part_maker, write_part
 

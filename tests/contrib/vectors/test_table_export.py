@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lsr_prod.encoding.interchange import Rules, Vocabulary, find_vector_files, read_batches, read_vectors
-from lsr_prod.encoding.interchange.table_export import TableVectors, _by_partition, export_csr, export_jsonl, ids_path
 from lsr_prod.encoding.tables import open_table
 from lsr_prod.errors import ArtifactError, ConfigError, LineageError
 from lsr_prod.storage import Store
-from tests.encoding.interchange.conftest import TERMS
+from lsr_prod_contrib.vectors import Rules, Vocabulary, find_vector_files, read_batches, read_vectors
+from lsr_prod_contrib.vectors.table_export import TableVectors, _by_partition, export_csr, export_jsonl, ids_path
+from tests.contrib.vectors.conftest import TERMS
 from tests.indexing.corpus import STEP, Doc, make_bundle, make_table
 
 CORPUS = {

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from lsr_prod.config.vectors import VectorsSettings
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.encoding import table_digest
-from lsr_prod.encoding.interchange import as_rows, batch_of_decoded
-from lsr_prod.encoding.interchange import table_import as module
-from lsr_prod.encoding.interchange.table_import import ImportQuarantine, Source, import_vectors
-from lsr_prod.encoding.interchange.vectors import Rules, row_of_tokens
 from lsr_prod.encoding.tables import open_table
 from lsr_prod.errors import SourceError
 from lsr_prod.storage import Store
 from lsr_prod.storage.formats.table import TableProperties, bucket_of, content_hash, quantize
-from tests.encoding.interchange.conftest import TERMS
+from lsr_prod_contrib.vectors import as_rows, batch_of_decoded
+from lsr_prod_contrib.vectors import table_import as module
+from lsr_prod_contrib.vectors.table_import import ImportQuarantine, Source, import_vectors
+from lsr_prod_contrib.vectors.vector import Rules, row_of_tokens
+from tests.contrib.vectors.conftest import TERMS
 from tests.encoding.made_tables import read
 
 PLAN = "a" * 64

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.corpus.rows import BadRow
-from lsr_prod.encoding.interchange import jsonl as module
-from lsr_prod.encoding.interchange.jsonl import json_vectors, vector_line, write_jsonl
-from lsr_prod.encoding.interchange.read import find_vector_files, read_vectors
-from tests.encoding.interchange.conftest import TERMS
+from lsr_prod_contrib.vectors import jsonl as module
+from lsr_prod_contrib.vectors.jsonl import json_vectors, vector_line, write_jsonl
+from lsr_prod_contrib.vectors.read import find_vector_files, read_vectors
+from tests.contrib.vectors.conftest import TERMS
 
 IDS = st.text(min_size=1, max_size=8).filter(
     lambda text: not any(c < " " or c == "\x7f" or "\ud800" <= c <= "\udfff" for c in text)

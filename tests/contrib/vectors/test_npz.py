@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.corpus.rows import BadRow
-from lsr_prod.encoding.interchange.npz import CsrBlock, read_ids, write_csr
-from lsr_prod.encoding.interchange.read import find_vector_files, read_vectors
 from lsr_prod.errors import LineageError, LsrError, SourceError, StorageError
-from tests.encoding.interchange.conftest import TERMS
+from lsr_prod_contrib.vectors.npz import CsrBlock, read_ids, write_csr
+from lsr_prod_contrib.vectors.read import find_vector_files, read_vectors
+from tests.contrib.vectors.conftest import TERMS
 
 V = len(TERMS)
 

@@ -13,9 +13,15 @@ from lsr_prod.corpus.lines import BOM, lines
 from lsr_prod.corpus.listing import find_files
 from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.corpus.rows import BadRow, shorten
-from lsr_prod.encoding.interchange.jsonl import LINE_LIMIT, json_vectors
-from lsr_prod.encoding.interchange.npz import csr_vectors, read_ids
-from lsr_prod.encoding.interchange.vectors import (
+from lsr_prod.errors import ConfigError, SourceError
+from lsr_prod.storage import Entry, Store
+from lsr_prod.storage.folders import absolute
+from lsr_prod.storage.formats.sparse import SparseBatch
+from lsr_prod_contrib.vectors.bigann import csr_file_vectors
+from lsr_prod_contrib.vectors.ciff import ciff_vectors
+from lsr_prod_contrib.vectors.jsonl import LINE_LIMIT, json_vectors
+from lsr_prod_contrib.vectors.npz import csr_vectors, read_ids
+from lsr_prod_contrib.vectors.vector import (
     Problem,
     Rules,
     ValidatedVector,
@@ -24,11 +30,6 @@ from lsr_prod.encoding.interchange.vectors import (
     id_problem,
     row_of_tokens,
 )
-from lsr_prod.errors import ConfigError, SourceError
-from lsr_prod.extras import contrib
-from lsr_prod.storage import Entry, Store
-from lsr_prod.storage.folders import absolute
-from lsr_prod.storage.formats.sparse import SparseBatch
 
 VectorFormat = Literal["jsonl", "tsv", "npz", "ciff", "csr"]
 _ENDINGS: dict[VectorFormat, tuple[str, ...]] = {
@@ -148,7 +149,7 @@ def read_vectors(file: VectorFile, rules: Rules) -> Iterator[tuple[int, Validate
 def _decode(file: VectorFile, rules: Rules) -> Iterator[tuple[int, ValidatedVector]]:
     if file.format == "csr":
         with _ids(file) as ids:
-            yield from contrib("vectors.bigann").csr_file_vectors(file.store, file.entry.name, ids, rules)
+            yield from csr_file_vectors(file.store, file.entry.name, ids, rules)
         return
     with file.store.open_reader(file.entry.name) as handle:
         if file.format == "npz":
@@ -160,7 +161,7 @@ def _decode(file: VectorFile, rules: Rules) -> Iterator[tuple[int, ValidatedVect
         with decompressed(handle, "jsonl.gz" if compressed else "jsonl") as plain:
             if file.format == "ciff":
                 size = file.entry.size * (4 if compressed else 1)
-                yield from contrib("vectors.ciff").ciff_vectors(plain, size, rules)
+                yield from ciff_vectors(plain, size, rules)
                 return
             yield from (json_vectors if file.format == "jsonl" else topic_vectors)(plain, rules)
 

@@ -15,7 +15,8 @@ from typing import IO, Any, cast
 from lsr_prod.corpus.compression import Readable
 from lsr_prod.corpus.lines import text_lines
 from lsr_prod.corpus.rows import BadRow, parse_object, shorten
-from lsr_prod.encoding.interchange.vectors import (
+from lsr_prod.storage import drafts
+from lsr_prod_contrib.vectors.vector import (
     Problem,
     Rules,
     ValidatedVector,
@@ -24,7 +25,6 @@ from lsr_prod.encoding.interchange.vectors import (
     row_of_tokens,
     text_problem,
 )
-from lsr_prod.storage import drafts
 
 LINE_LIMIT = 1 << 24
 """Longest line in bytes."""

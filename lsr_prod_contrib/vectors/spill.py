@@ -8,8 +8,8 @@ from types import TracebackType
 import numpy as np
 import pyarrow as pa
 
-from lsr_prod.encoding.interchange.vectors import VectorRow, as_batch
 from lsr_prod.storage.formats.table import bucket_of
+from lsr_prod_contrib.vectors.vector import VectorRow, as_batch
 
 SCHEMA = pa.schema(
     [

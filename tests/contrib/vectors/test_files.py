@@ -2,8 +2,8 @@ import gzip
 
 import pytest
 
-from lsr_prod.encoding.interchange.jsonl import new_file
 from lsr_prod.errors import StorageError
+from lsr_prod_contrib.vectors.jsonl import new_file
 
 
 def test_file_is_complete_or_absent(tmp_path):

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from lsr_prod.encoding.interchange import spill as module
-from lsr_prod.encoding.interchange.spill import Spill, SpillTotals
-from lsr_prod.encoding.interchange.vectors import VectorRow
 from lsr_prod.storage.formats.table import bucket_of
+from lsr_prod_contrib.vectors import spill as module
+from lsr_prod_contrib.vectors.spill import Spill, SpillTotals
+from lsr_prod_contrib.vectors.vector import VectorRow
 
 
 def row(doc_id: str, *weights: float, contents: str | None = None) -> VectorRow:

@@ -6,29 +6,27 @@ written to disk by bucket; memory is bounded by a batch and the ids of one bucke
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsr_prod.config.location import quarantine_uri
 from lsr_prod.config.vectors import VectorsSettings
 from lsr_prod.corpus.rows import BadRow, shorten
-from lsr_prod.encoding.interchange.spill import Spill, SpillTotals
-from lsr_prod.encoding.interchange.vectors import ValidatedVector, Vocabulary
 from lsr_prod.encoding.table import create_sparse_table
 from lsr_prod.encoding.tables import Part, Table, write_part
 from lsr_prod.encoding.tables.impact_scale import ImpactScale, impact_scale
 from lsr_prod.encoding.tables.live_rows import build_rows
 from lsr_prod.encoding.tables.quarantine import DUPLICATE, BadRowWriter
-from lsr_prod.errors import ConfigError, SourceError
+from lsr_prod.errors import SourceError
 from lsr_prod.logs import get_log
-from lsr_prod.storage import Store, is_remote
+from lsr_prod.storage import Store
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.formats.table import TableProperties, content_hash, quantize
+from lsr_prod_contrib.vectors.spill import Spill, SpillTotals
+from lsr_prod_contrib.vectors.vector import ValidatedVector, Vocabulary
 
-log = get_log(__name__)
+log = get_log("lsr_prod.vectors")
 _LOGGED = 5
 _PART_ROWS = 65_536
 _PART_POSTINGS = 4_000_000
@@ -67,16 +65,6 @@ class FinishedImport:
     store_k: int
     table: str
     plan: str
-
-
-def quarantine_store(field: str, given: str | None, output: Store) -> Store:
-    """Return the folder of the quarantine of a job."""
-    uri = quarantine_uri(given, output.uri)
-    if not is_remote(uri):
-        uri = str(Path(uri).absolute())
-        if Path(uri).is_file():
-            raise ConfigError(field, f"{uri} is a file", "give a folder")
-    return Store(uri, output.options)
 
 
 class ImportQuarantine(BadRowWriter):

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from lsr_prod.encoding.interchange.vectors import (
+from lsr_prod.errors import ArtifactError
+from lsr_prod_contrib.vectors.vector import (
     Rules,
     VectorRow,
     Vocabulary,
@@ -10,7 +11,6 @@ from lsr_prod.encoding.interchange.vectors import (
     row_of_ids,
     row_of_tokens,
 )
-from lsr_prod.errors import ArtifactError
 from tests.indexing.corpus import make_bundle
 
 

@@ -2,9 +2,9 @@
 
 import json
 
-from lsr_prod.encoding.interchange.table_export import TableVectors, export_csr, export_jsonl, ids_path
 from lsr_prod.encoding.tables import open_table
 from lsr_prod.storage import Store
+from lsr_prod_contrib.vectors.table_export import TableVectors, export_csr, export_jsonl, ids_path
 from tests.encoding.tables.deletions import delete_ids
 from tests.indexing.corpus import Doc, make_table
 

@@ -17,15 +17,15 @@ from tokenizers import Tokenizer
 from lsr_prod.config import Deployment, IndexSettings
 from lsr_prod.config.vectors import VectorsSettings
 from lsr_prod.encoding import table_digest
-from lsr_prod.encoding.interchange import write_jsonl
-from lsr_prod.encoding.interchange.job import _plan
 from lsr_prod.encoding.tables.quarantine import read_part
 from lsr_prod.indexing.plan import plan_index
 from lsr_prod.indexing.rows import read_buckets
-from lsr_prod.jobs import encode as jobs
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
-from tests.encoding.interchange.conftest import TERMS
+from lsr_prod_contrib.vectors import write_jsonl
+from lsr_prod_contrib.vectors.command import vectors as vectors_command
+from lsr_prod_contrib.vectors.job import _plan
+from tests.contrib.vectors.conftest import TERMS
 from tests.encoding.tables.deletions import delete_ids
 from tests.indexing.corpus import STEP, Doc, make_bundle, make_index
 
@@ -36,7 +36,7 @@ def run(folder: Path, capsys, **vectors) -> tuple[int, dict, str]:
     """Return exit code, values of the RESULT line, and stderr without the log."""
     config = folder / "deployment.yaml"
     config.write_text(yaml.safe_dump({"vectors": vectors}))
-    code = jobs.vectors.run(["--config", str(config)])
+    code = vectors_command.run(["--config", str(config)])
     captured = capsys.readouterr()
     lines = captured.out.splitlines()
     errors = [line for line in captured.err.splitlines() if not line.startswith('{"time"')]
@@ -146,7 +146,7 @@ def test_export_as_parquet_has_the_live_rows_of_the_table(request, given, tmp_pa
     config = tmp_path / "export.yaml"
     document = {"vectors": {**export, "output": output, "weights": weights}, "storage": {"options": options}}
     config.write_text(yaml.safe_dump(document))
-    assert jobs.vectors.run(["--config", str(config)]) == 0
+    assert vectors_command.run(["--config", str(config)]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix("RESULT "))
     store, copy = Store(output, options), tmp_path / "copy"
     assert result["bytes"] == sum(entry.size for entry in store.entries())
@@ -249,7 +249,7 @@ def test_import_into_object_store_writes_quarantine_next_to_table(given, tmp_pat
     table = {**given, "table": "s3://lsr/imported"}
     config = tmp_path / "deployment.yaml"
     config.write_text(yaml.safe_dump({"vectors": table, "storage": {"options": s3_options}}))
-    assert jobs.vectors.run(["--config", str(config)]) == 0
+    assert vectors_command.run(["--config", str(config)]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix("RESULT "))
     assert (result["documents"], result["table"]) == (80, "s3://lsr/imported")
     quarantine = Store("s3://lsr/imported_quarantine", s3_options)

@@ -4,9 +4,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lsr_prod.corpus.rows import BadRow
-from lsr_prod.encoding.interchange.table_import import ImportQuarantine
 from lsr_prod.errors import SourceError
 from lsr_prod.storage import Store
+from lsr_prod_contrib.vectors.table_import import ImportQuarantine
 
 
 def test_quarantine_counts_every_bad_row_and_logs_the_first(tmp_path, caplog):

@@ -7,26 +7,26 @@ from pathlib import Path
 from typing import Any
 
 from lsr_prod.config import Deployment
+from lsr_prod.config.location import quarantine_uri
 from lsr_prod.config.vectors import VectorsSettings
-from lsr_prod.encoding.interchange.read import VectorFile, find_vector_files, read_vectors
-from lsr_prod.encoding.interchange.table_export import EXPORTS, ExportSummary, TableVectors, export_parquet, ids_path
-from lsr_prod.encoding.interchange.table_import import (
-    FinishedImport,
-    ImportQuarantine,
-    ImportSummary,
-    Source,
-    import_vectors,
-    quarantine_store,
-)
-from lsr_prod.encoding.interchange.vectors import Rules, Vocabulary
 from lsr_prod.encoding.table import finished_table
 from lsr_prod.encoding.tables import Table, load_table, open_table
 from lsr_prod.encoding.tables.live_rows import total_live_rows
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.storage import Store, is_remote, require_exists, store_digest
-from lsr_prod.storage.folders import absolute, open_bundle
+from lsr_prod.storage.folders import absolute, open_bundle, refuse_file
 from lsr_prod.storage.formats.digest import digest_json
 from lsr_prod.storage.formats.table import CORE_COLUMNS, TableProperties
+from lsr_prod_contrib.vectors.read import VectorFile, find_vector_files, read_vectors
+from lsr_prod_contrib.vectors.table_export import EXPORTS, ExportSummary, TableVectors, export_parquet, ids_path
+from lsr_prod_contrib.vectors.table_import import (
+    FinishedImport,
+    ImportQuarantine,
+    ImportSummary,
+    Source,
+    import_vectors,
+)
+from lsr_prod_contrib.vectors.vector import Rules, Vocabulary
 
 IMPORT_FORMAT = 1
 
@@ -53,7 +53,8 @@ def move_vectors(deployment: Deployment) -> Mapping[str, Any]:
 
 def _import(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> ImportSummary | FinishedImport:
     started = time.monotonic()
-    quarantine = quarantine_store("vectors.quarantine", settings.quarantine, store)
+    quarantine = Store(absolute(quarantine_uri(settings.quarantine, store.uri)), store.options)
+    refuse_file("vectors.quarantine", quarantine.uri, "give a folder")
     _check_contents(settings)
     if not settings.paths:
         raise ConfigError("vectors.paths", "an import needs files", "add --vectors.paths VALUE")

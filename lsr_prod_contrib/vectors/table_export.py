@@ -11,15 +11,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsr_prod.encoding.interchange.jsonl import write_jsonl
-from lsr_prod.encoding.interchange.npz import CsrBlock, write_csr
-from lsr_prod.encoding.interchange.vectors import Vocabulary
 from lsr_prod.encoding.tables import Table, TableFile, live_batches, read_part
 from lsr_prod.encoding.tables.part import large_strings, parquet_bytes
 from lsr_prod.errors import ArtifactError, ConfigError, LineageError, StorageError
-from lsr_prod.extras import contrib
 from lsr_prod.storage import Store
 from lsr_prod.storage.formats.table import TableProperties
+from lsr_prod_contrib.vectors.ciff_write import write_ciff
+from lsr_prod_contrib.vectors.jsonl import write_jsonl
+from lsr_prod_contrib.vectors.npz import CsrBlock, write_csr
+from lsr_prod_contrib.vectors.vector import Vocabulary
 
 _ROWS = 2048
 _ROW = "row,number"  # no stored field has a comma in its name
@@ -188,10 +188,7 @@ def export_ciff(vectors: TableVectors, path: Path) -> tuple[int, int]:
         Number of documents and of postings.
     """
     description = f"lsr_prod: impacts as frequencies, weight = impact * {vectors.properties.impact_step!r}"
-    written: tuple[int, int] = contrib("vectors.ciff_write").write_ciff(
-        path, vectors.blocks(), vectors.vocabulary.terms, description
-    )
-    return written
+    return write_ciff(path, vectors.blocks(), vectors.vocabulary.terms, description)
 
 
 EXPORTS = {"jsonl": export_jsonl, "npz": export_csr, "ciff": export_ciff}

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from lsr_prod.encoding.interchange import Vocabulary, batch_of_decoded, batch_of_tensor
 from lsr_prod.errors import SourceError
+from lsr_prod_contrib.vectors import Vocabulary, batch_of_decoded, batch_of_tensor
 
 torch = pytest.importorskip("torch")
 

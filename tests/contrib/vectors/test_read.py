@@ -5,9 +5,9 @@ import tracemalloc
 import boto3
 import pytest
 
-from lsr_prod.encoding.interchange import find_vector_files, read_batches, read_vectors, write_jsonl
 from lsr_prod.errors import ConfigError, SourceError
-from tests.encoding.interchange.conftest import TERMS
+from lsr_prod_contrib.vectors import find_vector_files, read_batches, read_vectors, write_jsonl
+from tests.contrib.vectors.conftest import TERMS
 
 
 def write(folder, name: str, ids: str) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.encoding.interchange.read import find_vector_files, read_vectors, topic_vectors
-from tests.encoding.interchange.conftest import TERMS
-from tests.encoding.interchange.test_jsonl import IDS
+from lsr_prod_contrib.vectors.read import find_vector_files, read_vectors, topic_vectors
+from tests.contrib.vectors.conftest import TERMS
+from tests.contrib.vectors.test_jsonl import IDS
 
 
 @settings(max_examples=60, deadline=None)

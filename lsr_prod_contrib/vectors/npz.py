@@ -21,10 +21,10 @@ from lsr_prod.corpus.compression import Readable
 from lsr_prod.corpus.lines import lines
 from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.corpus.rows import BadRow, parse_line, shorten
-from lsr_prod.encoding.interchange.jsonl import new_file
-from lsr_prod.encoding.interchange.vectors import Rules, ValidatedVector, VectorRow, id_problem, row_of_ids
 from lsr_prod.errors import LineageError, SourceError
 from lsr_prod.storage.disk import scratch_folder
+from lsr_prod_contrib.vectors.jsonl import new_file
+from lsr_prod_contrib.vectors.vector import Rules, ValidatedVector, VectorRow, id_problem, row_of_ids
 
 _ROWS = 256
 _ID_LIMIT = 1 << 16
