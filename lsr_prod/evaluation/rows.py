@@ -30,24 +30,17 @@ Row = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class RowKind:
-    """Columns of one kind of file.
+    """Columns of one kind of file."""
 
-    Attributes:
-        noun: name of a row, for errors.
-        advice: accepted formats, for errors.
-        names: column -> its names in files, in lower case and without ``-``, ``_`` and spaces; the first is preferred.
-        required: columns that a header or a JSON object must have.
-        layouts: columns of tables without a header; their numbers of columns differ.
-        values: columns of numbers, by which a table without a header is recognized; the first one is that of JSON
-            ``{query: {document: number}}``. None: only a tab separates the columns of such a table, and quotes and
-            further tabs are part of the last one.
-    """
-
-    noun: str
-    advice: str
+    noun: str  # name of a row, for errors
+    advice: str  # accepted formats, for errors
+    # column -> its names in files, in lower case and without ``-``, ``_`` and spaces; the first is preferred
     names: Mapping[str, Sequence[str]]
-    required: frozenset[str]
-    layouts: Sequence[Sequence[str]]
+    required: frozenset[str]  # columns that a header or a JSON object must have
+    layouts: Sequence[Sequence[str]]  # columns of tables without a header; their numbers of columns differ
+    # columns of numbers, by which a table without a header is recognized; the first one is that of JSON ``{query:
+    # {document: number}}``. None: only a tab separates the columns of such a table, and quotes and further tabs are
+    # part of the last one.
     values: Sequence[str] = ()
 
     def invalid(self, where: str, why: object) -> SourceError:

@@ -57,7 +57,7 @@ COMMANDS = {
     "index takedown": ("index", "hide documents of a published index"),
     "index restore": ("index", "end the takedown of documents"),
     "index warm": ("search", "open an index and run its first query"),
-    "inspect vocabulary": ("inspect", "print facts about the output vocabulary of a model"),
+    "inspect vocabulary": ("vocabularies.command", "print facts about the output vocabulary of a model"),
     "inspect lineage": ("inspect", "print what a model was made from"),
     "inspect terms": (
         "diagnostics.command",

@@ -44,20 +44,13 @@ class IdRange:
 
     The first 8 bytes of the hash choose the bucket of a document, so a sample is taken by the second 8 bytes: it has
     ids of every bucket.
-
-    Attributes:
-        share: one of how many ids is compared; 1: all.
-        offset: which of them, below ``share``.
-        partitions: partitions of all passes.
-        first: first partition of this pass.
-        count: partitions of this pass.
     """
 
-    share: int = 1
-    offset: int = 0
-    partitions: int = 1
-    first: int = 0
-    count: int = 1
+    share: int = 1  # one of how many ids is compared; 1: all
+    offset: int = 0  # which of them, below ``share``
+    partitions: int = 1  # partitions of all passes
+    first: int = 0  # first partition of this pass
+    count: int = 1  # partitions of this pass
 
     def hashes(self, doc_id: str) -> tuple[int, int] | None:
         """Return the hash of an id; None if this pass does not compare it."""
@@ -92,17 +85,11 @@ def stored_hash(values: Sequence[Any]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What is compared.
+    """What is compared."""
 
-    Attributes:
-        rule: which row of an id is the document: the first or the last one of the source.
-        has_index: whether there are records of an index.
-        has_base: whether the index was built from another version of the table, whose records are ``BASE``.
-    """
-
-    rule: Literal["first", "last"]
-    has_index: bool
-    has_base: bool
+    rule: Literal["first", "last"]  # which row of an id is the document: the first or the last one of the source
+    has_index: bool  # whether there are records of an index
+    has_base: bool  # whether the index was built from another version of the table, whose records are ``BASE``
 
 
 @dataclass(frozen=True, slots=True)

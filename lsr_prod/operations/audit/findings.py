@@ -109,67 +109,40 @@ def _of_shard(index: Store, shard: ShardManifest, ordinal: int) -> Example:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Findings of an audit. Counts are of ids unless stated otherwise.
+    """Findings of an audit. Counts are of ids unless stated otherwise."""
 
-    Attributes:
-        documents: ids of valid rows of the source.
-        missing: documents that the table does not have, and that the quarantine does not explain.
-        removed: ids of the table that the source does not have.
-        outdated: ids whose text or stored fields differ in the table from the row that has to be the document.
-        doubled: ids with more than one row in the table.
-        unread: files of the source that cannot be read to their end.
-        unread_bytes: bytes that were not read, at most.
-        quarantined: ids of the source without a valid row, or on which the model failed.
-        bad_rows: rows of the source without a readable id.
-        repeated: ids with more than one valid row in the source.
-        taken_down: documents of the table that were taken down and that the index hides.
-        index_missing: ids of the table that the index does not have; None: no index is compared.
-        index_stale: ids of the index that the table does not have.
-        index_doubled: ids with more than one document in the index.
-        exposed: ids that were taken down, and that the index does not hide.
-        files: files of the source.
-        new_files: files of the source of which the table has no row: they came or changed after the last encode job, or
-            have no document.
-        missing_in_new_files: missing documents of these files.
-        clipped_share: share of the weights with the largest impact, to which heavier ones are clipped; None: unknown.
-        table_version: version of the table that was compared.
-        index_table_version: version of the table that the index was built from; None: no index is compared.
-        index_compared: version of the table that the index was compared with; another one than ``index_table_version``
-            if files of that one were deleted.
-        share: one of how many ids was compared.
-        passes: how often the source was read.
-        record_bytes: bytes of all records.
-        seconds: duration.
-        examples: kind of finding -> some documents.
-    """
-
-    documents: int
-    missing: int
-    removed: int
-    outdated: int
-    doubled: int
-    unread: int
-    unread_bytes: int
-    quarantined: int
-    bad_rows: int
-    repeated: int
-    taken_down: int
-    index_missing: int | None
-    index_stale: int | None
-    index_doubled: int | None
-    exposed: int | None
-    files: int
+    documents: int  # ids of valid rows of the source
+    missing: int  # documents that the table does not have, and that the quarantine does not explain
+    removed: int  # ids of the table that the source does not have
+    outdated: int  # ids whose text or stored fields differ in the table from the row that has to be the document
+    doubled: int  # ids with more than one row in the table
+    unread: int  # files of the source that cannot be read to their end
+    unread_bytes: int  # bytes that were not read, at most
+    quarantined: int  # ids of the source without a valid row, or on which the model failed
+    bad_rows: int  # rows of the source without a readable id
+    repeated: int  # ids with more than one valid row in the source
+    taken_down: int  # documents of the table that were taken down and that the index hides
+    index_missing: int | None  # ids of the table that the index does not have; None: no index is compared
+    index_stale: int | None  # ids of the index that the table does not have
+    index_doubled: int | None  # ids with more than one document in the index
+    exposed: int | None  # ids that were taken down, and that the index does not hide
+    files: int  # files of the source
+    # files of the source of which the table has no row: they came or changed after the last encode job, or have no
+    # document
     new_files: int
-    missing_in_new_files: int
+    missing_in_new_files: int  # missing documents of these files
+    # share of the weights with the largest impact, to which heavier ones are clipped; None: unknown
     clipped_share: float | None
-    table_version: int
-    index_table_version: int | None
+    table_version: int  # version of the table that was compared
+    index_table_version: int | None  # version of the table that the index was built from; None: no index is compared
+    # version of the table that the index was compared with; another one than ``index_table_version`` if files of that
+    # one were deleted
     index_compared: int | None
-    share: int
-    passes: int
-    record_bytes: int
-    seconds: float
-    examples: Mapping[str, list[Example]]
+    share: int  # one of how many ids was compared
+    passes: int  # how often the source was read
+    record_bytes: int  # bytes of all records
+    seconds: float  # duration
+    examples: Mapping[str, list[Example]]  # kind of finding -> some documents
 
     @property
     def stale(self) -> int:

@@ -32,29 +32,17 @@ class IndexScope:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Source, table and index version of an audit.
+    """Source, table and index version of an audit."""
 
-    Attributes:
-        source: the section ``source``.
-        rule: which row of an id is the document: the first or the last one of the source.
-        files: the pinned source, as ``filelist.list_files`` returns it.
-        table: snapshot of the table.
-        quarantine: snapshot of the quarantine; None: there is none.
-        index: version of the index; None: it is not compared.
-        ids: which ids are compared.
-        stored: compare the stored fields too.
-        clipping: count the weights with the largest impact.
-    """
-
-    source: SourceSettings
-    rule: Rule
-    files: pa.Table = field(repr=False)
-    table: Table
-    quarantine: Table | None
-    index: IndexScope | None = None
-    ids: IdRange = field(default_factory=IdRange)
-    stored: bool = True
-    clipping: bool = True
+    source: SourceSettings  # the section ``source``
+    rule: Rule  # which row of an id is the document: the first or the last one of the source
+    files: pa.Table = field(repr=False)  # the pinned source, as ``filelist.list_files`` returns it
+    table: Table  # snapshot of the table
+    quarantine: Table | None  # snapshot of the quarantine; None: there is none
+    index: IndexScope | None = None  # version of the index; None: it is not compared
+    ids: IdRange = field(default_factory=IdRange)  # which ids are compared
+    stored: bool = True  # compare the stored fields too
+    clipping: bool = True  # count the weights with the largest impact
 
     @property
     def size(self) -> int:

@@ -32,15 +32,10 @@ _LOOKUP = 1_000  # documents read at once
 
 @dataclass(frozen=True, slots=True)
 class CanaryQuery:
-    """A query that both sides answer.
+    """A query that both sides answer."""
 
-    Attributes:
-        query_id: its id.
-        text: the query.
-    """
-
-    query_id: str
-    text: str
+    query_id: str  # its id
+    text: str  # the query
 
 
 def read_queries(place: str, options: Mapping[str, str] | None = None) -> Iterator[CanaryQuery]:
@@ -64,71 +59,40 @@ def read_queries(place: str, options: Mapping[str, str] | None = None) -> Iterat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanarySettings:
-    """Settings of a comparison.
+    """Settings of a comparison."""
 
-    Attributes:
-        k: hits per query that are compared.
-        threshold: overlap threshold of all queries, share of the query terms.
-        count: count the matching documents of every query, which reads all of them.
-        rows: number of queries to keep, those that changed most.
-        terms: number of drifted terms to keep, of queries and of documents.
-    """
-
-    k: int = 10
-    threshold: float = 0.0
-    count: bool = False
-    rows: int = 1_000
-    terms: int = 100
+    k: int = 10  # hits per query that are compared
+    threshold: float = 0.0  # overlap threshold of all queries, share of the query terms
+    count: bool = False  # count the matching documents of every query, which reads all of them
+    rows: int = 1_000  # number of queries to keep, those that changed most
+    terms: int = 100  # number of drifted terms to keep, of queries and of documents
 
 
 @dataclass(frozen=True, slots=True)
 class Canary:
-    """Changes between two sides.
+    """Changes between two sides."""
 
-    Attributes:
-        a: name of side A.
-        b: name of side B.
-        k: hits per query that were compared.
-        threshold: overlap threshold of the queries.
-        queries: number of queries.
-        compared: number of queries that found a document on side A; ``overlap`` is a mean over them.
-        overlap: mean share of the hits of A that B found too; None: A found nothing.
-        rbo: mean rank-biased overlap over all queries.
-        unchanged: number of queries with the same documents in the same order.
-        measure: name of the measure; "": there are no judgments.
-        judged: number of judged queries.
-        wins: number of judged queries whose measure is higher on side B; 0 without judgments.
-        losses: number of judged queries whose measure is lower on side B; 0 without judgments.
-        ties: number of judged queries whose measure is equal; 0 without judgments.
-        mean_a: mean of the measure on side A; None: no query is judged.
-        mean_b: mean of the measure on side B; None: no query is judged.
-        sides: facts and cost of A and B.
-        rows: the queries that changed most, by falling change.
-        terms: the query terms that drifted most.
-        document_terms: the common terms whose share of the documents drifted most.
-        documents: start of the text of the documents in ``rows``, by id; ids without a stored text are left out.
-    """
-
-    a: str
-    b: str
-    k: int
-    threshold: float
-    queries: int
-    compared: int
-    overlap: float | None
-    rbo: float
-    unchanged: int
-    measure: str
-    judged: int
-    wins: int
-    losses: int
-    ties: int
-    mean_a: float | None
-    mean_b: float | None
-    sides: tuple[SideReport, SideReport]
-    rows: tuple[QueryChange, ...]
-    terms: tuple[QueryTermDrift, ...]
-    document_terms: tuple[DocumentTermDrift, ...]
+    a: str  # name of side A
+    b: str  # name of side B
+    k: int  # hits per query that were compared
+    threshold: float  # overlap threshold of the queries
+    queries: int  # number of queries
+    compared: int  # number of queries that found a document on side A; ``overlap`` is a mean over them
+    overlap: float | None  # mean share of the hits of A that B found too; None: A found nothing
+    rbo: float  # mean rank-biased overlap over all queries
+    unchanged: int  # number of queries with the same documents in the same order
+    measure: str  # name of the measure; "": there are no judgments
+    judged: int  # number of judged queries
+    wins: int  # number of judged queries whose measure is higher on side B; 0 without judgments
+    losses: int  # number of judged queries whose measure is lower on side B; 0 without judgments
+    ties: int  # number of judged queries whose measure is equal; 0 without judgments
+    mean_a: float | None  # mean of the measure on side A; None: no query is judged
+    mean_b: float | None  # mean of the measure on side B; None: no query is judged
+    sides: tuple[SideReport, SideReport]  # facts and cost of A and B
+    rows: tuple[QueryChange, ...]  # the queries that changed most, by falling change
+    terms: tuple[QueryTermDrift, ...]  # the query terms that drifted most
+    document_terms: tuple[DocumentTermDrift, ...]  # the common terms whose share of the documents drifted most
+    # start of the text of the documents in ``rows``, by id; ids without a stored text are left out
     documents: dict[str, str]
 
     def result(self) -> dict[str, Any]:

@@ -19,33 +19,19 @@ _SAMPLE = 20_000  # documents per side whose vectors are read
 
 @dataclass(frozen=True, slots=True)
 class QueryChange:
-    """The hits of one query on both sides.
+    """The hits of one query on both sides."""
 
-    Attributes:
-        query_id: its id.
-        text: the query.
-        a: hits of side A, best first.
-        b: hits of side B, best first.
-        overlap: share of the hits of A that B found too, 0..1; 1 if neither side found anything, 0 if only B did.
-        rbo: rank-biased overlap of the two rankings, 0..1.
-        entered: number of documents that only B found.
-        left: number of documents that only A found.
-        moved: number of documents that both found, on different ranks.
-        value_a: measure of A; None: the query is not judged.
-        value_b: measure of B; None: the query is not judged.
-    """
-
-    query_id: str
-    text: str
-    a: Ranking
-    b: Ranking
-    overlap: float
-    rbo: float
-    entered: int
-    left: int
-    moved: int
-    value_a: float | None = None
-    value_b: float | None = None
+    query_id: str  # its id
+    text: str  # the query
+    a: Ranking  # hits of side A, best first
+    b: Ranking  # hits of side B, best first
+    overlap: float  # share of the hits of A that B found too, 0..1; 1 if neither side found anything, 0 if only B did
+    rbo: float  # rank-biased overlap of the two rankings, 0..1
+    entered: int  # number of documents that only B found
+    left: int  # number of documents that only A found
+    moved: int  # number of documents that both found, on different ranks
+    value_a: float | None = None  # measure of A; None: the query is not judged
+    value_b: float | None = None  # measure of B; None: the query is not judged
 
     @property
     def change(self) -> float:

@@ -32,33 +32,19 @@ def open_side(place: str, options: Mapping[str, str] | None = None) -> Searcher:
 
 @dataclass(frozen=True, slots=True)
 class SideReport:
-    """Facts and cost of one side.
+    """Facts and cost of one side."""
 
-    Attributes:
-        publication: number of its publication; 0: the version is not published.
-        version: sha256 of the index version.
-        bundle: digest of the bundle that encodes its queries.
-        documents: number of documents.
-        l0_query: mean number of terms per query.
-        weight_query: mean sum of the weights of a query.
-        answered: number of queries that found a document.
-        matched: mean number of matching documents per query; None: they were not counted.
-        encode_ms: mean milliseconds of encoding a query, in batches.
-        match_p50_ms: milliseconds of matching and ranking, median.
-        match_p95_ms: milliseconds of matching and ranking, 95th percentile.
-    """
-
-    publication: int
-    version: str
-    bundle: str
-    documents: int
-    l0_query: float
-    weight_query: float
-    answered: int
-    matched: float | None
-    encode_ms: float
-    match_p50_ms: float
-    match_p95_ms: float
+    publication: int  # number of its publication; 0: the version is not published
+    version: str  # sha256 of the index version
+    bundle: str  # digest of the bundle that encodes its queries
+    documents: int  # number of documents
+    l0_query: float  # mean number of terms per query
+    weight_query: float  # mean sum of the weights of a query
+    answered: int  # number of queries that found a document
+    matched: float | None  # mean number of matching documents per query; None: they were not counted
+    encode_ms: float  # mean milliseconds of encoding a query, in batches
+    match_p50_ms: float  # milliseconds of matching and ranking, median
+    match_p95_ms: float  # milliseconds of matching and ranking, 95th percentile
 
 
 @dataclass(slots=True)

@@ -26,23 +26,14 @@ _K = 10
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """Result of one gate.
+    """Result of one gate."""
 
-    Attributes:
-        gate: its name.
-        verdict: ``passed``; ``refused``; ``forced``: refused, but overruled; ``off``: it has no limit.
-        measured: value of the version; None: there is nothing to measure, or the gate is off.
-        limit: the limit of the settings; None: off.
-        sentence: the finding in words.
-        queries: ids of the queries whose hits changed most, of the gate ``overlap``.
-    """
-
-    gate: str
-    verdict: Verdict
-    measured: float | None
-    limit: float | None
-    sentence: str
-    queries: tuple[str, ...] = ()
+    gate: str  # its name
+    verdict: Verdict  # ``passed``; ``refused``; ``forced``: refused, but overruled; ``off``: it has no limit
+    measured: float | None  # value of the version; None: there is nothing to measure, or the gate is off
+    limit: float | None  # the limit of the settings; None: off
+    sentence: str  # the finding in words
+    queries: tuple[str, ...] = ()  # ids of the queries whose hits changed most, of the gate ``overlap``
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "GateResult":
@@ -52,21 +43,13 @@ class GateResult:
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """Results of all gates for one version.
+    """Results of all gates for one version."""
 
-    Attributes:
-        version: sha256 of the version.
-        current: sha256 of the version that it would replace; "": there is none.
-        checked_at: UTC, ISO 8601.
-        results: one per gate, in their order.
-        reason: why gates were overruled; "": none was.
-    """
-
-    version: str
-    current: str
-    checked_at: str
-    results: tuple[GateResult, ...]
-    reason: str = ""
+    version: str  # sha256 of the version
+    current: str  # sha256 of the version that it would replace; "": there is none
+    checked_at: str  # UTC, ISO 8601
+    results: tuple[GateResult, ...]  # one per gate, in their order
+    reason: str = ""  # why gates were overruled; "": none was
 
     @property
     def refused(self) -> tuple[GateResult, ...]:

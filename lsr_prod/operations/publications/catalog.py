@@ -19,53 +19,32 @@ _VERSION = re.compile(r"versions/([0-9a-f]{64})\.json")
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """A version of an index.
+    """A version of an index."""
 
-    Attributes:
-        version: its sha256.
-        modified: time of its last use by a writer, seconds since 1970.
-        publications: numbers of the publications of the version; none: it was never published or retention has deleted
-            the publication.
-        state: ``current``, ``published``, ``pinned``, ``read`` (a process has it open), or ``unpublished``.
-        documents: documents that can be found; None: the version cannot be read, and so for all that follow.
-        shards: number of its shards.
-        bytes: bytes of its shards and lists.
-        own_bytes: bytes of the shards that no other version of the catalog has.
-        bundle_digest: bundle that encodes its queries and that encoded its documents.
-        table_uri: the sparse table that it was built from.
-        table_version: version of that table.
-        problem: why the version cannot be read; "" if it can.
-    """
-
-    version: str
-    modified: float
+    version: str  # its sha256
+    modified: float  # time of its last use by a writer, seconds since 1970
+    # numbers of the publications of the version; none: it was never published or retention has deleted the publication
     publications: tuple[int, ...]
-    state: str
+    state: str  # ``current``, ``published``, ``pinned``, ``read`` (a process has it open), or ``unpublished``
+    # documents that can be found; None: the version cannot be read, and so for all that follow
     documents: int | None = None
-    shards: int | None = None
-    bytes: int | None = None
-    own_bytes: int | None = None
-    bundle_digest: str | None = None
-    table_uri: str | None = None
-    table_version: int | None = None
-    problem: str = ""
+    shards: int | None = None  # number of its shards
+    bytes: int | None = None  # bytes of its shards and lists
+    own_bytes: int | None = None  # bytes of the shards that no other version of the catalog has
+    bundle_digest: str | None = None  # bundle that encodes its queries and that encoded its documents
+    table_uri: str | None = None  # the sparse table that it was built from
+    table_version: int | None = None  # version of that table
+    problem: str = ""  # why the version cannot be read; "" if it can
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """All versions of an index, and its size.
+    """All versions of an index, and its size."""
 
-    Attributes:
-        index: folder or URI of the index.
-        objects: files of the index.
-        bytes: their bytes.
-        versions: the versions, the most recently used first.
-    """
-
-    index: str
-    objects: int
-    bytes: int
-    versions: tuple[CatalogEntry, ...]
+    index: str  # folder or URI of the index
+    objects: int  # files of the index
+    bytes: int  # their bytes
+    versions: tuple[CatalogEntry, ...]  # the versions, the most recently used first
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that ``--json`` prints."""
@@ -140,22 +119,14 @@ def _facts(version: IndexVersion) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """A publication and its version.
+    """A publication and its version."""
 
-    Attributes:
-        publication: the publication.
-        current: whether readers use it.
-        pin: its pin; None: it is not pinned.
-        version: the version; None: it cannot be read.
-        problem: why the version cannot be read; "" if it can.
-        difference: what changed since the publication before; None: there is none, or it cannot be read.
-    """
-
-    publication: Publication
-    current: bool
-    pin: PublicationPin | None
-    version: IndexVersion | None
-    problem: str
+    publication: Publication  # the publication
+    current: bool  # whether readers use it
+    pin: PublicationPin | None  # its pin; None: it is not pinned
+    version: IndexVersion | None  # the version; None: it cannot be read
+    problem: str  # why the version cannot be read; "" if it can
+    # what changed since the publication before; None: there is none, or it cannot be read
     difference: Difference | None
 
     def to_json(self) -> dict[str, Any]:

@@ -20,30 +20,19 @@ _SETTINGS = ("dk", "stored_fields", "text_fields", "attributes", "analyzer", "av
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What one version has and another has not.
+    """What one version has and another has not."""
 
-    Attributes:
-        documents: documents of the new version minus those of the old one.
-        shards_added: shards of the new version only.
-        shards_removed: shards of the old version only.
-        shards_shared: shards of both.
-        bytes_added: bytes of the shards of the new version only.
-        bytes_removed: bytes of the shards of the old version only.
-        hidden: tombstones of the new version minus those of the old one.
-        takedowns_changed: whether the lists of takedowns differ.
-        lineage: values of the two versions, for each field of the lineage that differs.
-        settings: values of the two versions, for each setting that differs.
-    """
-
-    documents: int
-    shards_added: int
-    shards_removed: int
-    shards_shared: int
-    bytes_added: int
-    bytes_removed: int
-    hidden: int
-    takedowns_changed: bool
+    documents: int  # documents of the new version minus those of the old one
+    shards_added: int  # shards of the new version only
+    shards_removed: int  # shards of the old version only
+    shards_shared: int  # shards of both
+    bytes_added: int  # bytes of the shards of the new version only
+    bytes_removed: int  # bytes of the shards of the old version only
+    hidden: int  # tombstones of the new version minus those of the old one
+    takedowns_changed: bool  # whether the lists of takedowns differ
+    # values of the two versions, for each field of the lineage that differs
     lineage: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    # values of the two versions, for each setting that differs
     settings: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -74,17 +63,11 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class ChangedIds:
-    """Ids of the documents that differ, sorted.
+    """Ids of the documents that differ, sorted."""
 
-    Attributes:
-        added: documents of the new version only.
-        removed: documents of the old version only.
-        rewritten: documents of both, in another shard: changed, or merged or built again.
-    """
-
-    added: list[str]
-    removed: list[str]
-    rewritten: list[str]
+    added: list[str]  # documents of the new version only
+    removed: list[str]  # documents of the old version only
+    rewritten: list[str]  # documents of both, in another shard: changed, or merged or built again
 
     def to_json(self) -> dict[str, list[str]]:
         """Return the form that ``--json`` prints."""
