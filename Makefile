@@ -23,7 +23,7 @@ DATA ?= ../shared/data
 help:
 	@echo "make quickstart  the whole way on real text: train, export, encode, index, publish, evaluate; QUICKSTART_ARGS=--pair also trains a query encoder"
 	@echo "make search      a prompt on the quickstart's index, hybrid"
-	@echo "make kernels     compile the kernels of search and index build (C compiler, headers of Python); tests do it by themselves"
+	@echo "make kernels     compile the kernels of search (C compiler, headers of Python); tests do it by themselves"
 	@echo "make bench       search the quickstart's index from threads, and from text across version swaps and on cold pages"
 	@echo "make bench-encode  race encoding against sentence-transformers; DATA=folder with scifact/ and debian_packages/"
 	@echo "make bench-search  race search against its peers (long); SEARCH_ARGS=--quick tries it; DATA=folder with splade_queries/, scifact/, msmarco_5k/ and wikitext2/"
@@ -62,7 +62,7 @@ $(READY): pyproject.toml build_kernels.py requirements/torch-$(TORCH).txt requir
 	$(BIN)/python -m pip check && \
 	touch $@ && echo "installed into $(VENV) in $$(( $$(date +%s) - start )) s"
 
-$(KERNELS): $(READY) $(wildcard lsr_prod/search/kernels/src/*.[ch])
+$(KERNELS): $(READY) $(wildcard lsr_prod/search/kernels/src/*)
 	@$(BIN)/python build_kernels.py && touch $@
 
 kernels: $(KERNELS)

@@ -7,7 +7,9 @@ several levels of x86-64; a process chooses by its CPU, so the machine of the bu
 import hashlib
 import shlex
 import subprocess
+import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +18,14 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 FOLDER = Path(__file__).parent / "lsr_prod" / "search" / "kernels"
 LIBRARY = FOLDER / "native.abi3.so"
 # Scores are float32 sums in a given order, which fused multiplications would round differently.
-FLAGS = ("-std=gnu11", "-O3", "-g0", "-ffp-contract=off", "-fPIC", "-fvisibility=hidden", "-pthread", "-shared")
+FLAGS = ("-std=gnu11", "-O3", "-g0", "-ffp-contract=off", "-fPIC", "-fvisibility=hidden", "-pthread")
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 
 
 def digest() -> str:
     """Return the sha256 of the sources, which the compiled kernels carry."""
     found = hashlib.sha256(" ".join(FLAGS).encode())
-    for path in sorted((FOLDER / "src").glob("*.[ch]")):
+    for path in sorted([*(FOLDER / "src").glob("*.[ch]"), FOLDER / "src" / "native.pyx"]):
         found.update(path.name.encode() + b"\0" + path.read_bytes())
     return found.hexdigest()
 
@@ -32,18 +34,27 @@ def compile_kernels(target: Path = LIBRARY, *flags: str) -> None:
     """Compile the sources into ``target``."""
     compiler = shlex.split(sysconfig.get_config_var("CC") or "cc")
     platform = ("-undefined", "dynamic_lookup") if sysconfig.get_platform().startswith("macosx") else ()
-    sources = [str(path) for path in sorted((FOLDER / "src").glob("*.c"))]
-    draft = target.with_suffix(".draft")
-    command = [*compiler, *FLAGS, *WARNINGS, *flags, *platform, f'-DSOURCES="{digest()}"']
-    command += [f"-I{sysconfig.get_path('include')}", *sources, "-o", str(draft)]
-    try:
-        subprocess.run(command, check=True)  # noqa: S603 - the compiler of Python
-    except FileNotFoundError as error:
-        raise SystemExit(f"no C compiler: {compiler[0]} is not installed; install gcc and the headers of C") from error
-    except subprocess.CalledProcessError as error:
-        raise SystemExit("the kernels do not compile; see the messages of the compiler above") from error
+    source, draft = FOLDER / "src", target.with_suffix(".draft")
+    command = [*compiler, *FLAGS, *flags, f"-I{source}"]
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder, "native.c")
+        _run([sys.executable, "-m", "cython", "-3", str(source / "native.pyx"), "-o", str(made)])
+        _run([*command, *WARNINGS, "-c", *map(str, sorted(source.glob("*.c")))], folder)
+        api = ("-DCYTHON_LIMITED_API=1", "-DPy_LIMITED_API=0x030B0000", f'-DSOURCES="{digest()}"')
+        objects = map(str, sorted(Path(folder).glob("*.o")))
+        python = f"-I{sysconfig.get_path('include')}"
+        _run([*command, "-shared", *platform, *api, python, str(made), *objects, "-o", str(draft)])
     draft.replace(target)  # a process that has the file mapped keeps the old one
     _hide_from_git()
+
+
+def _run(command: list[str], folder: str | None = None) -> None:
+    try:
+        subprocess.run(command, check=True, cwd=folder)  # noqa: S603 - the compiler of Python
+    except FileNotFoundError as error:
+        raise SystemExit(f"no C compiler: {command[0]} is not installed; install gcc and the headers of C") from error
+    except subprocess.CalledProcessError as error:
+        raise SystemExit("the kernels do not compile; see the messages of the compiler above") from error
 
 
 def _hide_from_git() -> None:

@@ -85,7 +85,7 @@ def test_impossible_query_of_a_batch_is_named(changed: dict[str, Any]) -> None:
         ({"counts": np.zeros(5, np.uint16)}, ValueError, "counts has 5 items; it must have 4"),
         ({"starts": np.array([0, 1])}, ValueError, "starts has 2 items; it must have 1"),
         ({"masks": (np.ones(2, np.uint8),)}, ValueError, "allowed has 2 items; it must have 3"),
-        ({"masks": ()}, IndexError, "out of range"),
+        ({"masks": ()}, ValueError, "0 masks for 1 shards"),
         ({"k": -1}, ValueError, "must be 0 or more"),
         ({"first": -1}, ValueError, "must be 0 or more"),
         ({"dk": -1}, ValueError, "must be 0 or more"),
@@ -97,14 +97,14 @@ def test_batches_that_do_not_fit_are_refused(changed: dict[str, Any], error: typ
         search_batch(version(shard()), **changed)
 
 
-def test_more_masks_than_a_call_holds_buffers_are_read() -> None:
+def test_masks_of_many_shards_are_read() -> None:
     held = version(*[shard()] * 40)
     starts = np.arange(0, 120, 3)
     masks = [None] * 39 + [np.array([1, 0, 0], np.uint8)]
     empty = [np.zeros(3, np.uint8)] * 39 + masks[39:]
     assert search_batch(held, masks=tuple(empty), starts=starts)[1:3] == ([1, 0], [117, -1, -1, -1])
     assert search_batch(held, masks=tuple(masks), starts=starts)[1] == [2, 2]
-    with pytest.raises(ValueError, match="another length"):
+    with pytest.raises(ValueError, match="allowed has 2 items; it must have 3"):
         search_batch(held, masks=(*empty[:39], np.zeros(2, np.uint8)), starts=starts)
 
 
@@ -130,10 +130,10 @@ def test_searches_of_too_many_terms_are_refused() -> None:
     many = {"ids": np.full(1 << 16, -1, np.int32), "weights": np.ones(1 << 16, np.float32), "terms": ("a",) * (1 << 16)}
     with pytest.raises(ValueError, match="terms"):
         search(version(shard()), **many)
-    for held in (object(), shard()):
-        with pytest.raises(ValueError, match="PyCapsule"):
+    for held in (object(), shard(), None):
+        with pytest.raises(TypeError, match="version"):
             search(held)
-        with pytest.raises(ValueError, match="PyCapsule"):
+        with pytest.raises(TypeError, match="version"):
             search_batch(held)
 
 
@@ -142,7 +142,7 @@ def test_searches_of_too_many_terms_are_refused() -> None:
     [
         ({"alive": np.ones(2, np.uint8)}, ValueError),
         ({"names": [(4, np.array([0, 1, 3, 6]), b"abbccc")]}, ValueError),
-        ({"names": [(3, np.array([0, 1, 3, 6]))]}, TypeError),
+        ({"names": [(3, np.array([0, 1, 3, 6]))]}, ValueError),
         ({"names": ((3, np.array([0, 1, 3, 6]), b"abbccc"),)}, (TypeError, SystemError)),
         ({"verified": bytearray()}, ValueError),
         ({"alive": [1, 1, 1]}, TypeError),
