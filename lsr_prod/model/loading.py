@@ -78,7 +78,8 @@ def read_parts(
     """Read the parts of an encoder: that of the whole folder, or the one that ``route`` describes."""
     card = EncoderCard.load(folder) if route is None and (folder / CARD_FILE).is_file() else None
     token_weights = has_sparse_linear(folder) if card is None else card.head == "token_weights"
-    settings = None if token_weights or card else route or read_sentence_transformers(folder)
+    of_pair = card is not None and card.query_encoder == "separate"  # its query encoder has files of its own
+    settings = None if token_weights or of_pair else route or read_sentence_transformers(folder)
     weights = folder / settings.weights if settings else parts_folder(folder)
     model = read_backbone(folder, _read_config(folder)) if token_weights else _read_model(weights)
     # FlagEmbedding uses tokenizer.json as it is; the class of XLM-RoBERTa in transformers would rebuild its rules.
