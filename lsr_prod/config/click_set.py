@@ -4,8 +4,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from lsr_prod.config.location import Location, SourceLocation
-from lsr_prod.config.section import Header, Section
+from lsr_prod.config.section import Header, Location, Section, SourceLocation
 
 
 class ClickColumns(Section):

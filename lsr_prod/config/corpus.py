@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
-from lsr_prod.config.location import Location, SourceLocation, TableLocation
-from lsr_prod.config.section import Header, ImpactBits, Section, check_type
+from lsr_prod.config.section import Header, ImpactBits, Location, Section, SourceLocation, TableLocation, check_type
 from lsr_prod.storage.formats.values import EPOCHS, AttributeType, read_zone
 
 

@@ -8,10 +8,9 @@ from lsr_prod.config.click_set import ClickSetSettings
 from lsr_prod.config.corpus import EncodeSettings, MaintainSettings, SourceSettings
 from lsr_prod.config.evaluate import EvaluateSettings
 from lsr_prod.config.index import GatesSettings, IndexSettings
-from lsr_prod.config.location import LocalPath, Location
 from lsr_prod.config.mine import MineSettings, ScoreSettings
 from lsr_prod.config.model import ExportSettings
-from lsr_prod.config.section import Section
+from lsr_prod.config.section import LocalPath, Location, Section
 from lsr_prod.config.sweep import SweepSettings, TuneSettings
 from lsr_prod.config.train import TrainSettings
 from lsr_prod.config.vectors import VectorsSettings

@@ -3,10 +3,9 @@
 import re
 from typing import Annotated, Literal, get_args
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator
 
-from lsr_prod.config.location import Location
-from lsr_prod.config.section import Section, Thresholds
+from lsr_prod.config.section import Location, Problems, Section, Thresholds
 
 Correction = Literal["holm", "bonferroni", "none"]
 
@@ -33,30 +32,33 @@ class Bm25System(Section):
     """name in tables"""
 
 
-class SparseSystem(Section):
+class TermSystem(Section):
+    """Settings of all searches by the encoder's terms."""
+
+    overlap_threshold: Share = 0.0
+    """share of the query's terms that a document must share, 0 to 1"""
+    min_terms: int = Field(1, ge=1)
+    """number of the query's terms that a document must share"""
+    qk: int | None = Field(None, ge=1)
+    """maximum terms of a query, heaviest first; default: evaluate.qk"""
+
+
+class SparseSystem(TermSystem):
     """Search by the encoder's terms, with a threshold by ratio, count or weight of the shared terms."""
 
     kind: Literal["sparse"]
     name: Name
     """name in tables"""
-    overlap_threshold: Share = 0.0
-    """share of the query's terms that a document must share, 0 to 1"""
-    min_terms: int = Field(1, ge=1)
-    """number of the query's terms that a document must share"""
     weight_threshold: Share = 0.0
     """share of the query's weight that the shared terms must have, 0 to 1; it filters the best 10,000 documents of a
     search without a threshold, so it measures quality, not speed"""
-    qk: int | None = Field(None, ge=1)
-    """maximum terms of a query, heaviest first; default: evaluate.qk"""
 
-    @model_validator(mode="after")
-    def _one_kind_of_threshold(self) -> "SparseSystem":
+    def _problems(self) -> Problems:
         if self.weight_threshold and (self.overlap_threshold or self.min_terms > 1):
-            raise ValueError("weight_threshold excludes overlap_threshold and min_terms; make it a system of its own")
-        return self
+            yield "weight_threshold excludes overlap_threshold and min_terms; make it a system of its own"
 
 
-class HybridSystem(Section):
+class HybridSystem(TermSystem):
     """Search by the encoder's terms and the words of the text; the index needs ``index.bm25``."""
 
     kind: Literal["hybrid"]
@@ -72,21 +74,13 @@ class HybridSystem(Section):
     """constant of rrf"""
     depth: int | None = Field(None, ge=1, le=10_000)
     """length of the two lists of rrf; default: evaluate.k"""
-    overlap_threshold: Share = 0.0
-    """share of the query's terms that a document must share, 0 to 1"""
-    min_terms: int = Field(1, ge=1)
-    """number of the query's terms that a document must share"""
-    qk: int | None = Field(None, ge=1)
-    """maximum terms of a query, heaviest first; default: evaluate.qk"""
 
-    @model_validator(mode="after")
-    def _rrf_has_its_settings(self) -> "HybridSystem":
+    def _problems(self) -> Problems:
         if self.fusion == "sum" and (self.constant != 60.0 or self.depth is not None):
-            raise ValueError("constant and depth are settings of fusion: rrf; leave them out, or set fusion")
-        return self
+            yield "constant and depth are settings of fusion: rrf; leave them out, or set fusion"
 
 
-class TwoStepSystem(Section):
+class TwoStepSystem(TermSystem):
     """Search with the heaviest terms, then rank what was found by the whole query and all stored terms."""
 
     kind: Literal["two-step"]
@@ -96,10 +90,6 @@ class TwoStepSystem(Section):
     """terms of the query in the first step, heaviest first"""
     rescore: int | None = Field(None, ge=1, le=10_000)
     """documents that the second step ranks; default: evaluate.k"""
-    overlap_threshold: Share = 0.0
-    """share of the query's terms that a document must share, 0 to 1"""
-    min_terms: int = Field(1, ge=1)
-    """number of the query's terms that a document must share"""
 
 
 class RunSystem(Section):
@@ -167,9 +157,7 @@ class EvaluateSettings(Section):
                 raise ValueError(f"two systems are called {name}; give each a name of its own")
         return systems
 
-    @model_validator(mode="after")
-    def _one_form(self) -> "EvaluateSettings":
+    def _problems(self) -> Problems:
         for name in ("thresholds", "bm25", "hybrid"):
             if self.systems is not None and name in self.model_fields_set:
-                raise ValueError(f"systems and {name} are both given; add a system instead of {name}")
-        return self
+                yield f"systems and {name} are both given; add a system instead of {name}"

@@ -4,10 +4,16 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from lsr_prod.config.location import Location, TableLocation
-from lsr_prod.config.section import FieldType, Section
+from lsr_prod.config.section import FieldType, Location, Section, TableLocation
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage.formats.index import Analyzer
+
+_NEEDED_FILES = (
+    ("min_overlap", "canary_queries"),
+    ("max_p95_ms", "canary_queries"),
+    ("max_loss", "judged_queries"),
+    ("max_loss", "judged_qrels"),
+)  # limit of a gate, and the file that it reads
 
 
 class IndexSettings(Section):
@@ -107,15 +113,7 @@ class GatesSettings(Section):
 
     @model_validator(mode="after")
     def _limits_have_their_queries(self) -> "GatesSettings":
-        needed = {
-            "min_overlap": ("canary_queries",),
-            "max_p95_ms": ("canary_queries",),
-            "max_loss": ("judged_queries", "judged_qrels"),
-        }
-        for limit, files in needed.items():
-            for name in files:
-                if getattr(self, limit) is not None and getattr(self, name) is None:
-                    raise ConfigError(
-                        f"gates.{name}", f"gates.{limit} needs it", f"give a file, or remove gates.{limit}"
-                    )
+        for limit, name in _NEEDED_FILES:
+            if getattr(self, limit) is not None and getattr(self, name) is None:
+                raise ConfigError(f"gates.{name}", f"gates.{limit} needs it", f"give a file, or remove gates.{limit}")
         return self

@@ -1,12 +1,11 @@
 """Settings of stages that train on plain text: masked and causal language modeling, and head distillation."""
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
-from lsr_prod.config.location import LocalPath, Location
-from lsr_prod.config.section import Section
+from lsr_prod.config.section import LocalPath, Location, Problems, Section
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.errors import ConfigError
 
@@ -74,11 +73,9 @@ class ScaleSettings(Section):
     """torch: torch's scaled dot products; flash: FlashAttention 2, which skips the padding of a batch. It needs a GPU,
     precision bf16, the package flash_attn and an encoder (no decoder)"""
 
-    @model_validator(mode="after")
-    def _flash_has_half_precision(self) -> Self:
+    def _problems(self) -> Problems:
         if self.attention == "flash" and self.precision != "bf16":
-            raise ValueError("attention: flash computes in half precision; set precision to bf16")
-        return self
+            yield "attention: flash computes in half precision; set precision to bf16"
 
 
 class WatchSettings(Section):
@@ -142,48 +139,55 @@ class TextValidationSettings(Section):
     _texts = field_validator("data")(_only_texts)
 
 
-class LanguageSettings(Section):
-    """Settings that all stages on plain text share."""
+class TrainedStage(Section):
+    """Settings that all stages with steps of an optimizer share."""
 
     stage: str
     """kind of the stage"""
-    data: TrainingDataSettings
-    """training texts; kind texts"""
-    batch: TextBatchSettings = TextBatchSettings()
-    """batch of one step"""
     steps: int | None = Field(None, ge=1)
     """number of steps; give this or epochs"""
     epochs: float | None = Field(None, gt=0, allow_inf_nan=False)
-    """number of passes over the data"""
-    max_length: int | None = Field(None, ge=3)
-    """maximum tokens of a text, special tokens included; default: the document length of the encoder card"""
-    trained: Literal["all", "embeddings", "head"] = "all"
-    """weights to train. embeddings: token embeddings, output matrix and its bias; head: everything after the
-    transformer, for models whose output matrix is not tied to the embeddings; all other weights are frozen"""
+    """number of passes over the data; with a list of data sets, an epoch has as many steps as all of them have batches
+    together"""
     optimizer: OptimizerSettings = OptimizerSettings()
     """AdamW and its learning rate"""
     scale: ScaleSettings = ScaleSettings()
     """distribution over workers, precision and memory"""
-    validation: TextValidationSettings | None = None
-    """loss on held-out texts"""
     watch: WatchSettings = WatchSettings()
-    """reports and early stopping; l0_target applies to distil_head only"""
+    """reports and early stopping; of stages on plain text, l0_target applies to distil_head only"""
     checkpoint_every: int = Field(500, ge=1)
     """steps between two checkpoints"""
     dropout: float | None = Field(None, ge=0, lt=1)
     """dropout of the model; default: from its config"""
     seed: int = Field(0, ge=0)
-    """seed of order, dropout and masks"""
+    """seed of order, dropout, masks and sampled negatives"""
+
+    def _problems(self) -> Problems:
+        if (self.steps is None) == (self.epochs is None):
+            yield "give steps or epochs, one of the two"
+
+
+class LanguageSettings(TrainedStage):
+    """Settings that all stages on plain text share."""
+
+    data: TrainingDataSettings
+    """training texts; kind texts"""
+    batch: TextBatchSettings = TextBatchSettings()
+    """batch of one step"""
+    max_length: int | None = Field(None, ge=3)
+    """maximum tokens of a text, special tokens included; default: the document length of the encoder card"""
+    trained: Literal["all", "embeddings", "head"] = "all"
+    """weights to train. embeddings: token embeddings, output matrix and its bias; head: everything after the
+    transformer, for models whose output matrix is not tied to the embeddings; all other weights are frozen"""
+    validation: TextValidationSettings | None = None
+    """loss on held-out texts"""
 
     _texts = field_validator("data")(_only_texts)
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if (self.steps is None) == (self.epochs is None):
-            raise ValueError("give steps or epochs, one of the two")
+    def _problems(self) -> Problems:
+        yield from super()._problems()
         if self.scale.lora is not None and self.trained != "all":
-            raise ValueError("scale.lora updates the transformer; it needs trained: all")
-        return self
+            yield "scale.lora updates the transformer; it needs trained: all"
 
 
 class AdaptMlmSettings(LanguageSettings):

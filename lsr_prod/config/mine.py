@@ -2,10 +2,9 @@
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from lsr_prod.config.location import LocalPath, Location, SourceLocation
-from lsr_prod.config.section import Section
+from lsr_prod.config.section import LocalPath, Location, Problems, Section, SourceLocation
 from lsr_prod.config.training_data import TrainingDataSettings
 
 _ONLY = {  # settings of some kinds of teachers only
@@ -49,14 +48,12 @@ class TeacherModelSettings(Section):
     scale: float = Field(1.0, gt=0, allow_inf_nan=False)
     """factor of all scores; cosines (-1 to 1) need one of 10 to 50 to be margins of dot products"""
 
-    @model_validator(mode="after")
-    def _of_its_kind(self) -> "TeacherModelSettings":
+    def _problems(self) -> Problems:
         for name, kinds in _ONLY.items():
             if getattr(self, name) is not None and self.kind not in kinds:
-                raise ValueError(f"{name} is a setting of kind {' or '.join(kinds)}; kind is {self.kind}: remove it")
+                yield f"{name} is a setting of kind {' or '.join(kinds)}; kind is {self.kind}: remove it"
         if self.activation != "none" and self.kind != "cross_encoder":
-            raise ValueError(f"dot products have no activation {self.activation}; set it to none, or use scale")
-        return self
+            yield f"dot products have no activation {self.activation}; set it to none, or use scale"
 
 
 class ScoreSettings(Section):
@@ -79,13 +76,11 @@ class ScoreSettings(Section):
     threads_per_actor: int = Field(1, ge=1)
     """threads of an actor"""
 
-    @model_validator(mode="after")
-    def _possible(self) -> "ScoreSettings":
+    def _problems(self) -> Problems:
         if self.data.kind not in ("pairs", "triples", "negatives"):
-            raise ValueError("query and documents are read; data.kind has to be pairs, triples or negatives")
+            yield "query and documents are read; data.kind has to be pairs, triples or negatives"
         if self.teacher.precision == "fp16" and not self.use_gpu:
-            raise ValueError("teacher.precision fp16 needs use_gpu; use fp32 or bf16 on CPUs")
-        return self
+            yield "teacher.precision fp16 needs use_gpu; use fp32 or bf16 on CPUs"
 
 
 class TeacherScoresSettings(Section):
@@ -160,33 +155,27 @@ class MineSettings(Section):
     threads_per_actor: int = Field(1, ge=1)
     """ONNX Runtime threads of an actor"""
 
-    @model_validator(mode="after")
-    def _possible(self) -> "MineSettings":
+    def _problems(self) -> Problems:
         if self.data.kind not in ("pairs", "triples", "negatives"):
-            raise ValueError("query and positive are read; data.kind has to be pairs, triples or negatives")
+            yield "query and positive are read; data.kind has to be pairs, triples or negatives"
         if self.skip + self.negatives > self.depth:
-            raise ValueError(
+            yield (
                 f"{self.negatives} negatives after the first {self.skip} hits need a depth of "
                 f"{self.skip + self.negatives} or more, not {self.depth}"
             )
         if self.at_least > self.negatives:
-            raise ValueError(f"at_least {self.at_least} is more than negatives {self.negatives}")
-        return self
-
-    @model_validator(mode="after")
-    def _consistent_teacher(self) -> "MineSettings":
+            yield f"at_least {self.at_least} is more than negatives {self.negatives}"
         if self.teacher is None:
-            return self
+            return
         if bool(self.teacher.paths) == (self.teacher.model is not None):
-            raise ValueError("a teacher is files with scores or a model; give either teacher.paths or teacher.model")
+            yield "a teacher is files with scores or a model; give either teacher.paths or teacher.model"
         if self.teacher.model is not None and self.teacher.model.precision == "fp16" and not self.teacher.use_gpu:
-            raise ValueError("teacher.model.precision fp16 needs teacher.use_gpu; use fp32 or bf16 on CPUs")
+            yield "teacher.model.precision fp16 needs teacher.use_gpu; use fp32 or bf16 on CPUs"
         if self.teacher.model is not None and self.teacher.key == "query_id":
-            raise ValueError("a model reads the text of a query; let teacher.key be query")
+            yield "a model reads the text of a query; let teacher.key be query"
         if self.margin is None and self.margin_ratio is None and not self.scores:
-            raise ValueError("a teacher's scores are read for margin, margin_ratio or scores; set one of them")
+            yield "a teacher's scores are read for margin, margin_ratio or scores; set one of them"
         if self.teacher.key == "query_id" and self.query_id is None:
-            raise ValueError("name the column of the query's id in mine.query_id, or let teacher.key be query")
+            yield "name the column of the query's id in mine.query_id, or let teacher.key be query"
         if self.teacher.unscored == "keep" and self.scores:
-            raise ValueError("a row with scores needs one of every document; let teacher.unscored be drop")
-        return self
+            yield "a row with scores needs one of every document; let teacher.unscored be drop"

@@ -2,10 +2,9 @@
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from lsr_prod.config.location import Location
-from lsr_prod.config.section import Section
+from lsr_prod.config.section import Location, Problems, Section
 
 
 class ExportSettings(Section):
@@ -62,11 +61,9 @@ class AdaptEncoderSettings(Section):
     document_prompt: str | None = None
     """text put before every document"""
 
-    @model_validator(mode="after")
-    def _something(self) -> "AdaptEncoderSettings":
+    def _problems(self) -> Problems:
         if not self.changes():
-            raise ValueError("set_encoder without a field changes nothing; set a field or remove the stage")
-        return self
+            yield "set_encoder without a field changes nothing; set a field or remove the stage"
 
     def changes(self) -> dict[str, str | int]:
         """Return the fields that are set."""

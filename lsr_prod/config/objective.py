@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
-from lsr_prod.config.section import Section
+from lsr_prod.config.section import Problems, Section
 
 _RAMP_SHARE = 0.33
 
@@ -28,17 +28,15 @@ class LossSettings(Section):
     in_batch: bool = True
     """info_nce: also use the documents of other queries as negatives"""
 
-    @model_validator(mode="after")
-    def _possible(self) -> "LossSettings":
+    def _problems(self) -> Problems:
         if self.loss == "margin_mse" and self.similarity != "dot":
-            raise ValueError("margin_mse supports similarity dot only")
+            yield "margin_mse supports similarity dot only"
         if self.loss == "margin_mse" and self.temperature != 1:
-            raise ValueError("margin_mse compares scores without temperature; use kl")
+            yield "margin_mse compares scores without temperature; use kl"
         if self.loss == "n_pair" and (self.temperature != 1 or not self.in_batch):
-            raise ValueError("n_pair has neither temperature nor a choice of negatives; use info_nce")
+            yield "n_pair has neither temperature nor a choice of negatives; use info_nce"
         if self.margin and self.loss != "info_nce":
-            raise ValueError("only info_nce has a margin")
-        return self
+            yield "only info_nce has a margin"
 
 
 class QueueSettings(Section):
@@ -83,20 +81,18 @@ class RegularizerSettings(Section):
     df_every: int = Field(100, ge=1)
     """df_flops: steps between two updates of the document frequencies"""
 
-    @model_validator(mode="after")
-    def _weighted(self) -> "RegularizerSettings":
+    def _problems(self) -> Problems:
         joint = self.regularizer == "joint_flops"
         if joint and (self.query or self.document or not self.joint):
-            raise ValueError("joint_flops has one weight, joint")
+            yield "joint_flops has one weight, joint"
         if not joint and (self.joint or not (self.query or self.document)):
-            raise ValueError(f"{self.regularizer} needs query or document above 0, and has no weight joint")
+            yield f"{self.regularizer} needs query or document above 0, and has no weight joint"
         if self.l0_mask is not None and self.regularizer not in ("flops", "l1"):
-            raise ValueError("only flops and l1 have l0_mask")
+            yield "only flops and l1 have l0_mask"
         if not joint and self.estimator != "all_pairs":
-            raise ValueError("only joint_flops has a choice of estimator")
+            yield "only joint_flops has a choice of estimator"
         if self.ramp == "none" and (self.ramp_steps is not None or self.ramp_share != _RAMP_SHARE):
-            raise ValueError("ramp_steps and ramp_share need a ramp; set ramp to linear or quadratic")
-        return self
+            yield "ramp_steps and ramp_share need a ramp; set ramp to linear or quadratic"
 
 
 class SparsitySettings(Section):

@@ -1,10 +1,16 @@
 """Base class of the sections of a deployment, and types of settings that several sections have."""
 
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from lsr_prod.storage.formats.values import TYPE_NAMES, AttributeType, is_type
+from lsr_prod.storage.location import location_problem, path_problem, table_problem
+
+Problems = Iterator[str]
+"""Sentences that say what is wrong with a section."""
 
 
 class Section(BaseModel):
@@ -21,6 +27,40 @@ class Section(BaseModel):
         for field in cls.model_fields.values():
             if field.description is not None:
                 field.description = " ".join(field.description.split())
+
+    def _problems(self) -> Problems:
+        """Yield what is wrong with valid settings in their combination; the first sentence is the error."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _without_problems(self) -> Self:
+        for problem in self._problems():
+            raise ValueError(problem)
+        return self
+
+
+def _checked(value: str, *, problem_of: Callable[[str], str | None]) -> str:
+    if (problem := problem_of(value)) is not None:
+        raise ValueError(problem)
+    return value
+
+
+Location = Annotated[str, AfterValidator(partial(_checked, problem_of=partial(location_problem, pattern=False)))]
+"""A local path, or the URI of a folder."""
+
+SourceLocation = Annotated[str, AfterValidator(partial(_checked, problem_of=location_problem))]
+"""A file, folder or glob to read: a local one, or a URI."""
+
+LocalPath = Annotated[str, AfterValidator(partial(_checked, problem_of=path_problem))]
+"""A path of this machine."""
+
+TableLocation = Annotated[str, AfterValidator(partial(_checked, problem_of=table_problem))]
+"""The folder of a table, as ``Location``."""
+
+
+def quarantine_uri(given: str | None, table: str) -> str:
+    """Return the folder or URI of the quarantine of a table: the one that is set, or the default."""
+    return given or f"{table.rstrip('/')}_quarantine"
 
 
 def _unique_names(names: list[str]) -> list[str]:
@@ -59,3 +99,18 @@ def check_type(kind: str) -> str:
 FieldType = Annotated[AttributeType, AfterValidator(check_type)]
 ImpactBits = Annotated[int, AfterValidator(_known_width)]
 """Bits per impact of a table."""
+
+
+class JudgedCollection(Section):
+    """Documents, queries and relevance judgments of a collection."""
+
+    corpus: Location = Field(min_length=1)
+    """file or URI, JSONL of the documents: _id, title, text (BEIR)"""
+    queries: Location = Field(min_length=1)
+    """file or URI, queries as in evaluate"""
+    qrels: Location = Field(min_length=1)
+    """file or URI, relevance judgments as in evaluate"""
+    documents: int | None = Field(None, ge=1)
+    """maximum number of documents: those with judgments first, then others; default: all"""
+    max_queries: int | None = Field(None, ge=1)
+    """maximum number of queries; default: all with judgments"""

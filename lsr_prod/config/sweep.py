@@ -2,10 +2,9 @@
 
 from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
-from lsr_prod.config.location import Location
-from lsr_prod.config.section import Section, Thresholds
+from lsr_prod.config.section import JudgedCollection, Location, Problems, Section, Thresholds
 
 Cost = Literal["flops", "match_p50_ms", "bytes"]
 
@@ -22,21 +21,11 @@ class SweepModelSettings(Section):
     """folder or URI of the bundle"""
 
 
-class CollectionSettings(Section):
+class CollectionSettings(JudgedCollection):
     """One collection: documents, queries and relevance judgments, which may come from clicks."""
 
     name: str = Field(min_length=1, pattern=_NAME)
     """name of the collection in the report"""
-    corpus: Location = Field(min_length=1)
-    """file or URI, JSONL of the documents: _id, title, text (BEIR)"""
-    queries: Location = Field(min_length=1)
-    """file or URI, queries as in evaluate"""
-    qrels: Location = Field(min_length=1)
-    """file or URI, relevance judgments as in evaluate"""
-    documents: int | None = Field(None, ge=1)
-    """maximum number of documents: those with judgments first, then others; default: all"""
-    max_queries: int | None = Field(None, ge=1)
-    """maximum number of queries; default: all with judgments"""
 
 
 class SweepSettings(Section):
@@ -113,11 +102,9 @@ class SweepSettings(Section):
                 )
         return weights
 
-    @model_validator(mode="after")
-    def _measured(self) -> "SweepSettings":
+    def _problems(self) -> Problems:
         if self.measure is not None and self.measure not in self.measures:
-            raise ValueError(f"measure has to be one of the measures, {', '.join(self.measures)}")
-        return self
+            yield f"measure has to be one of the measures, {', '.join(self.measures)}"
 
 
 class TuneSettings(Section):
@@ -156,10 +143,6 @@ class TuneSettings(Section):
     output: Location | None = Field(None, min_length=1)
     """folder or URI for tune.json and patch.yaml; default: none are written"""
 
-    @model_validator(mode="after")
-    def _ordered(self) -> "TuneSettings":
+    def _problems(self) -> Problems:
         if self.lowest_weight > self.highest_weight:
-            raise ValueError(
-                f"lowest_weight {self.lowest_weight:g} is above highest_weight {self.highest_weight:g}; exchange them"
-            )
-        return self
+            yield f"lowest_weight {self.lowest_weight:g} is above highest_weight {self.highest_weight:g}; exchange them"

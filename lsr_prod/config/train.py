@@ -2,40 +2,27 @@
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator
 
 from lsr_prod.config.language import (
     AdaptCausalSettings,
     AdaptMlmSettings,
     DistilHeadSettings,
-    OptimizerSettings,
     PretrainEmlmSettings,
-    ScaleSettings,
-    WatchSettings,
+    TrainedStage,
 )
-from lsr_prod.config.location import Location
 from lsr_prod.config.model import AdaptEncoderSettings
 from lsr_prod.config.objective import ObjectiveSettings, QueryWeightsSettings
-from lsr_prod.config.section import Section
+from lsr_prod.config.section import JudgedCollection, Location, Problems, Section
 from lsr_prod.config.training_data import BatchSettings, DataSetSettings, TrainingDataSettings
 from lsr_prod.config.vocabulary import VocabularySettings
 
 
-class ValidationSettings(Section):
+class ValidationSettings(JudgedCollection):
     """Validation during training, with an index of a collection."""
 
-    corpus: Location = Field(min_length=1)
-    """file or URI, JSONL of the documents: _id, title, text (BEIR)"""
-    queries: Location = Field(min_length=1)
-    """file or URI, queries as in evaluate"""
-    qrels: Location = Field(min_length=1)
-    """file or URI, relevance judgments as in evaluate"""
     every: int = Field(1000, ge=1)
     """steps between two validations; the first one is before the first step, the last one after the last step"""
-    documents: int | None = Field(None, ge=1)
-    """maximum number of documents: those with judgments first, then others; default: all"""
-    max_queries: int | None = Field(None, ge=1)
-    """maximum number of queries; default: all with judgments"""
     measures: list[str] = Field(["RR@10", "R@10", "R@100"], min_length=1)
     """measures, as named by ir_measures, trec_eval or BEIR"""
     overlap_threshold: float = Field(0.0, ge=0, le=1)
@@ -64,17 +51,11 @@ class ValidationSettings(Section):
         """True if the weights of the best validation are kept."""
         return self.keep_best not in (None, "last")
 
-    @model_validator(mode="after")
-    def _stopped(self) -> "ValidationSettings":
+    def _problems(self) -> Problems:
         if self.min_delta and self.stop_after is None:
-            raise ValueError("min_delta is a part of early stopping; it needs stop_after")
-        return self
-
-    @model_validator(mode="after")
-    def _measured(self) -> "ValidationSettings":
+            yield "min_delta is a part of early stopping; it needs stop_after"
         if self.keeps_best and self.keep_best not in self.measures:
-            raise ValueError(f"keep_best has to be last or one of the measures, {', '.join(self.measures)}")
-        return self
+            yield f"keep_best has to be last or one of the measures, {', '.join(self.measures)}"
 
 
 def _form(value: Any) -> str:
@@ -87,7 +68,7 @@ OneOrMoreSets = Annotated[
 """One data set, or a list of named ones. The tags keep the error messages of one form free of the other."""
 
 
-class FinetuneSettings(Section):
+class FinetuneSettings(TrainedStage):
     """Stage that fine-tunes an encoder for retrieval."""
 
     stage: Literal["finetune"] = "finetune"
@@ -100,23 +81,10 @@ class FinetuneSettings(Section):
     of batches times its weight; otherwise in turns, each equally often"""
     batch: BatchSettings = BatchSettings()
     """batch of one step"""
-    steps: int | None = Field(None, ge=1)
-    """number of steps; give this or epochs"""
-    epochs: float | None = Field(None, gt=0, allow_inf_nan=False)
-    """number of passes over the data; with a list of data sets, an epoch has as many steps as all of them have batches
-    together"""
     objective: ObjectiveSettings
     """losses and regularizers"""
-    optimizer: OptimizerSettings = OptimizerSettings()
-    """AdamW and its learning rate"""
-    scale: ScaleSettings = ScaleSettings()
-    """distribution over workers, precision and memory"""
     validation: ValidationSettings | None = None
     """validation during training, with an index"""
-    watch: WatchSettings = WatchSettings()
-    """reports and early stopping"""
-    checkpoint_every: int = Field(500, ge=1)
-    """steps between two checkpoints"""
     query_max_length: int | None = Field(None, ge=3)
     """maximum tokens of a query in training; default: from the encoder card"""
     document_max_length: int | None = Field(None, ge=3)
@@ -127,8 +95,6 @@ class FinetuneSettings(Section):
     card_document_max_length: int | None = Field(None, ge=3)
     """maximum tokens of a document in the encoder card of the trained model, for validation, encoding and search; may
     be more than document_max_length, which is its default"""
-    dropout: float | None = Field(None, ge=0, lt=1)
-    """dropout of the model; default: from its config"""
     idf_corpus: TrainingDataSettings | None = None
     """texts that the IDF weights of inference-free queries are counted on, kind texts; default: the documents of data,
     each once"""
@@ -139,63 +105,57 @@ class FinetuneSettings(Section):
     """with a separate query encoder, the encoder that is trained; the other one is frozen"""
     query_weights: QueryWeightsSettings | None = None
     """training of the query weights of a model with query_encoder learned; default: its defaults"""
-    seed: int = Field(0, ge=0)
-    """seed of order, dropout and sampled negatives"""
 
-    @model_validator(mode="after")
-    def _consistent(self) -> "FinetuneSettings":
+    def _problems(self) -> Problems:
+        yield from super()._problems()
+        yield from self._problems_of_losses()
+        yield from self._problems_of_sets()
+        yield from self._problems_of_sides()
+
+    def _problems_of_losses(self) -> Problems:
         if self.idf_corpus is not None and self.idf_corpus.kind != "texts":
-            raise ValueError("idf_corpus has documents; its kind has to be texts")
-        if (self.steps is None) == (self.epochs is None):
-            raise ValueError("give steps or epochs, one of the two")
+            yield "idf_corpus has documents; its kind has to be texts"
         kinds = {one.kind for one in self.data_sets}
         if "texts" in kinds:
-            raise ValueError("fine-tuning needs queries and documents; data.kind cannot be texts")
+            yield "fine-tuning needs queries and documents; data.kind cannot be texts"
         losses = {loss.loss for loss in self.objective.losses}
         if losses & {"margin_mse", "kl"} and kinds != {"scores"}:
-            raise ValueError("margin_mse and kl need data.kind scores, from a teacher")
+            yield "margin_mse and kl need data.kind scores, from a teacher"
         if self.batch.negatives and kinds == {"pairs"}:
-            raise ValueError("rows of kind pairs have no negatives; set batch.negatives to 0")
+            yield "rows of kind pairs have no negatives; set batch.negatives to 0"
         if self.needs_negative and "pairs" in kinds:
-            raise ValueError("info_nce without in_batch needs negatives in every row; rows of kind pairs have none")
+            yield "info_nce without in_batch needs negatives in every row; rows of kind pairs have none"
         if losses & {"margin_mse", "kl"} and not self.batch.negatives:
-            raise ValueError("margin_mse and kl need batch.negatives of 1 or more")
+            yield "margin_mse and kl need batch.negatives of 1 or more"
         if any(loss.loss == "info_nce" and not loss.in_batch for loss in self.objective.losses) and (
             not self.batch.negatives
         ):
-            raise ValueError("info_nce without in_batch needs batch.negatives")
+            yield "info_nce without in_batch needs batch.negatives"
         if self.objective.queue is not None and self.scale.strategy == "fsdp":
-            raise ValueError("the momentum copy of a queue needs scale.strategy ddp")
-        return self
+            yield "the momentum copy of a queue needs scale.strategy ddp"
 
-    @model_validator(mode="after")
-    def _sets(self) -> "FinetuneSettings":
+    def _problems_of_sets(self) -> Problems:
         if not isinstance(self.data, list):
             if self.sampling != "proportional":
-                raise ValueError("sampling chooses among several data sets; give a list of them as data")
-            return self
+                yield "sampling chooses among several data sets; give a list of them as data"
+            return
         names = [one.name for one in self.data]
         if len(names) < 2:
-            raise ValueError("a list of data sets has two or more; give a single one without the list")
+            yield "a list of data sets has two or more; give a single one without the list"
         if len(set(names)) < len(names):
-            raise ValueError(f"each data set needs a name of its own; data has {', '.join(names)}")
+            yield f"each data set needs a name of its own; data has {', '.join(names)}"
         if self.sampling == "round_robin" and any(one.weight != 1 for one in self.data):
-            raise ValueError("round_robin takes equally many batches of every data set; remove the weights")
-        return self
+            yield "round_robin takes equally many batches of every data set; remove the weights"
 
-    @model_validator(mode="after")
-    def _sides(self) -> "FinetuneSettings":
+    def _problems_of_sides(self) -> Problems:
         for regularizer in self.objective.sparsity.regularizers:
             frozen = {"query": regularizer.document, "document": regularizer.query, "both": 0.0}[self.trained]
             if frozen:
-                raise ValueError(
-                    f"{regularizer.regularizer} has a weight for the vectors that trained freezes; remove it"
-                )
+                yield f"{regularizer.regularizer} has a weight for the vectors that trained freezes; remove it"
         if self.query_model is not None and self.scale.lora is not None:
-            raise ValueError("a separate query encoder is trained without scale.lora; remove one of them")
+            yield "a separate query encoder is trained without scale.lora; remove one of them"
         if self.query_model is not None and self.scale.strategy == "fsdp":
-            raise ValueError("a separate query encoder needs scale.strategy ddp")
-        return self
+            yield "a separate query encoder needs scale.strategy ddp"
 
     @property
     def data_sets(self) -> list[TrainingDataSettings]:
@@ -261,8 +221,6 @@ class TrainSettings(Section):
             return stages
         return [{"stage": "finetune", **stage} if isinstance(stage, dict) else stage for stage in stages]
 
-    @model_validator(mode="after")
-    def _elastic(self) -> "TrainSettings":
+    def _problems(self) -> Problems:
         if self.min_workers is not None and self.workers is not None and self.min_workers > self.workers:
-            raise ValueError("min_workers is more than workers")
-        return self
+            yield "min_workers is more than workers"

@@ -2,10 +2,9 @@
 
 from typing import Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
-from lsr_prod.config.location import SourceLocation
-from lsr_prod.config.section import Section
+from lsr_prod.config.section import Problems, Section, SourceLocation
 
 Kind = Literal["pairs", "triples", "negatives", "scores", "texts"]
 
@@ -38,14 +37,12 @@ class TrainingDataSettings(Section):
     max_bad_fraction: float = Field(0.05, ge=0, le=1)
     """maximum share of quarantined rows; the job fails above it"""
 
-    @model_validator(mode="after")
-    def _columns_of_kind(self) -> "TrainingDataSettings":
+    def _problems(self) -> Problems:
         for ours, theirs in self.columns.items():
             if ours not in _COLUMNS[self.kind]:
-                raise ValueError(f"rows of kind {self.kind} have {', '.join(_COLUMNS[self.kind])}, not {ours}")
+                yield f"rows of kind {self.kind} have {', '.join(_COLUMNS[self.kind])}, not {ours}"
             if not theirs:
-                raise ValueError(f"give the name of the column of the data that holds {ours}")
-        return self
+                yield f"give the name of the column of the data that holds {ours}"
 
     @property
     def fields(self) -> tuple[str, ...]:

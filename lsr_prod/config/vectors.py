@@ -4,8 +4,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from lsr_prod.config.location import Location, SourceLocation, TableLocation
-from lsr_prod.config.section import ImpactBits, Section
+from lsr_prod.config.section import ImpactBits, Location, Section, SourceLocation, TableLocation
 
 
 class VectorsSettings(Section):

@@ -2,10 +2,9 @@
 
 from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
-from lsr_prod.config.location import Location
-from lsr_prod.config.section import Section
+from lsr_prod.config.section import Location, Problems, Section
 from lsr_prod.config.training_data import TrainingDataSettings
 
 
@@ -61,26 +60,22 @@ class TransferVocabularySettings(Section):
 
     _texts = field_validator("unigrams")(_only_texts)
 
-    @model_validator(mode="after")
-    def _consistent(self) -> "TransferVocabularySettings":
+    def _problems(self) -> Problems:
         if (self.target is None) == (self.train_tokenizer is None):
-            raise ValueError("give either target or train_tokenizer")
+            yield "give either target or train_tokenizer"
         if self.train_tokenizer is not None and self.initialization == "semantic":
-            raise ValueError(
-                "no model has embeddings for a tokenizer that is trained here; use initialization subtoken"
-            )
+            yield "no model has embeddings for a tokenizer that is trained here; use initialization subtoken"
         if self.train_tokenizer is not None and self.bias == "target":
-            raise ValueError("a tokenizer that is trained here has no bias; use bias unigrams")
+            yield "a tokenizer that is trained here has no bias; use bias unigrams"
         if self.bias == "unigrams" and self.unigrams is None and self.train_tokenizer is None:
-            raise ValueError("bias unigrams counts tokens in texts; give unigrams")
+            yield "bias unigrams counts tokens in texts; give unigrams"
         if self.bias == "rows" and self.initialization.startswith("random"):
-            raise ValueError("random rows give no bias; use another bias")
+            yield "random rows give no bias; use another bias"
         if self.target_embeddings is not None and self.initialization != "semantic" and self.bias != "target":
-            raise ValueError(
+            yield (
                 "target_embeddings is not used by these settings; remove it, or use initialization semantic "
                 "or bias target"
             )
-        return self
 
 
 class ExpandVocabularySettings(Section):
@@ -128,17 +123,15 @@ class CalibrateSettings(Section):
 
     _texts = field_validator("data")(_only_texts)
 
-    @model_validator(mode="after")
-    def _consistent(self) -> "CalibrateSettings":
+    def _problems(self) -> Problems:
         if (self.shift is None) == (self.activation_rate is None):
-            raise ValueError("give either shift or activation_rate")
+            yield "give either shift or activation_rate"
         if (self.activation_rate is None) != (self.data is None):
-            raise ValueError("activation_rate is measured on data; give both or neither")
+            yield "activation_rate is measured on data; give both or neither"
         if self.per == "term" and (self.activation_rate is None or self.negative_shift != "refuse"):
-            raise ValueError("per term needs activation_rate, and raises biases where terms need it: no negative_shift")
+            yield "per term needs activation_rate, and raises biases where terms need it: no negative_shift"
         if self.shift is not None and self.shift < 0 and self.negative_shift != "allow":
-            raise ValueError("a negative shift raises every bias; give 0 or more, or set negative_shift to allow")
-        return self
+            yield "a negative shift raises every bias; give 0 or more, or set negative_shift to allow"
 
 
 class RescaleHeadSettings(Section):
@@ -158,15 +151,13 @@ class RescaleHeadSettings(Section):
     max_weight: float = Field(3.0, gt=0, allow_inf_nan=False)
     """auto: maximum of the mean largest weight per text (ours)"""
 
-    @model_validator(mode="after")
-    def _consistent(self) -> "RescaleHeadSettings":
+    def _problems(self) -> Problems:
         if isinstance(self.alpha, float) and not 0 < self.alpha < float("inf"):
-            raise ValueError("alpha has to be a number above 0, or auto")
+            yield "alpha has to be a number above 0, or auto"
         if (self.alpha == "auto") != (self.data is not None):
-            raise ValueError("data is read by auto only; give both or neither")
+            yield "data is read by auto only; give both or neither"
         if self.data is not None and self.data.kind == "texts":
-            raise ValueError("auto scores queries against their positives; data.kind cannot be texts")
-        return self
+            yield "auto scores queries against their positives; data.kind cannot be texts"
 
 
 VocabularySettings = TransferVocabularySettings | ExpandVocabularySettings | CalibrateSettings | RescaleHeadSettings

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from lsr_prod.cluster.nodes import has_several_nodes, require_files, require_shared_folders
 from lsr_prod.config import Deployment, EncodeSettings, SourceSettings
-from lsr_prod.config.location import quarantine_uri
+from lsr_prod.config.section import quarantine_uri
 from lsr_prod.corpus.field_types import field_types
 from lsr_prod.corpus.filelist import iterate_files, list_files
 from lsr_prod.corpus.listing import resolve_source

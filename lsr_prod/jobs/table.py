@@ -269,7 +269,7 @@ def _quarantine_place(given: argparse.Namespace) -> tuple[str, dict[str, str]]:
     deployment, options = _followed(given, "table quarantine", "QUARANTINE")
     if deployment is None:
         return given.quarantine, options
-    from lsr_prod.config.location import quarantine_uri
+    from lsr_prod.config.section import quarantine_uri
     from lsr_prod.storage.folders import absolute
 
     encode = deployment.encode

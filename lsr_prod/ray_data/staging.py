@@ -18,7 +18,7 @@ import ray
 
 from lsr_prod.cluster.tasks import remote
 from lsr_prod.config import Deployment, EncodeSettings, SourceSettings
-from lsr_prod.config.location import quarantine_uri
+from lsr_prod.config.section import quarantine_uri
 from lsr_prod.corpus.rows import table_type
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.plans.header import ROW_SETTINGS

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from lsr_prod.config import Deployment
 from lsr_prod.config.click_set import ClickSetSettings
-from lsr_prod.config.location import quarantine_uri
+from lsr_prod.config.section import quarantine_uri
 from lsr_prod.encoding.tables.quarantine import BadRowWriter
 from lsr_prod.errors import ArtifactError, SourceError
 from lsr_prod.logs import get_log

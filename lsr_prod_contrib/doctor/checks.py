@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 from lsr_prod.cluster.address import check_address
 from lsr_prod.config import Deployment
-from lsr_prod.config.location import quarantine_uri
+from lsr_prod.config.section import quarantine_uri
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.artifacts import user_cache

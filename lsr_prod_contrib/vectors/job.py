@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lsr_prod.config import Deployment
-from lsr_prod.config.location import quarantine_uri
+from lsr_prod.config.section import quarantine_uri
 from lsr_prod.config.vectors import VectorsSettings
 from lsr_prod.encoding.table import finished_table
 from lsr_prod.encoding.tables import Table, load_table, open_table

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from lsr_prod.config import Deployment, load_deployment
-from lsr_prod.config.location import LocalPath, Location, SourceLocation, TableLocation
+from lsr_prod.config.section import LocalPath, Location, SourceLocation, TableLocation
 from lsr_prod.errors import ConfigError, LsrError, StorageError
 from lsr_prod.jobs import command
 from lsr_prod.search import Searcher

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from lsr_prod.config import Deployment
-from lsr_prod.config.location import quarantine_uri
+from lsr_prod.config.section import quarantine_uri
 from lsr_prod.corpus.filelist import list_files
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.encoding.tables import Table, open_table

@@ -14,7 +14,7 @@ from types import MappingProxyType
 import numpy as np
 
 from lsr_prod.config.evaluate import SparseSystem
-from lsr_prod.config.location import quarantine_uri
+from lsr_prod.config.section import quarantine_uri
 from lsr_prod.encoding.tables import Table, open_table
 from lsr_prod.encoding.tables.live_rows import total
 from lsr_prod.evaluation.collection import read_judged

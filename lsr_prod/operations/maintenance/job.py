@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, MaintainSettings
-from lsr_prod.config.location import quarantine_uri
+from lsr_prod.config.section import quarantine_uri
 from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.plans.increment import newest_plan
 from lsr_prod.encoding.plans.successors import read_record
