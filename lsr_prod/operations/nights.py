@@ -7,7 +7,7 @@ last good night was. A run that is killed leaves no record, so the age of the la
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -130,8 +130,6 @@ class DeploymentMetrics:
 
     def collect(self) -> Iterator["Metric"]:
         """Yield the metrics; after a failure to read only ``lsr_prod_watch_up`` 0, so that no old value is shown."""
-        from prometheus_client.core import GaugeMetricFamily
-
         if time.monotonic() - self._read_at >= self._seconds:
             self._read_at = time.monotonic()
             try:
@@ -140,47 +138,46 @@ class DeploymentMetrics:
             except (LsrError, OSError) as error:
                 log.warning("index not read", extra={"fields": {"index": self._index.uri, "error": str(error)}})
                 self._metrics, up = [], 0
-            self._metrics.append(GaugeMetricFamily("lsr_prod_watch_up", "1 if the index could be read.", value=up))
+            self._metrics.append(_gauge("watch_up", "1 if the index could be read.", up))
         yield from self._metrics
 
 
-def _publication(index: Store) -> Iterator["Metric"]:
+def _gauge(name: str, text: str, value: float) -> "Metric":
     from prometheus_client.core import GaugeMetricFamily
 
+    return GaugeMetricFamily(f"lsr_prod_{name}", text, value=value)
+
+
+def _one_of(name: str, text: str, label: str, values: Iterable[str], true: Collection[str]) -> "Metric":
+    """Return a metric of 0 or 1 per value of a label."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    metric = GaugeMetricFamily(f"lsr_prod_{name}", text, labels=[label])
+    for value in values:
+        metric.add_metric([value], float(value in true))
+    return metric
+
+
+def _publication(index: Store) -> Iterator["Metric"]:
     found = find_current_publication(index)
     if found is not None:
         published = datetime.fromisoformat(found.published_at).astimezone(UTC).timestamp()
-        yield GaugeMetricFamily("lsr_prod_index_publication", "Number of the current publication.", value=found.number)
-        yield GaugeMetricFamily(
-            "lsr_prod_index_published_timestamp_seconds", "Time of the current publication.", value=published
-        )
+        yield _gauge("index_publication", "Number of the current publication.", found.number)
+        yield _gauge("index_published_timestamp_seconds", "Time of the current publication.", published)
 
 
 def _night(index: Store) -> Iterator["Metric"]:
-    from prometheus_client.core import GaugeMetricFamily
-
     last, good = last_nights(index)
     if good is not None:
-        yield GaugeMetricFamily(
-            "lsr_prod_night_good_timestamp_seconds", "End of the last good night.", value=good.timestamp()
-        )
+        yield _gauge("night_good_timestamp_seconds", "End of the last good night.", good.timestamp())
     if last is None:
         return
     started, finished = (datetime.fromisoformat(at).timestamp() for at in (last.started_at, last.finished_at))
-    yield GaugeMetricFamily("lsr_prod_night_seconds", "Duration of the last night.", value=finished - started)
-    outcomes = GaugeMetricFamily("lsr_prod_night_outcome", "1 for the outcome of the last night.", labels=["outcome"])
-    for name in get_args(NightOutcome):
-        outcomes.add_metric([name], float(last.outcome == name))
-    yield outcomes
-    gates = GaugeMetricFamily("lsr_prod_night_gate_refused", "1 if the gate refused the last night.", labels=["gate"])
-    for name in GATES:
-        gates.add_metric([name], float(name in last.refused))
-    yield gates
+    yield _gauge("night_seconds", "Duration of the last night.", finished - started)
+    outcomes = get_args(NightOutcome)
+    yield _one_of("night_outcome", "1 for the outcome of the last night.", "outcome", outcomes, [last.outcome])
+    yield _one_of("night_gate_refused", "1 if the gate refused the last night.", "gate", GATES, last.refused)
     if last.quarantined_share is not None:
-        yield GaugeMetricFamily(
-            "lsr_prod_night_quarantined_share", "Share of the source in quarantine.", value=last.quarantined_share
-        )
+        yield _gauge("night_quarantined_share", "Share of the source in quarantine.", last.quarantined_share)
     if last.busy_share is not None:
-        yield GaugeMetricFamily(
-            "lsr_prod_night_busy_share", "Share of the time in which encoders encoded.", value=last.busy_share
-        )
+        yield _gauge("night_busy_share", "Share of the time in which encoders encoded.", last.busy_share)

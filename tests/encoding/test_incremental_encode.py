@@ -209,7 +209,7 @@ def test_compaction_between_encoding_and_commit_repeats_the_wave(
     def compacted_before(self: Committer, result: WaveResult) -> bool:
         calls.append(result.wave)
         if len(calls) == 1:
-            assert compact(Store(str(table)), 1 << 30).merged > 0
+            assert compact(Store(str(table)), 1 << 30).parts_merged > 0
             if killed:
                 raise KeyboardInterrupt
         return commit(self, result)

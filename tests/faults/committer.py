@@ -114,8 +114,10 @@ def _work(stage: _Stage, job: Job, script: Script) -> int:
     """Return the number of committed waves, merged parts or deleted files."""
     table, quarantine = job.stores
     if script.work == "compact":
-        merged = compact(table, _TARGET_BYTES).merged
-        return merged + (compact_quarantine(quarantine, table, _TARGET_BYTES).merged if open_table(quarantine) else 0)
+        merged = compact(table, _TARGET_BYTES).parts_merged
+        return merged + (
+            compact_quarantine(quarantine, table, _TARGET_BYTES).parts_merged if open_table(quarantine) else 0
+        )
     if script.work == "vacuum":
         marked = paths_in_markers(table)
         bad = vacuum(quarantine, script.retention, marked=marked)

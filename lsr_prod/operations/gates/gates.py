@@ -1,15 +1,17 @@
 """The list of gates. A gate measures a version, compares the value with its limit, and says the finding in a sentence.
 
-To add a gate, write a function that takes ``Versions`` and list it in ``GATES``; its limits are fields of
-``config.index.GatesSettings``. A gate with a limit that finds nothing to measure refuses the version: what should have
-been checked was not.
+To add a gate, write a function that takes ``Versions`` and the value of the setting that turns it on, and list both in
+``GATES``; its limits are fields of ``config.index.GatesSettings``. A gate with a limit that finds nothing to measure
+refuses the version: what should have been checked was not.
 """
 
 import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -30,110 +32,92 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
 from lsr_prod.storage.formats.table import TableProperties
 
-Gate = Callable[[Versions], GateResult]
-
 _JUDGED_HITS = 100
 _SHOWN = 3  # ids or queries in a sentence
 _CHANGED = 20  # queries in the report that changed most
 
 
-def documents(versions: Versions) -> GateResult:
+def documents(versions: Versions, max_shrink: float) -> GateResult:
     """Refuse a version with too few documents, or with far fewer or more than the current one."""
     limits, now = versions.limits, versions.candidate.version.documents
     current = versions.candidate.current
     if limits.min_documents is not None and now < limits.min_documents:
-        return _refused("documents", now, limits.min_documents, f"{now:,} documents, fewer than gates.min_documents")
+        return _refused(now, limits.min_documents, f"{now:,} documents, fewer than gates.min_documents")
     if current is None or not current.documents:
-        return _passed("documents", now, limits.min_documents, f"{now:,} documents; there is no current version")
+        return _passed(now, limits.min_documents, f"{now:,} documents; there is no current version")
     before = current.documents
     change = f"{now:,} documents in place of {before:,}"
-    if before - now > limits.max_shrink * before:
-        return _refused("documents", (before - now) / before, limits.max_shrink, f"{change}, above gates.max_shrink")
+    if before - now > max_shrink * before:
+        return _refused((before - now) / before, max_shrink, f"{change}, above gates.max_shrink")
     if limits.max_growth is not None and now - before > limits.max_growth * before:
-        return _refused("documents", (now - before) / before, limits.max_growth, f"{change}, above gates.max_growth")
-    return _passed("documents", now, limits.max_shrink, change)
+        return _refused((now - before) / before, limits.max_growth, f"{change}, above gates.max_growth")
+    return _passed(now, max_shrink, change)
 
 
-def quarantine(versions: Versions) -> GateResult:
+def quarantine(versions: Versions, limit: float) -> GateResult:
     """Refuse a version of a table with too many bad rows."""
-    limit, encode = versions.limits.max_quarantine_share, versions.deployment.encode
-    if limit is None:
-        return _off("quarantine")
-    settings = versions.deployment.index
+    encode, settings = versions.deployment.encode, versions.deployment.index
     assert settings is not None
     place = quarantine_uri(encode.quarantine if encode else None, settings.table)
     table = _table(versions, place)
     if table is None:
-        return _refused("quarantine", None, limit, f"there is no quarantine at {place}; give encode.quarantine")
+        return _refused(None, limit, f"there is no quarantine at {place}; give encode.quarantine")
     bad, good = total(table.file_table(), "rows"), versions.candidate.version.documents
     share = bad / max(bad + good, 1)
-    return _at_most("quarantine", share, limit, f"{bad:,} bad rows beside {good:,} documents", "max_quarantine_share")
+    return _at_most(share, limit, f"{bad:,} bad rows beside {good:,} documents", "max_quarantine_share")
 
 
-def empty(versions: Versions) -> GateResult:
+def empty(versions: Versions, limit: float) -> GateResult:
     """Refuse a version in which too many documents have no term, so that no query finds them."""
-    limit = versions.limits.max_empty_share
-    if limit is None:
-        return _off("empty")
     found = 0
     for reader in versions.searcher.snapshot.readers.values():
         without = np.diff(reader.shard.arrays.forward_offsets) == 0
         found += int(np.count_nonzero(without if reader.alive is None else without & (reader.alive > 0)))
     count = versions.candidate.version.documents
-    return _at_most(
-        "empty", found / max(count, 1), limit, f"{found:,} of {count:,} documents have no term", "max_empty_share"
-    )
+    return _at_most(found / max(count, 1), limit, f"{found:,} of {count:,} documents have no term", "max_empty_share")
 
 
-def size(versions: Versions) -> GateResult:
+def size(versions: Versions, limit: float) -> GateResult:
     """Refuse a version whose shards are too large for their documents."""
-    limit, version = versions.limits.max_bytes_per_document, versions.candidate.version
-    if limit is None:
-        return _off("size")
+    version = versions.candidate.version
     stored = sum(sum(shard.bytes_by_part.values()) for shard in version.shards)
     value = stored / max(version.documents, 1)
-    return _at_most("size", value, limit, f"{value:,.0f} bytes per document", "max_bytes_per_document")
+    return _at_most(value, limit, f"{value:,.0f} bytes per document", "max_bytes_per_document")
 
 
-def impact_error(versions: Versions) -> GateResult:
+def impact_error(versions: Versions, limit: float) -> GateResult:
     """Refuse a version whose impacts differ too much from the weights of the encoder."""
-    limit, settings = versions.limits.max_impact_error, versions.deployment.index
-    if limit is None:
-        return _off("impact_error")
+    settings = versions.deployment.index
     assert settings is not None
     table = _table(versions, settings.table)
     if table is None:
-        return _refused("impact_error", None, limit, f"there is no table at {settings.table}")
+        return _refused(None, limit, f"there is no table at {settings.table}")
     properties = TableProperties.from_delta(dict(table.properties))
     value = properties.impact_error
     if value > 0 or not properties.probe_documents:  # else all weights are multiples of the step
         # The table may have other documents than its probe. Rounding is off by a quarter of a unit on average.
         mean = versions.impacts(table).mean
         value = max(value, 0.25 / mean) if mean else value
-    return _at_most("impact_error", value, limit, f"the mean impact is off by {value:.4f}", "max_impact_error")
+    return _at_most(value, limit, f"the mean impact is off by {value:.4f}", "max_impact_error")
 
 
-def clipped_weights(versions: Versions) -> GateResult:
+def clipped_weights(versions: Versions, limit: float) -> GateResult:
     """Refuse a version with too many weights above the largest impact, which rank as if they were equal."""
-    limit, settings = versions.limits.max_clipped_share, versions.deployment.index
-    if limit is None:
-        return _off("clipped_weights")
+    settings = versions.deployment.index
     assert settings is not None
     table = _table(versions, settings.table)
     if table is None:
-        return _refused("clipped_weights", None, limit, f"there is no table at {settings.table}")
+        return _refused(None, limit, f"there is no table at {settings.table}")
     found = versions.impacts(table)
     value = found.largest_share
     sentence = f"{value:.4f} of {found.weights:,} weights are clipped to the largest impact"
-    return _at_most("clipped_weights", value, limit, sentence, "max_clipped_share")
+    return _at_most(value, limit, sentence, "max_clipped_share")
 
 
-def golden(versions: Versions) -> GateResult:
+def golden(versions: Versions, place: str) -> GateResult:
     """Refuse a version in which golden queries do not find their documents."""
     limits = versions.limits
-    if limits.golden_queries is None:
-        return _off("golden")
-    queries = read_golden(limits.golden_queries, versions.options)
+    queries = read_golden(place, versions.options)
     failed, missing = [], []
     for query in queries:
         found = versions.searcher.search(query.text, query.k, overlap_threshold=limits.threshold)
@@ -145,24 +129,22 @@ def golden(versions: Versions) -> GateResult:
     sentence = f"{len(queries) - len(failed)} of {len(queries)} golden queries find all of their documents"
     if missing:
         sentence += f"; missing {', '.join(missing[:_SHOWN])}" + (" …" if len(missing) > _SHOWN else "")
-    return _at_least("golden", share, limits.min_golden, sentence, "min_golden")
+    return _at_least(share, limits.min_golden, sentence, "min_golden")
 
 
-def overlap(versions: Versions) -> GateResult:
+def overlap(versions: Versions, least: float) -> GateResult:
     """Refuse a version whose hits differ too much from those of the current version."""
     limits = versions.limits
-    if limits.min_overlap is None:
-        return _off("overlap")
     assert limits.canary_queries is not None
     queries = read_canaries(limits.canary_queries, versions.options, limits.canary_sample)
     if versions.current is None:
-        return _passed("overlap", None, limits.min_overlap, "there is no current version to compare with")
+        return _passed(None, least, "there is no current version to compare with")
     settings = CanarySettings(k=limits.canary_k, threshold=limits.threshold, rows=_CHANGED, terms=0)
     canary = run_canary(versions.current, versions.searcher, queries, settings)
     if canary.overlap is None:
-        return _refused("overlap", None, limits.min_overlap, "no canary query finds anything in the current version")
+        return _refused(None, least, "no canary query finds anything in the current version")
     sentence = f"{canary.overlap:.3f} of the current top {canary.k} of {canary.compared} queries are found again"
-    result = _at_least("overlap", canary.overlap, limits.min_overlap, sentence, "min_overlap")
+    result = _at_least(canary.overlap, least, sentence, "min_overlap")
     changed = tuple(row.query_id for row in canary.rows if row.change > 0)
     if changed:
         shown = ", ".join(changed[:_SHOWN]) + (" …" if len(changed) > _SHOWN else "")
@@ -170,13 +152,11 @@ def overlap(versions: Versions) -> GateResult:
     return result
 
 
-def quality(versions: Versions) -> GateResult:
+def quality(versions: Versions, max_loss: float) -> GateResult:
     """Refuse a version that ranks judged queries significantly worse than the current one."""
     limits = versions.limits
-    if limits.max_loss is None:
-        return _off("quality")
     if versions.current is None:
-        return _passed("quality", None, limits.max_loss, "there is no current version to compare with")
+        return _passed(None, max_loss, "there is no current version to compare with")
     assert limits.judged_queries is not None
     assert limits.judged_qrels is not None
     judged = read_judged(limits.judged_queries, limits.judged_qrels, versions.options)
@@ -193,16 +173,14 @@ def quality(versions: Versions) -> GateResult:
         f"{limits.measure} {now:.4f} in place of {before:.4f} over {len(judged.queries)} judged queries (p = {p:.3f})"
     )
     loss = before - now
-    if loss > limits.max_loss and p < limits.significance:
-        return _refused("quality", loss, limits.max_loss, f"{sentence}, a loss above gates.max_loss")
-    return _passed("quality", loss, limits.max_loss, sentence)
+    if loss > max_loss and p < limits.significance:
+        return _refused(loss, max_loss, f"{sentence}, a loss above gates.max_loss")
+    return _passed(loss, max_loss, sentence)
 
 
-def latency(versions: Versions) -> GateResult:
+def latency(versions: Versions, limit: float) -> GateResult:
     """Refuse a version that answers the canary queries too slowly on this machine."""
     limits = versions.limits
-    if limits.max_p95_ms is None:
-        return _off("latency")
     assert limits.canary_queries is not None
     queries = read_canaries(limits.canary_queries, versions.options, limits.canary_sample)
     texts = [query.text for query in queries]
@@ -214,16 +192,13 @@ def latency(versions: Versions) -> GateResult:
         versions.searcher.search(text, limits.canary_k, overlap_threshold=limits.threshold)
         times.append((time.perf_counter() - began) * 1e3)
     value = percentile(times, 95)
-    return _at_most("latency", value, limits.max_p95_ms, f"p95 {value:.1f} ms over {len(texts)} queries", "max_p95_ms")
+    return _at_most(value, limit, f"p95 {value:.1f} ms over {len(texts)} queries", "max_p95_ms")
 
 
-def completeness(versions: Versions) -> GateResult:
+def completeness(versions: Versions, limit: int) -> GateResult:
     """Refuse a version that lacks documents of the source, or has other ones, by an audit of ids."""
-    limit = versions.limits.max_lost
-    if limit is None:
-        return _off("completeness")
     if versions.files is None:
-        return GateResult("completeness", "off", None, limit, "this job does not read the source")
+        return GateResult("", "off", None, limit, "this job does not read the source")
     found = audit_candidate(versions)
     source = versions.deployment.source
     accepted = {"unread": found.unread} if source is not None and source.on_damage == "skip" else {}
@@ -234,59 +209,58 @@ def completeness(versions: Versions) -> GateResult:
     for name, count in lost.items():
         shown = ", ".join(one.doc_id or one.place for one in found.examples.get(name, ())[:_SHOWN])
         sentence += f"; {count:,} {name.replace('_', ' ')}: {shown}" + (" …" if count > _SHOWN else "")
-    return _at_most("completeness", found.lost - sum(accepted.values()), limit, sentence, "max_lost")
+    return _at_most(found.lost - sum(accepted.values()), limit, sentence, "max_lost")
 
 
-GATES: Mapping[str, Gate] = MappingProxyType(
+def _run(gate: Callable[[Versions, Any], GateResult], setting: str, versions: Versions) -> GateResult:
+    """Run a gate, unless the setting that turns it on is absent."""
+    limit = getattr(versions.limits, setting)
+    if limit is None:
+        return GateResult(gate.__name__, "off", None, None, "no limit is set")
+    return replace(gate(versions, limit), gate=gate.__name__)
+
+
+GATES: Mapping[str, Callable[[Versions], GateResult]] = MappingProxyType(
     {
-        gate.__name__: gate
-        for gate in (
-            documents,
-            quarantine,
-            empty,
-            size,
-            impact_error,
-            clipped_weights,
-            golden,
-            overlap,
-            quality,
-            latency,
-            completeness,
+        gate.__name__: partial(_run, gate, setting)
+        for gate, setting in (
+            (documents, "max_shrink"),
+            (quarantine, "max_quarantine_share"),
+            (empty, "max_empty_share"),
+            (size, "max_bytes_per_document"),
+            (impact_error, "max_impact_error"),
+            (clipped_weights, "max_clipped_share"),
+            (golden, "golden_queries"),
+            (overlap, "min_overlap"),
+            (quality, "max_loss"),
+            (latency, "max_p95_ms"),
+            (completeness, "max_lost"),
         )
     }
 )
 """Name -> gate, cheap ones first."""
 
 
-def gate_names() -> tuple[str, ...]:
-    """Return the names of all gates."""
-    return tuple(GATES)
-
-
 def _table(versions: Versions, place: str) -> Table | None:
     return open_table(Store(absolute(place), dict(versions.options)))
 
 
-def _off(gate: str) -> GateResult:
-    return GateResult(gate, "off", None, None, "no limit is set")
+def _passed(measured: float | None, limit: float | None, sentence: str) -> GateResult:
+    return GateResult("", "passed", measured, limit, sentence)
 
 
-def _passed(gate: str, measured: float | None, limit: float | None, sentence: str) -> GateResult:
-    return GateResult(gate, "passed", measured, limit, sentence)
+def _refused(measured: float | None, limit: float | None, sentence: str) -> GateResult:
+    return GateResult("", "refused", measured, limit, sentence)
 
 
-def _refused(gate: str, measured: float | None, limit: float | None, sentence: str) -> GateResult:
-    return GateResult(gate, "refused", measured, limit, sentence)
-
-
-def _at_most(gate: str, value: float, limit: float, sentence: str, setting: str) -> GateResult:
+def _at_most(value: float, limit: float, sentence: str, setting: str) -> GateResult:
     if value <= limit:
-        return _passed(gate, value, limit, sentence)
+        return _passed(value, limit, sentence)
     measured = None if math.isnan(value) else value
-    return _refused(gate, measured, limit, f"{sentence}, above gates.{setting} = {limit:g}")
+    return _refused(measured, limit, f"{sentence}, above gates.{setting} = {limit:g}")
 
 
-def _at_least(gate: str, value: float, limit: float, sentence: str, setting: str) -> GateResult:
+def _at_least(value: float, limit: float, sentence: str, setting: str) -> GateResult:
     if value >= limit:
-        return _passed(gate, value, limit, sentence)
-    return _refused(gate, value, limit, f"{sentence}, below gates.{setting} = {limit:g}")
+        return _passed(value, limit, sentence)
+    return _refused(value, limit, f"{sentence}, below gates.{setting} = {limit:g}")

@@ -9,7 +9,7 @@ parts that it replaces, with the same deleted rows.
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -33,24 +33,17 @@ class CompactionSummary:
 
     parts_before: int  # parts of the table before it
     parts_after: int  # parts of the table after it
-    merged: int  # parts that were replaced
-    skipped: int  # merges that were dropped, since another commit had replaced their parts or deleted rows of them
+    parts_merged: int  # parts that were replaced
+    merges_skipped: (
+        int  # merges that were dropped, since another commit had replaced their parts or deleted rows of them
+    )
     commits: int  # commits that the compaction made
-    dropped: int = 0  # deleted rows that are in no part of the newest version any more
-    deleted_rows: int = 0  # deleted rows that still are in parts of the newest version
+    deleted_rows_dropped: int = 0  # deleted rows that are in no part of the newest version any more
+    deleted_rows_left: int = 0  # deleted rows that still are in parts of the newest version
 
     def result(self, prefix: str = "") -> dict[str, int]:
         """Return the flat summary of a job, with ``prefix`` before each key."""
-        values = {
-            "parts_before": self.parts_before,
-            "parts_after": self.parts_after,
-            "parts_merged": self.merged,
-            "merges_skipped": self.skipped,
-            "commits": self.commits,
-            "deleted_rows_dropped": self.dropped,
-            "deleted_rows_left": self.deleted_rows,
-        }
-        return {f"{prefix}{name}": value for name, value in values.items()}
+        return {f"{prefix}{name}": value for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True, slots=True)

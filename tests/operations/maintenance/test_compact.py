@@ -35,14 +35,20 @@ def test_compact_merges_parts_of_a_bucket_into_one_sorted_part(tmp_path: Path):
     table, _ = encoded(tmp_path, ["dz ab", "ca q", "m x"])
     digest, before = table_digest(table.uri), newest(table)
     done = compact(table, 1_000_000)
-    assert (done.parts_before, done.parts_after, done.merged, done.skipped, done.commits) == (6, 2, 6, 0, 1)
+    assert (done.parts_before, done.parts_after, done.parts_merged, done.merges_skipped, done.commits) == (
+        6,
+        2,
+        6,
+        0,
+        1,
+    )
     assert table_digest(table.uri) == digest
     for file in newest(table).files():
         ids = pq.ParquetFile(Path(table.uri) / file.path).read()["doc_id"].to_pylist()
         assert ids == sorted(ids)
         assert len(ids) == file.rows == 4 + (file.partition["bucket"] == "0")
     again = compact(table, 1_000_000)
-    assert (again.merged, again.commits, newest(table).version) == (0, 0, before.version + 1)
+    assert (again.parts_merged, again.commits, newest(table).version) == (0, 0, before.version + 1)
 
 
 @pytest.mark.slow
@@ -92,9 +98,9 @@ def test_compact_skips_a_merge_whose_parts_were_replaced(tmp_path: Path):
         yield from made
 
     done = compact(table, 1_000_000, run=replace_part_then_merge)
-    assert (done.skipped, done.merged) == (1, 2)
+    assert (done.merges_skipped, done.parts_merged) == (1, 2)
     assert ids_of(table) == ["a", "b", "x", "y"]
-    assert compact(table, 1_000_000).merged == 2
+    assert compact(table, 1_000_000).parts_merged == 2
     assert ids_of(table) == ["a", "b", "x", "y"]
 
 

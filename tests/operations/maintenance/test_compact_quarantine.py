@@ -85,8 +85,8 @@ def test_small_parts_of_a_wave_become_one_with_the_same_rows(tables: tuple[Store
     before = rows(quarantine)
     planned = compact_quarantine(quarantine, table, _TARGET, dry_run=True)
     done = compact_quarantine(quarantine, table, _TARGET)
-    assert (planned.parts_before, planned.parts_after, planned.merged) == (9, 3, 9)
-    assert (done.parts_before, done.parts_after, done.merged, done.commits) == (9, 3, 9, 1)
+    assert (planned.parts_before, planned.parts_after, planned.parts_merged) == (9, 3, 9)
+    assert (done.parts_before, done.parts_after, done.parts_merged, done.commits) == (9, 3, 9, 1)
     assert rows(quarantine) == before
     assert bad_rows(quarantine, PLAN.digest) == 18
     for file in newest(quarantine).files():
@@ -98,9 +98,9 @@ def test_small_parts_of_a_wave_become_one_with_the_same_rows(tables: tuple[Store
 def test_unfinished_plan_is_left_alone(tables: tuple[Store, Store]):
     table, quarantine = tables
     commit(tables, 0, 1)
-    assert compact_quarantine(quarantine, table, _TARGET).merged == 0
+    assert compact_quarantine(quarantine, table, _TARGET).parts_merged == 0
     commit(tables, 2)
-    assert compact_quarantine(quarantine, table, _TARGET).merged == 9
+    assert compact_quarantine(quarantine, table, _TARGET).parts_merged == 9
 
 
 def test_wave_that_the_sparse_table_lacks_is_left_alone(tables: tuple[Store, Store]):
@@ -109,8 +109,8 @@ def test_wave_that_the_sparse_table_lacks_is_left_alone(tables: tuple[Store, Sto
     other = Committer(take_epoch(table, "other", ()), table, quarantine)
     bad = [make_cell(table, quarantine, 0, "", "xy"[:n], cell=n, plan="other").quarantine for n in (1, 2)]
     other._commit_quarantine(0, [part for part in bad if part])
-    assert compact_quarantine(quarantine, table, _TARGET).merged == 9
-    assert compact_quarantine(quarantine, table, _TARGET).merged == 0
+    assert compact_quarantine(quarantine, table, _TARGET).parts_merged == 9
+    assert compact_quarantine(quarantine, table, _TARGET).parts_merged == 0
 
 
 def test_concurrent_commit_comes_first_and_the_compaction_follows(tables: tuple[Store, Store]):
@@ -126,7 +126,7 @@ def test_concurrent_commit_comes_first_and_the_compaction_follows(tables: tuple[
         yield from made
 
     done = compact_quarantine(quarantine, table, _TARGET, run=commit_then_merge)
-    assert (done.merged, done.skipped, done.parts_after) == (9, 0, 4)
+    assert (done.parts_merged, done.merges_skipped, done.parts_after) == (9, 0, 4)
     assert rows(quarantine) == sorted([*before, (7, 0, "w")])
 
 
@@ -138,7 +138,7 @@ def test_part_with_nullable_columns_of_another_program_is_merged(tables: tuple[S
     path = Path(quarantine.uri) / old.path
     found = pq.ParquetFile(path).read()
     pq.write_table(found.cast(pa.schema([field.with_nullable(True) for field in found.schema])), path)
-    assert compact_quarantine(quarantine, table, _TARGET).merged == 9
+    assert compact_quarantine(quarantine, table, _TARGET).parts_merged == 9
     assert len(rows(quarantine)) == before
 
 

@@ -40,7 +40,7 @@ def test_merged_part_has_no_deleted_rows(tmp_path: Path):
     delete_ids(table, "bg")
     digest = table_digest(table.uri)
     done = compact(table, LARGE)
-    assert (done.merged, done.parts_after, done.dropped, done.deleted_rows) == (2, 1, 2, 0)
+    assert (done.parts_merged, done.parts_after, done.deleted_rows_dropped, done.deleted_rows_left) == (2, 1, 2, 0)
     (file,) = newest(table).files()
     assert (file.deleted, file.rows, documents(table)) == (None, 6, "acdefh")
     assert table_digest(table.uri) == table_digest(table.uri, verify=True) == digest
@@ -49,12 +49,18 @@ def test_merged_part_has_no_deleted_rows(tmp_path: Path):
 def test_part_is_written_again_when_half_of_its_rows_are_deleted(tmp_path: Path):
     table, _ = encoded(tmp_path, ["abcd"])
     delete_ids(table, "b")
-    assert compact(table, NEVER_SMALL).merged == 0
-    assert compact(table, LARGE).merged == 0  # it is alone
+    assert compact(table, NEVER_SMALL).parts_merged == 0
+    assert compact(table, LARGE).parts_merged == 0  # it is alone
     delete_ids(table, "c")
     planned, done = compact(table, NEVER_SMALL, dry_run=True), compact(table, NEVER_SMALL)
     for one in (planned, done):
-        assert (one.parts_before, one.parts_after, one.merged, one.dropped, one.deleted_rows) == (1, 1, 1, 2, 0)
+        assert (
+            one.parts_before,
+            one.parts_after,
+            one.parts_merged,
+            one.deleted_rows_dropped,
+            one.deleted_rows_left,
+        ) == (1, 1, 1, 2, 0)
     assert (documents(table), newest(table).files()[0].rows) == ("ad", 2)
 
 
@@ -70,7 +76,7 @@ def test_purge_writes_every_part_with_deleted_rows_again(tmp_path: Path):
     delete_ids(table, "a")
     untouched = {file.path for file in newest(table).files() if file.deleted is None}
     done = compact(table, NEVER_SMALL, purge=True)
-    assert (done.merged, done.dropped, done.deleted_rows) == (1, 1, 0)
+    assert (done.parts_merged, done.deleted_rows_dropped, done.deleted_rows_left) == (1, 1, 0)
     assert untouched < {file.path for file in newest(table).files()}
     assert documents(table) == "bcdefghijklx"
     assert compact(table, NEVER_SMALL, purge=True).commits == 0
@@ -95,9 +101,9 @@ def test_merge_is_dropped_if_rows_of_its_parts_were_deleted_meanwhile(tmp_path: 
 
     delete_ids(table, "a")
     done = compact(table, LARGE, run=delete_then_yield)
-    assert (done.skipped, done.commits, done.deleted_rows) == (1, 0, 2)
+    assert (done.merges_skipped, done.commits, done.deleted_rows_left) == (1, 0, 2)
     assert documents(table) == "bdefgh"
-    assert compact(table, LARGE).dropped == 2
+    assert compact(table, LARGE).deleted_rows_dropped == 2
     assert documents(table) == "bdefgh"
 
 
