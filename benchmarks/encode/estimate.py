@@ -33,8 +33,8 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.jobs.terminal.run import print_result
 from lsr_prod.jobs.terminal.tables import print_columns
 from lsr_prod.model.export import export_bundle
-from lsr_prod.operations.dry_run import fit_speed
-from lsr_prod.operations.measured import EncodeRun
+from lsr_prod_contrib.estimates.dry_run import fit_speed
+from lsr_prod_contrib.estimates.measured import EncodeRun
 from lsr_prod_contrib.estimates.sample import sample_tokens
 
 LIMIT = 0.2

@@ -15,9 +15,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from lsr_prod.operations.dry_run import ClusterDescription, load_cluster
-from lsr_prod.operations.measured import read_runs
+from lsr_prod.config.cluster import ClusterDescription, load_cluster
 from lsr_prod_contrib.estimates.estimate import Corpus, estimate
+from lsr_prod_contrib.estimates.measured import read_runs
 
 PAGE = Path(__file__).parents[2] / "docs/scale.md"
 _INPUTS = Path(__file__).parent / "scale"

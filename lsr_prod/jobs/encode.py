@@ -8,11 +8,10 @@ from typing import Any
 from lsr_prod.config import Deployment
 from lsr_prod.encoding import check_encode, encode_corpus
 from lsr_prod.errors import ConfigError
-from lsr_prod.jobs.terminal.run import Job, scalars
+from lsr_prod.extras import contrib
+from lsr_prod.jobs.terminal.run import Job
 from lsr_prod.jobs.terminal.shell import CommandParser
 from lsr_prod.jobs.terminal.tables import print_columns, print_table
-from lsr_prod.operations.dry_run import describe_run
-from lsr_prod.operations.measured import read_runs
 from lsr_prod.operations.table_generations import follow_tables
 
 _COUNTS = (
@@ -38,23 +37,9 @@ def _add_options(parser: CommandParser) -> None:
 
 def _print(summary: Mapping[str, Any]) -> None:
     if "files_to_read" in summary:
-        print_table("dry run", {name.replace("_", " "): value for name, value in scalars(summary).items()})
-        _print_source(summary["source"])
+        contrib("estimates.dry_run").print_dry_run(summary)
     else:
         print_encoded(summary)
-
-
-def _print_source(source: Mapping[str, Any]) -> None:
-    """Print what the first rows of a source hold, and what is wrong with them."""
-    formats = ", ".join(f"{name} ({count:,})" for name, count in source["formats"].items())
-    print_table("source", {"files by format": formats, "first files": ", ".join(source["first_files"])})
-    rows = f"of the first {source['rows_looked_at']:,} rows"
-    for title, key in (("columns", "columns"), ("problems", "problems")):
-        if source[key]:
-            headings = [name.replace("_", " ") for name in source[key][0]]
-            print_columns(f"{title} {rows}", headings, [[*row.values()] for row in source[key]])
-    if documents := {f"{n}. {one['id']}": one["text"] for n, one in enumerate(source["first_documents"], 1)}:
-        print_table("first documents, as the model sees them", documents)
 
 
 def _share_of_clipped(share: float, limit: float | None) -> float | str:
@@ -126,7 +111,9 @@ def encode(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, An
     if given.dry_run:
         if given.abandon:
             raise ConfigError("--abandon", "it changes the table, but --dry-run was given", "leave one of them out")
-        return describe_run(check_encode(follow_tables(deployment)), read_runs(given.run) if given.run else None)
+        work = check_encode(follow_tables(deployment))
+        described: Mapping[str, Any] = contrib("estimates.dry_run").describe_run(work, given.run)
+        return described
     if given.run:
         raise ConfigError("--run", "it is an option of --dry-run", "add --dry-run, or leave it out")
     return encode_corpus(follow_tables(deployment), abandon=given.abandon).result()

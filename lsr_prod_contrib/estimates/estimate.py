@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from lsr_prod.operations.dry_run import REQUEST_KINDS, ClusterDescription, RunSize, Speed, count_requests, fit_speed
-from lsr_prod.operations.measured import EncodeRun, MeasuredRuns
+from lsr_prod.config.cluster import REQUEST_KINDS, ClusterDescription
+from lsr_prod_contrib.estimates.dry_run import RunSize, Speed, count_requests, fit_speed
+from lsr_prod_contrib.estimates.measured import EncodeRun, MeasuredRuns
 from lsr_prod_contrib.estimates.sample import SampledTokens
 
 SIMILAR = 1.5  # ratio of the bytes per document of two corpora up to which their tokens per byte are comparable

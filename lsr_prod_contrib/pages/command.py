@@ -191,7 +191,7 @@ def _run_page(kind: str, store: Store, given: argparse.Namespace) -> Page:
 
         return training_page(describe_training(store, given.model))
     if kind == "encode":
-        from lsr_prod.operations.dry_run import load_cluster
+        from lsr_prod.config.cluster import load_cluster
         from lsr_prod_contrib.pages.encode_run import encode_page
         from lsr_prod_contrib.pages.runs.encoding import describe_encoding
 

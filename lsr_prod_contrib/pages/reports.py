@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from lsr_prod.config import Deployment
+from lsr_prod.config.cluster import ClusterDescription, load_cluster
 from lsr_prod.extras import contrib
 from lsr_prod.indexing.build import read_builds
-from lsr_prod.operations.dry_run import ClusterDescription, load_cluster
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute, open_text
 from lsr_prod.storage.publications import find_current_publication

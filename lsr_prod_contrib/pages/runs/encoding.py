@@ -4,11 +4,11 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
+from lsr_prod.config.cluster import ClusterDescription
 from lsr_prod.encoding.results import Counts
 from lsr_prod.encoding.run_records import RunRecord, WaveRecord, read_runs, read_waves
 from lsr_prod.errors import ArtifactError
 from lsr_prod.indexing.build import BuildRecord, read_builds
-from lsr_prod.operations.dry_run import ClusterDescription
 from lsr_prod.operations.gates.check import read_report
 from lsr_prod.operations.status import PlanStatus, table_status
 from lsr_prod.storage import Store

@@ -5,86 +5,27 @@ The coefficients of ``count_requests`` were counted at an S3 endpoint: runs of 2
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field, ValidationError, field_validator
 
-from lsr_prod.config.load import read_yaml
-from lsr_prod.config.section import Section
+from lsr_prod.config.cluster import RequestKind
 from lsr_prod.corpus.filelist import KEPT, READ, REMOVED
 from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.tables import open_table
 from lsr_prod.errors import ConfigError
-from lsr_prod.operations.measured import EncodeRun, MeasuredRuns
-from lsr_prod.operations.source_preview import preview_source
+from lsr_prod.jobs.terminal.run import scalars
+from lsr_prod.jobs.terminal.tables import print_columns, print_table
+from lsr_prod_contrib.estimates.measured import EncodeRun, read_runs
+from lsr_prod_contrib.estimates.source_preview import preview_source
 
-RequestKind = Literal["put", "get", "list", "delete"]
-REQUEST_KINDS: tuple[RequestKind, ...] = ("put", "get", "list", "delete")
 _DIFFERENT = 1.5  # ratio of two amounts of work from which on a line through them has a meaning
 _PART_BYTES = 256_000_000
 _PARTS_PER_WAVE = 1000
 _READ_BYTES = 8_000_000
-
-
-class ClusterDescription(Section):
-    """A cluster on which a corpus is to be encoded, and what it costs."""
-
-    name: str = Field(min_length=1)
-    """name of the cluster in the output"""
-    nodes: int = Field(ge=1)
-    """number of nodes that run encoder actors"""
-    actors_per_node: int = Field(ge=1)
-    """encoder actors per node, with as many threads as in the measured run"""
-    speed: float = Field(gt=0, allow_inf_nan=False)
-    """tokens per second of an actor, divided by those of the measured machine"""
-    busy_share: float | None = Field(None, gt=0, le=1)
-    """share of the time in which the encoders work; default: that of the measured run"""
-    price_per_node_hour: float = Field(ge=0, allow_inf_nan=False)
-    """price of one node for one hour"""
-    storage_price_per_gb_month: float = Field(ge=0, allow_inf_nan=False)
-    """price of 1 GB (1e9 bytes) in the object store for one month"""
-    request_prices: dict[RequestKind, float]
-    """price of 1,000 requests to the object store, for each of put, get, list and delete"""
-    currency: str = Field("USD", min_length=1)
-    """unit of all prices"""
-
-    @field_validator("request_prices")
-    @classmethod
-    def _all_kinds(cls, prices: dict[RequestKind, float]) -> dict[RequestKind, float]:
-        if missing := [kind for kind in REQUEST_KINDS if kind not in prices]:
-            raise ValueError(f"the price of {', '.join(missing)} is missing; write 0 for requests that are free")
-        if any(not 0 <= price < float("inf") for price in prices.values()):
-            raise ValueError("a price is 0 or more")
-        return prices
-
-    @property
-    def actors(self) -> int:
-        """Encoder actors of all nodes."""
-        return self.nodes * self.actors_per_node
-
-
-def load_cluster(path: Path) -> ClusterDescription:
-    """Read the description of a cluster."""
-    value = read_yaml("--cluster", path)
-    fields = ", ".join(ClusterDescription.model_fields)
-    if not isinstance(value, dict):
-        raise ConfigError("--cluster", f"{path} has no fields", f"describe the cluster by {fields}")
-    try:
-        return ClusterDescription.model_validate({str(name): each for name, each in value.items()})
-    except ValidationError as error:
-        found = error.errors(include_url=False)[0]
-        field = ".".join(["--cluster", *(str(part) for part in found["loc"])])
-        if found["type"] == "extra_forbidden":
-            raise ConfigError(field, "there is no such field", f"available: {fields}") from error
-        if found["type"] == "missing":
-            raise ConfigError(field, "it is required, but was not given", f"set it in {path}") from error
-        message = found["msg"].removeprefix("Value error, ")
-        raise ConfigError(field, f"{found['input']!r} is not possible", message[0].lower() + message[1:]) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +99,9 @@ def count_requests(size: RunSize) -> dict[RequestKind, int]:
     }
 
 
-def describe_run(work: Work, runs: MeasuredRuns | None) -> dict[str, Any]:
-    """Return the figures of a run that has been checked but not begun."""
+def describe_run(work: Work, measured: Sequence[str]) -> dict[str, Any]:
+    """Return the figures of a run that has been checked but not begun; of measured runs follow the hours."""
+    runs = read_runs(measured) if measured else None
     plan = work.plan
     table = open_table(work.table) if work.found else None
     done = 0 if table is None else min(waves_done(table, plan.digest), plan.waves)
@@ -199,3 +141,22 @@ def _kind(work: Work, done: int) -> str:
     if done:
         return "continues the newest plan"
     return "first plan of a new table" if work.plan.base is None else "increment"
+
+
+def print_dry_run(summary: Mapping[str, Any]) -> None:
+    """Print the figures of ``describe_run``."""
+    print_table("dry run", {name.replace("_", " "): value for name, value in scalars(summary).items()})
+    _print_source(summary["source"])
+
+
+def _print_source(source: Mapping[str, Any]) -> None:
+    """Print what the first rows of a source hold, and what is wrong with them."""
+    formats = ", ".join(f"{name} ({count:,})" for name, count in source["formats"].items())
+    print_table("source", {"files by format": formats, "first files": ", ".join(source["first_files"])})
+    rows = f"of the first {source['rows_looked_at']:,} rows"
+    for title, key in (("columns", "columns"), ("problems", "problems")):
+        if source[key]:
+            headings = [name.replace("_", " ") for name in source[key][0]]
+            print_columns(f"{title} {rows}", headings, [[*row.values()] for row in source[key]])
+    if documents := {f"{n}. {one['id']}": one["text"] for n, one in enumerate(source["first_documents"], 1)}:
+        print_table("first documents, as the model sees them", documents)

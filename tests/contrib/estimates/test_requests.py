@@ -1,4 +1,4 @@
-from lsr_prod.operations.dry_run import RunSize, count_requests
+from lsr_prod_contrib.estimates.dry_run import RunSize, count_requests
 
 
 def test_requests_are_those_counted_at_an_endpoint():
