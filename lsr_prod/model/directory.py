@@ -30,7 +30,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.logs import get_log
 from lsr_prod.model.backbone import is_causal
-from lsr_prod.model.layout_writer import DOCUMENT_FOLDER, write_layout
+from lsr_prod.model.layout_reader import DOCUMENT_FOLDER
+from lsr_prod.model.layout_writer import write_layout
 from lsr_prod.model.model_card import write_model_card
 from lsr_prod.model.output_layer import (
     has_own_output_layer,

@@ -18,6 +18,8 @@ from lsr_prod.logs import get_log
 
 log = get_log(__name__)
 
+DOCUMENT_FOLDER = "document_0_Transformer"
+"""Folder of weights and tokenizer in a model directory with other modules for queries."""
 ROUTER_FILE = "router_config.json"
 TRANSFORMER_FILE = "sentence_bert_config.json"
 SETTINGS_FILE = "config_sentence_transformers.json"
@@ -38,6 +40,12 @@ _SPEED = {"attn_implementation", "dtype", "torch_dtype", "trust_remote_code"}
 
 Modules: TypeAlias = list[tuple[str, str]]
 """Class names of modules and their folders."""
+
+
+def parts_folder(folder: Path) -> Path:
+    """Return the folder of weights and tokenizer of a model directory, or of another folder of a model."""
+    inner = folder / DOCUMENT_FOLDER
+    return inner if inner.is_dir() else folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,18 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from lsr_prod.inference.terms.term_reader import special_tokens
-from lsr_prod.model.layout_reader import ACTIVATIONS, ROUTER_FILE, SETTINGS_FILE, TRANSFORMER, TRANSFORMER_FILE
+from lsr_prod.model.layout_reader import (
+    ACTIVATIONS,
+    DOCUMENT_FOLDER,
+    ROUTER_FILE,
+    SETTINGS_FILE,
+    TRANSFORMER,
+    TRANSFORMER_FILE,
+    parts_folder,
+)
 from lsr_prod.model.output_layer import save_tensors
 from lsr_prod.model.tokenizer_files import write_json, write_tokenizer
 from lsr_prod.storage.formats.card import QUERY_FOLDER, EncoderCard
-
-DOCUMENT_FOLDER = "document_0_Transformer"
-"""Folder of weights and tokenizer in a model directory with other modules for queries."""
 
 _POOLING_FOLDER = "1_SpladePooling"
 _DOCUMENT = {DOCUMENT_FOLDER: "Transformer", "document_1_SpladePooling": "SpladePooling"}
@@ -37,12 +42,6 @@ _TYPES = {
     "SpladePooling": f"{_SPARSE}.splade_pooling.SpladePooling",
     "SparseStaticEmbedding": f"{_SPARSE}.sparse_static_embedding.SparseStaticEmbedding",
 }
-
-
-def parts_folder(folder: Path) -> Path:
-    """Return the folder of weights and tokenizer of a model directory, or of another folder of a model."""
-    inner = folder / DOCUMENT_FOLDER
-    return inner if inner.is_dir() else folder
 
 
 def write_layout(

@@ -33,8 +33,7 @@ from lsr_prod.logs import get_log
 from lsr_prod.model.backbone import check_architecture, is_causal, output_layer, rename_head
 from lsr_prod.model.card_update import add_lowercase, output_terms, update_card
 from lsr_prod.model.directory import ModelParts, model_digest
-from lsr_prod.model.layout_reader import SentenceTransformersFolder, read_sentence_transformers
-from lsr_prod.model.layout_writer import parts_folder
+from lsr_prod.model.layout_reader import SentenceTransformersFolder, parts_folder, read_sentence_transformers
 from lsr_prod.model.model_card import LICENSE, is_non_commercial, source_license
 from lsr_prod.model.output_layer import (
     OUTPUT_LAYER_FILE,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lsr_prod.model.layout_writer import parts_folder
+from lsr_prod.model.layout_reader import parts_folder
 from lsr_prod.storage.drafts import write_file
 from lsr_prod.storage.formats.card import QUERY_FOLDER, EncoderCard
 

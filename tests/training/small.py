@@ -7,7 +7,7 @@ from typing import Any
 
 from safetensors.torch import load_file
 
-from lsr_prod.model.layout_writer import parts_folder
+from lsr_prod.model.layout_reader import parts_folder
 from tests.model.tiny import tiny_checkpoint
 
 Settings = dict[str, Any]

@@ -12,21 +12,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
-from transformers import PreTrainedTokenizerFast
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.inference.terms.term_reader import TermReader
 from lsr_prod.inference.terms.words import split_words, word_pieces
-from lsr_prod.model.layout_writer import parts_folder
+from lsr_prod.model.layout_reader import parts_folder
 from lsr_prod.storage.formats.bundle import TOKENIZER_FILE
 from lsr_prod.storage.formats.card import QUERY_FOLDER, EncoderCard
 from lsr_prod.storage.formats.digest import digest_json
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +218,9 @@ def word_rows(texts: Sequence[str], tokens: TokenSettings, form: TextForm, layou
 
 
 @lru_cache(maxsize=2)  # a Ray worker process runs many tasks
-def _word_tokenizer(content: str) -> tuple[PreTrainedTokenizerFast, PreTrainedTokenizerFast, list[int], list[int]]:
+def _word_tokenizer(
+    content: str,
+) -> tuple["PreTrainedTokenizerFast", "PreTrainedTokenizerFast", list[int], list[int]]:
     """Return a tokenizer, a splitter into its words, and its special tokens before and after a text."""
     backend = Tokenizer.from_str(content)
     backend.no_padding()
@@ -231,7 +235,9 @@ def _word_tokenizer(content: str) -> tuple[PreTrainedTokenizerFast, PreTrainedTo
     return _fast(backend), _fast(splitter), encoding.ids[:first], encoding.ids[last:]
 
 
-def _fast(backend: Tokenizer) -> PreTrainedTokenizerFast:
+def _fast(backend: Tokenizer) -> "PreTrainedTokenizerFast":
+    from transformers import PreTrainedTokenizerFast
+
     fast: PreTrainedTokenizerFast = PreTrainedTokenizerFast(tokenizer_object=backend)  # type: ignore[no-untyped-call]
     return fast
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 
@@ -19,7 +19,9 @@ from lsr_prod.training.negatives.inputs import TeacherScores, cut_pairs, cut_sco
 from lsr_prod.training.negatives.known import KnownPositives, PairSurvey, survey_slice
 from lsr_prod.training.negatives.mine import MINED, Miner, TeacherModel, mine_slice
 from lsr_prod.training.negatives.rules import OWN_POSITIVES
-from lsr_prod.training.scoring.teacher import PinnedModel, open_on_actor, validate_teacher
+
+if TYPE_CHECKING:
+    from lsr_prod.training.scoring.teacher import PinnedModel
 
 log = get_log(__name__)
 
@@ -52,7 +54,7 @@ def mining_job(
     options: dict[str, str],
     slices: Sequence[Slice],
     teacher: Sequence[Slice],
-    model: PinnedModel | None,
+    model: "PinnedModel | None",
     *,
     version: str,
     documents: int,
@@ -123,10 +125,12 @@ _MINING = RowJobKind(
 )
 
 
-def _pin_model(settings: MineSettings, options: dict[str, str]) -> PinnedModel | None:
+def _pin_model(settings: MineSettings, options: dict[str, str]) -> "PinnedModel | None":
     """Pin the model of the teacher, and open it once to validate its settings."""
     if settings.teacher is None or settings.teacher.model is None:
         return None
+    from lsr_prod.training.scoring.teacher import PinnedModel, validate_teacher  # imports torch
+
     pinned = PinnedModel.of(settings.teacher.model.model, options, field="mine.teacher.model.model")
     validate_teacher(pinned.open(), settings.teacher.model, field="mine.teacher.model")
     return pinned
@@ -145,7 +149,7 @@ def _open_miner(
     settings: MineSettings,
     options: dict[str, str],
     version: str,
-    model: PinnedModel | None,
+    model: "PinnedModel | None",
     shared: list[Any],
 ) -> Miner:
     index = MinedIndex(settings, options, version=version)
@@ -153,6 +157,8 @@ def _open_miner(
     teacher = settings.teacher
     if model is None or teacher is None or teacher.model is None:
         return Miner(index, settings, known, scores)
+    from lsr_prod.training.scoring.teacher import open_on_actor  # imports torch
+
     scorer = open_on_actor(
         model.open(),
         teacher.model,

@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -18,7 +18,9 @@ from lsr_prod.training.negatives.inputs import Pair, TeacherScores, read_pairs
 from lsr_prod.training.negatives.known import KnownPositives
 from lsr_prod.training.negatives.own import Fingerprint, has_same_words, is_own, words_of
 from lsr_prod.training.negatives.rules import RULES, Candidate, choose, highest_score, id_key, normalized, text_key
-from lsr_prod.training.scoring.teacher import PairScorer
+
+if TYPE_CHECKING:  # imports torch
+    from lsr_prod.training.scoring.teacher import PairScorer
 
 MINED = PartFormat("mined", counts=("negatives", "suspicious"), rules=RULES)
 
@@ -26,7 +28,7 @@ MINED = PartFormat("mined", counts=("negatives", "suspicious"), rules=RULES)
 class TeacherModel:
     """Scores of the current batch."""
 
-    def __init__(self, scorer: PairScorer) -> None:
+    def __init__(self, scorer: "PairScorer") -> None:
         self._scorer = scorer
         self._scores: dict[tuple[str, str], float] = {}
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -20,7 +20,9 @@ from lsr_prod.training.data.row_jobs import RowJob, RowJobKind, Survey, decisive
 from lsr_prod.training.data.row_parts import PartFormat, PartReport, in_batches
 from lsr_prod.training.data.rows import TrainingRow, cut_data, field_errors, pin_files, read_rows
 from lsr_prod.training.data.schemas import check_schemas
-from lsr_prod.training.scoring.teacher import PairScorer, PinnedModel, open_on_actor, validate_teacher
+
+if TYPE_CHECKING:  # imports torch, which the tasks that count rows do without
+    from lsr_prod.training.scoring.teacher import PairScorer, PinnedModel
 
 _AHEAD = 512  # rows whose pairs are sorted by length together
 SCORED = PartFormat("scored", counts=("pairs", "ranked", "positive_first"), batch=_AHEAD)
@@ -48,7 +50,7 @@ class ScoredRow:
 class RowScorer:
     """An opened teacher with the section ``score``."""
 
-    scorer: PairScorer
+    scorer: "PairScorer"
     settings: ScoreSettings
 
 
@@ -64,6 +66,8 @@ def score_training_rows(deployment: Deployment) -> Mapping[str, Any]:
 
 def make_job(deployment: Deployment) -> RowJob:
     """Validate every setting and input, and open the teacher once on this machine's CPU; nothing is written."""
+    from lsr_prod.training.scoring.teacher import PinnedModel, validate_teacher
+
     settings, options = deployment.score, deployment.storage.options
     assert settings is not None
     slices = _slices(settings, options)
@@ -117,7 +121,9 @@ def _slices(settings: ScoreSettings, options: dict[str, str]) -> list[Slice]:
         return list(cut_data(files, settings.data, settings.slice_kilobytes * 1000, options))
 
 
-def _open_scorer(settings: ScoreSettings, model: PinnedModel) -> RowScorer:
+def _open_scorer(settings: ScoreSettings, model: "PinnedModel") -> RowScorer:
+    from lsr_prod.training.scoring.teacher import open_on_actor
+
     scorer = open_on_actor(
         model.open(),
         settings.teacher,
@@ -135,7 +141,7 @@ def score_slice(opened: RowScorer, store: Store, plan: str, number: int, piece: 
     return SCORED.write(store, plan, number, piece, _scored(piece, opened, store.options), _table)
 
 
-def score_rows(rows: Sequence[TrainingRow], scorer: PairScorer) -> list[ScoredRow | BadRow]:
+def score_rows(rows: Sequence[TrainingRow], scorer: "PairScorer") -> list[ScoredRow | BadRow]:
     """Score all documents of some rows in common batches.
 
     Returns:

@@ -27,7 +27,7 @@ from lsr_prod.inference.terms.surfaces import Terms, align
 from lsr_prod.inference.terms.words import refuse_tokens
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.model.backbone import output_layer
-from lsr_prod.model.layout_writer import parts_folder
+from lsr_prod.model.layout_reader import parts_folder
 from lsr_prod.model.loading import output_vocabulary
 from lsr_prod.storage.artifacts import fetch_artifact, put_artifact
 from lsr_prod.storage.formats.bundle import TOKENIZER_FILE

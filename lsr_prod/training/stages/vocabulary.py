@@ -25,7 +25,7 @@ from lsr_prod.inference.terms.words import fragmentation, lowercases, refuse_tok
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
-from lsr_prod.model.layout_writer import parts_folder
+from lsr_prod.model.layout_reader import parts_folder
 from lsr_prod.storage.drafts import write_file
 from lsr_prod.storage.formats.digest import digest_json
 from lsr_prod.training.data.rows import read_good_rows

@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
-from lsr_prod.model.layout_writer import parts_folder
+from lsr_prod.model.layout_reader import parts_folder
 from lsr_prod.model.tokenizer_files import tokenizer_reader
 from lsr_prod.storage.formats.bundle import TOKENIZER_FILE
 from lsr_prod.storage.formats.digest import digest_files, digest_json
