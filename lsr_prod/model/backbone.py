@@ -51,8 +51,8 @@ _CAUSAL = ("GPTNeoXForCausalLM", "LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3F
 ARCHITECTURES = (*_TRANSFORMS, *_CAUSAL)
 
 
-HEADLESS = ("XLMRobertaModel",)
-"""Backbones without a vocabulary head, for the head ``token_weights``."""
+HEADLESS = tuple(name.replace("ForMaskedLM", "Model") for name in _TRANSFORMS)
+"""Backbones without a vocabulary head, for other heads."""
 
 
 def check_architecture(name: str, *, field: str, allowed: Collection[str] = ARCHITECTURES) -> None:

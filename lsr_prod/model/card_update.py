@@ -19,8 +19,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.inference.terms.surfaces import cased_terms, uncased_groups
 from lsr_prod.inference.terms.words import check_words
 from lsr_prod.model.backbone import is_causal
-from lsr_prod.model.token_weights import check_card_changes
-from lsr_prod.storage.formats.card import LONGEST, EncoderCard, longest_input
+from lsr_prod.storage.formats.card import HEADS, LONGEST, EncoderCard, longest_input
 from lsr_prod.storage.formats.digest import digest_json
 
 
@@ -101,6 +100,7 @@ _CHOICES = {
     "output_casing": ("all", "uncased"),
     "query_encoder": ("model", "idf", "learned"),
 }
+_OF_VOCABULARY_HEAD = ("activation", "attention", "output_casing", "pooled_states", "pooled_tokens")
 _LENGTHS = ("query_max_length", "document_max_length")
 _SETTABLE = (*_CHOICES, *_LENGTHS, "query_prompt", "document_prompt")
 
@@ -118,8 +118,7 @@ def update_card(
             raise ConfigError(name, "this field of the encoder card cannot be set", f"set {', '.join(_SETTABLE)}")
         if name in _CHOICES and changes[name] not in _CHOICES[name]:
             raise ConfigError(name, f"{changes[name]!r} is unknown", f"use one of {', '.join(_CHOICES[name])}")
-    if card.head == "token_weights":
-        check_card_changes({name: value for name, value in changes.items() if value != getattr(card, name)})
+    check_head(card.head, {name: value for name, value in changes.items() if value != getattr(card, name)})
     changed = replace(card, **changes)
     if changed.query_encoder != "learned":
         changed = replace(changed, query_special_tokens="skipped")
@@ -137,6 +136,22 @@ def update_card(
     if changed.casing != card.casing:
         add_lowercase(tokenizer)
     return changed
+
+
+def check_head(head: str, changes: Mapping[str, Any]) -> None:
+    """Refuse fields of the card that have no effect on a head that is no vocabulary head."""
+    if head == "vocabulary":
+        return
+    for name in (*_OF_VOCABULARY_HEAD, "query_encoder") if head == "autoencoder" else _OF_VOCABULARY_HEAD:
+        if changes.get(name) is not None:
+            raise ConfigError(name, f"the model has {HEADS[head]}, on which it has no effect", "leave it out")
+
+
+def check_vocabulary_head(card: EncoderCard) -> None:
+    """Require a vocabulary head."""
+    if card.head != "vocabulary":
+        name = HEADS[card.head].partition(" (")[0]
+        raise ConfigError("model", f"it has {name}, so no vocabulary head", "give a model with one")
 
 
 def output_terms(terms: Sequence[str], output_casing: str) -> list[str]:

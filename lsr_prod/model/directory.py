@@ -29,6 +29,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.logs import get_log
+from lsr_prod.model.autoencoder import AUTOENCODER
 from lsr_prod.model.backbone import is_causal
 from lsr_prod.model.layout_reader import DOCUMENT_FOLDER
 from lsr_prod.model.layout_writer import write_layout
@@ -52,9 +53,10 @@ from lsr_prod.storage.formats.term_weights import QUERY_WEIGHTS_FILE, weights_to
 log = get_log(__name__)
 # Fields of the card that sentence-transformers has too, or that change no vector.
 _EXPRESSIBLE = {
-    "activation", "casing", "document_max_length", "document_prompt", "parents", "query_encoder", "query_max_length",
-    "query_prompt", "query_special_tokens",
+    "activation", "casing", "document_max_length", "document_prompt", "max_terms", "parents", "query_encoder",
+    "query_max_length", "query_prompt", "query_special_tokens",
 }  # fmt: skip
+_OF_AUTOENCODER = {"head", "output_vocabulary", "pooled_states", "state_scaling"}
 
 
 class ModelParts(NamedTuple):
@@ -86,26 +88,30 @@ def write_model_directory(folder: Path, parts: ModelParts, queries: ModelParts |
 
 def _write_parts(made: Path, parts: ModelParts, queries: ModelParts | None = None) -> None:
     model, tokenizer, card, words, query_weights = parts
-    token_weights, own = card.head == "token_weights", _has_own_output_layer(parts)
+    own = _has_own_output_layer(parts)
     inexpressible = _inexpressible(parts) | (_inexpressible(queries) if queries else {})
+    if queries is not None and queries.card.max_terms != card.max_terms:
+        inexpressible["max_terms"] = f"{card.max_terms} and {queries.card.max_terms}"
     if inexpressible:
         log.warning("sentence-transformers cannot open this model", extra={"fields": inexpressible})
     folder = made if card.query_encoder == "model" or inexpressible else made / DOCUMENT_FOLDER
-    saved = weights_without_output_layer(model) if own else weights_of_backbone(model) if token_weights else None
+    saved = weights_without_output_layer(model) if own else None
+    if card.head != "vocabulary":
+        saved = weights_of_backbone(model)
     model.save_pretrained(folder, state_dict=saved)
     # safetensors creates its file readable by the owner only; the other files follow the umask.
     (folder / "model.safetensors").chmod((folder / "config.json").stat().st_mode)
     write_tokenizer(folder, tokenizer, card.document_max_length)
     if own:
         save_output_layer(made, model)
-    if token_weights:
+    if card.head == "token_weights":
         save_sparse_linear(made, model)
     if words is not None:
         write_output_vocabulary(made, words)
     if query_weights is not None:
         write_file(made / QUERY_WEIGHTS_FILE, weights_to_bytes(query_weights.numpy()))
     if not inexpressible:
-        write_layout(made, card, tokenizer, query_weights, queries and queries.card)
+        write_layout(made, card, model, tokenizer, query_weights, queries and queries.card)
     write_file(made / CARD_FILE, card.to_bytes())
 
 
@@ -137,20 +143,23 @@ def seal_directory(draft: Draft, *, field: str) -> None:
 
 
 def _has_own_output_layer(parts: ModelParts) -> bool:
-    return parts.card.head != "token_weights" and has_own_output_layer(parts.model)
+    return parts.card.head == "vocabulary" and has_own_output_layer(parts.model)
 
 
 def _inexpressible(parts: ModelParts) -> dict[str, str]:
     """Return the fields that sentence-transformers cannot express: with them it would compute other vectors."""
     card = parts.card
+    expressible = _EXPRESSIBLE | (_OF_AUTOENCODER if card.head == AUTOENCODER else set())
     standard = {one.name: one.default for one in fields(card) if one.default is not MISSING}
     found = {
         name: str(getattr(card, name))
         for name, usual in standard.items()
-        if name not in _EXPRESSIBLE and getattr(card, name) != usual
+        if name not in expressible and getattr(card, name) != usual
     }
     if is_causal(card.architecture):
         found["architecture"] = card.architecture
+    if card.inference_free and card.max_terms is not None:
+        found["max_terms"] = str(card.max_terms)  # it would apply to queries, too
     if _has_own_output_layer(parts):
         found["output_layer"] = "its own"
     if card.inference_free and card.vocabulary_size != (tokens := len(parts.tokenizer.get_vocab())):

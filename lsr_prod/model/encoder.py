@@ -15,6 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from lsr_prod.errors import ConfigError, EncoderRaisedError
 from lsr_prod.logs import get_log
 from lsr_prod.model import backbone, pooling
+from lsr_prod.model.autoencoder import autoencoder_of, latent_weights
 from lsr_prod.model.card_update import UncasedOutput, check_attention, update_card
 from lsr_prod.model.directory import ModelParts, write_model_directory
 from lsr_prod.model.loading import (
@@ -79,8 +80,7 @@ class SparseEncoder(nn.Module):
             ConfigError: the architecture is not in ``backbone.ARCHITECTURES``, or the parts do not fit together.
         """
         super().__init__()
-        token_weights = card.head == "token_weights"
-        allowed = backbone.HEADLESS if token_weights else backbone.ARCHITECTURES
+        allowed = backbone.ARCHITECTURES if card.head == "vocabulary" else backbone.HEADLESS
         backbone.check_architecture(type(model).__name__, field="model", allowed=allowed)
         check_attention(replace(card, architecture=type(model).__name__))
         if (card.output_vocabulary == "words") != (vocabulary is not None):
@@ -90,7 +90,7 @@ class SparseEncoder(nn.Module):
         self.model, self.tokenizer, self.card = model, tokenizer, card
         rows = self._rows()
         terms = output_vocabulary(tokenizer, rows) if vocabulary is None else vocabulary
-        if token_weights:
+        if card.head == "token_weights":
             self.register_buffer("unweighted", unweighted_tokens(tokenizer, rows), persistent=False)
         self.uncased = UncasedOutput(terms) if card.output_casing == "uncased" else None
         self.vocabulary = self.uncased.terms if self.uncased else terms
@@ -207,8 +207,9 @@ class SparseEncoder(nn.Module):
             [B, V], at least 0; float32 even under autocast.
         """
         states, pooled = self.pooled_states(input_ids, attention_mask, token_type_ids)
-        if self.card.activation == "relu":  # cheap, so that it is computed in both passes
-            return pool_token_weights(states, sparse_linear(self.model), input_ids, pooled, self.unweighted)
+        if self.card.head != "vocabulary":  # cheap, so that it is computed in both passes
+            return self._other_head(states, pooled, input_ids)
+        assert self.card.activation != "relu"
         matrix, bias = backbone.output_layer(self.model)
         weights = pool_vocabulary(states, matrix, bias, pooled, activation=self.card.activation, found=found)
         return self.fold(weights)
@@ -227,9 +228,10 @@ class SparseEncoder(nn.Module):
             token_type_ids: int64 [B, L]; default zeros.
         """
         states, pooled = self.pooled_states(input_ids, attention_mask, token_type_ids)
-        if self.card.activation == "relu":
-            vectors = pool_token_weights(states, sparse_linear(self.model), input_ids, pooled, self.unweighted)
+        if self.card.head != "vocabulary":
+            vectors = self._other_head(states, pooled, input_ids)
             return PooledArgmax(vectors, input_ids.new_empty(len(vectors), 0))
+        assert self.card.activation != "relu"
         matrix, bias = backbone.output_layer(self.model)
         return find_argmax(states, matrix, bias, pooled, activation=self.card.activation)
 
@@ -249,20 +251,21 @@ class SparseEncoder(nn.Module):
             token_type_ids: int64 [B, L]; default zeros.
 
         Returns:
-            States [B, L, d] and bool [B, L]; with averaged states, L is 1.
+            States [B, L, d] and bool [B, L]; with the average or the first of them, L is 1.
         """
         hidden = backbone.hidden_states(
             self.model, input_ids, attention_mask, token_type_ids, attention=self.card.attention
         )
         pooled = pooling.pooled_positions(attention_mask, self.card.pooled_tokens)
-        if self.card.head == "token_weights":
+        if self.card.pooled_states != "tokens":
+            reduce = pooling.mean_states if self.card.pooled_states == "mean" else pooling.first_states
+            hidden, pooled = reduce(hidden, pooled)
+        if self.card.head != "vocabulary":
             return hidden, pooled
-        if self.card.pooled_states == "mean":
-            hidden, pooled = pooling.mean_states(hidden, pooled)
         return backbone.head_input(self.model, hidden), pooled
 
     def encode(self, texts: Sequence[str], kind: Kind = "document", batch_size: int = 32) -> SparseBatch:
-        """Encode texts without pruning; a text of whitespace becomes an empty vector.
+        """Encode texts, without pruning beyond ``max_terms`` of the card; a text of whitespace becomes an empty vector.
 
         Args:
             texts: any number of texts, without prompts.
@@ -294,11 +297,23 @@ class SparseEncoder(nn.Module):
     def _parts(self) -> ModelParts:
         return ModelParts(self.model, self.tokenizer, self.card, self._words(), self.query_weights)
 
+    def head_layer(self) -> tuple[Tensor, Tensor | None]:
+        """Return matrix and bias of the head's linear layer."""
+        if self.card.head == "vocabulary":
+            return backbone.output_layer(self.model)
+        layer = sparse_linear(self.model) if self.card.head == "token_weights" else autoencoder_of(self.model)
+        return layer.weight, layer.bias
+
+    def _other_head(self, states: Tensor, pooled: Tensor, input_ids: Tensor) -> Tensor:
+        """Return the vectors of a head that is no vocabulary head."""
+        if self.card.head == "token_weights":
+            return pool_token_weights(states, sparse_linear(self.model), input_ids, pooled, self.unweighted)
+        return latent_weights(states, autoencoder_of(self.model), pooled, self.card.state_scaling)
+
     def _rows(self) -> int:
         """Return the number of terms of the head."""
         embeddings: Any = self.model.get_input_embeddings()
-        matrix = embeddings.weight if self.card.head == "token_weights" else backbone.output_layer(self.model)[0]
-        return len(matrix)
+        return len(embeddings.weight if self.card.head == "token_weights" else self.head_layer()[0])
 
     def _words(self) -> list[str] | None:
         return self.vocabulary if self.card.output_vocabulary == "words" else None
@@ -317,7 +332,8 @@ class SparseEncoder(nn.Module):
         weights = self(input_ids.to(device), attention_mask.to(device)).float().cpu().numpy()  # [B, V]
         if not np.isfinite(weights).all():  # NaN would be left out, like a weight of 0
             raise EncoderRaisedError("the model returned a weight that is not finite")
-        return SparseBatch.from_topk(np.broadcast_to(np.arange(weights.shape[1]), weights.shape), weights)
+        batch = SparseBatch.from_topk(np.broadcast_to(np.arange(weights.shape[1]), weights.shape), weights)
+        return batch if self.card.max_terms is None else batch.top(self.card.max_terms)
 
 
 def _check_queries(card: EncoderCard, queries: SparseEncoder | None) -> None:
@@ -329,6 +345,10 @@ def _check_queries(card: EncoderCard, queries: SparseEncoder | None) -> None:
         )
     if queries is None:
         return
+    if "autoencoder" in (card.head, queries.card.head):
+        raise ConfigError(
+            "query_model", "a sparse autoencoder has no separate query encoder", "give models with vocabulary heads"
+        )
     if queries.card.query_encoder != "model":
         raise ConfigError(
             "query_model",

@@ -12,15 +12,19 @@ directory, or one weight per token, ``SparseStaticEmbedding``::
 """
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from lsr_prod.inference.terms.term_reader import special_tokens
+from lsr_prod.model.autoencoder import AUTOENCODER, save_autoencoder
 from lsr_prod.model.layout_reader import (
     ACTIVATIONS,
+    DENSE_TRANSFORMER,
     DOCUMENT_FOLDER,
+    POOLED_STATES,
     ROUTER_FILE,
     SETTINGS_FILE,
     TRANSFORMER,
@@ -40,6 +44,9 @@ _TYPES = {
     "Router": "sentence_transformers.base.modules.router.Router",
     "Transformer": "sentence_transformers.base.modules.transformer.Transformer",
     "SpladePooling": f"{_SPARSE}.splade_pooling.SpladePooling",
+    "Pooling": "sentence_transformers.sentence_transformer.modules.pooling.Pooling",
+    "Normalize": "sentence_transformers.base.modules.normalize.Normalize",
+    "SparseAutoEncoder": f"{_SPARSE}.sparse_auto_encoder.SparseAutoEncoder",
     "SparseStaticEmbedding": f"{_SPARSE}.sparse_static_embedding.SparseStaticEmbedding",
 }
 
@@ -47,23 +54,24 @@ _TYPES = {
 def write_layout(
     folder: Path,
     card: EncoderCard,
+    model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerFast,
     query_weights: Tensor | None,
     queries: EncoderCard | None,
 ) -> None:
     """Write all files apart from weights and tokenizer in ``parts_folder``; ``queries`` is a separate query encoder."""
-    router, parts = card.query_encoder != "model", parts_folder(folder)
-    pooling = next(reversed(_DOCUMENT)) if router else _POOLING_FOLDER
-    modules = {"": "Router"} if router else {"": "Transformer", pooling: "SpladePooling"}
+    router, parts, head = card.query_encoder != "model", parts_folder(folder), _head(card, model)
+    kinds = {path: kind for path, (kind, _) in head.items()}
+    modules = {"": "Router"} if router else {"": "Transformer", **kinds}
     listed = enumerate(modules.items())
     named = [{"idx": i, "name": str(i), "path": path, "type": _TYPES[kind]} for i, (path, kind) in listed]
     write_json(folder / "modules.json", named)
-    activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == card.activation)
-    head = {"pooling_strategy": "max", "activation_function": activation, "embedding_dimension": card.vocabulary_size}
-    write_json(folder / pooling / "config.json", head)
+    for path, (_, config) in head.items():
+        write_json(folder / path / "config.json", config)
     lengths = {"query_length": card.query_max_length, "document_length": card.document_max_length}
     same = router or card.query_max_length == card.document_max_length
-    write_json(parts / TRANSFORMER_FILE, {**TRANSFORMER, **({} if same else lengths)})
+    transformer = DENSE_TRANSFORMER if card.head == AUTOENCODER else TRANSFORMER
+    write_json(parts / TRANSFORMER_FILE, {**transformer, **({} if same else lengths)})
     if queries is not None:
         same = queries.query_max_length == queries.document_max_length
     reason = f"version {'5.4 has these modules' if same else '6 has a length of queries and one of documents'}"
@@ -75,12 +83,42 @@ def write_layout(
         # Checked since version 6.
         "requirements": {"sentence-transformers": {"specifier": ">=5.4" if same else ">=6.0", "reason": reason}},
     }
-    write_json(folder / SETTINGS_FILE, settings)
+    write_json(
+        folder / SETTINGS_FILE, settings | ({} if card.max_terms is None else {"max_active_dims": card.max_terms})
+    )
+    if card.head == AUTOENCODER:
+        save_autoencoder(folder / next(reversed(head)) / "model.safetensors", model)
     if card.inference_free:
         _write_router(folder, {_STATIC_FOLDER: "SparseStaticEmbedding"})
         _write_query_weights(folder / _STATIC_FOLDER, card, tokenizer, query_weights)
     elif router:
         _write_router(folder, _SEPARATE)
+
+
+def _head(card: EncoderCard, model: PreTrainedModel) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return folder, class and settings of each module after the transformer, in order."""
+    if card.head != AUTOENCODER:
+        path = _POOLING_FOLDER if card.query_encoder == "model" else next(reversed(_DOCUMENT))
+        activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == card.activation)
+        size = card.vocabulary_size
+        head = {"pooling_strategy": "max", "activation_function": activation, "embedding_dimension": size}
+        return {path: ("SpladePooling", head)}
+    width = int(model.config.hidden_size)
+    mode = next(theirs for theirs, ours in POOLED_STATES.items() if ours == card.pooled_states)
+    layer = {
+        "input_dim": width,
+        "hidden_dim": card.vocabulary_size,
+        "k": card.most_terms,
+        "k_aux": min(512, card.vocabulary_size),
+        "normalize": card.state_scaling in ("variance", "both"),
+    }
+    modules: dict[str, tuple[str, dict[str, Any]]] = {
+        "1_Pooling": ("Pooling", {"embedding_dimension": width, "pooling_mode": mode})
+    }
+    if card.state_scaling in ("length", "both"):
+        modules["2_Normalize"] = ("Normalize", {})
+    modules[f"{len(modules) + 1}_SparseAutoEncoder"] = ("SparseAutoEncoder", layer)
+    return modules
 
 
 def _write_router(folder: Path, queries: dict[str, str]) -> None:

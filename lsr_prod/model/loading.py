@@ -18,7 +18,9 @@ from torch import Tensor
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     MODEL_FOR_MASKED_LM_MAPPING,
+    MODEL_MAPPING,
     AutoConfig,
+    AutoModel,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
     GenerationConfig,
@@ -30,7 +32,15 @@ from transformers import (
 from lsr_prod.errors import ConfigError
 from lsr_prod.inference.terms.words import lowercases
 from lsr_prod.logs import get_log
-from lsr_prod.model.backbone import check_architecture, is_causal, output_layer, rename_head
+from lsr_prod.model.autoencoder import add_autoencoder, autoencoder_of, latent_terms
+from lsr_prod.model.backbone import (
+    ARCHITECTURES,
+    HEADLESS,
+    check_architecture,
+    is_causal,
+    output_layer,
+    rename_head,
+)
 from lsr_prod.model.card_update import add_lowercase, output_terms, update_card
 from lsr_prod.model.directory import ModelParts, model_digest
 from lsr_prod.model.layout_reader import SentenceTransformersFolder, parts_folder, read_sentence_transformers
@@ -80,16 +90,24 @@ def read_parts(
     of_pair = card is not None and card.query_encoder == "separate"  # its query encoder has files of its own
     settings = None if token_weights or of_pair else route or read_sentence_transformers(folder)
     weights = folder / settings.weights if settings else parts_folder(folder)
-    model = read_backbone(folder, _read_config(folder)) if token_weights else _read_model(weights)
+    autoencoder = settings.autoencoder if settings else None
+    if token_weights:
+        model = read_backbone(folder, _read_config(folder))
+    else:
+        model = _read_model(weights, dense=autoencoder is not None)
+    words = query_weights = None
+    if autoencoder is not None:
+        add_autoencoder(model, folder / autoencoder)
+        words = latent_terms(len(autoencoder_of(model).bias))
     # FlagEmbedding uses tokenizer.json as it is; the class of XLM-RoBERTa in transformers would rebuild its rules.
     as_it_is = token_weights and (folder / TOKENIZER_FILE).is_file()
     tokenizer = read_tokenizer(weights, PreTrainedTokenizerFast if as_it_is else None)
-    words = query_weights = None
     if card is not None:
         query_weights = _read_query_weights(folder, card)
-        words = read_output_vocabulary(folder) if card.output_vocabulary == "words" else None
-        rows = int(model.config.vocab_size) if token_weights else len(output_layer(model)[0])
-        terms = output_vocabulary(tokenizer, rows) if words is None else words
+        if card.output_vocabulary == "words":
+            words = read_output_vocabulary(folder)
+        rows = int(model.config.vocab_size) if token_weights or words else len(output_layer(model)[0])
+        terms = words or output_vocabulary(tokenizer, rows)
         if card.vocabulary_sha256 != digest_json(output_terms(terms, card.output_casing)):
             raise ConfigError(
                 "source", f"the tokenizer of {folder} does not match the output vocabulary of its card", "save it again"
@@ -97,7 +115,8 @@ def read_parts(
     else:
         if is_causal(type(model).__name__):
             prepend_start_token(tokenizer, model.config)
-        card = _new_card(model, tokenizer, parent=model_digest(folder))
+        terms = words or output_vocabulary(tokenizer, int(model.config.vocab_size))
+        card = _new_card(model, tokenizer, terms, parent=model_digest(folder))
         _keep_license(model.config, folder)
         if token_weights:
             card = _with_token_weights(card, model.config)
@@ -105,7 +124,6 @@ def read_parts(
             card = _with_settings(card, model.config, tokenizer, settings)
             if isinstance(settings.queries, str):
                 card, query_weights = read_static_queries(folder / settings.queries, card, tokenizer)
-        terms = output_vocabulary(tokenizer, card.vocabulary_size)
     changed = update_card(card, overrides, model.config, tokenizer, terms)
     return ModelParts(model, tokenizer, changed, words, kept_query_weights(query_weights, card, changed))
 
@@ -164,15 +182,16 @@ def local_folder(source: str | Path) -> Path:
         ) from error
 
 
-def _read_model(folder: Path) -> PreTrainedModel:
+def _read_model(folder: Path, *, dense: bool) -> PreTrainedModel:
+    """Read a language model with its head, or with ``dense`` the backbone without head and pooling layer."""
     config = _read_config(folder)
-    name = _architecture(config)
-    check_architecture(name, field="source")
+    name = _architecture(config, dense=dense)
+    check_architecture(name, field="source", allowed=HEADLESS if dense else ARCHITECTURES)
     _repair_padding(config)
     renamed = rename_head(config)
     own = (folder / OUTPUT_LAYER_FILE).is_file()
     config.tie_word_embeddings |= own  # the layer is replaced below; tied, it needs no memory until then
-    loader: Any = AutoModelForCausalLM if is_causal(name) else AutoModelForMaskedLM
+    loader: Any = AutoModel if dense else AutoModelForCausalLM if is_causal(name) else AutoModelForMaskedLM
     try:
         with without_load_report(), readable(folder, "the weights"):
             model, report = loader.from_pretrained(
@@ -188,6 +207,10 @@ def _read_model(folder: Path) -> PreTrainedModel:
         raise _without_safetensors(folder, loader.__name__) from error
     assert isinstance(model, PreTrainedModel)
     missing = set(report["missing_keys"]) - (output_layer_names(model) if own else set())
+    if dense:
+        missing = {key for key in missing if not key.startswith("pooler.")}
+        if hasattr(model, "pooler"):
+            setattr(model, "pooler", None)  # noqa: B010 - of no use here; often it has no trained weights
     if missing:
         raise ConfigError(
             "source", f"{folder} has no weights for {', '.join(sorted(missing)[:3])}: its head is not trained", _REMEDY
@@ -240,22 +263,22 @@ def without_load_report() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _architecture(config: PreTrainedConfig) -> str:
+def _architecture(config: PreTrainedConfig, *, dense: bool) -> str:
     """Return the class name of the language model of a configuration, or its model type if there is none."""
-    masked: Any = MODEL_FOR_MASKED_LM_MAPPING
-    causal: Any = MODEL_FOR_CAUSAL_LM_MAPPING
-    for known in (masked, causal):
+    with_head: tuple[Any, ...] = (MODEL_FOR_MASKED_LM_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING)
+    backbone: Any = MODEL_MAPPING
+    for known in (backbone,) if dense else with_head:
         if type(config) in known:
             return str(known[type(config)].__name__)
     return f"the model type {config.model_type}"
 
 
-def _new_card(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, parent: str) -> EncoderCard:
-    size, longest, name = int(model.config.vocab_size), longest_input(model.config.to_dict()), type(model).__name__
+def _new_card(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, terms: list[str], parent: str) -> EncoderCard:
+    longest, name = longest_input(model.config.to_dict()), type(model).__name__
     return EncoderCard(
         architecture=name,
-        vocabulary_size=size,
-        vocabulary_sha256=digest_json(output_vocabulary(tokenizer, size)),
+        vocabulary_size=len(terms),
+        vocabulary_sha256=digest_json(terms),
         casing="lowercase" if lowercases(tokenizer.backend_tokenizer) else "none",
         query_max_length=min(_QUERY_LENGTH, longest),
         document_max_length=min(_DOCUMENT_LENGTH, longest),
@@ -289,6 +312,6 @@ def _with_settings(
         document_max_length=min(settings.document_max_length or most, longest),
         query_prompt="" if separate else settings.query_prompt,
         document_prompt=settings.document_prompt,
-        activation=settings.activation,
         query_encoder="separate" if separate else "model",
+        **settings.head,
     )

@@ -57,6 +57,11 @@ def mean_states(hidden: Tensor, pooled: Tensor) -> tuple[Tensor, Tensor]:
     return means, counts > 0
 
 
+def first_states(hidden: Tensor, pooled: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the state of the first token of every text, as a text of one token: [B, 1, d] and bool [B, 1]."""
+    return hidden[:, :1], pooled[:, :1]
+
+
 def activate(maxima: Tensor, pooled: Tensor, activation: Literal["log1p_relu", "l0"]) -> Tensor:
     """Apply the activation to maxima; a text without pooled positions becomes the zero vector.
 

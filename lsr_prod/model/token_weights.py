@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
 
 from lsr_prod.errors import ConfigError
+from lsr_prod.model.autoencoder import AUTOENCODER
 from lsr_prod.model.output_layer import save_tensors
 
 SPARSE_LINEAR_FILE = "sparse_linear.safetensors"
@@ -24,7 +25,6 @@ _PICKLED_LINEAR, _PICKLED_WEIGHTS = "sparse_linear.pt", "pytorch_model.bin"
 _LAYER = "sparse_linear"  # name of the layer in the model
 # The roles that FlagEmbedding excludes, and bos and sep, which in XLM-RoBERTa are cls and eos. A mask token counts.
 _UNWEIGHTED = ("cls", "bos", "eos", "sep", "pad", "unk")
-_WITHOUT_EFFECT = ("activation", "attention", "output_casing", "pooled_states", "pooled_tokens")
 
 
 def has_sparse_linear(folder: Path) -> bool:
@@ -65,15 +65,6 @@ def pool_token_weights(
     return vectors.scatter_reduce(1, input_ids, weights, "amax")
 
 
-def check_card_changes(changes: dict[str, Any]) -> None:
-    """Refuse fields of the card that have no effect on a head of token weights."""
-    for name in _WITHOUT_EFFECT:
-        if changes.get(name) is not None:
-            raise ConfigError(
-                name, "the model has a head of token weights (BGE-M3), on which it has no effect", "leave it out"
-            )
-
-
 def read_backbone(folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
     """Read XLM-RoBERTa without its pooling layer, and the layer of token weights.
 
@@ -105,8 +96,9 @@ def read_backbone(folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
 
 
 def weights_of_backbone(model: PreTrainedModel) -> dict[str, Tensor]:
-    """Return the weights that transformers saves, without the layer of token weights."""
-    return {name: value for name, value in model.state_dict().items() if not name.startswith(f"{_LAYER}.")}
+    """Return the weights that transformers saves, without the layer of a head."""
+    layers = (f"{_LAYER}.", f"{AUTOENCODER}.")
+    return {name: value for name, value in model.state_dict().items() if not name.startswith(layers)}
 
 
 def save_sparse_linear(folder: Path, model: PreTrainedModel) -> None:

@@ -12,6 +12,7 @@ from lsr_prod.extras import contrib
 from lsr_prod.inference.terms.term_reader import TermReader
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
+from lsr_prod.model.card_update import check_vocabulary_head
 from lsr_prod.training.vocabulary.head import head_norms
 from lsr_prod_contrib.diagnostics.logits import logit_statistics
 from lsr_prod_contrib.diagnostics.unexplained import diagnose_vectors
@@ -66,8 +67,7 @@ def _or_missing(name: str, missing: dict[str, str], compute: Callable[[], T]) ->
 
 
 def _head(encoder: SparseEncoder, compute: Callable[[SparseEncoder], T]) -> T:
-    if encoder.card.head == "token_weights":
-        raise ConfigError("model", "it has a head of token weights, so no vocabulary head", "give a model with one")
+    check_vocabulary_head(encoder.card)
     return compute(encoder)
 
 

@@ -11,6 +11,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.inference.terms.surfaces import Surface, Terms, align, cased_terms, notation_of, overlap_share, spell
 from lsr_prod.inference.terms.words import fragmentation, term_pieces
 from lsr_prod.model import SparseEncoder
+from lsr_prod.model.card_update import check_vocabulary_head
 from lsr_prod.storage.folders import open_text
 from lsr_prod.training.vocabulary.head import HeadNorms, head_norms
 from lsr_prod.training.vocabulary.initialization import semantic
@@ -49,8 +50,7 @@ def inspect_vocabulary(
 ) -> Inspection:
     """Compute the figures of a model and a target."""
     encoder = SparseEncoder.load(model)
-    if encoder.card.head == "token_weights":
-        raise ConfigError("model", "it has a head of token weights, so no vocabulary head", "give a model with one")
+    check_vocabulary_head(encoder.card)
     tokenizer = None if target is None else read_target(target)
     found: list[Neighbors] = []
     overlap = None

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -191,7 +190,7 @@ def test_settings_of_the_library_are_honored(name: str, values: dict[str, Any], 
         (TRANSFORMER, {"tokenizer_name_or_path": "other"}, "tokenizer_name_or_path"),
         (POOLING, {"pooling_strategy": "sum"}, "pools by sum"),
         (POOLING, {"k": 8}, "sets k to 8"),
-        (SETTINGS, {"max_active_dims": 64}, "its max_active_dims is 64"),
+        (SETTINGS, {"max_active_dims": 0}, "its max_active_dims is 0"),
         (SETTINGS, {"similarity_fn_name": "cosine"}, "its similarity_fn_name is"),
         (SETTINGS, {"model_type": "SentenceTransformer"}, "its model_type is"),
     ],
@@ -310,12 +309,13 @@ def test_query_weights_of_a_router_that_do_not_fit_are_refused(problem: str, tmp
         SparseEncoder.load(folder)
 
 
-def test_sparse_autoencoder_is_refused(tmp_path: Path) -> None:
-    SparseEncoder.load(tiny_checkpoint(tmp_path / "checkpoint", "bert")).save(tmp_path / "model")
-    shutil.copytree(tmp_path / "model" / "1_SpladePooling", tmp_path / "model" / "2_SparseAutoEncoder")
-    modules = json.loads((tmp_path / "model" / "modules.json").read_text())
-    names = ("Transformer", "Pooling", "SparseAutoEncoder")
-    listed = [{**modules[0], "type": f"sentence_transformers.models.{name}"} for name in names]
-    (tmp_path / "model" / "modules.json").write_text(json.dumps(listed))
-    with pytest.raises(ConfigError, match="its modules are Transformer, Pooling, SparseAutoEncoder; give"):
-        SparseEncoder.load(tmp_path / "model")
+def test_limit_of_terms_is_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    SparseEncoder.load(tiny_checkpoint(tmp_path / "checkpoint", "bert")).save(folder)
+    (folder / "encoder_card.json").unlink()
+    change(folder, SETTINGS, max_active_dims=7)
+    encoder = SparseEncoder.load(folder)
+    assert (encoder.card.max_terms, encoder.card.most_terms) == (7, 7)
+    assert_equal(encoder, folder)
+    encoder.save(tmp_path / "again")
+    assert_equal(SparseEncoder.load(tmp_path / "again"), tmp_path / "again")

@@ -34,7 +34,7 @@ from lsr_prod.storage.formats.bundle import (
     QueryGraph,
     digest_bundle,
 )
-from lsr_prod.storage.formats.card import CARD_FILE, QUERY_FOLDER
+from lsr_prod.storage.formats.card import CARD_FILE, HEADS, QUERY_FOLDER
 from lsr_prod.storage.formats.digest import record_bytes
 from lsr_prod.storage.formats.term_weights import QUERY_WEIGHTS_FILE, weights_to_bytes
 
@@ -67,7 +67,8 @@ def export_bundle(settings: ExportSettings, options: dict[str, str] | None = Non
         if side is not None:
             _check_precision(settings.precision, side.card.architecture)
     columns, cut = _columns(encoder, settings, texts, options)
-    top_k = min(settings.top_k, encoder.card.vocabulary_size if columns is None else len(columns))
+    most = encoder.card.most_terms
+    top_k = min(settings.top_k, most if columns is None else min(most, len(columns)))
     digest = _model_digest(source, encoder)
     min_overlap = _min_overlap(settings)
     if exists:
@@ -132,10 +133,11 @@ def _columns(
     """Return the terms to keep and the record of the cut; None without a probe. The parity texts validate the cut."""
     if settings.probe_texts is None:
         return None, None
-    if encoder.card.head == "token_weights":
+    if encoder.card.head != "vocabulary":
+        name = HEADS[encoder.card.head].partition(" (")[0]
         raise ConfigError(
             "export.probe_texts",
-            "a model with a head of token weights has no vocabulary head whose terms could be cut",
+            f"a model with {name} has no vocabulary head whose terms could be cut",
             "leave it out",
         )
     columns, cut = find_columns(encoder, read_texts(settings.probe_texts, field="export.probe_texts", options=options))
@@ -157,7 +159,7 @@ def _write_bundle(
     _write_side(folder, encoder, settings.precision, graph)
     query = None
     if encoder.queries is not None:
-        query = QueryGraph(min(settings.top_k, encoder.card.vocabulary_size), INPUTS)
+        query = QueryGraph(min(settings.top_k, encoder.queries.card.most_terms), INPUTS)
         graph = export_graph(encoder.queries, top_k=query.top_k, columns=None, gpu=settings.precision == "fp16")
         (folder / QUERY_FOLDER).mkdir()
         _write_side(folder / QUERY_FOLDER, encoder.queries, settings.precision, graph)

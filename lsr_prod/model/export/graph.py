@@ -75,8 +75,8 @@ class _TopUncasedTerms(_TopTerms):
         return self.columns[places], heaviest
 
 
-class _TopTokenWeights(nn.Module):
-    """Variant for a head of token weights: the maximum over the tokens of a term, scattered into [B, V]."""
+class _TopWeights(nn.Module):
+    """Variant for heads that are no vocabulary head, whose vectors [B, V] are cheap."""
 
     def __init__(self, encoder: SparseEncoder, k: int) -> None:
         super().__init__()
@@ -88,8 +88,8 @@ class _TopTokenWeights(nn.Module):
 
 
 def _module(encoder: SparseEncoder, k: int, columns: npt.NDArray[np.int64] | None) -> nn.Module:
-    if encoder.card.head == "token_weights":
-        return _TopTokenWeights(encoder, k)
+    if encoder.card.head != "vocabulary":
+        return _TopWeights(encoder, k)
     return _TopTerms(encoder, k) if encoder.uncased is None else _TopUncasedTerms(encoder, k, columns)
 
 
@@ -158,7 +158,7 @@ def quantize_graph(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
 def halve_graph(model: onnx.ModelProto) -> onnx.ModelProto:
     """Convert to fp16 from the embeddings to the maxima over tokens; bias, activation and TopK stay in fp32.
 
-    Token weights are converted to fp32 before their maxima are taken.
+    Token weights are converted to fp32 before their maxima are taken. A sparse autoencoder stays in fp32.
     """
     from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST, convert_float_to_float16
 
@@ -170,7 +170,8 @@ def halve_graph(model: onnx.ModelProto) -> onnx.ModelProto:
     nodes = list(halved.graph.node)
     after = [i + 1 for i, node in enumerate(nodes) if MAXIMA in node.output]
     scattered = [i for i, node in enumerate(nodes) if node.op_type == "ScatterElements"]  # of token weights
-    kept = names[(after or scattered)[0] :]
+    last = [i for i, node in enumerate(nodes) if node.op_type in ("MatMul", "Gemm")][-1]  # of an autoencoder
+    kept = names[(after or scattered or [last])[0] :]
     # The maximum of products: CUDA has it in 16 bits, and a cast of all logits would cost more than the maximum.
     blocked = [name for name in DEFAULT_OP_BLOCK_LIST if name != "Max"]
     converted: onnx.ModelProto = convert_float_to_float16(

@@ -35,7 +35,11 @@ _OPTIONAL = (
     "query_encoder",
     "query_special_tokens",
     "head",
+    "state_scaling",
+    "max_terms",
 )
+HEADS = {"token_weights": "a head of token weights (BGE-M3)", "autoencoder": "a sparse autoencoder (CSR)"}
+"""Names of the heads that are no vocabulary head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +55,8 @@ class EncoderCard:
     document_max_length: int = 256  # tokens of a document, special tokens included
     query_prompt: str = ""  # text put before every query
     document_prompt: str = ""  # text put before every document
-    # ``log1p_relu`` is log(1 + relu(max_j logits_j)); ``l0`` applies log1p once more; ``relu`` is that of the
-    # head ``token_weights``
+    # ``log1p_relu`` is log(1 + relu(max_j logits_j)); ``l0`` applies log1p once more; ``relu`` is that of the heads
+    # ``token_weights`` and ``autoencoder``
     activation: Literal["log1p_relu", "l0", "relu"] = "log1p_relu"
     # ``all`` pools every token that is not padding; ``not_bos`` skips the first (causal models)
     pooled_tokens: Literal["all", "not_bos"] = "all"
@@ -61,8 +65,8 @@ class EncoderCard:
     # (``echo``; papers/csplade, 4)
     attention: Attention = "bidirectional"
     # ``tokens`` takes the maximum over the logits of the tokens; ``mean`` averages the hidden states before the
-    # vocabulary head (papers/esplade-pretraining, J.1)
-    pooled_states: Literal["tokens", "mean"] = "tokens"
+    # vocabulary head (papers/esplade-pretraining, J.1); ``first`` takes that of the first token (``autoencoder``)
+    pooled_states: Literal["tokens", "mean", "first"] = "tokens"
     # ``tokenizer``: the output terms are its tokens; ``words``: the head has its own terms
     output_vocabulary: Literal["tokenizer", "words"] = "tokenizer"
     # ``uncased`` returns no cased terms: a word that has only a cased term becomes its lowercase form
@@ -77,8 +81,12 @@ class EncoderCard:
     # text are terms like others, with learned weights (some models of sentence-transformers)
     query_special_tokens: Literal["skipped", "weighted"] = "skipped"
     # ``vocabulary``: every token activates terms of the whole output vocabulary; ``token_weights``: every token
-    # has a weight, and a term the largest weight of its tokens (BGE-M3, arXiv 2402.03216)
-    head: Literal["vocabulary", "token_weights"] = "vocabulary"
+    # has a weight, and a term the largest weight of its tokens (BGE-M3, arXiv 2402.03216); ``autoencoder``: the terms
+    # are the latents of a sparse autoencoder on one state of the text (CSR, arXiv 2503.01776)
+    head: Literal["vocabulary", "token_weights", "autoencoder"] = "vocabulary"
+    # of the state that a sparse autoencoder reads: to length 1, to mean 0 and variance 1, or one after the other
+    state_scaling: Literal["none", "length", "variance", "both"] = "none"
+    max_terms: int | None = None  # the heaviest terms that a vector keeps; None: all
     parents: tuple[str, ...] = field(default=())  # digests of the models from which this one was made, nearest first
     format: int = CARD_FORMAT
 
@@ -89,6 +97,11 @@ class EncoderCard:
     def prompt(self, kind: Kind) -> str:
         """Return the text put before a text of that kind."""
         return self.query_prompt if kind == "query" else self.document_prompt
+
+    @property
+    def most_terms(self) -> int:
+        """Maximum number of terms of a vector."""
+        return self.vocabulary_size if self.max_terms is None else min(self.max_terms, self.vocabulary_size)
 
     @property
     def inference_free(self) -> bool:

@@ -23,7 +23,6 @@ from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.errors import DiskFullError, LsrError, TrainingCollapsedError
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder
-from lsr_prod.model.backbone import output_layer
 from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.storage.disk import scratch_folder, writing
 from lsr_prod.storage.drafts import write_file
@@ -122,7 +121,7 @@ class _Run:
         validator = None
         if self._first:
             validator = make_validator(stage, trainer.encoder, job.work, job.inputs, self._scratch)
-        work = ModelWork.of(trainer.encoder.model, _outputs(trainer.encoder))
+        work = ModelWork.of(trainer.encoder.model, len(trainer.encoder.head_layer()[0]))
         meter = ThroughputMeter(work, self._group.device, peak=_peak(self._group, stage))
         with contextlib.ExitStack() as stack:
             reporter = stack.enter_context(self._open_reporter()) if self._first else None
@@ -249,11 +248,6 @@ class _Run:
     def _resources(self) -> dict[str, int]:
         """Return what decides the order of sums, and with it the last bits of the weights."""
         return {"workers": self._group.world, "threads": self._job.threads}
-
-
-def _outputs(encoder: SparseEncoder) -> int:
-    """Return the number of outputs of the head's linear layer."""
-    return 1 if encoder.card.head == "token_weights" else len(output_layer(encoder.model)[0])
 
 
 def _peak(group: Group, stage: LoopSettings) -> float | None:

@@ -14,7 +14,7 @@ from transformers import AutoModel, PreTrainedTokenizerFast
 from lsr_prod.config import TeacherModelSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model.card_update import add_lowercase
-from lsr_prod.model.layout_reader import pick_prompt, read_json
+from lsr_prod.model.layout_reader import pick_prompt, pooling_mode, read_json
 from lsr_prod.model.tokenizer_files import read_tokenizer
 from lsr_prod.storage.formats.card import Kind
 from lsr_prod.training.scoring.cross_encoder import PRECISIONS, call_in_halves, input_tensors, longest_text, read_model
@@ -112,19 +112,16 @@ def _stored_form(folder: Path, field: str) -> DenseForm:
         raise _refuse(folder, "a module is outside the folder", field)
     transformer = read_json(folder / paths[0], "sentence_bert_config.json")
     head = read_json(folder, f"{paths[1]}/config.json")
-    old = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
-    modes: list[Any] = [mode for name, mode in old.items() if head.get(name)]
-    modes += [head["pooling_mode"]] if "pooling_mode" in head else []
-    others = [name for name, on in head.items() if name.startswith("pooling_mode_") and on and name not in old]
-    if others or len(modes) != 1 or modes[0] not in ("mean", "cls") or not head.get("include_prompt", True):
-        raise _refuse(folder, f"it pools by {', '.join([*map(str, modes), *others]) or 'nothing'}", field)
+    mode: Any = pooling_mode(head)
+    if mode not in ("mean", "cls") or not head.get("include_prompt", True):
+        raise _refuse(folder, f"it pools by {mode or 'nothing'}", field)
     settings = read_json(folder, "config_sentence_transformers.json")
     prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
     return DenseForm(
         weights=paths[0],
         max_length=transformer.get("max_seq_length"),
         lowercase=bool(transformer.get("do_lower_case", False)),
-        pooling=modes[0],
+        pooling=mode,
         normalize=kinds[-1] == "Normalize",
         query_prompt=pick_prompt(prompts, ("query", default)),
         document_prompt=pick_prompt(prompts, ("document", "passage", "corpus", default)),

@@ -20,9 +20,8 @@ from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.inference.terms.surfaces import notation_of
 from lsr_prod.model import SparseEncoder, model_digest
-from lsr_prod.model.backbone import is_causal, output_layer
+from lsr_prod.model.backbone import is_causal
 from lsr_prod.model.card_update import letters_of
-from lsr_prod.model.token_weights import sparse_linear
 from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import fetch_artifact, put_artifact
 from lsr_prod.storage.disk import scratch_folder
@@ -58,7 +57,7 @@ class ModelFacts:
     token_head: bool = False  # the output words are tokens of another tokenizer, so they cannot be found in a text
     query_encoder: Literal["model", "idf", "learned", "separate"] = "model"  # as in the card
     query_prompt: str = ""  # as in the card
-    head: Literal["vocabulary", "token_weights"] = "vocabulary"  # as in the card
+    head: Literal["vocabulary", "token_weights", "autoencoder"] = "vocabulary"  # as in the card
     # a ``vocabulary_sha256`` and the letters of its terms, see ``letters_of``
     letters: tuple[str, frozenset[str]] | None = None
 
@@ -66,8 +65,7 @@ class ModelFacts:
     def of(cls, encoder: SparseEncoder, folder: Path | None = None) -> "ModelFacts":
         """Return the facts of a loaded model."""
         card, tokenizer = encoder.card, encoder.tokenizer
-        layer = sparse_linear(encoder.model) if card.head == "token_weights" else None
-        weight, bias = output_layer(encoder.model) if layer is None else (layer.weight, layer.bias)
+        weight, bias = encoder.head_layer()
         modules = encoder.model.base_model.named_modules()
         return cls(
             architecture=card.architecture,

@@ -19,6 +19,7 @@ from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.drafts import write_file
 from lsr_prod.storage.folders import open_source
+from lsr_prod.storage.formats.card import HEADS
 from lsr_prod.storage.formats.digest import digest_json
 from lsr_prod.training.loop.job import StageRun
 from lsr_prod.training.stages import finetune, language, transformations, vocabulary
@@ -29,7 +30,8 @@ Excluded: TypeAlias = dict[str, IncEx | bool]
 """Settings, or parts of settings, that a digest leaves out; in the notation of ``model_dump(exclude=...)``."""
 
 _FORMAT = 2  # raise it when the same settings train other weights
-_ANY_HEAD = ("finetune", "set_encoder")  # stages that do not need a vocabulary head
+# Stages that other heads than vocabulary heads support.
+_SUPPORTED: dict[str, tuple[str, ...]] = {"token_weights": ("finetune", "set_encoder"), "autoencoder": ()}
 # The content of these folders enters digests, not their place.
 _FOLDERS = ("query_model", "reference", "target", "target_embeddings", "teacher")
 _LOCATION = {"paths", "format", "version", "max_bad_fraction"}
@@ -119,11 +121,14 @@ def check_stage(
             f"{stage.stage} changes one encoder, but this model has a separate query encoder",
             "run it before the finetune stage with query_model",
         )
-    if facts.head == "token_weights" and stage.stage not in _ANY_HEAD:
+    if facts.head != "vocabulary" and stage.stage not in _SUPPORTED[facts.head]:
+        supported = " and ".join(_SUPPORTED[facts.head])
         raise ConfigError(
             "stage",
-            f"{stage.stage} needs a vocabulary head, and the model has a head of token weights (BGE-M3)",
-            f"remove the stage; this model supports {' and '.join(_ANY_HEAD)}",
+            f"{stage.stage} needs a vocabulary head, and the model has {HEADS[facts.head]}",
+            f"remove the stage; this model supports {supported}"
+            if supported
+            else "train it with sentence-transformers",
         )
     return REGISTRY[stage.stage].check(local_inputs(stage, options), train, facts, options)
 

@@ -18,8 +18,14 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.inference.terms.words import refuse_tokens
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder
-from lsr_prod.model.card_update import check_attention, check_casing, check_query_encoder, check_terms, check_uncased
-from lsr_prod.model.token_weights import check_card_changes
+from lsr_prod.model.card_update import (
+    check_attention,
+    check_casing,
+    check_head,
+    check_query_encoder,
+    check_terms,
+    check_uncased,
+)
 from lsr_prod.storage.formats.card import EncoderCard
 from lsr_prod.training.data.rows import sample_rows
 from lsr_prod.training.data.schemas import pin_data
@@ -153,8 +159,7 @@ def check_set_encoder(
     options: dict[str, str],  # noqa: ARG001 - all stages have the same signature
 ) -> tuple[dict[str, str], ModelFacts]:
     """Check the stage."""
-    if facts.head == "token_weights":
-        check_card_changes(stage.changes())
+    check_head(facts.head, stage.changes())
     attention = stage.attention or facts.attention
     first = stage.pooled_tokens or ("not_bos" if facts.kind == "causal" else "all")
     check_attention(EncoderCard(facts.architecture, 0, "", attention=attention, pooled_tokens=first))
