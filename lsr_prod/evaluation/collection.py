@@ -138,11 +138,8 @@ def _queries(place: str, options: Mapping[str, str] | None) -> Iterator[tuple[st
 def _judgment(where: str, row: Mapping[str, Any]) -> tuple[ir_measures.Qrel, float]:
     """Return a judgment, and its grade as it was given."""
     try:
-        query_id, doc_id, number = (
-            identifier(row["query_id"]),
-            identifier(row["doc_id"]),
-            parse_number(row["relevance"]),
-        )
+        query_id, doc_id = identifier(row["query_id"]), identifier(row["doc_id"])
+        number = parse_number(row["relevance"])
         if not abs(number) <= _LARGEST_GRADE:  # not a number, either
             raise ValueError(f"the grade {row['relevance']} is not between -{_LARGEST_GRADE} and {_LARGEST_GRADE}")
         return ir_measures.Qrel(query_id, doc_id, math.trunc(number), str(row.get("iteration", "0"))), number

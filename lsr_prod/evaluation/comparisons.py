@@ -130,6 +130,14 @@ class SignificanceOptions:
     resamples: int = 10_000  # samples of the randomization test and of the bootstrap
     seed: int = 0  # seed of these samples
 
+    def intervals(self, values: Floats) -> list[list[float]]:
+        """Return lower and upper end of the interval of the mean of each column."""
+        level = 1 - self.significance
+        ends: list[list[float]] = bootstrap_intervals(
+            values, level=level, resamples=self.resamples, seed=self.seed
+        ).tolist()
+        return ends
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -170,13 +178,8 @@ def mean_intervals(by_query: ByQuery, tests: SignificanceOptions) -> dict[str, t
     """Return the bootstrap interval of the mean of every measure."""
     if not by_query:
         return {}
-    ends = bootstrap_intervals(
-        np.stack(list(by_query.values()), axis=1),
-        level=1 - tests.significance,
-        resamples=tests.resamples,
-        seed=tests.seed,
-    )
-    return {measure: (low, high) for measure, (low, high) in zip(by_query, ends.tolist(), strict=True)}
+    ends = tests.intervals(np.stack(list(by_query.values()), axis=1))
+    return {measure: (low, high) for measure, (low, high) in zip(by_query, ends, strict=True)}
 
 
 def compare_with_baseline(
@@ -197,9 +200,7 @@ def compare_with_baseline(
         return []
     differences = np.stack([systems[name][m] - systems[baseline][m] for m, name in pairs], axis=1)  # [Q, T]
     differences[np.abs(differences) < _EQUAL] = 0.0
-    ends = bootstrap_intervals(
-        differences, level=1 - tests.significance, resamples=tests.resamples, seed=tests.seed
-    ).tolist()
+    ends = tests.intervals(differences)
     p_t = paired_t(differences).tolist()
     p = paired_randomization(differences, resamples=tests.resamples, seed=tests.seed)
     adjusted = _correct(p, len(measures), tests.correction)

@@ -149,11 +149,14 @@ def evaluate_index(deployment: Deployment) -> Evaluation:
         ids = list(judged.queries)
         systems = [open_system(one, searcher, k=settings.k, query_ids=ids, options=options) for one in chosen]
         queries = encode_queries(searcher, judged.queries)
+        tests = SignificanceOptions(settings.significance, settings.correction, settings.resamples, settings.seed)
         reports = [
-            _report(each, system, queries, judged.qrels, measures, settings, options)
+            _report(each, system, queries, judged.qrels, measures, settings.runs, tests, options)
             for each, system in zip(chosen, systems, strict=True)
         ]
-        baseline = _baseline(settings, reports)
+        first_bm25 = next((report.name for report in reports if report.kind == "bm25"), reports[0].name)
+        baseline = first_bm25 if settings.baseline is None else settings.baseline
+        by_query = {one.name: {name: np.array(column) for name, column in one.by_query.items()} for one in reports}
         vectors = [query.vector.top(settings.qk) for query in queries]
         cost = measure_cost(searcher.snapshot, vectors, sampled=settings.cost_queries)
         first = next(iter(measures))
@@ -173,7 +176,7 @@ def evaluate_index(deployment: Deployment) -> Evaluation:
             baseline=baseline,
             significance=settings.significance,
             correction=settings.correction,
-            comparisons=_compare(reports, baseline, settings),
+            comparisons=compare_with_baseline(by_query, baseline, tests),
             efficiency=efficiency,
         )
     if settings.output is not None:
@@ -199,16 +202,17 @@ def _report(
     queries: Sequence[EncodedQuery],
     qrels: Sequence[ir_measures.Qrel],
     measures: Mapping[str, Any],
-    evaluation: EvaluateSettings,
+    runs: str | None,
+    tests: SignificanceOptions,
     options: Mapping[str, str],
 ) -> SystemReport:
     """Answer all queries with one system, and write its run file if asked."""
     for query in queries[:WARM_UP_QUERIES]:
         system.answer(query)
     values = measure(system, queries, qrels, measures)
-    if evaluation.runs is not None:
+    if runs is not None:
         rankings = {query.query_id: answer.ranking for query, answer in zip(queries, values.answers, strict=True)}
-        place = f"{evaluation.runs.rstrip('/')}/{settings.name.replace(' ', '-')}.trec"
+        place = f"{runs.rstrip('/')}/{settings.name.replace(' ', '-')}.trec"
         write_run(place, rankings, tag=settings.name, options=options)
     matched = _matched(system, queries, values.answers)
     match_ms = [answer.match_ms for answer in values.answers if answer.match_ms is not None]
@@ -218,7 +222,7 @@ def _report(
         name=settings.name,
         kind=settings.kind,
         measures=values.means,
-        intervals=mean_intervals(values.by_query, _tests(evaluation)),
+        intervals=mean_intervals(values.by_query, tests),
         by_query={name: row.tolist() for name, row in values.by_query.items()},
         matched=None if matched is None else sum(matched) / len(matched),
         matched_by_query=matched,
@@ -240,19 +244,3 @@ def _matched(system: System, queries: Sequence[EncodedQuery], answers: Sequence[
         return None
     rest = iter(counted)
     return [next(rest) if answer.matched is None else answer.matched for answer in answers]
-
-
-def _baseline(settings: EvaluateSettings, reports: Sequence[SystemReport]) -> str:
-    """Return the name of the baseline: the given one, else BM25, else the first system."""
-    if settings.baseline is not None:
-        return settings.baseline
-    return next((report.name for report in reports if report.kind == "bm25"), reports[0].name)
-
-
-def _compare(reports: Sequence[SystemReport], baseline: str, settings: EvaluateSettings) -> list[Comparison]:
-    values = {report.name: {name: np.array(column) for name, column in report.by_query.items()} for report in reports}
-    return compare_with_baseline(values, baseline, _tests(settings))
-
-
-def _tests(settings: EvaluateSettings) -> SignificanceOptions:
-    return SignificanceOptions(settings.significance, settings.correction, settings.resamples, settings.seed)

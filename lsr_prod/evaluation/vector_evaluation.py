@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +45,10 @@ class Level:
     hybrid_weight: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LevelReport:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelReport(Level):
     """Result for one level."""
 
-    qk: int  # heaviest terms kept per query; 0: all
-    dk: int  # heaviest terms kept per document; 0: all
-    threshold: float  # share of the query terms that a document must have
     measures: dict[str, float]  # name of the measure -> mean over the judged queries
     # name of the measure -> value of every judged query, in the order of ``Encoded.ids``, for paired tests of two
     # models or levels
@@ -61,7 +58,6 @@ class LevelReport:
     # papers/esplade-pretraining, eq. 1, after pruning, postings of words included; independent of the threshold.
     flops: float
     matched: float  # mean number of documents with the required terms per query
-    hybrid_weight: float | None = None  # weight of the words; None: no words
     bytes: int = 0  # size of the postings
     # milliseconds of matching and ranking, median over the queries: time of the processor in this thread, which
     # other processes disturb less than the time of the clock
@@ -178,23 +174,18 @@ def _report(
     level: Level,
 ) -> LevelReport:
     by_id = dict(zip(queries.ids, words, strict=False))
-    encoded = [
-        EncodedQuery(query_id, "", SparseQuery(*queries.vectors.row(i), ()), 0.0)
-        for i, query_id in enumerate(queries.ids)
-    ]
+    vectors = (SparseQuery(*queries.vectors.row(i), ()) for i in range(len(queries.ids)))
+    encoded = [EncodedQuery(query_id, "", vector, 0.0) for query_id, vector in zip(queries.ids, vectors, strict=True)]
     found = measure(_InMemory(index, level, by_id, depth_of(measures)), encoded, qrels, measures)
     touched = sum(index.touched_postings(query.vector.ids, by_id.get(query.query_id)) for query in encoded)
     return LevelReport(
-        qk=level.qk,
-        dk=level.dk,
-        threshold=level.threshold,
+        **asdict(level),
         measures=found.means,
         by_query=found.by_query,
         l0_query=len(queries.vectors.terms) / len(queries.ids),
         l0_document=float(index.lengths.mean()),
         flops=touched / (len(queries.ids) * len(index.lengths)),
         matched=sum(answer.matched or 0 for answer in found.answers) / len(queries.ids),
-        hybrid_weight=level.hybrid_weight,
         bytes=index.posting_bytes,
         match_p50_ms=float(np.median([answer.match_ms or 0.0 for answer in found.answers])),
     )

@@ -22,7 +22,19 @@ def reports(values: list[float]) -> list[LevelReport]:
         by_query = np.array(values) * (0.5 if threshold else 1.0)
         measures = {name: float(by_query.mean()) for name in ("RR@10", "R@10")}
         both = {"RR@10": by_query, "R@10": by_query}
-        found.append(LevelReport(qk, dk, threshold, measures, both, qk or 20, dk or 40, 0.1 if qk else 1.0, 7.0))
+        found.append(
+            LevelReport(
+                qk=qk,
+                dk=dk,
+                threshold=threshold,
+                measures=measures,
+                by_query=both,
+                l0_query=qk or 20,
+                l0_document=dk or 40,
+                flops=0.1 if qk else 1.0,
+                matched=7.0,
+            )
+        )
     return found
 
 

@@ -15,7 +15,10 @@ def point(
     setting = Setting(model, 0, 0, threshold, None)
     mean = {"RR@10": sum(values) / len(values)}
     row = {"RR@10": np.array(values)}
-    report = LevelReport(0, 0, threshold, mean, row, 1.0, 1.0, cost, 1.0, None, int(cost * 100), cost)
+    report = LevelReport(
+        qk=0, dk=0, threshold=threshold, measures=mean, by_query=row, l0_query=1.0, l0_document=1.0, flops=cost,
+        matched=1.0, bytes=int(cost * 100), match_p50_ms=cost,
+    )  # fmt: skip
     return Point(collection, setting, report)
 
 

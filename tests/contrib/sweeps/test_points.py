@@ -10,7 +10,10 @@ SETTING = Setting("tiny", 8, 0, 0.4, 2.0)
 
 def test_stored_point_has_all_figures_of_its_level() -> None:
     values = {"RR@10": np.array([1 / 3, 1.0])}
-    report = LevelReport(8, 0, 0.4, {"RR@10": 2 / 3}, values, 5.5, 60.0, 1.25, 12.0, 2.0, 1000, 0.25)
+    report = LevelReport(
+        qk=8, dk=0, threshold=0.4, measures={"RR@10": 2 / 3}, by_query=values, l0_query=5.5, l0_document=60.0,
+        flops=1.25, matched=12.0, hybrid_weight=2.0, bytes=1000, match_p50_ms=0.25,
+    )  # fmt: skip
     row = read_point(point_bytes(report), "place", "scifact", SETTING).to_json()
     assert row == {
         "collection": "scifact", "model": "tiny", "qk": 8, "dk": 0, "threshold": 0.4, "hybrid_weight": 2.0,
