@@ -29,9 +29,9 @@ from itertools import islice
 from benchmarks.encode.simulated_run import ACTORS, ray_us_per_object, simulate
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.pinned_file import SourceFile
-from lsr_prod.encoding.plans.increment import newest_plan, plan_increment
+from lsr_prod.encoding.plans.increment import plan_increment
 from lsr_prod.encoding.plans.plan import Plan, PlanInputs, make_plan
-from lsr_prod.encoding.plans.successors import load_plan, save_plan
+from lsr_prod.encoding.plans.successors import load_plan, plan_chain, save_plan
 from lsr_prod.jobs.terminal.run import print_result
 from lsr_prod.jobs.terminal.tables import print_table
 from lsr_prod.storage import Store
@@ -76,7 +76,7 @@ def plan_files(count: int) -> dict[str, float]:
         first_total, cpu = time.perf_counter() - started, time.process_time()
         peak_first = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
         waves = plan.waves
-        head = load_plan(table, newest_plan(table, plan.digest, lambda _: waves))
+        head = load_plan(table, plan_chain(table, plan.digest, lambda _: waves)[-1])
         del plan
         lap("load_s")
         percent = max(count // 100, 1)

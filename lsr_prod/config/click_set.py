@@ -104,7 +104,6 @@ class ClickSetSettings(Section):
     """maximum share of quarantined rows; the job fails above it"""
 
     @field_validator("max_position")
-    @classmethod
     def _has_position(cls, position: int | None, info: ValidationInfo) -> int | None:
         columns = info.data.get("columns")
         if position is not None and columns is not None and columns.position is None:
@@ -112,7 +111,6 @@ class ClickSetSettings(Section):
         return position
 
     @field_validator("label_score")
-    @classmethod
     def _has_impressions(cls, score: str, info: ValidationInfo) -> str:
         columns = info.data.get("columns")
         if score == "rate" and columns is not None and columns.impressions is None:
@@ -120,7 +118,6 @@ class ClickSetSettings(Section):
         return score
 
     @field_validator("columns")
-    @classmethod
     def _has_text(cls, columns: ClickColumns) -> ClickColumns:
         if columns.title is None and columns.text is None:
             raise ValueError("a document needs a title or a text; name one of the two columns")

@@ -36,7 +36,6 @@ class ClusterDescription(Section):
     """unit of all prices"""
 
     @field_validator("request_prices")
-    @classmethod
     def _all_kinds(cls, prices: dict[RequestKind, float]) -> dict[RequestKind, float]:
         if missing := [kind for kind in REQUEST_KINDS if kind not in prices]:
             raise ValueError(f"the price of {', '.join(missing)} is missing; write 0 for requests that are free")

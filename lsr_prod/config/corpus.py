@@ -56,7 +56,6 @@ class CsvSettings(Section):
     in utf-16, utf-32 or another encoding that is no superset of ASCII is not split"""
 
     @field_validator("escape")
-    @classmethod
     def _distinct(cls, escape: str | None, info: ValidationInfo) -> str | None:
         quotes, quote, delimiter = (info.data.get(name) for name in ("quotes", "quote", "delimiter"))
         if quotes is False and (escape is not None or quote != '"'):
@@ -66,7 +65,6 @@ class CsvSettings(Section):
         return None if escape == quote else escape  # a quote that escapes a quote: two are one
 
     @field_validator("encoding")
-    @classmethod
     def _text_encoding(cls, encoding: str) -> str:
         try:
             known = "a,b\n".encode(encoding).decode(encoding) == "a,b\n"
@@ -123,7 +121,6 @@ class SourceSettings(Section):
     commits their wave; skip: quarantine them, and count them in the bad share of encode.max_bad_fraction"""
 
     @field_validator("separators")
-    @classmethod
     def _one_per_gap(cls, separators: list[str] | None, info: ValidationInfo) -> list[str] | None:
         gaps = len(info.data.get("text_fields", [])) - 1
         if separators is not None and len(separators) != gaps:
@@ -131,7 +128,6 @@ class SourceSettings(Section):
         return separators
 
     @field_validator("types")
-    @classmethod
     def _types_of_stored_fields(cls, types: dict[str, str], info: ValidationInfo) -> dict[str, str]:
         texts = [info.data.get("id_field"), *info.data.get("text_fields", [])]
         for name, kind in types.items():
@@ -142,7 +138,6 @@ class SourceSettings(Section):
         return types
 
     @field_validator("columns")
-    @classmethod
     def _columns_of_fields(cls, columns: dict[str, str], info: ValidationInfo) -> dict[str, str]:
         if not {"id_field", "text_fields", "stored_fields"} <= info.data.keys():
             return columns  # one of these fields is invalid itself
@@ -246,7 +241,6 @@ class EncodeSettings(Section):
     of ten does not stop the chain"""
 
     @field_validator("max_actors")
-    @classmethod
     def _agreeing_numbers(cls, most: int | None, info: ValidationInfo) -> int | None:
         actors, fewest = info.data.get("actors"), info.data.get("min_actors")
         if actors is not None and (most is not None or fewest is not None):
@@ -256,7 +250,6 @@ class EncodeSettings(Section):
         return most
 
     @field_validator("labels")
-    @classmethod
     def _label_selector(cls, labels: dict[str, str]) -> dict[str, str]:
         for key, condition in labels.items():
             if not _LABEL.fullmatch(key) or not _CONDITION.fullmatch(condition):
@@ -264,7 +257,6 @@ class EncodeSettings(Section):
         return labels
 
     @field_validator("document_timeout_s")
-    @classmethod
     def _within_a_call(cls, seconds: float, info: ValidationInfo) -> float:
         call = info.data.get("batch_timeout_s", seconds)
         if seconds > call:
@@ -299,14 +291,12 @@ class MaintainSettings(Section):
     """count merges and list garbage without merging or deleting anything"""
 
     @field_validator("purge")
-    @classmethod
     def _with_compact(cls, purge: bool, info: ValidationInfo) -> bool:
         if purge and not info.data.get("compact", True):
             raise ValueError("deleted rows are purged by compaction; set maintain.compact to true, or purge to false")
         return purge
 
     @field_validator("keep_versions")
-    @classmethod
     def _versions(cls, versions: list[int]) -> list[int]:
         for version in versions:
             if version < 0:

@@ -104,7 +104,6 @@ class StorageSettings(Section):
     credentials come from the environment"""
 
     @field_validator("options", mode="before")
-    @classmethod
     def _known(cls, options: Any) -> Any:
         if not isinstance(options, dict):
             return options
@@ -169,6 +168,5 @@ class Deployment(Section):
         return {**sections, "index": {**made, **index}}
 
     @field_validator("report", mode="before")
-    @classmethod
     def _folder(cls, report: Any) -> Any:
         return {"output": report} if isinstance(report, str) else report

@@ -149,7 +149,6 @@ class EvaluateSettings(Section):
     """folder or URI for evaluation.json, the whole result with values per query; default: none"""
 
     @field_validator("systems")
-    @classmethod
     def _distinct(cls, systems: list[SystemSettings] | None) -> list[SystemSettings] | None:
         names = [system.name.replace(" ", "-") for system in systems or []]
         for name in names:

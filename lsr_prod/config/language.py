@@ -98,7 +98,6 @@ class WatchSettings(Section):
     """consecutive reports of a collapse before the run is stopped"""
 
     @field_validator("wandb")
-    @classmethod
     def _is_no_key(cls, project: str | None) -> str | None:
         if project is not None and (re.fullmatch(r"[0-9a-f]{40}", project) or project.startswith("wandb_v1_")):
             raise ConfigError(
@@ -118,7 +117,6 @@ class TextBatchSettings(Section):
     """batch texts of similar length; the order of batches stays random"""
 
     @field_validator("accumulate")
-    @classmethod
     def _divides(cls, accumulate: int, info: ValidationInfo) -> int:
         texts = info.data.get("texts", accumulate)
         if texts % accumulate:

@@ -126,7 +126,6 @@ class PruningSettings(Section):
     """straight_through: terms with a gradient, as a multiple of qk and dk, heaviest first"""
 
     @field_validator("levels")
-    @classmethod
     def _not_negative(cls, levels: list[tuple[int, int]]) -> list[tuple[int, int]]:
         if any(min(level) < 0 for level in levels):
             raise ValueError("numbers of terms have to be 0 (all) or more")
@@ -171,7 +170,6 @@ class ObjectiveSettings(Section):
     """threshold-aware training"""
 
     @field_validator("queue")
-    @classmethod
     def _used(cls, queue: QueueSettings | None, info: object) -> QueueSettings | None:
         losses = getattr(info, "data", {}).get("losses", [])
         if queue is not None and not any(loss.loss == "info_nce" and loss.in_batch for loss in losses):

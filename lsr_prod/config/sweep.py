@@ -78,7 +78,6 @@ class SweepSettings(Section):
         return self.measure or self.measures[0]
 
     @field_validator("models", "collections")
-    @classmethod
     def _distinct(cls, rows: list[SweepModelSettings] | list[CollectionSettings]) -> object:
         names = [row.name for row in rows]
         if len(set(names)) < len(names):
@@ -86,14 +85,12 @@ class SweepSettings(Section):
         return rows
 
     @field_validator("qk", "dk", "prunings")
-    @classmethod
     def _not_negative(cls, values: list[int] | list[tuple[int, int]]) -> object:
         if any(min(value if isinstance(value, tuple) else (value,)) < 0 for value in values):
             raise ValueError("a number of terms is negative; give 1 or more, or 0 for all terms")
         return values
 
     @field_validator("hybrid_weights")
-    @classmethod
     def _possible(cls, weights: list[float]) -> list[float]:
         for weight in weights:
             if not _MIN_WEIGHT <= weight <= _MAX_WEIGHT:

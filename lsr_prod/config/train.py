@@ -214,7 +214,6 @@ class TrainSettings(Section):
     """number of times that lost workers are replaced before the job fails; -1: no limit"""
 
     @field_validator("stages", mode="before")
-    @classmethod
     def _named(cls, stages: Any) -> Any:
         """A stage without a kind is ``finetune``."""
         if not isinstance(stages, list):

@@ -84,7 +84,6 @@ class BatchSettings(Section):
     surplus is left out of the epoch, and random rows of the data take their places"""
 
     @field_validator("accumulate")
-    @classmethod
     def _divides(cls, accumulate: int, info: ValidationInfo) -> int:
         queries = info.data.get("queries", accumulate)
         if queries % accumulate or queries // accumulate < 2:

@@ -56,7 +56,6 @@ class VectorsSettings(Section):
     """export: stored integer impacts, or floats (impact * impact_step)"""
 
     @field_validator("quantized")
-    @classmethod
     def _with_step(cls, quantized: bool, info: ValidationInfo) -> bool:
         if quantized and info.data.get("impact_step", 0) is None:
             raise ValueError(

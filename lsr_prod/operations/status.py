@@ -1,17 +1,17 @@
 """Status of a sparse table: its chain of plans, their committed waves, and who works on them. Reads only."""
 
-import json
 import os
 import socket
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.commit.fence import Attempt, newest_attempt
 from lsr_prod.encoding.commit.markers import MARKERS_FOLDER
 from lsr_prod.encoding.plans.header import PLAN_FORMAT, PlanHeader
-from lsr_prod.encoding.plans.successors import successor_of
+from lsr_prod.encoding.plans.successors import plan_chain, read_record, record_name, successor_of
 from lsr_prod.encoding.summary import document_count
 from lsr_prod.encoding.table import PLAN_PROPERTY, PROTOCOL_FOLDER
 from lsr_prod.encoding.tables import Table, open_table
@@ -79,12 +79,13 @@ def table_status(store: Store) -> TableStatus:
         raise ArtifactError(f"{store.uri} is not a sparse table of lsr-prod encode; give the folder of encode.table")
     commits = table.log()
     committed_at = commits[-1].committed_at if commits else None
-    chain = _chain(store, table)
+    done = partial(waves_done, table)
+    chain = plan_chain(store, table.properties[PLAN_PROPERTY], done)
     followed = {*chain[:-1]}
     plans = [_plan(store, table, digest, committed_at, in_chain=True, followed=digest in followed) for digest in chain]
     # A plan with a successor is an old one that the chain leaves out (``maintenance.plans``).
     outside = [digest for digest in digests if digest not in chain]
-    others = [_plan(store, table, digest, None) for digest in outside if _successor(store, table, digest) is None]
+    others = [_plan(store, table, digest, None) for digest in outside if successor_of(store, digest, done) is None]
     return TableStatus(store.uri, table.version, committed_at, document_count(table), (*plans, *others))
 
 
@@ -92,19 +93,6 @@ def published_version(index: Store) -> dict[str, Any] | None:
     """Return the current publication of an index: number, version, time and note; None: nothing is published."""
     found = find_current_publication(index)
     return None if found is None else asdict(found)
-
-
-def _chain(store: Store, table: Table) -> list[str]:
-    chain = [table.properties[PLAN_PROPERTY]]
-    while (following := _successor(store, table, chain[-1])) is not None:
-        if following in chain:
-            raise ArtifactError(f"{store.uri}: the plans follow each other in a circle; restore {PROTOCOL_FOLDER}")
-        chain.append(following)
-    return chain
-
-
-def _successor(store: Store, table: Table, digest: str) -> str | None:
-    return successor_of(store, digest, lambda plan: waves_done(table, plan))
 
 
 def _plan(
@@ -184,17 +172,13 @@ def _cells(header: PlanHeader, wave: int) -> int:
 
 def _header(store: Store, digest: str) -> PlanHeader | None:
     """Return the header of a plan; None: it was deleted, or another release wrote it."""
-    name = f"{PROTOCOL_FOLDER}/plans/{digest}.json"
-    data = store.get(name)
-    if data is None:
-        return None
+    document = read_record(store, digest)
     try:
-        document = json.loads(data)
-        if document["format"] != PLAN_FORMAT:
+        if document is None or document["format"] != PLAN_FORMAT:
             return None
         return PlanHeader.from_json(document)
     except (ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(f"{store.uri}/{name} is damaged ({error!r}); restore it") from error
+        raise ArtifactError(f"{store.uri}/{record_name(digest)} is damaged ({error!r}); restore it") from error
 
 
 def wait_for_other_attempts(table: Store, *, poll_s: float = _POLL_S) -> None:

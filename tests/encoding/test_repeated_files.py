@@ -8,7 +8,7 @@ import pytest
 
 from lsr_prod.encoding import encode_corpus
 from lsr_prod.encoding.commit.committer import waves_done
-from lsr_prod.encoding.plans.increment import newest_plan
+from lsr_prod.encoding.plans.successors import plan_chain
 from lsr_prod.encoding.summary import EncodeSummary
 from lsr_prod.encoding.table import PLAN_PROPERTY
 from lsr_prod.encoding.tables import open_table
@@ -68,7 +68,7 @@ def test_plan_abandoned_between_its_waves_loses_no_document(
         (corpus / "2026-11-23" / "x1.jsonl").write_text('{"_id": "x1", "text": "changed"}')  # its part loses one row
     snapshot = open_table(Store(str(table)))
     assert snapshot is not None
-    plan = newest_plan(snapshot.store, snapshot.properties[PLAN_PROPERTY], partial(waves_done, snapshot))
+    plan = plan_chain(snapshot.store, snapshot.properties[PLAN_PROPERTY], partial(waves_done, snapshot))[-1]
     done = run(tiny_bundle, table, corpus, plan)
 
     full = run(tiny_bundle, tmp_path / "full", corpus)

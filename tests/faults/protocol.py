@@ -23,9 +23,9 @@ from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.commit.markers import give_up_base, mark_finished
 from lsr_prod.encoding.encoder import TextEncoder
-from lsr_prod.encoding.plans.increment import has_order_of, newest_plan, prepare_plan
+from lsr_prod.encoding.plans.increment import has_order_of, prepare_plan
 from lsr_prod.encoding.plans.plan import Plan, PlanInputs
-from lsr_prod.encoding.plans.successors import link_successor, save_plan
+from lsr_prod.encoding.plans.successors import link_successor, plan_chain, save_plan
 from lsr_prod.encoding.prepare import find_returning_files
 from lsr_prod.encoding.results import WaveResult
 from lsr_prod.encoding.table import PLAN_PROPERTY, check_first_plan, check_table, committed_files, create_sparse_table
@@ -159,7 +159,7 @@ def _begin(
         table=table,
         root=root,
         waves_done=done,
-        abandon=newest_plan(table, root, done) if abandon and root else None,
+        abandon=plan_chain(table, root, done)[-1] if abandon and root else None,
         returning=lambda changes: find_returning_files(
             _open(table), changes, quarantine=quarantine, rule=job.on_duplicate
         ),

@@ -25,7 +25,7 @@ from lsr_prod.corpus.filelist import KEPT, READ, REMOVED, file_keys, list_files,
 from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS, SIZE_SETTINGS, choose_sizes
 from lsr_prod.encoding.plans.plan import Plan, PlanInputs, bytes_to_read, make_plan, plan_files
-from lsr_prod.encoding.plans.successors import load_plan, successor_of
+from lsr_prod.encoding.plans.successors import load_plan, plan_chain
 from lsr_prod.errors import ConfigError, LineageError
 from lsr_prod.storage import Store
 
@@ -65,7 +65,7 @@ def prepare_plan(
         if abandon is not None:
             raise ConfigError("--abandon", f"{table.uri} has no plan", "leave the option out")
         return make_plan(files, inputs)
-    newest = load_plan(table, newest_plan(table, root, waves_done))
+    newest = load_plan(table, plan_chain(table, root, waves_done)[-1])
     if newest.header.bundle != inputs.bundle:
         raise LineageError(
             f"{table.uri} was made by bundle {newest.header.bundle[:12]}, encode.bundle is "
@@ -77,14 +77,6 @@ def prepare_plan(
     if 0 < done < newest.waves and not given_up:
         _check_settings(newest, inputs, table, PLAN_SETTINGS)
     return plan_increment(newest, files, inputs, done=done, abandon=given_up, returning=returning)
-
-
-def newest_plan(table: Store, root: str, waves_done: Callable[[str], int]) -> str:
-    """Return the digest of the newest plan of a table whose first plan is ``root``."""
-    digest = root
-    while (after := successor_of(table, digest, waves_done)) is not None:
-        digest = after
-    return digest
 
 
 def has_order_of(plan: Plan, listed: pa.Table) -> bool:

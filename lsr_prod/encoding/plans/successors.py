@@ -156,6 +156,16 @@ def successor_of(table: Store, digest: str, waves_done: WavesDone) -> str | None
     return _newest(valid_links(table, digest, waves_done))
 
 
+def plan_chain(table: Store, plan: str, waves_done: WavesDone) -> list[str]:
+    """Return a plan and the plans that follow it, oldest first."""
+    chain = [plan]
+    while (following := successor_of(table, chain[-1], waves_done)) is not None:
+        if following in chain:
+            raise ArtifactError(f"{table.uri}: the plans follow each other in a circle; restore {PLANS_FOLDER}")
+        chain.append(following)
+    return chain
+
+
 def valid_links(table: Store, digest: str, waves_done: WavesDone) -> Iterator[PlanLink]:
     """Yield the valid links of a plan, newest first; only the first plan of a chain has several."""
     if names := _names(table, digest):

@@ -198,11 +198,10 @@ def read_index(
     return ids.split([*_blocks(rows())]), None
 
 
-def read_takedowns(index: Store, version: IndexVersion, ids: IdRange) -> tuple[list[Records], int]:
-    """Read the ids that are taken down; the note is their number."""
-    hidden = load_takedowns(index, version)
-    found = (hashes for doc_id in hidden if (hashes := ids.hashes(doc_id)) is not None)
-    return ids.split([*_blocks((*hashes, TAKEDOWN, -1, -1, 0, 0, 0) for hashes in found)]), len(hidden)
+def read_takedowns(index: Store, version: IndexVersion, ids: IdRange) -> tuple[list[Records], None]:
+    """Read the ids that are taken down."""
+    found = (hashes for doc_id in load_takedowns(index, version) if (hashes := ids.hashes(doc_id)) is not None)
+    return ids.split([*_blocks((*hashes, TAKEDOWN, -1, -1, 0, 0, 0) for hashes in found)]), None
 
 
 def _blocks(rows: Iterable[tuple[Any, ...]]) -> Iterator[Records]:

@@ -1,7 +1,7 @@
 """What the gates found: a result per gate, and the report that is kept in the index."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -105,10 +105,21 @@ class GoldenQuery:
 
 def read_golden(place: str, options: Mapping[str, str]) -> list[GoldenQuery]:
     """Read golden queries."""
-    return [
-        GoldenQuery(str(row["_id"]), row["text"], tuple(map(str, row["must"])), int(row.get("k", _K)))
-        for row in _golden_rows(place, options)
-    ]
+    queries = []
+    for number, line in numbered_lines(place, options):
+        try:
+            row = json.loads(line)
+            query = GoldenQuery(str(row["_id"]), row["text"], tuple(map(str, row["must"])), int(row.get("k", _K)))
+            fine = isinstance(query.text, str) and bool(row["_id"]) and isinstance(row["must"], list)
+            fine = fine and len(query.must) > 0 and query.k > 0
+        except (ValueError, KeyError, TypeError):
+            fine = False
+        if not fine:
+            raise SourceError(f"{place}:{number} is not a query of a gate; see section gates in docs/nights.md")
+        queries.append(query)
+    if not queries:
+        raise SourceError(f"{place} has no query; give some, or remove the setting of the gate")
+    return queries
 
 
 def read_canaries(place: str, options: Mapping[str, str], sample: int) -> list[CanaryQuery]:
@@ -116,20 +127,3 @@ def read_canaries(place: str, options: Mapping[str, str], sample: int) -> list[C
     queries = list(read_queries(place, options))
     count = min(sample, len(queries))
     return [queries[i * len(queries) // count] for i in range(count)]
-
-
-def _golden_rows(place: str, options: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    found = 0
-    for number, line in numbered_lines(place, options):
-        try:
-            row = json.loads(line)
-            fine = isinstance(row["text"], str) and bool(row["_id"]) and int(row.get("k", _K)) > 0
-            fine = fine and isinstance(row["must"], list) and len(row["must"]) > 0
-        except (ValueError, KeyError, TypeError):
-            fine = False
-        if not fine:
-            raise SourceError(f"{place}:{number} is not a query of a gate; see section gates in docs/nights.md")
-        found += 1
-        yield row
-    if not found:
-        raise SourceError(f"{place} has no query; give some, or remove the setting of the gate")

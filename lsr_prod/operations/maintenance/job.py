@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,8 +12,7 @@ from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, MaintainSettings
 from lsr_prod.config.section import quarantine_uri
 from lsr_prod.encoding.commit.committer import waves_done
-from lsr_prod.encoding.plans.increment import newest_plan
-from lsr_prod.encoding.plans.successors import read_record
+from lsr_prod.encoding.plans.successors import plan_chain, read_record
 from lsr_prod.encoding.table import PLAN_PROPERTY
 from lsr_prod.encoding.tables import Part, Table, load_table, open_table
 from lsr_prod.encoding.tables.live_rows import partition_column
@@ -213,6 +213,6 @@ def _unfinished_plan(table: Table) -> str | None:
     root = table.properties.get(PLAN_PROPERTY)
     if root is None:
         return None
-    newest = newest_plan(table.store, root, lambda plan: waves_done(table, plan))
+    newest = plan_chain(table.store, root, partial(waves_done, table))[-1]
     record = read_record(table.store, newest)
     return newest if record is not None and waves_done(table, newest) < record.get("waves", math.inf) else None

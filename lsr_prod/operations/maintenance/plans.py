@@ -23,9 +23,9 @@ from lsr_prod.encoding.plans.successors import (
     SUCCESSORS_FOLDER,
     PlanLink,
     link_shortcut,
+    plan_chain,
     read_record,
     record_name,
-    successor_of,
     valid_links,
 )
 from lsr_prod.encoding.run_records import RUNS_FOLDER, WAVES_FOLDER
@@ -121,10 +121,7 @@ def _reachable(table: Table, root: str, links: Sequence[PlanLink]) -> tuple[str,
 
 
 def _chain_from(table: Table, plan: str) -> list[str]:
-    chain = [plan]
-    while (following := successor_of(table.store, chain[-1], partial(waves_done, table))) is not None:
-        chain.append(following)
-    return chain
+    return plan_chain(table.store, plan, partial(waves_done, table))
 
 
 def _needless_epochs(epochs: Sequence[Entry], *, in_chain: bool) -> list[Entry]:

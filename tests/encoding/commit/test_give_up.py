@@ -8,9 +8,8 @@ import pytest
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import newest_attempt, take_epoch
 from lsr_prod.encoding.commit.markers import give_up_base
-from lsr_prod.encoding.plans.increment import newest_plan
 from lsr_prod.encoding.plans.plan import Plan
-from lsr_prod.encoding.plans.successors import successor_of
+from lsr_prod.encoding.plans.successors import plan_chain, successor_of
 from lsr_prod.encoding.results import WaveResult
 from lsr_prod.errors import CommitError, FencedError
 from lsr_prod.storage import Store
@@ -111,7 +110,7 @@ def test_attempt_is_fenced_if_the_run_that_gave_its_plan_up_died_before_its_fenc
         stalled.commit(wave(table, quarantine, 0, "ab", "z"))
     assert ids_of(table) == ["e", "f"]
     assert bad_rows(quarantine, OLD.digest) == 0
-    assert newest_plan(table, OLD.digest, lambda plan: waves_done(newest(table), plan)) == after[0].digest
+    assert plan_chain(table, OLD.digest, lambda plan: waves_done(newest(table), plan))[-1] == after[0].digest
 
 
 def test_only_plans_that_may_still_commit_are_fenced_and_the_log_says_which_was_given_up(

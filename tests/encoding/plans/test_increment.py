@@ -20,9 +20,9 @@ from lsr_prod.corpus.filelist import REMOVED, file_keys, list_files
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS
-from lsr_prod.encoding.plans.increment import has_order_of, newest_plan, plan_increment, prepare_plan
+from lsr_prod.encoding.plans.increment import has_order_of, plan_increment, prepare_plan
 from lsr_prod.encoding.plans.plan import Plan, PlanInputs, make_plan
-from lsr_prod.encoding.plans.successors import link_successor, load_plan, save_plan
+from lsr_prod.encoding.plans.successors import link_successor, load_plan, plan_chain, save_plan
 from lsr_prod.errors import CommitError, ConfigError, LineageError
 from lsr_prod.storage import Store
 
@@ -154,7 +154,7 @@ def test_increments_form_a_chain_and_an_earlier_state_may_return(tmp_path: Path)
         plan = prepare(table, files_of(names), root)
         save(plan, table)
         assert (plan.base, read_names(plan), plan.removed) == (digests[-1], list(added), keys(removed))
-        assert newest_plan(table, root.digest, finished) == plan.digest
+        assert plan_chain(table, root.digest, finished)[-1] == plan.digest
         assert prepare(table, files_of(names), root).digest == plan.digest  # no difference
         digests.append(plan.digest)
     assert len(set(digests)) == len(digests)
@@ -289,7 +289,7 @@ def test_only_one_of_concurrent_increments_follows_a_plan(tmp_path: Path):
         attempt.start()
     for attempt in attempts:
         attempt.join()
-    newest = newest_plan(table, root.digest, finished)
+    newest = plan_chain(table, root.digest, finished)[-1]
     assert sorted(digest for digest, _ in lost) == sorted(
         plan.digest for plan in plans for _ in range(2) if plan.digest != newest
     )

@@ -14,9 +14,8 @@ from typing import NoReturn
 from unittest.mock import patch
 
 from lsr_prod.encoding.commit.committer import waves_done
-from lsr_prod.encoding.plans.increment import newest_plan
 from lsr_prod.encoding.plans.plan import Plan
-from lsr_prod.encoding.plans.successors import save_plan
+from lsr_prod.encoding.plans.successors import plan_chain, save_plan
 from lsr_prod.encoding.table import PLAN_PROPERTY
 from lsr_prod.encoding.tables import open_table
 from lsr_prod.errors import ConfigError, LsrError, SourceError
@@ -191,7 +190,7 @@ class _Life:
     def _newest_plan(self) -> str:
         table = open_table(self._job.stores[0])
         assert table is not None
-        return newest_plan(table.store, table.properties[PLAN_PROPERTY], partial(waves_done, table))
+        return plan_chain(table.store, table.properties[PLAN_PROPERTY], partial(waves_done, table))[-1]
 
     def _check(self, what: str) -> None:
         findings = self.outcome.findings

@@ -7,9 +7,15 @@ import pytest
 
 from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
-from lsr_prod.encoding.plans.increment import newest_plan
 from lsr_prod.encoding.plans.plan import Plan
-from lsr_prod.encoding.plans.successors import check_not_followed, link_successor, load_plan, plan_objects, save_plan
+from lsr_prod.encoding.plans.successors import (
+    check_not_followed,
+    link_successor,
+    load_plan,
+    plan_chain,
+    plan_objects,
+    save_plan,
+)
 from lsr_prod.encoding.table import create_sparse_table
 from lsr_prod.errors import ArtifactError, CommitError, FencedError
 from lsr_prod.operations.maintenance.plans import shorten_chain
@@ -83,13 +89,13 @@ def test_finished_plans_between_the_first_and_the_newest_are_deleted(tmp_path: P
     assert vacuum(table, DAY).entries == ()  # a running process may still follow the old link
     assert night(table).counts() == {"epochs": 3, "plans": 8, "successors": 3}
     assert [objects_of(table, plan) for plan in between] == [set(), set(), {"plans", "successors"}]
-    assert newest_plan(table, root.digest, lambda digest: done_in(table, digest)) == last.digest
+    assert plan_chain(table, root.digest, lambda digest: done_in(table, digest))[-1] == last.digest
     assert load_plan(table, last.digest).digest == last.digest
     assert [(plan.plan, plan.state) for plan in table_status(table).plans] == [
         (root.digest, "finished"), (last.digest, "finished")
     ]  # fmt: skip
     after = follow(table, last, "cde")
-    assert newest_plan(table, root.digest, lambda digest: done_in(table, digest)) == after.digest
+    assert plan_chain(table, root.digest, lambda digest: done_in(table, digest))[-1] == after.digest
 
 
 def test_files_of_plans_do_not_grow_with_the_nights(tmp_path: Path):
@@ -100,7 +106,7 @@ def test_files_of_plans_do_not_grow_with_the_nights(tmp_path: Path):
         night(table)
         counts.append(len(table.names("_lsr_prod")))
     assert counts[2:] == counts[2:3] * 4
-    assert newest_plan(table, plans[0].digest, lambda digest: done_in(table, digest)) == plans[-1].digest
+    assert plan_chain(table, plans[0].digest, lambda digest: done_in(table, digest))[-1] == plans[-1].digest
 
 
 def test_all_epochs_but_the_newest_of_a_plan_are_deleted(tmp_path: Path):
@@ -172,7 +178,7 @@ def test_saved_plan_that_may_still_be_linked_is_kept(tmp_path: Path):
     assert objects_of(table, incomplete) == set()
     assert load_plan(table, waiting.digest).digest == waiting.digest
     link_successor(table, waiting, lambda digest: done_in(table, digest))
-    assert newest_plan(table, root.digest, lambda digest: done_in(table, digest)) == waiting.digest
+    assert plan_chain(table, root.digest, lambda digest: done_in(table, digest))[-1] == waiting.digest
 
 
 def test_chain_is_not_shortened_to_a_plan_without_a_committed_wave(tmp_path: Path):
