@@ -7,8 +7,7 @@ from typing import Any, Unpack
 from lsr_prod.errors import ConfigError
 from lsr_prod.extras import missing_extra
 from lsr_prod.indexing.text_index import Index
-from lsr_prod.search import Searcher
-from lsr_prod.search.query.request import Options
+from lsr_prod.search import Options, Searcher
 from lsr_prod.storage.folders import open_bundle
 
 try:

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lsr_prod.errors import ConfigError, QueryError
-from lsr_prod.search import Filter, Options, Searcher, field
-from lsr_prod.search.query.filter_types import filter_from_json
+from lsr_prod.search import Filter, Options, Searcher, field, filter_from_json
 from lsr_prod.search.query.filters import Field, shorten
 from lsr_prod.search.query.request import make_request
 from lsr_prod.storage.formats.values import value_to_json

@@ -9,9 +9,8 @@ import numpy as np
 from lsr_prod.errors import ConfigError
 from lsr_prod.extras import missing_extra
 from lsr_prod.indexing.text_index import Index
-from lsr_prod.search import Searcher
+from lsr_prod.search import Options, Searcher
 from lsr_prod.search.query.filters import shorten
-from lsr_prod.search.query.request import Options
 
 try:
     import pandas as pd
