@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from lsr_prod.config.evaluate import SparseSystem
+from lsr_prod.config.index import GatesSettings
 from lsr_prod.config.section import quarantine_uri
 from lsr_prod.encoding.tables import Table, open_table
 from lsr_prod.encoding.tables.live_rows import total
@@ -212,9 +213,11 @@ def completeness(versions: Versions, limit: int) -> GateResult:
     return _at_most(found.lost - sum(accepted.values()), limit, sentence, "max_lost")
 
 
-def _run(gate: Callable[[Versions, Any], GateResult], setting: str, versions: Versions) -> GateResult:
+def _run(
+    gate: Callable[[Versions, Any], GateResult], setting: Callable[[GatesSettings], Any], versions: Versions
+) -> GateResult:
     """Run a gate, unless the setting that turns it on is absent."""
-    limit = getattr(versions.limits, setting)
+    limit = setting(versions.limits)
     if limit is None:
         return GateResult(gate.__name__, "off", None, None, "no limit is set")
     return replace(gate(versions, limit), gate=gate.__name__)
@@ -224,17 +227,17 @@ GATES: Mapping[str, Callable[[Versions], GateResult]] = MappingProxyType(
     {
         gate.__name__: partial(_run, gate, setting)
         for gate, setting in (
-            (documents, "max_shrink"),
-            (quarantine, "max_quarantine_share"),
-            (empty, "max_empty_share"),
-            (size, "max_bytes_per_document"),
-            (impact_error, "max_impact_error"),
-            (clipped_weights, "max_clipped_share"),
-            (golden, "golden_queries"),
-            (overlap, "min_overlap"),
-            (quality, "max_loss"),
-            (latency, "max_p95_ms"),
-            (completeness, "max_lost"),
+            (documents, lambda limits: limits.max_shrink),
+            (quarantine, lambda limits: limits.max_quarantine_share),
+            (empty, lambda limits: limits.max_empty_share),
+            (size, lambda limits: limits.max_bytes_per_document),
+            (impact_error, lambda limits: limits.max_impact_error),
+            (clipped_weights, lambda limits: limits.max_clipped_share),
+            (golden, lambda limits: limits.golden_queries),
+            (overlap, lambda limits: limits.min_overlap),
+            (quality, lambda limits: limits.max_loss),
+            (latency, lambda limits: limits.max_p95_ms),
+            (completeness, lambda limits: limits.max_lost),
         )
     }
 )
