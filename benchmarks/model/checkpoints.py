@@ -50,6 +50,7 @@ class Family:
     tokenizer: Callable[[], PreTrainedTokenizerFast]
     settings: dict[str, Any]
     attention: str = "bidirectional"  # of the encoder
+    latents: int = 0  # of a sparse autoencoder of sentence-transformers on the model; 0: a vocabulary head
 
 
 def write_checkpoint(family: Family, folder: Path) -> Path:
@@ -63,9 +64,32 @@ def write_checkpoint(family: Family, folder: Path) -> Path:
         model = getattr(transformers, family.model)(config)
         for parameter in model.parameters():
             parameter.data += 0.1 * torch.randn_like(parameter)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    if not family.latents:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return folder
+    parts = folder.with_name("backbone")
+    model.save_pretrained(parts)
+    tokenizer.save_pretrained(parts)
+    _add_autoencoder(parts, family.latents, folder)
     return folder
+
+
+def _add_autoencoder(backbone: Path, latents: int, folder: Path) -> None:
+    """Save the backbone with an autoencoder as sentence-transformers does."""
+    from sentence_transformers import SparseEncoder
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling
+    from sentence_transformers.sparse_encoder.modules import SparseAutoEncoder
+
+    width = _SIZES["hidden_size"]
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        layer = SparseAutoEncoder(width, latents, k=latents // 4, k_aux=width)
+        for parameter in layer.parameters():
+            parameter.data += 0.1 * torch.randn_like(parameter)
+    modules = [Transformer(str(backbone)), Pooling(width, "mean"), layer]
+    SparseEncoder(modules=modules, device="cpu").save(str(folder))
 
 
 def _characters() -> list[str]:
@@ -160,6 +184,7 @@ FAMILIES = {
     "GTE": Family("GteConfig", "GteForMaskedLM", _xlm_roberta, {}),
     "Jina v3": Family("JinaEmbeddingsV3Config", "JinaEmbeddingsV3ForMaskedLM", _xlm_roberta, {}),
     "EuroBERT": Family("EuroBertConfig", "EuroBertForMaskedLM", _roberta, _GROUPED),
+    "BERT, CSR": Family("BertConfig", "BertModel", _bert, {}, latents=256),
     "T5": Family("T5Config", "T5ForConditionalGeneration", _xlm_roberta, {"d_model": 32, "d_kv": 16, "d_ff": 48}),
     "GPT-2": Family("GPT2Config", "GPT2LMHeadModel", _decoder, {}, "causal"),
     "GPT-NeoX": Family("GPTNeoXConfig", "GPTNeoXForCausalLM", _decoder, {}, "causal"),

@@ -13,14 +13,17 @@ from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.sparse_encoder.modules import SparseAutoEncoder
 
-from lsr_prod.config import Deployment, ExportSettings
+from lsr_prod.config import Deployment, ExportSettings, IndexSettings
 from lsr_prod.errors import ConfigError
+from lsr_prod.indexing import build_index
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.export import export_bundle
+from lsr_prod.search import Searcher
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.registry import check_stage
-from tests.model.test_layouts import TEXTS, assert_equal
+from tests.indexing.corpus import encode_corpus, make_table
+from tests.model.test_layouts import TEXTS, assert_equal, ours
 from tests.model.tiny import tiny_checkpoint
 from tests.training.small import small_training
 
@@ -98,6 +101,21 @@ def test_bundle_has_the_latents_of_the_model(precision: Any, tmp_path: Path) -> 
             np.testing.assert_array_equal(ours.terms, theirs.terms)
             np.testing.assert_allclose(ours.weights, theirs.weights, atol=1e-4)
         assert np.diff(ours.offsets).max() <= K
+
+
+def test_search_finds_documents_by_latents(tmp_path: Path) -> None:
+    folder = csr(tmp_path)
+    bundle, index = tmp_path / "bundle", tmp_path / "index"
+    export_bundle(ExportSettings(model=str(folder), output=str(bundle)))
+    texts = {f"d{i}": text for i, text in enumerate(TEXTS) if text.strip()}
+    make_table(tmp_path / "table", encode_corpus(bundle, texts), bundle)
+    settings = {"table": str(tmp_path / "table"), "bundle": str(bundle), "output": str(index), "shards": 1}
+    build_index(Deployment(index=IndexSettings(**settings)))
+    dense = ours(SparseEncoder.load(folder), "document")
+    query = ours(SparseEncoder.load(folder), "query")[0]
+    hits = Searcher.open(index).search(TEXTS[0], 3).hits
+    expected = dense @ query
+    assert [expected[int(hit.doc_id[1:])] for hit in hits] == pytest.approx(np.sort(expected)[::-1][:3], rel=0.02)
 
 
 @pytest.mark.parametrize(
