@@ -17,13 +17,7 @@ if TYPE_CHECKING:
     from lsr_prod.indexing.publish import rollback
     from lsr_prod.indexing.takedown import delete_documents, restore_documents
 
-__all__ = [
-    "build_index",
-    "collect_garbage",
-    "delete_documents",
-    "restore_documents",
-    "rollback",
-]
+__all__ = ["build_index", "collect_garbage", "delete_documents", "restore_documents", "rollback"]
 
 __getattr__ = lazy_names(
     __name__,

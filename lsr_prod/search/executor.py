@@ -240,11 +240,7 @@ def _match_and_fuse(
 
 
 def _rescore(
-    shards: Shards,
-    ranked: Sequence[Ranked],
-    query: SparseQuery,
-    weights: npt.NDArray[np.float32],
-    min_score: float,
+    shards: Shards, ranked: Sequence[Ranked], query: SparseQuery, weights: npt.NDArray[np.float32], min_score: float
 ) -> Sequence[Ranked]:
     """Rank documents again by the whole query and all their stored terms."""
     known = query.ids >= 0

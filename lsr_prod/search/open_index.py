@@ -52,11 +52,7 @@ def open_version(
 
 
 def open_current(
-    location: IndexLocation,
-    verify: Verify,
-    *,
-    before: Snapshot | None = None,
-    shards: Collection[int] | None = None,
+    location: IndexLocation, verify: Verify, *, before: Snapshot | None = None, shards: Collection[int] | None = None
 ) -> Snapshot:
     """Open the version of the current publication as ``open_version`` does; return ``before`` if that is its version.
 
