@@ -15,7 +15,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from lsr_prod.config.cluster import ClusterDescription, load_cluster
+from lsr_prod_contrib.estimates.cluster import ClusterDescription, load_cluster
 from lsr_prod_contrib.estimates.estimate import Corpus, estimate
 from lsr_prod_contrib.estimates.measured import read_runs
 

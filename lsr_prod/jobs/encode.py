@@ -51,7 +51,6 @@ def _share_of_clipped(share: float, limit: float | None) -> float | str:
 
 def print_encoded(summary: Mapping[str, Any]) -> None:
     """Print counts, cost and location of an encode run, and its quarantined rows by reason."""
-    seconds = summary["seconds"]
     run = dict(summary)
     counts = {name.replace("_", " "): run.pop(name) for name in _COUNTS}
     reasons = run.pop("quarantined_by_reason")

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from lsr_prod.config import Deployment
-from lsr_prod.config.cluster import load_cluster
 from lsr_prod.errors import ConfigError
 from lsr_prod.jobs.terminal.run import Job
 from lsr_prod.jobs.terminal.shell import CommandParser, local_path, location
 from lsr_prod.jobs.terminal.tables import print_columns, print_table
+from lsr_prod_contrib.estimates.cluster import load_cluster
 from lsr_prod_contrib.estimates.estimate import Corpus
 from lsr_prod_contrib.estimates.estimate import estimate as estimate_encode
 from lsr_prod_contrib.estimates.measured import read_runs

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from lsr_prod.config.cluster import REQUEST_KINDS, ClusterDescription
+from lsr_prod_contrib.estimates.cluster import REQUEST_KINDS, ClusterDescription
 from lsr_prod_contrib.estimates.dry_run import RunSize, Speed, count_requests, fit_speed
 from lsr_prod_contrib.estimates.measured import EncodeRun, MeasuredRuns
 from lsr_prod_contrib.estimates.sample import SampledTokens

@@ -191,11 +191,10 @@ def _run_page(kind: str, store: Store, given: argparse.Namespace) -> Page:
 
         return training_page(describe_training(store, given.model))
     if kind == "encode":
-        from lsr_prod.config.cluster import load_cluster
         from lsr_prod_contrib.pages.encode_run import encode_page
         from lsr_prod_contrib.pages.runs.encoding import describe_encoding
 
-        cluster = None if given.cluster is None else load_cluster(given.cluster)
+        cluster = None if given.cluster is None else contrib("estimates.cluster").load_cluster(given.cluster)
         return encode_page(describe_encoding(store, given.plan, cluster))
     from lsr_prod_contrib.pages.encode_run import builds_page
     from lsr_prod_contrib.pages.runs.encoding import describe_builds

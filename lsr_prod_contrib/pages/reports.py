@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from lsr_prod.config import Deployment
-from lsr_prod.config.cluster import ClusterDescription, load_cluster
 from lsr_prod.extras import contrib
 from lsr_prod.indexing.build import read_builds
 from lsr_prod.storage import Store
@@ -15,7 +14,7 @@ from lsr_prod.storage.publications import find_current_publication
 from lsr_prod_contrib.pages.encode_run import builds_page, encode_page
 from lsr_prod_contrib.pages.evaluation import evaluation_page
 from lsr_prod_contrib.pages.index import index_page
-from lsr_prod_contrib.pages.runs.encoding import describe_builds, describe_encoding
+from lsr_prod_contrib.pages.runs.encoding import Cluster, describe_builds, describe_encoding
 from lsr_prod_contrib.pages.runs.training import describe_training
 from lsr_prod_contrib.pages.sections import Page
 from lsr_prod_contrib.pages.sweep import sweep_page
@@ -32,10 +31,11 @@ def write_report(deployment: Deployment, job: str, summary: _Summary) -> list[st
     return [write_page(output, page, options)[0] for page in _PAGES[job](deployment, summary)]
 
 
-def report_cluster(deployment: Deployment) -> ClusterDescription | None:
+def report_cluster(deployment: Deployment) -> Cluster | None:
     """Return the cluster that ``report.cluster`` describes."""
     assert deployment.report is not None
-    return None if deployment.report.cluster is None else load_cluster(Path(deployment.report.cluster))
+    place = deployment.report.cluster
+    return None if place is None else contrib("estimates.cluster").load_cluster(Path(place))
 
 
 def _train(deployment: Deployment, summary: _Summary) -> list[Page]:

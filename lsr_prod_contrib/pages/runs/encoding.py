@@ -2,9 +2,8 @@
 
 from collections import Counter
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Protocol
 
-from lsr_prod.config.cluster import ClusterDescription
 from lsr_prod.encoding.results import Counts
 from lsr_prod.encoding.run_records import RunRecord, WaveRecord, read_runs, read_waves
 from lsr_prod.errors import ArtifactError
@@ -23,9 +22,23 @@ _FIGURES = (
 )  # fmt: skip
 
 
-def describe_encoding(
-    table: Store, plan: str | None = None, cluster: ClusterDescription | None = None
-) -> dict[str, Any]:
+class Cluster(Protocol):
+    """What the cost of a run follows from; ``estimates`` reads it from a file."""
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes that run encoder actors."""
+
+    @property
+    def price_per_node_hour(self) -> float:
+        """Price of one node for one hour."""
+
+    @property
+    def currency(self) -> str:
+        """Unit of all prices."""
+
+
+def describe_encoding(table: Store, plan: str | None = None, cluster: Cluster | None = None) -> dict[str, Any]:
     """Return what is recorded of a plan of a table.
 
     Returns:
@@ -50,7 +63,7 @@ def describe_encoding(
     }
 
 
-def encode_cost(seconds: float, cluster: ClusterDescription) -> float:
+def encode_cost(seconds: float, cluster: Cluster) -> float:
     """Return the price of all nodes of a cluster for some seconds; requests and storage are not included."""
     return seconds / 3600 * cluster.nodes * cluster.price_per_node_hour
 
@@ -76,7 +89,7 @@ def _wave(wave: WaveRecord) -> dict[str, Any]:
     }
 
 
-def _run(run: RunRecord, cluster: ClusterDescription | None) -> dict[str, Any]:
+def _run(run: RunRecord, cluster: Cluster | None) -> dict[str, Any]:
     figures = {name: run.summary.get(name) for name in _RUN_FIGURES}
     busy, seconds = run.summary.get("busy_share"), run.summary.get("seconds")
     cores = (figures["actors"] or 0) * (figures["threads_per_actor"] or 0)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.config.cluster import ClusterDescription
 from lsr_prod.encoding.run_records import read_waves
 from lsr_prod.errors import ArtifactError
+from lsr_prod_contrib.estimates.cluster import ClusterDescription
 from lsr_prod_contrib.pages.runs.encoding import describe_encoding
 from tests.contrib.pages.runs.records import encode_records
 
