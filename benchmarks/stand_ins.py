@@ -255,7 +255,7 @@ def _cased_minilm(data: Path) -> SparseEncoder:
         tokenizer = word_piece_tokenizer(data / "vocabularies" / "bert-base-cased-vocab.txt", lowercase=False)
         tokenizer.save_pretrained(folder)
         stage = TransferVocabularySettings.model_validate({**settings, "target": folder})
-        encoder, _ = transfer(_masked_minilm(), stage, options={}, scratch=Path(folder))
+        encoder, _ = transfer(_masked_minilm(), stage, {}, Path(folder))
     return encoder
 
 

@@ -177,7 +177,7 @@ class Workshop:
             new = json.loads(record.read_text())["new"] if record.exists() else ()
             teacher = Path(settings.teacher) if settings.stage == "distil_head" else None
             return modeled(encoder, settings, self.material.texts, new, teacher)
-        changed, _ = TRANSFORMATIONS[settings.stage](encoder, settings, options={}, scratch=scratch)
+        changed, _ = TRANSFORMATIONS[settings.stage](encoder, settings, {}, scratch)
         return changed
 
     def _measure(

@@ -125,7 +125,7 @@ def _starts(work: Path, training: Any) -> tuple[dict[str, Path], dict[str, float
     alphas: dict[str, float] = {}
     made = {"unscaled": plain, "times 5": large}
     for name in ("unscaled", "times 5"):
-        scaled, summary = rescale(made[name], auto, options={}, scratch=work)
+        scaled, summary = rescale(made[name], auto, {}, work)
         alphas[name] = summary["alpha"]
         print(f"{name}: {head_norms(made[name])}")
         for probe in summary["probes"]:

@@ -171,7 +171,7 @@ def few_queries(collection: Collection, count: int) -> Collection:
 
 def _made(stages: Stages, place: Place) -> dict[str, Outcome]:
     start = _start(stages, place)
-    calibrated, seen = calibrate(start, stages.calibrate, options={}, scratch=place.work)
+    calibrated, seen = calibrate(start, stages.calibrate, {}, place.work)
     found = {}
     for apc, encoder, active in (("off", start, seen["held_out_before"]), ("on", calibrated, seen["held_out"])):
         loss = finetuned(encoder, stages.finetune, training_pairs(place.data))
@@ -193,7 +193,7 @@ def _start(stages: Stages, place: Place) -> SparseEncoder:
     if stages.transfer is None:
         return encoder
     with tempfile.TemporaryDirectory() as scratch:
-        encoder, _ = transfer(encoder, stages.transfer, options={}, scratch=Path(scratch))
+        encoder, _ = transfer(encoder, stages.transfer, {}, Path(scratch))
         new_tokens = json.loads((Path(scratch) / TRANSFER_FILE).read_text())["new"]
     return encoder if stages.adapt is None else modelled(encoder, stages.adapt, paragraphs(place.data), new_tokens)
 

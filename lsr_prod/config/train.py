@@ -8,6 +8,7 @@ from lsr_prod.config.language import (
     AdaptCausalSettings,
     AdaptMlmSettings,
     DistilHeadSettings,
+    LanguageSettings,
     PretrainEmlmSettings,
     TrainedStage,
 )
@@ -170,6 +171,9 @@ class FinetuneSettings(TrainedStage):
             for loss in self.objective.losses
         )
 
+
+LoopSettings = FinetuneSettings | LanguageSettings
+"""The settings of a stage with a training loop."""
 
 StageSettings = (
     FinetuneSettings

@@ -61,11 +61,6 @@ class BatchSampler:
     Unique batches have no rows with an equal query or an equal positive. Of such rows that outnumber the batches of
     their window, the surplus is left out of the epoch, and random rows of the whole set take their places, of similar
     length if there are lengths; these occur in the epoch once more.
-
-    Attributes:
-        rows: rows of the training set.
-        queries: rows per step.
-        steps_per_epoch: steps per epoch.
     """
 
     def __init__(
@@ -79,9 +74,8 @@ class BatchSampler:
         unique: bool = False,
     ) -> None:
         if rows < queries:
-            raise ConfigError(
-                "batch.queries", f"{queries} is more than the {rows} valid rows", f"give {rows} or less, or more data"
-            )
+            problem = f"{queries} is more than the {rows} valid rows"
+            raise ConfigError("batch.queries", problem, f"give {rows} or less, or more data")
         if lengths is not None and lengths.shape != (rows,):
             raise ValueError(f"{lengths.shape} lengths for {rows} rows")
         self.rows, self.queries, self.steps_per_epoch = rows, queries, rows // queries
@@ -145,9 +139,8 @@ class BatchSampler:
         surplus, (epoch, first) = repeated(queries, positives), name
         for number in np.flatnonzero(surplus.any(axis=1)).tolist():
             kept = ~surplus[number]
-            batches[number, ~kept] = self._other_rows(
-                batches[number, kept], queries[number, kept], positives[number, kept], (epoch, first + number)
-            )
+            left = batches[number, kept], queries[number, kept], positives[number, kept]
+            batches[number, ~kept] = self._other_rows(*left, (epoch, first + number))
 
     def _other_rows(self, batch: Numbers, queries: Numbers, positives: Numbers, name: tuple[int, int]) -> Numbers:
         """Return random rows that fill up a batch, and are no twins of its rows and of each other."""

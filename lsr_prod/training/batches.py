@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from lsr_prod.storage.formats.digest import field_values
 from lsr_prod.training import process_group
 from lsr_prod.training.data.training_set import Example, text_keys
 from lsr_prod.training.twins import draw
@@ -30,22 +31,14 @@ class BatchKeys:
 
     def on(self, device: torch.device) -> "BatchKeys":
         """Return the keys on a device."""
-        return BatchKeys(
-            self.queries.to(device, non_blocking=True),
-            self.documents.to(device, non_blocking=True),
-            self.owners.to(device, non_blocking=True),
-            self.positives.to(device, non_blocking=True),
-        )
+        return BatchKeys(**{name: keys.to(device, non_blocking=True) for name, keys in field_values(self).items()})
 
 
 def false_negatives(keys: BatchKeys, extra: Tensor | None, shares: process_group.Shares) -> Tensor:
     """Return which documents are positives of a query other than its own; a collective operation of all workers.
 
-    The positives of a query are those of all rows of the global batch with the same query, and ``keys.positives``.
-
-    Returns:
-        bool [n, N * c + m], for the documents of all N queries, then the further documents. The column of a query's
-        own positive is False.
+    The positives of a query are those of all rows of the global batch with the same query, and ``keys.positives``. The
+    columns of bool [n, N * c + m] are the documents of all N queries, then the further documents.
     """
     queries, documents = keys.queries, keys.documents
     if len(shares.queries) > 1:
@@ -118,11 +111,7 @@ def make_batch(
     pad_id: int,
     known_positives: KnownPositives | None = None,
 ) -> TrainBatch:
-    """Sample negatives and pad; the sample of a row depends only on seed, step and row number.
-
-    Returns:
-        Tensors on the CPU, padded to a multiple of 8 tokens.
-    """
+    """Sample negatives and pad; the sample of a row depends only on seed, step and row number."""
     if len(examples) != len(rows):
         raise ValueError(f"{len(examples)} examples for {len(rows)} rows")
     drawn = _drawn_documents([len(example.documents) for example in examples], rows, negatives, seed, step)
@@ -181,10 +170,7 @@ def _keys(
 def _drawn_documents(
     counts: list[int], rows: npt.NDArray[np.int64], negatives: int, seed: int, step: int
 ) -> npt.NDArray[np.int64]:
-    """Return int64 [n, 1 + negatives]: positions in the documents of a row; 0, the positive, then the sample.
-
-    Places after the last negative of a row are ``_MISSING``.
-    """
+    """Return positions in the documents of a row, [n, 1 + negatives]: 0, the sample, then ``_MISSING``."""
     drawn = np.zeros((len(rows), 1 + negatives), np.int64)
     if not negatives or not len(rows):
         return drawn

@@ -38,27 +38,16 @@ from lsr_prod.storage.formats.card import EncoderCard
 from lsr_prod.training.chain_plan import ChainPlan, check_unchanged, finished_model, plan_chain, with_resources
 from lsr_prod.training.lineage import StageRecord, load_record, save_record, write_lineage
 from lsr_prod.training.loop.job import StageRun
+from lsr_prod.training.stages import registry
 from lsr_prod.training.stages.facts import TRANSFER_FILE
-from lsr_prod.training.stages.registry import (
-    REGISTRY,
-    accepts_workers,
-    errors_of_stage,
-    identity,
-    local_inputs,
-    stage_digest,
-)
 
 log = get_log(__name__)
 
 
 def run_chain(deployment: Deployment) -> dict[str, Any]:
-    """Run the unfinished stages of ``train``, and deliver the model of the last stage.
+    """Run the unfinished stages of ``train``, deliver the model of the last stage, and return a summary.
 
     Everything is checked before anything is written. After a kill at any moment, the next call resumes.
-
-    Returns:
-        A flat summary. ``stage_rows`` has one mapping per stage: its number in the chain from 0, kind, digest, parent
-        and model, whether an earlier run had finished it, and the figures of the run that finished it.
     """
     started = time.monotonic()
     with scratch_folder() as scratch:
@@ -69,6 +58,7 @@ def run_chain(deployment: Deployment) -> dict[str, Any]:
             rows = _run_stages(replace(plan, train=train))
     model = rows[-1]["model"]
     _deliver(plan, model)
+    notes = (f"train.stages.{row['number']}: {row['note']}" for row in rows if "note" in row)
     return {
         "output": plan.output,
         "model_digest": model,
@@ -76,10 +66,7 @@ def run_chain(deployment: Deployment) -> dict[str, Any]:
         "stages": len(rows),
         "stages_skipped": sum(row["skipped"] for row in rows),
         "seconds": time.monotonic() - started,
-        "warnings": [
-            *plan.warnings,
-            *(f"train.stages.{row['number']}: {row['note']}" for row in rows if "note" in row),
-        ],
+        "warnings": [*plan.warnings, *notes],
         "stage_rows": rows,
     }
 
@@ -91,7 +78,7 @@ def ray_for(train: TrainSettings, settings: RaySettings) -> Iterator[TrainSettin
     A local cluster must have room for all workers, or Ray Train would wait forever.
     """
     with ray_session(settings):
-        train = with_resources(train, settings, lambda workers: accepts_workers(train.stages, workers))
+        train = with_resources(train, settings, lambda workers: registry.accepts_workers(train.stages, workers))
         assert train.workers is not None
         assert train.cpus_per_worker is not None
         if not (settings.address or os.environ.get("RAY_ADDRESS")):
@@ -112,7 +99,7 @@ def _run_stages(plan: ChainPlan) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     model = plan.digest
     for number, (stage, pins) in enumerate(zip(plan.train.stages, plan.pins, strict=True)):
-        name = stage_digest(stage, pins, model)
+        name = registry.stage_digest(stage, pins, model)
         facts = {"number": number, "kind": stage.stage, "stage": name, "parent": model}
         record = load_record(plan.store, name)
         skipped = record is not None
@@ -137,13 +124,13 @@ def _run(plan: ChainPlan, number: int, name: str, parent: str) -> StageRecord:
     stage, started = plan.train.stages[number], time.monotonic()
     with _scratch(plan.output) as scratch:
         folder = scratch / "model"
-        with _started(), errors_of_stage(number):
+        with _started(), registry.errors_of_stage(number):
             summary = run_stage(stage, StageRun(plan.train, parent, name, folder, plan.store.options))
         figures = {key: summary[key] for key in ("training_set", "rows", "steps", "note") if key in summary}
         training = {
             "stage": stage.stage,
             "stage_digest": name,
-            "settings": identity(stage),
+            "settings": registry.identity(stage),
             "pins": plan.pins[number],
             **figures,
             # A cluster that runs a submitted checkout has no installed lsr_prod.
@@ -159,7 +146,7 @@ def _run(plan: ChainPlan, number: int, name: str, parent: str) -> StageRecord:
 
 def run_stage(stage: StageSettings, job: StageRun) -> Mapping[str, Any]:
     """Run a stage, or resume it after an interruption. Needs a Ray session."""
-    summary = REGISTRY[stage.stage].run(local_inputs(stage, job.options), job)
+    summary = registry.REGISTRY[stage.stage].run(registry.local_inputs(stage, job.options), job)
     record = fetch_artifact(job.work, f"models/{job.start}", verify=False) / TRANSFER_FILE
     if record.is_file() and not (job.output / TRANSFER_FILE).exists():
         write_file(job.output / TRANSFER_FILE, record.read_bytes())  # later stages of the chain read it

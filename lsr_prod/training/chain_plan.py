@@ -124,9 +124,12 @@ def with_resources(train: TrainSettings, settings: RaySettings, accepts: Callabl
     threads = os.environ.get("OMP_NUM_THREADS", "") if local else ""
     found = machines()
     chosen = choose_resources(train, found, accepts, int(threads) if threads.isdecimal() else None)
-    assert chosen.workers is not None
-    assert chosen.cpus_per_worker is not None
-    _log(chosen, chosen.workers, chosen.cpus_per_worker, found)
+    workers, cores = chosen.workers or 1, chosen.cpus_per_worker or 1
+    of_gpus = f" and 1 GPU each (of {sum(one.gpus for one in found):g} GPUs)" if chosen.use_gpu else ""
+    each = f"{cores:g} core{'' if cores == 1 else 's'}{' each' if workers > 1 else ''}"
+    every = sum(machine.cores for machine in found)
+    message = f"training on {workers} worker{'' if workers == 1 else 's'} with {each} (of {every:g}){of_gpus}"
+    log.info(message, extra={"fields": {"workers": workers, "cores_per_worker": cores, "use_gpu": chosen.use_gpu}})
     return chosen
 
 
@@ -148,11 +151,8 @@ def choose_resources(
         most = max(1, gpus if use_gpu else len(found))
         workers = next((number for number in range(most, 1, -1) if accepts(number)), 1)
         if train.min_workers is not None and train.min_workers > workers:
-            raise ConfigError(
-                "train.min_workers",
-                f"it is {train.min_workers}, but this cluster has room for {workers}",
-                "lower it, or set train.workers",
-            )
+            problem = f"it is {train.min_workers}, but this cluster has room for {workers}"
+            raise ConfigError("train.min_workers", problem, "lower it, or set train.workers")
     cores = train.cpus_per_worker
     if cores is None:
         cores = _cores(workers, found, use_gpu)
@@ -168,15 +168,3 @@ def _cores(workers: int, found: Sequence[Machine], use_gpu: bool) -> int:
 
     most = int(max((machine.cores for machine in found), default=1))
     return next((cores for cores in range(most, 1, -1) if room(cores) >= workers), 1)
-
-
-def _log(train: TrainSettings, workers: int, cores: float, found: Sequence[Machine]) -> None:
-    every = sum(machine.cores for machine in found)
-    of_gpus = f" and 1 GPU each (of {sum(one.gpus for one in found):g} GPUs)" if train.use_gpu else ""
-    each = " each" if workers > 1 else ""
-    message = f"training on {_plural(workers, 'worker')} with {_plural(cores, 'core')}{each} (of {every:g}){of_gpus}"
-    log.info(message, extra={"fields": {"workers": workers, "cores_per_worker": cores, "use_gpu": train.use_gpu}})
-
-
-def _plural(number: float, noun: str) -> str:
-    return f"{number:g} {noun}" if number == 1 else f"{number:g} {noun}s"

@@ -13,6 +13,7 @@ embedding (words, uncased terms) have weights too.
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Literal
 
 import numpy as np
@@ -41,10 +42,6 @@ class SetSchedule:
     An epoch has as many steps as all sets have batches together. With ``proportional``, a set has a share of these
     steps in proportion to its batches times its weight, in an order that is random in every epoch; all weights 1 make
     an epoch one pass over every set. With ``round_robin``, the sets take turns.
-
-    Attributes:
-        steps_per_epoch: steps per epoch.
-        counts: batches of each set in an epoch (proportional).
     """
 
     def __init__(
@@ -57,14 +54,12 @@ class SetSchedule:
     ) -> None:
         self.steps_per_epoch = sum(batches)
         self._sampling, self._seed = sampling, seed
+        # batches of each set in an epoch (proportional)
         self.counts = _shares(self.steps_per_epoch, np.array(batches) * np.array(weights, np.float64))
         if sampling == "proportional" and min(self.counts) < 1:
             number = self.counts.index(min(self.counts))
-            raise ConfigError(
-                f"data.{number}.weight",
-                f"{weights[number]:g} gives this data set no batch in an epoch of {self.steps_per_epoch} steps",
-                "give a larger weight, or leave the data set out",
-            )
+            problem = f"{weights[number]:g} gives this data set no batch in an epoch of {self.steps_per_epoch} steps"
+            raise ConfigError(f"data.{number}.weight", problem, "give a larger weight, or leave the data set out")
         self._ends = np.cumsum(self.counts)
 
     def of(self, step: int) -> tuple[int, int]:
@@ -105,11 +100,7 @@ def _shares(total: int, weights: npt.NDArray[np.float64]) -> list[int]:
 
 
 class DataSets:
-    """The training sets of a fine-tuning and the rows of every step.
-
-    Attributes:
-        rows: rows of each set.
-    """
+    """The training sets of a fine-tuning and the rows of every step."""
 
     def __init__(self, sets: Sequence[TrainingSet | SampleRows], settings: FinetuneSettings) -> None:
         self._sets, self.rows = list(sets), [one.rows for one in sets]
@@ -174,13 +165,12 @@ class QueryTable:
 
     @torch.no_grad()
     def apply(self, learning_rate: float) -> Tensor:
-        """Update the weights; a collective operation of all workers.
-
-        Returns:
-            Norm of the gradient before clipping, a scalar that is not read on the host.
-        """
+        """Update the weights, and return the norm of the gradient before clipping; a collective operation."""
         own = self._parameter.grad
-        self._parameter.grad = _mean_over_workers(torch.zeros_like(self._parameter) if own is None else own)
+        own = torch.zeros_like(self._parameter) if own is None else own
+        # added up in rank order, so that it is equal to the bit after a restart
+        everyones = all_rows(own[None], [1] * world_size())
+        self._parameter.grad = reduce(torch.add, everyones.unbind()) / world_size()
         limit = math.inf if self._max_norm is None else self._max_norm
         norm = nn.utils.clip_grad_norm_([self._parameter], limit)
         for group in self._optimizer.param_groups:
@@ -202,15 +192,3 @@ class QueryTable:
         if "step" in state:
             moments = {name: state[name].clone().to(self._parameter.device) for name in _MOMENTS}
             self._optimizer.state[self._parameter] = moments
-
-
-def _mean_over_workers(gradient: Tensor) -> Tensor:
-    """Return the mean over workers, added up in rank order, so that it is equal to the bit after a restart."""
-    world = world_size()
-    if world == 1:
-        return gradient
-    parts = all_rows(gradient[None], [1] * world)
-    total = parts[0].clone()
-    for part in parts[1:]:
-        total += part
-    return total / world

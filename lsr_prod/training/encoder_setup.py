@@ -9,11 +9,11 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from lsr_prod.config.language import LanguageSettings, LoraSettings
+from lsr_prod.config.train import LoopSettings
 from lsr_prod.errors import ConfigError, MissingExtraError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import is_causal, output_layer, transformer_layers
 from lsr_prod.model.output_layer import add_output_bias
-from lsr_prod.training.steps import LoopSettings
 from lsr_prod.training.twins import seed_torch
 
 _FIELD = "scale.attention"
@@ -27,11 +27,8 @@ def check_lora(settings: LoraSettings, names: Collection[str], architecture: str
         raise MissingExtraError("peft", "train") from error
     for target in settings.targets:
         if target not in names:
-            raise ConfigError(
-                "train.stages.scale.lora.targets",
-                f"{target} is no linear module of {architecture}",
-                f"it has {', '.join(sorted(names))}",
-            )
+            problem = f"{target} is no linear module of {architecture}"
+            raise ConfigError("train.stages.scale.lora.targets", problem, f"it has {', '.join(sorted(names))}")
 
 
 def add_lora(model: PreTrainedModel, settings: LoraSettings) -> None:
@@ -41,13 +38,12 @@ def add_lora(model: PreTrainedModel, settings: LoraSettings) -> None:
     """
     from peft import LoraConfig, inject_adapter_in_model
 
-    modules = {name: name.rpartition(".")[2] for name in _linear_modules(model)}
+    linear = [name for name, module in model.base_model.named_modules() if isinstance(module, nn.Linear)]
+    modules = {f"{model.base_model_prefix}.{name}": name.rpartition(".")[2] for name in linear}
     check_lora(settings, set(modules.values()), type(model).__name__)
     targets = [name for name, last in modules.items() if not settings.targets or last in settings.targets]
-    inject_adapter_in_model(
-        LoraConfig(r=settings.rank, lora_alpha=settings.alpha, lora_dropout=settings.dropout, target_modules=targets),
-        model,
-    )
+    options: dict[str, Any] = {"r": settings.rank, "lora_alpha": settings.alpha, "lora_dropout": settings.dropout}
+    inject_adapter_in_model(LoraConfig(**options, target_modules=targets), model)
     if settings.train_head_bias:
         weight, bias = output_layer(model)
         if bias is None:
@@ -69,21 +65,13 @@ def merge_lora(model: PreTrainedModel) -> None:
     model.requires_grad_(True)
 
 
-def _linear_modules(model: PreTrainedModel) -> list[str]:
-    base = model.base_model_prefix
-    return [f"{base}.{name}" for name, module in model.base_model.named_modules() if isinstance(module, nn.Linear)]
-
-
 def models_of(encoder: SparseEncoder) -> list[PreTrainedModel]:
     """Return the model of an encoder, and that of its separate query encoder."""
     return [encoder.model] if encoder.queries is None else [encoder.model, encoder.queries.model]
 
 
 def trained_module(encoder: SparseEncoder) -> nn.Module:
-    """Return the module whose parameters are trained and stored in checkpoints.
-
-    With a separate query encoder, names of parameters begin with ``document.`` or ``query.``.
-    """
+    """Return the module whose parameters are trained and stored in checkpoints."""
     if encoder.queries is None:
         return encoder.model
     return nn.ModuleDict({"document": encoder.model, "query": encoder.queries.model})
@@ -164,11 +152,8 @@ def checkpoint_layers(model: PreTrainedModel, *, kept: int = 1) -> None:
     """
     layers: list[Any] = [layer for layer in transformer_layers(model) if hasattr(layer, "gradient_checkpointing")]
     if not layers:
-        raise ConfigError(
-            "scale.gradient_checkpointing",
-            f"{type(model).__name__} does not support gradient checkpointing",
-            "set it to false and lower batch.chunk",
-        )
+        problem = f"{type(model).__name__} does not support gradient checkpointing"
+        raise ConfigError("scale.gradient_checkpointing", problem, "set it to false and lower batch.chunk")
     model.config.use_cache = False  # a cache is for generation, and transformers refuses it with checkpointing
     # Its name in transformers 5.17 and earlier is the second.
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable

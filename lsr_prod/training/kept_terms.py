@@ -24,10 +24,9 @@ _ROWS = 64  # rows with ties per batch
 
 @torch.no_grad()
 def heaviest_terms(weights: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return ids and weights of the ``k`` heaviest terms of every row, by increasing id; ties go to the lower id.
+    """Return ids and weights [B, k] of the heaviest terms of every row, by increasing id; ties go to the lower id.
 
-    Returns:
-        int64 [B, k] and [B, k]. Rows with fewer active terms are filled up with inactive terms of weight 0.
+    Rows with fewer active terms are filled up with inactive terms of weight 0.
     """
     if not pooled_head.are_free(weights.device):  # whether rows have ties is unknown to the host: a stable sort of all
         terms = weights.sort(dim=1, descending=True, stable=True).indices[:, :k].sort(dim=1).values
@@ -82,8 +81,6 @@ class KeptTerms:
 
 
 Vectors = Tensor | KeptTerms
-
-
 """B vectors over the vocabulary: [B, V], or the heaviest terms of each."""
 
 
@@ -146,22 +143,16 @@ def _width(vectors: Vectors) -> int:
 
 
 def temperature(settings: PruningSettings, step: int, steps: int) -> float:
-    """Return the temperature of a step: ``temperature_start`` at the first, ``temperature_end`` at the last.
-
-    In between it changes by a constant factor per step.
-    """
+    """Return the temperature of a step; it changes by a constant factor from the first step to the last."""
     share = min(1.0, step / max(1, steps - 1))
     return float(settings.temperature_start * (settings.temperature_end / settings.temperature_start) ** share)
 
 
 def prune_through(candidates: KeptTerms, k: int, temperature: float) -> KeptTerms:
-    """Return the ``k`` heaviest terms of every vector; all candidates receive a gradient.
+    """Return the candidates, of which all but the ``k`` heaviest weigh 0; all candidates receive a gradient.
 
     The gradient of a candidate is that of its pruned weight, times ``sigmoid((weight - k-th weight) / temperature)``:
     one half at the boundary. A vector with at most k active terms is not pruned; its gradient is passed unchanged.
-
-    Returns:
-        B vectors of m terms, of which all but the k heaviest weigh 0.
     """
     weights = candidates.weights.detach()
     active = weights > 0

@@ -35,11 +35,7 @@ class Ancestor:
 
 
 def write_lineage(folder: Path, *, parent: str, parents: tuple[str, ...], training: Mapping[str, Any]) -> str:
-    """Add the lineage to a new model directory that has no readers yet.
-
-    Returns:
-        The digest (hex) of the model directory.
-    """
+    """Add the lineage to a new model directory that has no readers yet; return the digest of the directory."""
     card = replace(EncoderCard.load(folder), parents=(parent, *parents))
     write_file(folder / CARD_FILE, card.to_bytes())
     content = {"format": TRAINING_FORMAT, "parent": parent, **training}

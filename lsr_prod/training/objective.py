@@ -1,12 +1,11 @@
 """Training objective: the weighted sum of ranking losses, pruned losses, regularizers and the overlap term.
 
-To add a ranking loss, write a function with the signature of ``Loss`` in a module of ``losses``, enter it in
-``LOSSES``, and add its name to ``config.objective.LossSettings``.
+To add a ranking loss, write a function like ``n_pair_loss``, enter it in ``LOSSES``, and add its name to
+``config.objective.LossSettings``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -15,21 +14,14 @@ from lsr_prod.config.objective import LossSettings, ObjectiveSettings
 from lsr_prod.training import process_group
 from lsr_prod.training.batches import BatchKeys, false_negatives
 from lsr_prod.training.kept_terms import Prunable, Vectors, cut, prune_through, temperature
-from lsr_prod.training.losses.distillation import distillation_loss
-from lsr_prod.training.losses.info_nce import CONTRASTIVE, info_nce_loss, n_pair_loss
 from lsr_prod.training.losses.overlap import OverlapTerm
+from lsr_prod.training.losses.ranking import CONTRASTIVE, distillation_loss, info_nce_loss, n_pair_loss
 from lsr_prod.training.losses.scores import Scores
 from lsr_prod.training.regularizers import Regularizers
 
-
-class Loss(Protocol):
-    """A ranking loss: the sum over this worker's queries, without the weight of its settings."""
-
-    def __call__(self, settings: LossSettings, scores: Scores, teacher: Tensor | None, /, *, cosine: bool) -> Tensor:
-        """Return a scalar."""
-
-
-LOSSES: dict[str, Loss] = {
+# Each takes settings, scores, the teacher's scores and ``cosine``, and returns the sum over this worker's queries,
+# without the weight of its settings.
+LOSSES: dict[str, Callable[..., Tensor]] = {
     "info_nce": info_nce_loss,
     "n_pair": n_pair_loss,
     "margin_mse": distillation_loss,
@@ -68,7 +60,7 @@ class TrainingObjective:
 
     def __init__(self, objective: ObjectiveSettings, *, vocabulary: Sequence[str], steps: int) -> None:
         self._objective, self._steps = objective, steps
-        self._regularizers = Regularizers(objective.sparsity, vocabulary=vocabulary, steps=steps)
+        self.regularizers = Regularizers(objective.sparsity, vocabulary=vocabulary, steps=steps)
         self._overlap = OverlapTerm(objective.overlap, len(vocabulary)) if objective.overlap else None
 
     def __call__(
@@ -122,7 +114,7 @@ class TrainingObjective:
         parts = dict(zip(sums, everyones.unbind(), strict=True))
         total, whole = own @ weights, everyones @ weights
         queries, documents, _ = vectors.at(None, None)
-        for name, value, weight in self._regularizers.values(queries, documents, shares, step):
+        for name, value, weight in self.regularizers.values(queries, documents, shares, step):
             total, whole = total + value * weight, whole + value.detach() * weight
             parts |= {name: value.detach(), f"{name}_weight": own.new_tensor(weight)}
         return LossTerms(total, parts | {"total": whole})
@@ -141,7 +133,8 @@ class TrainingObjective:
         losses = self._objective.losses
 
         def rank(qk: int | None, dk: int | None, temperature: float | None = None) -> list[Tensor]:
-            values = ranking_losses(losses, *vectors.at(qk, dk, temperature), teacher, pool, present, excluded)
+            scores = Scores(losses, *vectors.at(qk, dk, temperature), pool, present, excluded)
+            values = ranking_losses(losses, scores, teacher)
             return [value * loss.weight for loss, value in zip(losses, values, strict=True)]
 
         sums: dict[str, tuple[Tensor, float]] = {}
@@ -156,31 +149,9 @@ class TrainingObjective:
             sums["pruned"] = (torch.stack(levels).mean(), pruning.weight)
         return sums
 
-    def observe(self, documents: Tensor, step: int) -> None:
-        """Count the terms of a step's documents for df_flops; a collective operation of all workers."""
-        self._regularizers.observe(documents, step)
 
-    def state(self) -> dict[str, Tensor]:
-        """Return the document frequencies for a checkpoint, equal on all workers, on the CPU."""
-        return self._regularizers.state()
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        """Restore ``state()`` of the same settings."""
-        self._regularizers.load_state(state)
-
-
-def ranking_losses(
-    losses: Sequence[LossSettings],
-    queries: Vectors,
-    documents: Vectors,
-    extra_documents: Vectors | None,
-    teacher: Tensor | None,
-    shares: process_group.Shares | None,
-    present: Tensor | None = None,
-    excluded: Tensor | None = None,
-) -> list[Tensor]:
+def ranking_losses(losses: Sequence[LossSettings], scores: Scores, teacher: Tensor | None) -> list[Tensor]:
     """Return the sum over own queries of every ranking loss, without its weight."""
-    scores = Scores(losses, queries, documents, extra_documents, shares, present, excluded)
     values = []
     for settings in losses:
         cosines = {"dot": (False,), "cosine": (True,), "both": (False, True)}[settings.similarity]

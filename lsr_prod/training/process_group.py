@@ -130,11 +130,6 @@ def rank() -> int:
     return dist.get_rank() if _distributed() else 0
 
 
-def row_counts(rows: int, device: torch.device) -> list[int]:
-    """Return the number of rows of every worker, in rank order."""
-    return _of_all_workers([rows], device)[0]
-
-
 def shares(queries: int, documents: int, device: torch.device, present: int | None = None) -> Shares:
     """Return the division of the global batch, by a single collective operation."""
     return Shares(*_of_all_workers([queries, documents, documents if present is None else present], device))
@@ -147,9 +142,8 @@ def all_rows(rows: Tensor, counts: Sequence[int] | None = None) -> Tensor:
     """
     if world_size() == 1:
         return rows
-    gathered: Tensor = _AllRows.apply(  # type: ignore[no-untyped-call]
-        rows, list(row_counts(len(rows), rows.device) if counts is None else counts)
-    )
+    counts = _of_all_workers([len(rows)], rows.device)[0] if counts is None else list(counts)
+    gathered: Tensor = _AllRows.apply(rows, counts)  # type: ignore[no-untyped-call]
     return gathered
 
 
@@ -217,15 +211,12 @@ class _GlobalSum(torch.autograd.Function):
 
 
 def sum_of_workers(values: Tensor) -> Tensor:
-    """Return the elementwise sum over all workers; ``values`` itself without torch.distributed.
-
-    A collective operation of all workers.
-    """
+    """Return the elementwise sum over all workers; a collective operation of all workers."""
     return _reduced(values, dist.ReduceOp.SUM)
 
 
 def largest_of_workers(values: Tensor) -> Tensor:
-    """Return the elementwise maximum over all workers; otherwise like ``sum_of_workers``."""
+    """Return the elementwise maximum over all workers; a collective operation of all workers."""
     return _reduced(values, dist.ReduceOp.MAX)
 
 

@@ -56,9 +56,8 @@ def count_terms(
         texts = _distinct(text for one in data for row in read_good_rows(one, options) for text in row.documents)
         counts = reader_of(encoder).count(texts)
         if not counts.documents:
-            raise ConfigError(
-                "data.paths", "no document contains an output term of the model", "use documents in its language"
-            )
+            problem = "no document contains an output term of the model"
+            raise ConfigError("data.paths", problem, "use documents in its language")
         work.put_new(name, counts.to_bytes())
         found = work.get(name)
         assert found is not None
@@ -85,11 +84,7 @@ def query_weights(file: FileDigest, work: Store, vocabulary_size: int) -> Tensor
 
 
 def weigh_queries(queries: TokenBatch, weights: Tensor) -> Tensor:
-    """Return query vectors: the weight of each term that is present. A gradient of ``weights`` is deterministic.
-
-    Returns:
-        [n, V].
-    """
+    """Return query vectors [n, V]: the weight of each present term. A gradient of ``weights`` is deterministic."""
     device = weights.device
     present = queries.attention_mask.to(device)
     ids = queries.input_ids.to(device) * present  # the padding token may not be an output term
@@ -116,24 +111,17 @@ def initial_weights(encoder: SparseEncoder, counts: FileDigest | None, work: Sto
     return torch.ones(size) if counts is None else query_weights(counts, work, size)
 
 
-def idf_encoder(encoder: SparseEncoder, documents: Iterable[str]) -> Callable[[SparseEncoder], Encode]:
-    """Return an encoder factory for a collection whose queries are weighted by its own documents, as in its index.
+def query_weighing(encoder: SparseEncoder, documents: Iterable[str]) -> Callable[[SparseEncoder], Encode]:
+    """Return a function from the current encoder to one that encodes the queries and documents of a collection.
 
-    Returns:
-        A function from the current document encoder to an encoder of queries and documents.
+    Inference-free queries have the current learned weights, or are weighted by the documents, as in their index.
     """
+    if not encoder.card.inference_free:
+        return lambda model: model.encode
     reader = reader_of(encoder)
-    weights = TermWeights.of_counts(reader.count(documents), encoder.vocabulary)
-    return lambda model: partial(_encode, model, reader, weights)
-
-
-def learned_encoder(encoder: SparseEncoder) -> Callable[[SparseEncoder], Encode]:
-    """Return an encoder factory for queries with the learned weights of the current encoder.
-
-    Returns:
-        A function from the current encoder, with its query weights, to an encoder of queries and documents.
-    """
-    reader = reader_of(encoder)
+    if encoder.card.query_encoder == "idf":
+        weights = TermWeights.of_counts(reader.count(documents), encoder.vocabulary)
+        return lambda model: partial(_encode, model, reader, weights)
 
     def of(model: SparseEncoder) -> Encode:
         assert model.query_weights is not None

@@ -65,10 +65,7 @@ def off_diagonal_joint_flops(queries: Vectors, documents: Vectors, *, query_text
 
     A query's product with its own positive is many times the mean. ``joint_flops`` contains it with a share of one
     divided by the number of documents, so its weight has to shrink with the batch. This mean (ours) does not depend on
-    the size of the batch, nor, in expectation, on the parts into which a step is split.
-
-    Returns:
-        Scalar: (sum over all pairs - sum over own positives) / (N * N * c - N); 0 if there is no other pair.
+    the size of the batch, nor, in expectation, on the parts into which a step is split. It is 0 without other pairs.
     """
     pairs = query_texts * document_texts - query_texts
     if not pairs:
@@ -118,11 +115,10 @@ class Regularizers:
         """
         query_texts, document_texts = sum(shares.queries), shares.texts
         found = []
-        kinds: list[str] = []
+        kinds = [settings.regularizer for settings in self._sparsity.regularizers]
         for i, settings in enumerate(self._sparsity.regularizers):
             kind = settings.regularizer
-            name = f"{kind}_{i + 1}" if kind in kinds else kind
-            kinds.append(kind)
+            name = f"{kind}_{i + 1}" if kind in kinds[:i] else kind
             factor = ramp(settings, step, self._steps)
             if kind == "joint_flops":
                 joint = _JOINT[settings.estimator]
@@ -157,17 +153,13 @@ class Regularizers:
 
     def state(self) -> dict[str, Tensor]:
         """Return the document frequencies, on the CPU."""
-        return {
-            f"{name}.{key}": value
-            for name, frequencies in self._frequencies.items()
-            for key, value in frequencies.state().items()
-        }
+        states = {name: frequencies.state() for name, frequencies in self._frequencies.items()}
+        return {f"{name}.{key}": value for name, state in states.items() for key, value in state.items()}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Restore ``state()`` of the same settings."""
         for name, frequencies in self._frequencies.items():
-            own = {key: value for key, value in state.items() if key.startswith(f"{name}.")}
-            frequencies.load_state({key.removeprefix(f"{name}."): value for key, value in own.items()})
+            frequencies.load_state({key: state[f"{name}.{key}"] for key in ("counts", "shares", "position")})
 
 
 def l1(rows: Vectors, texts: int, *, l0_mask: int | None = None) -> Tensor:
@@ -244,24 +236,18 @@ def _documents_with(documents: Vectors) -> Tensor:
 
 
 def frequency_weights(shares: Tensor, *, alpha: float, beta: float) -> Tensor:
-    """Return ``1 / (1 + (x ** log_alpha(2) - 1) ** beta)``: 0 for x = 0, 1/2 for x = alpha, 1 for x = 1.
-
-    Returns:
-        [V], in the dtype of ``shares``.
-    """
+    """Return ``1 / (1 + (x ** log_alpha(2) - 1) ** beta)``: 0 for x = 0, 1/2 for x = alpha, 1 for x = 1; [V]."""
     exponent = math.log(2) / math.log(alpha)  # negative: x = 0 gives an infinite power, hence weight 0
     return 1 / (1 + (shares.pow(exponent) - 1).clamp_min(0).pow(beta))
 
 
 def own_share(joint: float, losses: list[LossSettings], documents: int) -> float | None:
-    """Return the own share of a joint FLOPS weight with the estimator ``all_pairs``.
+    """Return the own share of a joint FLOPS weight with the estimator ``all_pairs``; None if all losses are of cosines.
 
     The loss margin_mse has no largest gradient; it counts with that of a margin wrong by one unit, 2.
-
-    Returns:
-        The share; None if all losses are of cosines, which no shrinking of vectors changes.
     """
-    pull = sum(_pull(loss) for loss in losses)
+    dots = [loss for loss in losses if loss.similarity != "cosine"]  # no shrinking of vectors changes a cosine
+    pull = sum(loss.weight * (2.0 if loss.loss == "margin_mse" else 1 / loss.temperature) for loss in dots)
     return joint / documents / pull if pull else None
 
 
@@ -282,10 +268,3 @@ def joint_warnings(stage: FinetuneSettings) -> list[str]:
                 "estimator to off_diagonal"
             )
     return sentences
-
-
-def _pull(loss: LossSettings) -> float:
-    """Return the largest gradient of a loss with respect to the dot product of a query and its positive."""
-    if loss.similarity == "cosine":
-        return 0.0
-    return loss.weight * (2.0 if loss.loss == "margin_mse" else 1 / loss.temperature)

@@ -58,13 +58,7 @@ def _mean_in_order(world: int, bucket: GradBucket) -> Future[Tensor]:
 
 
 class Replica:
-    """The encoder on this worker.
-
-    Attributes:
-        encoder: the module; under FSDP2 its parameters are shards.
-        sharded: each worker holds only a shard of the weights.
-        frozen: no parameter is trained.
-    """
+    """The encoder on this worker; if it is ``sharded``, each worker holds only a shard of the weights (FSDP2)."""
 
     def __init__(
         self,

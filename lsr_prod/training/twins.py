@@ -16,12 +16,9 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def draw(*names: int | npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """Return a pseudo-random 64-bit number for every combination of names.
+    """Return a pseudo-random 64-bit number for every combination of names, in their common shape.
 
     Each name is mixed into the state by the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
-
-    Returns:
-        uint64, of the names' common shape.
     """
     state = np.zeros((), np.uint64)
     with np.errstate(over="ignore"):  # arithmetic is modulo 2**64
@@ -58,13 +55,10 @@ def repeated(*kinds: Numbers) -> npt.NDArray[np.bool_]:
 
 
 def spread_twins(kinds: Sequence[Numbers], *name: int, enough: int = 0) -> Numbers:
-    """Exchange rows between batches so that twins are in different batches.
+    """Exchange rows between batches so that twins are in different batches; return the former places, [batches, n].
 
     A row moves to a near batch without a twin of it, and a row near the edge of that batch takes its place: if the rows
     are sorted by length, both have similar lengths. Twins stay together where there are more of them than batches.
-
-    Returns:
-        int64 [batches, n], the former place of each row, from 0 to batches * n - 1.
     """
     batches, width = kinds[0].shape
     order = np.arange(batches * width)
@@ -85,11 +79,7 @@ def spread_twins(kinds: Sequence[Numbers], *name: int, enough: int = 0) -> Numbe
 def rows_apart(
     queries: Numbers, positives: Numbers, more_queries: Numbers, more_positives: Numbers, limit: int
 ) -> Numbers:
-    """Choose rows that are twins neither of the rows of a batch nor of each other.
-
-    Returns:
-        int64 [at most limit], numbers from 0 to m - 1; with fewer than ``limit``, no other row can be added.
-    """
+    """Return the numbers of at most ``limit`` further rows that are twins neither of a batch nor of each other."""
     chosen = np.empty(0, np.int64)
     left = np.arange(len(more_queries))
     while True:

@@ -29,8 +29,8 @@ from lsr_prod.training.lineage import load_record
 from lsr_prod.training.loop.job import load_start
 from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer
+from lsr_prod.training.stage_trainer import total_steps
 from lsr_prod.training.stages.registry import stage_digest
-from lsr_prod.training.steps import total_steps
 
 TIMED_QUERIES = 32
 """Maximum number of queries of a timed step; the cost of a larger batch is scaled from it."""

@@ -17,7 +17,7 @@ from lsr_prod.training.data_sets import DataSets, SetSchedule
 from lsr_prod.training.loop.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer
-from lsr_prod.training.steps import total_steps
+from lsr_prod.training.stage_trainer import total_steps
 
 ALONE = Group(0, 1, torch.device("cpu"))
 

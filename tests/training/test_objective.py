@@ -116,13 +116,13 @@ def train_on(name: str, part: Batch, *, cross_worker: bool = True) -> Outcome:
     objective, loss = losses_of(name, cross_worker=cross_worker)
     weights = part.weights.clone().requires_grad_()
     queries, documents = vectors(part.queries, weights), part.document_vectors(weights)
-    loss.observe(documents if part.present is None else documents[part.present.flatten()], STEP)
+    loss.regularizers.observe(documents if part.present is None else documents[part.present.flatten()], STEP)
     present = None if part.present is None or part.present.all() else part.present
     terms = loss(
         queries, documents, teacher=part.teacher, step=STEP, present=present, **keys_and_extra(objective, part)
     )
     terms.total.backward()
-    return Outcome(terms.parts, weights.grad, loss.state())
+    return Outcome(terms.parts, weights.grad, loss.regularizers.state())
 
 
 @pytest.mark.parametrize("missing", [False, True], ids=["complete", "missing_negatives"])
@@ -143,7 +143,7 @@ def test_objective_matches_plain_form_in_value_and_gradient(name: str, missing: 
                 objective, VOCABULARY, queries, documents, whole.teacher, extra, STEP, STEPS, whole.present, whole.keys
             )
         else:
-            loss.observe(documents if whole.present is None else documents[whole.present.flatten()], STEP)
+            loss.regularizers.observe(documents if whole.present is None else documents[whole.present.flatten()], STEP)
             terms = loss(
                 queries, documents, teacher=whole.teacher, step=STEP, present=whole.present,
                 **keys_and_extra(objective, whole),
@@ -296,11 +296,12 @@ def test_state_contains_document_frequencies() -> None:
     _, second = losses_of("everything")
     documents = vectors(batch(8).documents, batch(8).weights)
     for step in range(3):
-        first.observe(documents, step)
-    second.load_state(first.state())
-    assert first.state()
-    assert all(torch.equal(value, second.state()[key]) for key, value in first.state().items())
-    assert losses_of("info_nce")[1].state() == {}
+        first.regularizers.observe(documents, step)
+    second.regularizers.load_state(first.regularizers.state())
+    assert first.regularizers.state()
+    restored = second.regularizers.state()
+    assert all(torch.equal(value, restored[key]) for key, value in first.regularizers.state().items())
+    assert losses_of("info_nce")[1].regularizers.state() == {}
 
 
 def test_objective_rejects_mismatched_shapes() -> None:

@@ -26,7 +26,7 @@ from lsr_prod.training.data.training_set import TrainingSet
 from lsr_prod.training.objective import TrainingObjective
 from lsr_prod.training.optimizer import full_tensor, trained_parameters
 from lsr_prod.training.process_group import Group
-from lsr_prod.training.query_weights import count_terms, idf_encoder, query_weights, reader_of, weigh_queries
+from lsr_prod.training.query_weights import count_terms, query_weighing, query_weights, reader_of, weigh_queries
 from lsr_prod.training.replica import Replica
 from lsr_prod.training.retrieval.gradient import StepPlan, backward
 from lsr_prod.training.retrieval.trainer import Trainer
@@ -209,7 +209,7 @@ def test_chain_trains_and_validates_inference_free_queries(start, tmp_path):
 def test_validation_weighs_queries_by_own_documents(start):
     encoder = SparseEncoder.load(start)
     documents = ["w1 w3", "w3 w5", "w3"]
-    encode = idf_encoder(encoder, documents)(encoder)
+    encode = query_weighing(encoder, documents)(encoder)
     batch = encode(["w3 w1 w9", "", "w5"], "query")
     ids, weights = batch.row(0)
     assert ids.tolist() == [IDS["w9"], IDS["w1"], IDS["w3"]]

@@ -41,8 +41,7 @@ class KeyRange:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "KeyRange":
         """Parse the JSON form of ``asdict``."""
-        file = value["file"]
-        return cls(int(value["queries"]), int(value["positives"]), FileDigest.from_json(file) if file else None)
+        return cls(**{**value, "file": value["file"] and FileDigest.from_json(value["file"])})
 
 
 def key_ranges(rows: int) -> list[tuple[int, int]]:
@@ -60,10 +59,11 @@ def write_key_range(store: Store, parts: Sequence[FileDigest], first: int, last:
         queries.append(of_queries[inside])
         positives.append(of_positives[inside])
         seen.append(np.unique(of_positives[(of_positives >= first) & (of_positives <= last)]))
-    pairs = _different_pairs(np.concatenate(queries), np.concatenate(positives))
-    different, counts = np.unique(pairs[0], return_counts=True)
-    several = np.repeat(counts > 1, counts)
-    file = _put(store, (pairs[0][several], pairs[1][several]), first) if several.any() else None
+    of_queries, of_positives = np.concatenate(queries), np.concatenate(positives)
+    pairs = different_pairs(of_queries, of_positives)
+    different, counts = np.unique(of_queries[pairs], return_counts=True)
+    several = pairs[np.repeat(counts > 1, counts)]
+    file = _put(store, [of_queries[several], of_positives[several]], first) if len(several) else None
     return KeyRange(len(different), len(np.unique(np.concatenate(seen))), file)
 
 
@@ -72,15 +72,12 @@ class KnownTable:
 
     def __init__(self, files: Sequence[Path]) -> None:
         tables = [pa.ipc.open_file(pa.memory_map(str(file))).read_all() for file in files]
-        self._ranges: list[tuple[Keys, ...]] = [
-            tuple(table[name].chunk(0).to_numpy() for name in KEY_COLUMNS) for table in tables
-        ]
+        self._ranges = [[table[name].chunk(0).to_numpy() for name in KEY_COLUMNS] for table in tables]
 
     def look_up(self, queries: Keys) -> tuple[Keys, Keys]:
         """Return the positives of queries with several positives, at most ``MOST_POSITIVES`` per query.
 
-        Returns:
-            int64 [t], the query of each positive, from 0 to n - 1; and int64 [t], its key.
+        Returned are, for each positive, the number of its query among ``queries`` and its key, two arrays int64 [t].
         """
         owners, positives = [_EMPTY], [_EMPTY]
         for of_queries, of_positives in self._ranges:
@@ -106,16 +103,16 @@ def _keys_of_parts(store: Store, parts: Sequence[FileDigest]) -> Iterator[tuple[
                 yield batch.column(KEY_COLUMNS[0]).to_numpy(), batch.column(KEY_COLUMNS[1]).to_numpy()
 
 
-def _different_pairs(queries: Keys, positives: Keys) -> tuple[Keys, Keys]:
-    """Return the pairs sorted by query, then positive, each once."""
+def different_pairs(queries: npt.NDArray[Any], positives: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+    """Return the places of the pairs sorted by query, then positive, each pair once."""
     order = np.lexsort((positives, queries))
     queries, positives = queries[order], positives[order]
-    new = np.ones(len(queries), np.bool_)
+    new = np.ones(len(order), np.bool_)
     new[1:] = (queries[1:] != queries[:-1]) | (positives[1:] != positives[:-1])
-    return queries[new], positives[new]
+    return order[new]
 
 
-def _put(store: Store, pairs: tuple[Keys, Keys], first: int) -> FileDigest:
+def _put(store: Store, pairs: list[Keys], first: int) -> FileDigest:
     with scratch_folder(prefix="lsr_prod-keys-") as folder:
         path = folder / "keys.arrow"
         with pa.ipc.new_file(str(path), _SCHEMA) as writer:

@@ -74,11 +74,9 @@ class TokenSettings:
             plain_tokenizer.no_truncation()
             taken = len(plain_tokenizer.encode(form.prompt).ids)
             if form.max_length is not None and taken >= form.max_length:
-                raise ConfigError(
-                    f"{kind}_max_length",
-                    f"{form.max_length} leaves no token for text",
-                    f"give more than {taken}, the number of special tokens and tokens of the prompt",
-                )
+                problem = f"{form.max_length} leaves no token for text"
+                remedy = f"give more than {taken}, the number of special tokens and tokens of the prompt"
+                raise ConfigError(f"{kind}_max_length", problem, remedy)
         return found
 
     def token_ids(self, texts: Sequence[str], form: TextForm) -> list[npt.NDArray[np.int32]]:

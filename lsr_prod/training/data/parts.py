@@ -2,11 +2,11 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,23 +19,15 @@ from lsr_prod.encoding.tables.quarantine import BadRowWriter
 from lsr_prod.storage import Store
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.formats.digest import canonical_json
+from lsr_prod.training.data import layouts
 from lsr_prod.training.data.known_positives import put_arrow
-from lsr_prod.training.data.layouts import (
-    Layout,
-    PackedLayout,
-    QueryTermLayout,
-    TeacherLayout,
-    TokenSettings,
-    WordLayout,
-    pack,
-    query_terms,
-    word_rows,
-)
 from lsr_prod.training.data.rows import TrainingRow, quarantine, read_rows
 from lsr_prod.training.data.training_set import TrainingPart, part_schema, set_name, text_keys
 
 _CHARACTERS = 1_000_000  # of text tokenized at once: the encodings take a hundred times the memory of the text
+_TOKENS = 4_000_000  # of a record batch
 _EMPTY = np.empty(0, np.int32)
+T = TypeVar("T")
 
 
 class ReadRow(NamedTuple):
@@ -56,63 +48,70 @@ class TokenizedRow(NamedTuple):
 
 
 def tokenize_rows(
-    rows: Iterable[ReadRow], tokens: TokenSettings, layout: Layout | None
+    rows: Iterable[ReadRow], tokens: layouts.TokenSettings, layout: layouts.Layout | None
 ) -> Iterator[tuple[ReadRow, TokenizedRow]]:
     """Yield every row with its tokenized form, in order; ``token_problem`` tells which of them are bad."""
-    for group in _groups(rows):
-        tokenized = _words(group, tokens, layout) if isinstance(layout, WordLayout) else _texts(group, tokens, layout)
+    for group in _groups(rows, _characters, _CHARACTERS):
+        tokenized = (
+            _words(group, tokens, layout) if isinstance(layout, layouts.WordLayout) else _texts(group, tokens, layout)
+        )
         yield from zip(group, tokenized, strict=True)
 
 
-def token_problem(source: TrainingRow, row: TokenizedRow, layout: Layout | None) -> tuple[str, str] | None:
+def token_problem(source: TrainingRow, row: TokenizedRow, layout: layouts.Layout | None) -> tuple[str, str] | None:
     """Return (reason, detail) if a text of the row has no token, else None."""
-    if isinstance(layout, WordLayout):
+    if isinstance(layout, layouts.WordLayout):
         return None if len(row.documents[1]) else ("empty_text", "none of its words is an output term")
-    if (source.query is not None or isinstance(layout, TeacherLayout)) and not len(row.query):
-        tokenizer = "the teacher's tokenizer" if isinstance(layout, TeacherLayout) else "the tokenizer"
-        unit = "output term" if isinstance(layout, QueryTermLayout) else "token"
+    if (source.query is not None or isinstance(layout, layouts.TeacherLayout)) and not len(row.query):
+        tokenizer = "the teacher's tokenizer" if isinstance(layout, layouts.TeacherLayout) else "the tokenizer"
+        unit = "output term" if isinstance(layout, layouts.QueryTermLayout) else "token"
         return "empty_query", f"{tokenizer} makes no {unit} of it"
     return None if all(map(len, row.documents)) else ("empty_text", "the tokenizer makes no token of it")
 
 
-def _groups(rows: Iterable[ReadRow]) -> Iterator[list[ReadRow]]:
-    """Group consecutive rows until they have about ``_CHARACTERS`` characters."""
-    group: list[ReadRow] = []
-    size = 0
-    for read in rows:
-        group.append(read)
-        size += len(read.row.query or "") + sum(map(len, read.row.documents))
-        if size >= _CHARACTERS:
+def _groups(items: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator[list[T]]:
+    """Group consecutive items until they have a size of ``limit``."""
+    group: list[T] = []
+    held = 0
+    for item in items:
+        group.append(item)
+        held += size(item)
+        if held >= limit:
             yield group
-            group, size = [], 0
+            group, held = [], 0
     if group:
         yield group
 
 
-def _texts(group: Sequence[ReadRow], tokens: TokenSettings, layout: Layout | None) -> Iterator[TokenizedRow]:
+def _characters(read: ReadRow) -> int:
+    return len(read.row.query or "") + sum(map(len, read.row.documents))
+
+
+def _texts(
+    group: Sequence[ReadRow], tokens: layouts.TokenSettings, layout: layouts.Layout | None
+) -> Iterator[TokenizedRow]:
     """Tokenize query and documents; with a teacher, its tokens of the text take the place of the query."""
     rows = [read.row for read in group]
     texts = [text for row in rows for text in row.documents]
     asked = [row.query for row in rows if row.query is not None]
-    if isinstance(layout, TeacherLayout):
+    if isinstance(layout, layouts.TeacherLayout):
         queries = iter(layout.teacher.token_ids(texts, layout.teacher.document))
-    elif isinstance(layout, QueryTermLayout):
-        queries = iter(query_terms(asked, tokens, layout))
+    elif isinstance(layout, layouts.QueryTermLayout):
+        queries = iter(layouts.query_terms(asked, tokens, layout))
     else:
         queries = iter(tokens.query_ids(asked))
     documents = iter(tokens.token_ids(texts, tokens.document))
     for row in rows:
-        query = next(queries) if row.query is not None or isinstance(layout, TeacherLayout) else _EMPTY
+        query = next(queries) if row.query is not None or isinstance(layout, layouts.TeacherLayout) else _EMPTY
         yield TokenizedRow(query, [next(documents) for _ in row.documents], row.scores)
 
 
-def _words(group: Sequence[ReadRow], tokens: TokenSettings, layout: WordLayout) -> Iterator[TokenizedRow]:
+def _words(
+    group: Sequence[ReadRow], tokens: layouts.TokenSettings, layout: layouts.WordLayout
+) -> Iterator[TokenizedRow]:
     texts = [read.row.documents[0] for read in group]
-    for ids, words in word_rows(texts, tokens, tokens.document, layout):
+    for ids, words in layouts.word_rows(texts, tokens, tokens.document, layout):
         yield TokenizedRow(_EMPTY, [ids, words], texts=1)
-
-
-_TOKENS = 4_000_000  # of a record batch
 
 
 def receipts_name(digest: str) -> str:
@@ -130,12 +129,12 @@ class PartMaker:
     """Makes the parts of one training set."""
 
     data: TrainingDataSettings  # the section ``data``
-    tokens: TokenSettings  # tokenizer, prompts and lengths
+    tokens: layouts.TokenSettings  # tokenizer, prompts and lengths
     needs_negative: bool  # a row without a negative is bad
     digest: str  # of the set
     store: Store  # the work store
     options: dict[str, str]  # options of the object stores of sources
-    layout: Layout | None = None  # content of rows beyond token ids; None: token ids alone
+    layout: layouts.Layout | None = None  # content of rows beyond token ids; None: token ids alone
 
     def make(self, number: int, pieces: Sequence[Slice]) -> TrainingPart:
         """Write part ``number`` of the set, its bad rows, and last its receipt; again, it writes the same bytes."""
@@ -152,9 +151,9 @@ class PartMaker:
 
     def _rows(self, pieces: Sequence[Slice], bad: BadRowWriter) -> Iterator[TokenizedRow]:
         rows = self._tokenized(self._validated(pieces, bad), bad)
-        if isinstance(self.layout, PackedLayout):
-            blocks = pack((row.documents[0] for row in rows), self.layout)
-            return (TokenizedRow(np.empty(0, np.int32), [block]) for block in blocks)
+        if isinstance(self.layout, layouts.PackedLayout):
+            blocks = layouts.pack((row.documents[0] for row in rows), self.layout)
+            return (TokenizedRow(_EMPTY, [block]) for block in blocks)
         return rows
 
     def _validated(self, pieces: Sequence[Slice], bad: BadRowWriter) -> Iterator[ReadRow]:
@@ -187,65 +186,31 @@ def _write_rows(rows: Iterator[TokenizedRow], path: Path, *, scores: bool) -> li
     schema = part_schema(scores=scores)
     batches: list[int] = []
     with pa.ipc.new_file(str(path), schema) as writer:
-        columns = _Columns(schema)
-        for row in rows:
-            columns.add(row)
-            if columns.tokens >= _TOKENS:
-                batches.append(columns.rows)
-                writer.write_batch(columns.take())
-        if columns.rows:
-            batches.append(columns.rows)
-            writer.write_batch(columns.take())
+        for group in _groups(rows, lambda row: len(row.query) + sum(map(len, row.documents)), _TOKENS):
+            writer.write_batch(_record_batch(group, schema))
+            batches.append(len(group))
     return batches
 
 
-class _Columns:
-    """Column values of the next record batch."""
-
-    def __init__(self, schema: pa.Schema) -> None:
-        self._schema = schema
-        self._clear()
-
-    def _clear(self) -> None:
-        self._queries: list[npt.NDArray[np.int32]] = []
-        self._positives: list[npt.NDArray[np.int32]] = []
-        self._documents: list[npt.NDArray[np.int32]] = []
-        self._counts: list[int] = []
-        self._lengths: list[int] = []
-        self._scores: list[float] = []
-        self.tokens = 0
-
-    @property
-    def rows(self) -> int:
-        return len(self._counts)
-
-    def add(self, row: TokenizedRow) -> None:
-        query, documents, scores, texts = row
-        self._queries.append(query)
-        self._positives.append(documents[0])
-        self._documents += documents
-        self._counts.append(len(documents))
-        self._lengths.append(max(len(text) for text in (query, *documents[:texts])))
-        self._scores += scores or ()
-        self.tokens += len(query) + sum(map(len, documents))
-
-    def take(self) -> pa.RecordBatch:
-        """Return the rows as a record batch, and clear them."""
-        columns: dict[str, Any] = {
-            "query": _lists(self._queries),
-            "documents": pa.ListArray.from_arrays(_offsets(self._counts), _lists(self._documents)),
-            "length": pa.array(self._lengths, pa.int32()),
-            "query_key": pa.array(text_keys(self._queries)),
-            "positive_key": pa.array(text_keys(self._positives)),
-        }
-        if "scores" in self._schema.names:
-            columns["scores"] = pa.ListArray.from_arrays(_offsets(self._counts), pa.array(self._scores, pa.float32()))
-        self._clear()
-        return pa.record_batch([columns[name] for name in self._schema.names], schema=self._schema)
+def _record_batch(rows: Sequence[TokenizedRow], schema: pa.Schema) -> pa.RecordBatch:
+    queries, counts = [row.query for row in rows], [len(row.documents) for row in rows]
+    lengths = [max(map(len, (row.query, *row.documents[: row.texts]))) for row in rows]
+    documents = _lists([document for row in rows for document in row.documents])
+    columns: dict[str, Any] = {
+        "query": _lists(queries),
+        "documents": pa.ListArray.from_arrays(_offsets(counts), documents),
+        "length": pa.array(lengths, pa.int32()),
+        "query_key": pa.array(text_keys(queries)),
+        "positive_key": pa.array(text_keys([row.documents[0] for row in rows])),
+    }
+    if "scores" in schema.names:
+        scores = pa.array([score for row in rows for score in row.scores or ()], pa.float32())
+        columns["scores"] = pa.ListArray.from_arrays(_offsets(counts), scores)
+    return pa.record_batch([columns[name] for name in schema.names], schema=schema)
 
 
 def _lists(texts: Sequence[npt.NDArray[np.int32]]) -> pa.ListArray:
-    values = np.concatenate([*texts, np.empty(0, np.int32)])
+    values = np.concatenate([*texts, _EMPTY])
     return pa.ListArray.from_arrays(_offsets([len(text) for text in texts]), pa.array(values, pa.int32()))
 
 

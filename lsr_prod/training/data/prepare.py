@@ -1,8 +1,7 @@
 """Training data is read, validated and tokenized once, by tasks of Ray, into a training set named by its digest.
 
-Sources are pinned, cut into slices and grouped into parts; the grouping depends on the pins alone. One task writes a
-part and then its receipt, so that an interrupted preparation resumes with the missing parts. The record that names all
-parts is written last: a set is complete or absent.
+The parts depend on the pins of the sources alone. One task writes a part and then its receipt, so that an interrupted
+preparation resumes with the missing parts. The record that names all parts is written last.
 """
 
 import hashlib
@@ -16,6 +15,7 @@ from typing import Any
 import ray
 
 from lsr_prod.cluster.tasks import run_tasks
+from lsr_prod.cluster.workers import group_by_size
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.corpus.read import require_source_on_nodes
@@ -25,7 +25,7 @@ from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import has_artifact, put_manifest, read_artifact_file
 from lsr_prod.storage.folders import absolute
-from lsr_prod.storage.formats.digest import FileDigest, canonical_json, digest_json
+from lsr_prod.storage.formats.digest import FileDigest, canonical_json, digest_json, record_bytes
 from lsr_prod.storage.transfer import object_name, stored_sizes
 from lsr_prod.training.data.known_positives import KeyRange, key_ranges, write_key_range
 from lsr_prod.training.data.layouts import Layout, TokenSettings
@@ -72,20 +72,17 @@ def prepare_training_set(
     store = Store(absolute(store.uri), store.options)
     files = pin_files(data, options)
     tokens = TokenSettings.of_model(
-        model,
-        query_max_length=query_max_length,
-        document_max_length=document_max_length,
-        plain=data.kind == "texts",
+        model, query_max_length=query_max_length, document_max_length=document_max_length, plain=data.kind == "texts"
     )
-    made_from = _made_from(files, data, tokens, needs_negative=needs_negative)
-    if layout is not None:
-        made_from["layout"] = layout.to_json()
+    made_from = _made_from(files, data, tokens, layout, needs_negative=needs_negative)
     maker = PartMaker(data, tokens, needs_negative, digest_json(made_from), store, options, layout)
     record = _finished(store, maker.digest)
     if record is None:
         check_schemas(files, data, options)
         require_source_on_nodes(files, field="data.paths")
-        parts = _make_parts(maker, _groups(files, data, options))
+        limit = _part_bytes(files)
+        groups = group_by_size(list(cut_data(files, data, limit, options)), lambda piece: piece.size, limit)
+        parts = _make_parts(maker, list(groups))
         _check_rows(SetRecord(made_from, parts), data, store)
         record = SetRecord(made_from, parts, _key_ranges(store, maker.digest, parts))
         _seal(store, record)
@@ -98,12 +95,17 @@ def prepare_training_set(
 
 
 def _made_from(
-    files: Sequence[SourceFile], data: TrainingDataSettings, tokens: TokenSettings, *, needs_negative: bool
+    files: Sequence[SourceFile],
+    data: TrainingDataSettings,
+    tokens: TokenSettings,
+    layout: Layout | None,
+    *,
+    needs_negative: bool,
 ) -> dict[str, Any]:
     pins = hashlib.sha256()
     for file in files:
-        pins.update(canonical_json(file.identity()) + b"\n")
-    return {
+        pins.update(record_bytes(file.identity()))
+    made_from = {
         "format": SET_FORMAT,
         "part_bytes": _part_bytes(files),
         "files": len(files),
@@ -115,30 +117,16 @@ def _made_from(
         "tokenizer": hashlib.sha256(tokens.tokenizer.encode()).hexdigest(),
         "query": None if data.kind == "texts" else asdict(tokens.query),
         "document": asdict(tokens.document),
-        **(
-            {"query_tokenizer": hashlib.sha256(tokens.query_tokenizer.encode()).hexdigest()}
-            if tokens.query_tokenizer is not None
-            else {}
-        ),
     }
+    if tokens.query_tokenizer is not None:
+        made_from["query_tokenizer"] = hashlib.sha256(tokens.query_tokenizer.encode()).hexdigest()
+    if layout is not None:
+        made_from["layout"] = layout.to_json()
+    return made_from
 
 
 def _part_bytes(files: Sequence[SourceFile]) -> int:
     return max(_PART_BYTES, sum(file.size for file in files) // _MOST_PARTS)
-
-
-def _groups(files: list[SourceFile], data: TrainingDataSettings, options: dict[str, str]) -> list[list[Slice]]:
-    """Return the slices of every part; small files share a part."""
-    limit = _part_bytes(files)
-    groups: list[list[Slice]] = []
-    size = limit
-    for piece in cut_data(files, data, limit, options):
-        if size + piece.size > limit:
-            groups.append([])
-            size = 0
-        groups[-1].append(piece)
-        size += piece.size
-    return groups
 
 
 def _make_parts(maker: PartMaker, groups: Sequence[Sequence[Slice]]) -> tuple[TrainingPart, ...]:
@@ -165,13 +153,13 @@ def _key_ranges(store: Store, digest: str, parts: Sequence[TrainingPart]) -> tup
 
 def _receipts(store: Store, digest: str) -> dict[int, TrainingPart]:
     """Return the finished parts by number; delete the receipt of a part whose file is missing."""
-    folder = store.child(receipts_name(digest))
-    sizes = stored_sizes(store.child(set_name(digest)))
+    folder, files = store.child(receipts_name(digest)), store.child(set_name(digest))
+    sizes = stored_sizes(files)
     found: dict[int, TrainingPart] = {}
     for name in folder.names():
         if name.endswith(".json") and (receipt := folder.get(name)) is not None:
             part = TrainingPart.from_json(json.loads(receipt))
-            if part.file is None or sizes.get(object_name(store.child(set_name(digest)), part.file)) == part.file.size:
+            if part.file is None or sizes.get(object_name(files, part.file)) == part.file.size:
                 found[int(name.removesuffix(".json"))] = part
             else:
                 folder.delete(name)
@@ -183,11 +171,9 @@ def _seal(store: Store, record: SetRecord) -> None:
     folder, data = store.child(set_name(record.digest)), canonical_json(record.to_json())
     file = FileDigest(SET_FILE, hashlib.sha256(data).hexdigest(), len(data))
     folder.put_new(object_name(folder, file), data)
-    parts = [part.file for part in record.parts if part.file is not None]
-    files = sorted(
-        [file, *parts, *(one.file for one in record.keys if one.file is not None)], key=lambda file: file.path
-    )
-    put_manifest(store, set_name(record.digest), files)
+    described: list[TrainingPart | KeyRange] = [*record.parts, *record.keys]
+    files = [file, *(one.file for one in described if one.file is not None)]
+    put_manifest(store, set_name(record.digest), sorted(files, key=lambda file: file.path))
 
 
 def _finished(store: Store, digest: str) -> SetRecord | None:
@@ -207,9 +193,7 @@ def _check_rows(record: SetRecord, data: TrainingDataSettings, store: Store) -> 
 
 
 def _summary(record: SetRecord, store: Store) -> TrainingSetSummary:
-    quarantined: Counter[str] = Counter()
-    for part in record.parts:
-        quarantined.update(part.quarantined)
+    quarantined = sum((Counter(part.quarantined) for part in record.parts), Counter[str]())
     return TrainingSetSummary(
         digest=record.digest,
         rows=sum(sum(part.batches) for part in record.parts),

@@ -62,11 +62,8 @@ class RowOutput:
                 )
             return None
         if self._read(PLAN, found).get("digest") != self.digest:
-            raise ConfigError(
-                self.field,
-                f"{self.store.uri} holds rows of other settings, data or {self.inputs}",
-                "give another folder, or delete this one",
-            )
+            problem = f"{self.store.uri} holds rows of other settings, data or {self.inputs}"
+            raise ConfigError(self.field, problem, "give another folder, or delete this one")
         done = self.store.get(MANIFEST)
         return None if done is None else self._read(MANIFEST, done)
 
@@ -76,14 +73,14 @@ class RowOutput:
         self.manifest()
 
     def _read(self, name: str, data: bytes) -> dict[str, Any]:
-        place = f"{self.store.uri}/{name}"
         try:
             value = json.loads(data)
+            if isinstance(value, dict):
+                return value
+            reason = ""
         except ValueError as error:
-            raise ArtifactError(f"{place} is damaged ({error}); delete the folder, then run again") from error
-        if not isinstance(value, dict):
-            raise ArtifactError(f"{place} is damaged; delete the folder, then run again")
-        return value
+            reason = f" ({error})"
+        raise ArtifactError(f"{self.store.uri}/{name} is damaged{reason}; delete the folder, then run again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +133,9 @@ class RowJob:
         return RowOutput(self.output, self.digest, f"{self.kind.section}.output", self.kind.inputs)
 
     def run(self, deployment: Deployment) -> Mapping[str, Any]:
-        """Make the missing parts and complete the output.
+        """Make the missing parts, complete the output and return a flat summary.
 
         The next run resumes an interrupted one; running a finished job again only returns its summary.
-
-        Returns:
-            A flat summary.
         """
         if done := self.reserved.manifest():
             return self._summary(done["counts"], reused=len(self.slices))
@@ -199,17 +193,22 @@ class RowJob:
         todo = [number for number in range(len(rows)) if number not in reports]
         actors = min(actors, len(todo))
         if todo:
-            progress = _Progress(sum(rows[number] for number in todo), kind.unit)
             log.info(kind.doing, extra={"fields": {"slices": len(todo), "reused": reused, "actors": actors}})
             calls = [(self.output, digest, number, self.slices[number]) for number in todo]
             needs = Needs(cpus=self.settings.threads_per_actor, gpus=int(self.use_gpu))
-            so_far = sum(reports.values(), PartReport())
+            before = so_far = sum(reports.values(), PartReport())
+            logged = began
             for call, report in run_on_actors(opened, kind.make, calls, actors=actors, task=kind.doing, needs=needs):
                 reports[todo[call]] = report
                 work += kind.work(report)
-                progress.add(report, work)
-                so_far += report  # the job ends early if the rows or the model are bad
-                self._check(so_far, sum(rows))
+                so_far += report
+                now = time.monotonic()
+                if now - logged >= _PROGRESS_S or so_far.rows == sum(rows):
+                    logged, rate = now, round(work / max(now - began, 1e-9), 1)
+                    done = {"rows": so_far.rows - before.rows, "of": sum(rows) - before.rows}
+                    made = {"made": so_far.made - before.made, f"{kind.unit}_per_s": rate}
+                    log.info("progress", extra={"fields": done | made})
+                self._check(so_far, sum(rows))  # the job ends early if the rows or the model are bad
         seconds = time.monotonic() - began
         self._check_lost_rows(rows, reports)
         total = sum(reports.values(), PartReport())
@@ -278,22 +277,3 @@ def decisive_settings(settings: MineSettings | ScoreSettings, left_out: Mapping[
 def identities(slices: Sequence[Slice]) -> list[list[Any]]:
     """Return pinned file and range of every slice, for a plan."""
     return [[piece.file.identity(), piece.start, piece.stop] for piece in slices]
-
-
-class _Progress:
-    """Logs the progress every few seconds."""
-
-    def __init__(self, rows: int, unit: str) -> None:
-        self._rows, self._unit = rows, unit
-        self._began = self._logged = time.monotonic()
-        self._done = self._made = 0
-
-    def add(self, report: PartReport, work: int) -> None:
-        """Add a finished slice; ``work``: units of all finished slices."""
-        self._done, self._made = self._done + report.rows, self._made + report.made
-        now = time.monotonic()
-        if now - self._logged >= _PROGRESS_S or self._done == self._rows:
-            self._logged = now
-            rate = round(work / max(now - self._began, 1e-9), 1)
-            fields = {"rows": self._done, "of": self._rows, "made": self._made, f"{self._unit}_per_s": rate}
-            log.info("progress", extra={"fields": fields})

@@ -19,6 +19,7 @@ from lsr_prod.corpus.slices import Slice
 from lsr_prod.encoding.tables.quarantine import BadRowWriter
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
+from lsr_prod.storage.formats.digest import field_values
 from lsr_prod.training.data.rows import quarantine
 
 QUARANTINE = "_quarantine"
@@ -58,15 +59,8 @@ class PartReport:
     dropped: Counter[str] = field(default_factory=Counter)  # what was left out of the rows, by rule
 
     def __add__(self, other: "PartReport") -> "PartReport":
-        counts = self.counts.copy()
-        counts.update(other.counts)  # unlike a sum, it keeps zeros
-        return PartReport(
-            self.rows + other.rows,
-            self.made + other.made,
-            self.quarantined + other.quarantined,
-            counts,
-            self.dropped + other.dropped,
-        )
+        mine, theirs = field_values(self), field_values(other)
+        return PartReport(**{name: mine[name] + theirs[name] for name in mine})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,27 +72,17 @@ class PartFormat:
     rules: tuple[str, ...] = ()  # of the rules that leave something out of a row; empty: the job has none
     batch: int = 1024  # rows that become Arrow columns together
 
-    @property
-    def key(self) -> bytes:
-        """Name of the counts in a footer."""
-        return f"lsr_prod.{self.made}".encode()
-
     def to_json(self, report: PartReport, rules: Sequence[str] = ()) -> dict[str, Any]:
         """Return the counts as a footer has them, equal in every run; ``rules`` may have dropped nothing."""
-        by_rule = dict.fromkeys(rules, 0) | dict(sorted(report.dropped.items()))
-        dropped = {"dropped": by_rule} if self.rules else {}
-        quarantined = dict(sorted(report.quarantined.items()))
-        return {"rows": report.rows, self.made: report.made, **report.counts, "quarantined": quarantined, **dropped}
+        counts = {"rows": report.rows, self.made: report.made, **{name: report.counts[name] for name in self.counts}}
+        dropped = {"dropped": dict.fromkeys(rules, 0) | dict(sorted(report.dropped.items()))} if self.rules else {}
+        return {**counts, "quarantined": dict(sorted(report.quarantined.items())), **dropped}
 
     def from_json(self, value: Mapping[str, Any]) -> PartReport:
         """Read what ``to_json`` wrote."""
-        return PartReport(
-            int(value["rows"]),
-            int(value[self.made]),
-            Counter(value["quarantined"]),
-            Counter({name: int(value[name]) for name in self.counts}),
-            Counter(value["dropped"] if self.rules else {}),
-        )
+        counts = Counter({name: int(value[name]) for name in self.counts})
+        bad, dropped = Counter(value["quarantined"]), Counter(value["dropped"] if self.rules else {})
+        return PartReport(int(value["rows"]), int(value[self.made]), bad, counts, dropped)
 
     def write(
         self,
@@ -115,7 +99,7 @@ class PartFormat:
         """
         bad = BadRowWriter(store.child(QUARANTINE), plan, number)
         tables, read = [to_table([])], 0
-        counts, dropped = Counter(dict.fromkeys(self.counts, 0)), Counter[str]()
+        counts, dropped = Counter[str](), Counter[str]()
         for batch in in_batches(rows, self.batch):
             good: list[Row] = []
             for position, row, left_out in batch:
@@ -131,22 +115,18 @@ class PartFormat:
         report = PartReport(read, table.num_rows, bad.reasons, counts, dropped)
         bad.flush()
         buffer = io.BytesIO()
-        footer = {self.key: json.dumps(self.to_json(report), sort_keys=True).encode()}
+        footer = {f"lsr_prod.{self.made}": json.dumps(self.to_json(report), sort_keys=True)}
         pq.write_table(table.replace_schema_metadata(footer), buffer, compression="zstd")
         store.put_new(part_name(number), buffer.getvalue())
         return report
 
     def read(self, store: Store, number: int) -> PartReport:
-        """Read the counts of a finished slice from the footer of its part.
-
-        Raises:
-            ArtifactError: the file is damaged, or is not a part of this job.
-        """
+        """Read the counts of a finished slice from the footer of its part."""
         place = f"{store.uri}/{part_name(number)}"
         try:
             with store.open_reader(part_name(number)) as file:
                 footer = pq.read_metadata(file)
-            report = self.from_json(json.loads((footer.metadata or {})[self.key]))
+            report = self.from_json(json.loads((footer.metadata or {})[f"lsr_prod.{self.made}".encode()]))
             bad = report.quarantined.total()
         except (pa.ArrowInvalid, KeyError, ValueError, TypeError, AttributeError) as error:
             raise ArtifactError(f"{place} is damaged ({error}); delete it, then run again") from error

@@ -5,9 +5,10 @@ Reasons, in addition to those of reading (``broken_json``, ``not_an_object``, ``
 ``no_negative``, ``positive_equals_negative``, ``wrong_score_count`` and ``nan_score``.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import chain, zip_longest
 from typing import Any
 
 import numpy as np
@@ -162,7 +163,7 @@ def cut_data(
 
 def read_rows(
     piece: Slice, data: TrainingDataSettings, options: dict[str, str], *, needs_negative: bool
-) -> Iterator[tuple[int, TrainingRow | BadRow]]:
+) -> Generator[tuple[int, TrainingRow | BadRow], None, None]:
     """Yield (position, row) of every row of a slice; a position is a byte of a text format, or a row number."""
     for position, record in read_data(piece, data, options):
         assert record is not None  # all are wanted
@@ -232,8 +233,17 @@ def sample_rows(data: TrainingDataSettings, options: dict[str, str], count: int)
     found: list[TrainingRow] = []
     step = max(1, -(-len(pieces) // _SAMPLED_SLICES))
     for first in range(step):
-        readers = [read_rows(piece, data, options, needs_negative=False) for piece in pieces[first::step]]
-        bad += _take_in_turn(readers, found, count)
+        with ExitStack() as stack:
+            readers = [read_rows(piece, data, options, needs_negative=False) for piece in pieces[first::step]]
+            for reader in readers:
+                stack.callback(reader.close)
+            for _, row in filter(None, chain.from_iterable(zip_longest(*readers))):  # a row of each in turn
+                if len(found) == count:
+                    break
+                if isinstance(row, BadRow):
+                    bad += 1
+                else:
+                    found.append(row)
     report_bad_rows(len(found), bad, data)
     if not found:
         raise ConfigError("data.paths", f"{', '.join(data.paths)} has no good row", "give data that has rows")
@@ -245,28 +255,6 @@ def report_bad_rows(good: int, bad: int, data: TrainingDataSettings) -> None:
     check_bad_rows(good + bad, {"": bad}, data)
     if bad:
         log.warning("bad rows skipped", extra={"fields": {"bad": bad, "good": good}})
-
-
-def _take_in_turn(
-    readers: list[Iterator[tuple[int, TrainingRow | BadRow]]], found: list[TrainingRow], count: int
-) -> int:
-    """Append a row of each reader in turn until there are ``count``; return the number of bad rows."""
-    bad = 0
-    with ExitStack() as stack:
-        for reader in readers:
-            stack.callback(reader.close)  # type: ignore[attr-defined]
-        while readers and len(found) < count:
-            for reader in list(readers):
-                if len(found) == count:
-                    break
-                _, row = next(reader, (0, None))
-                if row is None:
-                    readers.remove(reader)
-                elif isinstance(row, BadRow):
-                    bad += 1
-                else:
-                    found.append(row)
-    return bad
 
 
 def quarantine(writer: BadRowWriter, piece: Slice, position: int, row: BadRow) -> None:

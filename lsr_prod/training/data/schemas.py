@@ -64,11 +64,8 @@ def _check_footer(file: SourceFile, data: TrainingDataSettings, options: dict[st
             raise _lacks(file, field, column, types)
         if not _holds(field, types[column]):
             wanted = _wanted(field)
-            raise ConfigError(
-                "data.paths",
-                f"{file.location} has {types[column]} in column {column}, which has to be {wanted}",
-                "rewrite the column, or leave the file out",
-            )
+            problem = f"{file.location} has {types[column]} in column {column}, which has to be {wanted}"
+            raise ConfigError("data.paths", problem, "rewrite the column, or leave the file out")
 
 
 def _check_first_rows(file: SourceFile, data: TrainingDataSettings, options: dict[str, str]) -> None:

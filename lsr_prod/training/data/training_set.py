@@ -70,11 +70,8 @@ class TrainingPart:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "TrainingPart":
         """Parse the JSON form of ``asdict``."""
-        return cls(
-            file=FileDigest.from_json(value["file"]) if value["file"] else None,
-            batches=tuple(int(rows) for rows in value["batches"]),
-            quarantined={str(reason): int(rows) for reason, rows in value["quarantined"].items()},
-        )
+        file = value["file"] and FileDigest.from_json(value["file"])
+        return cls(file, tuple(value["batches"]), dict(value["quarantined"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,25 +98,16 @@ class SetRecord:
             raise FormatVersionError(
                 f"a training set has format {value['format']}, this release reads {SET_FORMAT}; {_REMEDY}"
             )
-        return cls(
-            dict(value["made_from"]),
-            tuple(TrainingPart.from_json(part) for part in value["parts"]),
-            tuple(KeyRange.from_json(one) for one in value["keys"]),
-        )
+        parts, keys = map(TrainingPart.from_json, value["parts"]), map(KeyRange.from_json, value["keys"])
+        return cls(dict(value["made_from"]), tuple(parts), tuple(keys))
 
 
 class TrainingSet:
-    """Rows by number. Safe to share between threads; unpickling opens the set again.
-
-    Attributes:
-        rows: number of rows.
-        kind: kind of the rows, as in the settings.
-    """
+    """Rows by number. Safe to share between threads; unpickling opens the set again."""
 
     def __init__(self, store: Store, folder: Path, record: SetRecord) -> None:
         """Read from a verified folder; use ``open``."""
         self._store, self._record = store, record
-        self.kind: str = record.made_from["kind"]
         self._places = [
             (folder / part.file.path, batch)
             for part in record.parts
@@ -168,11 +156,7 @@ class TrainingSet:
         return queries, positives
 
     def known_positives(self, queries: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the positives that the rows of the set give to queries, of queries with several positives.
-
-        Returns:
-            int64 [t], the query of each positive, from 0 to n - 1; and int64 [t], the key of the positive.
-        """
+        """Return the positives that the rows of the set give to queries; see ``KnownTable.look_up``."""
         if self._known is None:
             try:
                 self._known = KnownTable(self._known_files)
@@ -245,21 +229,13 @@ def text_keys(texts: Sequence[npt.NDArray[np.int32]]) -> npt.NDArray[np.int64]:
 
     Texts that differ only after the maximum length have the same token ids, so the model gives them the same vector.
     Among 1e8 different texts, the probability that any two have the same key is 3e-4.
-
-    Returns:
-        int64 [n], the same on every machine.
     """
     digests = b"".join(blake2b(text.astype("<i4", copy=False).tobytes(), digest_size=8).digest() for text in texts)
     return np.frombuffer(digests, "<i8").astype(np.int64)
 
 
 class SampleRows:
-    """Some rows in memory, in the place of a training set.
-
-    Attributes:
-        rows: their number.
-        lengths: int32 [rows], tokens of the longest text of each.
-    """
+    """Some rows in memory, in the place of a training set."""
 
     def __init__(self, examples: Sequence[Example]) -> None:
         self._examples = list(examples)

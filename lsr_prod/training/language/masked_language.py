@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -35,13 +36,10 @@ class Masked:
 
 
 def mask_rates(weights: npt.NDArray[np.float64], rate: float) -> npt.NDArray[np.float64]:
-    """Return the mask probability of each token: proportional to its weight, on average ``rate`` per text.
+    """Return the mask probability of each token: proportional to its weight, on average ``rate`` per text; [B, L].
 
     The weights are omega of vocabulary-transfer, 4.2.3; that the average holds for each text is our choice.
     Probabilities above 1 are cut to 1, and the remainder is distributed over the rest of the text.
-
-    Returns:
-        float64 [B, L]; a row sums to ``rate`` times its tokens with a weight above 0.
     """
     maskable = weights > 0
     wanted = rate * maskable.sum(axis=1, keepdims=True)
@@ -57,40 +55,36 @@ def mask_rates(weights: npt.NDArray[np.float64], rate: float) -> npt.NDArray[np.
         certain |= above
 
 
-def mask_tokens(
-    input_ids: npt.NDArray[np.int64],
-    rates: npt.NDArray[np.float64],
-    rows: npt.NDArray[np.int64],
-    *,
-    seed: int,
-    step: int,
-    mask_id: int,
-    ordinary: npt.NDArray[np.int64],
-) -> Masked:
+@dataclass(frozen=True, slots=True)
+class Masking:
+    """What decides how the chosen tokens of a batch are replaced."""
+
+    rows: npt.NDArray[np.int64]  # int64 [B], numbers of the rows
+    step: int  # number of the step
+    seed: int  # of all steps
+    mask_id: int  # the mask token
+    ordinary: npt.NDArray[np.int64]  # the tokens that replace others
+
+    def hide(
+        self,
+        input_ids: npt.NDArray[np.int64],
+        chosen: npt.NDArray[np.bool_],
+        groups: npt.NDArray[np.int64] | None = None,
+    ) -> npt.NDArray[np.int64]:
+        """Replace chosen tokens: 80 % by the mask token, 10 % by a random token; 10 % are unchanged; int64 [B, L]."""
+        rows, positions = self.rows[:, None], np.arange(input_ids.shape[1])
+        kinds = uniform(self.seed, _FATE, self.step, rows, positions if groups is None else groups)
+        drawn = draw(self.seed, _RANDOM, self.step, rows, positions) % np.uint64(len(self.ordinary))
+        changed = np.where(kinds < _REPLACED, self.ordinary[drawn], input_ids)
+        return np.where(chosen, np.where(kinds < _HIDDEN, self.mask_id, changed), input_ids)
+
+
+def mask_tokens(input_ids: npt.NDArray[np.int64], rates: npt.NDArray[np.float64], masking: Masking) -> Masked:
     """Mask each token with its probability."""
-    chosen = uniform(seed, _CHOICE, step, rows[:, None], np.arange(input_ids.shape[1])) < rates
-    places = np.flatnonzero(chosen)
-    hidden = hide(input_ids, chosen, rows, seed=seed, step=step, mask_id=mask_id, ordinary=ordinary)
-    return Masked(hidden, places, input_ids.reshape(-1)[places])
-
-
-def hide(
-    input_ids: npt.NDArray[np.int64],
-    chosen: npt.NDArray[np.bool_],
-    rows: npt.NDArray[np.int64],
-    *,
-    seed: int,
-    step: int,
-    mask_id: int,
-    ordinary: npt.NDArray[np.int64],
-    groups: npt.NDArray[np.int64] | None = None,
-) -> npt.NDArray[np.int64]:
-    """Replace chosen tokens: 80 % by the mask token, 10 % by a random token; 10 % are unchanged; int64 [B, L]."""
     positions = np.arange(input_ids.shape[1])
-    kinds = uniform(seed, _FATE, step, rows[:, None], positions if groups is None else groups)
-    drawn = draw(seed, _RANDOM, step, rows[:, None], positions) % np.uint64(len(ordinary))
-    replaced = np.where(kinds < _HIDDEN, mask_id, np.where(kinds < _REPLACED, ordinary[drawn], input_ids))
-    return np.where(chosen, replaced, input_ids)
+    chosen = uniform(masking.seed, _CHOICE, masking.step, masking.rows[:, None], positions) < rates
+    places = np.flatnonzero(chosen)
+    return Masked(masking.hide(input_ids, chosen), places, input_ids.reshape(-1)[places])
 
 
 def uniform(*names: int | npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
@@ -128,40 +122,27 @@ def masked_count(words: int, share: float) -> int:
 def mask_words(
     input_ids: npt.NDArray[np.int64],
     words: Sequence[Words],
-    rows: npt.NDArray[np.int64],
+    masking: Masking,
     *,
     share: float,
-    seed: int,
-    step: int,
-    mask_id: int,
-    ordinary: npt.NDArray[np.int64],
     masked: Which = "all",
     labelled: Literal["all", "first"] = "all",
-    always: bool = False,
 ) -> Masked:
-    """Choose words and mask their sub-tokens.
-
-    Returns:
-        The masked batch; labels are output terms.
-    """
+    """Choose words and mask their sub-tokens; labels are output terms."""
     groups = np.full(input_ids.shape, -1, np.int64)
     places: list[int] = []
     labels: list[int] = []
-    for text, (spans, row) in enumerate(zip(words, rows.tolist(), strict=True)):
-        for word in _chosen(len(spans), share, seed, step, row):
+    for text, (spans, row) in enumerate(zip(words, masking.rows.tolist(), strict=True)):
+        for word in _chosen(len(spans), share, masking.seed, masking.step, row):
             first, end, term = spans[word].tolist()
-            start, stop = _masked_span(first, end, masked)
+            start, stop = first + (masked == "later"), first + 1 if masked == "first" else end
             groups[text, start:stop] = word
             last = min(start + 1, stop) if labelled == "first" else stop
             places += range(text * input_ids.shape[1] + start, text * input_ids.shape[1] + last)
             labels += [term] * (last - start)
     chosen = groups >= 0
-    if always:
-        hidden = np.where(chosen, mask_id, input_ids)
-    else:
-        hidden = hide(
-            input_ids, chosen, rows, seed=seed, step=step, mask_id=mask_id, ordinary=ordinary, groups=groups
-        )  # fmt: skip
+    whole = masked == "all"
+    hidden = masking.hide(input_ids, chosen, groups) if whole else np.where(chosen, masking.mask_id, input_ids)
     return Masked(hidden, np.array(places, np.int64), np.array(labels, np.int64))
 
 
@@ -173,12 +154,6 @@ def _chosen(words: int, share: float, seed: int, step: int, row: int) -> list[in
     return sorted(order[: masked_count(words, share)].tolist())
 
 
-def _masked_span(first: int, end: int, masked: Which) -> tuple[int, int]:
-    if masked == "first":
-        return first, first + 1
-    return (first + 1, end) if masked == "later" else (first, end)
-
-
 class _Prediction:
     """The common part of both objectives: texts with masked tokens, and the cross entropy at the masked places."""
 
@@ -186,21 +161,22 @@ class _Prediction:
     figures: tuple[str, ...] = ("accuracy",)
     pools = False
 
-    def __init__(self, encoder: SparseEncoder) -> None:
-        """Read the tokens that replace others."""
+    def __init__(self, stage: AdaptMlmSettings | PretrainEmlmSettings, encoder: SparseEncoder) -> None:
         tokenizer = encoder.tokenizer
         assert tokenizer.mask_token_id is not None
-        self._mask_id, self._ordinary = int(tokenizer.mask_token_id), ordinary(tokenizer)
+        self._masking = partial(
+            Masking, seed=stage.seed, mask_id=int(tokenizer.mask_token_id), ordinary=ordinary(tokenizer)
+        )
         self._pad = padding(encoder)
 
     def batch(self, examples: Sequence[Example], rows: Rows, step: int, /) -> LanguageBatch:
         """Return texts with masked tokens."""
         texts = pad([example.documents[0] for example in examples], self._pad)
-        masked, mask = self._mask(texts, examples, rows, step), texts.attention_mask
+        masked, mask = self._mask(texts, examples, self._masking(rows, step)), texts.attention_mask
         ids, places, labels = (torch.from_numpy(one) for one in (masked.input_ids, masked.places, masked.labels))
         return LanguageBatch((ids, mask, places, labels), len(places), len(ids), int(mask.sum()))
 
-    def _mask(self, texts: TokenBatch, examples: Sequence[Example], rows: Rows, step: int) -> Masked:
+    def _mask(self, texts: TokenBatch, examples: Sequence[Example], masking: Masking) -> Masked:
         raise NotImplementedError
 
     def sums(self, encoder: SparseEncoder, *inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -215,19 +191,16 @@ class MaskedTokens(_Prediction):
     losses: tuple[str, ...] = ("masked_tokens",)
 
     def __init__(self, stage: AdaptMlmSettings, encoder: SparseEncoder, new_tokens: Sequence[int]) -> None:
-        """Compute the mask weight of every token; new tokens are masked more often."""
-        super().__init__(encoder)
+        super().__init__(stage, encoder)
         size = len(output_layer(encoder.model)[0])
         special = [one for one in encoder.tokenizer.all_special_ids if one < size]
         self._weights = token_weights(size, new_tokens, special, stage.new_token_weight)
-        self._rate, self._seed = stage.mask_rate, stage.seed
+        self._rate = stage.mask_rate
 
-    def _mask(self, texts: TokenBatch, examples: Sequence[Example], rows: Rows, step: int) -> Masked:  # noqa: ARG002
+    def _mask(self, texts: TokenBatch, examples: Sequence[Example], masking: Masking) -> Masked:  # noqa: ARG002
         ids, present = texts.input_ids.numpy(), texts.attention_mask.numpy()
         rates = mask_rates(np.where(present > 0, self._weights[ids], 0.0), self._rate)
-        return mask_tokens(
-            ids, rates, rows, seed=self._seed, step=step, mask_id=self._mask_id, ordinary=self._ordinary
-        )  # fmt: skip
+        return mask_tokens(ids, rates, masking)
 
 
 class MaskedWords(_Prediction):
@@ -236,20 +209,10 @@ class MaskedWords(_Prediction):
     losses: tuple[str, ...] = ("masked_words",)
 
     def __init__(self, stage: PretrainEmlmSettings, encoder: SparseEncoder, masked: Which = "all") -> None:
-        super().__init__(encoder)
+        super().__init__(stage, encoder)
         self._stage, self._masked = stage, masked
 
-    def _mask(self, texts: TokenBatch, examples: Sequence[Example], rows: Rows, step: int) -> Masked:
-        return mask_words(
-            texts.input_ids.numpy(),
-            [example.documents[1].reshape(-1, 3) for example in examples],
-            rows,
-            share=self._stage.mask_share,
-            seed=self._stage.seed,
-            step=step,
-            mask_id=self._mask_id,
-            ordinary=self._ordinary,
-            masked=self._masked,
-            labelled=self._stage.labelled,
-            always=self._masked != "all",
-        )
+    def _mask(self, texts: TokenBatch, examples: Sequence[Example], masking: Masking) -> Masked:
+        ids, words = texts.input_ids.numpy(), [example.documents[1].reshape(-1, 3) for example in examples]
+        share, labelled = self._stage.mask_share, self._stage.labelled
+        return mask_words(ids, words, masking, share=share, masked=self._masked, labelled=labelled)

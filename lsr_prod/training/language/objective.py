@@ -50,7 +50,6 @@ class LanguageModule(nn.Module):
     """Module around encoder and objective, so that DDP and FSDP2 synchronize the whole forward pass."""
 
     def __init__(self, encoder: SparseEncoder, objective: LanguageObjective) -> None:
-        """Register the encoder for training; modules of the objective are not trained."""
         super().__init__()
         self.encoder = encoder
         self._objective = objective
@@ -104,9 +103,8 @@ def token_losses(
 ) -> tuple[Tensor, Tensor]:
     """Return cross entropies summed over tokens. Under autocast, products have its dtype; all else is float32.
 
-    Returns:
-        The sum to minimize, with gradient; and, without gradient, [3]: the sum of the cross entropies of logits, the
-        same of activations (0 if not computed), and the number of tokens whose label has the largest logit.
+    The first value is the sum to minimize, with gradient. The second has none, [3]: the sums of the cross entropies of
+    logits and of activations (0 if not computed), and the number of tokens whose label has the largest logit.
     """
     function: Any = _TokenLosses
     total, parts = function.apply(states, weight, bias, labels, relu_weight, torch.is_grad_enabled())

@@ -13,13 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lsr_prod.config.language import (
-    AdaptCausalSettings,
-    AdaptMlmSettings,
-    DistilHeadSettings,
-    LanguageSettings,
-    PretrainEmlmSettings,
-)
+from lsr_prod.config import AdaptCausalSettings, AdaptMlmSettings, DistilHeadSettings, PretrainEmlmSettings
+from lsr_prod.config.language import LanguageSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.batches import pad
 from lsr_prod.training.data.training_set import Example, TrainingSet
@@ -78,7 +73,6 @@ class TeacherVectors:
     pools = True
 
     def __init__(self, stage: DistilHeadSettings, encoder: SparseEncoder, teacher: Path) -> None:
-        """Load the teacher; it is not trained."""
         self._loss, self._pad = stage.loss, padding(encoder)
         self._teacher = SparseEncoder.load(teacher).requires_grad_(requires_grad=False).eval()
         self._teacher_pad = padding(self._teacher)
@@ -125,29 +119,23 @@ class LanguageValidator:
         rows = np.arange(min(data.rows, stage.validation.texts or data.rows))
         self._rows = rows[np.argsort(data.lengths[rows], kind="stable")]
         self._autocast = stage.scale.precision == "bf16"
-        self._sets: dict[str, LanguageObjective] = {
-            "": make_objective(stage, encoder, new_tokens=new_tokens, teacher=teacher)
-        }
+        whole = make_objective(stage, encoder, new_tokens=new_tokens, teacher=teacher)
+        self._sets: dict[str, LanguageObjective] = {"": whole}
         if isinstance(stage, PretrainEmlmSettings):
             self._sets["firstword/"] = MaskedWords(stage, encoder, masked="first")
             self._sets["subword/"] = MaskedWords(stage, encoder, masked="later")
 
     @torch.no_grad()
     def __call__(self, encoder: SparseEncoder) -> Mapping[str, float]:
-        """Return means over predictions by name: ``masked_tokens``, ``accuracy``, ``firstword/masked_words``, ...
-
-        A set without predictions is left out.
-        """
+        """Return means over predictions by name: ``masked_tokens``, ``accuracy``, ``firstword/masked_words``, ..."""
         was_training = encoder.training
         encoder.eval()
         found: dict[str, float] = {}
         for prefix, objective in self._sets.items():
             sums, predicted = self._sums(encoder, objective)
             if predicted:
-                names = (*objective.losses, *objective.figures)
-                found |= {
-                    f"{prefix}{name}": value / predicted for name, value in zip(names, sums.tolist(), strict=True)
-                }
+                names = (f"{prefix}{name}" for name in (*objective.losses, *objective.figures))
+                found |= dict(zip(names, (sums / predicted).tolist(), strict=True))
         encoder.train(was_training)
         return found
 

@@ -65,37 +65,31 @@ class LanguageTrainer(StageTrainer):
     def train_step(self) -> LanguageStep:
         """Run the next step: batch, forward and backward pass, optimizer."""
         rate = self._optimizer.begin(self.step, self.steps)
-        parts = self._parts()
-        predicted = sum(part.predicted for part in parts)
-        all_predicted = max(1, int(sum_of_workers(torch.tensor(predicted))))
-        sums = torch.stack(
-            [self._backward(part, number, number == len(parts) - 1, all_predicted) for number, part in enumerate(parts)]
-        ).sum(dim=0)
-        norm = self._optimizer.apply()
-        self.step += 1
-        names, losses = ("total", *self._objective.losses, *self._objective.figures), len(self._objective.losses)
-        means = dict(zip(names, (sum_of_workers(sums) / all_predicted).tolist(), strict=True))
-        return LanguageStep(
-            losses={name: means[name] for name in names[: 1 + losses]},
-            grad_norm=float(norm),
-            learning_rate=rate,
-            others={name: means[name] for name in names[1 + losses :]},
-            texts=sum(part.texts for part in parts),
-            tokens=sum(part.tokens for part in parts),
-            predicted=None if self._objective.pools else predicted,
-            active=int(sums[1 + losses]) if self._objective.pools else 0,
-        )
-
-    def _parts(self) -> list[LanguageBatch]:
-        """Return this worker's batch of each part of the step."""
-        return [
+        parts = [
             self._objective.batch(self._data.examples(rows), rows, self.step)
             for rows in self._sampler.worker_rows(self.step, self._settings.batch.accumulate, self._group)
         ]
+        predicted = sum(part.predicted for part in parts)
+        all_predicted = max(1, int(sum_of_workers(torch.tensor(predicted))))
+        every = [self._backward(parts, number, all_predicted) for number in range(len(parts))]
+        sums = torch.stack(every).sum(dim=0)
+        norm = self._optimizer.apply()
+        self.step += 1
+        means, losses = (sum_of_workers(sums) / all_predicted).tolist(), ("total", *self._objective.losses)
+        return LanguageStep(
+            losses=dict(zip(losses, means, strict=False)),
+            grad_norm=float(norm),
+            learning_rate=rate,
+            others=dict(zip(self._objective.figures, means[len(losses) :], strict=True)),
+            texts=sum(part.texts for part in parts),
+            tokens=sum(part.tokens for part in parts),
+            predicted=None if self._objective.pools else predicted,
+            active=int(sums[len(losses)]) if self._objective.pools else 0,
+        )
 
-    def _backward(self, part: LanguageBatch, number: int, last: bool, all_predicted: int) -> Tensor:
+    def _backward(self, parts: list[LanguageBatch], number: int, all_predicted: int) -> Tensor:
         """Add the gradient of a part; return the sums of its loss, terms and figures."""
-        device = self._group.device
+        device, part, last = self._group.device, parts[number], number == len(parts) - 1
         seed_torch(self._settings.seed, self.step, self._group.rank, number)
         with self._replica.synchronized(last=last):
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._autocast):

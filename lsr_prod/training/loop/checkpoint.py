@@ -89,11 +89,8 @@ def check_work(work: Store) -> None:
         return
     scheme = work.uri.partition("://")[0]
     if scheme not in _KNOWN:
-        raise ConfigError(
-            "train.work",
-            f"Ray Train cannot write checkpoints to {scheme}://",
-            "use s3://, gs:// or a folder that all machines share",
-        )
+        problem = f"Ray Train cannot write checkpoints to {scheme}://"
+        raise ConfigError("train.work", problem, "use s3://, gs:// or a folder that all machines share")
     if unknown := sorted(options_of(work.uri, work.options).keys() - _KNOWN[scheme]):
         raise ConfigError(
             f"storage.options.{unknown[0]}", "Ray Train cannot write checkpoints with this option", "leave it out"

@@ -8,7 +8,7 @@ from typing import Any
 import ray.train
 
 from lsr_prod.config.language import LanguageSettings
-from lsr_prod.config.train import FinetuneSettings, TrainSettings
+from lsr_prod.config.train import FinetuneSettings, LoopSettings, TrainSettings
 from lsr_prod.evaluation.validation import Validator
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage import Store, is_remote
@@ -18,11 +18,10 @@ from lsr_prod.training.data.training_set import TrainingSet
 from lsr_prod.training.language.objectives import LanguageValidator, make_objective
 from lsr_prod.training.language.trainer import LanguageTrainer
 from lsr_prod.training.process_group import Group
-from lsr_prod.training.query_weights import idf_encoder, initial_weights, learned_encoder
+from lsr_prod.training.query_weights import initial_weights, query_weighing
 from lsr_prod.training.regularizers import ramp_end
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stage_trainer import StageTrainer
-from lsr_prod.training.steps import LoopSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,37 +55,28 @@ class LoopInputs:
 
 @dataclass(frozen=True, slots=True)
 class WorkerJob:
-    """Job of every worker."""
+    """Job of every worker; all paths are absolute, as each Ray worker has a working directory of its own."""
 
-    stage: LoopSettings  # the settings; all paths are absolute
-    name: str  # digest of the stage
-    work: Store  # the work store
-    start: str  # digest of the model directory to start from
+    stage: LoopSettings  # the settings
+    run: StageRun  # model and work store
     inputs: LoopInputs  # further inputs in the work store
-    threads: int  # CPU threads per process
-    use_gpu: bool  # each worker computes on a GPU
-    reports: str | None  # local folder of the reports; None: reports are kept in checkpoints only
-    progress: Any = None  # actor that shows the progress; None: no progress is shown
-    unlisted: ray.train.Checkpoint | None = None  # checkpoint to resume from if Ray Train lists none
+    progress: Any  # actor that shows the progress
+    unlisted: ray.train.Checkpoint | None  # checkpoint to resume from if Ray Train lists none
+
+    @property
+    def threads(self) -> int:
+        """CPU threads per process."""
+        return max(1, int(self.run.train.cpus_per_worker or 1))
+
+    @property
+    def reports(self) -> Path | None:
+        """Local folder of the reports; None: reports are kept in checkpoints only."""
+        work = self.run.work
+        return None if is_remote(work.uri) else Path(work.location) / "runs" / self.run.name
 
 
-def make_job(stage: LoopSettings, run: StageRun, inputs: LoopInputs) -> WorkerJob:
-    """Return the job of the workers."""
-    work = run.work
-    return WorkerJob(
-        stage=_with_absolute_paths(stage),
-        name=run.name,
-        work=Store(work.location, work.options),
-        start=run.start,
-        inputs=inputs,
-        threads=max(1, int(run.train.cpus_per_worker or 1)),
-        use_gpu=bool(run.train.use_gpu),
-        reports=None if is_remote(work.uri) else str(Path(work.location) / "runs" / run.name),
-    )
-
-
-def _with_absolute_paths(stage: LoopSettings) -> LoopSettings:
-    """Return settings that do not depend on the working directory: each Ray worker has its own."""
+def with_absolute_paths(stage: LoopSettings) -> LoopSettings:
+    """Return settings that do not depend on the working directory."""
     changes: dict[str, Any] = {}
     if stage.watch.tensorboard is not None:
         watch = {"tensorboard": _absolute(stage.watch.tensorboard)}
@@ -102,10 +92,7 @@ def _absolute(path: str) -> str:
 
 
 def load_start(folder: Path, stage: LoopSettings) -> SparseEncoder:
-    """Load the encoder that a stage starts from, with the maximum lengths of the card that the stage writes.
-
-    The texts of the training set are already truncated, to the lengths of training.
-    """
+    """Load the encoder that a stage starts from, with the maximum lengths of the card that the stage writes."""
     if isinstance(stage, LanguageSettings):  # max_length limits its texts, not the encoder
         return SparseEncoder.load(folder)
     return SparseEncoder.load(folder, **card_lengths(stage))
@@ -163,16 +150,11 @@ def make_validator(
         )
         return lambda one: ValidationResult({}, dict(texts(one)))
     collection = Validator(stage.validation, scratch, work.options)
-    weighed = None
-    if encoder.card.query_encoder == "idf":
-        weighed = idf_encoder(encoder, collection.collection.documents.values())
-    elif encoder.card.query_encoder == "learned":
-        weighed = learned_encoder(encoder)
+    weighed = query_weighing(encoder, collection.collection.documents.values())
 
     def validate(one: SparseEncoder) -> ValidationResult:
-        found = collection(one.encode if weighed is None else weighed(one))
-        return ValidationResult(
-            dict(found.measures), {"l0_query": found.l0_query, "l0_document": found.l0_document, "flops": found.flops}
-        )
+        found = collection(weighed(one))
+        others = {name: getattr(found, name) for name in ("l0_query", "l0_document", "flops")}
+        return ValidationResult(dict(found.measures), others)
 
     return validate

@@ -29,14 +29,13 @@ from ray.util.placement_group import PlacementGroup, placement_group_table, remo
 from torch import Tensor
 
 from lsr_prod.config.language import LanguageSettings
-from lsr_prod.config.train import FinetuneSettings, ValidationSettings
+from lsr_prod.config.train import FinetuneSettings, LoopSettings, ValidationSettings
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.encoder_setup import add_lora, freeze, freeze_side, merge_lora, trained_module
 from lsr_prod.training.loop.checkpoint import REPORTS_FILE, Checkpoint, open_checkpoint, read_checkpoint
 from lsr_prod.training.observers.reports import read_log
 from lsr_prod.training.optimizer import QUERY_WEIGHTS, load_weights
-from lsr_prod.training.steps import LoopSettings
 
 log = get_log(__name__)
 
@@ -48,19 +47,13 @@ _SUMMARIZED = ("loss", "accuracy", "l0_query", "l0_document", "flops", "dead_ter
 
 
 class Best:
-    """Weights of the best validation by the measure ``validation.keep_best``, and early stopping.
-
-    Attributes:
-        step: completed steps at the best validation; None before the first one, and without ``keep_best``.
-        value: the measure at that step.
-        weights: the weights at that step; on the first worker only.
-    """
+    """Weights of the best validation by the measure ``validation.keep_best``, and early stopping."""
 
     def __init__(self, settings: ValidationSettings | None) -> None:
         self._settings = settings
-        self.step: int | None = None
-        self.value: float | None = None
-        self.weights: Mapping[str, Tensor] | None = None
+        self.step: int | None = None  # completed steps at the best validation; None without ``keep_best``
+        self.value: float | None = None  # the measure at that step
+        self.weights: Mapping[str, Tensor] | None = None  # at that step; on the first worker only
         self._reference: float | None = None
         self._without_improvement = 0
 
@@ -102,11 +95,8 @@ def save_result(
 ) -> dict[str, Any]:
     """Save the weights of the last checkpoint, or of the best validation with ``keep_best``, as a model directory.
 
-    Without ``keep_best``, the weights of the start are kept if training did not help.
-
-    Returns:
-        Steps, last loss, last validation; of the watched measure the values at the start and at the best validation;
-        ``stopped_early`` if early stopping ended the training; ``note``, a sentence, if training did not help.
+    Without ``keep_best``, the weights of the start are kept if training did not help; ``note`` says so. The figures are
+    steps, last loss, last validation, and the watched measure at the start and at the best validation.
     """
     with open_checkpoint(last) as folder:
         checkpoint, reports = read_checkpoint(folder, name=name), folder / REPORTS_FILE
@@ -121,10 +111,10 @@ def save_result(
     best = Best(validation)
     best.load_state(checkpoint.state["best"], None)
     if validation is not None and (keeps_start or best.step == 0):
-        values = [figures["start"], figures[f"validation/{validation.watched}"]]
+        before, after = figures["start"], figures[f"validation/{validation.watched}"]
         figures["note"] = (
-            f"training did not help: the untrained weights were kept ({validation.watched} was {values[0]:.4f} before, "
-            f"{values[1]:.4f} after the last step)"
+            f"training did not help: the untrained weights were kept ({validation.watched} was {before:.4f} before, "
+            f"{after:.4f} after the last step)"
         )
         log.warning(figures["note"])
     return {"steps": checkpoint.step, **figures, **({"stopped_early": True} if best.stopped else {})}
@@ -155,12 +145,9 @@ def last_reports(path: Path) -> dict[str, Any]:
 
 
 def start_and_best(path: Path, stage: LoopSettings) -> dict[str, Any]:
-    """Return the watched measure at the start and at the best validation of a file of reports.
+    """Return ``start``, ``best`` and ``best_step`` of the watched measure in a file of reports.
 
     That is ``validation.keep_best``, the first of ``validation.measures``, or the validation loss of a language model.
-
-    Returns:
-        ``start``, ``best`` and ``best_step``; empty without a validation.
     """
     if stage.validation is None:
         return {}
@@ -178,10 +165,7 @@ def start_and_best(path: Path, stage: LoopSettings) -> dict[str, Any]:
 
 
 def is_start_better(path: Path, stage: LoopSettings) -> bool:
-    """Return whether the start is kept by default: the watched measure was better there, with no more FLOPS.
-
-    A stage that is meant to make vectors sparser may lower the measure, and its last weights are kept.
-    """
+    """Return whether the start is kept by default: the watched measure was better there, with no more FLOPS."""
     validation = stage.validation if isinstance(stage, FinetuneSettings) else None
     validations = _validations(path)
     if validation is None or validation.keep_best is not None or not validations or validations[0][0] > 0:
@@ -197,11 +181,11 @@ def is_start_better(path: Path, stage: LoopSettings) -> bool:
 
 def _validations(path: Path) -> list[tuple[int, dict[str, Any]]]:
     """Return the step and the values of each validation in a file of reports."""
-    validations = [
-        (report["step"], {name: value for name, value in report["values"].items() if name.startswith("validation/")})
-        for report in read_log(path)
-    ]
-    return [(step, values) for step, values in validations if values]
+    reports = ((report["step"], report["values"].items()) for report in read_log(path))
+    found = (
+        (step, {name: value for name, value in items if name.startswith("validation/")}) for step, items in reports
+    )
+    return [(step, values) for step, values in found if values]
 
 
 class RayTrainer(DataParallelTrainer):

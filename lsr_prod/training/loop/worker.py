@@ -19,7 +19,7 @@ import torch.distributed as dist
 from ray.train.collective import broadcast_from_rank_zero
 from torch import Tensor
 
-from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.config.train import FinetuneSettings, LoopSettings
 from lsr_prod.errors import DiskFullError, LsrError, TrainingCollapsedError
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder
@@ -34,14 +34,7 @@ from lsr_prod.training.loop.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from lsr_prod.training.loop.job import (
-    ValidationResult,
-    WorkerJob,
-    load_start,
-    make_trainer,
-    make_validator,
-    ramps_end,
-)
+from lsr_prod.training.loop.job import ValidationResult, WorkerJob, load_start, make_trainer, make_validator, ramps_end
 from lsr_prod.training.loop.result import Best
 from lsr_prod.training.observers.activity import CollapseGuard
 from lsr_prod.training.observers.reports import Reporter
@@ -49,7 +42,6 @@ from lsr_prod.training.observers.throughput import ModelWork, ThroughputMeter, k
 from lsr_prod.training.optimizer import QUERY_WEIGHTS, load_weights, warmup_end
 from lsr_prod.training.process_group import Group, largest_of_workers, process_group
 from lsr_prod.training.stage_trainer import StepOutcome
-from lsr_prod.training.steps import LoopSettings
 
 log = get_log(__name__)
 
@@ -60,20 +52,17 @@ Validate = Callable[[SparseEncoder], ValidationResult]
 def train_worker(job: WorkerJob) -> LsrError | None:
     """Train from the last checkpoint, or from the start, to the end; Ray Train calls it on each worker.
 
-    After an error that is raised, Ray Train starts all workers again. A full disk is met by one worker, while the
-    others wait for it: it is raised, and the workers that are started next return it.
-
-    Returns:
-        An error that ends the training, equal on every worker: a collapse, or a full disk. None: completed.
+    Returned is an error that ends the training, equal on every worker: a collapse, or a full disk. After an error that
+    is raised, Ray Train starts all workers again. A full disk is met by one worker, while the others wait for it: it is
+    raised, and the workers that are started next return it.
     """
-    if job.progress is not None and (ended := ray.get(job.progress.ended.remote())) is not None:
-        error: LsrError = ended
-        return error
+    ended: LsrError | None = ray.get(job.progress.ended.remote())
+    if ended is not None:
+        return ended
     try:
         return _train(job)
     except DiskFullError as error:
-        if job.progress is not None:
-            ray.get(job.progress.end.remote(error))
+        ray.get(job.progress.end.remote(error))
         raise
 
 
@@ -84,7 +73,7 @@ def _train(job: WorkerJob) -> TrainingCollapsedError | None:
         process_group(
             context.get_world_rank(),
             context.get_world_size(),
-            use_gpu=job.use_gpu,
+            use_gpu=bool(job.run.train.use_gpu),
             address=ray.util.get_node_ip_address(),  # type: ignore[no-untyped-call]
             share=broadcast_from_rank_zero,
         ) as group,
@@ -102,15 +91,16 @@ class _Run:
 
     def __init__(self, job: WorkerJob, group: Group, scratch: Path) -> None:
         self._job, self._group, self._scratch, self._first = job, group, scratch, group.rank == 0
-        self._model = fetch_artifact(job.work, f"models/{job.start}")
+        self._work = job.run.work
+        self._model = fetch_artifact(self._work, f"models/{job.run.start}")
         encoder = load_start(self._model, job.stage)
-        self._trainer = make_trainer(job.stage, encoder, job.work, job.inputs, group)
+        self._trainer = make_trainer(job.stage, encoder, self._work, job.inputs, group)
         steps = self._trainer.steps
         self._guard = CollapseGuard(
             job.stage.watch, ramps_end(job.stage, steps), warmup_end(job.stage.optimizer, steps)
         )  # fmt: skip
         self._best = Best(job.stage.validation if isinstance(job.stage, FinetuneSettings) else None)
-        self._reports = Path(job.reports) if job.reports else scratch
+        self._reports = (job.reports or scratch) / REPORTS_FILE
         self._preemption = Preemption(group)
         self._unlisted = self._stopped = False
         self._restore()
@@ -120,32 +110,36 @@ class _Run:
         job, trainer, stage = self._job, self._trainer, self._job.stage
         validator = None
         if self._first:
-            validator = make_validator(stage, trainer.encoder, job.work, job.inputs, self._scratch)
+            validator = make_validator(stage, trainer.encoder, self._work, job.inputs, self._scratch)
         work = ModelWork.of(trainer.encoder.model, len(trainer.encoder.head_layer()[0]))
         meter = ThroughputMeter(work, self._group.device, peak=_peak(self._group, stage))
         with contextlib.ExitStack() as stack:
-            reporter = stack.enter_context(self._open_reporter()) if self._first else None
+            reporter = None
+            if self._first:
+                reporter = Reporter(self._reports, stage.watch, run=job.run.name, resumed_at=trainer.step or None)
+                stack.enter_context(reporter)
             if self._unlisted:
                 self._save()
-            if trainer.step == 0 and stage.validation is not None:
-                self._validate_start(validator, meter, reporter)
+            if trainer.step == 0 and stage.validation is not None:  # a resumed run is past it
+                with meter.paused():
+                    validation = self._validate(validator)
+                    if reporter is not None:
+                        reporter.report(0, validation)
             while trainer.step < trainer.steps and not self._stopped:
                 result = trainer.train_step()
                 result.count(meter)
-                due = self._validation_is_due()
-                validation: dict[str, float] = {}
+                last = trainer.step == trainer.steps
+                due = stage.validation is not None and (last or trainer.step % stage.validation.every == 0)
+                validation = {}
                 if due:  # a pause waits for the device
                     with meter.paused():
                         validation = self._validate(validator)
-                if due or trainer.step % stage.watch.every == 0 or trainer.step == trainer.steps:
+                if due or last or trainer.step % stage.watch.every == 0:
                     self._report(result, validation, meter, reporter)
-                if self._save_is_due():
+                announced = self._preemption.is_new()
+                if announced or last or self._stopped or trainer.step % stage.checkpoint_every == 0:
                     with meter.paused():
                         self._save()
-
-    def _open_reporter(self) -> Reporter:
-        step = self._trainer.step or None
-        return Reporter(self._reports / REPORTS_FILE, self._job.stage.watch, run=self._job.name, resumed_at=step)
 
     def _report(
         self, result: StepOutcome, validation: Mapping[str, float], meter: ThroughputMeter, reporter: Reporter | None
@@ -162,20 +156,8 @@ class _Run:
         speed = meter.report()
         if reporter is not None:
             reporter.report(step, {**values, **speed, **validation})
-            if self._job.progress is not None:
-                self._job.progress.show.remote(step, self._trainer.steps, result.losses["total"])
+            self._job.progress.show.remote(step, self._trainer.steps, result.losses["total"])
         self._guard.check(step, values)
-
-    def _validation_is_due(self) -> bool:
-        step, validation = self._trainer.step, self._job.stage.validation
-        return validation is not None and (step % validation.every == 0 or step == self._trainer.steps)
-
-    def _validate_start(self, validator: Validate | None, meter: ThroughputMeter, reporter: Reporter | None) -> None:
-        """Validate and report the model before its first step: a resumed run is past it."""
-        with meter.paused():
-            validation = self._validate(validator)
-            if reporter is not None:
-                reporter.report(0, validation)
 
     def _validate(self, validator: Validate | None) -> dict[str, float]:
         """Validate the model on the first worker; a collective operation, as sharded weights are gathered."""
@@ -191,20 +173,14 @@ class _Run:
 
     def _encoder(self, weights: Mapping[str, Tensor]) -> SparseEncoder:
         """Return the whole encoder with its query weights: the trained one, or a copy if that is sharded."""
-        if not self._trainer.sharded:
-            whole = self._trainer.encoder
-            whole.query_weights = weights.get(QUERY_WEIGHTS, whole.query_weights)
-            return whole
-        copy = load_start(self._model, self._job.stage)
-        prepare_encoder(copy, self._job.stage)
-        load_weights(trained_module(copy), weights)
-        copy.query_weights = weights.get(QUERY_WEIGHTS, copy.query_weights)
-        return copy.to(self._group.device)
-
-    def _save_is_due(self) -> bool:
-        step, announced = self._trainer.step, self._preemption.is_new()
-        last = step == self._trainer.steps or self._stopped
-        return announced or last or step % self._job.stage.checkpoint_every == 0
+        whole = self._trainer.encoder
+        if self._trainer.sharded:
+            whole = load_start(self._model, self._job.stage)
+            prepare_encoder(whole, self._job.stage)
+            load_weights(trained_module(whole), weights)
+            whole = whole.to(self._group.device)
+        whole.query_weights = weights.get(QUERY_WEIGHTS, whole.query_weights)
+        return whole
 
     def _save(self) -> None:
         step, tensors = self._trainer.step, self._trainer.tensors(keep=self._first)
@@ -215,10 +191,11 @@ class _Run:
         if self._best.weights is not None:
             tensors["best"] = dict(self._best.weights)
         folder = self._scratch / f"checkpoint-{step}"
-        write_file(folder / REPORTS_FILE, (self._reports / REPORTS_FILE).read_bytes())
+        write_file(folder / REPORTS_FILE, self._reports.read_bytes())
         state = {"guard": self._guard.state(), "best": self._best.state(), "resources": self._resources()}
-        write_checkpoint(folder, Checkpoint(step, tensors, state), name=self._job.name)
-        with writing(f"{self._job.work.uri}/runs/{self._job.name}"):
+        name = self._job.run.name
+        write_checkpoint(folder, Checkpoint(step, tensors, state), name=name)
+        with writing(f"{self._work.uri}/runs/{name}"):
             ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(str(folder)))
         shutil.rmtree(folder)
 
@@ -229,9 +206,9 @@ class _Run:
             return
         self._unlisted = listed is None
         with open_checkpoint(checkpoint) as folder:
-            found = read_checkpoint(folder, name=self._job.name)
+            found = read_checkpoint(folder, name=self._job.run.name)
             if self._first and not self._job.reports:
-                write_file(self._reports / REPORTS_FILE, (folder / REPORTS_FILE).read_bytes())
+                write_file(self._reports, (folder / REPORTS_FILE).read_bytes())
         self._trainer.load(found.step, found.tensors)
         self._guard.load_state(found.state["guard"])
         self._best.load_state(found.state["best"], found.tensors.get("best"))
@@ -260,11 +237,7 @@ class Preemption:
     """Poll of Ray Train for preemptions; the answer of its actor is too slow for every step."""
 
     def __init__(
-        self,
-        group: Group,
-        *,
-        ask: Callable[[], Any] = ray.train.get_preemption_info,
-        every_s: float = _EVERY_S,
+        self, group: Group, *, ask: Callable[[], Any] = ray.train.get_preemption_info, every_s: float = _EVERY_S
     ) -> None:
         self._group, self._ask, self._every = group, ask, every_s
         self._asked = time.monotonic()

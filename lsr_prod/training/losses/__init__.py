@@ -1,1 +1,1 @@
-"""Losses of the training, a module each: InfoNCE, distillation, the overlap term; and their level at chance."""
+"""Losses of the training: the ranking losses, the overlap term, and the scores that all of them share."""

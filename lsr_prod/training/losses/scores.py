@@ -12,12 +12,7 @@ from lsr_prod.training.kept_terms import Vectors, all_vectors, weights_of
 
 
 class Scores:
-    """Scores of queries with documents; dot products and norms are computed on first use, then shared by all losses.
-
-    Attributes:
-        c: documents per query: the positive and its hard negatives.
-        own: int64 [n], the position of each query's positive among all positives of the batch.
-    """
+    """Scores of queries with documents; dot products and norms are computed on first use, then shared by all losses."""
 
     def __init__(
         self,
@@ -29,10 +24,9 @@ class Scores:
         present: Tensor | None = None,
         excluded: Tensor | None = None,
     ) -> None:
-        """Keep the vectors; nothing is computed yet."""
         n = len(queries)
         shares = shares or process_group.Shares([n], [len(documents)])
-        self.c = shares.documents_of_a_query
+        self.c = shares.documents_of_a_query  # the positive and its hard negatives
         self._queries, self._documents, self._extra_documents = queries, documents, extra_documents
         self._excluded, self._all_documents = excluded, sum(shares.documents)
         in_batch = any(loss.loss == "info_nce" and loss.in_batch for loss in losses)
@@ -40,6 +34,7 @@ class Scores:
         self._pool_step = 1 if in_batch else self.c
         self._pool_counts = shares.documents if in_batch else shares.queries
         self._present = present
+        # int64 [n], the position of each query's positive among all positives of the batch
         self.own = shares.queries_before + torch.arange(n, device=weights_of(queries).device)
 
     def all(self, *, cosine: bool) -> Tensor:

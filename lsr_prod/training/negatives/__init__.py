@@ -3,5 +3,3 @@
 ``inputs`` reads a slice, ``index`` searches, ``rules`` selects the negatives, ``mine`` adds them to the pairs and
 writes them, and ``job`` runs the whole job.
 """
-
-__all__: list[str] = []

@@ -23,11 +23,7 @@ class Answer:
 
 
 class MinedIndex:
-    """A published index, open for mining.
-
-    Attributes:
-        version: sha256 of the index version that is searched.
-    """
+    """A published index, open for mining; ``version``: sha256 of the index version that is searched."""
 
     def __init__(self, settings: MineSettings, options: Mapping[str, str], *, version: str | None = None) -> None:
         self._settings = settings
@@ -47,23 +43,14 @@ class MinedIndex:
             raise ArtifactError(
                 f"{settings.index} was published again while it was mined; run the job again with another mine.output"
             )
-        self._check()
-
-    def _check(self) -> None:
+        self.documents = self._searcher.documents  # that a search can return
         stored = self._searcher.version.stored_fields
-        if absent := [name for name in self._settings.text_fields if name not in stored]:
-            raise ConfigError(
-                "mine.text_fields",
-                f"{self._settings.index} does not store {', '.join(absent)}",
-                f"it stores: {', '.join(stored) or 'no text; encode with source.stored_fields and index again'}",
-            )
-        if not self._searcher.documents:
-            raise ConfigError("mine.index", f"{self._settings.index} holds no documents", "index a corpus first")
-
-    @property
-    def documents(self) -> int:
-        """Number of documents that a search can return."""
-        return self._searcher.documents
+        if absent := [name for name in settings.text_fields if name not in stored]:
+            problem = f"{settings.index} does not store {', '.join(absent)}"
+            remedy = f"it stores: {', '.join(stored) or 'no text; encode with source.stored_fields and index again'}"
+            raise ConfigError("mine.text_fields", problem, remedy)
+        if not self.documents:
+            raise ConfigError("mine.index", f"{settings.index} holds no documents", "index a corpus first")
 
     def warm(self) -> None:
         """Load the query encoder."""
@@ -72,10 +59,9 @@ class MinedIndex:
     def answer(self, queries: Sequence[str]) -> list[Answer]:
         """Return the first ``depth`` hits of every query, with their texts."""
         settings = self._settings
-        results = self._searcher.search_batch(list(queries), settings.depth, fields=settings.text_fields)
         vocabulary = self._searcher.snapshot.vocabulary
         answers = []
-        for result in results:
+        for result in self._searcher.search_batch(list(queries), settings.depth, fields=settings.text_fields):
             query = SparseQuery.from_vector({term.term: term.weight for term in result.query}, vocabulary)
             hits = tuple(Candidate(hit.doc_id, self._text(hit.fields), hit.score) for hit in result.hits)
             answers.append(Answer(query, hits))

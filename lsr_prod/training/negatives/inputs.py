@@ -1,7 +1,8 @@
-"""Inputs of mining: pairs of query and positive, and a teacher's scores (12 bytes each, found by binary search)."""
+"""Inputs of mining: pairs of query and positive, a teacher's scores, and the positives of queries with several rows."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +17,11 @@ from lsr_prod.corpus.read import read_records
 from lsr_prod.corpus.rows import BadRow, as_string, is_visible, shorten, show
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.errors import ConfigError, SourceError
+from lsr_prod.training.data.known_positives import different_pairs
+from lsr_prod.training.data.row_jobs import Survey
 from lsr_prod.training.data.rows import field_errors, row_limit, source_of
 from lsr_prod.training.data.schemas import check_formats
-from lsr_prod.training.negatives.rules import normalized, pair_key
+from lsr_prod.training.negatives.rules import SKETCH_SIZE, Fingerprint, id_key, normalized, pair_key, text_key
 
 _SLICE_BYTES = 32_000_000
 _LONGEST_LINE = 4 << 20
@@ -46,9 +49,11 @@ def cut_pairs(settings: MineSettings, options: dict[str, str]) -> list[Slice]:
 
 def _source(settings: MineSettings) -> SourceSettings:
     """Return the source settings for listing and cutting; a row needs a query, and a positive as text or id."""
-    data = settings.data
-    positive = [data.column("positive"), *([settings.positive_id] if settings.positive_id else [])]
-    return source_of(data, data.column("query"), positive)
+    return source_of(settings.data, settings.data.column("query"), _positive_fields(settings))
+
+
+def _positive_fields(settings: MineSettings) -> list[str]:
+    return [settings.data.column("positive"), *([settings.positive_id] if settings.positive_id else [])]
 
 
 def read_pairs(piece: Slice, settings: MineSettings, options: dict[str, str]) -> Iterator[tuple[int, Pair | BadRow]]:
@@ -92,8 +97,7 @@ def _problem_of(pair: Pair, settings: MineSettings) -> tuple[str, str] | None:
     if not is_visible(pair.query):
         return "empty_query", f"field {data.column('query')} holds no visible character"
     if pair.positive is None and pair.positive_id is None:
-        fields = " and ".join([data.column("positive"), *([settings.positive_id] if settings.positive_id else [])])
-        return "missing_positive", f"{fields}: absent, or no visible character"
+        return "missing_positive", f"{' and '.join(_positive_fields(settings))}: absent, or no visible character"
     for field, text in (("query", pair.query), ("positive", pair.positive or "")):
         if (size := len(text.encode())) > data.max_text_bytes:
             return "text_too_long", f"{data.column(field)} has {size} bytes, max_text_bytes is {data.max_text_bytes}"
@@ -129,7 +133,7 @@ def read_scores(piece: Slice, settings: TeacherScoresSettings, options: dict[str
         problem = record.detail if isinstance(record, BadRow) else _problem(record.values, settings.key)
         if isinstance(record, BadRow) or problem:
             raise SourceError(f"{piece.file.location} at byte {at}: {problem}; fix the teacher's file")
-        keys.append(_key(str(record.values[settings.key]), str(record.values["doc_id"])))
+        keys.append(pair_key(normalized(str(record.values[settings.key])), str(record.values["doc_id"])))
         scores.append(float(record.values["score"]))
     return np.array(keys, np.uint64), np.array(scores, np.float32)
 
@@ -144,10 +148,6 @@ def _problem(record: Mapping[str, Any], key: str) -> str | None:
     if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
         return "score is absent or not a finite number"
     return None
-
-
-def _key(query: str, doc_id: str) -> int:
-    return pair_key(normalized(query), doc_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +173,84 @@ class TeacherScores:
 
     def of_pair(self, query: str, doc_id: str) -> float | None:
         """Return the score of a document for a query (text or id, as in the files); None if there is none."""
-        key = np.uint64(_key(query, doc_id))
+        key = np.uint64(pair_key(normalized(query), doc_id))
         place = int(np.searchsorted(self.keys, key))
         return float(self.scores[place]) if place < len(self.keys) and self.keys[place] == key else None
+
+
+Keys = npt.NDArray[np.uint64]
+Sketches = npt.NDArray[np.uint32]
+_MOST_SKETCHES = 256  # that are compared per query; all keys are
+
+
+@dataclass(frozen=True, slots=True)
+class PairSurvey(Survey):
+    """Counts and keys of one slice."""
+
+    queries: Keys  # uint64 [n], key of the query text, parallel to ``positives``
+    positives: Keys  # uint64 [n], key of the text or of the id of a positive
+    sketches: Sketches  # uint32 [n, SKETCH_SIZE], of the text of a positive; zeros for an id
+    rows_of: Keys  # uint64 [good rows], key of the query text of every good row
+
+
+def survey_slice(piece: Slice, settings: MineSettings, options: dict[str, str]) -> PairSurvey:
+    """Count the rows of a slice and collect the keys and sketches of its positives."""
+    rows, bad = 0, Counter[str]()
+    queries: list[int] = []
+    positives: list[int] = []
+    sketches: list[list[int]] = []
+    rows_of: list[int] = []
+    for _, pair in read_pairs(piece, settings, options):
+        rows += 1
+        if isinstance(pair, BadRow):
+            bad[pair.reason] += 1
+            continue
+        query = text_key(pair.query)
+        rows_of.append(query)
+        names = [(id_key(pair.positive_id), [0] * SKETCH_SIZE)] if pair.positive_id else []
+        names += [(text_key(pair.positive), Fingerprint.of(pair.positive).sketch())] if pair.positive else []
+        for key, sketch in names:
+            queries.append(query)
+            positives.append(key)
+            sketches.append(sketch)
+    of_queries, of_positives, of_rows = (np.array(keys, np.uint64) for keys in (queries, positives, rows_of))
+    sketched = np.array(sketches, np.uint32).reshape(-1, SKETCH_SIZE)
+    return PairSurvey(rows, bad, of_queries, of_positives, sketched, of_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPositives:
+    """Positives sorted by the key of their query, in arrays that processes can share.
+
+    A key represents a text or an id. A collision is very unlikely and would only drop one candidate.
+    """
+
+    queries: Keys  # uint64 [n], ascending
+    positives: Keys  # uint64 [n]
+    sketches: Sketches  # uint32 [n, SKETCH_SIZE]
+
+    @classmethod
+    def of(cls, surveys: Iterable[PairSurvey]) -> "KnownPositives":
+        """Collect the positives of queries in more than one row; a query in one row has no other positives."""
+        everything = list(surveys)
+        found, counts = np.unique(_joined([survey.rows_of for survey in everything]), return_counts=True)
+        kept = [(survey, np.isin(survey.queries, found[counts > 1])) for survey in everything]
+        queries, positives = (
+            _joined([getattr(survey, name)[rows] for survey, rows in kept]) for name in ("queries", "positives")
+        )
+        no_rows = np.empty((0, SKETCH_SIZE), np.uint32)
+        sketches = np.concatenate([no_rows, *(survey.sketches[rows] for survey, rows in kept)])
+        pairs = different_pairs(queries, positives)
+        return cls(queries[pairs], positives[pairs], sketches[pairs])
+
+    def of_query(self, query: str) -> tuple[frozenset[int], list[Fingerprint]]:
+        """Return the keys of all positives of a query of several rows, and sketches of at most 256 texts."""
+        key = np.uint64(text_key(query))
+        rows = slice(*(np.searchsorted(self.queries, key, side) for side in ("left", "right")))
+        sketches = self.sketches[rows]
+        sketches = sketches[sketches.any(axis=1)][:_MOST_SKETCHES]
+        return frozenset(self.positives[rows].tolist()), [Fingerprint.from_sketch(one) for one in sketches.tolist()]
+
+
+def _joined(parts: Sequence[Keys]) -> Keys:
+    return np.concatenate([np.empty(0, np.uint64), *parts])

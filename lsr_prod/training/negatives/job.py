@@ -14,9 +14,8 @@ from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.training.data.row_jobs import RowJob, RowJobKind, decisive_settings, identities
 from lsr_prod.training.data.row_parts import PartReport
+from lsr_prod.training.negatives import inputs
 from lsr_prod.training.negatives.index import MinedIndex
-from lsr_prod.training.negatives.inputs import TeacherScores, cut_pairs, cut_scores, read_scores
-from lsr_prod.training.negatives.known import KnownPositives, PairSurvey, survey_slice
 from lsr_prod.training.negatives.mine import MINED, Miner, TeacherModel, mine_slice
 from lsr_prod.training.negatives.rules import OWN_POSITIVES
 
@@ -29,11 +28,7 @@ _OF_MODELS = ("model", "batch_tokens", "use_gpu")  # settings of teachers that a
 
 
 def mine_negatives(deployment: Deployment) -> Mapping[str, Any]:
-    """Mine hard negatives for the pairs of ``mine.data`` with the index of ``mine.index``; see ``RowJob.run``.
-
-    Returns:
-        A flat summary: rows, mined rows, quarantined rows by reason, dropped hits by rule, queries/s of this run.
-    """
+    """Mine hard negatives for the pairs of ``mine.data`` with the index of ``mine.index``; see ``RowJob.run``."""
     return make_job(deployment).run(deployment)
 
 
@@ -41,8 +36,8 @@ def make_job(deployment: Deployment) -> RowJob:
     """Validate every setting and input; nothing is written."""
     settings, options = deployment.mine, deployment.storage.options
     assert settings is not None
-    slices = cut_pairs(settings, options)
-    teacher = cut_scores(settings.teacher, options) if settings.teacher and settings.teacher.paths else []
+    slices = inputs.cut_pairs(settings, options)
+    teacher = inputs.cut_scores(settings.teacher, options) if settings.teacher and settings.teacher.paths else []
     index = MinedIndex(settings, options)
     index.warm()
     model = _pin_model(settings, options)
@@ -70,10 +65,10 @@ def mining_job(
         **({"teacher_model": model.digest} if model else {}),
     }
 
-    def opened(surveys: Sequence[PairSurvey], deployment: Deployment) -> Callable[[], Miner]:
+    def opened(surveys: Sequence[inputs.PairSurvey], deployment: Deployment) -> Callable[[], Miner]:
         scores = _read_scores(settings, teacher, deployment) if teacher else None
         # References in a list: the actors of a machine share one copy.
-        shared = [ray.put(KnownPositives.of(surveys)), ray.put(scores)]
+        shared = [ray.put(inputs.KnownPositives.of(surveys)), ray.put(scores)]
         return partial(_open_miner, settings, options, version, model, shared)
 
     return RowJob(
@@ -116,7 +111,7 @@ _MINING = RowJobKind(
     format=MINED,
     unit="queries",
     work=lambda report: report.rows,
-    survey=survey_slice,
+    survey=inputs.survey_slice,
     make=mine_slice,
     measures=_measures,
     check=_check_suspicious,
@@ -136,35 +131,27 @@ def _pin_model(settings: MineSettings, options: dict[str, str]) -> "PinnedModel 
     return pinned
 
 
-def _read_scores(settings: MineSettings, slices: Sequence[Slice], deployment: Deployment) -> TeacherScores:
+def _read_scores(settings: MineSettings, slices: Sequence[Slice], deployment: Deployment) -> inputs.TeacherScores:
     items = [(piece, settings.teacher, deployment.storage.options) for piece in slices]
     with Workers(deployment.ray) as workers:
-        found = workers.run(read_scores, items, size=sum(piece.size for piece in slices))
-        teacher = TeacherScores.of(scores for _, scores in found)
+        found = workers.run(inputs.read_scores, items, size=sum(piece.size for piece in slices))
+        teacher = inputs.TeacherScores.of(scores for _, scores in found)
     log.info("teacher read", extra={"fields": {"scores": len(teacher.keys)}})
     return teacher
 
 
 def _open_miner(
-    settings: MineSettings,
-    options: dict[str, str],
-    version: str,
-    model: "PinnedModel | None",
-    shared: list[Any],
+    settings: MineSettings, options: dict[str, str], version: str, model: "PinnedModel | None", shared: list[Any]
 ) -> Miner:
     index = MinedIndex(settings, options, version=version)
     known, scores = ray.get(shared)
     teacher = settings.teacher
     if model is None or teacher is None or teacher.model is None:
         return Miner(index, settings, known, scores)
-    from lsr_prod.training.scoring.teacher import open_on_actor  # imports torch
+    from lsr_prod.training.scoring.teacher import open_teacher  # imports torch
 
-    scorer = open_on_actor(
-        model.open(),
-        teacher.model,
-        batch_tokens=teacher.batch_tokens,
-        field="mine.teacher.model",
-        use_gpu=teacher.use_gpu,
-        threads=settings.threads_per_actor,
-    )
+    scorer = open_teacher(
+        model.open(), teacher.model, batch_tokens=teacher.batch_tokens, field="mine.teacher.model",
+        use_gpu=teacher.use_gpu, threads=settings.threads_per_actor,
+    )  # fmt: skip
     return Miner(index, settings, known, TeacherModel(scorer))

@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -13,16 +13,14 @@ from lsr_prod.corpus.rows import BadRow, shorten
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.storage import Store
 from lsr_prod.training.data.row_parts import PartFormat, PartReport, in_batches
+from lsr_prod.training.negatives import rules
 from lsr_prod.training.negatives.index import Answer, MinedIndex
-from lsr_prod.training.negatives.inputs import Pair, TeacherScores, read_pairs
-from lsr_prod.training.negatives.known import KnownPositives
-from lsr_prod.training.negatives.own import Fingerprint, has_same_words, is_own, words_of
-from lsr_prod.training.negatives.rules import RULES, Candidate, choose, highest_score, id_key, normalized, text_key
+from lsr_prod.training.negatives.inputs import KnownPositives, Pair, TeacherScores, read_pairs
 
 if TYPE_CHECKING:  # imports torch
     from lsr_prod.training.scoring.teacher import PairScorer
 
-MINED = PartFormat("mined", counts=("negatives", "suspicious"), rules=RULES)
+MINED = PartFormat("mined", counts=("negatives", "suspicious"), rules=rules.RULES)
 
 
 class TeacherModel:
@@ -53,16 +51,16 @@ class MinedRow:
     """Output row."""
 
     query: str  # text of the query
-    positive: Candidate  # the positive; its doc_id is "" if neither the data nor the index has an id for it
-    negatives: tuple[Candidate, ...]  # in descending order of index score
+    positive: rules.Candidate  # the positive; its doc_id is "" if neither the data nor the index has an id for it
+    negatives: tuple[rules.Candidate, ...]  # in descending order of index score
     # of the positive, then of the negatives, by the teacher or else by the index; empty if ``scores`` is off
     scores: tuple[float, ...]
 
     @property
     def counts(self) -> Mapping[str, int]:
         """Number of negatives, and of those that have nearly the same words as the positive."""
-        words = set(words_of(self.positive.text))
-        suspicious = sum(has_same_words(words, set(words_of(hit.text))) for hit in self.negatives)
+        words = set(rules.words_of(self.positive.text))
+        suspicious = sum(rules.has_same_words(words, set(rules.words_of(hit.text))) for hit in self.negatives)
         return {"negatives": len(self.negatives), "suspicious": suspicious}
 
 
@@ -76,16 +74,8 @@ class Miner:
     # scores of a teacher, or the teacher itself; None: the scores of the index are used
     teacher: TeacherScores | TeacherModel | None
 
-    def begin_slice(self) -> None:
-        """Drop what the teacher keeps of earlier slices."""
-        if isinstance(self.teacher, TeacherModel):
-            self.teacher.forget()
-
     def mine(self, pairs: Sequence[Pair]) -> Iterator[tuple[MinedRow | BadRow, Counter[str]]]:
-        """Yield for each pair, in order, its row and the number of hits that each rule dropped.
-
-        A pair without enough negatives, or without a usable positive, becomes a bad row.
-        """
+        """Yield for each pair, in order, its row or why it has none, and the number of hits that each rule dropped."""
         answers = self.index.answer([pair.query for pair in pairs])
         positives = self._positives(pairs, answers)
         if isinstance(self.teacher, TeacherModel):
@@ -96,61 +86,66 @@ class Miner:
             else:
                 yield self._mine_one(pair, answer, positive)
 
-    def _positives(self, pairs: Sequence[Pair], answers: Sequence[Answer]) -> list[Candidate | BadRow]:
+    def _positives(self, pairs: Sequence[Pair], answers: Sequence[Answer]) -> list[rules.Candidate | BadRow]:
         """Return the positive of every row: found by id in the index or by text among the hits, otherwise encoded."""
         found = [self._found(pair, answer) for pair, answer in zip(pairs, answers, strict=True)]
         absent = [i for i, positive in enumerate(found) if positive is None]
         texts = [pairs[i].positive or "" for i in absent]
-        scores = self.index.scores_of_texts(texts, [answers[i].query for i in absent]) if absent else []
-        encoded = {
-            i: Candidate(pairs[i].positive_id or "", text, score)
-            for i, text, score in zip(absent, texts, scores, strict=True)
-        }
-        return [encoded[i] if positive is None else positive for i, positive in enumerate(found)]
+        scores = iter(self.index.scores_of_texts(texts, [answers[i].query for i in absent]) if absent else ())
+        return [
+            rules.Candidate(pair.positive_id or "", pair.positive or "", next(scores)) if positive is None else positive
+            for pair, positive in zip(pairs, found, strict=True)
+        ]
 
-    def _found(self, pair: Pair, answer: Answer) -> Candidate | BadRow | None:
+    def _found(self, pair: Pair, answer: Answer) -> rules.Candidate | BadRow | None:
         if pair.positive_id is not None:
             document = self.index.document(pair.positive_id, answer.query)
-            if document is not None and normalized(pair.positive or document.text):
-                return Candidate(document.doc_id, pair.positive or document.text, document.score)
+            if document is not None and rules.normalized(pair.positive or document.text):
+                return rules.Candidate(document.doc_id, pair.positive or document.text, document.score)
             if pair.positive is None:
                 state = "is not in the index" if document is None else "has no text in the index"
                 return _bad("unknown_positive", f"document {pair.positive_id} {state}", pair)
             return None
-        text = normalized(pair.positive or "")
-        hit = next((hit for hit in answer.hits if normalized(hit.text) == text), None)
-        return hit and Candidate(hit.doc_id, pair.positive or hit.text, hit.score)
+        text = rules.normalized(pair.positive or "")
+        hit = next((hit for hit in answer.hits if rules.normalized(hit.text) == text), None)
+        return hit and rules.Candidate(hit.doc_id, pair.positive or hit.text, hit.score)
 
-    def _mine_one(self, pair: Pair, answer: Answer, positive: Candidate) -> tuple[MinedRow | BadRow, Counter[str]]:
-        settings, text, query = self.settings, normalized(positive.text), frozenset(words_of(pair.query))
+    def _mine_one(
+        self, pair: Pair, answer: Answer, positive: rules.Candidate
+    ) -> tuple[MinedRow | BadRow, Counter[str]]:
+        settings, text, query = self.settings, rules.normalized(positive.text), frozenset(rules.words_of(pair.query))
         known, sketches = self.known.of_query(pair.query)
         score = self._score(pair, positive)
         if score is None:
             detail = f"the teacher did not score the positive {positive.doc_id!r}"
             return _bad("no_teacher_score", detail, pair), Counter()
-        positives = {hit.doc_id for hit in answer.hits if hit.doc_id == positive.doc_id or normalized(hit.text) == text}
-        also = {hit.doc_id for hit in answer.hits if known and known & {id_key(hit.doc_id), text_key(hit.text)}}
+        positives = {
+            hit.doc_id for hit in answer.hits if hit.doc_id == positive.doc_id or rules.normalized(hit.text) == text
+        }
+        also = {
+            hit.doc_id for hit in answer.hits if known and known & {rules.id_key(hit.doc_id), rules.text_key(hit.text)}
+        }
         texts = {positive.text, *(hit.text for hit in answer.hits if hit.doc_id in positives | also)}
-        own = [*map(Fingerprint.of, texts), *sketches]
-        choice = choose(
+        own = [*map(rules.Fingerprint.of, texts), *sketches]
+        choice = rules.choose(
             answer.hits,
             settings=settings,
             positives=positives,
             known=also,
-            is_near=lambda hit: is_own(hit.text, own, query, settings.own_share),
+            is_near=lambda hit: rules.is_own(hit.text, own, query, settings.own_share),
             score_of=lambda hit: self._score(pair, hit),
-            bound=highest_score(score, settings),
-            row=f"{normalized(pair.query)}\n{pair.positive_id or text}",
+            bound=rules.highest_score(score, settings),
+            row=f"{rules.normalized(pair.query)}\n{pair.positive_id or text}",
         )
         if len(choice.negatives) < settings.at_least:
-            rules = ", ".join(f"{rule} {count}" for rule, count in choice.dropped.items())
-            detail = f"{len(choice.negatives)} of {len(answer.hits)} hits are left ({rules or 'none was found'})"
+            dropped = ", ".join(f"{rule} {count}" for rule, count in choice.dropped.items())
+            detail = f"{len(choice.negatives)} of {len(answer.hits)} hits are left ({dropped or 'none was found'})"
             return _bad("too_few_negatives", detail, pair), choice.dropped
         scores = [score, *(self._score(pair, hit) for hit in choice.negatives)] if settings.scores else []
         known_scores = tuple(one for one in scores if one is not None)
         return MinedRow(pair.query, positive, choice.negatives, known_scores), choice.dropped
 
-    def _score(self, pair: Pair, document: Candidate) -> float | None:
+    def _score(self, pair: Pair, document: rules.Candidate) -> float | None:
         """Return the score that margins compare: of the teacher, or else of the index."""
         if self.teacher is None or self.settings.teacher is None:
             return document.score
@@ -161,13 +156,13 @@ class Miner:
 
 
 def _texts(
-    pairs: Sequence[Pair], answers: Sequence[Answer], positives: Sequence[Candidate | BadRow]
+    pairs: Sequence[Pair], answers: Sequence[Answer], positives: Sequence[rules.Candidate | BadRow]
 ) -> Iterator[tuple[str, str]]:
     """Yield query and text of every document that a teacher has to score."""
     for pair, answer, positive in zip(pairs, answers, positives, strict=True):
-        if isinstance(positive, Candidate):
+        if isinstance(positive, rules.Candidate):
             yield pair.query, positive.text
-            yield from ((pair.query, hit.text) for hit in answer.hits if normalized(hit.text))
+            yield from ((pair.query, hit.text) for hit in answer.hits if rules.normalized(hit.text))
 
 
 def _bad(reason: str, detail: str, pair: Pair) -> BadRow:
@@ -175,26 +170,10 @@ def _bad(reason: str, detail: str, pair: Pair) -> BadRow:
     return BadRow(reason, detail, pair.positive_id, shorten(json.dumps(shown, ensure_ascii=False)))
 
 
-def schema_of(settings: MineSettings) -> pa.Schema:
-    """Return the schema of a part: training data of kind negatives, and with ``scores`` also of kind scores."""
-    texts, floats = pa.list_(pa.string()), pa.list_(pa.float32())
-    fields = [
-        ("query", pa.string()),
-        ("positive", pa.string()),
-        ("negatives", texts),
-        ("positive_id", pa.string()),
-        ("negative_ids", texts),
-        ("positive_score", pa.float32()),
-        ("negative_scores", floats),
-    ]
-    if settings.scores:
-        fields += [("documents", texts), ("scores", floats)]
-    return pa.schema(fields)
-
-
 def mine_slice(miner: Miner, store: Store, plan: str, number: int, piece: Slice) -> PartReport:
     """Mine a slice, then write its quarantine and its part."""
-    miner.begin_slice()
+    if isinstance(miner.teacher, TeacherModel):
+        miner.teacher.forget()
     mined = _mined(piece, miner, store.options)
     return MINED.write(store, plan, number, piece, mined, lambda rows: _table(rows, miner.settings))
 
@@ -211,16 +190,19 @@ def _mined(
 
 
 def _table(rows: Sequence[MinedRow], settings: MineSettings) -> pa.Table:
-    columns: dict[str, Iterable[Any]] = {
-        "query": [row.query for row in rows],
-        "positive": [row.positive.text for row in rows],
-        "negatives": [[hit.text for hit in row.negatives] for row in rows],
-        "positive_id": [row.positive.doc_id or None for row in rows],
-        "negative_ids": [[hit.doc_id for hit in row.negatives] for row in rows],
-        "positive_score": [row.positive.score for row in rows],
-        "negative_scores": [[hit.score for hit in row.negatives] for row in rows],
+    """Return training data of kind negatives, and with ``scores`` also of kind scores."""
+    text, number = pa.string(), pa.float32()
+    columns = {
+        "query": pa.array([row.query for row in rows], text),
+        "positive": pa.array([row.positive.text for row in rows], text),
+        "negatives": pa.array([[hit.text for hit in row.negatives] for row in rows], pa.list_(text)),
+        "positive_id": pa.array([row.positive.doc_id or None for row in rows], text),
+        "negative_ids": pa.array([[hit.doc_id for hit in row.negatives] for row in rows], pa.list_(text)),
+        "positive_score": pa.array([row.positive.score for row in rows], number),
+        "negative_scores": pa.array([[hit.score for hit in row.negatives] for row in rows], pa.list_(number)),
     }
     if settings.scores:
-        columns["documents"] = [[row.positive.text, *(hit.text for hit in row.negatives)] for row in rows]
-        columns["scores"] = [list(row.scores) for row in rows]
-    return pa.table(columns, schema=schema_of(settings))
+        documents = [[row.positive.text, *(hit.text for hit in row.negatives)] for row in rows]
+        columns["documents"] = pa.array(documents, pa.list_(text))
+        columns["scores"] = pa.array([row.scores for row in rows], pa.list_(number))
+    return pa.table(columns)

@@ -10,7 +10,7 @@ from torch import Tensor
 from lsr_prod.config.language import WatchSettings
 from lsr_prod.errors import TrainingCollapsedError
 from lsr_prod.logs import get_log
-from lsr_prod.training.losses.info_nce import CONTRASTIVE
+from lsr_prod.training.losses.ranking import CONTRASTIVE
 from lsr_prod.training.process_group import largest_of_workers, sum_of_workers
 
 log = get_log(__name__)
@@ -21,42 +21,36 @@ _ROWS = 256  # rows per slice: a mask of the whole batch would need a quarter of
 def measure_activity(queries: Tensor, documents: Tensor) -> dict[str, float]:
     """Return figures of the global batch, equal on all workers; a collective operation of all workers.
 
-    Returns:
-        ``l0_query`` and ``l0_document``: mean number of active terms per text. ``activation_rate_query`` and
-        ``activation_rate_document``: share of (text, term) pairs above 0. ``empty_query`` and ``empty_document``: share
-        of texts without active terms. ``flops``: sum_t p_q(t) p_d(t), with p the share of texts in which t is active:
-        the cost of retrieval (papers/esplade-pretraining, eq. 1) with this batch as collection. ``cosine_query`` and
-        ``cosine_document``: mean cosine of all pairs of texts that are not empty; 1 if all have the same direction, 0
-        without a pair.
+    - ``l0_<kind>``: mean number of active terms per text;
+    - ``activation_rate_<kind>``: share of (text, term) pairs above 0;
+    - ``empty_<kind>``: share of texts without active terms;
+    - ``flops``: sum_t p_q(t) p_d(t), with p the share of texts in which t is active: the cost of retrieval
+      (papers/esplade-pretraining, eq. 1) with this batch as collection;
+    - ``cosine_<kind>``: mean cosine of all pairs of texts that are not empty; 0 without a pair.
     """
     counts = torch.zeros(2, queries.shape[1], dtype=torch.float64, device=queries.device)
     directions = torch.zeros_like(counts)  # sums of vectors of length 1
     empty = torch.zeros(2, dtype=torch.float64, device=queries.device)
-    for kind, vectors in enumerate((queries, documents)):
+    for place, vectors in enumerate((queries, documents)):
         for rows in torch.split(vectors.detach(), _ROWS):
-            counts[kind] += rows.sign().sum(dim=0, dtype=torch.float32)  # a tenth of the time of rows > 0
+            counts[place] += rows.sign().sum(dim=0, dtype=torch.float32)  # a tenth of the time of rows > 0
             lengths = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float32)
-            directions[kind] += torch.where(lengths > 0, 1 / lengths, 0) @ rows.float()
-            empty[kind] += (lengths == 0).sum()
+            directions[place] += torch.where(lengths > 0, 1 / lengths, 0) @ rows.float()
+            empty[place] += (lengths == 0).sum()
     texts = torch.tensor([len(queries), len(documents)], dtype=torch.float64, device=queries.device)
     # [4V + 4]: one collective operation for all figures
     total = sum_of_workers(torch.cat([counts.flatten(), directions.flatten(), texts, empty]))
     V = queries.shape[1]
-    of_query, of_document, query_sum, document_sum, numbers = torch.split(total, [V, V, V, V, 4])
-    query_texts, document_texts, query_empty, document_empty = numbers
-    query_share = of_query / query_texts.clamp(min=1)
-    document_share = of_document / document_texts.clamp(min=1)
-    return {
-        "l0_query": float(query_share.sum()),
-        "l0_document": float(document_share.sum()),
-        "activation_rate_query": float(query_share.mean()),
-        "activation_rate_document": float(document_share.mean()),
-        "empty_query": float(query_empty / query_texts.clamp(min=1)),
-        "empty_document": float(document_empty / document_texts.clamp(min=1)),
-        "flops": float(query_share @ document_share),
-        "cosine_query": _mean_cosine(query_sum, float(query_texts - query_empty)),
-        "cosine_document": _mean_cosine(document_sum, float(document_texts - document_empty)),
-    }
+    counts, directions, numbers = (part.view(2, -1) for part in torch.split(total, [2 * V, 2 * V, 4]))
+    texts, empty = numbers
+    shares = counts / texts.clamp(min=1)[:, None]
+    figures = {"flops": float(shares[0] @ shares[1])}
+    for i, kind in enumerate(("query", "document")):
+        figures[f"l0_{kind}"] = float(shares[i].sum())
+        figures[f"activation_rate_{kind}"] = float(shares[i].mean())
+        figures[f"empty_{kind}"] = float(empty[i] / texts[i].clamp(min=1))
+        figures[f"cosine_{kind}"] = _mean_cosine(directions[i], float(texts[i] - empty[i]))
+    return figures
 
 
 def _mean_cosine(directions: Tensor, texts: float) -> float:
@@ -82,20 +76,18 @@ class DeadTerms:
             self._last[vectors.detach().amax(dim=0) > 0] = step
 
     def count(self, step: int) -> int | None:
-        """Return the number of dead terms; a collective operation of all workers.
+        """Return the number of terms that no text activated in the last ``window`` steps; None before so many.
 
-        Returns:
-            Terms that no text activated in the last ``window`` steps; None before ``window`` steps.
+        A collective operation of all workers.
         """
         if step + 1 < self._window:
             return None
         return int((largest_of_workers(self._last) <= step - self._window).sum())
 
     def state(self) -> dict[str, Tensor]:
-        """Return the tensors of a checkpoint, equal on all workers; a collective operation of all workers.
+        """Return ``last_active`` for a checkpoint: the last step at which a term was active, -1 for never.
 
-        Returns:
-            ``last_active``: int64 [V], the last step at which a term was active; -1 for never.
+        Equal on all workers; a collective operation of all workers.
         """
         return {"last_active": largest_of_workers(self._last).cpu().clone()}
 
@@ -142,7 +134,7 @@ class CollapseGuard:
             seen = self._streaks[name]
             if seen >= self._settings.patience:
                 raise TrainingCollapsedError(f"step {step}: {sentence} in {seen} consecutive reports; {remedy}")
-            if seen == self._first_warning(name):
+            if seen == (max(1, self._settings.patience // 2) if name.startswith("equal_") else 1):
                 fields = {"step": step, "symptom": name, "ends_after_reports": self._settings.patience}
                 log.warning("possible collapse: %s; %s", sentence, remedy, extra={"fields": fields})
 
@@ -171,10 +163,6 @@ class CollapseGuard:
                 shrank = f"{plural} shrank from {highest} to {l0:.1f} active terms"
                 remedy = "lower the learning rate, lengthen the warm-up, or give the run more patience"
                 yield f"vanishing_{kind}", (f"{shrank} and the loss is at chance ({loss:.3f})", remedy)
-
-    def _first_warning(self, name: str) -> int:
-        """Return the number of consecutive reports after which a symptom is logged."""
-        return max(1, self._settings.patience // 2) if name.startswith("equal_") else 1
 
     def state(self) -> dict[str, int]:
         """Return the state of a checkpoint, as JSON values: reports by symptom, highest active terms."""

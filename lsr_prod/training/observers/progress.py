@@ -60,10 +60,8 @@ def shown_progress(title: str) -> Iterator[Any]:
 
 def _follow(progress: Any, title: str, ended: threading.Event) -> None:
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
-    bar = Progress(
-        *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True),
-        disable=not sys.stderr.isatty(),
-    )  # fmt: skip
+    times = (TimeElapsedColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, *times, console=Console(stderr=True), disable=not sys.stderr.isatty())
     logged = -1
     with bar:
         task = bar.add_task(title, total=None)

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from lsr_prod.config.language import WatchSettings
@@ -68,30 +67,25 @@ class Reporter:
         self._file.close()
 
     def __enter__(self) -> Self:
-        """Return the reporter, which is closed at the end of the block."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close; an exception means a failed run."""
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self.close(failed=error is not None)
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """Return the reports of a log, by increasing step, without a truncated last line of a killed process."""
+    """Return the reports of a log, by increasing step."""
     return parse_log(path.read_text(encoding="utf-8", errors="replace"))
 
 
 def parse_log(text: str) -> list[dict[str, Any]]:
-    """Return the reports in the text of a log; see ``read_log``."""
+    """Return the reports in the text of a log, without a truncated last line of a killed process."""
     reports = []
     for line in text.splitlines():
         try:
-            report = json.loads(line)
+            reports.append(json.loads(line))
         except json.JSONDecodeError:
             break
-        reports.append(report)
     return reports
 
 

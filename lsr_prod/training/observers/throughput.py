@@ -94,11 +94,9 @@ class ThroughputMeter:
     def report(self) -> dict[str, float | None]:
         """Return figures of all workers since the last report; a collective operation of all workers.
 
-        Returns:
-            ``docs_per_s`` and ``tokens_per_s`` of all workers; ``step_s``, seconds per step; ``mfu``, the model's
-            operations as a share of the devices' peak, None if a peak is unknown; ``peak_memory_bytes``, the maximum
-            over workers since their start: memory allocated by torch on a GPU, otherwise resident memory of the
-            process. Without a counted step, all except the memory are None.
+        ``step_s`` is seconds per step; ``mfu`` the model's operations as a share of the devices' peak, None if a peak
+        is unknown; ``peak_memory_bytes`` the maximum over workers since their start: memory allocated by torch on a
+        GPU, otherwise resident memory of the process. Without a counted step, all except the memory are None.
         """
         seconds = self._now() - self._start
         peak = math.nan if self._peak is None else self._peak  # an unknown peak makes the sum unknown

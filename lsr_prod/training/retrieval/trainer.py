@@ -13,7 +13,7 @@ from lsr_prod.training.batches import TrainBatch, make_batch
 from lsr_prod.training.data.training_set import SampleRows, TrainingSet
 from lsr_prod.training.data_sets import DataSets, QueryTable
 from lsr_prod.training.encoder_setup import trained_module
-from lsr_prod.training.losses.chance import chance_level
+from lsr_prod.training.losses.ranking import chance_level
 from lsr_prod.training.objective import TrainingObjective
 from lsr_prod.training.observers.activity import DeadTerms
 from lsr_prod.training.optimizer import QUERY_WEIGHTS, OptimizerStep
@@ -87,8 +87,7 @@ class Trainer(StageTrainer):
 
     def _parts(self) -> list[TrainBatch]:
         """Return this worker's batch of each part of the step."""
-        batch = self._settings.batch
-        pad = self.encoder.model.config.pad_token_id or 0
+        batch, pad = self._settings.batch, self.encoder.model.config.pad_token_id or 0
         masked = self._settings.objective.mask_false_negatives
         return [
             make_batch(
@@ -100,7 +99,7 @@ class Trainer(StageTrainer):
 
     def _observe(self, parts: list[TrainBatch], encoded: list[EncodedPart]) -> None:
         for one in encoded:
-            self._objective.observe(one.documents, self.step)
+            self._objective.regularizers.observe(one.documents, self.step)
             self.dead_terms.observe(one.documents, self.step)
         if self._negatives is not None:
             for part in parts:
@@ -126,7 +125,7 @@ class Trainer(StageTrainer):
 
     def _states(self) -> Mapping[str, Tensors]:
         return {
-            "loss": self._objective.state().items(),
+            "loss": self._objective.regularizers.state().items(),
             "dead_terms": self.dead_terms.state().items(),
             "negatives": () if self._negatives is None else self._negatives.tensors(),
             **({} if self._table is None else {"query_table": self._table.state().items()}),
@@ -135,7 +134,7 @@ class Trainer(StageTrainer):
     def load(self, step: int, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Restore the tensors of a checkpoint of ``step`` steps."""
         super().load(step, tensors)
-        self._objective.load_state(dict(tensors["loss"]))
+        self._objective.regularizers.load_state(dict(tensors["loss"]))
         self.dead_terms.load_state(tensors["dead_terms"])
         if self._negatives is not None:
             self._negatives.load(tensors["negatives"])

@@ -3,5 +3,3 @@
 ``teacher`` opens a teacher: a ``cross_encoder``, or an encoder of ``dense`` or sparse vectors. ``job`` scores the
 rows, writes them, and runs the whole job.
 """
-
-__all__: list[str] = []

@@ -28,11 +28,7 @@ _LONGEST = 1_000_000  # tokenizers without a maximum have a number far above it
 
 
 def read_model(folder: Path, loader: Any, *, field: str, optional: tuple[str, ...] = ()) -> Any:
-    """Read a transformer; weights are read from safetensors only and no code of the model is run.
-
-    Returns:
-        The model, in float32 on the CPU.
-    """
+    """Read a transformer in float32 on the CPU; weights are read from safetensors only, no code of the model is run."""
     try:
         with without_load_report():
             model, report = loader.from_pretrained(
@@ -42,15 +38,11 @@ def read_model(folder: Path, loader: Any, *, field: str, optional: tuple[str, ..
         raise ConfigError(field, f"the weights of {folder} are damaged ({error})", "copy them again") from error
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise ConfigError(
-            field, f"transformers cannot read {folder} ({reason})", "give a folder with config.json and safetensors"
-        ) from error
+        problem = f"transformers cannot read {folder} ({reason})"
+        raise ConfigError(field, problem, "give a folder with config.json and safetensors") from error
     if missing := [name for name in sorted(report["missing_keys"]) if not name.startswith(optional)]:
-        raise ConfigError(
-            field,
-            f"{folder} has no weights for {', '.join(missing[:3])}: it is not trained for this",
-            "give a trained model of the kind that teacher.kind names",
-        )
+        problem = f"{folder} has no weights for {', '.join(missing[:3])}: it is not trained for this"
+        raise ConfigError(field, problem, "give a trained model of the kind that teacher.kind names")
     return model
 
 
@@ -60,9 +52,8 @@ def longest_text(
     """Return the maximum number of tokens of an input."""
     positions = longest_input(config.to_dict()) if getattr(config, "max_position_embeddings", None) else _LONGEST
     if wanted is not None and wanted > positions:
-        raise ConfigError(
-            field, f"{wanted} is more than the {positions} tokens of the model", f"set it to {positions} or less"
-        )
+        problem = f"{wanted} is more than the {positions} tokens of the model"
+        raise ConfigError(field, problem, f"set it to {positions} or less")
     longest = wanted or min(positions, stored or tokenizer.model_max_length)
     if longest >= _LONGEST:
         raise ConfigError(field, "neither the model nor its tokenizer has a maximum number of tokens", "set it")
@@ -83,9 +74,8 @@ def call_in_halves(
 ) -> tuple[dict[int, Values], dict[int, str]]:
     """Call a model with batches of positions of similar length, each of at most ``batch_tokens`` or of one input.
 
-    Returns:
-        The values by position; and, by position, why an input has none: the model raised an exception for it alone, or
-        a value is not finite.
+    Returned are the values by position; and, by position, why an input has none: the model raised an exception for it
+    alone, or a value is not finite.
     """
     values: dict[int, Values] = {}
     failed: dict[int, str] = {}
@@ -124,12 +114,7 @@ def _check_alive(probe: Callable[[], object], error: Exception) -> None:
 
 
 class CrossEncoder:
-    """An opened cross-encoder.
-
-    Attributes:
-        label: column of the logits that is the score.
-        max_length: maximum tokens of query and document together, special tokens included.
-    """
+    """An opened cross-encoder; ``max_length``: maximum tokens of query and document, special tokens included."""
 
     def __init__(
         self, folder: Path, settings: TeacherModelSettings, *, device: str, batch_tokens: int, field: str
@@ -143,9 +128,8 @@ class CrossEncoder:
         if self._model.config.pad_token_id is None:
             self._model.config.pad_token_id = self._tokenizer.pad_token_id
         if self._model.config.pad_token_id is None:
-            raise ConfigError(
-                f"{field}.model", f"neither model nor tokenizer of {folder} has a padding token", "add one to its files"
-            )
+            problem = f"neither model nor tokenizer of {folder} has a padding token"
+            raise ConfigError(f"{field}.model", problem, "add one to its files")
         limits = (settings.max_length, transformer.get("max_seq_length"))
         self.max_length = longest_text(self._model.config, self._tokenizer, *limits, field=f"{field}.max_length")
         self._types = "token_type_ids" in self._tokenizer.model_input_names
@@ -153,7 +137,7 @@ class CrossEncoder:
         self._batch_tokens = batch_tokens
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> tuple[npt.NDArray[np.float32], dict[int, str]]:
-        """Return the raw logits of pairs, as ``teacher.Teacher`` defines it."""
+        """Return the raw logits of pairs, as ``PairScorer.score`` does."""
         rows = self._tokenized(pairs)
         values, failed = call_in_halves(
             [len(ids) for ids, _ in rows],
@@ -191,9 +175,8 @@ class CrossEncoder:
 
 def _label(outputs: int, label: int | None, folder: Path, field: str) -> int:
     if outputs not in (1, 2):
-        raise ConfigError(
-            f"{field}.model", f"{folder} has {outputs} outputs", "give a cross-encoder with one or two outputs"
-        )
+        problem = f"{folder} has {outputs} outputs"
+        raise ConfigError(f"{field}.model", problem, "give a cross-encoder with one or two outputs")
     if outputs == 1 and label:
         raise ConfigError(f"{field}.label", f"{folder} has one output, and label is {label}", "remove it")
     return 0 if outputs == 1 else 1 if label is None else label
@@ -205,11 +188,9 @@ def _check_folder(folder: Path, field: str) -> dict[str, Any]:
     transformer: dict[str, Any] = read_json(folder, "sentence_bert_config.json")
     task = transformer.get("transformer_task", "sequence-classification")
     if modules not in ([], ["Transformer"]) or (modules and task != "sequence-classification"):
-        raise ConfigError(
-            f"{field}.model",
-            f"{folder} is a sentence-transformers model of {', '.join(modules)} for {task}",
-            "give a CrossEncoder of sequence classification, or set kind to dense or sparse",
-        )
+        problem = f"{folder} is a sentence-transformers model of {', '.join(modules)} for {task}"
+        remedy = "give a CrossEncoder of sequence classification, or set kind to dense or sparse"
+        raise ConfigError(f"{field}.model", problem, remedy)
     if read_json(folder, "config_sentence_transformers.json").get("default_prompt_name"):
         raise ConfigError(f"{field}.model", f"{folder} has a prompt", "give a cross-encoder without prompts")
     return transformer if modules else {}

@@ -35,12 +35,7 @@ class DenseForm:
 
 
 class DenseEncoder:
-    """An opened dense encoder.
-
-    Attributes:
-        form: how a text becomes a vector.
-        max_length: maximum tokens of a text, special tokens and prompt included.
-    """
+    """An opened dense encoder; ``max_length``: maximum tokens of a text, special tokens and prompt included."""
 
     def __init__(
         self, folder: Path, settings: TeacherModelSettings, *, device: str, batch_tokens: int, field: str
@@ -59,7 +54,7 @@ class DenseEncoder:
         self._batch_tokens = batch_tokens
 
     def encode(self, texts: Sequence[str], kind: Kind) -> tuple[dict[int, Any], dict[int, str]]:
-        """Return the vectors, float32 [d], as ``teacher.TextVectors`` defines it."""
+        """Return the vectors by position, float32 [d]; and, by position, why a text has none."""
         prompt = self.form.query_prompt if kind == "query" else self.form.document_prompt
         rows = self._token_ids([prompt + text for text in texts])
         return call_in_halves(
@@ -74,10 +69,8 @@ class DenseEncoder:
         return float(query @ document)
 
     def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        found: Any = self._tokenizer(
-            list(texts), truncation=True, max_length=self.max_length, return_attention_mask=False
-        )
-        ids: list[list[int]] = found["input_ids"]
+        options: dict[str, Any] = {"truncation": True, "max_length": self.max_length, "return_attention_mask": False}
+        ids: list[list[int]] = self._tokenizer(list(texts), **options)["input_ids"]
         return ids
 
     @torch.inference_mode()

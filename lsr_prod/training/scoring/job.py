@@ -5,7 +5,7 @@ One score per document of a row, or a bad row. The reason ``teacher_failed`` is 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from lsr_prod.config import Deployment, ScoreSettings
 from lsr_prod.corpus.rows import BadRow, show
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.storage import Store
+from lsr_prod.storage.formats.digest import field_values
 from lsr_prod.training.data.row_jobs import RowJob, RowJobKind, Survey, decisive_settings, identities
 from lsr_prod.training.data.row_parts import PartFormat, PartReport, in_batches
 from lsr_prod.training.data.rows import TrainingRow, cut_data, field_errors, pin_files, read_rows
@@ -55,12 +56,7 @@ class RowScorer:
 
 
 def score_training_rows(deployment: Deployment) -> Mapping[str, Any]:
-    """Score the rows of ``score.data`` with the teacher of ``score.teacher``; see ``RowJob.run``.
-
-    Returns:
-        A flat summary: rows, scored rows, quarantined rows by reason, share of rows whose positive scores highest,
-        pairs/s of this run.
-    """
+    """Score the rows of ``score.data`` with the teacher of ``score.teacher``; see ``RowJob.run``."""
     return make_job(deployment).run(deployment)
 
 
@@ -73,9 +69,6 @@ def make_job(deployment: Deployment) -> RowJob:
     slices = _slices(settings, options)
     model = PinnedModel.of(settings.teacher.model, options, field="score.teacher.model")
 
-    def opened(*_: Any) -> Callable[[], RowScorer]:
-        return partial(_open_scorer, settings, model)
-
     job = RowJob(
         kind=_SCORING,
         settings=settings,
@@ -86,7 +79,7 @@ def make_job(deployment: Deployment) -> RowJob:
             "model": model.digest,
             "slices": identities(slices),
         },
-        opened=opened,
+        opened=lambda *_: partial(_open_scorer, settings, model),
         pins={"model": model.digest},
         facts={"teacher": settings.teacher.kind, "model_digest": model.digest},
         use_gpu=settings.use_gpu,
@@ -107,11 +100,8 @@ def count_slice(piece: Slice, settings: ScoreSettings, options: dict[str, str]) 
 
 
 def _measures(counts: Mapping[str, Any]) -> dict[str, Any]:
-    ranked = counts["ranked"]
-    return {
-        "pairs": counts["pairs"],
-        "positive_first_share": counts["positive_first"] / ranked if ranked else None,
-    }
+    share = counts["positive_first"] / counts["ranked"] if counts["ranked"] else None
+    return {"pairs": counts["pairs"], "positive_first_share": share}
 
 
 def _slices(settings: ScoreSettings, options: dict[str, str]) -> list[Slice]:
@@ -122,16 +112,12 @@ def _slices(settings: ScoreSettings, options: dict[str, str]) -> list[Slice]:
 
 
 def _open_scorer(settings: ScoreSettings, model: "PinnedModel") -> RowScorer:
-    from lsr_prod.training.scoring.teacher import open_on_actor
+    from lsr_prod.training.scoring.teacher import open_teacher
 
-    scorer = open_on_actor(
-        model.open(),
-        settings.teacher,
-        batch_tokens=settings.batch_tokens,
-        field="score.teacher",
-        use_gpu=settings.use_gpu,
-        threads=settings.threads_per_actor,
-    )
+    scorer = open_teacher(
+        model.open(), settings.teacher, batch_tokens=settings.batch_tokens, field="score.teacher",
+        use_gpu=settings.use_gpu, threads=settings.threads_per_actor,
+    )  # fmt: skip
     return RowScorer(scorer, settings)
 
 
@@ -142,11 +128,7 @@ def score_slice(opened: RowScorer, store: Store, plan: str, number: int, piece: 
 
 
 def score_rows(rows: Sequence[TrainingRow], scorer: "PairScorer") -> list[ScoredRow | BadRow]:
-    """Score all documents of some rows in common batches.
-
-    Returns:
-        One row per row, in order.
-    """
+    """Score all documents of some rows in common batches; return one row per row, in order."""
     pairs = [(row.query or "", document) for row in rows for document in row.documents]
     scores, failed = scorer.score(pairs)
     scored: list[ScoredRow | BadRow] = []
@@ -179,12 +161,7 @@ def _scored(
 
 
 def _table(rows: Sequence[ScoredRow]) -> pa.Table:
-    columns = {
-        "query": [row.query for row in rows],
-        "documents": [list(row.documents) for row in rows],
-        "scores": [list(row.scores) for row in rows],
-    }
-    return pa.table(columns, schema=SCHEMA)
+    return pa.Table.from_pylist([field_values(row) for row in rows], SCHEMA)
 
 
 _SCORING = RowJobKind(

@@ -4,7 +4,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,28 +27,17 @@ from lsr_prod.training.scoring.dense import DenseEncoder
 _PROBE = ("word", "word")
 
 
-class Teacher(Protocol):
-    """A model that scores pairs of query and document."""
-
-    def score(self, pairs: Sequence[tuple[str, str]]) -> tuple[npt.NDArray[np.float32], dict[int, str]]:
-        """Score pairs; equal pairs in the same order give the same bits.
-
-        Returns:
-            float32 [n], NaN for a pair on which the model fails; and, by position, why it fails.
-        """
-
-    def forget(self) -> None:
-        """Drop what is kept of earlier pairs."""
-
-
 class PairScorer:
     """A teacher with the activation and the scale of the settings."""
 
-    def __init__(self, teacher: Teacher, settings: TeacherModelSettings) -> None:
+    def __init__(self, teacher: "CrossEncoder | TwoEncoder", settings: TeacherModelSettings) -> None:
         self._teacher, self._settings = teacher, settings
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> tuple[npt.NDArray[np.float32], dict[int, str]]:
-        """Score pairs, as ``Teacher`` defines it."""
+        """Return the scores, NaN for a pair on which the model fails; and, by position, why it fails.
+
+        Equal pairs in the same order give the same bits.
+        """
         scores, failed = self._teacher.score(pairs)
         values = scores.astype(np.float64)
         if self._settings.activation == "sigmoid":
@@ -75,18 +64,22 @@ def open_teacher(
     *,
     batch_tokens: int,
     field: str,
-    device: str = "cpu",
-    threads: int = 1,
+    use_gpu: bool = False,
+    threads: int | None = None,
 ) -> PairScorer:
-    """Open the teacher in a folder, and score one pair with it."""
-    teacher: Teacher
+    """Open the teacher in a folder, and score one pair with it; ``threads``: the cores that an actor reserves."""
+    if threads is not None:
+        torch.set_num_threads(threads)
+    device: Literal["cpu", "cuda"] = "cuda" if use_gpu else "cpu"
+    teacher: CrossEncoder | TwoEncoder
     if settings.kind == "cross_encoder":
         teacher = CrossEncoder(folder, settings, device=device, batch_tokens=batch_tokens, field=field)
     elif settings.kind == "dense":
-        dense = DenseEncoder(folder, settings, device=device, batch_tokens=batch_tokens, field=field)
-        teacher = TwoEncoder(dense)
+        teacher = TwoEncoder(DenseEncoder(folder, settings, device=device, batch_tokens=batch_tokens, field=field))
     else:
-        sparse = SparseVectors(folder, settings, device=device, batch_tokens=batch_tokens, threads=threads, field=field)
+        sparse = SparseVectors(
+            folder, settings, device=device, batch_tokens=batch_tokens, threads=threads or 1, field=field
+        )
         teacher = TwoEncoder(sparse)
     scorer = PairScorer(teacher, settings)
     try:
@@ -99,38 +92,19 @@ def open_teacher(
     return scorer
 
 
-def open_on_actor(
-    folder: Path, settings: TeacherModelSettings, *, batch_tokens: int, field: str, use_gpu: bool, threads: int
-) -> PairScorer:
-    """Open the teacher in an actor that reserves cores, and perhaps a GPU."""
-    torch.set_num_threads(threads)
-    device = "cuda" if use_gpu else "cpu"
-    return open_teacher(folder, settings, batch_tokens=batch_tokens, field=field, device=device, threads=threads)
-
-
 _KEPT = 200_000  # vectors; of texts that occur again in the same part
-
-
-class TextVectors(Protocol):
-    """Encoder of queries and documents."""
-
-    def encode(self, texts: Sequence[str], kind: Kind) -> tuple[dict[int, Any], dict[int, str]]:
-        """Return the vectors by position; and, by position, why a text has none."""
-
-    def dot(self, query: Any, document: Any) -> float:
-        """Return the dot product of two vectors."""
 
 
 class TwoEncoder:
     """A teacher over an encoder; the vectors of texts are kept until ``forget``, so each is encoded once per part."""
 
-    def __init__(self, encoder: TextVectors) -> None:
+    def __init__(self, encoder: "DenseEncoder | SparseVectors") -> None:
         self._encoder = encoder
         self._vectors: dict[tuple[Kind, str], Any] = {}
         self._failed: dict[tuple[Kind, str], str] = {}
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> tuple[npt.NDArray[np.float32], dict[int, str]]:
-        """Return the dot products of pairs, as ``Teacher`` defines it."""
+        """Return the dot products of pairs, as ``PairScorer.score`` does."""
         if len(self._vectors) > _KEPT:
             self.forget()
         self._encode([query for query, _ in pairs], "query")
@@ -171,7 +145,7 @@ class SparseVectors:
         folder: Path,
         settings: TeacherModelSettings,
         *,
-        device: str,
+        device: Literal["cpu", "cuda"],
         batch_tokens: int,
         threads: int,
         field: str,
@@ -180,12 +154,9 @@ class SparseVectors:
         self._encoder: SparseEncoder | BundleEncoder
         if (folder / BUNDLE_FILE).is_file():
             if settings.precision != "fp32":
-                raise ConfigError(
-                    f"{field}.precision", f"{folder} is a bundle, with its own number format", "remove it"
-                )
-            self._encoder = BundleEncoder(
-                folder, threads=threads, verify=True, provider="cuda" if device == "cuda" else "cpu"
-            )
+                problem = f"{folder} is a bundle, with its own number format"
+                raise ConfigError(f"{field}.precision", problem, "remove it")
+            self._encoder = BundleEncoder(folder, threads=threads, verify=True, provider=device)
         else:
             self._encoder = _load(folder, field).to(device=device, dtype=PRECISIONS[settings.precision])
         card: EncoderCard = self._encoder.card
@@ -197,13 +168,11 @@ class SparseVectors:
             )
 
     def encode(self, texts: Sequence[str], kind: Kind) -> tuple[dict[int, Any], dict[int, str]]:
-        """Return the vectors, as ``TextVectors`` defines it: (int32 [n], ascending; float32 [n])."""
+        """Return the vectors by position (int32 [n], ascending; float32 [n]), and why the others have none."""
         found, failures = encode_batches(_OfKind(self._encoder, kind, self._batch_tokens), texts)
         good = [i for i in range(len(texts)) if i not in failures]
-        return (
-            {i: _by_term(*found.row(place)) for place, i in enumerate(good)},
-            {i: failure.detail for i, failure in failures.items()},
-        )
+        vectors = {i: _by_term(*found.row(place)) for place, i in enumerate(good)}
+        return vectors, {i: failure.detail for i, failure in failures.items()}
 
     def dot(self, query: Vector, document: Vector) -> float:
         """Return the dot product of two vectors."""

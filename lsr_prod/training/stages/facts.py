@@ -3,10 +3,8 @@
 They are read from the start model, and the check of each stage returns the facts after that stage. So the settings of a
 later stage are checked against a model that does not exist yet.
 
-Separate query encoder of a fine-tuning: its checks, and the model directory of both encoders to start from.
-
-The pair is one model directory, with the query encoder in a folder of its own, so checkpoints, export and lineage treat
-it as one model.
+A separate query encoder of a fine-tuning is in a folder of the model directory, so checkpoints, export and lineage
+treat both encoders as one model.
 """
 
 from collections.abc import Mapping
@@ -83,9 +81,7 @@ class ModelFacts:
             longest_input=longest_input(encoder.model.config.to_dict(), card.attention),
             shortest_input=tokenizer.num_special_tokens_to_add() + 1,
             roles=frozenset(role for role in _ROLES if getattr(tokenizer, f"{role}_token", None) is not None),
-            linear_modules=frozenset(
-                name.rpartition(".")[2] for name, module in modules if isinstance(module, nn.Linear)
-            ),
+            linear_modules=frozenset(name.rpartition(".")[2] for name, one in modules if isinstance(one, nn.Linear)),
             transferred=folder is not None and (folder / TRANSFER_FILE).is_file(),
             token_head=card.output_vocabulary == "words" and notation_of(encoder.vocabulary) != "words",
             query_encoder=card.query_encoder,
@@ -98,29 +94,22 @@ class ModelFacts:
 def check_length(name: str, value: int | None, facts: ModelFacts) -> None:
     """Refuse a number of tokens that the model does not support; None, the length of the card, always fits."""
     if value is not None and not facts.shortest_input <= value <= facts.longest_input:
-        raise ConfigError(
-            name,
-            f"{value} is outside the lengths of this model",
-            f"give {facts.shortest_input} to {facts.longest_input} tokens",
-        )
+        problem = f"{value} is outside the lengths of this model"
+        raise ConfigError(name, problem, f"give {facts.shortest_input} to {facts.longest_input} tokens")
 
 
 def check_query_model(
     stage: FinetuneSettings, facts: ModelFacts, *, pins: Mapping[str, str]
 ) -> tuple[dict[str, str], ModelFacts]:
-    """Check the query encoder against the model of the chain; nothing is written.
-
-    Returns:
-        The digests with that of the query encoder, and the facts of the model that encodes queries.
-    """
+    """Check the query encoder; return the digests with its digest, and the facts of the model that encodes queries."""
     if stage.query_model is None:
         if facts.query_encoder != "separate" and stage.trained != "both":
-            raise ConfigError(
-                "trained",
-                f"{stage.trained} trains one of two encoders, but one model encodes queries and documents",
-                "set query_model, or leave trained out",
-            )
-        _check_scale(stage, facts)
+            problem = f"{stage.trained} trains one of two encoders, but one model encodes queries and documents"
+            raise ConfigError("trained", problem, "set query_model, or leave trained out")
+        unusual = stage.scale.lora is not None or stage.scale.strategy == "fsdp"
+        if facts.query_encoder == "separate" and unusual:
+            problem = "a model with a separate query encoder is trained with strategy ddp and without lora"
+            raise ConfigError("scale", problem, "leave lora out and set strategy to ddp")
         return dict(pins), facts
     folder = Path(stage.query_model)
     try:
@@ -129,27 +118,14 @@ def check_query_model(
         raise ConfigError("query_model", str(error), "name a model directory of lsr_prod") from error
     if facts.query_encoder != "model" or card.query_encoder != "model":
         found = facts.query_encoder if facts.query_encoder != "model" else card.query_encoder
-        raise ConfigError(
-            "query_model",
-            f"a card says query_encoder {found}: another encoder reads queries already",
-            "leave query_model out, or use two models that encode queries themselves",
-        )
+        problem = f"a card says query_encoder {found}: another encoder reads queries already"
+        remedy = "leave query_model out, or use two models that encode queries themselves"
+        raise ConfigError("query_model", problem, remedy)
     if facts.vocabulary_sha256 not in (None, card.vocabulary_sha256):
-        raise ConfigError(
-            "query_model",
-            f"its {card.vocabulary_size} output terms differ from the model's {facts.vocabulary_size}",
-            "give a model with the same output vocabulary, or transfer it to that vocabulary first",
-        )
+        problem = f"its {card.vocabulary_size} output terms differ from the model's {facts.vocabulary_size}"
+        remedy = "give a model with the same output vocabulary, or transfer it to that vocabulary first"
+        raise ConfigError("query_model", problem, remedy)
     return {**pins, "query_model": digest}, ModelFacts.of(SparseEncoder.load(folder), folder)
-
-
-def _check_scale(stage: FinetuneSettings, facts: ModelFacts) -> None:
-    if facts.query_encoder == "separate" and (stage.scale.lora is not None or stage.scale.strategy == "fsdp"):
-        raise ConfigError(
-            "scale",
-            "a model with a separate query encoder is trained with strategy ddp and without lora",
-            "leave lora out and set strategy to ddp",
-        )
 
 
 def with_query_model(stage: FinetuneSettings, work: Store, start: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lsr_prod.config import FinetuneSettings, TrainSettings
+from lsr_prod.config.train import LoopSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation.validation import read_collection
 from lsr_prod.logs import get_log
@@ -20,8 +21,8 @@ from lsr_prod.training.loop.job import LoopInputs, StageRun, card_lengths, load_
 from lsr_prod.training.loop.ray_train import run_loop
 from lsr_prod.training.observers.reports import check_watch
 from lsr_prod.training.query_weights import count_terms, needs_term_counts
+from lsr_prod.training.stage_trainer import check_batch, check_unique
 from lsr_prod.training.stages.facts import ModelFacts, check_length, check_query_model, with_query_model
-from lsr_prod.training.steps import LoopSettings, check_batch, check_unique
 
 log = get_log(__name__)
 
@@ -74,11 +75,7 @@ def check(
 
 
 def run(stage: FinetuneSettings, job: StageRun) -> Mapping[str, Any]:
-    """Train the model. Needs a Ray session.
-
-    Returns:
-        A flat summary: training_set (digest), steps, rows, quarantined rows, the last loss, the best validation.
-    """
+    """Train the model and return a flat summary. Needs a Ray session."""
     check_watch(stage.watch)
     work = job.work
     start = with_query_model(stage, work, job.start)
@@ -124,14 +121,12 @@ def _pin_sets(stage: FinetuneSettings, options: dict[str, str]) -> dict[str, str
 
 def _figures(stage: FinetuneSettings, sets: Sequence[TrainingSetSummary]) -> dict[str, Any]:
     """Return the training sets, their rows and their bad rows, in all and by data set."""
-    figures: dict[str, Any] = {
-        "training_set": " ".join(one.digest for one in sets),
-        "rows": sum(one.rows for one in sets),
-        "quarantined": sum(sum(one.quarantined.values()) for one in sets),
-    }
+    rows, bad = [one.rows for one in sets], [sum(one.quarantined.values()) for one in sets]
+    figures: dict[str, Any] = {"training_set": " ".join(one.digest for one in sets)}
+    figures |= {"rows": sum(rows), "quarantined": sum(bad)}
     if isinstance(stage.data, list):
-        for data, one in zip(stage.data, sets, strict=True):
-            figures |= {f"rows_{data.name}": one.rows, f"quarantined_{data.name}": sum(one.quarantined.values())}
+        for data, good, quarantined in zip(stage.data, rows, bad, strict=True):
+            figures |= {f"rows_{data.name}": good, f"quarantined_{data.name}": quarantined}
     return figures
 
 
@@ -144,10 +139,7 @@ def _starting_card(folder: Path) -> EncoderCard:
 
 
 def _training_lengths(stage: FinetuneSettings, start: EncoderCard) -> EncoderCard:
-    """Return the card that the stage starts from, with the maximum lengths of training.
-
-    Logs a warning if a training length shortens the texts of the trained model, too.
-    """
+    """Return the card of the start with the lengths of training; warn if they shorten those of the model."""
     trained_on = replace(
         start,
         query_max_length=stage.query_max_length or start.query_max_length,
@@ -157,45 +149,28 @@ def _training_lengths(stage: FinetuneSettings, start: EncoderCard) -> EncoderCar
         length, before = trained_on.max_length(kind), start.max_length(kind)
         if length < before and getattr(stage, f"card_{kind}_max_length") is None:
             log.warning(
-                "%s_max_length %d also becomes the length of the trained model, which had %d tokens; "
-                "set card_%s_max_length to encode longer texts than those of training",
-                kind,
-                length,
-                before,
-                kind,
+                f"{kind}_max_length {length} also becomes the length of the trained model, which had {before} tokens; "
+                f"set card_{kind}_max_length to encode longer texts than those of training"
             )
     return trained_on
 
 
 def _check_query_encoder(stage: FinetuneSettings, facts: ModelFacts) -> None:
     """Refuse settings that have no effect on how the model encodes queries."""
-    learned = facts.query_encoder == "learned"
-    if stage.query_weights is not None and not learned:
-        raise ConfigError(
-            "query_weights",
-            f"the model has query_encoder {facts.query_encoder}, so no query weights are trained",
-            "leave it out, or set query_encoder to learned",
-        )
+    if stage.query_weights is not None and facts.query_encoder != "learned":
+        problem = f"the model has query_encoder {facts.query_encoder}, so no query weights are trained"
+        raise ConfigError("query_weights", problem, "leave it out, or set query_encoder to learned")
     if facts.query_encoder not in ("idf", "learned"):
         if stage.idf_corpus is not None:
-            raise ConfigError(
-                "idf_corpus",
-                "the model encodes queries itself, so no IDF weights are computed",
-                "leave it out, or set query_encoder to idf",
-            )
+            problem = "the model encodes queries itself, so no IDF weights are computed"
+            raise ConfigError("idf_corpus", problem, "leave it out, or set query_encoder to idf")
         return
-    if learned:
+    if facts.query_encoder == "learned":
         if stage.idf_corpus is not None and stage.query_weights and stage.query_weights.initialization != "idf":
-            raise ConfigError(
-                "idf_corpus",
-                f"query weights start from {stage.query_weights.initialization}, so no IDF weights are computed",
-                "leave it out, or set query_weights.initialization to idf",
-            )
+            problem = f"query weights start from {stage.query_weights.initialization}, so no IDF weights are computed"
+            raise ConfigError("idf_corpus", problem, "leave it out, or set query_weights.initialization to idf")
         return
     for number, regularizer in enumerate(stage.objective.sparsity.regularizers):
         if regularizer.query:
-            raise ConfigError(
-                f"objective.sparsity.regularizers.{number}.query",
-                "queries weighted by IDF are not trained",
-                "leave it out",
-            )
+            problem = "queries weighted by IDF are not trained"
+            raise ConfigError(f"objective.sparsity.regularizers.{number}.query", problem, "leave it out")

@@ -8,20 +8,15 @@
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 
-from lsr_prod.config.language import (
-    AdaptCausalSettings,
-    AdaptMlmSettings,
-    DistilHeadSettings,
-    LanguageSettings,
-    PretrainEmlmSettings,
-)
+from lsr_prod.config import AdaptCausalSettings, AdaptMlmSettings, DistilHeadSettings, PretrainEmlmSettings
+from lsr_prod.config.language import LanguageSettings
 from lsr_prod.config.train import TrainSettings
-from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.inference.terms.surfaces import Terms, align
 from lsr_prod.inference.terms.words import refuse_tokens
@@ -34,15 +29,15 @@ from lsr_prod.storage.formats.bundle import TOKENIZER_FILE
 from lsr_prod.storage.formats.card import EncoderCard
 from lsr_prod.storage.formats.digest import digest_path, read_record
 from lsr_prod.training.data.layouts import Layout, PackedLayout, TeacherLayout, TokenSettings, WordLayout
-from lsr_prod.training.data.prepare import TrainingSetSummary, prepare_training_set
+from lsr_prod.training.data.prepare import prepare_training_set
 from lsr_prod.training.data.schemas import pin_data
 from lsr_prod.training.encoder_setup import prepare_encoder
 from lsr_prod.training.loop.job import LoopInputs, StageRun
 from lsr_prod.training.loop.ray_train import run_loop
 from lsr_prod.training.observers.reports import check_watch
+from lsr_prod.training.stage_trainer import check_batch
 from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts, check_length
 from lsr_prod.training.stages.finetune import check_loop, errors_of
-from lsr_prod.training.steps import check_batch
 
 
 def check(
@@ -53,11 +48,9 @@ def check(
     check_batch(stage, stage.batch.texts, train.workers or train.min_workers or 1)
     check_length("max_length", stage.max_length, facts)
     if stage.trained == "head" and facts.tied:
-        raise ConfigError(
-            "trained",
-            "the output matrix is tied to the token embeddings, so the head cannot be trained alone",
-            "give embeddings or all, or replace the output vocabulary in an earlier stage",
-        )
+        problem = "the output matrix is tied to the token embeddings, so the head cannot be trained alone"
+        remedy = "give embeddings or all, or replace the output vocabulary in an earlier stage"
+        raise ConfigError("trained", problem, remedy)
     if stage.validation is not None:
         with errors_of("validation.data"):
             pin_data(stage.validation.data, options)  # it must exist; it has no influence on the weights
@@ -75,12 +68,7 @@ def check(
 
 
 def run(stage: LanguageSettings, job: StageRun) -> Mapping[str, Any]:
-    """Prepare the texts and train the model. Needs a Ray session.
-
-    Returns:
-        A flat summary: training_set (digest), steps, rows (texts or packed blocks), quarantined rows, the last loss,
-        the last validation.
-    """
+    """Prepare the texts, train the model and return a flat summary; ``rows``: texts or packed blocks. Needs Ray."""
     folder = fetch_artifact(job.work, f"models/{job.start}")
     encoder = SparseEncoder.load(folder)
     layout: Layout | None = None
@@ -98,21 +86,14 @@ def run(stage: LanguageSettings, job: StageRun) -> Mapping[str, Any]:
             assert end is not None
             layout, length = PackedLayout(longest, int(end)), None  # texts are packed whole
         case DistilHeadSettings():
-            layout, teacher = _teacher_layout(stage), model_digest(Path(stage.teacher))
+            layout, teacher = _teacher_layout(Path(stage.teacher)), model_digest(Path(stage.teacher))
             put_artifact(job.work, f"models/{teacher}", Path(stage.teacher))  # all workers can read the work store
     check_watch(stage.watch)
 
-    def prepare(data: TrainingDataSettings) -> TrainingSetSummary:
-        return prepare_training_set(
-            data,
-            model=folder,
-            query_max_length=length,
-            document_max_length=length,
-            store=job.work,
-            options=job.options,
-            layout=layout,
-        )
-
+    prepare = partial(
+        prepare_training_set, model=folder, query_max_length=length, document_max_length=length,
+        store=job.work, options=job.options, layout=layout,
+    )  # fmt: skip
     data, validation_set = prepare(stage.data), None
     check_batch(stage, data.rows, job.train.workers or 1)
     if stage.validation is not None:
@@ -149,11 +130,9 @@ def _check_mlm(stage: AdaptMlmSettings, facts: ModelFacts) -> dict[str, str]:
     if stage.reference is not None:
         return {"reference": digest_path(reference_file(stage.reference))}
     if stage.new_token_weight != 1 and not facts.transferred:
-        raise ConfigError(
-            "new_token_weight",
-            "the model has no record of which tokens are new",
-            "set it to 1, name the old vocabulary in reference, or put transfer_vocabulary before this stage",
-        )
+        problem = "the model has no record of which tokens are new"
+        remedy = "set it to 1, name the old vocabulary in reference, or put transfer_vocabulary before this stage"
+        raise ConfigError("new_token_weight", problem, remedy)
     return {}
 
 
@@ -163,22 +142,16 @@ def reference_file(reference: str) -> Path:
     try:
         Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises plain Exception
-        raise ConfigError(
-            "reference",
-            f"{reference} has no tokenizer.json that can be read ({error})",
-            "name that of the old vocabulary",
-        ) from error
+        problem = f"{reference} has no tokenizer.json that can be read ({error})"
+        raise ConfigError("reference", problem, "name that of the old vocabulary") from error
     return path
 
 
 def _check_emlm(stage: PretrainEmlmSettings, facts: ModelFacts) -> None:
     _check_masked(stage.stage, facts)
     if facts.output_vocabulary != "words":
-        raise ConfigError(
-            "stage",
-            "pretrain_emlm predicts words, and the model's output terms are tokens",
-            "put expand_vocabulary before this stage, or take adapt_mlm",
-        )
+        problem = "pretrain_emlm predicts words, and the model's output terms are tokens"
+        raise ConfigError("stage", problem, "put expand_vocabulary before this stage, or take adapt_mlm")
     if facts.token_head:
         refuse_tokens("stage")
 
@@ -194,23 +167,14 @@ def _check_masked(kind: str, facts: ModelFacts) -> None:
 
 def _check_causal(facts: ModelFacts) -> None:
     if facts.kind != "causal":
-        raise ConfigError(
-            "stage",
-            f"adapt_causal predicts the next token, and {facts.architecture} predicts masked tokens",
-            "take adapt_mlm",
-        )
+        problem = f"adapt_causal predicts the next token, and {facts.architecture} predicts masked tokens"
+        raise ConfigError("stage", problem, "take adapt_mlm")
     if "eos" not in facts.roles:
-        raise ConfigError(
-            "stage",
-            "texts are packed with the eos token between them, and the tokenizer has none",
-            "name an eos token in the tokenizer",
-        )
+        problem = "texts are packed with the eos token between them, and the tokenizer has none"
+        raise ConfigError("stage", problem, "name an eos token in the tokenizer")
     if facts.output_vocabulary != "tokenizer":
-        raise ConfigError(
-            "stage",
-            "adapt_causal predicts tokens, and the model's output terms are words",
-            "put it before the stage that changes the output terms",
-        )
+        problem = "adapt_causal predicts tokens, and the model's output terms are words"
+        raise ConfigError("stage", problem, "put it before the stage that changes the output terms")
 
 
 def _check_teacher(stage: DistilHeadSettings, facts: ModelFacts) -> str:
@@ -230,11 +194,7 @@ def _check_teacher(stage: DistilHeadSettings, facts: ModelFacts) -> str:
     return digest
 
 
-def _teacher_layout(stage: DistilHeadSettings) -> TeacherLayout:
-    teacher = Path(stage.teacher)
+def _teacher_layout(teacher: Path) -> TeacherLayout:
     card = EncoderCard.load(teacher)
-    return TeacherLayout(
-        TokenSettings.of_model(
-            teacher, query_max_length=card.query_max_length, document_max_length=card.document_max_length, plain=False
-        )
-    )
+    lengths = {"query_max_length": card.query_max_length, "document_max_length": card.document_max_length}
+    return TeacherLayout(TokenSettings.of_model(teacher, **lengths, plain=False))

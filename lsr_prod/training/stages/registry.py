@@ -22,9 +22,9 @@ from lsr_prod.storage.folders import open_source
 from lsr_prod.storage.formats.card import HEADS
 from lsr_prod.storage.formats.digest import digest_json
 from lsr_prod.training.loop.job import StageRun
+from lsr_prod.training.stage_trainer import batch_rows, check_batch
 from lsr_prod.training.stages import finetune, language, transformations, vocabulary
 from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts
-from lsr_prod.training.steps import batch_rows, check_batch
 
 Excluded: TypeAlias = dict[str, IncEx | bool]
 """Settings, or parts of settings, that a digest leaves out; in the notation of ``model_dump(exclude=...)``."""
@@ -74,7 +74,7 @@ def _transformation(
     def run_once(settings: Any, job: StageRun) -> dict[str, Any]:
         encoder = SparseEncoder.load(fetch_artifact(job.work, f"models/{job.start}"))
         with scratch_folder() as scratch:
-            changed, summary = TRANSFORMATIONS[settings.stage](encoder, settings, options=job.options, scratch=scratch)
+            changed, summary = TRANSFORMATIONS[settings.stage](encoder, settings, job.options, scratch)
             changed.save(job.output)
             if (record := scratch / TRANSFER_FILE).is_file():
                 write_file(job.output / TRANSFER_FILE, record.read_bytes())
@@ -110,26 +110,15 @@ REGISTRY: dict[str, Stage] = {
 def check_stage(
     stage: StageSettings, train: TrainSettings, facts: ModelFacts, options: dict[str, str]
 ) -> tuple[dict[str, str], ModelFacts]:
-    """Check everything about a stage that can be known before it runs; nothing is written.
-
-    Returns:
-        The digest of each input by name, and the facts of the model when the stage has ended.
-    """
+    """Check what can be known of a stage before it runs; return the digests of its inputs, and the facts after it."""
     if facts.query_encoder == "separate" and stage.stage != "finetune":
-        raise ConfigError(
-            "stage",
-            f"{stage.stage} changes one encoder, but this model has a separate query encoder",
-            "run it before the finetune stage with query_model",
-        )
+        problem = f"{stage.stage} changes one encoder, but this model has a separate query encoder"
+        raise ConfigError("stage", problem, "run it before the finetune stage with query_model")
     if facts.head != "vocabulary" and stage.stage not in _SUPPORTED[facts.head]:
         supported = " and ".join(_SUPPORTED[facts.head])
-        raise ConfigError(
-            "stage",
-            f"{stage.stage} needs a vocabulary head, and the model has {HEADS[facts.head]}",
-            f"remove the stage; this model supports {supported}"
-            if supported
-            else "train it with sentence-transformers",
-        )
+        problem = f"{stage.stage} needs a vocabulary head, and the model has {HEADS[facts.head]}"
+        remedy = f"remove the stage; this model supports {supported}"
+        raise ConfigError("stage", problem, remedy if supported else "train it with sentence-transformers")
     return REGISTRY[stage.stage].check(local_inputs(stage, options), train, facts, options)
 
 
@@ -148,13 +137,12 @@ def local_inputs(stage: StageSettings, options: dict[str, str]) -> StageSettings
     """Return the settings with the folders of the node cache in place of the URIs of models and tokenizers."""
     folders: dict[str, str] = {}
     for name in _FOLDERS:
-        place = getattr(stage, name, None)
-        if place is not None:
+        if (place := getattr(stage, name, None)) is not None:
             try:
                 folders[name] = open_source(place, options)
             except ArtifactError as error:
                 raise ConfigError(name, str(error), "give a folder or the URI of a stored one") from error
-    return stage.model_copy(update=folders) if folders else stage
+    return stage.model_copy(update=folders)
 
 
 @contextmanager
@@ -165,9 +153,8 @@ def errors_of_stage(number: int) -> Iterator[None]:
     except ConfigError as error:
         inner = error.field.removeprefix("train.stages.")
         whole = error.field.startswith("train.") and inner == error.field
-        raise ConfigError(
-            error.field if whole else f"train.stages.{number}.{inner}", error.problem, error.remedy
-        ) from error
+        field = error.field if whole else f"train.stages.{number}.{inner}"
+        raise ConfigError(field, error.problem, error.remedy) from error
 
 
 def identity(stage: StageSettings) -> dict[str, Any]:

@@ -3,10 +3,11 @@
 - ``calibrate``: subtract a constant, or one per term, from the bias of the head; rescale first, if at all;
 - ``rescale_head``: divide the output matrix;
 - ``set_encoder``: change fields of the encoder card; the weights stay.
+
+Each is called with the encoder, its settings, the options of the object store and an empty folder.
 """
 
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,18 +31,7 @@ from lsr_prod.storage.formats.card import EncoderCard
 from lsr_prod.training.data.rows import sample_rows
 from lsr_prod.training.data.schemas import pin_data
 from lsr_prod.training.stages.facts import ModelFacts, check_length
-from lsr_prod.training.vocabulary.head import (
-    ALPHAS,
-    activation_rate,
-    choose_alpha,
-    head_norms,
-    pooled_maxima,
-    probe_scale,
-    scale_head,
-    shift_bias,
-    shift_for_rate,
-    shifts_for_rate,
-)
+from lsr_prod.training.vocabulary import head
 
 log = get_log(__name__)
 
@@ -58,42 +48,32 @@ def check_calibrate(
 
 
 def calibrate(
-    encoder: SparseEncoder,
-    stage: CalibrateSettings,
-    *,
-    options: dict[str, str],
-    scratch: Path,  # noqa: ARG001 - all stages have the same signature
+    encoder: SparseEncoder, stage: CalibrateSettings, options: dict[str, str], *_: Any
 ) -> tuple[SparseEncoder, dict[str, Any]]:
-    """Subtract the constant.
-
-    Returns:
-        The new encoder, and a flat summary: the constant, or the mean of those of all terms; the activation rate on the
-        texts that it was chosen on; the rate on held-out texts before and after.
-    """
+    """Subtract the constant; return the new encoder, and a summary with rates on the texts and held-out texts."""
     calibrated = encoder.clone()
     if stage.activation_rate is None:
         assert stage.shift is not None
-        shift_bias(calibrated, stage.shift)
+        head.shift_bias(calibrated, stage.shift)
         return calibrated, {"shift": stage.shift}
     assert stage.data is not None
     length = stage.max_length or encoder.card.document_max_length
     texts = [row.documents[0] for row in sample_rows(stage.data, options, stage.texts)]
     chosen_on, held_out = texts[::2], texts[1::2]
-    before = activation_rate(calibrated, held_out, max_length=length) if held_out else None
+    before = head.activation_rate(calibrated, held_out, max_length=length) if held_out else None
     if stage.per == "term":
-        maxima = pooled_maxima(calibrated, chosen_on, _ALL, max_length=length)
-        shift: np.ndarray[Any, np.dtype[np.float32]] = shifts_for_rate(maxima, stage.activation_rate)
+        maxima = head.pooled_maxima(calibrated, chosen_on, _ALL, max_length=length)
+        shift: np.ndarray[Any, np.dtype[np.float32]] = head.shifts_for_rate(maxima, stage.activation_rate)
     else:
-        maxima = pooled_maxima(calibrated, chosen_on, stage.activation_rate, max_length=length)
-        shift = np.array(
-            _permitted(shift_for_rate(maxima, stage.activation_rate), stage, float((maxima > 0).mean())), np.float32
-        )
-    shift_bias(calibrated, torch.from_numpy(np.asarray(shift)))
+        maxima = head.pooled_maxima(calibrated, chosen_on, stage.activation_rate, max_length=length)
+        constant = head.shift_for_rate(maxima, stage.activation_rate)
+        shift = np.array(_permitted(constant, stage, float((maxima > 0).mean())), np.float32)
+    head.shift_bias(calibrated, torch.from_numpy(np.asarray(shift)))
     summary: dict[str, Any] = {
         "shift": float(np.mean(shift)),
         "activation_rate": float((maxima > shift).mean()),
         "held_out_before": before,
-        "held_out": activation_rate(calibrated, held_out, max_length=length) if held_out else None,
+        "held_out": head.activation_rate(calibrated, held_out, max_length=length) if held_out else None,
         "texts": len(chosen_on),
     }
     return calibrated, summary
@@ -119,24 +99,15 @@ def check_rescale_head(
 ) -> tuple[dict[str, str], ModelFacts]:
     """Check the stage; nothing is written."""
     if stage.alpha == "auto" and facts.query_encoder != "model":
-        raise ConfigError(
-            "alpha", "auto encodes sample queries, and this model does not encode queries", "rescale before set_encoder"
-        )
+        problem = "auto encodes sample queries, and this model does not encode queries"
+        raise ConfigError("alpha", problem, "rescale before set_encoder")
     return ({} if stage.data is None else {"data": pin_data(stage.data, options)}), facts
 
 
 def rescale_head(
-    encoder: SparseEncoder,
-    stage: RescaleHeadSettings,
-    *,
-    options: dict[str, str],
-    scratch: Path,  # noqa: ARG001 - all stages have the same signature
+    encoder: SparseEncoder, stage: RescaleHeadSettings, options: dict[str, str], *_: Any
 ) -> tuple[SparseEncoder, dict[str, Any]]:
-    """Divide the output matrix.
-
-    Returns:
-        The new encoder, and a flat summary; with ``auto``, ``probes`` has one mapping per constant.
-    """
+    """Divide the output matrix; return the new encoder, and a flat summary, with ``auto`` also the probes."""
     made = encoder.clone()
     summary: dict[str, Any] = {}
     alpha = stage.alpha
@@ -144,20 +115,16 @@ def rescale_head(
         assert stage.data is not None
         rows = sample_rows(stage.data, options, stage.pairs)
         queries, positives = [row.query or "" for row in rows], [row.documents[0] for row in rows]
-        probes = [probe_scale(made, queries, positives, one) for one in ALPHAS]
-        alpha = choose_alpha(probes, max_score=stage.max_score, max_weight=stage.max_weight)
+        probes = [head.probe_scale(made, queries, positives, one) for one in head.ALPHAS]
+        alpha = head.choose_alpha(probes, max_score=stage.max_score, max_weight=stage.max_weight)
         summary["probes"] = [asdict(probe) for probe in probes]
-    before = head_norms(made)
-    scale_head(made, alpha)
-    after = head_norms(made)
+    before = head.head_norms(made)
+    head.scale_head(made, alpha)
+    after = head.head_norms(made)
     return made, {"alpha": alpha, "mean_norm_before": before.mean_norm, "mean_norm": after.mean_norm, **summary}
 
 
-def check_set_encoder(
-    stage: AdaptEncoderSettings,
-    facts: ModelFacts,
-    options: dict[str, str],  # noqa: ARG001 - all stages have the same signature
-) -> tuple[dict[str, str], ModelFacts]:
+def check_set_encoder(stage: AdaptEncoderSettings, facts: ModelFacts, *_: Any) -> tuple[dict[str, str], ModelFacts]:
     """Check the stage."""
     check_head(facts.head, stage.changes())
     attention = stage.attention or facts.attention
@@ -197,17 +164,7 @@ def _check_casings(stage: AdaptEncoderSettings, facts: ModelFacts) -> ModelFacts
     return facts if stage.output_casing is None else replace(facts, vocabulary_sha256=None)
 
 
-def set_encoder(
-    encoder: SparseEncoder,
-    stage: AdaptEncoderSettings,
-    *,
-    options: dict[str, str],  # noqa: ARG001 - all stages have the same signature
-    scratch: Path,  # noqa: ARG001
-) -> tuple[SparseEncoder, dict[str, Any]]:
-    """Change the card.
-
-    Returns:
-        The new encoder, and the changed fields.
-    """
+def set_encoder(encoder: SparseEncoder, stage: AdaptEncoderSettings, *_: Any) -> tuple[SparseEncoder, dict[str, Any]]:
+    """Change the card; return the new encoder, and the changed fields."""
     made = encoder.with_card(**stage.changes())
     return made, {**stage.changes(), "vocabulary_size": made.card.vocabulary_size}

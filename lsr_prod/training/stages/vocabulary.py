@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -31,25 +31,8 @@ from lsr_prod.storage.formats.digest import digest_json
 from lsr_prod.training.data.rows import read_good_rows
 from lsr_prod.training.data.schemas import pin_data
 from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts
+from lsr_prod.training.vocabulary import target, transfer
 from lsr_prod.training.vocabulary.initialization import Combination, Initialization, initialize, subtoken
-from lsr_prod.training.vocabulary.target import (
-    TargetModel,
-    check_embeddings,
-    digest_embeddings,
-    digest_target,
-    has_bias,
-    read_embeddings,
-    read_target,
-    target_terms,
-    train_tokenizer,
-)
-from lsr_prod.training.vocabulary.transfer import (
-    check_tokenizer,
-    move_to_vocabulary,
-    replace_head,
-    transfer_bias,
-    unigram_bias,
-)
 from lsr_prod.training.vocabulary.unigrams import count_words
 
 log = get_log(__name__)
@@ -63,18 +46,15 @@ def check_transfer(
 ) -> tuple[dict[str, str], ModelFacts]:
     """Check the stage; nothing is written."""
     if facts.output_vocabulary == "words":
-        raise ConfigError(
-            "stage",
-            "the model's output terms are words, not its tokens",
-            "put it before the stage that makes them words",
-        )
+        problem = "the model's output terms are words, not its tokens"
+        raise ConfigError("stage", problem, "put it before the stage that makes them words")
     pins: dict[str, str] = {}
     tokenizer = None
     if stage.target is not None:
-        tokenizer = read_target(stage.target)
+        tokenizer = target.read_target(stage.target)
         if stage.parts == "all":
-            check_tokenizer(tokenizer)
-        pins["target"] = digest_target(stage.target)
+            transfer.check_tokenizer(tokenizer)
+        pins["target"] = target.digest_target(stage.target)
     if stage.train_tokenizer is not None:
         pins["train_tokenizer"] = pin_data(stage.train_tokenizer.data, options)
     if stage.unigrams is not None:
@@ -86,13 +66,15 @@ def check_transfer(
 
 
 def transfer_vocabulary(
-    encoder: SparseEncoder, stage: TransferVocabularySettings, *, options: dict[str, str], scratch: Path
+    encoder: SparseEncoder, stage: TransferVocabularySettings, options: dict[str, str], scratch: Path
 ) -> tuple[SparseEncoder, dict[str, Any]]:
     """Give the encoder the new vocabulary."""
     encoder = encoder.with_card(output_casing="all")  # one term per row of the head
     tokenizer = _target_tokenizer(stage, options)
-    terms = target_terms(tokenizer)
-    known = _target_model(stage, terms)
+    terms = target.target_terms(tokenizer)
+    known = None
+    if stage.initialization == "semantic" or stage.bias == "target":
+        known = target.read_embeddings(_embeddings_of(stage), terms, bias=stage.bias == "target")
     aligned, initialization = initialize(encoder, tokenizer, stage.initialization, known, seed=stage.seed)
     bias = _bias(encoder, stage, tokenizer, initialization, known, options)
     summary: dict[str, Any] = {
@@ -105,46 +87,43 @@ def transfer_vocabulary(
         summary["fragmentation"] = fragmentation(texts, tokenizer)
         summary["old_fragmentation"] = fragmentation(texts, encoder.tokenizer)
     if stage.parts == "head":
-        return replace_head(encoder, terms, initialization, bias), summary
+        return transfer.replace_head(encoder, terms, initialization, bias), summary
     new = {"new": np.flatnonzero(aligned < 0).tolist()}
     write_file(scratch / TRANSFER_FILE, f"{json.dumps(new)}\n".encode())
-    return move_to_vocabulary(encoder, tokenizer, initialization, bias), summary
+    return transfer.move_to_vocabulary(encoder, tokenizer, initialization, bias), summary
 
 
 def _check_target_model(stage: TransferVocabularySettings, tokenizer: PreTrainedTokenizerFast | None) -> str:
     folder = stage.target_embeddings or stage.target
     reason = "initialization semantic" if stage.initialization == "semantic" else "bias target"
-    target = stage.target_embeddings is None
-    if folder is None or (target and not (parts_folder(Path(folder)) / "model.safetensors").is_file()):
-        raise ConfigError(
-            "target_embeddings",
-            f"{reason} needs a model with the target's tokens, and {folder} has no weights",
-            "name such a model, or take initialization subtoken and bias unigrams, rows or none",
-        )
-    check_embeddings(folder)
+    has_weights = folder is not None and (parts_folder(Path(folder)) / "model.safetensors").is_file()
+    if folder is None or (stage.target_embeddings is None and not has_weights):
+        problem = f"{reason} needs a model with the target's tokens, and {folder} has no weights"
+        remedy = "name such a model, or take initialization subtoken and bias unigrams, rows or none"
+        raise ConfigError("target_embeddings", problem, remedy)
+    target.check_embeddings(folder)
     assert tokenizer is not None
-    missing = set(tokenizer.get_vocab()) - set(read_target(folder).get_vocab())
+    missing = set(tokenizer.get_vocab()) - set(target.read_target(folder).get_vocab())
     if missing:
-        raise ConfigError(
-            "target_embeddings",
-            f"{folder} lacks {len(missing)} of the target's tokens, {min(missing)!r} among them",
-            "name a model that was trained with the target's tokenizer",
-        )
-    return digest_embeddings(folder)
+        problem = f"{folder} lacks {len(missing)} of the target's tokens, {min(missing)!r} among them"
+        raise ConfigError("target_embeddings", problem, "name a model that was trained with the target's tokenizer")
+    return target.digest_embeddings(folder)
 
 
 def _check_bias(stage: TransferVocabularySettings, facts: ModelFacts) -> None:
     if stage.bias in ("target", "rows") and not facts.has_bias:
-        raise ConfigError(
-            "bias", f"the head of {facts.architecture} has no bias", "take none, or unigrams to create a bias"
-        )
+        problem = f"the head of {facts.architecture} has no bias"
+        raise ConfigError("bias", problem, "take none, or unigrams to create a bias")
     if stage.bias == "none" and facts.has_bias:
         raise ConfigError("bias", f"the head of {facts.architecture} has a bias", "take target, unigrams or rows")
-    if stage.bias == "target":
-        folder = stage.target_embeddings or stage.target
-        assert folder is not None
-        if not has_bias(folder):
-            raise ConfigError("bias", f"{folder} has no head with a bias", "take unigrams or rows")
+    if stage.bias == "target" and not target.has_bias(folder := _embeddings_of(stage)):
+        raise ConfigError("bias", f"{folder} has no head with a bias", "take unigrams or rows")
+
+
+def _embeddings_of(stage: TransferVocabularySettings) -> str:
+    folder = stage.target_embeddings or stage.target
+    assert folder is not None
+    return folder
 
 
 def _facts_after(
@@ -152,14 +131,10 @@ def _facts_after(
 ) -> ModelFacts:
     trained = stage.train_tokenizer
     size = len(tokenizer) if tokenizer is not None else trained.size if trained is not None else 0
-    after = replace(
-        facts,
-        vocabulary_size=size,
-        vocabulary_sha256=None if tokenizer is None else digest_json(target_terms(tokenizer)),
-        has_bias=stage.bias != "none",
-    )
+    sha256 = None if tokenizer is None else digest_json(target.target_terms(tokenizer))
+    after = replace(facts, vocabulary_size=size, vocabulary_sha256=sha256, has_bias=stage.bias != "none")
     if stage.parts == "head":
-        words = tokenizer is not None and notation_of(target_terms(tokenizer)) == "words"
+        words = tokenizer is not None and notation_of(target.target_terms(tokenizer)) == "words"
         if facts.query_encoder != "model" and not words:
             refuse_tokens("parts")
         return replace(after, tied=False, output_vocabulary="words", transferred=False, token_head=not words)
@@ -168,32 +143,19 @@ def _facts_after(
     if tokenizer is not None:
         roles = {role for role in (*roles, "bos", "eos") if getattr(tokenizer, f"{role}_token", None) is not None}
         special, lowercase = tokenizer.num_special_tokens_to_add(), lowercases(tokenizer.backend_tokenizer)
-    return replace(
-        after,
-        casing="lowercase" if lowercase else "none",
-        roles=frozenset(roles),
-        shortest_input=special + 1,
-        transferred=True,
-    )
+    casing: Literal["none", "lowercase"] = "lowercase" if lowercase else "none"
+    return replace(after, casing=casing, roles=frozenset(roles), shortest_input=special + 1, transferred=True)
 
 
 def _target_tokenizer(stage: TransferVocabularySettings, options: dict[str, str]) -> PreTrainedTokenizerFast:
     if stage.target is not None:
-        return read_target(stage.target)
+        return target.read_target(stage.target)
     trained = stage.train_tokenizer
     assert isinstance(trained, DomainTokenizerSettings)
     texts = _texts(trained.data, options)
-    tokenizer = train_tokenizer(texts, model=trained.model, size=trained.size, min_count=trained.min_count)
+    tokenizer = target.train_tokenizer(texts, model=trained.model, size=trained.size, min_count=trained.min_count)
     log.info("tokenizer trained", extra={"fields": {"size": len(tokenizer), "requested": trained.size}})
     return tokenizer
-
-
-def _target_model(stage: TransferVocabularySettings, terms: list[str]) -> TargetModel | None:
-    if stage.initialization != "semantic" and stage.bias != "target":
-        return None
-    folder = stage.target_embeddings or stage.target
-    assert folder is not None
-    return read_embeddings(folder, terms, bias=stage.bias == "target")
 
 
 def _bias(
@@ -201,7 +163,7 @@ def _bias(
     stage: TransferVocabularySettings,
     tokenizer: PreTrainedTokenizerFast,
     initialization: Initialization,
-    known: TargetModel | None,
+    known: target.TargetModel | None,
     options: dict[str, str],
 ) -> Tensor | None:
     _, source = output_layer(encoder.model)
@@ -215,12 +177,12 @@ def _bias(
             assert source is not None
             assert known is not None
             assert known.bias is not None
-            return transfer_bias(source, known.bias)
+            return transfer.transfer_bias(source, known.bias)
     data = _corpus(stage)
     assert data is not None
     texts = islice(_texts(data, options), stage.unigram_texts)
-    created = unigram_bias(_count_tokens(texts, tokenizer).tolist())
-    return created if source is None else transfer_bias(source, created)
+    created = transfer.unigram_bias(_count_tokens(texts, tokenizer).tolist())
+    return created if source is None else transfer.transfer_bias(source, created)
 
 
 def _corpus(stage: TransferVocabularySettings) -> TrainingDataSettings | None:
@@ -246,27 +208,15 @@ def check_expand(
 ) -> tuple[dict[str, str], ModelFacts]:
     """Check the stage; nothing is written."""
     if facts.output_vocabulary == "words":
-        raise ConfigError(
-            "stage", "the model's output terms are words already", "expand a model whose terms are tokens"
-        )
+        problem = "the model's output terms are words already"
+        raise ConfigError("stage", problem, "expand a model whose terms are tokens")
     pins = {"data": pin_data(stage.data, options)}
-    after = replace(
-        facts,
-        vocabulary_size=stage.size,
-        vocabulary_sha256=None,
-        output_vocabulary="words",
-        tied=False,
-        transferred=False,
-    )
-    return pins, after
+    after = replace(facts, vocabulary_size=stage.size, vocabulary_sha256=None, output_vocabulary="words")
+    return pins, replace(after, tied=False, transferred=False)
 
 
 def expand_vocabulary(
-    encoder: SparseEncoder,
-    stage: ExpandVocabularySettings,
-    *,
-    options: dict[str, str],
-    scratch: Path,  # noqa: ARG001 - all stages have the same signature
+    encoder: SparseEncoder, stage: ExpandVocabularySettings, options: dict[str, str], *_: Any
 ) -> tuple[SparseEncoder, dict[str, Any]]:
     """Count the words and build a head for them. Needs a Ray session."""
     found = count_words(stage.data, encoder.tokenizer, size=stage.size, min_count=stage.min_count, options=options)
@@ -282,10 +232,9 @@ def expand_vocabulary(
 
 
 def expand(encoder: SparseEncoder, words: list[str], *, drawn: bool, seed: int = 0) -> tuple[SparseEncoder, float]:
-    """Return an encoder whose output terms are words; rows and biases are means over their sub-tokens (B.1).
+    """Return an encoder whose output terms are words, and sub-tokens per word.
 
-    Returns:
-        The new encoder, and sub-tokens per word.
+    Rows and biases are means over the sub-tokens of a word (B.1).
     """
     pieces = word_pieces(words, encoder.tokenizer)
     empty = next((word for word, piece in zip(words, pieces, strict=True) if not piece), None)
@@ -295,4 +244,4 @@ def expand(encoder: SparseEncoder, words: list[str], *, drawn: bool, seed: int =
     combination = Combination.of_lists([[]] * len(words), [[]] * len(words)) if drawn else subtoken(pieces)
     initialization = Initialization(combination, torch.empty(0, dtype=torch.int64), drawn=drawn, seed=seed)
     new_bias = None if bias is None else torch.zeros(len(words)) if drawn else initialization.values(bias)
-    return replace_head(encoder, words, initialization, new_bias), sum(map(len, pieces)) / len(words)
+    return transfer.replace_head(encoder, words, initialization, new_bias), sum(map(len, pieces)) / len(words)

@@ -45,11 +45,7 @@ def shift_bias(encoder: SparseEncoder, shift: float | Tensor) -> None:
 
 
 def shift_for_rate(maxima: NDArray[np.float32], rate: float) -> float:
-    """Return the constant c for which a share ``rate`` of the pooled maxima stays above 0: a quantile.
-
-    Returns:
-        The midpoint between the lowest maximum that stays above 0 and the next lower one.
-    """
+    """Return the constant for which a share ``rate`` of the pooled maxima stays above 0: midway between two of them."""
     values = maxima.ravel()
     kept = min(max(round(rate * len(values)), 1), len(values) - 1)
     parted = np.partition(values, len(values) - kept)
@@ -58,13 +54,10 @@ def shift_for_rate(maxima: NDArray[np.float32], rate: float) -> float:
 
 
 def shifts_for_rate(maxima: NDArray[np.float32], rate: float) -> NDArray[np.float32]:
-    """Return a constant per term for which a share ``rate`` of the pooled maxima stays above 0 (ours).
+    """Return a constant per term [V] for which a share ``rate`` of the pooled maxima stays above 0 (ours).
 
     Each constant is as many standard deviations above the mean of its term, so that a term that is high in every text,
     as most outputs of a decoder are, does not stay active in every text.
-
-    Returns:
-        [V].
     """
     mean, deviation = maxima.mean(axis=0), maxima.std(axis=0)
     standard = (maxima - mean) / np.maximum(deviation, np.finfo(np.float32).tiny)
@@ -79,13 +72,10 @@ def activation_rate(encoder: SparseEncoder, texts: Sequence[str], *, max_length:
 
 
 def pooled_maxima(encoder: SparseEncoder, texts: Sequence[str], rate: float, *, max_length: int) -> NDArray[np.float32]:
-    """Return the largest logit of every text and term; at least a share ``rate`` is exact, the rest are lower values.
+    """Return the largest logit of every text and term, [n, V]; at least a share ``rate`` is exact, others are lower.
 
     The logits are computed from the weights, so they include everything between logits and weights. If fewer terms
     than needed are active, the biases are raised while the weights are computed.
-
-    Returns:
-        [n, V].
     """
     lift = 0.0
     while True:
@@ -97,11 +87,9 @@ def pooled_maxima(encoder: SparseEncoder, texts: Sequence[str], rate: float, *, 
                 maxima = torch.expm1(maxima)
             return maxima.sub_(lift).numpy()
         if lift > _LARGEST_LIFT:
-            raise ConfigError(
-                "activation_rate",
-                "no constant reaches this rate with this head",
-                "check the norms of the head with lsr-prod inspect vocabulary",
-            )
+            problem = "no constant reaches this rate with this head"
+            remedy = "check the norms of the head with lsr-prod inspect vocabulary"
+            raise ConfigError("activation_rate", problem, remedy)
         lift = max(4.0, 4 * lift)
 
 
@@ -111,8 +99,7 @@ def _lifted(encoder: SparseEncoder, lift: float) -> Iterator[None]:
     if not lift:
         yield
         return
-    if output_layer(encoder.model)[1] is None:
-        shift_bias(encoder, 0.0)
+    shift_bias(encoder, 0.0)  # adds a bias if the head has none
     _, bias = output_layer(encoder.model)
     assert bias is not None
     before = bias.detach().clone()
@@ -166,12 +153,9 @@ class Probe:
 def head_norms(encoder: SparseEncoder) -> HeadNorms:
     """Return norms and anisotropy of an encoder's output matrix."""
     matrix, bias = output_layer(encoder.model)
-    norms, total = [], torch.zeros(matrix.shape[1], dtype=torch.float64)
-    for start in range(0, len(matrix), _BLOCK):
-        block = matrix.detach()[start : start + _BLOCK].cpu()
-        norms.append(block.norm(dim=1))
-        total += normalize(block.double(), dim=1).sum(dim=0)
-    norm, n = torch.cat(norms), len(matrix)
+    blocks = [block.cpu() for block in torch.split(matrix.detach(), _BLOCK)]
+    norm, n = torch.cat([block.norm(dim=1) for block in blocks]), len(matrix)
+    total = torch.stack([normalize(block.double(), dim=1).sum(dim=0) for block in blocks]).sum(dim=0)
     # The cosines of all pairs sum to |sum u|^2; those of rows with themselves sum to the number of nonzero rows.
     pairs = float(total @ total) - int((norm > 0).sum())
     return HeadNorms(
@@ -224,17 +208,16 @@ def choose_alpha(probes: Sequence[Probe], *, max_score: float, max_weight: float
     and the largest one that leaves terms is returned.
     """
     alive = [probe for probe in probes if min(probe.query_terms, probe.document_terms) >= 1] or list(probes[:1])
-    fitting = [
-        probe.alpha for probe in alive if probe.positive_score <= max_score and probe.largest_weight <= max_weight
-    ]
-    if not fitting:
-        last = alive[-1]
-        log.warning(
-            "no alpha fits: %g leaves a mean score of %.1f (at most %g) and a largest weight of %.2f (at most %g); "
-            "calibrate the head, or raise max_score and max_weight",
-            last.alpha, last.positive_score, max_score, last.largest_weight, max_weight,
-        )  # fmt: skip
-    return fitting[0] if fitting else alive[-1].alpha
+    for probe in alive:
+        if probe.positive_score <= max_score and probe.largest_weight <= max_weight:
+            return probe.alpha
+    last = alive[-1]
+    log.warning(
+        "no alpha fits: %g leaves a mean score of %.1f (at most %g) and a largest weight of %.2f (at most %g); "
+        "calibrate the head, or raise max_score and max_weight",
+        last.alpha, last.positive_score, max_score, last.largest_weight, max_weight,
+    )  # fmt: skip
+    return last.alpha
 
 
 def _dense(encoder: SparseEncoder, texts: Sequence[str], kind: Kind) -> Tensor:

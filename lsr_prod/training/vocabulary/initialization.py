@@ -28,10 +28,7 @@ _SUPPORT = 64  # scores that are sorted in the first attempt
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """Sparse matrix [V', V] of the weights with which old rows add up to each new row.
-
-    A row without entries has no combination; ``Initialization`` fills it in another way.
-    """
+    """Sparse matrix [V', V] of the weights with which old rows add up to each new row."""
 
     starts: Tensor  # int64 [V' + 1], the position of each row's first entry
     rows: Tensor  # int64 [entries], old rows
@@ -82,10 +79,7 @@ def semantic(aligned: NDArray[np.int64], target_embeddings: Tensor) -> Combinati
     """Combine the rows of the tokens that are most similar in the target model's embeddings (eq. 7 to 9).
 
     Sparsemax turns the cosines of a new token with all tokens of the overlap into convex weights; the new row is the
-    weighted sum of their old rows. Peak memory is 512 x overlap similarities.
-
-    Returns:
-        [V', V]; rows of the overlap are copied.
+    weighted sum of their old rows. Rows of the overlap are copied. Peak memory is 512 x overlap similarities.
     """
     overlap, fresh = np.flatnonzero(aligned >= 0), np.flatnonzero(aligned < 0)
     directions = normalize(target_embeddings.detach().float(), dim=1)
@@ -103,11 +97,7 @@ def semantic(aligned: NDArray[np.int64], target_embeddings: Tensor) -> Combinati
 
 
 def subtoken(pieces: Sequence[Sequence[int]]) -> Combination:
-    """Average the old rows of the sub-tokens of each new term (4.2.2; esplade-pretraining, B.1).
-
-    Returns:
-        [V', V].
-    """
+    """Average the old rows of the sub-tokens of each new term (4.2.2; esplade-pretraining, B.1)."""
     return Combination.of_lists(pieces, [[1 / len(entries) for _ in entries] for entries in pieces])
 
 
@@ -116,23 +106,16 @@ def _starts(counts: Tensor) -> Tensor:
 
 
 def sparsemax(scores: Tensor) -> Tensor:
-    """Return the weights nearest to the scores of each row, at least 0 and with sum 1 (vocabulary-transfer, eq. 8).
-
-    Returns:
-        [B, n], with the dtype of the scores.
-    """
+    """Return the weights [B, n] nearest to the scores of each row, at least 0 and with sum 1 (eq. 8)."""
     columns, weights = sparsemax_support(scores)
     return torch.zeros_like(scores).scatter_(1, columns, weights)
 
 
 def sparsemax_support(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the weights of ``sparsemax`` as columns and values.
+    """Return the weights of ``sparsemax`` as columns [B, k] and values, descending; 0 beyond a row's support.
 
     Only the k highest scores of a row are sorted. They are sufficient if the threshold of the row is above the lowest
     of them; k grows until this holds for every row, so the result is exact.
-
-    Returns:
-        Columns, int64 [B, k], and their weights [B, k], descending; 0 beyond a row's support.
     """
     n = scores.shape[1]
     k = min(_SUPPORT, n)
@@ -182,18 +165,9 @@ class Initialization:
 
 
 def initialize(
-    encoder: SparseEncoder,
-    tokenizer: PreTrainedTokenizerFast,
-    strategy: str,
-    target: TargetModel | None,
-    *,
-    seed: int,
+    encoder: SparseEncoder, tokenizer: PreTrainedTokenizerFast, strategy: str, target: TargetModel | None, *, seed: int
 ) -> tuple[NDArray[np.int64], Initialization]:
-    """Align two vocabularies and decide how the rows of the second are made from those of the first.
-
-    Returns:
-        int64 [V'], the source's row of each token of the target or -1, and the initialization.
-    """
+    """Return the source's row of each token of the target, int64 [V'], -1 for none; and how the new rows are made."""
     terms = target_terms(tokenizer)
     aligned = align(Terms.of(encoder.tokenizer, encoder.vocabulary), Terms.of(tokenizer, terms))
     if strategy == "random_all":

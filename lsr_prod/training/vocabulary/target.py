@@ -33,13 +33,7 @@ _KNOWN = {
     "mask_token": ("[MASK]", "<mask>"),
 }
 # Padding has id 0, as in BERT, for models that always pad with 0.
-_SPECIAL = {
-    "pad_token": "[PAD]",
-    "unk_token": "[UNK]",
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "mask_token": "[MASK]",
-}
+_SPECIAL = {role: names[0] for role, names in _KNOWN.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +50,15 @@ def read_target(target: str) -> PreTrainedTokenizerFast:
         return _from_file(Path(target))
     path = parts_folder(Path(target))
     if not (path / TOKENIZER_FILE).is_file():
-        raise ConfigError(
-            "target", f"{target} has no {TOKENIZER_FILE}", "name a model directory, a tokenizer's folder or its file"
-        )
+        problem = f"{target} has no {TOKENIZER_FILE}"
+        raise ConfigError("target", problem, "name a model directory, a tokenizer's folder or its file")
     try:
         tokenizer = tokenizer_reader(path).from_pretrained(path, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ConfigError("target", f"the tokenizer of {target} cannot be read ({error})", "save it again") from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
-        raise ConfigError(
-            "target", f"the tokenizer of {target} is not a fast tokenizer", "convert it to a fast tokenizer"
-        )
+        problem = f"the tokenizer of {target} is not a fast tokenizer"
+        raise ConfigError("target", problem, "convert it to a fast tokenizer")
     return tokenizer
 
 
@@ -88,11 +80,8 @@ def read_embeddings(folder: str, terms: Sequence[str], *, bias: bool) -> TargetM
     path = check_embeddings(folder)
     vocabulary = read_target(folder).get_vocab()
     if missing := [term for term in terms if term not in vocabulary]:
-        raise ConfigError(
-            "target_embeddings",
-            f"{folder} lacks {len(missing)} of the target's {len(terms)} tokens, {missing[0]!r} among them",
-            "name a model that was trained with the target's tokenizer",
-        )
+        problem = f"{folder} lacks {len(missing)} of the target's {len(terms)} tokens, {missing[0]!r} among them"
+        raise ConfigError("target_embeddings", problem, "name a model that was trained with the target's tokenizer")
     rows = torch.tensor([vocabulary[term] for term in terms])
     if _has_head(path):
         encoder = SparseEncoder.load(path)
@@ -110,11 +99,9 @@ def check_embeddings(folder: str) -> Path:
     """Refuse a folder from which no embeddings can be read."""
     path = parts_folder(Path(folder))
     if not (path / _WEIGHTS).is_file() or not (path / "config.json").is_file():
-        raise ConfigError(
-            "target_embeddings",
-            f"{folder} has no config.json and {_WEIGHTS}",
-            "name the folder of a model with the target's tokens, or take another initialization than semantic",
-        )
+        problem = f"{folder} has no config.json and {_WEIGHTS}"
+        remedy = "name the folder of a model with the target's tokens, or take another initialization than semantic"
+        raise ConfigError("target_embeddings", problem, remedy)
     return path
 
 
@@ -146,25 +133,21 @@ def _from_file(path: Path) -> PreTrainedTokenizerFast:
     try:
         backend = Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises plain Exception
-        raise ConfigError(
-            "target", f"{path} is not a readable tokenizer.json ({error})", "name a tokenizer.json"
-        ) from error
+        problem = f"{path} is not a readable tokenizer.json ({error})"
+        raise ConfigError("target", problem, "name a tokenizer.json") from error
     names = {role: [name for name in known if backend.token_to_id(name) is not None] for role, known in _KNOWN.items()}
-    make: Any = PreTrainedTokenizerFast
-    tokenizer: PreTrainedTokenizerFast = make(
-        tokenizer_object=backend, **{role: found[0] for role, found in names.items() if found}
-    )
-    return tokenizer
+    return _fast(backend, **{role: found[0] for role, found in names.items() if found})
+
+
+def _fast(backend: Tokenizer, **options: Any) -> PreTrainedTokenizerFast:
+    made: PreTrainedTokenizerFast = PreTrainedTokenizerFast(tokenizer_object=backend, **options)  # type: ignore[no-untyped-call]
+    return made
 
 
 def train_tokenizer(
     texts: Iterable[str], *, model: Literal["word_piece", "bpe"], size: int, min_count: int
 ) -> PreTrainedTokenizerFast:
-    """Train a tokenizer. Texts are read once; only the counts of their words are kept in memory.
-
-    Returns:
-        A tokenizer with the special tokens of BERT.
-    """
+    """Train a tokenizer with the special tokens of BERT; only the counts of the words are kept in memory."""
     common: dict[str, Any] = {
         "vocab_size": size,
         "min_frequency": min_count,
@@ -184,11 +167,7 @@ def train_tokenizer(
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[first, last]
     )
-    make: Any = PreTrainedTokenizerFast
-    made: PreTrainedTokenizerFast = make(
-        tokenizer_object=tokenizer, model_input_names=["input_ids", "attention_mask"], **_SPECIAL
-    )
-    return made
+    return _fast(tokenizer, model_input_names=["input_ids", "attention_mask"], **_SPECIAL)
 
 
 def _word_piece() -> Tokenizer:

@@ -74,9 +74,8 @@ def replace_head(
 def check_tokenizer(tokenizer: PreTrainedTokenizerFast) -> None:
     """Refuse a tokenizer that cannot be the target of a transfer."""
     if tokenizer.pad_token_id is None:
-        raise ConfigError(
-            "target", "its tokenizer has no padding token", "name one as pad_token in its tokenizer_config.json"
-        )
+        problem = "its tokenizer has no padding token"
+        raise ConfigError("target", problem, "name one as pad_token in its tokenizer_config.json")
     if sorted(tokenizer.get_vocab().values()) != list(range(len(tokenizer))):
         raise ConfigError("target", "the ids of its tokens have gaps", "give a tokenizer that numbers them from 0")
 
@@ -142,10 +141,9 @@ def _set_bias(model: PreTrainedModel, bias: Tensor | None) -> None:
 
 
 def transfer_bias(source: Tensor, target: Tensor) -> Tensor:
-    """Return the target's bias, scaled to mean and deviation of the source's bias (vocabulary-transfer, eq. 10).
+    """Return the target's bias [V'], scaled to mean and deviation of the source's bias (eq. 10).
 
-    Returns:
-        [V'], with the source's dtype; the source's mean everywhere if all target values are equal.
+    It is the source's mean everywhere if all target values are equal.
     """
     wide, like = source.detach().double(), target.detach().double()
     spread = like.std(correction=0)
@@ -154,12 +152,6 @@ def transfer_bias(source: Tensor, target: Tensor) -> Tensor:
 
 
 def unigram_bias(counts: Sequence[int]) -> Tensor:
-    """Return a bias for a vocabulary without one: log counts of its terms in texts, with mean 0 (ours).
-
-    One is added to every count, so unseen terms have a logarithm.
-
-    Returns:
-        float32 [V].
-    """
+    """Return a bias for a vocabulary without one, float32 [V]: log of 1 + counts in texts, with mean 0 (ours)."""
     logs = torch.log1p(torch.tensor(counts, dtype=torch.float64))
     return (logs - logs.mean()).float()

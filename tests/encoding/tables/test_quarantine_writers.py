@@ -12,8 +12,7 @@ from lsr_prod.encoding.tables.quarantine import PART_SCHEMA, quarantine_folder, 
 from lsr_prod.storage import Store
 from lsr_prod.training.data.parts import quarantine_name
 from lsr_prod.training.data.row_parts import QUARANTINE
-from lsr_prod.training.negatives.inputs import cut_pairs
-from lsr_prod.training.negatives.known import KnownPositives
+from lsr_prod.training.negatives.inputs import KnownPositives, cut_pairs
 from lsr_prod.training.negatives.mine import Miner, mine_slice
 from lsr_prod_contrib.vectors.table_import import ImportQuarantine
 from tests.training.negatives.conftest import settings

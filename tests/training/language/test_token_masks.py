@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsr_prod.training.language.masked_language import hide, mask_rates, mask_tokens, token_weights, uniform
+from lsr_prod.training.language.masked_language import Masking, mask_rates, mask_tokens, token_weights, uniform
 
 MASK, ORDINARY = 99, np.arange(10, 20)
 
@@ -41,7 +41,7 @@ def test_mask_tokens_follows_rate_and_80_10_10(seed: int, rate: float) -> None:
     ids = np.full((200, 40), 5)
     ids[:, 0] = 1
     rates = mask_rates(np.where(ids == 1, 0.0, 1.0), rate)
-    masked = mask_tokens(ids, rates, np.arange(200), seed=seed, step=3, mask_id=MASK, ordinary=ORDINARY)
+    masked = mask_tokens(ids, rates, Masking(np.arange(200), seed=seed, step=3, mask_id=MASK, ordinary=ORDINARY))
     count, total = len(masked.places), 200 * 39
     assert abs(count - rate * total) < 5 * np.sqrt(total * rate * (1 - rate))
     assert (masked.labels == 5).all()
@@ -58,18 +58,17 @@ def test_masks_of_row_depend_on_step_but_not_on_other_rows() -> None:
     ids = np.arange(10, 90).reshape(4, 20)
     rates, rows = np.full((4, 20), 0.5), np.array([7, 3, 900, 4])
     settings = {"seed": 1, "mask_id": MASK, "ordinary": ORDINARY}
-    together = mask_tokens(ids, rates, rows, step=2, **settings)
-    alone = mask_tokens(ids[2:3], rates[:1], rows[2:3], step=2, **settings)
+    together = mask_tokens(ids, rates, Masking(rows, step=2, **settings))
+    alone = mask_tokens(ids[2:3], rates[:1], Masking(rows[2:3], step=2, **settings))
     assert (together.input_ids[2] == alone.input_ids[0]).all()
-    assert (together.input_ids != mask_tokens(ids, rates, rows, step=3, **settings).input_ids).any()
+    assert (together.input_ids != mask_tokens(ids, rates, Masking(rows, step=3, **settings)).input_ids).any()
 
 
 def test_tokens_of_group_are_replaced_in_same_way() -> None:
     ids = np.full((300, 4), 5)
     groups = np.tile([0, 0, 1, 1], (300, 1))
-    hidden = hide(
-        ids, groups >= 0, np.arange(300), seed=4, step=0, mask_id=MASK, ordinary=ORDINARY, groups=groups
-    )  # fmt: skip
+    masking = Masking(np.arange(300), seed=4, step=0, mask_id=MASK, ordinary=ORDINARY)
+    hidden = masking.hide(ids, groups >= 0, groups)
     kinds = np.select([hidden == MASK, hidden == 5], [0, 1], 2)
     assert (kinds[:, 0] == kinds[:, 1]).all()
     assert (kinds[:, 0] != kinds[:, 2]).any()

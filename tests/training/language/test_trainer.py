@@ -16,7 +16,7 @@ from lsr_prod.training.language.objectives import make_objective
 from lsr_prod.training.language.trainer import LanguageTrainer
 from lsr_prod.training.loop.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from lsr_prod.training.process_group import Group
-from lsr_prod.training.steps import total_steps
+from lsr_prod.training.stage_trainer import total_steps
 from tests.model.tiny import tiny_checkpoint
 from tests.training.texts import causal_start, worded_start
 

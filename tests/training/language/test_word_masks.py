@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsr_prod.training.language.masked_language import Masked, Words, mask_words, masked_count
+from lsr_prod.training.language.masked_language import Masked, Masking, Words, mask_words, masked_count
 
 MASK, ORDINARY, LENGTH = 99, np.arange(10, 20), 24
 
@@ -23,8 +23,9 @@ def spans_of(pieces: list[int]) -> Words:
 
 def masked(words: list[Words], **options: object) -> Masked:
     ids = np.full((len(words), LENGTH), 5)
-    settings = {"share": 0.15, "seed": 3, "step": 1, "mask_id": MASK, "ordinary": ORDINARY}
-    return mask_words(ids, words, np.arange(len(words)), **{**settings, **options})  # type: ignore[arg-type]
+    drawn = {name: options.pop(name, default) for name, default in (("seed", 3), ("step", 1))}
+    masking = Masking(np.arange(len(words)), mask_id=MASK, ordinary=ORDINARY, **drawn)  # type: ignore[arg-type]
+    return mask_words(ids, words, masking, **{"share": 0.15, **options})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("words", "count"), [(1, 1), (3, 1), (6, 1), (13, 2), (20, 3), (100, 15)])
@@ -73,12 +74,12 @@ def test_labelled_first_labels_only_first_sub_token() -> None:
 
 def test_validation_always_masks_first_or_later_sub_tokens() -> None:
     words = [spans_of([3]), spans_of([1])]
-    first, later = masked(words, masked="first", always=True), masked(words, masked="later", always=True)
+    first, later = masked(words, masked="first"), masked(words, masked="later")
     assert first.places.tolist() == [1, LENGTH + 1]
     assert later.places.tolist() == [2, 3]
     assert later.labels.tolist() == [1000, 1000]
     assert np.flatnonzero(later.input_ids == MASK).tolist() == [2, 3]
-    labelled = masked(words, masked="later", always=True, labelled="first")
+    labelled = masked(words, masked="later", labelled="first")
     assert labelled.places.tolist() == [2]
     assert (labelled.input_ids == later.input_ids).all()
 

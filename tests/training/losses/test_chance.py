@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lsr_prod.config.objective import ObjectiveSettings
-from lsr_prod.training.losses.chance import chance_level
+from lsr_prod.training.losses.ranking import chance_level
 from lsr_prod.training.objective import TrainingObjective
 from tests.training.gloo import run_workers
 

@@ -6,8 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsr_prod.training.losses.distillation import kl, margin_mse
-from lsr_prod.training.losses.info_nce import info_nce
+from lsr_prod.training.losses.ranking import info_nce, kl, margin_mse
 
 SEEDS = st.integers(0, 10_000)
 

@@ -5,6 +5,7 @@ import torch
 
 from lsr_prod.config.objective import LossSettings
 from lsr_prod.training import block_dot
+from lsr_prod.training.losses.scores import Scores
 from lsr_prod.training.objective import ranking_losses
 
 N, C, V = 3, 2, 11
@@ -14,7 +15,7 @@ def values(*losses: dict[str, object], extra: torch.Tensor | None = None) -> lis
     generator = torch.Generator().manual_seed(0)
     queries, documents = torch.rand(N, V, generator=generator), torch.rand(N * C, V, generator=generator)
     settings = [LossSettings.model_validate(loss) for loss in losses]
-    return ranking_losses(settings, queries, documents, extra, torch.zeros(N, C), None)
+    return ranking_losses(settings, Scores(settings, queries, documents, extra, None), torch.zeros(N, C))
 
 
 def test_ranking_losses_ignore_weights_and_add_both_similarities() -> None:

@@ -6,10 +6,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsr_prod.training.negatives.inputs import cut_pairs
-from lsr_prod.training.negatives.known import KnownPositives, survey_slice
-from lsr_prod.training.negatives.own import Fingerprint
-from lsr_prod.training.negatives.rules import id_key, text_key
+from lsr_prod.training.negatives.inputs import KnownPositives, cut_pairs, survey_slice
+from lsr_prod.training.negatives.rules import Fingerprint, id_key, text_key
 from tests.training.negatives.conftest import settings, write_lines
 
 NAMES = st.sampled_from(["a", "b", "c", "d e"])

@@ -11,11 +11,9 @@ from lsr_prod.config import TeacherModelSettings
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.training.negatives.index import MinedIndex
-from lsr_prod.training.negatives.inputs import Pair, TeacherScores
-from lsr_prod.training.negatives.known import KnownPositives, PairSurvey
+from lsr_prod.training.negatives.inputs import KnownPositives, Pair, PairSurvey, TeacherScores
 from lsr_prod.training.negatives.mine import MinedRow, Miner, TeacherModel
-from lsr_prod.training.negatives.own import SKETCH_SIZE, Fingerprint
-from lsr_prod.training.negatives.rules import id_key, pair_key, text_key
+from lsr_prod.training.negatives.rules import SKETCH_SIZE, Fingerprint, id_key, pair_key, text_key
 from lsr_prod.training.scoring.teacher import open_teacher
 from tests.indexing.corpus import STEP, Doc
 from tests.training.negatives.conftest import QUERIES, TEXTS, settings

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsr_prod.training.negatives.own import SKETCH_SIZE, Fingerprint, has_same_words, is_own, words_of
+from lsr_prod.training.negatives.rules import SKETCH_SIZE, Fingerprint, has_same_words, is_own, words_of
 from tests.training.negatives.conftest import TEXTS
 
 LOCK = TEXTS["lock"]

@@ -12,8 +12,7 @@ from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
 from lsr_prod.training.data.row_parts import QUARANTINE, PartReport, part_name
 from lsr_prod.training.negatives.index import MinedIndex
-from lsr_prod.training.negatives.inputs import cut_pairs
-from lsr_prod.training.negatives.known import KnownPositives
+from lsr_prod.training.negatives.inputs import KnownPositives, cut_pairs
 from lsr_prod.training.negatives.mine import MINED, Miner, mine_slice
 from tests.training.negatives.conftest import TEXTS, pairs_by_id, settings, write_lines
 

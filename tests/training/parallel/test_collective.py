@@ -31,7 +31,7 @@ def gather_and_sum(rank: int, counts: list[int]) -> dict[str, Tensor | list[int]
         "total": total.detach(),
         "sum_gradient": weights.grad,
         "integers": process_group.global_sum(torch.tensor([rank + 1])),
-        "counts": process_group.row_counts(counts[rank], rows.device),
+        "counts": process_group._of_all_workers([counts[rank]], rows.device)[0],
         "shares": process_group.shares(counts[rank], 3 * counts[rank], rows.device),
         "world": process_group.world_size(),
         "rank": process_group.rank(),
@@ -78,6 +78,6 @@ def test_collective_operations_are_identity_without_workers() -> None:
     rows = torch.randn(3, 4)
     assert process_group.all_rows(rows) is rows
     assert process_group.global_sum(rows) is rows
-    assert process_group.row_counts(3, rows.device) == [3]
+    assert process_group._of_all_workers([3], rows.device) == [[3]]
     assert process_group.shares(3, 6, rows.device) == process_group.Shares([3], [6], [6])
     assert (process_group.world_size(), process_group.rank()) == (1, 0)

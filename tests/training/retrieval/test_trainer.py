@@ -19,7 +19,7 @@ from lsr_prod.training.loop.checkpoint import Checkpoint, read_checkpoint, write
 from lsr_prod.training.observers.activity import CollapseGuard
 from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer
-from lsr_prod.training.steps import check_batch, check_unique, total_steps
+from lsr_prod.training.stage_trainer import check_batch, check_unique, total_steps
 from tests.model.tiny import tiny_checkpoint
 
 ALONE = Group(0, 1, torch.device("cpu"))

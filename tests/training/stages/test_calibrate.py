@@ -23,7 +23,7 @@ def settings(**fields: Any) -> CalibrateSettings:
 def test_given_constant_is_subtracted_from_bias(tmp_path: Path):
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "bert", "bert"))
     before = output_layer(encoder.model)[1].detach().clone()
-    made, summary = run(encoder, settings(shift=5), options={}, scratch=tmp_path)
+    made, summary = run(encoder, settings(shift=5), {}, tmp_path)
     made.save(tmp_path / "model")
     torch.testing.assert_close(output_layer(SparseEncoder.load(tmp_path / "model").model)[1].detach(), before - 5)
     assert torch.equal(output_layer(encoder.model)[1], before)
@@ -36,7 +36,7 @@ def test_constant_is_chosen_for_activation_rate(tmp_path: Path, architecture: st
     data = write_texts(tmp_path, random_texts(WORDS, 600, 12))
     stage = settings(activation_rate=0.4, data=data.model_dump(mode="json"), texts=600, max_length=14)
     pins, facts = check(stage, ModelFacts.of(encoder), {})
-    made, summary = run(encoder, stage, options={}, scratch=tmp_path)
+    made, summary = run(encoder, stage, {}, tmp_path)
     assert set(pins) == {"data"}
     assert facts.has_bias
     assert ModelFacts.of(made).has_bias
@@ -58,7 +58,7 @@ def test_constant_per_term_leaves_no_term_active_in_every_text(tmp_path: Path, a
     fields = {"activation_rate": 0.1, "data": data, "texts": 400, "max_length": 14}
     shares = {}
     for per in ("vocabulary", "term"):
-        made, summary = run(encoder, settings(**fields, per=per), options={}, scratch=tmp_path)
+        made, summary = run(encoder, settings(**fields, per=per), {}, tmp_path)
         assert summary["activation_rate"] == pytest.approx(0.1, abs=2e-3)
         dense = made.encode(random_texts(WORDS, 400, 12))
         shares[per] = torch.bincount(torch.from_numpy(dense.terms).long(), minlength=97) / 400
@@ -75,9 +75,7 @@ def test_constant_per_term_needs_rate():
 
 def sparse_model(folder: Path, data: Path) -> tuple[SparseEncoder, dict[str, Any]]:
     """Return an encoder that activates fewer than 40 % of the terms, and settings that ask for 40 %."""
-    encoder, _ = run(
-        SparseEncoder.load(tiny_checkpoint(folder / "bert", "bert")), settings(shift=1), options={}, scratch=folder
-    )
+    encoder, _ = run(SparseEncoder.load(tiny_checkpoint(folder / "bert", "bert")), settings(shift=1), {}, folder)
     texts = write_texts(data, random_texts(WORDS, 200, 12)).model_dump(mode="json")
     return encoder, {"activation_rate": 0.4, "data": texts, "texts": 200, "max_length": 14}
 
@@ -92,13 +90,13 @@ def test_rate_that_would_raise_biases_is_refused(tmp_path: Path):
     encoder, fields = sparse_model(tmp_path, tmp_path)
     sentence = r"activation_rate: the model activates 0\.\d+ of the pairs, less than 0\.4, so the constant would be -"
     with pytest.raises(ConfigError, match=sentence) as caught:
-        run(encoder, settings(**fields), options={}, scratch=tmp_path)
+        run(encoder, settings(**fields), {}, tmp_path)
     assert "negative_shift" in caught.value.remedy
 
 
 def test_rate_that_would_raise_biases_leaves_them_with_zero(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     encoder, fields = sparse_model(tmp_path, tmp_path)
-    made, summary = run(encoder, settings(**fields, negative_shift="zero"), options={}, scratch=tmp_path)
+    made, summary = run(encoder, settings(**fields, negative_shift="zero"), {}, tmp_path)
     assert torch.equal(bias_of(made), bias_of(encoder))
     assert summary["shift"] == 0
     assert summary["activation_rate"] < 0.4
@@ -110,7 +108,7 @@ def test_rate_that_would_raise_biases_leaves_them_with_zero(tmp_path: Path, capl
 
 def test_biases_are_raised_if_allowed(tmp_path: Path):
     encoder, fields = sparse_model(tmp_path, tmp_path)
-    made, summary = run(encoder, settings(**fields, negative_shift="allow"), options={}, scratch=tmp_path)
+    made, summary = run(encoder, settings(**fields, negative_shift="allow"), {}, tmp_path)
     assert summary["shift"] < 0
     assert summary["activation_rate"] == pytest.approx(0.4, abs=1e-3)
     torch.testing.assert_close(bias_of(made), bias_of(encoder) - summary["shift"])

@@ -65,7 +65,7 @@ def test_words_of_corpus_become_output_terms_after_save_and_load(tmp_path: Path,
     source = SparseEncoder.load(splade_tiny)
     pins, facts = check(stage, ModelFacts.of(source), {})
     assert set(pins) == {"data"}
-    encoder, summary = run(source, stage, options={}, scratch=tmp_path)
+    encoder, summary = run(source, stage, {}, tmp_path)
     encoder.save(tmp_path / "model")
     loaded = SparseEncoder.load(tmp_path / "model")
     assert loaded.vocabulary == ["sparse", "transformers", "vectors", ",", "naive"]

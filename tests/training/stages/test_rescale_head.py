@@ -33,7 +33,7 @@ def test_given_constant_divides_output_matrix(tmp_path: Path, architecture: str)
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "source", architecture))
     before = output_layer(encoder.model)[0].detach().clone()
     pins, facts = check(settings(alpha=4), ModelFacts.of(encoder), {})
-    made, summary = run(encoder, settings(alpha=4), options={}, scratch=tmp_path)
+    made, summary = run(encoder, settings(alpha=4), {}, tmp_path)
     made.save(tmp_path / "model")
     loaded = SparseEncoder.load(tmp_path / "model")
     torch.testing.assert_close(output_layer(loaded.model)[0].detach(), before / 4)
@@ -48,9 +48,9 @@ def test_auto_corrects_head_that_is_five_times_too_large(tmp_path: Path, splade_
     data = write_pairs(tmp_path, PAIRS * 3).model_dump(mode="json")
     encoder = SparseEncoder.load(splade_tiny)
     stage = settings(alpha="auto", data=data, pairs=12)
-    assert run(encoder, stage, options={}, scratch=tmp_path)[1]["alpha"] == 1
+    assert run(encoder, stage, {}, tmp_path)[1]["alpha"] == 1
     scale_head(encoder, 1 / 5)
-    made, summary = run(encoder, stage, options={}, scratch=tmp_path)
+    made, summary = run(encoder, stage, {}, tmp_path)
     assert summary["alpha"] in (4, 8)
     assert len(summary["probes"]) == 5
     assert head_norms(made).mean_norm == pytest.approx(head_norms(encoder).mean_norm / summary["alpha"])

@@ -34,7 +34,7 @@ def test_card_changes_while_weights_stay(decoder: SparseEncoder, tmp_path: Path)
         attention="echo", query_max_length=10, document_max_length=30, query_prompt="w9 ", casing="lowercase"
     )
     pins, facts = check(stage, ModelFacts.of(decoder), {})
-    made, summary = run(decoder, stage, options={}, scratch=tmp_path)
+    made, summary = run(decoder, stage, {}, tmp_path)
     assert pins == {}
     assert facts == replace(ModelFacts.of(made), letters=facts.letters), "facts of check equal facts of the result"
     card = made.card
@@ -53,7 +53,7 @@ def test_uncased_output_with_averaged_states(encoder: SparseEncoder, tmp_path: P
     stage = _stage(output_casing="uncased", pooled_states="mean", activation="l0")
     _, facts = check(stage, ModelFacts.of(encoder), {})
     assert facts.vocabulary_sha256 is None, "only known after the run"
-    made, summary = run(encoder, stage, options={}, scratch=tmp_path)
+    made, summary = run(encoder, stage, {}, tmp_path)
     assert summary["vocabulary_size"] == made.card.vocabulary_size <= facts.vocabulary_size
     assert (made.card.pooled_states, made.card.activation) == ("mean", "l0")
     assert not any(term != term.lower() for term in made.vocabulary)
@@ -115,7 +115,7 @@ def test_stage_without_any_field_is_refused() -> None:
 def test_inference_free_queries_refuse_prompt(encoder: SparseEncoder, tmp_path: Path) -> None:
     stage = _stage(query_encoder="idf")
     _, facts = check(stage, ModelFacts.of(encoder), {})
-    made, summary = run(encoder, stage, options={}, scratch=tmp_path)
+    made, summary = run(encoder, stage, {}, tmp_path)
     assert facts == ModelFacts.of(made)
     assert made.card.query_encoder == summary["query_encoder"] == "idf"
     with pytest.raises(ConfigError, match="query_prompt"):

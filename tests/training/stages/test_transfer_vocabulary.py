@@ -57,7 +57,7 @@ def moved(
 ) -> tuple[SparseEncoder, dict[str, Any]]:
     pins, facts = check(stage, ModelFacts.of(source), {})
     assert all(len(digest) == 64 for digest in pins.values())
-    encoder, summary = run(source, stage, options={}, scratch=scratch)
+    encoder, summary = run(source, stage, {}, scratch)
     real = ModelFacts.of(encoder)
     for name in (
         "has_bias",
@@ -155,7 +155,7 @@ def test_random_rows_depend_on_seed(source: SparseEncoder, target: Path, tmp_pat
     rows = []
     for strategy, seed in (("random_new", 0), ("random_new", 1), ("random_all", 0)):
         stage = settings(target=str(target), initialization=strategy, bias="unigrams", unigrams=data, seed=seed)
-        encoder, _ = run(source, stage, options={}, scratch=tmp_path)
+        encoder, _ = run(source, stage, {}, tmp_path)
         rows.append(output_layer(encoder.model)[0].detach())
     old = [row for row in range(len(TERMS)) if row not in NEW]
     assert torch.equal(rows[0][old], rows[1][old])
@@ -245,7 +245,7 @@ def test_inference_free_queries_are_refused_for_head_of_tokens(source: SparseEnc
     stage = settings(target=str(tmp_path / "pieces"), initialization="mean", bias="rows", parts="head")
     facts = ModelFacts.of(source)
     _, after = check(stage, facts, {})
-    encoder, _ = run(source, stage, options={}, scratch=tmp_path)
+    encoder, _ = run(source, stage, {}, tmp_path)
     assert ModelFacts.of(encoder).token_head
     assert after.token_head
     line = "the output terms are tokens of another tokenizer"
