@@ -19,7 +19,10 @@ class Section(BaseModel):
     The string below a field is its description in ``--help`` and in the documentation.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
+    # Most processes read a few of the sections: a validator is built when it is first used.
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True, defer_build=True
+    )
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
