@@ -15,6 +15,8 @@ export RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO := 0
 export RAY_USAGE_STATS_ENABLED := 0
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
+# Tests start hundreds of processes: none should compile the package again.
+export PYTHONDONTWRITEBYTECODE :=
 
 DATA ?= ../shared/data
 
