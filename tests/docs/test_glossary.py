@@ -5,6 +5,7 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,14 +27,16 @@ def glossary() -> dict[str, list[str]]:
 SYNONYMS = sorted((word, term) for term, words in glossary().items() for word in words)
 
 
-def descriptions() -> Iterator[tuple[str, str]]:
+@cache
+def descriptions() -> list[tuple[str, str]]:
     """Name and description of every configuration field, and of every section."""
+    found = []
     for module in pkgutil.iter_modules(lsr_prod.config.__path__, "lsr_prod.config."):
         for name, section in vars(importlib.import_module(module.name)).items():
             if isinstance(section, type) and issubclass(section, BaseModel) and section is not BaseModel:
-                yield name, section.__doc__ or ""
-                for field, info in section.model_fields.items():
-                    yield f"{name}.{field}", info.description or ""
+                found.append((name, section.__doc__ or ""))
+                found += [(f"{name}.{field}", info.description or "") for field, info in section.model_fields.items()]
+    return found
 
 
 def strings() -> Iterator[tuple[str, ast.Call, str]]:
@@ -45,12 +48,15 @@ def strings() -> Iterator[tuple[str, ast.Call, str]]:
                     yield str(path.relative_to(ROOT)), node, text
 
 
-def log_events() -> Iterator[tuple[str, str]]:
+@cache
+def log_events() -> list[tuple[str, str]]:
     """File and text of every log event."""
+    found = []
     for file, call, text in strings():
         function = call.func
         if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and function.value.id == "log":
-            yield file, text
+            found.append((file, text))
+    return found
 
 
 def metrics() -> set[str]:
