@@ -1,5 +1,6 @@
 """Fixtures that every suite shares: the real parts, started once."""
 
+import gc
 import logging
 import multiprocessing
 import os
@@ -36,8 +37,24 @@ multiprocessing.set_forkserver_preload(
 )
 
 # A busy machine is no failure: no test is timed.
-hypothesis.settings.register_profile("untimed", deadline=None)
-hypothesis.settings.load_profile("untimed")
+hypothesis.settings.register_profile("all", deadline=None)
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=30)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Try fewer random examples where slow tests are left out; tests that need a number name it."""
+    hypothesis.settings.load_profile("quick" if "not slow" in config.option.markexpr else "all")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Exclude what is imported and collected from garbage collections, which would visit it for seconds each time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -100,7 +100,8 @@ class _Session:
     def pytest_configure(self) -> None:
         from hypothesis import Phase, settings  # not earlier: pytest prepares the package for its assertions
 
-        settings.register_profile("mutation", deadline=None, database=None, phases=[Phase.explicit, Phase.generate])
+        phases = [Phase.explicit, Phase.generate]
+        settings.register_profile("mutation", deadline=None, max_examples=100, database=None, phases=phases)
         settings.load_profile("mutation")
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -290,6 +291,7 @@ def _in_forks(forks: Sequence[_Fork], processes: int) -> Iterator[_Fork]:
 def _live_functions(files: set[str]) -> dict[tuple[str, str, int], list[FunctionType]]:
     """Return the functions of modules by file, qualified name and first line, whatever decorates them."""
     found: dict[tuple[str, str, int], list[FunctionType]] = {}
+    gc.unfreeze()  # tests/conftest.py excludes what is imported
     for each in gc.get_objects():
         if type(each) is FunctionType and each.__code__.co_filename in files:
             code: CodeType = each.__code__
