@@ -190,7 +190,7 @@ def test_each_kind_of_failure_has_its_reason_and_bounded_process_starts():
     for i, word in poison.items():
         texts[i] = f"document {i} {word}"
     size = ISOLATED_BATCH_SIZE // 4  # fewer halves, fewer starts
-    with IsolatedEncoder(poison_factory(), timeout_s=4) as encoder:
+    with IsolatedEncoder(poison_factory(), timeout_s=2) as encoder:
         vectors, failed = encode_batches(encoder, texts, batch_size=size)
         starts = encoder.starts
     assert vectors.terms.tolist() == [term_of(text) for i, text in enumerate(texts) if i not in poison]

@@ -90,7 +90,7 @@ def test_guarded_calls_return_the_same_vectors_and_leave_no_timer():
 @ray.remote(num_cpus=0, max_restarts=1)
 class _Actor:
     def __init__(self) -> None:
-        self.encoder = WatchedEncoder(poison_factory().open(), timeout_s=4)
+        self.encoder = WatchedEncoder(poison_factory().open(), timeout_s=2)
 
     def encode(self, text: str) -> list[int]:
         return self.encoder.encode([text]).terms.tolist()
