@@ -19,9 +19,8 @@ from lsr_prod.encoding.results import BusyTime, Counts, WaveResult
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.errors import ArtifactError, StorageError
 from lsr_prod.logs import get_log
-from lsr_prod.storage import Store
+from lsr_prod.storage import Store, in_threads
 from lsr_prod.storage.formats.digest import record_bytes
-from lsr_prod.storage.threads import in_threads
 
 log = get_log(__name__)
 

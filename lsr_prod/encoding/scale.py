@@ -31,8 +31,8 @@ from lsr_prod.encoding.tables import Part, Table, TableFile, read_part, write_pa
 from lsr_prod.encoding.tables.impact_scale import ImpactScale, impact_scale
 from lsr_prod.encoding.tables.live_rows import part_schema, total_live_rows
 from lsr_prod.logs import get_log
+from lsr_prod.storage import in_threads
 from lsr_prod.storage.formats.table import TableProperties, quantize
-from lsr_prod.storage.threads import in_threads
 
 log = get_log(__name__)
 SCALE_PROPERTY = "lsr_prod.scale_plan"

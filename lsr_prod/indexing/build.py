@@ -26,11 +26,10 @@ from lsr_prod.indexing.plan import plan_index
 from lsr_prod.indexing.publish import Publisher, read_current_version
 from lsr_prod.indexing.shard import BuiltShard
 from lsr_prod.logs import get_log
-from lsr_prod.storage import Store, is_remote
+from lsr_prod.storage import Store, in_threads, is_remote
 from lsr_prod.storage.folders import absolute
 from lsr_prod.storage.formats.digest import parsing, record_bytes
 from lsr_prod.storage.index_shards import add_bundle
-from lsr_prod.storage.threads import in_threads
 
 log = get_log(__name__)
 BUILDS_FOLDER = "builds"

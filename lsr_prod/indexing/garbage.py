@@ -22,13 +22,12 @@ from typing import Any
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.logs import get_log
-from lsr_prod.storage import Entry, Store, as_store, is_remote
+from lsr_prod.storage import Entry, Store, as_store, in_threads, is_remote
 from lsr_prod.storage.disk import is_draft
 from lsr_prod.storage.drafts import remove
 from lsr_prod.storage.formats.bundle import BUNDLE_FILE
 from lsr_prod.storage.formats.index import SHARD_FILE
 from lsr_prod.storage.publications import delete_publication, read_pins
-from lsr_prod.storage.threads import in_threads
 from lsr_prod.storage.version_locks import delete_unless_read
 
 log = get_log(__name__)

@@ -23,13 +23,12 @@ from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.encoding.tables import Table, open_table
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.logs import get_log
-from lsr_prod.storage import Store
+from lsr_prod.storage import Store, in_threads
 from lsr_prod.storage.folders import absolute, bundle_manifest
 from lsr_prod.storage.formats.table import TableProperties
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.location import same_location
 from lsr_prod.storage.publications import find_current_publication
-from lsr_prod.storage.threads import in_threads
 
 log = get_log(__name__)
 _RETIRED = f"{PROTOCOL_FOLDER}/retired.json"

@@ -8,7 +8,16 @@ models and training sets, and ``publications`` and ``index_versions`` store inde
 
 from lsr_prod.storage.local import Entry
 from lsr_prod.storage.location import is_remote
-from lsr_prod.storage.remote import ObjectChangedError
+from lsr_prod.storage.remote import ObjectChangedError, in_threads
 from lsr_prod.storage.store import Store, as_store, require_exists, store_digest
 
-__all__ = ["Entry", "ObjectChangedError", "Store", "as_store", "is_remote", "require_exists", "store_digest"]
+__all__ = [
+    "Entry",
+    "ObjectChangedError",
+    "Store",
+    "as_store",
+    "in_threads",
+    "is_remote",
+    "require_exists",
+    "store_digest",
+]

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage.deletion_vector import DeletionVector
+from lsr_prod.storage.remote import in_threads
 from lsr_prod.storage.store import Store
-from lsr_prod.storage.threads import in_threads
 
 LOG_FOLDER = "_delta_log"
 _SIDECARS = f"{LOG_FOLDER}/_sidecars"

@@ -33,8 +33,8 @@ from lsr_prod.storage.formats.pages import PAGE, PAGE_DIGESTS_FILE, PageDigests,
 from lsr_prod.storage.formats.shard import is_mapped
 from lsr_prod.storage.index_versions import read_bundle, read_shard
 from lsr_prod.storage.location import is_remote
+from lsr_prod.storage.remote import in_threads
 from lsr_prod.storage.store import Store, as_store
-from lsr_prod.storage.threads import in_threads
 from lsr_prod.storage.transfer import object_name
 
 log = get_log(__name__)

@@ -23,8 +23,8 @@ from lsr_prod.logs import get_log
 from lsr_prod.storage.cache_folder import artifacts_in, files_in, locked, make_room, mark_used
 from lsr_prod.storage.drafts import Draft, create_file, link_file, sync_folder, write_file
 from lsr_prod.storage.formats.digest import FileDigest, digest_path
+from lsr_prod.storage.remote import in_threads
 from lsr_prod.storage.store import Store
-from lsr_prod.storage.threads import in_threads
 from lsr_prod.storage.transfer import fetch_file
 
 log = get_log(__name__)

@@ -17,66 +17,31 @@ from lsr_prod.errors import ConfigError
 _FLAG, _DURATION, _COUNT, _URL, _TEXT = "flag", "duration", "count", "url", "text"
 _Kind = str | tuple[str, ...]
 
-_CLIENT: dict[str, _Kind] = {
-    "allow_http": _FLAG,
-    "allow_invalid_certificates": _FLAG,
-    "connect_timeout": _DURATION,
-    "http1_only": _FLAG,
-    "http2_only": _FLAG,
-    "pool_idle_timeout": _DURATION,
-    "pool_max_idle_per_host": _COUNT,
-    "proxy_excludes": _TEXT,
-    "proxy_url": _URL,
-    "randomize_addresses": _FLAG,
-    "read_timeout": _DURATION,
-    "timeout": _DURATION,
-    "user_agent": _TEXT,
-}
-_S3: dict[str, _Kind] = {
-    "aws_checksum_algorithm": ("sha256",),
-    "aws_conditional_put": ("etag",),  # without it, two attempts could commit the same version of a table
-    "aws_container_authorization_token_file": _TEXT,
-    "aws_container_credentials_full_uri": _URL,
-    "aws_container_credentials_relative_uri": _TEXT,
-    "aws_default_region": _TEXT,
-    "aws_disable_bulk_delete": _FLAG,
-    "aws_disable_tagging": _FLAG,
-    "aws_endpoint": _URL,
-    "aws_imdsv1_fallback": _FLAG,
-    "aws_metadata_endpoint": _URL,
-    "aws_region": _TEXT,
-    "aws_request_payer": _FLAG,
-    "aws_role_arn": _TEXT,
-    "aws_role_session_name": _TEXT,
-    "aws_server_side_encryption": ("AES256", "aws:kms", "aws:kms:dsse"),
-    "aws_skip_signature": _FLAG,
-    "aws_sse_bucket_key_enabled": _FLAG,
-    "aws_sse_kms_key_id": _TEXT,
-    "aws_unsigned_payload": _FLAG,
-    "aws_virtual_hosted_style_request": _FLAG,
-    "aws_web_identity_token_file": _TEXT,
-}
-_GCS: dict[str, _Kind] = {
-    "google_application_credentials": _TEXT,
-    "google_base_url": _URL,
-    "google_service_account": _TEXT,
-    "google_skip_signature": _FLAG,
-}
-_AZURE: dict[str, _Kind] = {
-    "azure_authority_host": _TEXT,
-    "azure_client_id": _TEXT,
-    "azure_disable_tagging": _FLAG,
-    "azure_endpoint": _URL,
-    "azure_federated_token_file": _TEXT,
-    "azure_msi_endpoint": _URL,
-    "azure_msi_resource_id": _TEXT,
-    "azure_object_id": _TEXT,
-    "azure_skip_signature": _FLAG,
-    "azure_storage_account_name": _TEXT,
-    "azure_storage_use_emulator": _FLAG,
-    "azure_tenant_id": _TEXT,
-    "azure_use_azure_cli": _FLAG,
-    "azure_use_fabric_endpoint": _FLAG,
+_BY_KIND: dict[_Kind, str] = {
+    _FLAG: """
+        allow_http allow_invalid_certificates http1_only http2_only randomize_addresses
+        aws_disable_bulk_delete aws_disable_tagging aws_imdsv1_fallback aws_request_payer aws_skip_signature
+        aws_sse_bucket_key_enabled aws_unsigned_payload aws_virtual_hosted_style_request
+        google_skip_signature
+        azure_disable_tagging azure_skip_signature azure_storage_use_emulator azure_use_azure_cli
+        azure_use_fabric_endpoint""",
+    _DURATION: "connect_timeout pool_idle_timeout read_timeout timeout",
+    _COUNT: "pool_max_idle_per_host",
+    _URL: """
+        proxy_url
+        aws_container_credentials_full_uri aws_endpoint aws_metadata_endpoint
+        google_base_url
+        azure_endpoint azure_msi_endpoint""",
+    _TEXT: """
+        proxy_excludes user_agent
+        aws_container_authorization_token_file aws_container_credentials_relative_uri aws_default_region aws_region
+        aws_role_arn aws_role_session_name aws_sse_kms_key_id aws_web_identity_token_file
+        google_application_credentials google_service_account
+        azure_authority_host azure_client_id azure_federated_token_file azure_msi_resource_id azure_object_id
+        azure_storage_account_name azure_tenant_id""",
+    ("sha256",): "aws_checksum_algorithm",
+    ("etag",): "aws_conditional_put",  # without it, two attempts could commit the same version of a table
+    ("AES256", "aws:kms", "aws:kms:dsse"): "aws_server_side_encryption",
 }
 _CREDENTIALS = {
     "aws_access_key_id", "aws_secret_access_key", "aws_session_token", "aws_sse_customer_key_base64",
@@ -86,11 +51,11 @@ _CREDENTIALS = {
 # Names without a prefix that mean the option of whatever store a URI names.
 _SHARED: dict[str, _Kind] = {"disable_tagging": _FLAG, "endpoint": _URL, "skip_signature": _FLAG}
 _ENDPOINTS = ("endpoint", "aws_endpoint", "azure_endpoint", "google_base_url")
+_PREFIXES = {"s3": "aws_", "gs": "google_", "az": "azure_", "abfss": "azure_"}
 
-_SERVICES: dict[str, tuple[str, Mapping[str, _Kind]]] = {
-    "s3": ("aws_", _S3), "gs": ("google_", _GCS), "az": ("azure_", _AZURE), "abfss": ("azure_", _AZURE),
-}  # fmt: skip
-_KINDS: dict[str, _Kind] = {**_S3, **_GCS, **_AZURE, **_CLIENT, **_SHARED, **dict.fromkeys(_CREDENTIALS, _TEXT)}
+_SETTINGS: dict[str, _Kind] = {name: kind for kind, names in _BY_KIND.items() for name in names.split()}
+_CLIENT = {name for name in _SETTINGS if not name.startswith(tuple(_PREFIXES.values()))}
+_KINDS: dict[str, _Kind] = {**_SETTINGS, **_SHARED, **dict.fromkeys(_CREDENTIALS, _TEXT)}
 
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 _TIME = re.compile(r"(\d+\s*(ns|us|ms|s|sec|secs|m|min|mins|h|hr|hours?)\s*)+")
@@ -106,13 +71,10 @@ def normalize_options(options: Mapping[str, object]) -> dict[str, str]:
 
 def options_of(uri: str, options: Mapping[str, str]) -> dict[str, str]:
     """Return the options that the store of a URI understands, with the prefix of its service."""
-    prefix, known = _SERVICES[uri.partition("://")[0]]
+    prefix = _PREFIXES[uri.partition("://")[0]]
     named = {f"{prefix}{name}" if name in _SHARED else name: value for name, value in options.items()}
-    return {
-        name: value
-        for name, value in named.items()
-        if name in known or name in _CLIENT or (name in _CREDENTIALS and name.startswith(prefix))
-    }
+    known = {name for name in _KINDS if name in _CLIENT or name.startswith(prefix)}
+    return {name: value for name, value in named.items() if name in known}
 
 
 def is_client_option(name: str) -> bool:
@@ -163,12 +125,12 @@ def _canonical(name: str) -> str | None:
 def _aliases() -> dict[str, str]:
     """Return further names: without the prefix of the service, and client options with one."""
     names: dict[str, str] = {}
-    for canonical in [*_S3, *_GCS, *_AZURE, *sorted(_CREDENTIALS)]:
+    for canonical in sorted(_KINDS.keys() - _CLIENT - _SHARED.keys()):
         plain = re.sub("^(aws_|google_|azure_storage_|azure_)", "", canonical)
         names.setdefault(plain, canonical)
         if canonical.startswith("azure_"):
             names |= {f"azure_{plain}": canonical, f"azure_storage_{plain}": canonical}
-    for name in _CLIENT:
+    for name in sorted(_CLIENT):
         names |= {f"{prefix}{name}": name for prefix in ("aws_", "google_", "azure_", "azure_storage_")}
     for name in ("aws_endpoint_url", "endpoint_url", "aws_endpoint_url_s3"):
         names[name] = "aws_endpoint"

@@ -1,8 +1,7 @@
-"""Object stores for ``storage.Store``: one client per folder, and objects as Python files.
+"""Object stores for ``storage.Store``: one client per folder, objects as Python files, and calls in threads.
 
-Counts of this process's requests to stores, and of the bytes that it reads and writes, local folders included.
-
-Requests of delta-rs for the log of a Delta table are not counted: they do not pass through ``Store``.
+Requests to stores are counted, and the bytes that this process reads and writes, local folders included. Requests of
+delta-rs for the log of a Delta table are not counted: they do not pass through ``Store``.
 """
 
 import io
@@ -10,11 +9,13 @@ import math
 import re
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import MissingExtraError
@@ -31,7 +32,12 @@ _bytes = Counter(read=0, written=0)
 PART_BYTES = 8 << 20  # bytes of one request: the client's time limit is per request
 _PARTS = 9000  # S3 allows 10,000 parts
 _PARTS_AT_ONCE = 4
+_THREADS = 32  # a call waits about 20 ms for an object store
+_HELD = 4096  # calls that are queued at a time: one takes 2 KB
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,22 @@ class CountedFile(io.FileIO):
         data = super().readall() or b""
         count("get", requests=0, read=len(data))
         return data
+
+
+def in_threads(work: Callable[[Item], Result], items: Iterable[Item], threads: int = _THREADS) -> list[Result]:
+    """Call ``work`` with every item and return the results; after an error no further call is started."""
+    results: list[Result] = []
+    left = iter(items)
+    with ThreadPoolExecutor(threads, thread_name_prefix="lsr-store") as pool:
+        while calls := [pool.submit(work, item) for item in islice(left, _HELD)]:
+            try:
+                for call in as_completed(calls):
+                    call.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+            results += [call.result() for call in calls]
+    return results
 
 
 @lru_cache(maxsize=64)  # a client holds its connections: one per folder, not per call

@@ -6,11 +6,11 @@ a process trusts. No key is a setting of a deployment: files of deployments are 
 
 import os
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lsr_prod.errors import ConfigError, MissingExtraError, SignatureError
 from lsr_prod.storage.formats.publication import Publication, Signature
@@ -86,35 +86,27 @@ def _variable(name: str) -> str | None:
     return value
 
 
+def _cryptography() -> Any:
+    try:
+        from cryptography.hazmat.primitives import serialization
+    except ImportError as error:
+        raise MissingExtraError("cryptography", "signing") from error
+    return serialization
+
+
 def _parse_private(text: str) -> "Ed25519PrivateKey":
     problem = ConfigError(
         SIGNING_KEY,
         "it is no ed25519 private key without a password",
         "create one with: openssl genpkey -algorithm ed25519 -outform DER | base64 -w0",
     )
-    try:
-        from cryptography.exceptions import UnsupportedAlgorithm
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-        from cryptography.hazmat.primitives.serialization import load_der_private_key
-    except ImportError as error:
-        raise MissingExtraError("cryptography", "signing") from error
-    try:
-        key = load_der_private_key(_der(text), None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise problem from None  # the cause could quote the key
-    if not isinstance(key, Ed25519PrivateKey):
-        raise problem
+    load = _cryptography().load_der_private_key
+    key: Ed25519PrivateKey = _load(lambda der: load(der, None), text, "Ed25519PrivateKey", problem)
     return key
 
 
 @cache
 def _parse_trusted(text: str) -> "Mapping[str, Ed25519PublicKey]":
-    try:
-        from cryptography.exceptions import UnsupportedAlgorithm
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-        from cryptography.hazmat.primitives.serialization import load_der_public_key
-    except ImportError as error:
-        raise MissingExtraError("cryptography", "signing") from error
     keys = {}
     for number, part in enumerate(text.split(","), 1):
         problem = ConfigError(
@@ -122,14 +114,22 @@ def _parse_trusted(text: str) -> "Mapping[str, Ed25519PublicKey]":
             f"key {number} of {text.count(',') + 1} is no ed25519 public key",
             "print the public key with: openssl pkey -in KEY -pubout -outform DER | base64 -w0",
         )
-        try:
-            key = load_der_public_key(_der(part))
-        except (ValueError, UnsupportedAlgorithm):
-            raise problem from None  # a private key given by mistake must not be quoted
-        if not isinstance(key, Ed25519PublicKey):
-            raise problem
+        key: Ed25519PublicKey = _load(_cryptography().load_der_public_key, part, "Ed25519PublicKey", problem)
         keys[_name(key)] = key
     return keys
+
+
+def _load(load: Callable[[bytes], Any], text: str, kind: str, problem: ConfigError) -> Any:
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric import ed25519
+
+    try:
+        key = load(_der(text))
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise problem from None  # the cause could quote a key
+    if not isinstance(key, getattr(ed25519, kind)):
+        raise problem
+    return key
 
 
 def _der(text: str) -> bytes:

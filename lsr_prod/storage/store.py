@@ -29,13 +29,13 @@ from lsr_prod.storage.remote import (
     connect,
     count,
     get_range,
+    in_threads,
     is_remote_failure,
     object_entry,
     open_object,
     put_parts,
     short_message,
 )
-from lsr_prod.storage.threads import in_threads
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

@@ -12,8 +12,8 @@ from pathlib import Path
 from lsr_prod.errors import ArtifactError, DigestMismatchError, StorageError
 from lsr_prod.storage.formats.digest import FileDigest
 from lsr_prod.storage.location import is_remote
+from lsr_prod.storage.remote import in_threads
 from lsr_prod.storage.store import Store
-from lsr_prod.storage.threads import in_threads
 
 PARTIAL = ".part"
 _PIECE = 8 << 20  # bytes of one request: the client's time limit is per request

@@ -106,9 +106,10 @@ _FILES = {"google_application_credentials", "google_service_account"}  # obstore
 
 @pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
 def test_obstore_knows_every_option(scheme: str) -> None:
-    _, known = module._SERVICES[scheme]
+    prefix = module._PREFIXES[scheme]
+    known = {name: kind for name, kind in module._SETTINGS.items() if name.startswith(prefix) or name in module._CLIENT}
     needed = {"azure_storage_account_name": "a"} if scheme == "az" else {}
-    for name, kind in {**known, **module._CLIENT}.items():
+    for name, kind in known.items():
         if name in _FILES:
             continue
         value = _VALUES[kind] if isinstance(kind, str) else kind[0]

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from lsr_prod.storage.threads import in_threads
+from lsr_prod.storage.remote import in_threads
 
 
 def test_results_are_in_the_order_of_the_items(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,13 +28,12 @@ from lsr_prod.encoding.tables.live_rows import (
 )
 from lsr_prod.encoding.tables.part import Part
 from lsr_prod.errors import ArtifactError, CommitError, StorageError, TableConflictError
-from lsr_prod.storage import Store
+from lsr_prod.storage import Store, in_threads
 from lsr_prod.storage.deletion_vector import VECTOR_TYPE, DeletionVector, file_of
 from lsr_prod.storage.delta_log import LOG_FOLDER, commit_name, deletion_vectors, is_commit, read_actions
 from lsr_prod.storage.disk import disk_error, scratch_folder
 from lsr_prod.storage.location import table_problem
 from lsr_prod.storage.remote import is_remote_failure, short_message
-from lsr_prod.storage.threads import in_threads
 
 # Published index versions name old table versions, so delta-rs must not delete the log of old versions.
 _KEEP_LOG = {"delta.enableExpiredLogCleanup": "false"}

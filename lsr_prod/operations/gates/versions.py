@@ -16,11 +16,10 @@ from lsr_prod.indexing.gates import Candidate
 from lsr_prod.search import Searcher
 from lsr_prod.search.location import locate
 from lsr_prod.search.open_index import open_version
-from lsr_prod.storage import as_store
+from lsr_prod.storage import as_store, in_threads
 from lsr_prod.storage.formats.index import IndexVersion
 from lsr_prod.storage.formats.publication import Publication
 from lsr_prod.storage.formats.table import TableProperties
-from lsr_prod.storage.threads import in_threads
 
 _PARTS = 256  # a few requests each
 _DOCUMENTS = 1 << 16

@@ -21,8 +21,7 @@ from lsr_prod.encoding.tables.part import large_strings
 from lsr_prod.errors import ArtifactError, CommitError, TableConflictError
 from lsr_prod.logs import get_log
 from lsr_prod.operations.maintenance.merges import DOCUMENT_ORDER, Merge, plan_merges
-from lsr_prod.storage import Store
-from lsr_prod.storage.threads import in_threads
+from lsr_prod.storage import Store, in_threads
 
 log = get_log(__name__)
 

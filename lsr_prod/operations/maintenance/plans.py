@@ -33,8 +33,8 @@ from lsr_prod.encoding.summary import TOTALS_FOLDER
 from lsr_prod.encoding.table import PLAN_PROPERTY
 from lsr_prod.encoding.tables import Table
 from lsr_prod.logs import get_log
+from lsr_prod.storage import in_threads
 from lsr_prod.storage.local import Entry
-from lsr_prod.storage.threads import in_threads
 
 log = get_log(__name__)
 

@@ -18,9 +18,8 @@ from lsr_prod.encoding.tables.live_rows import vector_files
 from lsr_prod.errors import ArtifactError
 from lsr_prod.logs import get_log
 from lsr_prod.operations.maintenance.plans import find_old_plans
-from lsr_prod.storage import Entry, Store
+from lsr_prod.storage import Entry, Store, in_threads
 from lsr_prod.storage.disk import is_draft
-from lsr_prod.storage.threads import in_threads
 
 log = get_log(__name__)
 

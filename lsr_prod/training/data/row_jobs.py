@@ -20,9 +20,8 @@ from lsr_prod.corpus.read import require_source_on_nodes
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.errors import ArtifactError, ConfigError, IncompleteWaveError
 from lsr_prod.logs import get_log
-from lsr_prod.storage import Store, store_digest
+from lsr_prod.storage import Store, in_threads, store_digest
 from lsr_prod.storage.formats.digest import canonical_json, digest_json
-from lsr_prod.storage.threads import in_threads
 from lsr_prod.training.data.row_parts import QUARANTINE, PartFormat, PartReport, part_name
 from lsr_prod.training.data.rows import check_bad_rows
 
