@@ -30,11 +30,7 @@ _DRIFT = 0.1  # relative change of the average length that hardly changes a scor
 
 
 def attributes_of(settings: "IndexSettings", properties: TableProperties) -> dict[str, AttributeType]:
-    """Return the attributes of an index and their types.
-
-    Raises:
-        ConfigError: the table does not store a field, or has it with another type.
-    """
+    """Return the attributes of an index and their types."""
     types = {name: properties.stored_types.get(name, "string") for name in properties.stored_fields}
     if settings.attributes is None:
         return {name: kind for name, kind in types.items() if name not in settings.text_fields}

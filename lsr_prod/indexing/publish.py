@@ -80,21 +80,8 @@ def publish(
     Files that the current version does not name are verified, and a version that restores documents that are taken down
     is refused (``indexing.gates``).
 
-    Args:
-        index: folder or store of the index.
-        version: sha256 of a version in the index.
-        parent: number of the publication that the version was derived from, 0 if nothing was published. The version
-            becomes ``parent + 1``. None: it was not derived from a publication.
-        inspect: gates of the deployment (``operations.gates``); None: there are none.
-        note: note for people, stored in the publication.
-
     Returns:
         The publication that makes ``version`` current.
-
-    Raises:
-        StaleParentError: another publication came after ``parent``; derive the version again.
-        PublicationError: a gate rejects the version.
-        ArtifactError: a file is missing or damaged.
     """
     return Publisher(index, inspect=inspect, note=note).publish(version, parent)
 

@@ -137,11 +137,7 @@ def write_arrays(folder: Path, vectors: Vectors, layout: ShardLayout, words: Wor
 
 
 class _Documents:
-    """Writer of ids, stored fields and attributes, and of the Tantivy index, by ordinal; a context manager.
-
-    Attributes:
-        unreadable: number of values that cannot be parsed, by attribute.
-    """
+    """Writer of ids, stored fields and attributes, and of the Tantivy index, by ordinal; a context manager."""
 
     def __init__(self, draft: Path, layout: ShardLayout) -> None:
         self.unreadable = Counter[str]()

@@ -43,11 +43,7 @@ def choose_provider(wanted: Provider, available: Sequence[str]) -> str:
 
 
 class GraphSession:
-    """A loaded graph. Safe to share between threads: every call has its own binding.
-
-    Attributes:
-        provider: name of its execution provider.
-    """
+    """A loaded graph. Safe to share between threads: every call has its own binding."""
 
     def __init__(self, path: Path, *, threads: int, provider: Provider = "auto") -> None:
         """Load ``path``."""

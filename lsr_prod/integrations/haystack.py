@@ -10,7 +10,7 @@ from lsr_prod.extras import missing_extra
 from lsr_prod.integrations.passages import checked_options, condition, find_passages, open_index, read_filter
 from lsr_prod.search import Filter, Options, Searcher, field
 from lsr_prod.search.query.filters import combine, shorten
-from lsr_prod.serving.wire_values import OPTION_FORMS
+from lsr_prod.serving.wire import OPTION_FORMS
 
 try:
     from haystack import Document, component, default_from_dict, default_to_dict

@@ -6,8 +6,6 @@ The matches of a shard are enumerated in windows of documents, so that memory is
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -17,16 +15,10 @@ import pyarrow.compute as pc
 from lsr_prod.errors import QueryError
 from lsr_prod.search.candidates import Collected, CollectPlan, Ranked
 from lsr_prod.search.query.filters import shorten
-from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.shard.shard_reader import ShardReader
-from lsr_prod.storage.formats.digest import verify_files
 from lsr_prod.storage.formats.index import attribute_column
-from lsr_prod.storage.formats.shard import TANTIVY_FOLDER
 from lsr_prod.storage.formats.values import AttributeValue
-
-if TYPE_CHECKING:
-    from lsr_prod.search.boolean_shard import BooleanShard
 
 WINDOW = 1 << 16  # documents whose matches are in memory at once
 MAX_FACET_VALUES = 100_000  # distinct values of one facet
@@ -125,42 +117,3 @@ def _check_counts(counts: Sequence[Counts], plan: CollectPlan) -> None:
                 f"facet {shorten(name)} has more than {MAX_FACET_VALUES} values among the matches; "
                 "choose another attribute, or filter"
             )
-
-
-class ShardText:
-    """Finds documents by the tokens of their text. Safe to share between threads.
-
-    Attributes:
-        shard: the shard.
-    """
-
-    def __init__(self, shard: OpenShard, *, verify: bool) -> None:
-        """Remember the shard; nothing is opened yet."""
-        self.shard = shard
-        self._verify = verify
-
-    @cached_property
-    def boolean(self) -> "BooleanShard":
-        """The Tantivy index."""
-        from lsr_prod.search.boolean_shard import BooleanShard
-
-        if self._verify:
-            files = [file for file in self.shard.manifest.files if file.path.startswith(f"{TANTIVY_FOLDER}/")]
-            verify_files(self.shard.folder, files)
-        return BooleanShard.open(self.shard)
-
-    def find(self, tokens: Sequence[str]) -> npt.NDArray[np.uint8]:
-        """Return uint8 [N]: 1 for documents whose text contains all tokens, deleted ones included.
-
-        The postings of words find them, or Tantivy if the shard was built without BM25.
-        """
-        found = np.zeros(self.shard.manifest.documents, np.uint8)
-        if not tokens:
-            found[:] = 1
-        elif self.shard.words is None:
-            found[self.boolean.match_tokens(tokens)] = 1
-        else:
-            ids = self.shard.words.ids(tokens)
-            if ids.min() >= 0:
-                found = self.shard.postings.match_all(ids)
-        return found

@@ -113,7 +113,6 @@ def _execute_plain(
 def execute_bm25(snapshot: Snapshot, shards: Shards, text: str, request: Request) -> SearchResult:
     """Rank by BM25: from the postings if the index has words, else by Tantivy."""
     from lsr_prod.inference.terms.analysis import distinct_words
-    from lsr_prod.search.baseline import rank_bm25
 
     snapshot.check_fields(request.fields)
     if not snapshot.version.text_fields:
@@ -121,7 +120,7 @@ def execute_bm25(snapshot: Snapshot, shards: Shards, text: str, request: Request
     start = time.perf_counter()
     if snapshot.version.average_length is None:
         names = distinct_words(text, snapshot.version.analyzer)
-        found = rank_bm25(snapshot, names, request.k)
+        found = snapshot.bm25(names, request.k)
         ranked, query_terms = found.ranked, tuple(QueryTerm(name, 1.0, "text") for name in names)
         shards = snapshot
     else:

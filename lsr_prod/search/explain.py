@@ -17,7 +17,7 @@ from lsr_prod.storage.formats.term_weights import IMPACT_STEP
 
 
 def explain_parts(
-    query: SparseQuery, snapshot: Snapshot, doc_id: str, hybrid: Hybrid | None, words: WeighedWords | None
+    snapshot: Snapshot, query: SparseQuery, doc_id: str, hybrid: Hybrid | None, words: WeighedWords | None
 ) -> Explanation | None:
     """Score one document in float32 and the kernel's order: terms from the forward copy, words from the postings.
 

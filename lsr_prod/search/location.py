@@ -15,7 +15,6 @@ from lsr_prod.storage.formats.publication import Publication
 from lsr_prod.storage.index_versions import fetch_version
 from lsr_prod.storage.location import location_problem, path_problem
 from lsr_prod.storage.node_cache import NodeCache
-from lsr_prod.storage.publications import current_publication, read_publication
 from lsr_prod.storage.version_locks import lock_version
 
 _NUMBERED = re.compile(r"(.+)@([0-9]{1,15})", re.DOTALL)
@@ -27,14 +26,6 @@ class IndexLocation:
 
     store: Store  # the index
     cache: NodeCache | None = None  # cache on a local disk; None: the index is a folder
-
-    def current_publication(self) -> Publication:
-        """Return the current publication; nothing else is fetched."""
-        return current_publication(self.store)
-
-    def read_publication(self, number: int) -> Publication:
-        """Return a publication by its number; nothing else is fetched."""
-        return read_publication(self.store, number)
 
     def fetch(
         self, publication: Publication, *, shards: Collection[int] | None = None, verify: bool = False

@@ -17,6 +17,7 @@ from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.snapshot import Snapshot, Verify
 from lsr_prod.storage.formats.index import IndexVersion
 from lsr_prod.storage.formats.publication import Publication
+from lsr_prod.storage.publications import current_publication, read_publication
 from lsr_prod.storage.signatures import trusted_keys
 
 log = get_log(__name__)
@@ -59,7 +60,7 @@ def open_current(
     If the version is superseded and deleted before it is open, the version that is current then is opened.
     """
     while True:
-        publication = location.current_publication()
+        publication = current_publication(location.store)
         if before is not None and publication.number < before.publication.number and trusted_keys():
             raise SignatureError(
                 f"the newest publication is {publication.number}, but {before.publication.number} was opened before: "
@@ -70,7 +71,7 @@ def open_current(
         try:
             return open_version(location, publication, verify, before=before, shards=shards)
         except ArtifactError:
-            if location.current_publication().number == publication.number:
+            if current_publication(location.store).number == publication.number:
                 raise
             log.info("version was superseded while it was opened", extra={"fields": {"version": publication.version}})
 
@@ -79,7 +80,7 @@ def open_published(location: IndexLocation, number: int | None, verify: Verify) 
     """Open the version of a publication by its number; None: the current one."""
     if number is None:
         return open_current(location, verify)
-    return open_version(location, location.read_publication(number), verify)
+    return open_version(location, read_publication(location.store, number), verify)
 
 
 class OpenIndex:

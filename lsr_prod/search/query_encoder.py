@@ -6,9 +6,9 @@ If the card has inference-free queries, the tokenizer is enough; otherwise ONNX 
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from lsr_prod.errors import LineageError
 from lsr_prod.search.query.sparse_query import SparseQuery, check_text
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lsr_prod.inference import BundleEncoder
     from lsr_prod.inference.terms.term_reader import TermReader
 
+_T = TypeVar("_T")
 _BATCH = 16  # texts that are encoded between two checks of the deadline
 
 
@@ -39,26 +40,34 @@ class QueryEncoder:
         """Return the encoder of a version."""
         from lsr_prod.inference import BundleEncoder
 
-        digest = snapshot.version.bundle_digest
-        with self._lock:
-            if digest not in self._encoders:
-                folder = self._bundle or snapshot.bundle
-                encoder = BundleEncoder(folder, threads=self._threads, verify=self._verify, kind="query")
-                _check(encoder.bundle, folder, digest)
-                self._encoders[digest] = encoder
-            return self._encoders[digest]
+        def open_encoder(folder: Path) -> tuple[Bundle, BundleEncoder]:
+            encoder = BundleEncoder(folder, threads=self._threads, verify=self._verify, kind="query")
+            return encoder.bundle, encoder
+
+        return self._find(self._encoders, snapshot, open_encoder)
 
     def reader(self, snapshot: Snapshot) -> "TermReader":
         """Return the reader of output terms for inference-free queries."""
         from lsr_prod.inference.terms.term_reader import TermReader
 
+        def open_reader(folder: Path) -> tuple[Bundle, TermReader]:
+            return Bundle.load(folder, verify=self._verify), TermReader.open(folder)
+
+        return self._find(self._readers, snapshot, open_reader)
+
+    def _find(self, opened: dict[str, _T], snapshot: Snapshot, open_bundle: Callable[[Path], tuple[Bundle, _T]]) -> _T:
         digest = snapshot.version.bundle_digest
         with self._lock:
-            if digest not in self._readers:
+            if digest not in opened:
                 folder = self._bundle or snapshot.bundle
-                _check(Bundle.load(folder, verify=self._verify), folder, digest)
-                self._readers[digest] = TermReader.open(folder)
-            return self._readers[digest]
+                bundle, found = open_bundle(folder)
+                if bundle.digest != digest:
+                    raise LineageError(
+                        f"the bundle {folder} did not encode the index, whose bundle is {digest[:12]}; "
+                        "give that bundle, or none: the index has a copy"
+                    )
+                opened[digest] = found
+            return opened[digest]
 
     def close(self) -> None:
         """Release what is open."""
@@ -110,11 +119,3 @@ class QueryEncoder:
         while len(found) < len(texts) and time.monotonic() < deadline:
             found += self.encode(snapshot, texts[len(found) : len(found) + _BATCH])
         return found + [SparseQuery.empty()] * (len(texts) - len(found))
-
-
-def _check(bundle: Bundle, folder: Path, digest: str) -> None:
-    if bundle.digest != digest:
-        raise LineageError(
-            f"the bundle {folder} did not encode the index, whose bundle is {digest[:12]}; "
-            "give that bundle, or none: the index has a copy"
-        )

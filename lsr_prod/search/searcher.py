@@ -2,15 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Never, Self, Unpack
+from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.errors import ArtifactError, QueryError
+from lsr_prod.errors import ArtifactError, ConfigError, QueryError
 from lsr_prod.search.array_search import ArrayResult, check_array_request, search_arrays
 from lsr_prod.search.candidates import Shards
 from lsr_prod.search.executor import execute_bm25, execute_query
@@ -48,6 +48,21 @@ if TYPE_CHECKING:
     from lsr_prod.inference import BundleEncoder
 
 Vector = Mapping[str | int, float]
+_Search = TypeVar("_Search", bound=Callable[..., Any])
+
+
+def _observed(search: _Search) -> _Search:
+    """Notify the observer of a failure of a search; after damage, let the next refresh fetch the version again."""
+
+    @wraps(search)
+    def call(self: "Searcher", *arguments: Any, **named: Any) -> Any:
+        try:
+            return search(self, *arguments, **named)
+        except Exception as error:
+            self._failed(error)
+            raise
+
+    return cast("_Search", call)
 
 
 class Searcher(OpenIndex):
@@ -80,6 +95,9 @@ class Searcher(OpenIndex):
         max_query_bytes: int = MAX_QUERY_BYTES,
     ) -> None:
         """Search an open version; ``Searcher.open`` opens the current one."""
+        if not isinstance(snapshot, Snapshot):
+            name = type(self).__name__
+            raise ConfigError("snapshot", f"{shorten(snapshot)} is no open version", f"open an index with {name}.open")
         settings = OpenSettings(
             verify=verify,
             encoder_threads=encoder_threads,
@@ -162,6 +180,7 @@ class Searcher(OpenIndex):
         """
         return self.search_batch([text], k, **options)[0]
 
+    @_observed
     def search_batch(self, texts: Sequence[str], k: int = 10, **options: Unpack[Options]) -> list[SearchResult]:
         """Encode several texts in one batch and search for each in the same version; see ``search``.
 
@@ -170,20 +189,18 @@ class Searcher(OpenIndex):
         that are not encoded by then have no hits, and their results are partial.
         """
         _check_texts(texts)
-        with self._observed():
-            start = time.monotonic()
-            request, snapshot = make_request(k, options), self._snapshot
-            if request.cursor is not None and len(texts) != 1:
-                raise QueryError(
-                    f"search_after belongs to one query, but there are {len(texts)}; give offset, or one text"
-                )
-            texts = [self._cut(text) for text in texts]
-            deadline = request.deadline(start)
-            queries = self._encoder.encode_until(snapshot, texts, deadline)
-            encode_ms = (time.monotonic() - start) * 1e3 / max(1, len(texts))
-            pairs = zip(queries, texts, strict=True)
-            return [self._execute(snapshot, query, request, encode_ms, text, deadline) for query, text in pairs]
+        start = time.monotonic()
+        request, snapshot = make_request(k, options), self._snapshot
+        if request.cursor is not None and len(texts) != 1:
+            raise QueryError(f"search_after belongs to one query, but there are {len(texts)}; give offset, or one text")
+        texts = [self._cut(text) for text in texts]
+        deadline = request.deadline(start)
+        queries = self._encoder.encode_until(snapshot, texts, deadline)
+        encode_ms = (time.monotonic() - start) * 1e3 / max(1, len(texts))
+        pairs = zip(queries, texts, strict=True)
+        return [self._execute(snapshot, query, request, encode_ms, text, deadline) for query, text in pairs]
 
+    @_observed
     def search_vector(
         self, vector: Vector, k: int = 10, *, text: str | None = None, **options: Unpack[Options]
     ) -> SearchResult:
@@ -200,15 +217,15 @@ class Searcher(OpenIndex):
             QueryError: a weight is NaN, infinite or negative, an id is out of range, or an argument is.
             ArtifactError: the index is damaged.
         """
-        with self._observed():
-            start = time.monotonic()
-            request, snapshot = make_request(k, options), self._snapshot
-            query = SparseQuery.from_vector(vector, snapshot.vocabulary)
-            check_words(text, request.hybrid)
-            text = None if text is None else self._cut(text)
-            encode_ms = (time.monotonic() - start) * 1e3
-            return self._execute(snapshot, query, request, encode_ms, text, request.deadline(start))
+        start = time.monotonic()
+        request, snapshot = make_request(k, options), self._snapshot
+        query = SparseQuery.from_vector(vector, snapshot.vocabulary)
+        check_words(text, request.hybrid)
+        text = None if text is None else self._cut(text)
+        encode_ms = (time.monotonic() - start) * 1e3
+        return self._execute(snapshot, query, request, encode_ms, text, request.deadline(start))
 
+    @_observed
     def search_arrays(
         self,
         offsets: npt.NDArray[np.int64],
@@ -230,10 +247,9 @@ class Searcher(OpenIndex):
             QueryError: an array or a value is outside its range; it names the query.
             ArtifactError: the index is damaged.
         """
-        with self._observed():
-            request = make_request(k, options)
-            check_array_request(request, options)
-            return search_arrays(self._snapshot, offsets, ids, weights, request)
+        request = make_request(k, options)
+        check_array_request(request, options)
+        return search_arrays(self._snapshot, offsets, ids, weights, request)
 
     async def search_async(self, text: str, k: int = 10, **options: Unpack[Options]) -> SearchResult:
         """Run ``search`` in a thread of asyncio's pool, so that the event loop is not blocked."""
@@ -299,6 +315,7 @@ class Searcher(OpenIndex):
             words = weigh_words(self._shards(snapshot), snapshot.version, text)
         return self._explain(snapshot, sparse.top(qk), doc_id, hybrid, words)
 
+    @_observed
     def bm25(
         self, text: str, k: int = 10, *, count: bool = False, fields: Sequence[str] = (), **unknown: Never
     ) -> SearchResult:
@@ -318,15 +335,14 @@ class Searcher(OpenIndex):
         Raises:
             QueryError: ``k`` or a field is outside its range, an option is unknown, or the index has no text fields.
         """
-        with self._observed():
-            check_options("bm25", unknown, ("count", "fields"))
-            text = self._cut(text)
-            snapshot = self._snapshot
-            request = Request(k=k, fields=fields, count=count)
-            result = execute_bm25(snapshot, self._shards(snapshot), text, request)
-            if self._observer is not None:
-                self._observer.answered(result)
-            return result
+        check_options("bm25", unknown, ("count", "fields"))
+        text = self._cut(text)
+        snapshot = self._snapshot
+        request = Request(k=k, fields=fields, count=count)
+        result = execute_bm25(snapshot, self._shards(snapshot), text, request)
+        if self._observer is not None:
+            self._observer.answered(result)
+        return result
 
     def match_boolean(self, query: str) -> set[str]:
         """Return the ids of all documents that match a Boolean query in Tantivy's syntax, over text and attributes.
@@ -415,7 +431,7 @@ class Searcher(OpenIndex):
         self, snapshot: Snapshot, query: SparseQuery, doc_id: str, hybrid: Hybrid | None, words: WeighedWords | None
     ) -> Explanation:
         snapshot.find(doc_id)
-        parts = explain_parts(query, snapshot, doc_id, hybrid, words)
+        parts = explain_parts(snapshot, query, doc_id, hybrid, words)
         assert parts is not None
         return rank_explanation(parts, query, snapshot, snapshot.version.impact_step, hybrid, words)
 
@@ -443,33 +459,11 @@ class Searcher(OpenIndex):
     def _cut(self, text: str) -> str:
         return cut_text(text, self._max_query_bytes)
 
-    def _observed(self) -> "_Observed":
-        return _Observed(self)
-
     def _failed(self, error: Exception) -> None:
-        """Notify the observer; after damage, let the next refresh fetch the version again."""
         if isinstance(error, ArtifactError):
             self._damaged = True
         if self._observer is not None:
             self._observer.failed(error)
-
-
-class _Observed:
-    """Context of one query, which reports its failure."""
-
-    __slots__ = ("_searcher",)
-
-    def __init__(self, searcher: Searcher) -> None:
-        self._searcher = searcher
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, Exception):
-            self._searcher._failed(error)
 
 
 def _check_texts(texts: Any) -> None:

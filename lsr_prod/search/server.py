@@ -30,10 +30,6 @@ class Admission:
 
     Clients that ask again at once are answered best when all of them wait. So what bounds the queue is the time in it,
     estimated from the time between answers, and the number of requests only bounds memory.
-
-    Attributes:
-        admitted: requests that run or wait.
-        limit: maximum number of them.
     """
 
     def __init__(self, limit: int, most_s: float) -> None:

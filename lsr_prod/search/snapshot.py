@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from lsr_prod.errors import LineageError, QueryError
 from lsr_prod.search.candidates import Candidates, Collected, CollectPlan, Ranked
-from lsr_prod.search.collect import ShardText, collect_shards
+from lsr_prod.search.collect import collect_shards
 from lsr_prod.search.kernels import native
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.query.query_text import has_text_query
@@ -34,13 +34,12 @@ from lsr_prod.search.shard.shard_reader import ShardReader, read_alive
 from lsr_prod.storage.formats.bundle import Bundle, read_vocabulary
 from lsr_prod.storage.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.storage.formats.digest import digest_json, verify_files
-from lsr_prod.storage.formats.index import ShardManifest, attribute_column
+from lsr_prod.storage.formats.index import attribute_column
 from lsr_prod.storage.formats.publication import Publication
 from lsr_prod.storage.formats.shard import BATCH_ROWS
 from lsr_prod.storage.index_versions import read_version, verify_shard
 
 if TYPE_CHECKING:
-    from lsr_prod.search.boolean_shard import BooleanShard
     from lsr_prod.search.query.filter_types import CheckedFilter
     from lsr_prod.search.query.filters import Filter
     from lsr_prod.storage.formats.values import AttributeType
@@ -55,17 +54,7 @@ Verify = bool | Literal["lazy"]
 
 
 class Snapshot:
-    """Opened index version with memory-mapped files. Immutable and safe to share between threads.
-
-    Attributes:
-        index: the index folder.
-        publication: the publication of the version.
-        version: its manifest.
-        readers: readers of its open shards, by the number of the shard in the version.
-        texts: texts of its open shards.
-        masks: filters evaluated on its open shards.
-        missing_groups: none: its shards are open in this process; see ``Shards``.
-    """
+    """Opened index version with memory-mapped files. Immutable and safe to share between threads."""
 
     missing_groups: tuple[int, ...] = ()
 
@@ -85,33 +74,21 @@ class Snapshot:
         self._filters: tuple[tuple[Filter, CheckedFilter], ...] = ()
         self.version = version = read_version(index, publication.version)
         self._check_files(verify is True)
-        opened = {text.shard.manifest.sha: text for text in before.texts.values()} if before else {}
-        self.texts: Mapping[int, ShardText] = {
-            number: self._open(shard, opened.get(shard.sha))
-            for number, shard in enumerate(version.shards)
-            if shards is None or number in shards
-        }
-        documents = sum(text.shard.manifest.documents for text in self.texts.values())
+        opened = {reader.shard.manifest.sha: reader.shard for reader in before.readers.values()} if before else {}
+        chosen = [number for number in range(len(version.shards)) if shards is None or number in shards]
+        documents = sum(version.shards[number].documents for number in chosen)
         self.masks = MaskCache(max(_MASK_BYTES, _MASKS * documents))
-        self.readers: Mapping[int, ShardReader] = {
-            number: ShardReader(
-                text.shard,
-                read_alive(index, tombstones, text.shard.manifest.documents) if tombstones else None,
-                dk=version.dk,
-                find_tokens=text.find,
-                masks=self.masks,
-            )
-            for number, text in self.texts.items()
-            for tombstones in (version.tombstones[number],)
-        }
+        self.readers: Mapping[int, ShardReader] = {number: self._open(number, opened) for number in chosen}
 
-    def _open(self, manifest: ShardManifest, before: ShardText | None) -> ShardText:
-        if before is not None and before.shard.manifest == manifest:
-            return before
-        shard = OpenShard(self.index / "shards" / manifest.sha, manifest, lazy=self._verify is not False)
-        if shard.vocabulary_size != len(self.vocabulary.names):
-            raise LineageError(f"{shard.folder} has another vocabulary size than the bundle; build the index again")
-        return ShardText(shard, verify=self._verify is not False)
+    def _open(self, number: int, opened: Mapping[str, OpenShard]) -> ShardReader:
+        manifest, tombstones = self.version.shards[number], self.version.tombstones[number]
+        shard = opened.get(manifest.sha)
+        if shard is None or shard.manifest != manifest:
+            shard = OpenShard(self.index / "shards" / manifest.sha, manifest, lazy=self._verify is not False)
+            if shard.vocabulary_size != len(self.vocabulary.names):
+                raise LineageError(f"{shard.folder} has another vocabulary size than the bundle; build the index again")
+        alive = read_alive(self.index, tombstones, manifest.documents) if tombstones else None
+        return ShardReader(shard, alive, dk=self.version.dk, masks=self.masks)
 
     def _check_files(self, verify: bool) -> None:
         version = self.version
@@ -180,10 +157,6 @@ class Snapshot:
 
         Returns:
             The hits of the page, the number of matches, whether the deadline passed, and the query's terms.
-
-        Raises:
-            QueryError: a score would not fit into float32.
-            ArtifactError: the index is damaged.
         """
         step = self.version.impact_step
         if deadline is not None and time.monotonic() >= deadline:
@@ -246,6 +219,15 @@ class Snapshot:
             for score, doc_id, ordinal, overlap in zip(hits.scores, ids, hits.ordinals, hits.overlaps, strict=True)
         ]
         return Candidates(ranked, hits.matched, not hits.partial, hits.partial)
+
+    def bm25(self, tokens: Sequence[str], k: int) -> Candidates:
+        """Return the best ``k`` documents by Tantivy; deleted ones count in ``matched`` until their shard is merged."""
+        matched, ranked = 0, []
+        for number, reader in self.readers.items():
+            found, best = reader.bm25(tokens, k)
+            matched += found
+            ranked += [(-score, reader.shard.documents.doc_id(o), number, o, 0) for score, o in best]
+        return Candidates(sorted(ranked)[:k], matched, self.version.deleted == 0, False)
 
     def match_terms(self, terms: Sequence[int], required: int) -> set[str]:
         """Return the ids of all documents with at least ``required`` of some distinct terms."""
@@ -373,8 +355,3 @@ class Snapshot:
         for reader in self.readers.values():
             total += reader.shard.postings.document_frequencies()[: len(total)]
         return total
-
-    @cached_property
-    def boolean(self) -> "dict[int, BooleanShard]":
-        """The Tantivy index of every open shard."""
-        return {number: text.boolean for number, text in self.texts.items()}

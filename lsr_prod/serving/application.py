@@ -14,7 +14,7 @@ from lsr_prod.search.server import RETRY_AFTER_S
 from lsr_prod.serving.client import ServedSearcher
 from lsr_prod.serving.groups import UnavailableError
 from lsr_prod.serving.haproxy import check_haproxy
-from lsr_prod.serving.replica import HUNG, ShardReplica
+from lsr_prod.serving.replica import ShardReplica
 from lsr_prod.serving.router import Router
 from lsr_prod.storage.signatures import TRUSTED_KEYS, trusted_keys
 
@@ -57,22 +57,7 @@ def build_application(settings: ServeSettings, options: Mapping[str, str] | None
         max_queued_requests=admitted,
         backpressure_config={"status_code": 503, "retry_after_s": RETRY_AFTER_S},
     )
-    return router(Router).bind(
-        *groups,
-        index=settings.index,
-        concurrency=settings.concurrency if groups else settings.threads,
-        encoder_threads=settings.encoder_threads,
-        poll_seconds=settings.poll_seconds,
-        attempts=settings.attempts,
-        timeout_s=settings.timeout_s,
-        queue=settings.queue,
-        queue_s=settings.queue_s,
-        max_body_bytes=settings.max_body_bytes,
-        max_query_bytes=settings.max_query_bytes,
-        partial=settings.missing_groups == "partial",
-        options=options,
-        trusted_keys=trusted,
-    )
+    return router(Router).bind(*groups, settings=settings, options=options, trusted_keys=trusted)
 
 
 def _shard_group(
@@ -84,16 +69,7 @@ def _shard_group(
         ray_actor_options={"num_cpus": settings.cpus, "runtime_env": {"env_vars": _ROUTER_LOSS}},
         max_ongoing_requests=settings.concurrency * settings.router_count,
     )
-    return replica(ShardReplica).bind(
-        settings.index,
-        group,
-        settings.shard_groups,
-        threads=settings.threads,
-        poll_seconds=settings.poll_seconds,
-        hung_s=HUNG * settings.timeout_s,
-        options=options,
-        trusted_keys=trusted,
-    )
+    return replica(ShardReplica).bind(group, settings=settings, options=options, trusted_keys=trusted)
 
 
 def application_of_file(arguments: Mapping[str, str]) -> Application:

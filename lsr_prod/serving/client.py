@@ -26,15 +26,19 @@ from lsr_prod.search.result import Contribution, Explanation, SearchResult
 from lsr_prod.search.searcher import Vector
 from lsr_prod.search.server import RETRY_AFTER_S
 from lsr_prod.serving.groups import LOST, OverloadedError, UnavailableError, own_error, pause, send
-from lsr_prod.serving.wire import MAX_TEXTS, SEARCH_FORMS, error_from_json, request_to_json, result_from_json
-from lsr_prod.serving.wire_values import (
+from lsr_prod.serving.wire import (
     LIST,
+    MAX_TEXTS,
     OPTION_FORMS,
+    SEARCH_FORMS,
     STRING,
     VALUE,
     VECTOR,
+    error_from_json,
     hybrid_to_json,
     read_object,
+    request_to_json,
+    result_from_json,
     vector_to_json,
 )
 

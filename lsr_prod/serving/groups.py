@@ -94,20 +94,33 @@ class Groups:
         """Run a coroutine in the event loop of the groups."""
         return asyncio.run_coroutine_threadsafe(call, self._loop)
 
-    async def call(self, group: int, method: str, *arguments: Any, timeout_s: float | None = None) -> Any:
-        """Call a method of a free replica of a group."""
+    async def call(
+        self, group: int, pin: Pin, method: str, *arguments: Any, deadline: float | None = None, grace_s: float = 0.0
+    ) -> Any:
+        """Call a method of a free replica of a group; see ``ShardReplica.call``.
+
+        A query, the first of the arguments, gives its deadline to the replica. The call itself fails at ``deadline``, a
+        ``time.monotonic()``, and some time after it for the response to arrive.
+        """
         self._check_up(group)
-        what, calls = {"group": group, "method": method}, self._calls[group]
-        within = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
+        calls, timeout_s, until = self._calls[group], self._timeout_s, None
+        if arguments and isinstance(arguments[0], ShardQuery) and (until := arguments[0].deadline) is not None:
+            arguments = (replace(arguments[0], deadline=None), *arguments[1:])
+        if deadline is not None:
+            timeout_s = min(timeout_s, max(0.0, deadline - time.monotonic()) + grace_s)
         try:
             return await send(
-                lambda: calls.call(method, *arguments), attempts=self._attempts, timeout_s=within, what=what
+                lambda: calls.call(pin, None if until is None else until - time.monotonic(), method, *arguments),
+                attempts=self._attempts,
+                timeout_s=timeout_s,
+                what={"group": group, "method": method},
             )
         except TimeoutError as error:
-            if timeout_s is not None:
+            if deadline is not None:
                 raise _too_late(group) from error
             failure = UnavailableError(
-                f"shard group {group} did not answer within {within} s; look at its replicas, or raise serve.timeout_s"
+                f"shard group {group} did not answer within {timeout_s} s; look at its replicas, or raise "
+                "serve.timeout_s"
             )
             self._mark_down(group, failure)
             raise failure from error
@@ -117,26 +130,11 @@ class Groups:
 
     async def match(self, group: int, pin: Pin, query: ShardQuery) -> Candidates:
         """Return the best documents of a group."""
-        if query.deadline is None:
-            found: Candidates = await self.call(group, "match", pin, query)
-            return found
         self._check_up(group)
-        calls, deadline, timeless = self._calls[group], query.deadline, replace(query, deadline=None)
-        left = deadline - time.monotonic()
-        if left > 0:
-            try:
-                return await send(
-                    lambda: calls.call("match", pin, timeless, deadline - time.monotonic()),
-                    attempts=self._attempts,
-                    timeout_s=min(self._timeout_s, left + _GRACE_S),
-                    what={"group": group, "method": "match"},
-                )
-            except TimeoutError:
-                pass
-            except UnavailableError as error:
-                self._mark_down(group, error)
-                raise
-        raise _too_late(group)
+        if query.deadline is not None and query.deadline <= time.monotonic():
+            raise _too_late(group)
+        found: Candidates = await self.call(group, pin, "match", query, deadline=query.deadline, grace_s=_GRACE_S)
+        return found
 
     async def missing(self, within_s: float) -> tuple[int, ...]:
         """Return the groups of which no replica answers within ``within_s`` seconds."""
@@ -201,17 +199,17 @@ class GroupCalls:
     def __init__(self, handle: DeploymentHandle[Any]) -> None:
         self._handle = handle
         self._flying = 0
-        self._waiting: list[tuple[str, tuple[Any, ...], asyncio.Future[Any]]] = []
+        self._waiting: list[tuple[tuple[Any, ...], asyncio.Future[Any]]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._sent: set[asyncio.Task[None]] = set()
 
-    async def call(self, method: str, *arguments: Any) -> Any:
+    async def call(self, *arguments: Any) -> Any:
         """Return the result of a call of any replica."""
         if not self._flying:
-            return await self._fly(getattr(self._handle, method).remote(*arguments))
+            return await self._fly(self._handle.call.remote(*arguments))
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._waiting.append((method, arguments, future))
+        self._waiting.append((arguments, future))
         if self._timer is None:
             self._timer = loop.call_later(_MOST_S, self._flush)
         return await future
@@ -229,19 +227,19 @@ class GroupCalls:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        waiting = [one for one in self._waiting if not one[2].done()]
+        waiting = [one for one in self._waiting if not one[1].done()]
         self._waiting.clear()
         for start in range(0, len(waiting), _MOST):
             task = asyncio.get_running_loop().create_task(self._send(waiting[start : start + _MOST]))
             self._sent.add(task)
             task.add_done_callback(self._sent.discard)
 
-    async def _send(self, calls: list[tuple[str, tuple[Any, ...], asyncio.Future[Any]]]) -> None:
+    async def _send(self, calls: list[tuple[tuple[Any, ...], asyncio.Future[Any]]]) -> None:
         try:
-            results = await self._fly(self._handle.run_calls.remote([call[:2] for call in calls]))
+            results = await self._fly(self._handle.run_calls.remote([arguments for arguments, _ in calls]))
         except Exception as error:  # noqa: BLE001 - it belongs to those who wait
             results = [error] * len(calls)
-        for (_, _, future), result in zip(calls, results, strict=True):
+        for (_, future), result in zip(calls, results, strict=True):
             if future.done():  # its time is over
                 continue
             if isinstance(result, BaseException):

@@ -82,11 +82,7 @@ def serve_stdio(searcher: Searcher) -> None:
 
 
 class HttpServer:
-    """Serves the tools at ``http://127.0.0.1:PORT/mcp`` to clients that send the token, in a thread.
-
-    Attributes:
-        url: where the tools are.
-    """
+    """Serves the tools at ``http://127.0.0.1:PORT/mcp`` to clients that send the token, in a thread."""
 
     def __init__(self, searcher: Searcher, port: int, token: str) -> None:
         """Listen on a port of loopback; 0: a free one."""
@@ -128,11 +124,7 @@ class HttpServer:
 
 
 def read_token() -> str:
-    """Return the token of the environment.
-
-    Raises:
-        ConfigError: it is absent or too short.
-    """
+    """Return the token of the environment."""
     token = os.environ.get(TOKEN, "")
     if len(token) < _SHORTEST:
         state = f"has {len(token)} characters" if token else "is not set"

@@ -16,8 +16,8 @@ from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.result import SearchResult
 from lsr_prod.search.searcher import Searcher
 from lsr_prod.serving.schemas import VECTOR, Schema, filter_schema, object_schema, option_schemas
-from lsr_prod.serving.wire_values import LIST, OPTION_FORMS, STRING, VALUE, read_object
-from lsr_prod.serving.wire_values import VECTOR as VECTOR_FORM
+from lsr_prod.serving.wire import LIST, OPTION_FORMS, STRING, VALUE, read_object
+from lsr_prod.serving.wire import VECTOR as VECTOR_FORM
 from lsr_prod.storage.formats.term_weights import inverse_frequencies
 from lsr_prod.storage.formats.values import value_to_json
 from lsr_prod.visible import visible
@@ -49,11 +49,7 @@ class Tool:
 
 
 def call_tool(searcher: Searcher, name: str, arguments: Mapping[str, Any]) -> str:
-    """Run a tool and return its answer, JSON of at most ``MAX_BYTES``.
-
-    Raises:
-        QueryError: the tool or an argument is not possible.
-    """
+    """Run a tool and return its answer, JSON of at most ``MAX_BYTES``."""
     found = next((tool for tool in TOOLS if tool.name == name), None)
     if found is None:
         raise QueryError(f"the tool {shorten(name)} is unknown; use one of: {', '.join(tool.name for tool in TOOLS)}")

@@ -13,22 +13,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from lsr_prod.config import ServeSettings
 from lsr_prod.errors import ArtifactError, PublicationError
-from lsr_prod.search.candidates import Candidates, Collected, CollectPlan, Ranked
+from lsr_prod.search.candidates import Ranked
 from lsr_prod.search.explain import explain_parts
 from lsr_prod.search.follower import Follower
-from lsr_prod.search.hybrid import WeighedWords
 from lsr_prod.search.location import locate
 from lsr_prod.search.open_index import open_version
-from lsr_prod.search.query.request import Hybrid
-from lsr_prod.search.query.sparse_query import SparseQuery
-from lsr_prod.search.result import Explanation
 from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.serving.haproxy import keep_internal_port_on_loopback
 from lsr_prod.storage.formats.publication import Publication
+from lsr_prod.storage.publications import current_publication, read_publication
 from lsr_prod.storage.signatures import trust
 
 _HELD = 2  # the current version, and the previous one for queries that started with it
@@ -66,19 +63,19 @@ class Versions:
 
         Queries that read the replaced version finish undisturbed.
         """
-        return self._find(pin.version) or self._open(self._index.read_publication(pin.publication), pin.version)
+        return self._find(pin.version) or self._open(read_publication(self._index.store, pin.publication), pin.version)
 
     def follow(self) -> bool:
         """Open the version of the current publication; return False if it was open."""
         while True:
-            latest = self._index.current_publication()
+            latest = current_publication(self._index.store)
             with self._lock:
                 if latest.version in self._held:
                     return False
             try:
                 self._open(latest, latest.version)
             except ArtifactError:
-                if self._index.current_publication().number == latest.number:
+                if current_publication(self._index.store).number == latest.number:
                     raise
                 continue  # superseded and deleted before it was open
             return True
@@ -151,58 +148,38 @@ class ShardReplica:
 
     def __init__(
         self,
-        index: str,
         group: int,
-        groups: int,
         *,
-        threads: int,
-        poll_seconds: float,
-        hung_s: float = 120,
+        settings: ServeSettings,
         options: Mapping[str, str] | None = None,
         trusted_keys: str | None = None,
     ) -> None:
         """Open the current version and compile the kernels."""
         keep_internal_port_on_loopback()
         trust(trusted_keys)
-        self._versions = Versions(index, group, groups, options)
-        self._calls = RunningCalls(hung_s)
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lsr-match")
+        self._versions = Versions(settings.index, group, settings.shard_groups, options)
+        self._calls = RunningCalls(HUNG * settings.timeout_s)
+        self._pool = ThreadPoolExecutor(settings.threads, thread_name_prefix="lsr-match")
         _compile(self._versions.last)
-        self._follower = Follower(self._versions.follow, poll_seconds)
+        self._follower = Follower(self._versions.follow, settings.poll_seconds)
 
-    async def match(self, pin: Pin, query: ShardQuery, left_s: float | None = None) -> Candidates:
-        """Return the best documents of the shards of the group; see ``Shards``."""
-        return await self._run(lambda: self._versions.get(pin).match(_timed(query, left_s)))
+    async def call(self, pin: Pin, left_s: float | None, method: str, *arguments: Any) -> Any:
+        """Return the result of a method of ``Shards``, or of ``explain_parts``, for the shards of the group.
 
-    async def collect(self, pin: Pin, query: ShardQuery, plan: CollectPlan, left_s: float | None = None) -> Collected:
-        """Enumerate all matches in the shards of the group; the arguments are those of ``match`` and of ``Shards``."""
-        return await self._run(lambda: self._versions.get(pin).collect(_timed(query, left_s), plan))
+        With ``left_s``, the first argument is a query, whose deadline is so many seconds from now.
+        """
 
-    async def word_frequencies(self, pin: Pin, names: Sequence[str]) -> npt.NDArray[np.int64]:
-        """Return the number of documents of the group that contain each word; see ``Shards``."""
-        return await self._run(lambda: self._versions.get(pin).word_frequencies(names))
+        def work() -> Any:
+            snapshot, rest = self._versions.get(pin), list(arguments)
+            if left_s is not None:
+                rest[0] = replace(rest[0], deadline=time.monotonic() + left_s)
+            return explain_parts(snapshot, *rest) if method == "explain" else getattr(snapshot, method)(*rest)
 
-    async def rescore(
-        self, pin: Pin, ranked: Sequence[Ranked], ids: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]
-    ) -> list[Ranked]:
-        """Return scores over all stored terms; see ``Shards``."""
-        return await self._run(lambda: self._versions.get(pin).rescore(ranked, ids, weights))
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._calls.run, work)
 
-    async def fields(self, pin: Pin, ranked: Sequence[Ranked], names: Sequence[str]) -> list[Mapping[str, Any]]:
-        """Return stored fields and attributes; see ``Shards``."""
-        return await self._run(lambda: self._versions.get(pin).fields(ranked, names))
-
-    async def explain(
-        self, pin: Pin, query: SparseQuery, doc_id: str, hybrid: Hybrid | None, words: WeighedWords | None
-    ) -> Explanation | None:
-        """Explain the score of a document without its ranks; None if another group has the document, or none."""
-        return await self._run(lambda: explain_parts(query, self._versions.get(pin), doc_id, hybrid, words))
-
-    async def run_calls(self, calls: Sequence[tuple[str, tuple[Any, ...]]]) -> list[Any]:
+    async def run_calls(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the results of calls that a router sends together; that of a failed one is its error."""
-        return await asyncio.gather(
-            *(getattr(self, method)(*arguments) for method, arguments in calls), return_exceptions=True
-        )
+        return await asyncio.gather(*(self.call(*arguments) for arguments in calls), return_exceptions=True)
 
     async def state(self) -> dict[str, Any]:
         """Return process id, open versions and the last failure to open a publication, for operators."""
@@ -212,14 +189,6 @@ class ShardReplica:
         """Fail if this process has to be replaced; called by Ray Serve."""
         self._follower.check_alive()
         self._calls.check_progress()
-
-    async def _run(self, work: Callable[[], _T]) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._calls.run, work)
-
-
-def _timed(query: ShardQuery, left_s: float | None) -> ShardQuery:
-    """Return the query with a deadline on the clock of this machine."""
-    return query if left_s is None else replace(query, deadline=time.monotonic() + left_s)
 
 
 def _compile(snapshot: Snapshot) -> None:

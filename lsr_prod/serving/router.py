@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from ray.serve.handle import DeploymentHandle
 from ray.util.metrics import Counter, Gauge, Histogram
 
+from lsr_prod.config import ServeSettings
 from lsr_prod.errors import LsrError, QueryError
 from lsr_prod.search.follower import Follower
 from lsr_prod.search.observers import BUCKETS, stages
 from lsr_prod.search.query.filters import shorten
-from lsr_prod.search.query.query_text import MAX_QUERY_BYTES
 from lsr_prod.search.result import SearchResult
 from lsr_prod.search.searcher import Searcher
 from lsr_prod.search.server import RETRY_AFTER_S, Admission, Collector
@@ -81,17 +81,7 @@ class Router:
     def __init__(
         self,
         *groups: DeploymentHandle[Any],
-        index: str,
-        concurrency: int,
-        encoder_threads: int,
-        poll_seconds: float,
-        attempts: int,
-        timeout_s: float,
-        queue: int = 512,
-        queue_s: float = 0.5,
-        max_body_bytes: int = 1 << 20,
-        max_query_bytes: int = MAX_QUERY_BYTES,
-        partial: bool = True,
+        settings: ServeSettings,
         options: Mapping[str, str] | None = None,
         trusted_keys: str | None = None,
     ) -> None:
@@ -99,23 +89,24 @@ class Router:
         keep_internal_port_on_loopback()
         answer_http_directly(self.asgi, _PATHS)
         trust(trusted_keys)
-        self._groups = Groups(groups, attempts=attempts, timeout_s=timeout_s, partial=partial)
+        self._settings = settings
+        partial_results, timeout_s = settings.missing_groups == "partial", settings.timeout_s
+        self._groups = Groups(groups, attempts=settings.attempts, timeout_s=timeout_s, partial=partial_results)
         opened: dict[str, Any] = {
-            "encoder_threads": encoder_threads,
+            "encoder_threads": settings.encoder_threads,
             "observer": RayObserver(),
-            "max_query_bytes": max_query_bytes,
+            "max_query_bytes": settings.max_query_bytes,
         }
         self._searcher = (
-            ScatteringSearcher(index, self._groups, options=options, **opened)
+            ScatteringSearcher(settings.index, self._groups, options=options, **opened)
             if groups
-            else Searcher.open(index, storage_options=options, **opened)
+            else Searcher.open(settings.index, storage_options=options, **opened)
         )
         self._calls = RunningCalls(HUNG * timeout_s)
-        self._collector = Collector(self._answer_all, concurrency, "lsr-route", **({"small_s": 0.0} if groups else {}))
-        self._admission = Admission(concurrency + queue, queue_s)
-        self._max_body_bytes = max_body_bytes
-        self._timeout_s = timeout_s
-        self._follower = Follower(self._searcher.refresh, poll_seconds)
+        threads = settings.concurrency if groups else settings.threads
+        self._collector = Collector(self._answer_all, threads, "lsr-route", **({"small_s": 0.0} if groups else {}))
+        self._admission = Admission(threads + settings.queue, settings.queue_s)
+        self._follower = Follower(self._searcher.refresh, settings.poll_seconds)
 
     async def answer(self, request: Any, operation: str = "search") -> dict[str, Any]:
         """Return the response to a request, both JSON values; an ``LsrError`` becomes a response."""
@@ -194,7 +185,7 @@ class Router:
         return json_reply({"error": "NotFound", "message": f"send POST to {known}, or GET to /health"}, 404)
 
     async def _respond(self, operation: str, scope: Any, receive: Any) -> Reply:
-        limit, timeout_s = self._max_body_bytes, self._timeout_s
+        limit, timeout_s = self._settings.max_body_bytes, self._settings.timeout_s
         try:
             with self._admitted():
                 body = await read_body(receive, dict(scope["headers"]), limit=limit, timeout_s=timeout_s)
@@ -222,7 +213,7 @@ class Router:
     def _answer(self, asked: QueuedRequest) -> dict[str, Any]:
         waited_s = time.monotonic() - asked.arrived
         try:
-            if waited_s > self._timeout_s:
+            if waited_s > self._settings.timeout_s:
                 raise OverloadedError(f"the request waited for {waited_s:.1f} s and was not run; try again later")
             return run_operation(self._searcher, asked.operation, asked.value, waited_s * 1e3)
         except LsrError as error:

@@ -1,9 +1,7 @@
 """The shards of one version on the replicas of a cluster, behind the protocol ``Shards``."""
 
 import asyncio
-import time
-from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Never, TypeVar
 
@@ -29,6 +27,7 @@ from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.serving.groups import DeadlinePassedError, Groups, UnavailableError
 from lsr_prod.serving.replica import Pin
+from lsr_prod.storage.publications import current_publication
 
 _T = TypeVar("_T")
 _FETCH_S = 0.5  # for the fields of the hits to arrive after the deadline
@@ -41,9 +40,6 @@ class ScatteredShards:
 
     A group that does not answer a call, because it is dead or too slow, is missing from then on: later calls leave it
     out. If ``groups.partial`` is False, the query fails instead.
-
-    Attributes:
-        missing_groups: the groups that did not answer.
     """
 
     def __init__(self, groups: Groups, pin: Pin, shards: int) -> None:
@@ -62,64 +58,59 @@ class ScatteredShards:
 
     def collect(self, query: ShardQuery, plan: CollectPlan) -> Collected:
         """Enumerate all matches of all groups, in parallel."""
-        self._deadline, timeless = query.deadline, replace(query, deadline=None)
-        left_s = None if query.deadline is None else max(0.0, query.deadline - time.monotonic())
-        found: dict[int, Collected] = self._gather(
-            {group: self._call(group, "collect", timeless, plan, left_s) for group in self._present()}
-        )
-        return merge_collected(found.values(), plan)
+        self._deadline = query.deadline
+        return merge_collected(self._call_all("collect", query, plan).values(), plan)
 
     def word_frequencies(self, names: Sequence[str], deadline: float | None = None) -> npt.NDArray[np.int64]:
         """Return int64 [t]: number of documents of all shards that contain each word."""
         self._deadline = deadline
-        found = self._gather({group: self._call(group, "word_frequencies", list(names)) for group in self._present()})
+        found = self._call_all("word_frequencies", list(names))
         return np.sum(list(found.values()), axis=0, dtype=np.int64) if found else np.zeros(len(names), np.int64)
 
     def rescore(
         self, ranked: Sequence[Ranked], ids: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]
     ) -> Sequence[Ranked]:
         """Return scores over all stored terms, without documents of missing groups."""
-        found: dict[int, list[Ranked]] = self._gather(
-            {
-                group: self._call(group, "rescore", [ranked[place] for place in places], ids, weights)
-                for group, places in self._by_group(ranked).items()
-            }
-        )
-        return [row for rows in found.values() for row in rows]
+        return [row for _, row in self._call_owners("rescore", ranked, ids, weights)]
 
     def fields(self, ranked: Sequence[Ranked], names: Sequence[str]) -> Sequence[Mapping[str, Any] | None]:
         """Return stored fields and attributes; None for documents of missing groups."""
-        by_group = self._by_group(ranked)
-        found: dict[int, list[Mapping[str, Any]]] = self._gather(
-            {
-                group: self._call(group, "fields", [ranked[place] for place in places], list(names))
-                for group, places in by_group.items()
-            }
-        )
         values: list[Mapping[str, Any] | None] = [None] * len(ranked)
-        for group, rows in found.items():
-            for place, value in zip(by_group[group], rows, strict=True):
-                values[place] = value
+        for place, value in self._call_owners("fields", ranked, list(names)):
+            values[place] = value
         return values
 
     def explain(
         self, query: SparseQuery, doc_id: str, hybrid: Hybrid | None, words: WeighedWords | None
     ) -> Explanation:
         """Explain the score of a document without its ranks; see ``explain_parts``."""
-        asked = query, doc_id, hybrid, words
-        found: dict[int, Explanation | None] = self._gather(
-            {group: self._call(group, "explain", *asked) for group in self._present()}
-        )
-        for explanation in found.values():
+        explanation: Explanation | None
+        for explanation in self._call_all("explain", query, doc_id, hybrid, words).values():
             if explanation is not None:
                 return explanation
         if self.missing_groups:
             raise UnavailableError(f"shard groups {sorted(self.missing_groups)} do not answer; try again later")
         raise QueryError(f"there is no document {shorten(doc_id)} in this version; give an id of the index")
 
+    def _call_all(self, method: str, *arguments: Any) -> dict[int, Any]:
+        """Return the results of all groups that are not missing."""
+        return self._gather({group: self._call(group, method, *arguments) for group in self._present()})
+
+    def _call_owners(self, method: str, ranked: Sequence[Ranked], *arguments: Any) -> Iterator[tuple[int, Any]]:
+        """Yield the place of each document in ``ranked`` and its result, without those of missing groups."""
+        places: dict[int, list[int]] = {}
+        for place, (_, _, shard, _, _) in enumerate(ranked):
+            if shard % self._count not in self.missing_groups:
+                places.setdefault(shard % self._count, []).append(place)
+        calls = {
+            group: self._call(group, method, [ranked[place] for place in mine], *arguments)
+            for group, mine in places.items()
+        }
+        for group, found in self._gather(calls).items():
+            yield from zip(places[group], found, strict=True)
+
     def _call(self, group: int, method: str, *arguments: Any) -> Coroutine[Any, Any, Any]:
-        timeout_s = None if self._deadline is None else max(0.0, self._deadline - time.monotonic()) + _FETCH_S
-        return self._groups.call(group, method, self._pin, *arguments, timeout_s=timeout_s)
+        return self._groups.call(group, self._pin, method, *arguments, deadline=self._deadline, grace_s=_FETCH_S)
 
     def _present(self) -> list[int]:
         return [group for group in self._used if group not in self.missing_groups]
@@ -142,14 +133,6 @@ class ScatteredShards:
             if not late and len(self.missing_groups) == len(self._used):
                 raise result
         return found
-
-    def _by_group(self, ranked: Sequence[Ranked]) -> dict[int, list[int]]:
-        """Return positions in ``ranked`` by the group of the document, without missing groups."""
-        places: dict[int, list[int]] = {}
-        for place, (_, _, shard, _, _) in enumerate(ranked):
-            if shard % self._count not in self.missing_groups:
-                places.setdefault(shard % self._count, []).append(place)
-        return places
 
 
 class ScatteringSearcher(Searcher):
@@ -184,7 +167,7 @@ class ScatteringSearcher(Searcher):
 
     def refresh(self) -> bool:
         """Open the current version when the shard groups have opened it: queries do not wait for their downloads."""
-        version = self._location.current_publication().version
+        version = current_publication(self._location.store).version
         if version != self.publication.version:
             lagging = self._groups.submit(self._groups.lagging(version, _STATE_S)).result()
             for group, problem in lagging.items():

@@ -48,15 +48,7 @@ VECTOR_TYPE = pa.struct(
 
 @dataclass(frozen=True, slots=True)
 class DeletionVector:
-    """Where the deleted rows of a part are stored, in the terms of the Delta protocol.
-
-    Attributes:
-        storage: ``u``: in a file of the table's folder; ``i``: inline.
-        data: base85 of the file's UUID, or of the vector itself.
-        offset: of the vector in its file; None if it is inline.
-        size: bytes of the vector.
-        rows: number of deleted rows.
-    """
+    """Where the deleted rows of a part are stored, in the terms of the Delta protocol."""
 
     storage: str
     data: str

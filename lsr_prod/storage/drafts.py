@@ -21,10 +21,6 @@ class Draft:
     """A folder under a private name in the same parent as its target; a context manager.
 
     The draft is removed at the end of the block unless it was sealed.
-
-    Attributes:
-        folder: the draft, empty at first.
-        target: the name that ``seal`` gives it.
     """
 
     def __init__(self, target: Path) -> None:

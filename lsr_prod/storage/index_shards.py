@@ -73,11 +73,7 @@ def write_list(index: Store | Path, folder: str, ending: str, data: bytes) -> Fi
 
 
 class ShardDraft:
-    """A private folder for the files of one shard; a context manager that deletes it unless it was sealed.
-
-    Attributes:
-        folder: the folder, empty at first.
-    """
+    """A private folder for the files of one shard; a context manager that deletes it unless it was sealed."""
 
     def __init__(self, index: Store | Path, sha: str) -> None:
         self._store = as_store(index)

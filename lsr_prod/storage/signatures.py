@@ -6,11 +6,11 @@ a process trusts. No key is a setting of a deployment: files of deployments are 
 
 import os
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lsr_prod.errors import ConfigError, MissingExtraError, SignatureError
 from lsr_prod.storage.formats.publication import Publication, Signature
@@ -86,22 +86,13 @@ def _variable(name: str) -> str | None:
     return value
 
 
-def _cryptography() -> Any:
-    try:
-        from cryptography.hazmat.primitives import serialization
-    except ImportError as error:
-        raise MissingExtraError("cryptography", "signing") from error
-    return serialization
-
-
 def _parse_private(text: str) -> "Ed25519PrivateKey":
     problem = ConfigError(
         SIGNING_KEY,
         "it is no ed25519 private key without a password",
         "create one with: openssl genpkey -algorithm ed25519 -outform DER | base64 -w0",
     )
-    load = _cryptography().load_der_private_key
-    key: Ed25519PrivateKey = _load(lambda der: load(der, None), text, "Ed25519PrivateKey", problem)
+    key: Ed25519PrivateKey = _load("private", text, problem)
     return key
 
 
@@ -114,20 +105,26 @@ def _parse_trusted(text: str) -> "Mapping[str, Ed25519PublicKey]":
             f"key {number} of {text.count(',') + 1} is no ed25519 public key",
             "print the public key with: openssl pkey -in KEY -pubout -outform DER | base64 -w0",
         )
-        key: Ed25519PublicKey = _load(_cryptography().load_der_public_key, part, "Ed25519PublicKey", problem)
+        key: Ed25519PublicKey = _load("public", part, problem)
         keys[_name(key)] = key
     return keys
 
 
-def _load(load: Callable[[bytes], Any], text: str, kind: str, problem: ConfigError) -> Any:
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.asymmetric import ed25519
-
+def _load(kind: Literal["private", "public"], text: str, problem: ConfigError) -> Any:
     try:
-        key = load(_der(text))
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+    except ImportError as error:
+        raise MissingExtraError("cryptography", "signing") from error
+    try:
+        if kind == "private":
+            key: Any = serialization.load_der_private_key(_der(text), None)
+        else:
+            key = serialization.load_der_public_key(_der(text))
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise problem from None  # the cause could quote a key
-    if not isinstance(key, getattr(ed25519, kind)):
+    if not isinstance(key, Ed25519PrivateKey if kind == "private" else Ed25519PublicKey):
         raise problem
     return key
 

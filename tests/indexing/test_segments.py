@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import tantivy
 
-from lsr_prod.indexing.boolean import BooleanWriter, segment_documents
-from lsr_prod.indexing.segments import surplus
+from lsr_prod.indexing.boolean import BooleanWriter, segment_documents, surplus
 from lsr_prod.storage.formats.index import Analyzer
 from lsr_prod.storage.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER
 

@@ -4,7 +4,6 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,9 +15,9 @@ from lsr_prod.errors import QueryError
 from lsr_prod.indexing.boolean import BooleanWriter
 from lsr_prod.inference.terms.analysis import distinct_words
 from lsr_prod.search.boolean_query import parse_text_queries
-from lsr_prod.search.boolean_shard import BooleanShard
 from lsr_prod.search.query.filter_types import CheckedFilter
 from lsr_prod.search.query.query_text import text_query
+from lsr_prod.search.shard.boolean_shard import BooleanShard
 from lsr_prod.search.shard.shard_reader import evaluate
 from lsr_prod.storage.formats.shard import TANTIVY_FOLDER
 from tests.search.filtering import TYPES, Row, batches
@@ -37,8 +36,7 @@ class Library:
     def of(cls, folder: Path, rows: Sequence[Row], texts: Sequence[str]) -> "Library":
         with BooleanWriter(folder) as writer:
             writer.add(texts)
-        shard = SimpleNamespace(manifest=SimpleNamespace(documents=len(rows)))
-        return cls(rows, BooleanShard(shard, tantivy.Index.open(str(folder / TANTIVY_FOLDER))))
+        return cls(rows, BooleanShard(tantivy.Index.open(str(folder / TANTIVY_FOLDER)), len(rows)))
 
     def match_query(self, text: str) -> list[int]:
         """Return the rows that match a Boolean query."""

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from lsr_prod.errors import QueryError
 from lsr_prod.inference.terms.analysis import distinct_words, words_of
 from lsr_prod.search import Hybrid, Searcher
-from lsr_prod.search.baseline import rank_bm25
 from lsr_prod.search.parallel_searcher import ParallelSearcher
 from lsr_prod.search.query.filters import field
 from lsr_prod.search.result import SearchResult
@@ -257,11 +256,11 @@ def test_bm25_ranks_real_text_as_tantivy_does(tmp_path, shared_data):
         found = answer(ours.bm25(query, 1000))
         assert found == answer(oracle.bm25(query, 1000))
         scores = {doc_id: score for doc_id, score, _ in found}
-        theirs = {row[1]: -row[0] for row in rank_bm25(tantivy_one.snapshot, distinct_words(query), 1000).ranked}
+        theirs = {row[1]: -row[0] for row in tantivy_one.snapshot.bm25(distinct_words(query), 1000).ranked}
         assert scores.keys() == theirs.keys() or len(theirs) == 1000
         shared.append(len(set(list(scores)[:10]) & set(list(theirs)[:10])) / 10)
         errors += [scores[doc_id] / score - 1 for doc_id, score in theirs.items() if doc_id in scores]
-        split = rank_bm25(tantivy_three.snapshot, distinct_words(query), 10).ranked
+        split = tantivy_three.snapshot.bm25(distinct_words(query), 10).ranked
         gaps.append(len({row[1] for row in split} & set(list(theirs)[:10])) / 10)
     error = np.abs(errors)
     print(

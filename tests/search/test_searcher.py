@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lsr_prod.errors import ArtifactError, DigestMismatchError, LineageError, PublicationError, QueryError
-from lsr_prod.search import Searcher
+from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError, LineageError, PublicationError, QueryError
+from lsr_prod.search import ParallelSearcher, Searcher
 from tests.indexing.corpus import Doc, make_index
 
 CORPUS = {
@@ -248,3 +248,10 @@ def test_empty_index_returns_no_hits_and_missing_index_raises(tmp_path):
         Searcher.open(tmp_path / "nothing")
     with pytest.raises(QueryError, match="no document"):
         searcher.explain({1: 1.0}, "a")
+
+
+@pytest.mark.parametrize("kind", [Searcher, ParallelSearcher])
+def test_a_place_given_to_the_constructor_names_open(kind, tmp_path):
+    for place in (str(tmp_path), tmp_path):
+        with pytest.raises(ConfigError, match=rf"is no open version; open an index with {kind.__name__}\.open"):
+            kind(place)

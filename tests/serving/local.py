@@ -36,38 +36,34 @@ class LocalReplicas:
         self.calls = 0
         self.before = before
         self.follows: Callable[[Versions], str | None] = _follow
-        for method in ("match", "collect", "word_frequencies", "rescore", "fields", "explain", "state"):
-            setattr(self, method, SimpleNamespace(remote=self._remote(method)))
+        self.call, self.state = SimpleNamespace(remote=self._call), SimpleNamespace(remote=self._state)
 
         self.together: list[int] = []
         self.run_calls = SimpleNamespace(remote=self._run_calls)
 
-    async def _run_calls(self, calls: list[tuple[str, tuple[Any, ...]]]) -> list[Any]:
+    async def _run_calls(self, calls: list[tuple[Any, ...]]) -> list[Any]:
         self.together.append(len(calls))
-        sent = [getattr(self, method).remote(*arguments) for method, arguments in calls]
-        return await asyncio.gather(*sent, return_exceptions=True)
+        return await asyncio.gather(*(self._call(*arguments) for arguments in calls), return_exceptions=True)
 
-    def _remote(self, method: str) -> Callable[..., Any]:
-        async def call(pin: Any = None, *arguments: Any) -> Any:
-            number, self.calls = self.calls, self.calls + (method != "state")  # probes do not count
-            waited = self.before(number, method)
-            if waited is not None:
-                await waited
-            versions = self.replicas[number % len(self.replicas)]
-            if method == "state":
-                problem = self.follows(versions)
-                return {"versions": versions.held, "problem": problem}
-            if method == "match":
-                query, left = (*arguments, None)[:2]
-                arguments = (query if left is None else replace(query, deadline=monotonic() + left),)
-            if method == "collect":
-                query, plan, left = (*arguments, None)[:3]
-                arguments = (query if left is None else replace(query, deadline=monotonic() + left), plan)
-            if method == "explain":
-                query, *rest = arguments
-                work = lambda: explain_parts(query, versions.get(pin), *rest)  # noqa: E731
-            else:
-                work = lambda: getattr(versions.get(pin), method)(*arguments)  # noqa: E731
-            return await asyncio.get_running_loop().run_in_executor(_POOL, work)
+    async def _next(self, method: str) -> Versions:
+        number, self.calls = self.calls, self.calls + (method != "state")  # probes do not count
+        waited = self.before(number, method)
+        if waited is not None:
+            await waited
+        return self.replicas[number % len(self.replicas)]
 
-        return call
+    async def _state(self) -> dict[str, Any]:
+        versions = await self._next("state")
+        problem = self.follows(versions)
+        return {"versions": versions.held, "problem": problem}
+
+    async def _call(self, pin: Any, left_s: float | None, method: str, *arguments: Any) -> Any:
+        versions = await self._next(method)
+        if left_s is not None:
+            arguments = (replace(arguments[0], deadline=monotonic() + left_s), *arguments[1:])
+
+        def work() -> Any:
+            snapshot = versions.get(pin)
+            return explain_parts(snapshot, *arguments) if method == "explain" else getattr(snapshot, method)(*arguments)
+
+        return await asyncio.get_running_loop().run_in_executor(_POOL, work)

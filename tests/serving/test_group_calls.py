@@ -20,7 +20,7 @@ class Replica:
         self.alone = 0
         self.together: list[int] = []
         self.lost = False
-        self.double = SimpleNamespace(remote=self._double)
+        self.call = SimpleNamespace(remote=self._double)
         self.run_calls = SimpleNamespace(remote=self._run_calls)
 
     async def _double(self, number: int) -> int:
@@ -28,20 +28,20 @@ class Replica:
         await self.opened.wait()
         return 2 * number
 
-    async def _run_calls(self, calls: list[tuple[str, tuple[int]]]) -> list[Any]:
+    async def _run_calls(self, calls: list[tuple[int]]) -> list[Any]:
         self.together.append(len(calls))
         if self.lost:
             raise ActorDiedError
-        return [QueryError("zero") if number == 0 else 2 * number for _, (number,) in calls]
+        return [QueryError("zero") if number == 0 else 2 * number for (number,) in calls]
 
 
 def test_calls_that_wait_travel_together() -> None:
     async def run() -> None:
         replica = Replica()
         calls = GroupCalls(replica)  # type: ignore[arg-type]
-        first = asyncio.create_task(calls.call("double", 1))
+        first = asyncio.create_task(calls.call(1))
         await asyncio.sleep(0)
-        rest = [asyncio.create_task(calls.call("double", number)) for number in range(5)]
+        rest = [asyncio.create_task(calls.call(number)) for number in range(5)]
         await asyncio.sleep(0)
         rest[4].cancel()
         replica.opened.set()
@@ -50,7 +50,7 @@ def test_calls_that_wait_travel_together() -> None:
         assert isinstance(found[0], QueryError)
         assert found[1:4] == [2, 4, 6]
         assert (replica.alone, replica.together) == (1, [4])
-        assert await calls.call("double", 7) == 14
+        assert await calls.call(7) == 14
         assert replica.alone == 2
 
     asyncio.run(run())
@@ -60,10 +60,10 @@ def test_a_call_that_hangs_delays_no_other() -> None:
     async def run() -> None:
         replica = Replica()
         calls = GroupCalls(replica)  # type: ignore[arg-type]
-        hanging = asyncio.create_task(calls.call("double", 1))
+        hanging = asyncio.create_task(calls.call(1))
         await asyncio.sleep(0)
         start = time.perf_counter()
-        assert await calls.call("double", 2) == 4
+        assert await calls.call(2) == 4
         assert time.perf_counter() - start < 0.5
         assert not hanging.done()
         hanging.cancel()
@@ -76,10 +76,10 @@ def test_a_lost_replica_is_the_error_of_all_its_calls() -> None:
         replica = Replica()
         calls = GroupCalls(replica)  # type: ignore[arg-type]
         asyncio.get_running_loop().call_later(0.1, replica.opened.set)
-        first = asyncio.create_task(calls.call("double", 1))
+        first = asyncio.create_task(calls.call(1))
         await asyncio.sleep(0)
         replica.lost = True
-        for error in await asyncio.gather(calls.call("double", 2), calls.call("double", 3), return_exceptions=True):
+        for error in await asyncio.gather(calls.call(2), calls.call(3), return_exceptions=True):
             assert isinstance(error, ActorDiedError)
         assert await first == 2
 
@@ -90,10 +90,10 @@ def test_an_error_is_raised_where_the_call_was_made() -> None:
     async def run() -> None:
         replica = Replica()
         calls = GroupCalls(replica)  # type: ignore[arg-type]
-        first = asyncio.create_task(calls.call("double", 1))
+        first = asyncio.create_task(calls.call(1))
         await asyncio.sleep(0)
         with pytest.raises(QueryError, match="zero"):
-            await calls.call("double", 0)
+            await calls.call(0)
         first.cancel()
 
     asyncio.run(run())

@@ -9,6 +9,7 @@ from openapi_spec_validator import validate
 
 from infra.site.openapi import FILE, document, text
 from lsr_prod import Index
+from lsr_prod.config import ServeSettings
 from lsr_prod.search.query.request import OPTIONS
 from lsr_prod.serving.client import FORMS
 from lsr_prod.serving.http import STATUS
@@ -55,7 +56,7 @@ def router(unpatched_ray):
     fields = {"year": [2019, None], "day": [dt.date(2021, 8, 22), None]}
     with Index.from_texts({"lock": "hold a lock", "date": "parse a date"}, fields=fields, bm25=True) as index:
         place = str(index.snapshot.index)
-        yield Router(index=place, concurrency=1, encoder_threads=1, poll_seconds=60, attempts=1, timeout_s=30)
+        yield Router(settings=ServeSettings(index=place, poll_seconds=60, attempts=1))
 
 
 def check(value, schema):

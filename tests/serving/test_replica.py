@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from lsr_prod.config import ServeSettings
 from lsr_prod.errors import PublicationError
 from lsr_prod.search import Searcher
 from lsr_prod.search.candidates import CollectPlan
@@ -33,10 +34,10 @@ def index(tmp_path, unpatched_ray):
 
 def test_a_replica_searches_its_own_shards(index):
     async def run():
-        replicas = [ShardReplica(str(index), group, 2, threads=2, poll_seconds=60) for group in range(2)]
+        replicas = [replica_of(index, group, 2, threads=2, poll_seconds=60) for group in range(2)]
         publication = current_publication(index)
         pin = Pin(publication.number, publication.version)
-        found = [await replica.match(pin, QUERY) for replica in replicas]
+        found = [await replica.call(pin, None, "match", QUERY) for replica in replicas]
         assert [sorted({row[2] for row in each.ranked}) for each in found] == [[0, 2], [1]]
         ranked = sorted(row for each in found for row in each.ranked)[:5]
         expected = Searcher.open(index).search_vector({0: 2.0, 1: 1.0}, 5, fields=["text"]).hits
@@ -44,15 +45,18 @@ def test_a_replica_searches_its_own_shards(index):
             (hit.doc_id, hit.score, hit.overlap) for hit in expected
         ]
         one = found[1].ranked[:2]
-        assert [row[1] for row in await replicas[1].rescore(pin, one, QUERY.ids, QUERY.weights)] == [r[1] for r in one]
-        texts = await replicas[1].fields(pin, one, ["text"])
+        assert [row[1] for row in await replicas[1].call(pin, None, "rescore", one, QUERY.ids, QUERY.weights)] == [
+            r[1] for r in one
+        ]
+        texts = await replicas[1].call(pin, None, "fields", one, ["text"])
         assert [value["text"] for value in texts] == [CORPUS[row[1]].text for row in one]
-        late = await replicas[0].match(pin, QUERY, -1.0)
+        late = await replicas[0].call(pin, -1.0, "match", QUERY)
         assert (late.partial, late.ranked) == (True, [])
-        collected = [await replica.collect(pin, QUERY, CollectPlan(5, None, False, ())) for replica in replicas]
+        plan = CollectPlan(5, None, False, ())
+        collected = [await replica.call(pin, None, "collect", QUERY, plan) for replica in replicas]
         count = Searcher.open(index).count({0: 2.0, 1: 1.0})
         assert (sum(each.matched for each in collected), any(each.partial for each in collected)) == (count, False)
-        assert (await replicas[0].collect(pin, QUERY, CollectPlan(5, None, False, ()), -1.0)).partial
+        assert (await replicas[0].call(pin, -1.0, "collect", QUERY, plan)).partial
         state = await replicas[0].state()
         assert state == {"pid": os.getpid(), "versions": [pin.version], "problem": None}
 
@@ -63,17 +67,9 @@ def test_replicas_and_router_read_an_object_store_through_the_node_cache(index, 
     monkeypatch.setenv("LSR_PROD_CACHE", str(tmp_path / "cache"))
     remote = Store(f"s3://lsr/{tmp_path.name}", s3_options)
     upload_current(index, remote)
-    settings = {"poll_seconds": 0.05, "options": s3_options}
-    replicas = [ShardReplica(remote.uri, group, 2, threads=1, **settings) for group in range(2)]
-    router = Router(
-        *(in_process(each) for each in replicas),
-        index=remote.uri,
-        concurrency=2,
-        encoder_threads=1,
-        attempts=1,
-        timeout_s=20,
-        **settings,
-    )
+    settings = ServeSettings(index=remote.uri, shard_groups=2, poll_seconds=0.05, concurrency=2, attempts=1)
+    replicas = [ShardReplica(group, settings=settings, options=s3_options) for group in range(2)]
+    router = Router(*(in_process(each) for each in replicas), settings=settings, options=s3_options)
     asked = {"vector": {"t0": 1.0}, "k": 3, "fields": ["text"]}
     expected = Searcher.open(index).search_vector(asked["vector"], 3, fields=["text"])
     assert result_from_json(asyncio.run(router.answer(asked))["results"][0]).hits == expected.hits
@@ -86,9 +82,13 @@ def test_replicas_and_router_read_an_object_store_through_the_node_cache(index, 
     assert asyncio.run(router.health())["status"] == "ok"
 
 
+def replica_of(index, group, groups, **settings):
+    return ShardReplica(group, settings=ServeSettings(index=str(index), shard_groups=groups, **settings))
+
+
 def in_process(replica):
     """The handle of a deployment whose only replica is in this process."""
-    names = ("match", "word_frequencies", "rescore", "fields", "state")
+    names = ("call", "state")
     return SimpleNamespace(**{name: SimpleNamespace(remote=getattr(replica, name)) for name in names})
 
 
@@ -98,8 +98,8 @@ def test_a_group_with_empty_shards_returns_no_hits(tmp_path, unpatched_ray):
     async def run():
         publication = current_publication(tmp_path)
         pin = Pin(publication.number, publication.version)
-        replicas = [ShardReplica(str(tmp_path), group, 3, threads=1, poll_seconds=60) for group in range(3)]
-        found = [await replica.match(pin, QUERY) for replica in replicas]
+        replicas = [replica_of(tmp_path, group, 3, threads=1, poll_seconds=60) for group in range(3)]
+        found = [await replica.call(pin, None, "match", QUERY) for replica in replicas]
         assert sorted(row[1] for each in found for row in each.ranked) == ["one"]
 
     asyncio.run(run())
@@ -107,13 +107,14 @@ def test_a_group_with_empty_shards_returns_no_hits(tmp_path, unpatched_ray):
 
 def test_read_only_arrays_of_a_remote_call_are_answered(index):
     async def run():
-        replica = ShardReplica(str(index), 0, 1, threads=1, poll_seconds=60)
+        replica = replica_of(index, 0, 1, threads=1, poll_seconds=60)
         publication = current_publication(index)
         pin = Pin(publication.number, publication.version)
         arrays = {name: as_ray_brings(getattr(QUERY, name)) for name in ("ids", "weights", "counted")}
         for options in ({}, {"required": 2}, {"k": 1}, {"floor": 0.5}):
             found, brought = [
-                await replica.match(pin, replace(query, **options)) for query in (QUERY, replace(QUERY, **arrays))
+                await replica.call(pin, None, "match", replace(query, **options))
+                for query in (QUERY, replace(QUERY, **arrays))
             ]
             assert found == brought
             assert await replica.rescore(pin, found.ranked, arrays["ids"], arrays["weights"])
@@ -127,7 +128,7 @@ def as_ray_brings(array):
 
 def test_a_replica_opens_publications_and_keeps_the_previous_version(index):
     async def run():
-        replica = ShardReplica(str(index), 0, 1, threads=1, poll_seconds=0.05)
+        replica = replica_of(index, 0, 1, threads=1, poll_seconds=0.05)
         before = current_publication(index)
         make_index(index, {"new": Doc({0: 9})}, vocabulary_size=V)
         after = current_publication(index)
@@ -136,9 +137,9 @@ def test_a_replica_opens_publications_and_keeps_the_previous_version(index):
                 break
             await asyncio.sleep(0.05)
         assert (await replica.state())["versions"] == [before.version, after.version]
-        assert len((await replica.match(Pin(before.number, before.version), QUERY)).ranked) >= 5
-        assert len((await replica.match(Pin(after.number, after.version), QUERY)).ranked) == 1
+        assert len((await replica.call(Pin(before.number, before.version), None, "match", QUERY)).ranked) >= 5
+        assert len((await replica.call(Pin(after.number, after.version), None, "match", QUERY)).ranked) == 1
         with pytest.raises(PublicationError):
-            await replica.match(Pin(3, "0" * 64), QUERY)
+            await replica.call(Pin(3, "0" * 64), None, "match", QUERY)
 
     asyncio.run(run())

@@ -13,6 +13,7 @@ from ray.exceptions import ActorDiedError
 from ray.serve._private import replica
 from starlette.requests import Request
 
+from lsr_prod.config import ServeSettings
 from lsr_prod.errors import QueryError
 from lsr_prod.search import Searcher
 from lsr_prod.search.query.request import Options
@@ -33,15 +34,8 @@ def index(tmp_path, unpatched_ray):
 def router(index, *, poll_seconds=60.0, before=lambda *_: None, timeout_s=10, follows=None, **settings):
     groups = [LocalReplicas(index, group, 2, before) for group in range(2)]
     groups[1].follows = follows or groups[1].follows
-    return Router(
-        *groups,
-        index=str(index),
-        encoder_threads=1,
-        poll_seconds=poll_seconds,
-        attempts=2,
-        timeout_s=timeout_s,
-        **{"concurrency": 4, **settings},
-    )
+    rest = {"poll_seconds": poll_seconds, "attempts": 2, "timeout_s": timeout_s, "concurrency": 4, **settings}
+    return Router(*groups, settings=ServeSettings.model_construct(index=str(index), **rest))
 
 
 async def send(one, body=b"", path="/search", method="POST", headers=()):
@@ -224,8 +218,8 @@ def ask(one, body, *, headers=(), method="POST", path="/search"):
 
 def alone(index, **settings):
     """A router that searches all shards itself."""
-    rest = {"concurrency": 2, "encoder_threads": 1, "poll_seconds": 60.0, "attempts": 2, "timeout_s": 10}
-    return Router(index=str(index), **{**rest, **settings})
+    rest = {"threads": 2, "poll_seconds": 60.0, "attempts": 2, "timeout_s": 10, **settings}
+    return Router(settings=ServeSettings.model_construct(index=str(index), **rest))
 
 
 def test_a_router_without_groups_searches_itself(index):
@@ -339,7 +333,7 @@ def test_a_partial_result_names_the_missing_groups_over_http(index):
 
 
 def test_a_group_that_misses_the_deadline_is_answered_with_503(index):
-    one = router(index, partial=False, before=lambda *_: asyncio.sleep(5))
+    one = router(index, missing_groups="error", before=lambda *_: asyncio.sleep(5))
     status, value = post(one, b'{"vector": {"t0": 1.0}, "deadline_ms": 50}')
     assert (status, value["error"]) == (503, "UnavailableError")
     assert "before the deadline" in value["message"]

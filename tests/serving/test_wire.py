@@ -18,6 +18,7 @@ from lsr_prod.search.query.request import Options, Request
 from lsr_prod.search.result import Facet
 from lsr_prod.serving.groups import UnavailableError
 from lsr_prod.serving.wire import (
+    OPTION_FORMS,
     WireRequest,
     error_from_json,
     error_to_json,
@@ -25,7 +26,6 @@ from lsr_prod.serving.wire import (
     result_from_json,
     result_to_json,
 )
-from lsr_prod.serving.wire_values import OPTION_FORMS
 
 floats = st.floats(0, 2**99, width=32)
 times = st.datetimes(timezones=st.just(dt.UTC))

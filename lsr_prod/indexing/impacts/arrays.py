@@ -14,11 +14,7 @@ _HEADER = 128  # bytes of an .npy file before its items
 
 
 class GrowingArray:
-    """An ``.npy`` file to which items are appended; a context manager that writes the length at the end.
-
-    Attributes:
-        length: number of items so far.
-    """
+    """An ``.npy`` file to which items are appended; a context manager that writes the length at the end."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any], first: int | None = None) -> None:
         """Create the file."""

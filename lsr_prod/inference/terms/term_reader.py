@@ -30,12 +30,7 @@ class QueryTerms(NamedTuple):
 
 
 class TermReader:
-    """Finds the output terms of texts. Safe to share between threads.
-
-    Attributes:
-        vocabulary_size: V.
-        FILES: the files of a bundle that it reads.
-    """
+    """Finds the output terms of texts. Safe to share between threads."""
 
     FILES = (CARD_FILE, TOKENIZER_FILE, VOCABULARY_FILE)
 

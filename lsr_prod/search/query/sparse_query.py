@@ -33,11 +33,7 @@ MAX_SCORE = _LARGEST / 2  # keeps rounded float32 sums, and the bounds above the
 
 
 class Vocabulary:
-    """The output vocabulary of an encoder.
-
-    Attributes:
-        names: the V terms, by id.
-    """
+    """The output vocabulary of an encoder."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = list(names)

@@ -42,11 +42,6 @@ class MaskCache:
     """LRU cache of the masks of all shards of one open version. Safe to share between threads.
 
     If several threads need the same mask at once, one computes it and the others wait.
-
-    Attributes:
-        hits: masks found, or computed by another thread meanwhile.
-        misses: masks computed.
-        bytes: bytes of the cached masks.
     """
 
     def __init__(self, max_bytes: int) -> None:

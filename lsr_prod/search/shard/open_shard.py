@@ -4,7 +4,7 @@ import bisect
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,34 +13,35 @@ from lsr_prod.errors import ArtifactError
 from lsr_prod.search.kernels import native
 from lsr_prod.search.shard.documents import Documents
 from lsr_prod.search.shard.postings import Postings, damaged_arrays
+from lsr_prod.storage.formats.digest import verify_files
 from lsr_prod.storage.formats.index import ShardManifest
 from lsr_prod.storage.formats.pages import MappedFiles
-from lsr_prod.storage.formats.shard import SCATTERED, WORD_ARRAYS, ImpactArrays, WordArrays, array_name, is_mapped
+from lsr_prod.storage.formats.shard import (
+    SCATTERED,
+    TANTIVY_FOLDER,
+    WORD_ARRAYS,
+    ImpactArrays,
+    WordArrays,
+    array_name,
+    is_mapped,
+)
 from lsr_prod.storage.formats.sparse import put_together
+
+if TYPE_CHECKING:
+    from lsr_prod.search.shard.boolean_shard import BooleanShard
 
 _CACHED = 1 << 14  # words whose ids are cached: a query looks up each of its words twice, and queries share words
 Vectors = tuple[npt.NDArray[Any], ...]  # offsets, terms, impacts
 
 
 class OpenShard:
-    """The mapped files of a shard; see ``formats.shard`` for the layout. Safe to share between threads.
-
-    Attributes:
-        folder: folder of the shard.
-        manifest: its manifest.
-        files: its mapped files.
-        arrays: its impact arrays.
-        documents: ids, stored fields and attributes.
-        words: words that have postings; None if the shard was built without BM25.
-        vocabulary_size: V; ids of the encoder's terms lie below it, words follow.
-        postings: the impact postings.
-        forward: the forward copy.
-    """
+    """The mapped files of a shard; see ``formats.shard`` for the layout. Safe to share between threads."""
 
     def __init__(self, folder: Path, manifest: ShardManifest, *, lazy: bool) -> None:
         """Map the shard; only headers are read."""
         self.folder = folder
         self.manifest = manifest
+        self._lazy = lazy
         mapped = [file.path for file in manifest.files if is_mapped(file.path)]
         scattered = [name for name in mapped if name in SCATTERED]
         self.files = files = MappedFiles(folder, manifest.files, mapped, lazy=lazy, scattered=scattered)
@@ -58,13 +59,33 @@ class OpenShard:
         place = bisect.bisect_left(everything, doc_id, key=self.documents.doc_id)
         return place if place < len(everything) and self.documents.doc_id(place) == doc_id else None
 
+    @cached_property
+    def boolean(self) -> "BooleanShard":
+        """The Tantivy index, verified as a whole when it is opened."""
+        from lsr_prod.search.shard.boolean_shard import BooleanShard
+
+        if self._lazy:
+            prefix = f"{TANTIVY_FOLDER}/"
+            verify_files(self.folder, [file for file in self.manifest.files if file.path.startswith(prefix)])
+        return BooleanShard.open(self.folder, self.manifest.documents)
+
+    def match_tokens(self, tokens: Sequence[str]) -> npt.NDArray[np.uint8]:
+        """Return uint8 [N]: 1 for documents whose text contains all tokens, deleted ones included.
+
+        The postings of words find them, or Tantivy if the shard was built without BM25.
+        """
+        found = np.zeros(self.manifest.documents, np.uint8)
+        if not tokens:
+            found[:] = 1
+        elif self.words is None:
+            found[self.boolean.match_tokens(tokens)] = 1
+        elif (ids := self.words.ids(tokens)).min() >= 0:
+            found = self.postings.match_all(ids)
+        return found
+
 
 class LexicalTerms:
-    """Dictionary of the words of one opened shard. Safe to share between threads.
-
-    Attributes:
-        first: id of the first word in the postings; the ids of the encoder's terms lie below it.
-    """
+    """Dictionary of the words of one opened shard. Safe to share between threads."""
 
     def __init__(self, files: MappedFiles, arrays: WordArrays, first: int) -> None:
         """Look words up in ``arrays``."""

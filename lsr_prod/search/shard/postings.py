@@ -70,11 +70,7 @@ class ShardHits:
 
 
 class Postings:
-    """Impact postings of one opened shard. Safe to share between threads.
-
-    Attributes:
-        native: the arrays of the shard, as the kernels hold them.
-    """
+    """Impact postings of one opened shard. Safe to share between threads."""
 
     def __init__(
         self,

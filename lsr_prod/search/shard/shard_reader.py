@@ -59,12 +59,10 @@ class ShardReader:
         alive: npt.NDArray[np.uint8] | None,
         *,
         dk: int,
-        find_tokens: FindTokens | None = None,
         masks: MaskCache | None = None,
     ) -> None:
         """Combine a shard with its tombstones."""
         self.shard = shard
-        self._find_tokens = find_tokens
         self.dk = dk
         self.alive = alive
         self._masks = MaskCache(_MASK_BYTES) if masks is None else masks
@@ -143,6 +141,19 @@ class ShardReader:
             overlaps += (impacts > 0) & (query.counted[place] > 0)
         return scores, overlaps
 
+    def bm25(self, tokens: Sequence[str], k: int) -> tuple[int, list[tuple[float, int]]]:
+        """Ask Tantivy for more hits until ``k`` of them are not deleted: Tantivy does not know the tombstones.
+
+        Tantivy breaks ties in its own order, so of documents with equal scores any may be among the best ``k``.
+        """
+        limit = k
+        while True:
+            found, best = self.shard.boolean.bm25(tokens, limit)
+            alive = [row for row in best if self.is_alive(row[1])]
+            if len(alive) >= k or limit >= found:
+                return found, alive[:k]
+            limit *= 2
+
     def verify(self, ids: npt.NDArray[np.int32], ordinals: Sequence[int]) -> None:
         """Verify what the kernels read of some terms and documents: postings, vectors and ids."""
         self.shard.postings.verify(ids, ordinals)
@@ -163,7 +174,7 @@ class ShardReader:
     def _evaluate(self, expression: Filter) -> Mask:
         shard, documents = self.shard, self.shard.documents
         allowed = evaluate(
-            expression, documents.batches, self._find_tokens, ordinal=shard.ordinal, verify=documents.verify_columns
+            expression, documents.batches, shard.match_tokens, ordinal=shard.ordinal, verify=documents.verify_columns
         )
         mask = Mask.of(allowed if self.alive is None else allowed & self.alive, _FEW * len(allowed))
         return mask if mask.ordinals is None else replace(mask, vectors=shard.forward.gather(mask.ordinals, self.dk))

@@ -153,12 +153,7 @@ class EncoderCard:
 
 
 def longest_input(config: Mapping[str, Any], attention: Attention = "bidirectional") -> int:
-    """Return the maximum number of tokens of a text, special tokens included; ``echo`` reads a text twice.
-
-    Args:
-        config: the content of a model's ``config.json``.
-        attention: that of the encoder card.
-    """
+    """Return the maximum number of tokens of a text, special tokens included; ``echo`` reads a text twice."""
     positions, kind = int(config["max_position_embeddings"]), config.get("model_type")
     if kind in _POSITIONS_AFTER_PADDING or kind == "mpnet":
         positions -= 2 if kind == "mpnet" else int(config["pad_token_id"]) + 1

@@ -39,12 +39,7 @@ def page_digests(folder: Path, names: Iterable[str]) -> bytes:
 
 
 class PageDigests:
-    """The digests of the pages of some files, from a list that was verified.
-
-    Attributes:
-        first: number of the first page of every file.
-        pages: number of pages.
-    """
+    """The digests of the pages of some files, from a list that was verified."""
 
     def __init__(self, content: bytes, sizes: Mapping[str, int], place: str) -> None:
         """Number the pages."""
@@ -109,11 +104,7 @@ class VerifiedFile(io.RawIOBase):
 
 
 class MappedFiles:
-    """The mapped files of a shard. Safe to share between threads.
-
-    Attributes:
-        folder: the shard.
-    """
+    """The mapped files of a shard. Safe to share between threads."""
 
     def __init__(
         self,

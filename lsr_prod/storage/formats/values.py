@@ -89,9 +89,6 @@ def parse_value(text: str, kind: AttributeType, zone: dt.tzinfo = dt.UTC) -> Att
 
     Returns:
         str, int, float, bool, date, Decimal, or a datetime in UTC.
-
-    Raises:
-        ValueError: the text is no value of the type.
     """
     if kind in ("string", "strings"):
         return text
@@ -139,11 +136,7 @@ def _parse_timestamp(text: str, zone: dt.tzinfo) -> dt.datetime:
 
 
 def parse_epoch(text: str, units_per_second: int) -> dt.datetime:
-    """Parse a time as a number of units since 1970.
-
-    Raises:
-        ValueError: the text is no number, or outside the years 1 to 9999.
-    """
+    """Parse a time as a number of units since 1970."""
     text = text.strip()
     if not _FLOAT.fullmatch(text):
         raise ValueError(f"{text[:80]!r} is no number of seconds or milliseconds")
@@ -198,11 +191,7 @@ def value_from_json(value: Any, kind: AttributeType | None) -> Any:
 
 
 def read_zone(name: str) -> dt.tzinfo:
-    """Return the time zone with an IANA name.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """Return the time zone with an IANA name."""
     try:
         return dt.UTC if name == "UTC" else ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:

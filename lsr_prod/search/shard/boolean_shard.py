@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import tantivy
 
-from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.storage.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER, TEXT_FIELD
 
 
@@ -14,15 +14,15 @@ from lsr_prod.storage.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER, TEXT_F
 class BooleanShard:
     """The Tantivy index of one shard."""
 
-    shard: OpenShard
     index: Any
+    documents: int  # of the shard
 
     @classmethod
-    def open(cls, shard: OpenShard) -> "BooleanShard":
-        """Open the Tantivy index in the folder of the shard."""
-        index = tantivy.Index.open(str(shard.folder / TANTIVY_FOLDER))
+    def open(cls, shard: Path, documents: int) -> "BooleanShard":
+        """Open the Tantivy index in the folder of a shard."""
+        index = tantivy.Index.open(str(shard / TANTIVY_FOLDER))
         index.config_reader("manual")  # otherwise a thread opens what is in the folder later, unverified
-        return cls(shard, index)
+        return cls(index, documents)
 
     def bm25(self, tokens: Sequence[str], k: int) -> tuple[int, list[tuple[float, int]]]:
         """Rank by BM25 (Tantivy's k1 = 1.2, b = 0.75) with this shard's document frequencies.
@@ -30,21 +30,17 @@ class BooleanShard:
         Returns:
             Number of documents with at least one token, and (score, ordinal) of the best ``k``.
         """
-        terms = [self._should(TEXT_FIELD, token, "freq") for token in tokens]
+        terms = [(tantivy.Occur.Should, self._term(token)) for token in tokens]
         return self._search(tantivy.Query.boolean_query(terms), k) if terms else (0, [])
 
     def match_tokens(self, tokens: Sequence[str]) -> list[int]:
         """Return the ordinals of all documents whose text contains every token."""
-        terms = [(tantivy.Occur.Must, self._should(TEXT_FIELD, token, "freq")[1]) for token in tokens]
-        return self._ordinals(tantivy.Query.boolean_query(terms))
-
-    def _ordinals(self, query: Any) -> list[int]:
-        found = self._search(tantivy.Query.const_score_query(query, 1.0), self.shard.manifest.documents)[1]
+        terms = tantivy.Query.boolean_query([(tantivy.Occur.Must, self._term(token)) for token in tokens])
+        found = self._search(tantivy.Query.const_score_query(terms, 1.0), self.documents)[1]
         return sorted(ordinal for _, ordinal in found)
 
-    def _should(self, field: str, value: str | int, index_option: str) -> tuple[Any, Any]:
-        term = tantivy.Query.term_query(self.index.schema, field, value, index_option=index_option)
-        return tantivy.Occur.Should, term
+    def _term(self, token: str) -> Any:
+        return tantivy.Query.term_query(self.index.schema, TEXT_FIELD, token, index_option="freq")
 
     def _search(self, query: Any, limit: int) -> tuple[int, list[tuple[float, int]]]:
         searcher = self.index.searcher()
