@@ -19,7 +19,6 @@ import pyarrow as pa
 from benchmarks.search.data import Collection
 from benchmarks.search.ours import array_sizes, count_touched, rows_as_vectors, to_shard_query
 from lsr_prod.indexing.plan import ShardLayout, ShardPlan
-from lsr_prod.indexing.publish import publish
 from lsr_prod.indexing.shard import build_shard
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
@@ -27,6 +26,7 @@ from lsr_prod.storage.formats.bundle import BUNDLE_FILE, VOCABULARY_FILE, Bundle
 from lsr_prod.storage.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.storage.formats.digest import canonical_json, digest_json, record_bytes
 from lsr_prod.storage.formats.index import INDEX_FORMAT, IndexVersion
+from tests.indexing.publishing import publish
 
 BUCKETS = 16
 ALL_TERMS = 1 << 30

@@ -1,6 +1,6 @@
 """What every version must pass before it is published, and the interface to the gates of a deployment.
 
-``check_candidate`` verifies what no reason can excuse: complete files and takedowns in force. The gates with limits are
+``check_files`` and ``check_takedowns`` verify what no reason can excuse. The gates with limits are
 in ``operations.gates``; they are given to a publisher as an ``Inspect``.
 """
 
@@ -39,12 +39,6 @@ class Approval:
 
 Inspect = Callable[[Candidate], Approval]
 """Runs the gates of a deployment; raises ``PublicationError`` if the version is refused."""
-
-
-def check_candidate(candidate: Candidate) -> None:
-    """Check the files of a version and its takedowns."""
-    check_files(candidate)
-    check_takedowns(candidate)
 
 
 def check_files(candidate: Candidate) -> None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.encoding.tables.impact_scale import impact_scale
-from lsr_prod.indexing.impacts.bm25 import WordSpill, WordVectors, average_length_of
+from lsr_prod.indexing.impacts.bm25 import WordSpill, average_length_of
 from lsr_prod.indexing.impacts.vectors import Vectors, VectorSpill
 from lsr_prod.indexing.plan import ShardLayout
 from lsr_prod.indexing.shard import write_arrays
@@ -65,9 +65,15 @@ def build_in_memory(
     (folder / IMPACTS_FOLDER).mkdir()
     forward = VectorSpill(folder / IMPACTS_FOLDER, vocabulary_size, prefix="forward_")
     forward.add(rows)
-    words = None if texts is None else _spill_words(folder / _WORDS, [texts[i] for i in order])
+    words = None
+    if texts is not None:
+        spill = WordSpill(folder / _WORDS, average_length_of(texts))
+        spill.add([texts[i] for i in order])
+        words = spill.finish()
     postings = write_arrays(folder, forward.finish(), layout, words)
-    _write_ids(folder, [ids[i] for i in order])
+    table = pa.table({"doc_id": pa.array([ids[i] for i in order], pa.large_string())})
+    with pa.OSFile(str(folder / DOCUMENTS_FILE), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=BATCH_ROWS)
     shutil.rmtree(folder / _WORDS, ignore_errors=True)
     files = digest_folder(folder)
     manifest = ShardManifest("", len(rows), postings, "base", {}, files)
@@ -158,17 +164,3 @@ class InMemoryIndex:
         frequencies = np.zeros(len(names), np.int64)
         frequencies[ids >= 0] = self._reader.shard.postings.frequencies(ids[ids >= 0])
         return frequencies
-
-
-def _spill_words(folder: Path, texts: Sequence[str]) -> WordVectors:
-    """Return the words of documents by ordinal; ``folder`` has their files until the arrays are written."""
-    spill = WordSpill(folder, average_length_of(texts))
-    spill.add(texts)
-    return spill.finish()
-
-
-def _write_ids(folder: Path, ids: Sequence[str]) -> None:
-    """Write the ids of the documents, by ordinal."""
-    table = pa.table({"doc_id": pa.array(ids, pa.large_string())})
-    with pa.OSFile(str(folder / DOCUMENTS_FILE), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=BATCH_ROWS)

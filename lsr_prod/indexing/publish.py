@@ -16,7 +16,7 @@ from pathlib import Path
 
 from lsr_prod.cluster.workers import IN_PROCESS, Workers
 from lsr_prod.errors import ArtifactError, FormatVersionError, StaleParentError
-from lsr_prod.indexing.gates import Approval, Candidate, Inspect, check_candidate
+from lsr_prod.indexing.gates import Approval, Candidate, Inspect, check_files, check_takedowns
 from lsr_prod.indexing.tombstones import as_ids, hide_everywhere, load_takedowns, save_takedowns
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, as_store, is_remote
@@ -63,27 +63,8 @@ def touch_version(index: Store | Path, version: IndexVersion) -> None:
             raise ArtifactError(f"{store.uri}/{name} is missing; build the index again") from error
 
 
-def version_format(index: Store | Path, sha: str) -> int:
-    """Return the format number of a version, also of one that this release cannot read."""
-    return int(json.loads(as_store(index).get(_name(sha)) or b"")["format"])
-
-
 def _name(sha: str) -> str:
     return f"versions/{sha}.json"
-
-
-def publish(
-    index: Store | Path, version: str, *, parent: int | None = None, inspect: Inspect | None = None, note: str = ""
-) -> Publication:
-    """Publish a version after its gates, unless it is current already.
-
-    Files that the current version does not name are verified, and a version that restores documents that are taken down
-    is refused (``indexing.gates``).
-
-    Returns:
-        The publication that makes ``version`` current.
-    """
-    return Publisher(index, inspect=inspect, note=note).publish(version, parent)
 
 
 def rollback(index: Store | Path, number: int, workers: Workers = IN_PROCESS) -> Publication:
@@ -131,7 +112,7 @@ def read_current_version(index: Store | Path) -> CurrentVersion:
     try:
         version = read_version(index, publication.version)
     except FormatVersionError as error:
-        if version_format(index, publication.version) > INDEX_FORMAT:
+        if int(json.loads(as_store(index).get(_name(publication.version)) or b"")["format"]) > INDEX_FORMAT:
             raise
         fields = {"publication": publication.number, "reason": str(error)}
         log.warning("current version has an older format", extra={"fields": fields})
@@ -143,7 +124,7 @@ class Publisher:
     """Publisher of versions of one index. It verifies the files of a shard once for all its attempts."""
 
     def __init__(self, index: Store | Path, *, inspect: Inspect | None = None, note: str = "") -> None:
-        """Take the settings of ``publish``."""
+        """Publish with the gates ``inspect`` of a deployment, and with a note for people."""
         self._index = index
         self._inspect = inspect
         self._note = note
@@ -162,7 +143,12 @@ class Publisher:
             return None
 
     def publish(self, version: str, parent: int | None) -> Publication:
-        """Publish a version; see the function ``publish``."""
+        """Publish a version after its gates, unless it is current already.
+
+        Files that the current version does not name are verified, and a version that restores documents that are taken
+        down is refused (``indexing.gates``). A version that was derived from publication ``parent``, 0 if nothing was
+        published, becomes ``parent + 1``, or is stale; None: it was not derived from a publication.
+        """
         found = read_version(self._index, version)
         touch_version(self._index, found)
         while True:
@@ -193,7 +179,8 @@ class Publisher:
 
     def _pass_gates(self, version: IndexVersion, current: IndexVersion | None, *, derived: bool) -> Approval:
         candidate = Candidate(self._index, version, current, derived, self._verified)
-        check_candidate(candidate)
+        check_files(candidate)
+        check_takedowns(candidate)
         self._verified = {**self._verified, **{shard.sha: shard for shard in version.shards}}
         return Approval() if self._inspect is None else self._inspect(candidate)
 

@@ -4,7 +4,7 @@ A takedown writes one small file per shard and a publication, but builds no shar
 seconds. Every version has the list of takedowns, and every later build hides the documents again.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from lsr_prod.encoding.tables import open_table
 from lsr_prod.encoding.tables.live_rows import files_of_buckets, to_files
 from lsr_prod.errors import ArtifactError, PublicationError
 from lsr_prod.indexing.changes import find_rows
-from lsr_prod.indexing.publish import CurrentVersion, Publisher, read_current_version, take_down, write_version
+from lsr_prod.indexing.publish import Publisher, read_current_version, take_down, write_version
 from lsr_prod.indexing.tombstones import (
     as_ids,
     find_documents,
@@ -62,11 +62,8 @@ def delete_documents(
         ArtifactError: a shard or the list is missing or damaged.
     """
     hidden = _check_ids(ids)
-    publisher, summary = Publisher(index, note=note or f"takedown of {len(hidden)}"), None
-    while summary is None:
-        current, before = _read_current(index)
-        summary = _publish(publisher, index, current, before, take_down(index, before, hidden, workers))
-    return summary
+    note = note or f"takedown of {len(hidden)}"
+    return _publish_changed(index, note, lambda before: take_down(index, before, hidden, workers))
 
 
 def restore_documents(
@@ -93,12 +90,8 @@ def restore_documents(
         ArtifactError: the table, a shard or the list is missing or damaged.
     """
     wanted = _check_ids(ids)
-    publisher, summary = Publisher(index, note=note or f"takedown of {len(wanted)} ended"), None
-    while summary is None:
-        current, before = _read_current(index)
-        after = _restore(index, before, wanted, dict(options or {}), workers)
-        summary = _publish(publisher, index, current, before, after)
-    return summary
+    note = note or f"takedown of {len(wanted)} ended"
+    return _publish_changed(index, note, lambda before: _restore(index, before, wanted, dict(options or {}), workers))
 
 
 def _check_ids(ids: Iterable[str]) -> list[str]:
@@ -108,26 +101,21 @@ def _check_ids(ids: Iterable[str]) -> list[str]:
     return found
 
 
-def _read_current(index: Store | Path) -> tuple[CurrentVersion, IndexVersion]:
-    current = read_current_version(index)
-    if current.version is None:
-        raise PublicationError(
-            f"{as_store(index).uri} has no publication of this release; build one with lsr-prod index build"
-        )
-    return current, current.version
-
-
-def _publish(
-    publisher: Publisher, index: Store | Path, current: CurrentVersion, before: IndexVersion, after: IndexVersion
-) -> TakedownSummary | None:
-    """Publish a changed version; return None if another publication came first."""
-    if after != before:
-        write_version(index, after)
-    publication = publisher.publish_next(current, after)
-    if publication is None:
-        return None
-    changed = abs(before.documents - after.documents)
-    return TakedownSummary(publication, after.documents, changed, len(load_takedowns(index, after)))
+def _publish_changed(index: Store | Path, note: str, change: Callable[[IndexVersion], IndexVersion]) -> TakedownSummary:
+    """Publish what ``change`` makes of the current version; again, if another publication came first."""
+    publisher = Publisher(index, note=note)
+    while True:
+        current = read_current_version(index)
+        if (before := current.version) is None:
+            raise PublicationError(
+                f"{as_store(index).uri} has no publication of this release; build one with lsr-prod index build"
+            )
+        after = change(before)
+        if after != before:
+            write_version(index, after)
+        if (publication := publisher.publish_next(current, after)) is not None:
+            changed = abs(before.documents - after.documents)
+            return TakedownSummary(publication, after.documents, changed, len(load_takedowns(index, after)))
 
 
 def _restore(

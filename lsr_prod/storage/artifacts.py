@@ -22,6 +22,7 @@ from typing import Any
 
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError, FormatVersionError, StorageError
 from lsr_prod.logs import get_log
+from lsr_prod.storage.cache_folder import cache_errors
 from lsr_prod.storage.drafts import Draft, copy_files
 from lsr_prod.storage.formats.digest import FileDigest, digest_folder, digest_json, record_bytes, verify_files
 from lsr_prod.storage.local import home_folder
@@ -139,14 +140,12 @@ def make_private(cache: Path) -> None:
 
     The mode of a folder of root, such as a volume of a container, is left as it is: only its owner may change it.
     """
-    try:
+    with cache_errors(cache):
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         found, user = cache.stat(), os.geteuid()
         private = found.st_uid in (0, user) and not found.st_mode & stat.S_ISVTX
         if private and found.st_uid == user:
             cache.chmod(0o700)
-    except OSError as error:
-        raise StorageError(f"the cache {cache} cannot be used ({error}); fix the disk or free space on it") from error
     if not private:
         raise StorageError(
             f"the cache {cache} belongs to another user, or every user may write into it, so that its content cannot "

@@ -8,7 +8,6 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from lsr_prod.errors import StorageError
@@ -21,12 +20,15 @@ from lsr_prod.storage.transfer import PARTIAL
 log = get_log(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """Result of making room for an artifact."""
-
-    missing: tuple[FileDigest, ...]  # files to fetch
-    evicted: int  # number of artifacts that were removed
+@contextmanager
+def cache_errors(cache: Path) -> Iterator[None]:
+    """Turn errors of the disk in the block into ``StorageError``."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(f"the cache {cache} cannot be used ({error}); fix the disk or free space on it") from error
 
 
 @contextmanager
@@ -81,8 +83,12 @@ def artifacts_in(cache: Path) -> list[Path]:
     return sorted(found, key=lambda artifact: _mark(artifact).stat().st_mtime_ns if _mark(artifact).exists() else 0)
 
 
-def make_room(cache: Path, needed: Mapping[str, FileDigest], max_bytes: int | None) -> Room:
-    """Remove leftovers, and evict unused artifacts, least recently used first, until a new artifact fits."""
+def make_room(cache: Path, needed: Mapping[str, FileDigest], max_bytes: int | None) -> tuple[FileDigest, ...]:
+    """Remove leftovers, and evict unused artifacts, least recently used first, until a new artifact fits.
+
+    Returns:
+        The files to fetch.
+    """
     (cache / "files").mkdir(parents=True, exist_ok=True)
     for path in cache.glob("artifacts/*/.*"):
         if is_draft(path.name):
@@ -112,12 +118,13 @@ def make_room(cache: Path, needed: Mapping[str, FileDigest], max_bytes: int | No
         missing = tuple(file for name, file in needed.items() if name not in stored or name in broken)
         _check_disk(cache, missing, sum(size for name, size in stored.items() if name not in kept))
         for artifact in victims:
-            _evict(artifact)
+            remove(artifact)
+            log.info("artifact evicted", extra={"fields": {"artifact": artifact.name}})
     kept |= {f"{name}{PARTIAL}" for name in needed}
     for path in (cache / "files").iterdir():
         if path.name not in kept and is_sha256(path.name.removesuffix(PARTIAL)):
             path.unlink()
-    return Room(missing, len(victims))
+    return missing
 
 
 def _held(cache: Path) -> dict[Path, set[str]]:
@@ -157,11 +164,6 @@ def _check_disk(cache: Path, missing: tuple[FileDigest, ...], freed: int) -> Non
         raise StorageError(
             f"the artifact needs {wanted} more bytes on the disk of {cache}, which has {free} free; free the disk"
         )
-
-
-def _evict(artifact: Path) -> None:
-    remove(artifact)
-    log.info("artifact evicted", extra={"fields": {"artifact": artifact.name}})
 
 
 def _mark(artifact: Path) -> Path:

@@ -172,28 +172,20 @@ def copy_files(source: Path, target: Path, files: Iterable[FileDigest]) -> None:
         create_file(target / file.path, checked_chunks(source / file.path, file.sha256, 1 << 20))
 
 
-def copy_tree(source: Path, target: Path, *, link: bool = False) -> None:
+def copy_tree(source: Path, target: Path) -> None:
     """Copy every file below ``source`` into a draft folder; symbolic links are followed.
 
     Folders have the modes of new folders: that of a read-only folder could neither be completed nor removed.
     """
-    copy = _link_or_copy if link else shutil.copyfile
     for folder, _, names in os.walk(source, followlinks=True, onerror=_raise):
         place = target / Path(folder).relative_to(source)
         place.mkdir(exist_ok=True)
         for name in names:
-            copy(f"{folder}/{name}", str(place / name))
+            shutil.copyfile(f"{folder}/{name}", place / name)
 
 
 def _raise(error: OSError) -> None:
     raise error
-
-
-def _link_or_copy(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def remove(path: Path, *, unless: Callable[[Path], bool] | None = None) -> int:

@@ -34,7 +34,6 @@ from lsr_prod.storage.formats.publication import Publication, publication_name
 from lsr_prod.storage.formats.shard import TEXT_TERMS_FILE
 from lsr_prod.storage.location import is_remote
 from lsr_prod.storage.node_cache import Contents, NodeCache
-from lsr_prod.storage.publications import current_publication
 from lsr_prod.storage.store import Store, as_store
 from lsr_prod.storage.transfer import object_name, stored_sizes
 
@@ -140,12 +139,6 @@ def check_files(index: Store | Path, version: IndexVersion) -> None:
             raise DigestMismatchError(
                 f"{store.uri}/{name} ({file.path}) has {sizes[name]} bytes, not {file.size}; delete it; {_REBUILD}"
             )
-
-
-def fetch_current_version(cache: NodeCache, index: Store, *, verify: bool = False) -> tuple[Path, Publication]:
-    """Return the current version as a local index folder, and its publication; see ``fetch_version``."""
-    publication = current_publication(index)
-    return fetch_version(cache, index, publication, verify=verify), publication
 
 
 def fetch_version(

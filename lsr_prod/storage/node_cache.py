@@ -18,9 +18,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lsr_prod.errors import StorageError
 from lsr_prod.logs import get_log
-from lsr_prod.storage.cache_folder import artifacts_in, files_in, locked, make_room, mark_used
+from lsr_prod.storage.cache_folder import cache_errors, locked, make_room, mark_used
 from lsr_prod.storage.drafts import Draft, create_file, link_file, sync_folder, write_file
 from lsr_prod.storage.formats.digest import FileDigest, digest_path
 from lsr_prod.storage.remote import in_threads
@@ -48,19 +47,6 @@ class Cached:
     fetched: tuple[FileDigest, ...] = ()  # files that this call fetched, and so verified
 
 
-@dataclass(frozen=True, slots=True)
-class CacheStatistics:
-    """Counts of this process, and the content of the folder."""
-
-    hits: int = 0  # fetches of an artifact that was in the cache
-    misses: int = 0  # fetches that added their artifact
-    files_fetched: int = 0  # files fetched from an object store
-    bytes_fetched: int = 0  # bytes fetched with them
-    artifacts_evicted: int = 0  # artifacts removed to make room
-    artifacts: int = 0  # artifacts in the folder now
-    bytes: int = 0  # bytes of files in the folder now
-
-
 class NodeCache:
     """Artifacts of object stores as local folders. Safe to share between threads; processes may share the folder."""
 
@@ -70,7 +56,6 @@ class NodeCache:
         self._connections = connections
         self._guard = threading.Lock()
         self._marks: dict[Path, list[int]] = {}
-        self._counts = CacheStatistics()
 
     def fetch(self, source: str, digest: str, read_contents: Callable[[], Contents]) -> Cached:
         """Return an artifact as a local folder, which stays until ``release``; fetch what the cache lacks.
@@ -79,26 +64,19 @@ class NodeCache:
         """
         place = self.place(source, digest)
         if not self.writable and place.is_dir():  # nothing is evicted
-            self._count(hits=1)
             return Cached(place)
-        try:
+        with cache_errors(self._folder):
             if (mark := mark_used(place)) is not None:
-                return self._keep(place, mark, hits=1)
+                return self._keep(place, mark)
             contents = read_contents()
             with locked(self._folder / "lock"):
                 if (mark := mark_used(place)) is not None:  # another process was quicker
-                    return self._keep(place, mark, hits=1)
+                    return self._keep(place, mark)
                 fetched = self._add(contents, place)
                 mark = mark_used(place)
                 assert mark is not None  # artifacts are evicted under the lock
-                self._keep(place, mark, misses=1)
+                self._keep(place, mark)
                 return Cached(place, fetched)
-        except StorageError:
-            raise
-        except OSError as error:
-            raise StorageError(
-                f"the cache {self._folder} cannot be used ({error}); fix the disk or free space on it"
-            ) from error
 
     def repair(self, artifact: Path, contents: Contents, *, verify: bool = True) -> int:
         """Fetch files of an artifact again that are missing or damaged; others may read the artifact meanwhile.
@@ -110,19 +88,12 @@ class NodeCache:
         lost = [path for path, data in contents.manifests.items() if not _has(artifact / path, data)]
         if not damaged and not lost:
             return 0
-        try:
-            with locked(self._folder / "lock"):
-                # Another process may have been quicker.
-                damaged = [file for file in damaged if not _is_whole(artifact / file.path, file, verify)]
-                self._replace(artifact, contents, damaged, verify)
-                for path in lost:
-                    write_file(artifact / path, contents.manifests[path])
-        except StorageError:
-            raise
-        except OSError as error:
-            raise StorageError(
-                f"the cache {self._folder} cannot be used ({error}); fix the disk or free space on it"
-            ) from error
+        with cache_errors(self._folder), locked(self._folder / "lock"):
+            # Another process may have been quicker.
+            damaged = [file for file in damaged if not _is_whole(artifact / file.path, file, verify)]
+            self._replace(artifact, contents, damaged, verify)
+            for path in lost:
+                write_file(artifact / path, contents.manifests[path])
         fields = {"artifact": artifact.name, "paths": [*(file.path for file in damaged), *lost]}
         log.warning("damaged files in the cache replaced", extra={"fields": fields})
         return len(damaged) + len(lost)
@@ -165,13 +136,6 @@ class NodeCache:
                 while marks:
                     os.close(marks.pop())
 
-    @property
-    def statistics(self) -> CacheStatistics:
-        """Counts of this process, and the content of the folder."""
-        return replace(
-            self._counts, artifacts=len(artifacts_in(self._folder)), bytes=sum(files_in(self._folder).values())
-        )
-
     def _add(self, contents: Contents, place: Path) -> tuple[FileDigest, ...]:
         start = time.perf_counter()
         missing, fetched = self._fetch_missing(contents)
@@ -183,17 +147,14 @@ class NodeCache:
 
     def _fetch_missing(self, contents: Contents) -> tuple[tuple[FileDigest, ...], int]:
         """Make room and fetch the files that the cache lacks; return them, and the bytes fetched."""
-        room = make_room(self._folder, {file.sha256: file for file in contents.files}, self._max_bytes)
-        self._count(artifacts_evicted=room.evicted)
+        missing = make_room(self._folder, {file.sha256: file for file in contents.files}, self._max_bytes)
 
         def fetch(file: FileDigest) -> int:
-            fetched = fetch_file(contents.source, file, self._folder / "files", remedy=contents.remedy)
-            self._count(files_fetched=1, bytes_fetched=fetched)
-            return fetched
+            return fetch_file(contents.source, file, self._folder / "files", remedy=contents.remedy)
 
-        fetched = sum(in_threads(fetch, room.missing, self._connections))
+        fetched = sum(in_threads(fetch, missing, self._connections))
         sync_folder(self._folder / "files")
-        return room.missing, fetched
+        return missing, fetched
 
     def _assemble(self, contents: Contents, place: Path) -> None:
         """Make the folder of the artifact from links to the files."""
@@ -206,16 +167,10 @@ class NodeCache:
                 create_file(draft.folder / path, (data,))
             draft.seal()
 
-    def _keep(self, place: Path, mark: int, **counts: int) -> Cached:
+    def _keep(self, place: Path, mark: int) -> Cached:
         with self._guard:
             self._marks.setdefault(place, []).append(mark)
-        self._count(**counts)
         return Cached(place)
-
-    def _count(self, **counts: int) -> None:
-        with self._guard:
-            now = {name: getattr(self._counts, name) + added for name, added in counts.items()}
-            self._counts = replace(self._counts, **now)
 
 
 def _is_whole(path: Path, file: FileDigest, verify: bool) -> bool:

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from lsr_prod.encoding.tables import create_table, write_part
 from lsr_prod.indexing.plan import ShardLayout, ShardPlan
-from lsr_prod.indexing.publish import publish
 from lsr_prod.indexing.shard import build_shard
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.inference.terms.analysis import words_of
@@ -32,6 +31,7 @@ from lsr_prod.storage.formats.table import (
     sparse_schema,
 )
 from lsr_prod.storage.formats.values import AttributeType
+from tests.indexing.publishing import publish
 
 STEP = 0.03125
 FIELDS = ("title", "text")

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 
-from lsr_prod.indexing.publish import publish
 from lsr_prod.storage import Store
 from lsr_prod.storage.formats.bundle import BUNDLE_FILE
 from lsr_prod.storage.formats.digest import FileDigest, canonical_json, digest_path
@@ -15,6 +14,7 @@ from lsr_prod.storage.index_versions import read_bundle, read_version, version_f
 from lsr_prod.storage.publications import create_publication, current_publication
 from lsr_prod.storage.transfer import send_files
 from tests.indexing.corpus import Doc, make_index
+from tests.indexing.publishing import publish
 
 
 def make_versions(index: Path, count: int, *, documents: int = 40, shards: int = 2) -> list[IndexVersion]:

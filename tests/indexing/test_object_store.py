@@ -18,12 +18,12 @@ from lsr_prod.indexing.tombstones import find_documents, read_ids
 from lsr_prod.jobs import index
 from lsr_prod.storage import Store, index_shards
 from lsr_prod.storage.index_shards import find_shard
-from lsr_prod.storage.index_versions import fetch_current_version
 from lsr_prod.storage.node_cache import NodeCache
 from lsr_prod.storage.publications import publication_numbers
 from tests.indexing.contents import current, dump
 from tests.indexing.corpus import Doc
 from tests.indexing.increments import Increment, change_table, deployment, make_world
+from tests.storage.node_caches import fetch_current_version
 
 CORPUS = {f"doc{i:03d}": Doc({1 + i % 7: 1 + i % 255, 9: 3}, f"text {i}") for i in range(60)}
 HOUR = 3600.0

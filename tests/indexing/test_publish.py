@@ -16,7 +16,6 @@ from lsr_prod.indexing.gates import Approval, Candidate
 from lsr_prod.indexing.publish import (
     CurrentVersion,
     Publisher,
-    publish,
     publisher_name,
     read_current_version,
     rollback,
@@ -29,6 +28,7 @@ from lsr_prod.storage.formats.publication import Publication, publication_name
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import create_publication, current_publication, read_publication
 from tests.indexing.corpus import Doc, make_index
+from tests.indexing.publishing import publish
 
 PUBLISH = """
 import sys

@@ -15,11 +15,11 @@ import pytest
 from lsr_prod import Searcher
 from lsr_prod.errors import ArtifactError
 from lsr_prod.indexing import collect_garbage, rollback
-from lsr_prod.indexing.publish import publish
 from lsr_prod.storage import Store
 from lsr_prod.storage.index_versions import check_files
 from lsr_prod.storage.publications import pin_publication, publication_numbers, unpin_publication
 from lsr_prod.storage.version_locks import is_read
+from tests.indexing.publishing import publish
 from tests.indexing.remote import make_versions, upload_current, upload_version
 
 READ = """

@@ -8,13 +8,13 @@ import pytest
 
 from lsr_prod.errors import ArtifactError, PublicationError
 from lsr_prod.indexing import build_index, delete_documents, restore_documents, rollback
-from lsr_prod.indexing.publish import publish
 from lsr_prod.jobs import index as jobs
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import current_publication, read_publication
 from tests.indexing.contents import current, dump, takedowns
 from tests.indexing.corpus import Doc
 from tests.indexing.increments import Increment, change_table, deployment, make_world
+from tests.indexing.publishing import publish
 
 CORPUS = {f"doc{i:03d}": Doc({1: 1 + i % 255, i % 60: 4}, f"text {i}") for i in range(200)}
 

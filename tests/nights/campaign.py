@@ -19,7 +19,6 @@ from lsr_prod.errors import PublicationError
 from lsr_prod.indexing import build_index
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import save_folder
-from lsr_prod.storage.index_versions import fetch_current_version
 from lsr_prod.storage.node_cache import NodeCache
 from lsr_prod.storage.publications import find_current_publication
 from tests.faults.cluster import kill
@@ -27,6 +26,7 @@ from tests.indexing.contents import dump
 from tests.nights.cluster import NightCluster
 from tests.nights.feed import GOLDEN, Feed
 from tests.nights.schedule import GATES, Night
+from tests.storage.node_caches import fetch_current_version
 
 __all__ = ["Campaign", "Tally"]
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from lsr_prod.errors import ArtifactError, PublicationError
-from lsr_prod.indexing.publish import publish
 from lsr_prod.search import Searcher
 from lsr_prod.search.query.filters import field
 from lsr_prod.search.query.request import Hybrid
@@ -19,6 +18,7 @@ from lsr_prod.storage.formats.digest import FileDigest, canonical_json, digest_p
 from lsr_prod.storage.formats.index import IndexVersion
 from lsr_prod.storage.index_versions import read_version
 from tests.indexing.corpus import Doc, make_index
+from tests.indexing.publishing import publish
 
 V = 400
 TYPES = {"year": "int64", "lang": "string", "grade": "float64"}

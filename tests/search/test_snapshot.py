@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError, LineageError, QueryError
-from lsr_prod.indexing.publish import publish
 from lsr_prod.search import Searcher
 from lsr_prod.search.query.filters import field
 from lsr_prod.search.snapshot import Snapshot
@@ -19,6 +18,7 @@ from lsr_prod.storage.formats.digest import canonical_json
 from lsr_prod.storage.formats.index import IndexVersion
 from lsr_prod.storage.publications import current_publication
 from tests.indexing.corpus import Doc, bury, make_index
+from tests.indexing.publishing import publish
 
 CORPUS = {f"d{i:02d}": Doc({i % 7: 1 + i, 7: 3}, f"text {i}") for i in range(40)}
 

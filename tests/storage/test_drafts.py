@@ -113,15 +113,14 @@ def test_copy_files_copies_listed_files_and_checks_them(tmp_path: Path) -> None:
         copy_files(source, tmp_path / "again", files)
 
 
-@pytest.mark.parametrize("link", [False, True])
-def test_copy_tree_copies_or_links(tmp_path: Path, link: bool) -> None:
+def test_copy_tree_copies(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "a").write_bytes(b"a")
     (tmp_path / "source" / "b").mkdir()
     (tmp_path / "source" / "b" / "c").write_bytes(b"c")
     (tmp_path / "copy").mkdir()
-    copy_tree(tmp_path / "source", tmp_path / "copy", link=link)
-    assert (tmp_path / "copy" / "a").stat().st_nlink == 1 + link
+    copy_tree(tmp_path / "source", tmp_path / "copy")
+    assert (tmp_path / "copy" / "a").stat().st_nlink == 1
     assert names(tmp_path / "copy") == ["a", "b", "b/c"]
 
 
@@ -301,23 +300,11 @@ def test_sentinel_is_a_draft_that_disappears_with_the_folders_made_for_it(tmp_pa
     assert names(tmp_path) == ["a", "a/file"]
 
 
-def test_link_replaces_the_file_of_its_name_and_copy_tree_copies_to_another_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_link_replaces_the_file_of_its_name(tmp_path: Path) -> None:
     (tmp_path / "one").write_text("one")
     (tmp_path / "two").write_text("two")
     link_file(tmp_path / "one", tmp_path / "two")
     assert (tmp_path / "two").samefile(tmp_path / "one")
-    (tmp_path / "source").mkdir()
-    (tmp_path / "source" / "file").write_text("content")
-    (tmp_path / "copy").mkdir()
-
-    def other_disk(*_: object) -> None:
-        raise OSError("cross-device link")
-
-    monkeypatch.setattr(os, "link", other_disk)
-    copy_tree(tmp_path / "source", tmp_path / "copy", link=True)
-    assert (tmp_path / "copy" / "file").read_text() == "content"
 
 
 def test_removed_folder_is_a_draft_before_its_files_are_deleted(tmp_path: Path) -> None:

@@ -24,10 +24,10 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.formats.digest import canonical_json, digest_json, verify_files
 from lsr_prod.storage.formats.index import IndexVersion
 from lsr_prod.storage.formats.publication import Publication
-from lsr_prod.storage.index_versions import fetch_current_version
-from lsr_prod.storage.node_cache import NodeCache
 from lsr_prod.storage.publications import current_publication
 from tests.indexing.remote import bytes_of, files_of, make_versions, overwrite, send, upload_current, with_takedown
+from tests.storage.node_caches import CountedCache as NodeCache
+from tests.storage.node_caches import fetch_current_version
 
 PRELUDE = """
 import json, os, sys, time
@@ -35,9 +35,9 @@ from pathlib import Path
 from lsr_prod.storage import node_cache as cache
 from lsr_prod.storage import drafts
 from lsr_prod.storage import transfer
-from lsr_prod.storage.index_versions import fetch_current_version
-from lsr_prod.storage.node_cache import NodeCache
 from lsr_prod.storage import Store
+from tests.storage.node_caches import CountedCache as NodeCache
+from tests.storage.node_caches import fetch_current_version
 transfer._PIECE = 1000
 uri, options, folder, *arguments = sys.argv[1:]
 options = json.loads(options)
@@ -60,7 +60,7 @@ from lsr_prod import Searcher
 kept = NodeCache(folder)
 index, publication = fetch_current_version(kept, Store(uri, options))
 hits = Searcher.open(index, verify=True).search_vector({0: 1.0}).hits
-print(json.dumps([kept.statistics.misses, kept.statistics.bytes_fetched, [hit.doc_id for hit in hits]]))
+print(json.dumps([kept.misses, kept.bytes_fetched, [hit.doc_id for hit in hits]]))
 """
 FETCH_AND_WAIT = """
 print(fetch_current_version(NodeCache(folder), Store(uri, options))[0], flush=True)
@@ -85,7 +85,7 @@ while done < 9:
         del searcher
         kept.release(index)
         done += 1
-print(json.dumps([refused, kept.statistics.artifacts_evicted]))
+print(json.dumps([refused, kept.artifacts_evicted]))
 """
 
 
@@ -146,9 +146,8 @@ def test_fetched_version_equals_the_uploaded_index(index: Path, folder: Path, re
     here, there = Searcher.open(index), Searcher.open(place, verify=True)
     assert there.version == changed
     assert there.search_vector({0: 1.0, 21: 2.0}).hits == here.search_vector({0: 1.0, 21: 2.0}).hits
-    statistics = cache.statistics
-    assert (statistics.misses, statistics.hits, statistics.artifacts) == (1, 0, 1)
-    assert statistics.bytes == statistics.bytes_fetched == bytes_of(index, changed)
+    assert (cache.misses, cache.hits, cache.artifacts) == (1, 0, 1)
+    assert cache.bytes == cache.bytes_fetched == bytes_of(index, changed)
     assert fetch_current_version(NodeCache(folder), remote) == (place, found)
     cache.close()
 
@@ -160,7 +159,7 @@ def test_new_version_fetches_only_new_files_and_rollback_nothing(index: Path, fo
     old, _ = fetch_current_version(cache, remote)
     send(index, second, remote)
     new, _ = fetch_current_version(cache, remote)
-    assert cache.statistics.bytes_fetched == bytes_of(index, first, second)
+    assert cache.bytes_fetched == bytes_of(index, first, second)
     assert bytes_of(index, first, second) < bytes_of(index, first) + bytes_of(index, second)
     third = rollback(index, 3)
     upload_current(index, remote)
@@ -168,8 +167,8 @@ def test_new_version_fetches_only_new_files_and_rollback_nothing(index: Path, fo
     again, found = fetch_current_version(cache, remote)
     assert (again, found) == (old, third)
     assert Searcher.open(again).publication == third
-    assert cache.statistics.bytes_fetched == bytes_of(index, first, second)
-    assert (cache.statistics.hits, cache.statistics.misses) == (1, 2)
+    assert cache.bytes_fetched == bytes_of(index, first, second)
+    assert (cache.hits, cache.misses) == (1, 2)
     check_whole(folder, index, first, second)
     assert Searcher.open(new, verify=True).publication.number == 4
     cache.close()
@@ -219,7 +218,7 @@ def test_killed_fetch_resumes(index: Path, folder: Path, remote: Store, place: s
     came = sum(path.stat().st_size for path in (folder / "files").glob("*"))
     cache = NodeCache(folder)
     assert fetch_current_version(cache, remote)[1] == publication
-    assert cache.statistics.bytes_fetched == bytes_of(index, version) - came
+    assert cache.bytes_fetched == bytes_of(index, version) - came
     assert (came > 0) == ((verb, last) != ("read_range", 1))
     check_whole(folder, index, version)
     assert not [name for name in files_in(folder) if ".tmp" in name or ".part" in name]
@@ -256,7 +255,7 @@ def test_use_ends_with_its_process(index: Path, folder: Path, remote: Store) -> 
     with pytest.raises(StorageError, match="with the artifacts in use"):
         fetch_current_version(cache, remote)
     assert files_in(folder) - before <= {f"artifacts/{place.parent.name}/{second.sha}.use"}
-    assert cache.statistics.bytes_fetched == 0
+    assert cache.bytes_fetched == 0
     os.kill(reader.pid, signal.SIGKILL)
     reader.communicate(timeout=10)
     fetch_current_version(cache, remote)
@@ -273,8 +272,8 @@ def test_least_recently_used_version_is_evicted_first(index: Path, folder: Path,
         send(index, version, remote)
         cache.release(fetch_current_version(cache, remote)[0])
     check_whole(folder, index, versions[0], versions[2])
-    assert cache.statistics.artifacts_evicted == 1
-    assert cache.statistics.bytes == bytes_of(index, versions[0], versions[2])
+    assert cache.artifacts_evicted == 1
+    assert cache.bytes == bytes_of(index, versions[0], versions[2])
 
 
 def test_version_that_cannot_fit_raises_before_any_fetch_or_eviction(
@@ -292,7 +291,7 @@ def test_version_that_cannot_fit_raises_before_any_fetch_or_eviction(
     with pytest.raises(StorageError, match="free the disk"):
         fetch_current_version(NodeCache(folder), remote)
     check_whole(folder, index, first)
-    assert small.statistics.bytes_fetched == 0
+    assert small.bytes_fetched == 0
 
 
 def test_foreign_files_in_the_cache_are_kept(index: Path, folder: Path, remote: Store) -> None:
@@ -435,7 +434,7 @@ def test_threads_share_a_cache(index: Path, folder: Path, remote: Store) -> None
     with ThreadPoolExecutor(8) as pool:
         places = list(pool.map(lambda _: fetch_current_version(cache, remote)[0], range(16)))
     assert len(set(places)) == 1
-    assert (cache.statistics.misses, cache.statistics.hits) == (1, 15)
+    assert (cache.misses, cache.hits) == (1, 15)
     before = len(list(Path("/proc/self/fd").iterdir()))
     for place in places:
         cache.release(place)

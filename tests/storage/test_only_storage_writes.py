@@ -18,7 +18,6 @@ ALLOWED = {
     "indexing/boolean.py": "Tantivy writes to a folder, in a draft",
     "indexing/in_memory.py": "pyarrow writes to a path, in a temporary folder",
     "indexing/rows.py": SCRATCH,
-    "indexing/boolean.py": "Tantivy writes to a folder, in a draft",
     "indexing/shard.py": "pyarrow writes to a path, in a draft",
     "lsr_prod_contrib/vectors/inversion.py": SCRATCH,
     "lsr_prod_contrib/vectors/npz.py": SCRATCH,

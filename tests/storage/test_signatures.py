@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from lsr_prod.errors import ConfigError, MissingExtraError, SignatureError
-from lsr_prod.indexing.publish import publish, rollback
+from lsr_prod.indexing.publish import rollback
 from lsr_prod.jobs.command import main
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
@@ -20,6 +20,7 @@ from lsr_prod.storage.formats.publication import Publication, publication_name
 from lsr_prod.storage.publications import current_publication, delete_publication, read_publication
 from lsr_prod.storage.signatures import SIGNING_KEY, TRUSTED_KEYS, check_keys, sign
 from tests.indexing.corpus import Doc, make_index
+from tests.indexing.publishing import publish
 from tests.indexing.remote import upload_current
 from tests.storage.keys import KEYS, private, public
 

@@ -15,7 +15,6 @@ from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.indexing import build_index
 from lsr_prod.indexing.impacts.bm25 import WordSpill, average_length
 from lsr_prod.indexing.plan import plan_index
-from lsr_prod.indexing.publish import publish
 from lsr_prod.inference.terms.analysis import words_of
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
@@ -23,6 +22,7 @@ from lsr_prod.storage.formats.digest import canonical_json
 from lsr_prod.storage.formats.term_weights import word_impacts
 from tests.indexing.corpus import Doc, make_bundle, make_index, make_table
 from tests.indexing.increments import Increment, change_table
+from tests.indexing.publishing import publish
 
 CORPUS = {f"d{i:03d}": Doc({1: 1}, "lock " * (i % 7) + f"number{i}") for i in range(300)}
 MEAN = sum(len(words_of(doc.text)) for doc in CORPUS.values()) / len(CORPUS)

@@ -11,7 +11,6 @@ from lsr_prod.config import Deployment
 from lsr_prod.encoding.tables import open_table
 from lsr_prod.errors import ConfigError, PublicationError, SourceError
 from lsr_prod.indexing.gates import Candidate
-from lsr_prod.indexing.publish import publish
 from lsr_prod.operations.gates import GATES, Gatekeeper, GateReport, read_report
 from lsr_prod.operations.gates.versions import Versions, count_impacts
 from lsr_prod.storage import Store
@@ -21,6 +20,7 @@ from lsr_prod.storage.publications import current_publication
 from tests.encoding.tables.deletions import delete_ids
 from tests.indexing.corpus import Doc, encode_corpus, make_bundle, make_index, make_table
 from tests.indexing.increments import Increment, change_table
+from tests.indexing.publishing import publish
 
 TEXTS = {
     f"d{i}": text

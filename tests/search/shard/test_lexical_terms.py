@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError
-from lsr_prod.indexing.publish import publish
 from lsr_prod.search import Hybrid, Searcher
 from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.storage import Store
 from lsr_prod.storage.formats.digest import canonical_json
 from lsr_prod.storage.formats.index import ShardManifest
 from tests.indexing.corpus import Doc, make_index
+from tests.indexing.publishing import publish
 
 NAMES = ["a", "aa", "b", "naïv", "z\U0001f600", "ﬀ", "\U00010330"]
 CORPUS = {f"d{i}": Doc({1: 7}, f"{name} fill") for i, name in enumerate(NAMES)}
