@@ -117,7 +117,7 @@ def test_read_only_arrays_of_a_remote_call_are_answered(index):
                 for query in (QUERY, replace(QUERY, **arrays))
             ]
             assert found == brought
-            assert await replica.rescore(pin, found.ranked, arrays["ids"], arrays["weights"])
+            assert await replica.call(pin, None, "rescore", found.ranked, arrays["ids"], arrays["weights"])
 
     asyncio.run(run())
 
