@@ -20,8 +20,7 @@ from pathlib import Path
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError, DiskFullError
 from lsr_prod.logs import get_log
-from lsr_prod.storage.disk import disk_error
-from lsr_prod.storage.local import home_folder
+from lsr_prod.storage.disk import disk_error, home_folder
 
 log = get_log(__name__)
 _BYTES = 32

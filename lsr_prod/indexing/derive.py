@@ -18,8 +18,7 @@ from lsr_prod.indexing.changes import RowChange, changed_parts, changed_rows, ro
 from lsr_prod.indexing.delta import build_delta, choose_merged, digest_selection, plan_delta, select_documents
 from lsr_prod.indexing.plan import IndexPlan, ShardPlan, digest_parts, version_of
 from lsr_prod.indexing.publish import write_version
-from lsr_prod.indexing.rows import read_buckets
-from lsr_prod.indexing.shard import BuiltShard, build_shard
+from lsr_prod.indexing.shard import BuiltShard, build_shard, read_buckets
 from lsr_prod.indexing.tombstones import as_ids, hide_everywhere, load_takedowns
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, is_remote

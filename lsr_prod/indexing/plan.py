@@ -13,7 +13,6 @@ from lsr_prod.indexing.impacts.bm25 import average_length
 from lsr_prod.inference.terms.term_reader import TermReader
 from lsr_prod.storage import Store, require_exists
 from lsr_prod.storage.folders import absolute, folder_exists, open_bundle, refuse_file
-from lsr_prod.storage.formats.bundle import Bundle
 from lsr_prod.storage.formats.card import EncoderCard
 from lsr_prod.storage.formats.digest import digest_json
 from lsr_prod.storage.formats.index import INDEX_FORMAT, Analyzer, IndexVersion, ShardManifest, ShardRole
@@ -162,7 +161,9 @@ def plan_index(deployment: "Deployment") -> IndexPlan:
     assert settings is not None  # the job demanded the section
     refuse_file("index.output", settings.output)
     index = Store(absolute(settings.output), deployment.storage.options)
-    folder, bundle = _open_bundle(settings, deployment.storage.options)
+    if not folder_exists(settings.bundle, deployment.storage.options):
+        raise ConfigError("index.bundle", f"there is no bundle at {settings.bundle}", "give a path or URI that exists")
+    folder, bundle = open_bundle(settings.bundle, deployment.storage.options)
     card = EncoderCard.load(folder)
     require_exists("index.table", settings.table, deployment.storage.options)
     store = Store(absolute(settings.table), deployment.storage.options)
@@ -173,8 +174,7 @@ def plan_index(deployment: "Deployment") -> IndexPlan:
             f"the table was made by bundle {properties.bundle_digest[:12]}, index.bundle is {bundle.digest[:12]}; "
             "set index.bundle to the bundle that made it, or encode the corpus again"
         )
-    _check_fit(settings, properties)
-    _check_idf(settings, card)
+    _check_fit(settings, properties, card)
     layout = ShardLayout(
         settings.dk or properties.store_k,
         card.vocabulary_size,
@@ -200,13 +200,7 @@ def digest_parts(table: "Table") -> str:
     return digest_json(_identities(table.file_table()))
 
 
-def _open_bundle(settings: "IndexSettings", options: dict[str, str]) -> tuple[Path, Bundle]:
-    if not folder_exists(settings.bundle, options):
-        raise ConfigError("index.bundle", f"there is no bundle at {settings.bundle}", "give a path or URI that exists")
-    return open_bundle(settings.bundle, options)
-
-
-def _check_fit(settings: "IndexSettings", properties: TableProperties) -> None:
+def _check_fit(settings: "IndexSettings", properties: TableProperties, card: EncoderCard) -> None:
     if properties.impact_bits > 8:
         raise ConfigError(
             "index.table",
@@ -232,9 +226,6 @@ def _check_fit(settings: "IndexSettings", properties: TableProperties) -> None:
             raise ConfigError(
                 "index.text_fields", f"the table does not store {name!r}", f"choose from its stored fields: {stored}"
             )
-
-
-def _check_idf(settings: "IndexSettings", card: EncoderCard) -> None:
     if card.query_encoder == "idf" and not settings.text_fields:
         raise ConfigError(
             "index.text_fields",

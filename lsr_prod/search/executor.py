@@ -167,7 +167,10 @@ def _search(
         found = _match(shards, shard_query, request, words)
         if request.rescore is None:
             return found
-        return replace(found, ranked=_rescore(shards, found.ranked, query, weights, request.min_score))
+        # Rank again by the whole query and all stored terms of the documents.
+        known = query.ids >= 0
+        rescored = sorted(shards.rescore(found.ranked, query.ids[known], weights[known]))
+        return replace(found, ranked=[row for row in rescored if -row[0] >= np.float32(request.min_score)])
 
     found = find(shard_query) if request.deduplicate is None else find_distinct(find, shards, shard_query, request)
     if collected is None:
@@ -236,15 +239,6 @@ def _match_and_fuse(
             counted = shards.match(with_words(replace(by_terms, k=0), words, counted=True))
             matched, exact = counted.matched, counted.exact
     return Candidates(fused[: query.k], matched, exact, any(each.partial for each in found))
-
-
-def _rescore(
-    shards: Shards, ranked: Sequence[Ranked], query: SparseQuery, weights: npt.NDArray[np.float32], min_score: float
-) -> Sequence[Ranked]:
-    """Rank documents again by the whole query and all their stored terms."""
-    known = query.ids >= 0
-    rescored = sorted(shards.rescore(ranked, query.ids[known], weights[known]))
-    return [row for row in rescored if -row[0] >= np.float32(min_score)]
 
 
 def _fetch_hits(shards: Shards, ranked: Sequence[Ranked], fields: Sequence[str]) -> tuple[Hit, ...]:

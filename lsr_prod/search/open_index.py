@@ -4,7 +4,6 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from numbers import Integral, Real
-from types import TracebackType
 from typing import Self
 
 from lsr_prod.errors import ArtifactError, ConfigError, QueryError, SignatureError
@@ -123,9 +122,7 @@ class OpenIndex:
         """Return this object; it is closed at the end of the block."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close."""
         self.close()
 

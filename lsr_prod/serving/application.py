@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any
 
 from ray import serve
 from ray.serve import Application
@@ -25,11 +24,6 @@ _ROUTER_LOSS = {
     "RAY_core_worker_rpc_server_reconnect_timeout_base_s": "0",
 }
 _SPARE = 16  # requests that reach a full router, to be refused, and health checks
-
-
-def group_name(group: int) -> str:
-    """Return the deployment name of a shard group."""
-    return f"shards-{group}"
 
 
 def build_application(settings: ServeSettings, options: Mapping[str, str] | None = None) -> Application:
@@ -64,7 +58,7 @@ def _shard_group(
     group: int, settings: ServeSettings, options: Mapping[str, str] | None, trusted: str | None
 ) -> Application:
     replica = serve.deployment(
-        name=group_name(group),
+        name=f"shards-{group}",
         num_replicas=settings.replicas,
         ray_actor_options={"num_cpus": settings.cpus, "runtime_env": {"env_vars": _ROUTER_LOSS}},
         max_ongoing_requests=settings.concurrency * settings.router_count,
@@ -114,10 +108,11 @@ def start(settings: ServeSettings, options: Mapping[str, str] | None = None) -> 
 def deployments(name: str) -> Mapping[str, str]:
     """Return state and replicas of every deployment of a running application, for operators."""
     application = serve.status().applications[name]
-    return {
-        deployment: f"{state.status.value.lower()}, {_replicas(state.replica_states)}"
-        for deployment, state in sorted(application.deployments.items())
-    }
+    found = {}
+    for deployment, state in sorted(application.deployments.items()):
+        replicas = [f"{count} {getattr(kind, 'value', kind).lower()}" for kind, count in state.replica_states.items()]
+        found[deployment] = f"{state.status.value.lower()}, {', '.join(replicas)}"
+    return found
 
 
 def _reason(name: str) -> str:
@@ -126,7 +121,3 @@ def _reason(name: str) -> str:
     messages = [application.message, *(state.message for state in application.deployments.values())]
     lines = [line.strip() for message in messages for line in message.splitlines() if "Error: " in line]
     return lines[-1] if lines else application.message
-
-
-def _replicas(states: Mapping[Any, int]) -> str:
-    return ", ".join(f"{count} {getattr(state, 'value', state).lower()}" for state, count in states.items())

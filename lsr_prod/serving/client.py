@@ -58,18 +58,14 @@ REQUIRED = {"bm25": "text", "explain": "doc_id", "encode": "texts"}
 """Entry that a request must have, by operation."""
 
 
-def _read(value: Any, operation: str) -> dict[str, Any]:
-    return read_object(value, FORMS[operation], required=[REQUIRED[operation]])
-
-
 def read_bm25(value: Any) -> dict[str, Any]:
     """Return the arguments of ``Searcher.bm25``."""
-    return _read(value, "bm25")
+    return read_object(value, FORMS["bm25"], required=[REQUIRED["bm25"]])
 
 
 def read_encode(value: Any) -> dict[str, Any]:
     """Return the arguments of ``Searcher.encode``."""
-    arguments = _read(value, "encode")
+    arguments = read_object(value, FORMS["encode"], required=[REQUIRED["encode"]])
     if len(arguments["texts"]) > MAX_TEXTS:
         raise QueryError(f"the request has {len(arguments['texts'])} texts; send at most {MAX_TEXTS} at a time")
     return arguments
@@ -77,7 +73,7 @@ def read_encode(value: Any) -> dict[str, Any]:
 
 def read_explain(value: Any) -> dict[str, Any]:
     """Return the arguments of ``Searcher.explain``."""
-    arguments = _read(value, "explain")
+    arguments = read_object(value, FORMS["explain"], required=[REQUIRED["explain"]])
     text, vector = arguments.pop("text", None), arguments.pop("vector", None)
     if vector is None:
         if text is None:
@@ -93,11 +89,6 @@ def read_explain(value: Any) -> dict[str, Any]:
 def query_to_json(query: SparseQuery) -> dict[str, Any]:
     """Return an encoded query as a JSON value."""
     return {"terms": list(query.terms), "ids": query.ids.tolist(), "weights": query.weights.tolist()}
-
-
-def query_from_json(value: Mapping[str, Any]) -> SparseQuery:
-    """Read a query that ``query_to_json`` wrote."""
-    return SparseQuery(np.array(value["ids"], np.int32), np.array(value["weights"], np.float32), tuple(value["terms"]))
 
 
 def explanation_from_json(value: Mapping[str, Any]) -> Explanation:
@@ -198,7 +189,9 @@ class ServedSearcher:
 
     def encode(self, texts: Sequence[str]) -> list[SparseQuery]:
         """Encode queries as ``search`` does; see ``Searcher.encode``."""
-        return [query_from_json(query) for query in self._send({"texts": list(texts)}, "encode")["queries"]]
+        found = self._send({"texts": list(texts)}, "encode")["queries"]
+        arrays = ((np.array(one["ids"], np.int32), np.array(one["weights"], np.float32)) for one in found)
+        return [SparseQuery(*each, tuple(one["terms"])) for one, each in zip(found, arrays, strict=True)]
 
     def _request(self, request: dict[str, Any]) -> list[SearchResult]:
         return [result_from_json(result) for result in self._send(request)["results"]]
@@ -219,11 +212,10 @@ class ServedSearcher:
                 raise own_error(error) from error
         raise UnavailableError(f"{self._attempts} routers were lost with the same request; look at their logs")
 
-    async def _send_async(self, request: dict[str, Any], operation: str = "search") -> dict[str, Any]:
-        remote = self._handle.answer.remote
+    async def _send_async(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
             response = await send(
-                lambda: remote(request, operation),
+                lambda: self._handle.answer.remote(request),
                 attempts=self._attempts,
                 timeout_s=self._timeout_s,
                 what={"deployment": "router"},

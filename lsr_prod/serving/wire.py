@@ -91,10 +91,6 @@ def _of_type(kind: type, wanted: str, *, optional: bool = False) -> Callable[[st
     return read
 
 
-def _read_filter(_: str, value: Any) -> Filter | None:
-    return None if value is None else filter_from_json(value)
-
-
 def _filter_to_json(expression: Any) -> Any:
     if expression is not None and not isinstance(expression, Filter):
         raise QueryError(
@@ -137,7 +133,7 @@ _OF_TYPES = {
     bool: Form(_of_type(bool, "true or false")),
     str | None: Form(_of_type(str, "a string", optional=True)),
     Sequence[str]: LIST,
-    Filter | None: Form(_read_filter, _filter_to_json),
+    Filter | None: Form(lambda _, value: None if value is None else filter_from_json(value), _filter_to_json),
     Hybrid | None: Form(_read_hybrid, hybrid_to_json),
 }
 OPTION_FORMS = {name: _OF_TYPES.get(kind, VALUE) for name, kind in get_type_hints(Options).items()}

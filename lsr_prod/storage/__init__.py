@@ -6,7 +6,7 @@ models and training sets, and ``publications`` and ``index_versions`` store inde
 ``digest_cache`` remembers the digests of local files.
 """
 
-from lsr_prod.storage.local import Entry
+from lsr_prod.storage.disk import Entry
 from lsr_prod.storage.location import is_remote
 from lsr_prod.storage.remote import ObjectChangedError, in_threads
 from lsr_prod.storage.store import Store, as_store, require_exists, store_digest

@@ -23,9 +23,9 @@ from typing import Any
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError, FormatVersionError, StorageError
 from lsr_prod.logs import get_log
 from lsr_prod.storage.cache_folder import cache_errors
+from lsr_prod.storage.disk import home_folder
 from lsr_prod.storage.drafts import Draft, copy_files
 from lsr_prod.storage.formats.digest import FileDigest, digest_folder, digest_json, record_bytes, verify_files
-from lsr_prod.storage.local import home_folder
 from lsr_prod.storage.location import is_remote
 from lsr_prod.storage.node_cache import Contents, NodeCache
 from lsr_prod.storage.store import Store

@@ -5,7 +5,7 @@ delta-rs returns the deletion vectors of a snapshot as one boolean per row, but 
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -98,7 +98,8 @@ def _of_parquet(store: Store, name: str) -> tuple[list[dict[str, Any]], list[str
     """Return the added files with a deletion vector, and the paths of the sidecars."""
     try:
         with store.open_reader(name) as data, pq.ParquetFile(data) as file:
-            roots = {tuple(path.split(".")[:2]) for path in _leaves(file)}
+            leaves = (file.schema.column(number).path for number in range(len(file.schema)))
+            roots = {tuple(path.split(".")[:2]) for path in leaves}
             adds, sidecars = [], []
             if ("add", "deletionVector") in roots:
                 column = file.read(["add.path", "add.deletionVector"])["add"]
@@ -108,10 +109,6 @@ def _of_parquet(store: Store, name: str) -> tuple[list[dict[str, Any]], list[str
             return adds, sidecars
     except (pa.ArrowInvalid, OSError) as error:
         raise ArtifactError(f"{store.uri}/{name} is damaged ({error}); delete it") from error
-
-
-def _leaves(file: pq.ParquetFile) -> Iterator[str]:
-    return (file.schema.column(number).path for number in range(len(file.schema)))
 
 
 def _actions(store: Store, name: str, data: bytes) -> list[dict[str, Any]]:

@@ -16,7 +16,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Self
 
 from lsr_prod.logs import get_log
@@ -96,7 +95,10 @@ class DigestCache:
         if found is None:
             with self._turn(path, state.size):
                 found = self._find(path, state) or self._hash(path, file, state)
-                self._remember(path, state, found)
+                with self._guard:
+                    self._new[path] = (state.key(), found)
+                    if len(self._new) >= _BATCH:
+                        self._flush()
         return found, state
 
     def close(self) -> None:
@@ -110,9 +112,7 @@ class DigestCache:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @contextmanager
@@ -154,12 +154,6 @@ class DigestCache:
             if row[3] != _today():
                 self._new[path] = (row[0], row[1])
             return str(row[1])
-
-    def _remember(self, path: str, state: FileState, sha: str) -> None:
-        with self._guard:
-            self._new[path] = (state.key(), sha)
-            if len(self._new) >= _BATCH:
-                self._flush()
 
     def _flush(self) -> None:
         if self._database is None or not self._new:

@@ -1,15 +1,21 @@
-"""Errors of local disks as one sentence that names the file and the remedy, whichever library reports them."""
+"""Local files: listings with sizes and times, reads that check the sha256, drafts, and errors of disks.
+
+An error is one sentence that names the file and the remedy, whichever library reports it.
+"""
 
 import errno
+import hashlib
 import os
 import re
+import stat
 import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from lsr_prod.errors import DiskFullError, LsrError, StorageError
+from lsr_prod.errors import ConfigError, DigestMismatchError, DiskFullError, LsrError, StorageError
 
 _NAME = r"(^|/)\.([^/]+)\.[0-9a-f]{32}\.tmp"
 _LAST, _ANY = re.compile(f"{_NAME}$"), re.compile(f"{_NAME}(?=/|$)")
@@ -37,17 +43,13 @@ def is_draft(name: str) -> bool:
     return _LAST.search(name) is not None
 
 
-def final_name(path: str) -> str:
-    """Return a path with the names that its drafts will get."""
-    return _ANY.sub(r"\1\2", path)
-
-
 def disk_failure(error: OSError, path: Path | str) -> StorageError:
     """Return the error to raise for a file that cannot be written."""
     number = _number(error)
     kind = DiskFullError if number in _FULL else StorageError
     remedy = _REMEDIES.get(number or 0, "fix the disk")
-    return kind(f"{final_name(str(path))} cannot be written ({_short(error)}); {remedy}, then run again")
+    named = _ANY.sub(r"\1\2", str(path))  # with the names that its drafts will get
+    return kind(f"{named} cannot be written ({_short(error)}); {remedy}, then run again")
 
 
 def disk_error(error: BaseException | None, place: Path | str) -> StorageError | None:
@@ -107,3 +109,71 @@ def _number(error: BaseException) -> int | None:
 
 def _short(error: OSError) -> str:
     return f"[Errno {error.errno}] {error.strerror}" if error.strerror else str(error)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An object in a listing.
+
+    Attributes:
+        name: path inside the folder, with forward slashes.
+        size: bytes.
+        modified: time of the last write, in seconds since 1970 by the clock of the store; of an object, whole seconds.
+        etag: tag that an object store changes with the content; None for a local file.
+    """
+
+    name: str
+    size: int
+    modified: float
+    etag: str | None
+
+
+def home_folder(setting: str) -> Path:
+    """Return the home folder of the user."""
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        raise ConfigError(setting, f"user {os.getuid()} has no home folder", "set it, or HOME, to a folder") from error
+
+
+def walk(root: Path, prefix: str) -> Iterator[Entry]:
+    """Yield every file below the folder ``prefix`` of ``root``; files that are deleted meanwhile are left out."""
+    folders = [root / prefix if prefix else root]
+    while folders:
+        try:
+            with os.scandir(folders.pop()) as found:
+                children = list(found)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        for child in children:
+            if child.is_dir(follow_symlinks=False):
+                folders.append(Path(child.path))
+            elif (entry := local_entry(root, Path(child.path))) is not None:
+                yield entry
+
+
+def local_entry(root: Path, path: Path) -> Entry | None:
+    """Return the entry of a regular file, or None if there is none."""
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    return Entry(path.relative_to(root).as_posix(), found.st_size, found.st_mtime, None)
+
+
+def checked_chunks(source: Path, sha256: str, size: int) -> Iterator[bytes]:
+    """Yield the content of a file in pieces of ``size`` bytes; the last piece only if the content has the sha256."""
+    digest = hashlib.sha256()
+    with source.open("rb") as file:
+        chunk = file.read(size)
+        while True:
+            digest.update(chunk)
+            following = file.read(size)
+            if not following and digest.hexdigest() != sha256:
+                raise DigestMismatchError(f"{source} differs from its recorded sha256; build or fetch it again")
+            yield chunk
+            if not following:
+                return
+            chunk = following

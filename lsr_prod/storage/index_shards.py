@@ -19,8 +19,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Self
+from typing import Any, BinaryIO, Self
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError
 from lsr_prod.logs import get_log
@@ -90,11 +89,9 @@ class ShardDraft:
             self.folder = self._draft.folder
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         """Delete what was not sealed, and scratch."""
-        self._stack.__exit__(kind, error, trace)
+        self._stack.__exit__(*raised)
 
     def seal(self, manifest: ShardManifest) -> ShardManifest:
         """Add the shard to the index, unless another builder was first.
@@ -254,10 +251,7 @@ def _read_manifest(store: Store, sha: str) -> ShardManifest:
 
 
 def _is_complete(store: Store, files: tuple[FileDigest, ...]) -> bool:
-    def is_there(file: FileDigest) -> bool:
-        return store.size(object_name(store, file)) == file.size
-
-    return all(in_threads(is_there, files, _CONNECTIONS))
+    return all(in_threads(lambda file: store.size(object_name(store, file)) == file.size, files, _CONNECTIONS))
 
 
 def _manifest(sha: str) -> str:

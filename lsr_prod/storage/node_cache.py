@@ -91,21 +91,18 @@ class NodeCache:
         with cache_errors(self._folder), locked(self._folder / "lock"):
             # Another process may have been quicker.
             damaged = [file for file in damaged if not _is_whole(artifact / file.path, file, verify)]
-            self._replace(artifact, contents, damaged, verify)
+            files = self._folder / "files"
+            for file in damaged:
+                if not _is_whole(files / file.sha256, file, verify):
+                    (files / file.sha256).unlink(missing_ok=True)
+            self._fetch_missing(replace(contents, files=tuple(damaged)))
+            for file in damaged:
+                link_file(files / file.sha256, artifact / file.path)
             for path in lost:
                 write_file(artifact / path, contents.manifests[path])
         fields = {"artifact": artifact.name, "paths": [*(file.path for file in damaged), *lost]}
         log.warning("damaged files in the cache replaced", extra={"fields": fields})
         return len(damaged) + len(lost)
-
-    def _replace(self, artifact: Path, contents: Contents, damaged: list[FileDigest], verify: bool) -> None:
-        files = self._folder / "files"
-        for file in damaged:
-            if not _is_whole(files / file.sha256, file, verify):
-                (files / file.sha256).unlink(missing_ok=True)
-        self._fetch_missing(replace(contents, files=tuple(damaged)))
-        for file in damaged:
-            link_file(files / file.sha256, artifact / file.path)
 
     def release(self, artifact: Path) -> None:
         """End one use of a folder that ``fetch`` returned; an artifact without a use can be evicted."""

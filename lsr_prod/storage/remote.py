@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import MissingExtraError
-from lsr_prod.storage.local import Entry, checked_chunks
+from lsr_prod.storage.disk import Entry, checked_chunks
+from lsr_prod.storage.formats.pages import PiecewiseFile
 from lsr_prod.storage.options import is_client_option
 
 if TYPE_CHECKING:
@@ -176,50 +177,23 @@ def put_parts(store: "ObjectStore", name: str, source: Path, sha256: str) -> Non
     store.put(name, chunks, chunk_size=part, max_concurrency=_PARTS_AT_ONCE, use_multipart=True)
 
 
-class _RemoteFile(io.RawIOBase):
+class _RemoteFile(PiecewiseFile):
     """One version of an object as a Python file: each read is a request with the condition ``If-Match``.
 
     The ETag of the answer is compared too: some services ignore the condition, and a weak ETag never satisfies it.
     """
 
     def __init__(self, store: "ObjectStore", name: str, size: int, etag: str | None) -> None:
-        self._store = store
-        self._name = name
-        self._size = size
-        self._etag = etag
-        self._at = 0
+        super().__init__(size, name)
+        self._store, self._etag = store, etag
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        if start + offset < 0:
-            raise OSError(f"cannot seek to byte {start + offset} of {self._name}")
-        self._at = start + offset
-        return self._at
-
-    def readinto(self, buffer: Any, /) -> int:
-        length = min(len(buffer), self._size - self._at)
-        if length <= 0:
-            return 0
-        data = self._piece(self._at, self._at + length)
-        if len(data) != length:
-            raise OSError(f"{self._name} ends {length - len(data)} bytes before byte {self._at + length}")
-        buffer[:length] = data
-        self._at += length
-        return length
-
-    def _piece(self, start: int, end: int) -> bytes:
+    def _read(self, start: int, stop: int) -> bytes:
         from obstore.exceptions import PreconditionError
 
-        options: GetOptions = {"range": (start, end)}
+        options: GetOptions = {"range": (start, stop)}
         if self._etag is not None and not self._etag.startswith("W/"):
             options["if_match"] = self._etag
-        count("get", read=end - start)
+        count("get", read=stop - start)
         try:
             found = self._store.get(self._name, options=options)
             if self._etag is not None and found.meta["e_tag"] != self._etag:

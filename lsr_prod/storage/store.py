@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError, LsrError, StorageError
-from lsr_prod.storage.disk import disk_failure, draft_name
+from lsr_prod.storage.disk import Entry, checked_chunks, disk_failure, draft_name, local_entry, walk
 from lsr_prod.storage.drafts import create_file, new_file
 from lsr_prod.storage.formats.digest import digest_path
-from lsr_prod.storage.local import Entry, checked_chunks, local_entry, walk
 from lsr_prod.storage.location import is_remote, location_problem
 from lsr_prod.storage.options import normalize_options, options_of
 from lsr_prod.storage.remote import (

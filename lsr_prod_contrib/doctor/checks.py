@@ -18,8 +18,8 @@ from lsr_prod.config.section import quarantine_uri
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.artifacts import user_cache
+from lsr_prod.storage.disk import home_folder
 from lsr_prod.storage.folders import absolute
-from lsr_prod.storage.local import home_folder
 from lsr_prod_contrib.doctor.machine import (
     Finding,
     check_disk,

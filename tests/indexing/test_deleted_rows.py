@@ -12,7 +12,7 @@ from lsr_prod.indexing import build_index, delete_documents, restore_documents
 from lsr_prod.indexing.changes import changed_parts, changed_rows, find_rows, row_schema
 from lsr_prod.indexing.impacts.bm25 import average_length
 from lsr_prod.indexing.plan import digest_parts, plan_index
-from lsr_prod.indexing.rows import read_buckets
+from lsr_prod.indexing.shard import read_buckets
 from lsr_prod.operations.maintenance import compact
 from lsr_prod.storage import Store, deletion_vector
 from lsr_prod.storage.formats.table import bucket_of

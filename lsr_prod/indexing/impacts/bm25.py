@@ -1,5 +1,6 @@
 """Collect the words of a shard's documents for BM25 postings, and estimate the average document length."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -10,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsr_prod.encoding.tables.live_rows import live_batches
-from lsr_prod.indexing.impacts.arrays import GrowingArray
-from lsr_prod.indexing.impacts.vectors import Vectors, VectorSpill
+from lsr_prod.indexing.impacts.vectors import GrowingArray, Vectors, VectorSpill
 from lsr_prod.inference.terms.analysis import words_of
 from lsr_prod.storage.formats.index import Analyzer
 from lsr_prod.storage.formats.shard import BATCH_ROWS, array_name
@@ -76,7 +76,8 @@ class WordSpill:
         self._analyzer: Analyzer = analyzer
         self._folder = folder
         self._average_length = average_length
-        self._numbers = _WordNumbers()
+        self._numbers: defaultdict[str, int] = defaultdict()  # of each word, in the order of first occurrence
+        self._numbers.default_factory = self._numbers.__len__
         for name in ("numbered", "ranked"):
             (folder / name).mkdir(parents=True)
         self._spill = VectorSpill(folder / "numbered", _WIDE)
@@ -127,11 +128,3 @@ def write_dictionary(folder: Path, names: Sequence[str]) -> None:
             some = [name.encode() for name in names[start : start + BATCH_ROWS]]
             offsets.append(text.length + np.cumsum(list(map(len, some))))
             text.append(np.frombuffer(b"".join(some), np.uint8))
-
-
-class _WordNumbers(dict[str, int]):
-    """Number of each word, in the order of first occurrence."""
-
-    def __missing__(self, word: str) -> int:
-        self[word] = number = len(self)
-        return number

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.indexing.impacts.arrays import create_array
-from lsr_prod.indexing.impacts.vectors import Vectors
+from lsr_prod.indexing.impacts.vectors import Vectors, create_array
 from lsr_prod.storage.formats.shard import DENSE, MAX_ITEMS, WINDOW, array_name
 
 _ALL_TERMS = 1 << 31

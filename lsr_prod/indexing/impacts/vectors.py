@@ -1,17 +1,21 @@
-"""Sparse vectors of a shard, between the sparse table and the arrays."""
+"""Sparse vectors of a shard, between the sparse table and the arrays, and the ``.npy`` files of both."""
 
+import io
+import os
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.indexing.impacts.arrays import GrowingArray, map_array
 from lsr_prod.storage.formats.shard import MAX_ITEMS, term_dtype
 from lsr_prod.storage.formats.sparse import put_together
+
+_HEADER = 128  # bytes of an .npy file before its items
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,9 @@ class Vectors:
         ):
             raise ArtifactError("the table has terms or impacts out of range; it is damaged, encode the corpus again")
         documents = np.repeat(np.arange(len(lengths)), lengths)
-        _check_distinct(documents, terms)
+        pairs = np.sort(documents << 32 | terms.astype(np.int64))
+        if np.any(pairs[1:] == pairs[:-1]):
+            raise ArtifactError("a document of the table repeats a term; the table is damaged, encode the corpus again")
         # Equal impacts keep the order of the encoder, which is that of the weights. One sort of numbers, which takes a
         # tenth of the time of a sort by several keys.
         keys = documents << 40 | (255 - impacts.astype(np.int64)) << 32 | np.arange(len(terms))
@@ -97,7 +103,69 @@ class VectorSpill:
         return Vectors(*arrays)
 
 
-def _check_distinct(documents: npt.NDArray[np.int64], terms: npt.NDArray[Any]) -> None:
-    pairs = np.sort(documents << 32 | terms.astype(np.int64))
-    if np.any(pairs[1:] == pairs[:-1]):
-        raise ArtifactError("a document of the table repeats a term; the table is damaged, encode the corpus again")
+class GrowingArray:
+    """An ``.npy`` file to which items are appended; a context manager that writes the length at the end."""
+
+    def __init__(self, path: Path, dtype: np.dtype[Any], first: int | None = None) -> None:
+        """Create the file."""
+        self.path = path
+        self._file = path.open("xb", buffering=0)  # with a buffer, an array that is given up would fail again later
+        weakref.finalize(self, self._file.close)  # of an array that is given up
+        self._dtype = dtype
+        self.length = 0
+        _write(self._file, _header(dtype, 0))
+        self._data = self._file.tell()
+        if first is not None:
+            self.append(np.array([first]))
+
+    def append(self, values: npt.NDArray[Any]) -> None:
+        """Append items."""
+        _write(self._file, values.astype(self._dtype, copy=False).tobytes())
+        self.length += len(values)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._file:
+            self._file.seek(0)
+            _write(self._file, _header(self._dtype, self.length))
+            assert self._file.tell() == self._data
+            os.fsync(self._file.fileno())
+
+
+def create_array(path: Path, dtype: np.dtype[Any], length: int) -> npt.NDArray[Any]:
+    """Create an ``.npy`` file of zeros and map it; writes to the array go to the file.
+
+    The disk has room for the whole file before it is mapped: a write to a page of a map for which there is no room
+    would end the process with SIGBUS.
+    """
+    if length == 0:  # an empty array cannot be mapped
+        empty = np.zeros(0, dtype)
+        with GrowingArray(path, dtype):
+            return empty
+    with path.open("xb", buffering=0) as file:
+        _write(file, _header(dtype, length))
+        os.posix_fallocate(file.fileno(), file.tell(), length * dtype.itemsize)
+    return np.asarray(np.load(path, mmap_mode="r+", allow_pickle=False))
+
+
+def map_array(path: Path) -> npt.NDArray[Any]:
+    """Map an ``.npy`` file read-only; an empty array is read instead."""
+    array = np.load(path, allow_pickle=False, mmap_mode="r" if path.stat().st_size > _HEADER else None)
+    return np.asarray(array)
+
+
+def _header(dtype: np.dtype[Any], length: int) -> bytes:
+    """Return the header of a file; its size does not depend on the length, since numpy pads it."""
+    header = io.BytesIO()
+    fields = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
+    np.lib.format.write_array_header_1_0(header, fields)
+    return header.getvalue()
+
+
+def _write(file: io.FileIO, data: bytes) -> None:
+    """Write all bytes to an unbuffered file: the system may write a part of them first."""
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]

@@ -34,7 +34,7 @@ from lsr_prod.encoding.table import PLAN_PROPERTY
 from lsr_prod.encoding.tables import Table
 from lsr_prod.logs import get_log
 from lsr_prod.storage import in_threads
-from lsr_prod.storage.local import Entry
+from lsr_prod.storage.disk import Entry
 
 log = get_log(__name__)
 

@@ -62,12 +62,17 @@ class SparseQuery:
         if plain is not None:
             return cls(np.frombuffer(plain[0], np.int32), np.frombuffer(plain[1], np.float32), plain[2])
         weights: dict[str, float] = {}
-        ids = []
+        ids: list[int] = []
         for term, weight in vector.items():
             name, term_id = _resolve(term, vocabulary)
             if name in weights:
                 raise QueryError(f"term {shorten(name)} is given twice, as a string and as an id; give it once")
-            weights[name] = _weight(name, weight)
+            if not isinstance(weight, Real) or not 0 <= weight <= _LARGEST:  # NaN too
+                raise QueryError(
+                    f"the weight {shorten(weight)} of term {shorten(name)} is not possible; give a finite number, "
+                    "0 or more"
+                )
+            weights[name] = float(weight)
             ids.append(term_id)
         single = np.array(list(weights.values()), np.float32).tolist()  # weights that are equal in float32 are ties
         kept = sorted([(-weight, i, name) for weight, i, name in zip(single, ids, weights, strict=True) if weight > 0])
@@ -183,14 +188,6 @@ def _resolve(term: str | int, vocabulary: Vocabulary) -> tuple[str, int]:
     if isinstance(term, bool) or not isinstance(term, Integral) or not 0 <= term <= last:
         raise QueryError(f"term {shorten(term)} is not possible; give a string, or an id from 0 to {last}")
     return vocabulary.names[term], int(term)
-
-
-def _weight(name: str, weight: float) -> float:
-    if not isinstance(weight, Real) or not 0 <= weight <= _LARGEST:  # NaN too
-        raise QueryError(
-            f"the weight {shorten(weight)} of term {shorten(name)} is not possible; give a finite number, 0 or more"
-        )
-    return float(weight)
 
 
 class TermWeights:

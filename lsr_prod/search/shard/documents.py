@@ -41,7 +41,9 @@ class Documents:
         if sum(rows) != documents or any(count != BATCH_ROWS for count in rows[:-1]):
             raise ArtifactError(f"{place} does not hold {documents} documents; build the shard again")
         self._verified_ids = bytearray(len(self.batches))
-        self._ids = tuple(_string_buffers(batch.column("doc_id")) for batch in self.batches)
+        # Offsets and text by batch: slicing them is twice as fast as Arrow scalars.
+        buffers = (batch.column("doc_id").buffers() for batch in self.batches)
+        self._ids = tuple((memoryview(offsets).cast("q"), memoryview(text or b"")) for _, offsets, text in buffers)
 
     def _verify_metadata(self, raw: memoryview) -> None:
         """Verify the metadata that locates the columns: the footer, and the message before every record batch.
@@ -144,9 +146,3 @@ class Documents:
         start, stop = memoryview(offsets).cast("q")[row : row + 2]
         if text is not None:
             self._files.verify_buffer(DOCUMENTS_FILE, text.address + start, stop - start)
-
-
-def _string_buffers(column: pa.Array) -> tuple[memoryview, memoryview]:
-    """Return offsets and text of a ``large_string`` column; slicing them is twice as fast as Arrow scalars."""
-    _, offsets, text = column.buffers()
-    return memoryview(offsets).cast("q"), memoryview(text or b"")

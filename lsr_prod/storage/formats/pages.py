@@ -57,15 +57,12 @@ class PageDigests:
         return sha256(page).digest() == self._content[number * _DIGEST : (number + 1) * _DIGEST]
 
 
-class VerifiedFile(io.RawIOBase):
-    """A file that is read in pieces, without a map: every page is verified whenever it is read."""
+class PiecewiseFile(io.RawIOBase):
+    """A seekable file of known size that is read in pieces, by ``_read``."""
 
-    def __init__(self, source: BinaryIO, name: str, size: int, digests: PageDigests, place: str) -> None:
-        """Read a file of a shard."""
+    def __init__(self, size: int, name: str) -> None:
         super().__init__()
-        self._source, self._size, self._place = source, size, place
-        self._digests, self._first = digests, digests.first[name]
-        self._at = 0
+        self._size, self._name, self._at = size, name, 0
 
     def readable(self) -> bool:
         """Return True."""
@@ -75,27 +72,47 @@ class VerifiedFile(io.RawIOBase):
         """Return True."""
         return True
 
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Move to a byte of the file."""
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        if start + offset < 0:
+            raise OSError(f"cannot seek to byte {start + offset} of {self._name}")
+        self._at = start + offset
         return self._at
 
-    def readinto(self, buffer: Any) -> int:
-        """Read the next bytes, and verify the pages that they lie on."""
+    def readinto(self, buffer: Any, /) -> int:
+        """Read the next bytes."""
         stop = min(self._size, self._at + len(buffer))
         if stop <= self._at:
             return 0
-        page = self._at // PAGE
-        start, end = page * PAGE, min(self._size, -(-stop // PAGE) * PAGE)
-        self._source.seek(start)
-        data = memoryview(self._source.read(end - start))
-        for at in range(0, end - start, PAGE):
-            if not self._digests.fits(self._first + page + at // PAGE, data[at : at + PAGE]):
-                raise _damaged(self._place, start + at)
-        read = stop - self._at
-        buffer[:read] = data[self._at - start : stop - start]
+        data = self._read(self._at, stop)
+        if len(data) != stop - self._at:
+            raise OSError(f"{self._name} ends {stop - self._at - len(data)} bytes before byte {stop}")
+        buffer[: len(data)] = data
         self._at = stop
-        return read
+        return len(data)
+
+    def _read(self, start: int, stop: int) -> bytes | memoryview:
+        raise NotImplementedError
+
+
+class VerifiedFile(PiecewiseFile):
+    """A file that is read in pieces, without a map: every page is verified whenever it is read."""
+
+    def __init__(self, source: BinaryIO, name: str, size: int, digests: PageDigests, place: str) -> None:
+        """Read a file of a shard."""
+        super().__init__(size, place)
+        self._source, self._digests, self._first = source, digests, digests.first[name]
+
+    def _read(self, start: int, stop: int) -> memoryview:
+        page = start // PAGE
+        first, end = page * PAGE, min(self._size, -(-stop // PAGE) * PAGE)
+        self._source.seek(first)
+        data = memoryview(self._source.read(end - first))
+        for at in range(0, end - first, PAGE):
+            if not self._digests.fits(self._first + page + at // PAGE, data[at : at + PAGE]):
+                raise _damaged(self._name, first + at)
+        return data[start - first : stop - first]
 
     def close(self) -> None:
         """Close the file."""

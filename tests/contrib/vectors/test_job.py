@@ -19,7 +19,7 @@ from lsr_prod.config.vectors import VectorsSettings
 from lsr_prod.encoding import table_digest
 from lsr_prod.encoding.tables.quarantine import read_part
 from lsr_prod.indexing.plan import plan_index
-from lsr_prod.indexing.rows import read_buckets
+from lsr_prod.indexing.shard import read_buckets
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
 from lsr_prod_contrib.vectors import write_jsonl

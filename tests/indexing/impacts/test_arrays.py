@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from lsr_prod.indexing.impacts.arrays import GrowingArray, create_array
+from lsr_prod.indexing.impacts.vectors import GrowingArray, create_array
 
 
 @pytest.mark.parametrize("dtype", ["<i8", "<u2", "u1", "<u4"])
