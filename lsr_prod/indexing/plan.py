@@ -36,13 +36,11 @@ def attributes_of(settings: "IndexSettings", properties: TableProperties) -> dic
     for name, kind in settings.attributes.items():
         if name not in types:
             stored = ", ".join(types) or "none"
-            raise ConfigError(
-                "index.attributes", f"the table does not store {name!r}", f"choose from its stored fields: {stored}"
-            )
+            problem = f"the table does not store {name!r}"
+            raise ConfigError("index.attributes", problem, f"choose from its stored fields: {stored}")
         if types[name] not in ("string", kind):
-            raise ConfigError(
-                f"index.attributes.{name}", f"the table has it as {types[name]}, not {kind}", "give that type"
-            )
+            problem = f"the table has it as {types[name]}, not {kind}"
+            raise ConfigError(f"index.attributes.{name}", problem, "give that type")
     return settings.attributes
 
 
@@ -202,36 +200,26 @@ def digest_parts(table: "Table") -> str:
 
 def _check_fit(settings: "IndexSettings", properties: TableProperties, card: EncoderCard) -> None:
     if properties.impact_bits > 8:
-        raise ConfigError(
-            "index.table",
-            f"its impacts have {properties.impact_bits} bits, but an index supports at most 8",
-            "encode the corpus again with encode.impact_bits 8 or 4",
-        )
+        problem = f"its impacts have {properties.impact_bits} bits, but an index supports at most 8"
+        raise ConfigError("index.table", problem, "encode the corpus again with encode.impact_bits 8 or 4")
     if settings.shards > properties.buckets:
-        raise ConfigError(
-            "index.shards", f"{settings.shards} is more than the table has buckets", f"set at most {properties.buckets}"
-        )
+        problem = f"{settings.shards} is more than the table has buckets"
+        raise ConfigError("index.shards", problem, f"set at most {properties.buckets}")
     if settings.dk is not None and settings.dk > properties.store_k:
-        raise ConfigError(
-            "index.dk",
-            f"{settings.dk} is more than the table stores per document",
-            f"set at most {properties.store_k}, or encode the corpus again with a larger encode.store_k",
-        )
+        remedy = f"set at most {properties.store_k}, or encode the corpus again with a larger encode.store_k"
+        raise ConfigError("index.dk", f"{settings.dk} is more than the table stores per document", remedy)
     attributes_of(settings, properties)
     if settings.bm25 and not settings.text_fields:
         raise ConfigError("index.bm25", "there are no text fields", "set index.text_fields, or set it to false")
     for name in settings.text_fields:
         if name not in properties.stored_fields:
             stored = ", ".join(properties.stored_fields) or "none"
-            raise ConfigError(
-                "index.text_fields", f"the table does not store {name!r}", f"choose from its stored fields: {stored}"
-            )
+            problem = f"the table does not store {name!r}"
+            raise ConfigError("index.text_fields", problem, f"choose from its stored fields: {stored}")
     if card.query_encoder == "idf" and not settings.text_fields:
-        raise ConfigError(
-            "index.text_fields",
-            "there are none, but queries of this bundle are weighted by the document frequency of terms in texts",
-            "name the stored fields that were encoded; if there are none, encode again with source.stored_fields",
-        )
+        problem = "there are none, but queries of this bundle are weighted by the document frequency of terms in texts"
+        remedy = "name the stored fields that were encoded; if there are none, encode again with source.stored_fields"
+        raise ConfigError("index.text_fields", problem, remedy)
 
 
 def _average_length(table: "Table", settings: "IndexSettings", index: Store) -> float:
@@ -252,9 +240,8 @@ def _open(store: Store, version: int | None) -> "Table":
 
     newest = open_table(store)
     if newest is None:
-        raise ConfigError(
-            "index.table", f"{store.uri} is not a sparse table", "name a table that lsr-prod encode wrote"
-        )
+        problem = f"{store.uri} is not a sparse table"
+        raise ConfigError("index.table", problem, "name a table that lsr-prod encode wrote")
     if version is None:
         return newest
     if version > newest.version:

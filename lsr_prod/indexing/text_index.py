@@ -140,9 +140,8 @@ def _checked_columns(
         if not isinstance(name, str) or name in ("doc_id", _TEXT):
             raise ConfigError(f"fields.{name}", "this name is taken", "choose another name")
         if len(values) != len(ids):
-            raise ConfigError(
-                f"fields.{name}", f"has {len(values)} values for {len(ids)} documents", "give one per document"
-            )
+            problem = f"has {len(values)} values for {len(ids)} documents"
+            raise ConfigError(f"fields.{name}", problem, "give one per document")
         columns[name] = list(values)
     types = {name: _type_of(name, columns[name]) for name in fields} if attributes is None else dict(attributes)
     for name, kind in types.items():

@@ -34,11 +34,9 @@ def choose_provider(wanted: Provider, available: Sequence[str]) -> str:
     if wanted == "auto":
         return next(name for name in _NAMES.values() if name in available)
     if _NAMES[wanted] not in available:
-        raise ConfigError(
-            "encode.provider",
-            f"{wanted} is not in this ONNX Runtime, which has {', '.join(available)}",
-            "set auto or cpu, or install onnxruntime-gpu in place of onnxruntime",
-        )
+        problem = f"{wanted} is not in this ONNX Runtime, which has {', '.join(available)}"
+        remedy = "set auto or cpu, or install onnxruntime-gpu in place of onnxruntime"
+        raise ConfigError("encode.provider", problem, remedy)
     return _NAMES[wanted]
 
 

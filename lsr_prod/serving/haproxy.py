@@ -39,11 +39,9 @@ def haproxy_folder() -> Path:
     folder = Path(os.environ.get("RAY_TMPDIR") or own_folder()) / "haproxy"
     most = _LONGEST - len(_BELOW) - len("/haproxy")
     if len(os.fsencode(folder)) + len(_BELOW) > _LONGEST:
-        raise ConfigError(
-            "RAY_TMPDIR",
-            f"the sockets of HAProxy below {folder.parent} would have names that are too long",
-            f"set it to a folder of your own whose name has at most {most} bytes, or set {HAPROXY}=0",
-        )
+        problem = f"the sockets of HAProxy below {folder.parent} would have names that are too long"
+        remedy = f"set it to a folder of your own whose name has at most {most} bytes, or set {HAPROXY}=0"
+        raise ConfigError("RAY_TMPDIR", problem, remedy)
     return folder
 
 
@@ -171,11 +169,9 @@ def _check_known(replica: Any, name: str) -> None:
     import ray
 
     if not hasattr(replica, name):
-        raise ConfigError(
-            "serve",
-            f"Ray {ray.__version__} opens a port on all interfaces in a way that lsr_prod cannot close",
-            f"install the Ray that requirements/dev.txt names; for the port of HTTP, {HAPROXY}=0 helps, too",
-        )
+        problem = f"Ray {ray.__version__} opens a port on all interfaces in a way that lsr_prod cannot close"
+        remedy = f"install the Ray that requirements/dev.txt names; for the port of HTTP, {HAPROXY}=0 helps, too"
+        raise ConfigError("serve", problem, remedy)
 
 
 def _add_port_on_loopback(server: Any, address: str) -> int:

@@ -68,19 +68,15 @@ def _fit_cluster(ray: RaySettings, settings: ServeSettings, *, local: bool) -> S
     if not local and not address:
         raise ConfigError("ray.address", "no cluster is set", "set its address, or serve on this machine with --local")
     if local and address:
-        raise ConfigError(
-            "ray.address", f"{address} is set, but --local starts its own cluster", "unset it (or RAY_ADDRESS)"
-        )
+        problem = f"{address} is set, but --local starts its own cluster"
+        raise ConfigError("ray.address", problem, "unset it (or RAY_ADDRESS)")
     cores = ray.num_cpus or os.cpu_count() or 1
     if local and settings.routers is None and settings.reserved_cpus > cores:
         settings = settings.model_copy(update={"routers": 1})
     reserved = settings.reserved_cpus
     if local and reserved > cores:  # Serve would wait forever
-        raise ConfigError(
-            "serve.cpus",
-            f"{settings.cpus} for each replica and router is {reserved:g} in total, but there are {cores} cores",
-            f"give {cores / reserved * settings.cpus * 0.99:.2f} or less",
-        )
+        problem = f"{settings.cpus} for each replica and router is {reserved:g} in total, but there are {cores} cores"
+        raise ConfigError("serve.cpus", problem, f"give {cores / reserved * settings.cpus * 0.99:.2f} or less")
     return settings
 
 

@@ -109,11 +109,8 @@ def _check_plain_http(options: Mapping[str, str]) -> None:
         return
     for name in _ENDPOINTS:
         if options.get(name, "").startswith("http://"):
-            raise ConfigError(
-                "storage.options.allow_http",
-                f"{name} is {options[name]}, but connections without TLS are not allowed",
-                "set it to true, or use an endpoint with https://",
-            )
+            problem = f"{name} is {options[name]}, but connections without TLS are not allowed"
+            raise ConfigError("storage.options.allow_http", problem, "set it to true, or use an endpoint with https://")
 
 
 def _canonical(name: str) -> str | None:
@@ -169,9 +166,8 @@ def _checked(name: str, kind: _Kind, value: str) -> str:
 def _check_url(name: str, value: str) -> None:
     # Before the form of the URL is checked: the error about the form repeats the value.
     if "@" in value or has_signature(value):
-        raise ConfigError(
-            f"storage.options.{name}", "the URL contains credentials", "set them in the environment, not in the file"
-        )
+        problem = "the URL contains credentials"
+        raise ConfigError(f"storage.options.{name}", problem, "set them in the environment, not in the file")
     try:
         parts = urlsplit(value)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0

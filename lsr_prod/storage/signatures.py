@@ -29,11 +29,8 @@ def check_keys() -> None:
     """Check the keys in the environment of this process, before any work."""
     private, trusted = _private_key(), trusted_keys()
     if private is not None and trusted and _name(private.public_key()) not in trusted:
-        raise ConfigError(
-            SIGNING_KEY,
-            f"it is the key {_name(private.public_key())}, which {TRUSTED_KEYS} does not contain",
-            f"add its public key to {TRUSTED_KEYS} here and for readers",
-        )
+        problem = f"it is the key {_name(private.public_key())}, which {TRUSTED_KEYS} does not contain"
+        raise ConfigError(SIGNING_KEY, problem, f"add its public key to {TRUSTED_KEYS} here and for readers")
 
 
 def trust(keys: str | None) -> None:

@@ -34,11 +34,8 @@ def check_words(terms: Sequence[str], field: str) -> None:
 
 def refuse_tokens(field: str) -> NoReturn:
     """Raise the error for output terms that are tokens of another tokenizer; see ``check_words``."""
-    raise ConfigError(
-        field,
-        "the output terms are tokens of another tokenizer than the encoder's and cannot be looked up in texts",
-        "transfer the whole vocabulary (parts: all), or leave this setting out",
-    )
+    problem = "the output terms are tokens of another tokenizer than the encoder's and cannot be looked up in texts"
+    raise ConfigError(field, problem, "transfer the whole vocabulary (parts: all), or leave this setting out")
 
 
 def split_words(text: str, tokenizer: "PreTrainedTokenizerFast | None" = None) -> list[str]:

@@ -15,11 +15,8 @@ _SMALLEST, _LARGEST = 1 << 6, 1 << 26
 def check_max_bytes(max_bytes: int) -> int:
     """Validate the limit of texts."""
     if not isinstance(max_bytes, int) or isinstance(max_bytes, bool) or not _SMALLEST <= max_bytes <= _LARGEST:
-        raise ConfigError(
-            "max_query_bytes",
-            f"{shorten(max_bytes)} is not possible",
-            f"give an integer from {_SMALLEST} to {_LARGEST}",
-        )
+        problem = f"{shorten(max_bytes)} is not possible"
+        raise ConfigError("max_query_bytes", problem, f"give an integer from {_SMALLEST} to {_LARGEST}")
     return max_bytes
 
 

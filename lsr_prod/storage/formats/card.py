@@ -111,17 +111,11 @@ class EncoderCard:
     def check_model_encodes(self, kind: Kind) -> None:
         """Refuse queries if this model does not encode them."""
         if kind == "query" and self.query_encoder == "separate":
-            raise ConfigError(
-                "kind",
-                "the card says query_encoder separate: this model encodes documents only",
-                f"encode queries with the encoder in the folder {QUERY_FOLDER}",
-            )
+            problem = "the card says query_encoder separate: this model encodes documents only"
+            raise ConfigError("kind", problem, f"encode queries with the encoder in the folder {QUERY_FOLDER}")
         if kind == "query" and self.inference_free:
-            raise ConfigError(
-                "kind",
-                f"the card says query_encoder {self.query_encoder}: no model reads queries",
-                "search by text, or encode documents",
-            )
+            problem = f"the card says query_encoder {self.query_encoder}: no model reads queries"
+            raise ConfigError("kind", problem, "search by text, or encode documents")
 
     def to_json(self) -> dict[str, Any]:
         """Return the form stored on disk."""
