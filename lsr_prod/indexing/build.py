@@ -34,6 +34,7 @@ from lsr_prod.storage.index_shards import add_bundle
 log = get_log(__name__)
 BUILDS_FOLDER = "builds"
 _FORMAT = 1
+_PARTS = ("impacts", "forward", "tantivy", "docs")
 _TIME = "%Y%m%dT%H%M%S%fZ"
 _NAME = re.compile(rf"{BUILDS_FOLDER}/\d{{8}}T\d{{12}}Z\.json")
 
@@ -206,11 +207,8 @@ def _summarize(attempts: Sequence[DerivedVersion], seconds: float, publication: 
         shards=len(version.shards),
         shards_reused=sum(shard.sha not in new for shard in version.shards),
         postings=sum(shard.postings for shard in version.shards),
-        bytes_per_doc=bytes_per_doc("impacts", "forward", "tantivy", "docs"),
-        bytes_per_doc_impacts=bytes_per_doc("impacts"),
-        bytes_per_doc_forward=bytes_per_doc("forward"),
-        bytes_per_doc_tantivy=bytes_per_doc("tantivy"),
-        bytes_per_doc_docs=bytes_per_doc("docs"),
+        bytes_per_doc=bytes_per_doc(*_PARTS),
+        **{f"bytes_per_doc_{part}": bytes_per_doc(part) for part in _PARTS},
         mode=last.mode,
         reason=last.reason,
         upserts=last.changes.upserts,

@@ -92,7 +92,11 @@ def collect_garbage(index: Store | Path, *, keep: int, age_s: float) -> GarbageS
     rest = [item for item in old if item.name not in named | versions]
     deleted += _delete(store, [item for item in rest if not _SHARED.fullmatch(item.name)], horizon)
     if files := [item for item in rest if _SHARED.fullmatch(item.name)]:
-        named = _named_by_manifests(store)
+        folders = [
+            item.name for kind in _MANIFESTS for item in _list_items(store, kind) if _FOLDER.fullmatch(item.name)
+        ]
+        manifests = _read_all(store, [_object(name) for name in folders], missing=True)
+        named = {f"files/{file['sha256']}" for one in manifests for file in one["files"]}
         deleted += _delete(store, [item for item in files if item.name not in named], horizon)
     summary = GarbageSummary(publications, len(deleted), sum(item.size for item in deleted))
     log.info("garbage collected", extra={"fields": summary.result()})
@@ -161,13 +165,6 @@ def _named(store: Store, versions: Iterable[str], *, missing: bool = False) -> s
         files = [*lists, *(file for shard in version["shards"] for file in shard["files"])]
         named |= {file["path"] for file in lists} | {f"files/{file['sha256']}" for file in files}
     return named
-
-
-def _named_by_manifests(store: Store) -> set[str]:
-    """Return the names of the files of the bundles and shards that are in an object store now."""
-    folders = [item.name for kind in _MANIFESTS for item in _list_items(store, kind) if _FOLDER.fullmatch(item.name)]
-    names = [_object(name) for name in folders]
-    return {f"files/{file['sha256']}" for one in _read_all(store, names, missing=True) for file in one["files"]}
 
 
 def _read_all(store: Store, names: Sequence[str], *, missing: bool = False) -> list[Any]:

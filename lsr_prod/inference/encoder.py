@@ -5,7 +5,7 @@ The actors of the encode job, the queries of ``Searcher`` and the parity check o
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -219,13 +219,7 @@ class BundleEncoder:
             raise EncoderRaisedError(f"the graph returned a term outside the vocabulary of {len(self.vocabulary)}")
         lengths = [len(row) for row in rows]
         with self._lock:
-            done = self._counters
-            self._counters = replace(
-                done,
-                documents=done.documents + len(rows),
-                tokens=done.tokens + sum(lengths),
-                padded_tokens=done.padded_tokens + len(rows) * max(lengths),
-            )
+            self._counters += Counters(len(rows), sum(lengths), len(rows) * max(lengths))
         return SparseBatch.from_topk(terms, weights)
 
     def _length(self, longest: int) -> int:

@@ -127,9 +127,8 @@ def search_arrays(
     if state == _INVALID:
         raise _error(snapshot, first, batch)
     if request.offset:
-        scores = np.ascontiguousarray(scores[:, request.offset :])
-        documents = np.ascontiguousarray(documents[:, request.offset :])
-        overlaps = np.ascontiguousarray(overlaps[:, request.offset :])
+        rows = slice(None), slice(request.offset, None)
+        scores, documents, overlaps = map(np.ascontiguousarray, (scores[rows], documents[rows], overlaps[rows]))
         numbers = np.maximum(numbers - request.offset, 0)
     return ArrayResult(
         scores, documents, overlaps, numbers, snapshot.publication.version, late or state == PARTIAL, snapshot
@@ -140,11 +139,8 @@ def _checked(
     offsets: npt.NDArray[np.int64], ids: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]
 ) -> VectorBatch:
     """Return the arrays in the layout of the kernel."""
-    for name, array, dtype in (
-        ("offsets", offsets, np.int64),
-        ("ids", ids, np.int32),
-        ("weights", weights, np.float32),
-    ):
+    given = (("offsets", offsets, np.int64), ("ids", ids, np.int32), ("weights", weights, np.float32))
+    for name, array, dtype in given:
         if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype != dtype:
             raise QueryError(f"{name} is not a {np.dtype(dtype)} array of one dimension; convert it")
     if len(ids) != len(weights) or not len(offsets) or offsets[0] != 0 or offsets[-1] != len(ids):

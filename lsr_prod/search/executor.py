@@ -67,23 +67,10 @@ def execute_query(
         hits = _highlight(shards, page, request, text, kept.terms, snapshot.version.analyzer)
     else:
         hits = _fetch_hits(shards, page, request.fields)
-    missing = tuple(sorted(shards.missing_groups))
-    return SearchResult(
-        hits,
-        found.matched,
-        found.exact and request.is_exact and not missing,
-        shard_query.required,
-        query_terms,
-        snapshot.publication.version,
-        found.partial or bool(missing),
-        encode_ms,
-        match_ms,
-        milliseconds_since(start),
-        missing,
-        request.skipped,
-        len(page) == request.k and request.is_exact,
-        facets,
-    )
+    times = encode_ms, match_ms, milliseconds_since(start)
+    result = _result(snapshot, shards, found, hits, query_terms, shard_query.required, times)
+    exact, full = result.matched_exact and request.is_exact, len(page) == request.k and request.is_exact
+    return result._replace(matched_exact=exact, offset=request.skipped, full=full, facets=facets)
 
 
 def _execute_plain(
@@ -131,20 +118,22 @@ def execute_bm25(snapshot: Snapshot, shards: Shards, text: str, request: Request
         ranked, query_terms = heapq.nsmallest(request.k, found.ranked), words.query_terms
     match_ms, start = milliseconds_since(start), time.perf_counter()
     hits = _fetch_hits(shards, ranked, request.fields)
+    return _result(snapshot, shards, found, hits, query_terms, 1, (0.0, match_ms, milliseconds_since(start)))
+
+
+def _result(
+    snapshot: Snapshot,
+    shards: Shards,
+    found: Candidates,
+    hits: tuple[Hit, ...],
+    query_terms: tuple[QueryTerm, ...],
+    required: int,
+    times: tuple[float, float, float],
+) -> SearchResult:
     missing = tuple(sorted(shards.missing_groups))
-    return SearchResult(
-        hits,
-        found.matched,
-        found.exact and not missing,
-        1,
-        query_terms,
-        snapshot.publication.version,
-        found.partial or bool(missing),
-        0.0,
-        match_ms,
-        milliseconds_since(start),
-        missing,
-    )
+    exact, partial = found.exact and not missing, found.partial or bool(missing)
+    version = snapshot.publication.version
+    return SearchResult(hits, found.matched, exact, required, query_terms, version, partial, *times, missing)
 
 
 def _search(

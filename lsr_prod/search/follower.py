@@ -69,14 +69,11 @@ class Follower:
                 log.exception("current publication could not be opened", extra={"fields": {"problem": self.problem}})
             return
         self.problem = None
-        if changed:
-            log.info("new publication opened")
-            self._notify()
-
-    def _notify(self) -> None:
-        if self._changed is None:
+        if not changed:
             return
+        log.info("new publication opened")
         try:
-            self._changed()
+            if self._changed is not None:
+                self._changed()
         except Exception:  # an error of the caller's code must not end the thread
             log.exception("callback for a new publication failed")

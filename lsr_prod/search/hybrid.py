@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +17,6 @@ from lsr_prod.search.result import Facet, QueryTerm
 from lsr_prod.search.shard.postings import ShardQuery, WordQuery
 from lsr_prod.storage.formats.index import IndexVersion
 from lsr_prod.storage.formats.term_weights import IMPACT_STEP, inverse_frequencies
-from lsr_prod.storage.formats.values import AttributeValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +125,10 @@ def collect_matches(
     name = None if request.sort is None else request.sort.removeprefix("-")
     plan = CollectPlan(request.reach, name, name != request.sort, tuple(request.facets))
     found = shards.collect(query, plan)
-    facets = tuple(
-        _facet(name, counts, request.facet_size) for name, counts in zip(plan.facets, found.counts, strict=True)
-    )
+    facets = []
+    for name, counts in zip(plan.facets, found.counts, strict=True):
+        known = sorted((value, count) for value, count in counts.items() if value is not None)
+        known.sort(key=lambda item: -item[1])
+        facets.append(Facet(name, tuple(known[: request.facet_size]), counts.get(None, 0), len(known)))
     ranked = [row for _, row in found.ranked]
-    return Candidates(ranked, found.matched, not found.partial, found.partial), facets
-
-
-def _facet(name: str, counts: Mapping[AttributeValue | None, int], size: int) -> Facet:
-    known = [(value, count) for value, count in counts.items() if value is not None]
-    known.sort()
-    known.sort(key=lambda item: -item[1])
-    return Facet(name, tuple(known[:size]), counts.get(None, 0), len(known))
+    return Candidates(ranked, found.matched, not found.partial, found.partial), tuple(facets)

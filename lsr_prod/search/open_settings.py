@@ -69,7 +69,10 @@ def check_settings(settings: OpenSettings) -> None:
         elif name == "verify" and not (value is True or value is False or (isinstance(value, str) and value == "lazy")):
             raise ConfigError(name, f"{shorten(value)} is not possible", "give 'lazy', True or False")
         elif name == "observer":
-            _check_observer(value)
+            absent = [name for name in ("answered", "failed", "opened") if not callable(getattr(value, name, None))]
+            if absent:
+                problem = f"{shorten(value)} has no method {', '.join(absent)}"
+                raise ConfigError("observer", problem, "give an object with the methods of Observer, or None")
         elif name == "storage_options":
             _check_options(value)
         elif name == "max_query_bytes":
@@ -92,13 +95,6 @@ def _check_path(name: str, value: Any) -> None:
     if not valid:
         problem = f"{shorten(str(value))} has characters that no path has"
         raise ConfigError(name, problem, "give a path of valid Unicode without a null character")
-
-
-def _check_observer(value: Any) -> None:
-    absent = [name for name in ("answered", "failed", "opened") if not callable(getattr(value, name, None))]
-    if absent:
-        problem = f"{shorten(value)} has no method {', '.join(absent)}"
-        raise ConfigError("observer", problem, "give an object with the methods of Observer, or None")
 
 
 def _check_options(value: Any) -> None:

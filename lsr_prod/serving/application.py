@@ -40,7 +40,16 @@ def build_application(settings: ServeSettings, options: Mapping[str, str] | None
     trusted = os.environ[TRUSTED_KEYS] if trusted_keys() else None  # public keys
     # One group needs no second process: its routers search themselves.
     numbers = range(settings.shard_groups) if settings.shard_groups > 1 else ()
-    groups = [_shard_group(group, settings, options, trusted) for group in numbers]
+    process = {"settings": settings, "options": options, "trusted_keys": trusted}
+    groups = [
+        serve.deployment(
+            name=f"shards-{group}",
+            num_replicas=settings.replicas,
+            ray_actor_options={"num_cpus": settings.cpus, "runtime_env": {"env_vars": _ROUTER_LOSS}},
+            max_ongoing_requests=settings.concurrency * settings.router_count,
+        )(ShardReplica).bind(group, **process)
+        for group in numbers
+    ]
     admitted = settings.concurrency + settings.queue
     router = serve.deployment(
         name="router",
@@ -51,19 +60,7 @@ def build_application(settings: ServeSettings, options: Mapping[str, str] | None
         max_queued_requests=admitted,
         backpressure_config={"status_code": 503, "retry_after_s": RETRY_AFTER_S},
     )
-    return router(Router).bind(*groups, settings=settings, options=options, trusted_keys=trusted)
-
-
-def _shard_group(
-    group: int, settings: ServeSettings, options: Mapping[str, str] | None, trusted: str | None
-) -> Application:
-    replica = serve.deployment(
-        name=f"shards-{group}",
-        num_replicas=settings.replicas,
-        ray_actor_options={"num_cpus": settings.cpus, "runtime_env": {"env_vars": _ROUTER_LOSS}},
-        max_ongoing_requests=settings.concurrency * settings.router_count,
-    )
-    return replica(ShardReplica).bind(group, settings=settings, options=options, trusted_keys=trusted)
+    return router(Router).bind(*groups, **process)
 
 
 def application_of_file(arguments: Mapping[str, str]) -> Application:

@@ -8,7 +8,8 @@ or ``vector``, or both with ``hybrid``, and ``doc_id``, ``qk``; the response is 
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Unpack
 
 import numpy as np
@@ -201,40 +202,31 @@ class ServedSearcher:
         for attempt in range(self._attempts):
             try:
                 left = max(0.0, end - time.monotonic())
-                return _checked(self._handle.answer.remote(request, operation).result(timeout_s=left))
+                with self._failures():
+                    return _checked(self._handle.answer.remote(request, operation).result(timeout_s=left))
             except LOST:
                 time.sleep(pause(attempt))
-            except BackPressureError as error:
-                raise _full(error) from error
-            except TimeoutError as error:
-                raise self._silent() from error
             except RayTaskError as error:
                 raise own_error(error) from error
         raise UnavailableError(f"{self._attempts} routers were lost with the same request; look at their logs")
 
     async def _send_async(self, request: dict[str, Any]) -> dict[str, Any]:
-        try:
-            response = await send(
-                lambda: self._handle.answer.remote(request),
-                attempts=self._attempts,
-                timeout_s=self._timeout_s,
-                what={"deployment": "router"},
-            )
-        except BackPressureError as error:
-            raise _full(error) from error
-        except TimeoutError as error:
-            raise self._silent() from error
-        return _checked(response)
+        what, answer = {"deployment": "router"}, self._handle.answer.remote
+        with self._failures():
+            sent = send(lambda: answer(request), attempts=self._attempts, timeout_s=self._timeout_s, what=what)
+            return _checked(await sent)
 
-    def _silent(self) -> UnavailableError:
-        return UnavailableError(f"no router answered within {self._timeout_s} s; look at its log")
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except BackPressureError as error:
+            raise OverloadedError(f"all routers are full ({error}); try again after {RETRY_AFTER_S} s") from error
+        except TimeoutError as error:
+            raise UnavailableError(f"no router answered within {self._timeout_s} s; look at its log") from error
 
 
 def _checked(response: dict[str, Any]) -> dict[str, Any]:
     if "error" in response:
         raise error_from_json(response)
     return response
-
-
-def _full(error: BackPressureError) -> OverloadedError:
-    return OverloadedError(f"all routers are full ({error}); try again after {RETRY_AFTER_S} s")

@@ -175,15 +175,10 @@ class Groups:
 
     async def _probe(self, group: int) -> None:
         """Wait until a replica of a group answers; then the group is up."""
-        while True:
-            try:
-                await asyncio.wait_for(self.handles[group].state.remote(), self._timeout_s)
-            except Exception:  # noqa: BLE001 - the next probe may be answered
-                await asyncio.sleep(_PROBE_S)
-            else:
-                del self._down[group]
-                log.info("shard group %d answers again", group, extra={"fields": {"group": group}})
-                return
+        while await self._state(group, self._timeout_s) is None:
+            await asyncio.sleep(_PROBE_S)
+        del self._down[group]
+        log.info("shard group %d answers again", group, extra={"fields": {"group": group}})
 
 
 def _too_late(group: int) -> DeadlinePassedError:

@@ -96,11 +96,9 @@ def remove_leftovers(folder: Path) -> None:
 def most_connections() -> int:
     """Return the number of connections that HAProxy can hold with the open files that it may have."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    return (
-        _MOST
-        if files == resource.RLIM_INFINITY
-        else max(8, min(_MOST, (files - _OTHER_FILES) // _FILES_PER_CONNECTION))
-    )
+    if files == resource.RLIM_INFINITY:
+        return _MOST
+    return max(8, min(_MOST, (files - _OTHER_FILES) // _FILES_PER_CONNECTION))
 
 
 def write_lost_answer(file: str) -> None:

@@ -94,8 +94,7 @@ def fetch_artifact(store: Store, name: str, *, verify: bool = True, cache: Path 
     Returns:
         The folder of a local store itself; a copy of a remote one, whose files cannot be written.
     """
-    manifest = _read_manifest(store, name)
-    files = _files(manifest, f"{store.uri}/{name}.json")
+    manifest, files = _read_manifest(store, name)
     if not is_remote(store.uri):
         place = Path(store.child(name).location)
         _check(place, files, verify, f"delete {place} and its manifest, then run again")
@@ -118,7 +117,7 @@ def fetch_artifact(store: Store, name: str, *, verify: bool = True, cache: Path 
 
 def read_artifact_file(store: Store, name: str, path: str) -> bytes | None:
     """Return the content of one small file of an artifact without fetching the rest; None if it has no such file."""
-    files = {file.path: file for file in _files(_read_manifest(store, name), f"{store.uri}/{name}.json")}
+    files = {file.path: file for file in _read_manifest(store, name)[1]}
     if path not in files:
         return None
     target = store.child(name)
@@ -165,17 +164,15 @@ def _copy(folder: Path, files: tuple[FileDigest, ...], place: Path) -> None:
         raise StorageError(f"{place} could not be written ({error}); fix the disk, then run again") from error
 
 
-def _read_manifest(store: Store, name: str) -> Any:
-    data = store.get(f"{name}.json")
+def _read_manifest(store: Store, name: str) -> tuple[Any, tuple[FileDigest, ...]]:
+    """Return a manifest, and the files that it names."""
+    data, where = store.get(f"{name}.json"), f"{store.uri}/{name}.json"
     if data is None:
         raise ArtifactError(f"{store.uri} has no {name}; give the URI that a job wrote to, or run that job again")
     try:
-        return json.loads(data)
+        manifest = json.loads(data)
     except ValueError as error:
-        raise ArtifactError(f"{store.uri}/{name}.json is damaged ({error}); delete it, then run again") from error
-
-
-def _files(manifest: Any, where: str) -> tuple[FileDigest, ...]:
+        raise ArtifactError(f"{where} is damaged ({error}); delete it, then run again") from error
     try:
         if manifest["format"] != _FORMAT:
             raise FormatVersionError(f"{where} has format {manifest['format']}; this release reads {_FORMAT}")
@@ -186,7 +183,7 @@ def _files(manifest: Any, where: str) -> tuple[FileDigest, ...]:
         ) from error
     if not files or len({file.path for file in files}) != len(files):
         raise ArtifactError(f"{where} names no file, or one file twice; it cannot be trusted: delete it")
-    return files
+    return manifest, files
 
 
 def _check(place: Path, files: Iterable[FileDigest], verify: bool, remedy: str) -> None:

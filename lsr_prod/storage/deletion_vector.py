@@ -34,14 +34,9 @@ _B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+
 _TO_Z85, _FROM_Z85 = bytes.maketrans(_B85, _Z85), bytes.maketrans(_Z85, _B85)
 
 
+_TEXT, _NUMBER = pa.string(), pa.int64()
 VECTOR_TYPE = pa.struct(
-    [
-        pa.field("storage", pa.string()),
-        pa.field("data", pa.string()),
-        pa.field("offset", pa.int64()),
-        pa.field("size", pa.int64()),
-        pa.field("rows", pa.int64()),
-    ]
+    [("storage", _TEXT), ("data", _TEXT), ("offset", _NUMBER), ("size", _NUMBER), ("rows", _NUMBER)]
 )
 """The fields of ``DeletionVector`` as a type of Arrow."""
 
@@ -65,10 +60,9 @@ class DeletionVector:
     @classmethod
     def from_delta(cls, fields: Mapping[str, Any]) -> "DeletionVector":
         """Read the form of ``to_delta``."""
-        offset, size, rows = (fields.get(name) for name in ("offset", "sizeInBytes", "cardinality"))
-        assert size is not None
-        assert rows is not None
-        return cls(fields["storageType"], fields["pathOrInlineDv"], offset, size, rows)
+        names = ("storageType", "pathOrInlineDv", "sizeInBytes", "cardinality")
+        storage, data, size, rows = (fields[name] for name in names)
+        return cls(storage, data, fields.get("offset"), size, rows)
 
     @property
     def unique_id(self) -> str:

@@ -112,9 +112,8 @@ class Request:
     # 100 places in the first 100,000 characters
     highlight: Sequence[str] = ()
     cursor: Cursor | None = field(init=False, repr=False, default=None)
-    is_plain: bool = field(
-        init=False, repr=False, default=False
-    )  # hits are the best by the terms alone, without fields
+    # hits are the best by the terms alone, without fields
+    is_plain: bool = field(init=False, repr=False, default=False)
 
     def __post_init__(self) -> None:
         self._set("k", check_k(self.k))

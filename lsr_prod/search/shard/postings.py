@@ -99,10 +99,6 @@ class Postings:
         except ValueError as error:  # lengths that no build writes
             raise damaged_arrays(files) from error
 
-    def match(self, query: ShardQuery, *, floor: float, dk: int, allowed: Allowed | None = None) -> ShardHits:
-        """Find the best ``query.k`` documents with at least ``query.required`` of the query's terms."""
-        return self._match(query, floor, dk, allowed, None)
-
     def mark(self, query: ShardQuery, *, allowed: Allowed | None = None) -> tuple[Allowed, bool]:
         """Find all matches, whatever their score.
 
@@ -110,11 +106,12 @@ class Postings:
             uint8 [N], 1 for a match; and whether the deadline passed before the end.
         """
         marks = np.zeros(self._documents, np.uint8)
-        return marks, self._match(replace(query, k=0, scan_share=1.0), 0.0, 0, allowed, marks).partial
+        return marks, self.match(replace(query, k=0, scan_share=1.0), 0.0, 0, allowed, marks).partial
 
-    def _match(
-        self, query: ShardQuery, floor: float, dk: int, allowed: Allowed | None, marks: Allowed | None
+    def match(
+        self, query: ShardQuery, floor: float, dk: int, allowed: Allowed | None, marks: Allowed | None = None
     ) -> ShardHits:
+        """Find the best ``query.k`` documents with at least ``query.required`` of the query's terms; mark all."""
         # A query cannot share more terms than it has.
         required, deadline = min(query.required, len(query.ids) + 1), query.deadline or 0.0
         share = query.scan_share

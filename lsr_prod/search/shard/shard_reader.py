@@ -4,7 +4,7 @@ import functools
 import io
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -77,7 +77,7 @@ class ShardReader:
             if only_terms and mask.ordinals is not None:
                 return self._score_allowed(mask, mask.ordinals, query)
             allowed = mask.allowed
-        return self.shard.postings.match(query, floor=floor, dk=self.dk, allowed=allowed)
+        return self.shard.postings.match(query, floor, self.dk, allowed)
 
     def allowed(self, expression: Filter | None) -> npt.NDArray[np.uint8] | None:
         """Return uint8 [N], 1 for documents that can be found and pass a filter; None: all."""
@@ -199,52 +199,47 @@ def evaluate(
         checked = expression.expression
     else:
         checked = check_filter(expression, attribute_types(batches[0].schema))
-    truth = _Evaluation(batches, find, ordinal, verify).truth(checked)
+    truth = _truth(checked, lambda condition: _decide(condition, batches, ordinal, verify), find)
     return _seal(truth.fill_null(False).cast(pa.uint8()).to_numpy())
 
 
-@dataclass(frozen=True, slots=True)
-class _Evaluation:
-    """Evaluates the parts of a filter on the documents of one shard."""
+def _truth(
+    expression: Filter, decide: Callable[[Condition], pa.ChunkedArray], find: FindTokens | None
+) -> pa.ChunkedArray:
+    """Return bool [N]: true, false, or null for unknown."""
+    match expression:
+        case Combination(operator, parts):
+            combine = pc.and_kleene if operator == "and" else pc.or_kleene
+            return functools.reduce(combine, (_truth(part, decide, find) for part in parts))
+        case Negation(part):
+            return pc.invert(_truth(part, decide, find))
+        case Condition():
+            return decide(expression)
+        case TextQuery(_, Filter() as parsed):
+            return _truth(parsed, decide, find)
+        case TextTokens(tokens) if find is not None:
+            return pa.chunked_array([pa.array(find(tokens).astype(bool))])
+    raise AssertionError(f"unknown filter {type(expression)}")
 
-    batches: Sequence[pa.RecordBatch]
-    find: FindTokens | None
-    ordinal: Callable[[str], int | None] | None
-    verify: Callable[[Sequence[str]], None] | None
 
-    def truth(self, expression: Filter) -> pa.ChunkedArray:
-        """Return bool [N]: true, false, or null for unknown."""
-        match expression:
-            case Combination(operator, parts):
-                combine = pc.and_kleene if operator == "and" else pc.or_kleene
-                return functools.reduce(combine, (self.truth(part) for part in parts))
-            case Negation(part):
-                return pc.invert(self.truth(part))
-            case Condition():
-                return self._condition(expression)
-            case TextQuery(_, Filter() as parsed):
-                return self.truth(parsed)
-            case TextTokens(tokens) if self.find is not None:
-                return pa.chunked_array([pa.array(self.find(tokens).astype(bool))])
-        raise AssertionError(f"unknown filter {type(expression)}")
-
-    def _condition(self, condition: Condition) -> pa.ChunkedArray:
-        if condition.name == DOC_ID:
-            documents = sum(batch.num_rows for batch in self.batches)
-            ids = condition.value if isinstance(condition.value, tuple) else (condition.value,)
-            few = len(ids) <= max(1, documents // _PER_ID)
-            if self.ordinal is not None and condition.operator in ("eq", "in") and few:
-                places = {self.ordinal(str(doc_id)) for doc_id in ids} - {None}
-                found = np.zeros(documents, bool)
-                found[np.array([*places], np.int64)] = True
-                return pa.chunked_array([pa.array(found)])
-        return _compare(condition, self._column(condition.name))
-
-    def _column(self, name: str) -> pa.ChunkedArray:
-        column = DOC_ID if name == DOC_ID else attribute_column(name)
-        if self.verify is not None:
-            self.verify([column])
-        return pa.chunked_array([batch.column(column) for batch in self.batches])
+def _decide(
+    condition: Condition,
+    batches: Sequence[pa.RecordBatch],
+    ordinal: Callable[[str], int | None] | None,
+    verify: Callable[[Sequence[str]], None] | None,
+) -> pa.ChunkedArray:
+    column = DOC_ID if condition.name == DOC_ID else attribute_column(condition.name)
+    if condition.name == DOC_ID and ordinal is not None and condition.operator in ("eq", "in"):
+        documents = sum(batch.num_rows for batch in batches)
+        ids = condition.value if isinstance(condition.value, tuple) else (condition.value,)
+        if len(ids) <= max(1, documents // _PER_ID):
+            places = {ordinal(str(doc_id)) for doc_id in ids} - {None}
+            found = np.zeros(documents, bool)
+            found[np.array([*places], np.int64)] = True
+            return pa.chunked_array([pa.array(found)])
+    if verify is not None:
+        verify([column])
+    return _compare(condition, pa.chunked_array([batch.column(column) for batch in batches]))
 
 
 def _compare(condition: Condition, column: pa.ChunkedArray) -> pa.ChunkedArray:

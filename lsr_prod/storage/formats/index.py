@@ -31,6 +31,7 @@ Analyzer = Literal[
     "english", "simple", "bigrams", "arabic", "danish", "dutch", "finnish", "french", "german", "greek", "hungarian",
     "italian", "norwegian", "portuguese", "romanian", "russian", "spanish", "swedish", "tamil", "turkish",
 ]  # fmt: skip
+_UNKNOWN_ANALYZER = "analyzer {!r} is unknown; install the release that built the index, or build it again"
 _PREFIX = "attribute."
 INDEX_FORMAT = 5
 """Attributes have no text column besides their own since format 5."""
@@ -81,7 +82,7 @@ class ShardManifest:
             sha=value["sha"],
             documents=int(value["documents"]),
             postings=int(value["postings"]),
-            role=_role(value["role"]),
+            role=_known(value["role"], ShardRole, "shard role {!r} is unknown; build the index again"),
             bytes_by_part={str(k): int(v) for k, v in value["bytes_by_part"].items()},
             files=tuple(FileDigest.from_json(file) for file in value["files"]),
         )
@@ -183,7 +184,7 @@ class IndexVersion:
             table_parts=str(value["table_parts"]),
             layout=str(value["layout"]),
             average_length=None if value["average_length"] is None else float(value["average_length"]),
-            analyzer=_analyzer(value["analyzer"]),
+            analyzer=_known(value["analyzer"], Analyzer, _UNKNOWN_ANALYZER),
         )
 
 
@@ -194,15 +195,7 @@ def _attributes(value: dict[str, Any]) -> dict[str, AttributeType]:
     return value
 
 
-def _analyzer(value: Analyzer) -> Analyzer:
-    if value not in get_args(Analyzer):
-        raise ArtifactError(
-            f"analyzer {value!r} is unknown; install the release that built the index, or build it again"
-        )
-    return value
-
-
-def _role(value: ShardRole) -> ShardRole:
-    if value not in get_args(ShardRole):
-        raise ArtifactError(f"shard role {value!r} is unknown; build the index again")
+def _known(value: Any, kind: Any, problem: str) -> Any:
+    if value not in get_args(kind):
+        raise ArtifactError(problem.format(value))
     return value
