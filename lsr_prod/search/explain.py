@@ -1,5 +1,6 @@
 """Explain the score of a document."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ from lsr_prod.search.candidates import Shards
 from lsr_prod.search.hybrid import WeighedWords, with_words
 from lsr_prod.search.query.request import Hybrid
 from lsr_prod.search.query.sparse_query import MAX_K, SparseQuery
-from lsr_prod.search.result import Contribution, Explanation
+from lsr_prod.search.result import Contribution, Explanation, Field
 from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.shard.shard_reader import ShardReader
 from lsr_prod.search.snapshot import Snapshot
@@ -30,15 +31,38 @@ def explain_parts(
     if place is None:
         return None
     reader, ordinal = snapshot.readers[place[0]], place[1]
-    contributions, missing = _terms(query, shard_query, reader, ordinal, step)
-    overlap = len(contributions)
-    if words is not None:
-        found, absent = _words(words, shard_query, reader, ordinal)
-        contributions, missing = contributions + found, missing + absent
+    found, missing = [], []
+    for name, weight, unit, impact, size, field in _impacts(query, step, words, shard_query, reader, ordinal):
+        if impact:
+            found.append(Contribution(name, weight, impact * size, float(unit * np.float32(impact)), field))
+        else:
+            missing.append(name)
     score = np.float32(0)
-    for contribution in contributions:
+    for contribution in found:
         score += np.float32(contribution.score)
-    return Explanation(doc_id, float(score), overlap, tuple(contributions), tuple(missing), ())
+    overlap = sum(contribution.field == "terms" for contribution in found)
+    return Explanation(doc_id, float(score), overlap, tuple(found), tuple(missing), ())
+
+
+def _impacts(
+    query: SparseQuery,
+    step: float,
+    words: WeighedWords | None,
+    shard_query: ShardQuery,
+    reader: ShardReader,
+    ordinal: int,
+) -> Iterator[tuple[str, float, np.float32, int, float, Field]]:
+    """Yield name, weight, score per impact unit, impact in the document, and weight of a unit: of terms, then words."""
+    impacts = reader.shard.forward.vector(ordinal, reader.dk)
+    units = dict(zip(shard_query.ids.tolist(), shard_query.weights, strict=True))
+    for term, number, weight in zip(query.terms, query.ids.tolist(), query.weights.tolist(), strict=True):
+        yield term, weight, units.get(number, np.float32(0)), impacts.get(number, 0), step, "terms"
+    if words is None or shard_query.words is None:
+        return
+    ids, weights = reader.word_ids(words.names).tolist(), words.weights.tolist()
+    for name, word, weight, unit in zip(words.names, ids, weights, shard_query.words.weights, strict=True):
+        impact = int(reader.shard.postings.impacts(word, np.array([ordinal]))[0]) if word >= 0 else 0
+        yield name, weight, unit, impact, IMPACT_STEP, "text"
 
 
 def rank_explanation(
@@ -65,40 +89,6 @@ def _shard_query(query: SparseQuery, step: float, hybrid: Hybrid | None, words: 
     if hybrid.fusion == "rrf":
         raise QueryError("a score of fused ranks has no parts; explain fusion='sum', or the search without words")
     return with_words(shard_query, words, hybrid, counted=True)
-
-
-def _terms(
-    query: SparseQuery, shard_query: ShardQuery, reader: ShardReader, ordinal: int, step: float
-) -> tuple[list[Contribution], list[str]]:
-    """Return the contributions of the encoder's terms, and the terms that the document lacks."""
-    impacts = reader.shard.forward.vector(ordinal, reader.dk)
-    units = dict(zip(shard_query.ids.tolist(), shard_query.weights, strict=True))
-    found, missing = [], []
-    for term, term_id, weight in zip(query.terms, query.ids.tolist(), query.weights.tolist(), strict=True):
-        if term_id in impacts:
-            added = units[term_id] * np.float32(impacts[term_id])
-            found.append(Contribution(term, weight, impacts[term_id] * step, float(added)))
-        else:
-            missing.append(term)
-    return found, missing
-
-
-def _words(
-    words: WeighedWords, shard_query: ShardQuery, reader: ShardReader, ordinal: int
-) -> tuple[list[Contribution], list[str]]:
-    """Return the contributions of words, and the words that the document lacks."""
-    assert shard_query.words is not None
-    found, missing = [], []
-    ids = reader.word_ids(words.names).tolist()
-    for name, word, weight, unit in zip(
-        words.names, ids, words.weights.tolist(), shard_query.words.weights, strict=True
-    ):
-        impact = int(reader.shard.postings.impacts(word, np.array([ordinal]))[0]) if word >= 0 else 0
-        if impact:
-            found.append(Contribution(name, weight, impact * IMPACT_STEP, float(unit * np.float32(impact)), "text"))
-        else:
-            missing.append(name)
-    return found, missing
 
 
 def _rank(shard_query: ShardQuery, shards: Shards, doc_id: str, score: float, required: int) -> int | None:

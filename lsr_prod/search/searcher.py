@@ -98,14 +98,8 @@ class Searcher(OpenIndex):
         if not isinstance(snapshot, Snapshot):
             name = type(self).__name__
             raise ConfigError("snapshot", f"{shorten(snapshot)} is no open version", f"open an index with {name}.open")
-        settings = OpenSettings(
-            verify=verify,
-            encoder_threads=encoder_threads,
-            bundle=bundle,
-            observer=observer,
-            max_query_bytes=max_query_bytes,
-        )
-        check_settings(settings)
+        numbers: OpenSettings = {"encoder_threads": encoder_threads, "max_query_bytes": max_query_bytes}
+        check_settings({"verify": verify, **numbers, "bundle": bundle, "observer": observer})
         location = location or IndexLocation(Store(str(snapshot.index)))
         super().__init__(snapshot, location, verify=verify, observer=observer)
         self._max_query_bytes = max_query_bytes

@@ -135,13 +135,13 @@ def test_only_ids_of_documents_are_fetched(tmp_path: Path, remote: Store, monkey
     counted = SimpleNamespace(bytes=0)
     from lsr_prod.storage import remote as client
 
-    real = client._RemoteFile._piece
+    real = client._RemoteFile._read
 
     def piece(self: object, start: int, end: int) -> bytes:
         counted.bytes += end - start
         return real(self, start, end)
 
-    monkeypatch.setattr(client._RemoteFile, "_piece", piece)
+    monkeypatch.setattr(client._RemoteFile, "_read", piece)
     assert sorted(read_ids(remote, shard).to_pylist()) == sorted(long)
     assert counted.bytes < size / 2
 

@@ -33,10 +33,10 @@ from tests.indexing.publishing import publish
 PUBLISH = """
 import sys
 from pathlib import Path
-from lsr_prod.indexing.publish import publish
+from lsr_prod.indexing.publish import Publisher
 index, versions = Path(sys.argv[1]), sys.argv[2:]
 for i in range(15):
-    publish(index, versions[i % len(versions)])
+    Publisher(index).publish(versions[i % len(versions)], None)
 """
 
 

@@ -73,16 +73,11 @@ class Publication:
                 f"{PUBLICATION_FORMAT}; install the release that wrote it"
             )
         signature = value.get("signature")
+        names = ("number", "version", "published_at", "note", "by", "report", "previous")
         publication = cls(
-            value["number"],
-            value["version"],
-            value["published_at"],
-            value["note"],
-            value["by"],
-            tuple(Forced(one["gate"], one["sentence"], one["reason"]) for one in value["forced"]),
-            value["report"],
-            value["previous"],
-            Signature(str(signature["key"]), str(signature["value"])) if signature is not None else None,
+            **{name: value[name] for name in names},
+            forced=tuple(Forced(one["gate"], one["sentence"], one["reason"]) for one in value["forced"]),
+            signature=Signature(str(signature["key"]), str(signature["value"])) if signature is not None else None,
         )
         if publication.to_json() != value:
             raise DigestMismatchError("the publication differs from its recorded sha256; publish the version again")
