@@ -15,18 +15,13 @@ _MAX_THREADS = 1024
 _MAX_PUBLICATION = 10**15  # as in INDEX@NUMBER
 
 
-class QuerySettings(TypedDict, total=False):
-    """Settings of an open ``Searcher``."""
+class OpenSettings(TypedDict, total=False):
+    """Keywords of ``Searcher.open``."""
 
     verify: Verify
     encoder_threads: int
     observer: Observer | None
     max_query_bytes: int
-
-
-class OpenSettings(QuerySettings, total=False):
-    """Keywords of ``Searcher.open``."""
-
     bundle: str | Path | None
     cache: str | Path | None
     cache_bytes: int | None
@@ -56,10 +51,9 @@ def check_index(index: Any) -> None:
     _check_path("index", index)
 
 
-def check_settings(settings: OpenSettings) -> None:
-    """Validate the types and ranges of settings."""
-    values: Mapping[str, Any] = settings
-    for name, value in values.items():
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Validate the types and ranges of ``OpenSettings``."""
+    for name, value in settings.items():
         if value is None and name in _OPTIONAL:
             continue
         if name in _NUMBERS:

@@ -19,7 +19,7 @@ from lsr_prod.search.hybrid import WeighedWords, check_words, weigh_words
 from lsr_prod.search.location import IndexLocation, locate
 from lsr_prod.search.observers import Observer
 from lsr_prod.search.open_index import OpenIndex, open_published
-from lsr_prod.search.open_settings import OpenSettings, QuerySettings, check_index, check_settings, check_unknown
+from lsr_prod.search.open_settings import check_index, check_settings, check_unknown
 from lsr_prod.search.query.filters import check_names, check_options, shorten
 from lsr_prod.search.query.query_text import MAX_QUERY_BYTES, cut_text, text_query
 from lsr_prod.search.query.request import (
@@ -98,7 +98,7 @@ class Searcher(OpenIndex):
         if not isinstance(snapshot, Snapshot):
             name = type(self).__name__
             raise ConfigError("snapshot", f"{shorten(snapshot)} is no open version", f"open an index with {name}.open")
-        numbers: OpenSettings = {"encoder_threads": encoder_threads, "max_query_bytes": max_query_bytes}
+        numbers = {"encoder_threads": encoder_threads, "max_query_bytes": max_query_bytes}
         check_settings({"verify": verify, **numbers, "bundle": bundle, "observer": observer})
         location = location or IndexLocation(Store(str(snapshot.index)))
         super().__init__(snapshot, location, verify=verify, observer=observer)
@@ -147,11 +147,10 @@ class Searcher(OpenIndex):
         """
         check_unknown(unknown)
         check_index(index)
-        settings = QuerySettings(
-            verify=verify, encoder_threads=encoder_threads, observer=observer, max_query_bytes=max_query_bytes
-        )
-        places = OpenSettings(bundle=bundle, cache=cache, cache_bytes=cache_bytes, storage_options=storage_options)
-        check_settings(OpenSettings(**settings, **places, publication=publication))
+        settings: dict[str, Any] = {"verify": verify, "encoder_threads": encoder_threads}
+        settings |= {"observer": observer, "max_query_bytes": max_query_bytes}
+        places = {"bundle": bundle, "cache": cache, "cache_bytes": cache_bytes, "storage_options": storage_options}
+        check_settings({**settings, **places, "publication": publication})
         location = locate(index, cache, cache_bytes, storage_options)
         snapshot = open_published(location, publication, verify)
         folder = None if bundle is None else _bundle_folder(bundle, storage_options)

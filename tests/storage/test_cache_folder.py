@@ -2,7 +2,9 @@
 
 import os
 import threading
+from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +14,13 @@ from lsr_prod.errors import StorageError
 from lsr_prod.storage.cache_folder import artifacts_in, files_in, locked, make_room, mark_used
 from lsr_prod.storage.disk import draft_name
 from lsr_prod.storage.formats.digest import FileDigest
+
+
+def room_for(cache: Path, needed: Mapping[str, FileDigest], quota: int | None) -> SimpleNamespace:
+    """Make room; return the files to fetch, and the number of artifacts that were evicted."""
+    before = len(artifacts_in(cache))
+    missing = make_room(cache, needed, quota)
+    return SimpleNamespace(missing=missing, evicted=before - len(artifacts_in(cache)))
 
 
 def sha(content: int) -> str:
@@ -43,9 +52,9 @@ def add(cache: Path, number: int, contents: set[int], used: int) -> Path:
 def test_shared_files_count_once_and_are_deleted_with_the_last_artifact(tmp_path: Path) -> None:
     add(tmp_path, 1, {10, 20}, used=1)
     add(tmp_path, 2, {20, 30}, used=2)
-    room = make_room(tmp_path, needs(30, 40), 100)
+    room = room_for(tmp_path, needs(30, 40), 100)
     assert ([file.size for file in room.missing], room.evicted) == ([40], 0)
-    room = make_room(tmp_path, needs(30, 40), 99)
+    room = room_for(tmp_path, needs(30, 40), 99)
     assert ([file.size for file in room.missing], room.evicted) == ([40], 1)
     assert [path.name for path in artifacts_in(tmp_path)] == [sha(2)]
     assert files_in(tmp_path) == {sha(20): 20, sha(30): 30}
@@ -65,7 +74,7 @@ def test_a_draft_that_another_reader_removes_meanwhile_is_no_failure(
         return found
 
     monkeypatch.setattr(Path, "is_file", removed_after)
-    assert [file.size for file in make_room(tmp_path, needs(10, 20), 100).missing] == [20]
+    assert [file.size for file in room_for(tmp_path, needs(10, 20), 100).missing] == [20]
     assert not draft.exists()
 
 
@@ -73,12 +82,12 @@ def test_artifact_in_use_is_kept_and_the_next_is_evicted(tmp_path: Path) -> None
     first, _ = add(tmp_path, 1, {10}, used=1), add(tmp_path, 2, {11}, used=2)
     mark = mark_used(first)
     assert mark is not None
-    assert make_room(tmp_path, needs(12), 25).evicted == 1
+    assert room_for(tmp_path, needs(12), 25).evicted == 1
     assert artifacts_in(tmp_path) == [first]
     with pytest.raises(StorageError, match=r"needs 12 bytes, 22 with the artifacts in use.*quota of 21"):
-        make_room(tmp_path, needs(12), 21)
+        room_for(tmp_path, needs(12), 21)
     os.close(mark)
-    assert make_room(tmp_path, needs(12), 21).evicted == 1
+    assert room_for(tmp_path, needs(12), 21).evicted == 1
     assert mark_used(first) is None
 
 
@@ -88,7 +97,7 @@ def test_leftovers_are_deleted_except_needed_partial_files(tmp_path: Path) -> No
     for name in (sha(11), f"{sha(12)}.part", f"{sha(13)}.part", "mine.txt"):
         (tmp_path / "files" / name).write_bytes(b"x")
     (tmp_path / "files" / sha(14)).write_bytes(b"cut")
-    room = make_room(tmp_path, needs(10, 12, 14), None)
+    room = room_for(tmp_path, needs(10, 12, 14), None)
     assert [file.size for file in room.missing] == [12, 14]
     left = {path.name for path in (tmp_path / "files").iterdir()}
     assert left == {sha(10), f"{sha(12)}.part", "mine.txt"}
@@ -117,11 +126,11 @@ def test_make_room_agrees_with_a_plain_count(
             kept.remove(i)
     if sum(needed.union(*(versions[j] for j in kept))) > quota:
         with pytest.raises(StorageError, match="raise the quota"):
-            make_room(cache, needs(*needed), quota)
+            room_for(cache, needs(*needed), quota)
         kept = list(range(len(versions)))
         stored = set().union(*versions)
     else:
-        room = make_room(cache, needs(*needed), quota)
+        room = room_for(cache, needs(*needed), quota)
         assert {file.size for file in room.missing} == needed - set().union(*versions)
         stored = (needed & set().union(*versions)).union(*(versions[j] for j in kept))
     assert artifacts_in(cache) == [places[j] for j in kept]
