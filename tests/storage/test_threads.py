@@ -6,7 +6,7 @@ from lsr_prod.storage.remote import in_threads
 
 
 def test_results_are_in_the_order_of_the_items(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lsr_prod.storage.threads._HELD", 7)
+    monkeypatch.setattr("lsr_prod.storage.remote._HELD", 7)
     assert in_threads(str, range(50)) == [str(number) for number in range(50)]
     assert in_threads(str, []) == []
 
@@ -26,7 +26,7 @@ def test_no_call_is_started_after_an_error() -> None:
 
 
 def test_first_error_ends_the_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lsr_prod.storage.threads._HELD", 4)
+    monkeypatch.setattr("lsr_prod.storage.remote._HELD", 4)
     made = []
 
     def fail(number: int) -> None:
