@@ -40,7 +40,7 @@ _PARTS = {
 
 
 def index_page(data: Mapping[str, Any]) -> Page:
-    """Return the page of ``operations.index_report.describe_index``."""
+    """Return the page of ``diagnostics.index_report.describe_index``."""
     sections = [
         _summary(data),
         _bytes(data),
