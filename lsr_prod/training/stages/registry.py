@@ -142,7 +142,7 @@ def local_inputs(stage: StageSettings, options: dict[str, str]) -> StageSettings
                 folders[name] = open_source(place, options)
             except ArtifactError as error:
                 raise ConfigError(name, str(error), "give a folder or the URI of a stored one") from error
-    return stage.model_copy(update=folders)
+    return stage.model_copy(update=folders) if folders else stage
 
 
 @contextmanager

@@ -325,7 +325,7 @@ def test_plain_texts_become_a_set(tiny_model: Path, tmp_path: Path):
     summary = run(work, tiny_model, paths=[str(tmp_path / "a.jsonl")], kind="texts", columns={"text": "body"})
     assert summary.quarantined == {"empty_text": 1}
     found = TrainingSet.open(work, summary.digest)
-    assert found.kind == "texts"
+    assert found._record.made_from["kind"] == "texts"
     ids = SparseEncoder.load(tiny_model)._token_ids([f"text {i}" for i in range(20)], "document")
     examples = found.examples(np.arange(20))
     assert [[text.tolist() for text in example.documents] for example in examples] == [[one] for one in ids]
