@@ -30,7 +30,7 @@ os.environ.setdefault("RAY_TMPDIR", str(own_folder()))  # also for the programs 
 multiprocessing.set_forkserver_preload(
     [
         "lsr_prod.encoding.commit.committer",
-        "lsr_prod.encoding.table",
+        "lsr_prod.encoding.tables.sparse_table",
         "lsr_prod.training.retrieval.trainer",
         "tests.training.stand_in",
     ]

@@ -20,10 +20,11 @@ from lsr_prod.encoding.commit.markers import give_up_base
 from lsr_prod.encoding.plans.increment import prepare_plan
 from lsr_prod.encoding.plans.plan import Plan, PlanInputs
 from lsr_prod.encoding.plans.successors import link_successor, save_plan
-from lsr_prod.encoding.results import Deletion, WaveResult
+from lsr_prod.encoding.results import WaveResult
 from lsr_prod.encoding.summary import document_count, table_bytes
-from lsr_prod.encoding.table import PLAN_PROPERTY, committed_files, files_of_bucket
 from lsr_prod.encoding.tables import Table, open_table
+from lsr_prod.encoding.tables.deletions import Deletion
+from lsr_prod.encoding.tables.sparse_table import PLAN_PROPERTY, committed_files, files_of_bucket
 from lsr_prod.storage import Store
 from lsr_prod.storage.deletion_vector import DeletionVector
 from lsr_prod.storage.remote import store_counts

@@ -20,9 +20,9 @@ from lsr_prod.encoding.plans.plan import Plan, PlanInputs, make_plan
 from lsr_prod.encoding.plans.successors import load_plan, save_plan
 from lsr_prod.encoding.results import CellResult, Counts, WaveResult
 from lsr_prod.encoding.summary import table_bytes
-from lsr_prod.encoding.table import committed_files, create_sparse_table, table_digest
 from lsr_prod.encoding.tables import Part
 from lsr_prod.encoding.tables.quarantine import create_quarantine
+from lsr_prod.encoding.tables.sparse_table import committed_files, create_sparse_table, table_digest
 from lsr_prod.encoding.waves import blocks_of_cells
 from lsr_prod.storage import Store
 from lsr_prod.storage.formats.table import TableProperties

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lsr_prod.encoding.job import check_encode, encode_corpus
     from lsr_prod.encoding.results import Counts
     from lsr_prod.encoding.summary import EncodeSummary
-    from lsr_prod.encoding.table import table_digest
+    from lsr_prod.encoding.tables.sparse_table import table_digest
 
 __all__ = ["Counts", "EncodeSummary", "check_encode", "encode_corpus", "table_digest"]
 
@@ -24,7 +24,7 @@ _HOMES = {
     "EncodeSummary": "lsr_prod.encoding.summary",
     "check_encode": "lsr_prod.encoding.job",
     "encode_corpus": "lsr_prod.encoding.job",
-    "table_digest": "lsr_prod.encoding.table",
+    "table_digest": "lsr_prod.encoding.tables.sparse_table",
 }
 
 __getattr__ = lazy_names(__name__, _HOMES)

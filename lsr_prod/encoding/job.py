@@ -41,10 +41,10 @@ from lsr_prod.encoding.summary import (
     save_counts,
     table_bytes,
 )
-from lsr_prod.encoding.table import check_first_plan, check_table, create_sparse_table
 from lsr_prod.encoding.tables import load_table
 from lsr_prod.encoding.tables.impact_scale import ImpactScale
 from lsr_prod.encoding.tables.quarantine import create_quarantine
+from lsr_prod.encoding.tables.sparse_table import check_first_plan, check_table, create_sparse_table
 from lsr_prod.encoding.waves import WaveOpener, WaveReader
 from lsr_prod.errors import QuarantineOverflowError
 from lsr_prod.logs import get_log

@@ -32,10 +32,10 @@ from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.passages import PinnedBundle, check_lengths, document_factory
 from lsr_prod.encoding.plans.increment import FileChanges, prepare_plan
 from lsr_prod.encoding.plans.plan import Plan, PlanInputs
-from lsr_prod.encoding.table import PLAN_PROPERTY, check_table, require_new_folder
 from lsr_prod.encoding.tables import Table, TableFile, open_table
 from lsr_prod.encoding.tables.live_rows import live_batches
 from lsr_prod.encoding.tables.quarantine import DUPLICATE, PARTITION, read_part
+from lsr_prod.encoding.tables.sparse_table import PLAN_PROPERTY, check_table, require_new_folder
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.inference.session import load_onnxruntime
 from lsr_prod.storage import Store, is_remote

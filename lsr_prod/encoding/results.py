@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from lsr_prod.encoding.tables import Part
+from lsr_prod.encoding.tables.deletions import Deletion
 from lsr_prod.errors import IncompleteWaveError
-from lsr_prod.storage.deletion_vector import DeletionVector
 from lsr_prod.storage.remote import StoreCounts
 
 
@@ -114,21 +114,6 @@ class CellOutput:
     wave: int  # number of the wave
     parts: tuple[str, ...]  # paths of the new parts of the sparse table
     quarantine: str | None  # path of the part with the bad rows, or None
-
-
-@dataclass(frozen=True, slots=True)
-class Deletion:
-    """Rows of a committed part that a wave deletes."""
-
-    path: str  # of the part
-    before: str | None  # ``DeletionVector.unique_id`` of the rows that were deleted in the snapshot; None: no row
-    vector: DeletionVector  # these rows and those that the wave deletes
-    rows: int  # number of rows that the wave deletes
-
-    @property
-    def rows_before(self) -> int:
-        """Number of rows that were deleted in the snapshot."""
-        return self.vector.rows - self.rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
 from lsr_prod.encoding.results import BusyTime, Counts, WaveResult
-from lsr_prod.encoding.table import PROTOCOL_FOLDER
+from lsr_prod.encoding.tables.sparse_table import PROTOCOL_FOLDER
 from lsr_prod.errors import ArtifactError, StorageError
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, in_threads

@@ -9,10 +9,10 @@ from typing import Any
 from lsr_prod.corpus.remedies import remedy
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.results import Counts, WaveResult
-from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.encoding.tables import Table
 from lsr_prod.encoding.tables.live_rows import total, total_live_rows
 from lsr_prod.encoding.tables.quarantine import quarantined_by_reason
+from lsr_prod.encoding.tables.sparse_table import PROTOCOL_FOLDER
 from lsr_prod.errors import QuarantineOverflowError
 from lsr_prod.storage.formats.digest import record_bytes
 

@@ -33,8 +33,8 @@ from lsr_prod.encoding.commit.on_workers import read_markers_on_workers
 from lsr_prod.encoding.node_tasks import NodeTasks
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.results import BlockResult, BusyTime, CellResult, Counts, WaveResult
-from lsr_prod.encoding.table import committed_files
 from lsr_prod.encoding.tables import load_table
+from lsr_prod.encoding.tables.sparse_table import committed_files
 from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.logs import get_log
 from lsr_prod.storage.formats.table import TableProperties

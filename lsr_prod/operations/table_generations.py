@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from itertools import count
 
 from lsr_prod.config import Deployment, EncodeSettings, IndexSettings, MaintainSettings
-from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.encoding.tables import Table, open_table
+from lsr_prod.encoding.tables.sparse_table import PROTOCOL_FOLDER
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, in_threads

@@ -23,8 +23,8 @@ from lsr_prod.corpus.rows import table_type
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.plans.header import ROW_SETTINGS
 from lsr_prod.encoding.prepare import check_quarantine, prepare_encoder
-from lsr_prod.encoding.table import PROTOCOL_FOLDER, finished_table
 from lsr_prod.encoding.tables import Table, read_all_rows
+from lsr_prod.encoding.tables.sparse_table import PROTOCOL_FOLDER, finished_table
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Entry, Store
 from lsr_prod.storage.folders import absolute

@@ -29,11 +29,11 @@ from lsr_prod.encoding.plans.header import choose_sizes
 from lsr_prod.encoding.results import CellResult, Counts, WaveResult
 from lsr_prod.encoding.scale import with_scale
 from lsr_prod.encoding.summary import document_count
-from lsr_prod.encoding.table import check_first_plan, create_sparse_table
 from lsr_prod.encoding.tables import Table, load_table, open_table, write_part
 from lsr_prod.encoding.tables.impact_scale import ImpactScale, impact_scale
 from lsr_prod.encoding.tables.live_rows import build_rows
 from lsr_prod.encoding.tables.quarantine import DUPLICATE, create_quarantine, quarantined_by_reason, write_quarantine
+from lsr_prod.encoding.tables.sparse_table import check_first_plan, create_sparse_table
 from lsr_prod.errors import QuarantineOverflowError, SourceError
 from lsr_prod.logs import get_log
 from lsr_prod.ray_data.staging import DatasetWrite

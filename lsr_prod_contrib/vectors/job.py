@@ -9,9 +9,9 @@ from typing import Any
 from lsr_prod.config import Deployment
 from lsr_prod.config.section import quarantine_uri
 from lsr_prod.config.vectors import VectorsSettings
-from lsr_prod.encoding.table import finished_table
 from lsr_prod.encoding.tables import Table, load_table, open_table
 from lsr_prod.encoding.tables.live_rows import total_live_rows
+from lsr_prod.encoding.tables.sparse_table import finished_table
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.storage import Store, is_remote, require_exists, store_digest
 from lsr_prod.storage.folders import absolute, open_bundle, refuse_file

@@ -8,7 +8,7 @@ import pytest
 
 from lsr_prod.config import Deployment
 from lsr_prod.encoding import encode_corpus
-from lsr_prod.encoding.table import table_digest
+from lsr_prod.encoding.tables.sparse_table import table_digest
 from quickstart.docstrings import collect
 from tests.cluster.endpoint_machine import BUCKET, result
 from tests.cluster.namespaces import missing

@@ -9,8 +9,8 @@ import ray
 
 from lsr_prod.encoding import encode_corpus
 from lsr_prod.encoding.commit.committer import waves_done
-from lsr_prod.encoding.table import PLAN_PROPERTY
 from lsr_prod.encoding.tables import open_table
+from lsr_prod.encoding.tables.sparse_table import PLAN_PROPERTY
 from lsr_prod.encoding.waves import BlockRows, WaveReader
 from lsr_prod.errors import SourceError
 from lsr_prod.storage import Store

@@ -10,8 +10,8 @@ from lsr_prod.encoding import encode_corpus
 from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.plans.successors import plan_chain
 from lsr_prod.encoding.summary import EncodeSummary
-from lsr_prod.encoding.table import PLAN_PROPERTY
 from lsr_prod.encoding.tables import open_table
+from lsr_prod.encoding.tables.sparse_table import PLAN_PROPERTY
 from lsr_prod.storage import Store
 from tests.encoding.test_given_up_plans import interrupted_run, power_failure_after_one_wave, run, write
 from tests.encoding.test_incremental_encode import deployment, rows_of

@@ -22,10 +22,10 @@ from lsr_prod.encoding.plans.plan import Plan, PlanInputs
 from lsr_prod.encoding.plans.successors import link_successor, save_plan
 from lsr_prod.encoding.results import WaveResult
 from lsr_prod.encoding.scale import SCALE_PROPERTY, probe_scale, settle_scale, with_scale
-from lsr_prod.encoding.table import PLAN_PROPERTY, create_sparse_table
 from lsr_prod.encoding.tables import open_table
 from lsr_prod.encoding.tables.impact_scale import HEADROOM, ImpactScale
 from lsr_prod.encoding.tables.quarantine import create_quarantine
+from lsr_prod.encoding.tables.sparse_table import PLAN_PROPERTY, create_sparse_table
 from lsr_prod.errors import FencedError
 from lsr_prod.storage import Store
 from lsr_prod.storage.formats.sparse import SparseBatch

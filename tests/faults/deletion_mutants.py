@@ -37,13 +37,13 @@ DELETION_MUTANTS = (
     ),
     Mutant(
         "new deletions replace the earlier ones of a part",
-        "encoding/table.py",
+        "encoding/tables/deletions.py",
         (("numbers[file.path] = _union([*old, rows])", "numbers[file.path] = _union([rows])"),),
         "chain_without_compaction",
     ),
     Mutant(
         "cells of a bucket delete rows of a part without a merge",
-        "encoding/table.py",
+        "encoding/tables/deletions.py",
         (("    if len(deletions) == 1:\n", "    if True:\n"),),
         "chain_without_compaction",
         buckets=1,

@@ -28,9 +28,15 @@ from lsr_prod.encoding.plans.plan import Plan, PlanInputs
 from lsr_prod.encoding.plans.successors import link_successor, plan_chain, save_plan
 from lsr_prod.encoding.prepare import find_returning_files
 from lsr_prod.encoding.results import WaveResult
-from lsr_prod.encoding.table import PLAN_PROPERTY, check_first_plan, check_table, committed_files, create_sparse_table
 from lsr_prod.encoding.tables import Table, open_table
 from lsr_prod.encoding.tables.quarantine import create_quarantine
+from lsr_prod.encoding.tables.sparse_table import (
+    PLAN_PROPERTY,
+    check_first_plan,
+    check_table,
+    committed_files,
+    create_sparse_table,
+)
 from lsr_prod.encoding.waves import _read_slices
 from lsr_prod.errors import StaleWaveError
 from lsr_prod.storage import Store

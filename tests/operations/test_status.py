@@ -14,8 +14,9 @@ from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.commit.markers import mark_finished
 from lsr_prod.encoding.plans.header import ListDigest, PlanHeader
 from lsr_prod.encoding.results import WaveResult
-from lsr_prod.encoding.table import PROTOCOL_FOLDER, create_sparse_table, write_deletions
+from lsr_prod.encoding.tables.deletions import write_deletions
 from lsr_prod.encoding.tables.quarantine import create_quarantine
+from lsr_prod.encoding.tables.sparse_table import PROTOCOL_FOLDER, create_sparse_table
 from lsr_prod.jobs.command import main
 from lsr_prod.operations.status import PlanStatus, table_status
 from lsr_prod.storage import Store

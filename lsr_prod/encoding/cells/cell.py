@@ -19,8 +19,8 @@ from lsr_prod.encoding.cells.lookup import CellRows, WaveTask
 from lsr_prod.encoding.commit.markers import mark_finished
 from lsr_prod.encoding.encoder import TextEncoder
 from lsr_prod.encoding.results import CellOutput, CellResult, Counts
-from lsr_prod.encoding.table import write_deletions
 from lsr_prod.encoding.tables import write_part
+from lsr_prod.encoding.tables.deletions import write_deletions
 from lsr_prod.encoding.tables.live_rows import build_rows
 from lsr_prod.encoding.tables.quarantine import DUPLICATE, write_quarantine
 from lsr_prod.errors import (

@@ -24,10 +24,11 @@ import pyarrow.compute as pc
 
 from lsr_prod.encoding.cells.known import Known, Rule, SourceOrder, choose_rows, find_known
 from lsr_prod.encoding.commit.markers import ReadMarkers, finished_cells, read_markers
-from lsr_prod.encoding.results import CellOutput, CellResult, Deletion
-from lsr_prod.encoding.table import files_of_bucket
+from lsr_prod.encoding.results import CellOutput, CellResult
 from lsr_prod.encoding.tables import TableFile, open_table
+from lsr_prod.encoding.tables.deletions import Deletion
 from lsr_prod.encoding.tables.quarantine import committed_files
+from lsr_prod.encoding.tables.sparse_table import files_of_bucket
 from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.storage import Store
 from lsr_prod.storage.formats.table import TableProperties

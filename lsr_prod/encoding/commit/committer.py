@@ -14,9 +14,9 @@ from functools import partial
 
 from lsr_prod.encoding.commit.fence import Epoch
 from lsr_prod.encoding.plans.successors import check_not_followed
-from lsr_prod.encoding.results import CellResult, Deletion, WaveResult
-from lsr_prod.encoding.table import merge_deletions
+from lsr_prod.encoding.results import CellResult, WaveResult
 from lsr_prod.encoding.tables import Part, Table, TableFile, check_part, count_rows, open_table
+from lsr_prod.encoding.tables.deletions import Deletion, merge_deletions
 from lsr_prod.encoding.tables.live_rows import files_with_paths, to_files
 from lsr_prod.encoding.tables.quarantine import PARTITION, committed_files
 from lsr_prod.errors import (

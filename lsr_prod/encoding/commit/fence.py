@@ -11,7 +11,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lsr_prod.encoding.table import PROTOCOL_FOLDER
+from lsr_prod.encoding.tables.sparse_table import PROTOCOL_FOLDER
 from lsr_prod.errors import ArtifactError, CommitError, FencedError
 from lsr_prod.storage import Store
 from lsr_prod.storage.formats.digest import record_bytes

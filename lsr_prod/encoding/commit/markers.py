@@ -14,8 +14,8 @@ from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.encoding.plans.successors import read_record
 from lsr_prod.encoding.results import CellResult
-from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.encoding.tables import open_table
+from lsr_prod.encoding.tables.sparse_table import PROTOCOL_FOLDER
 from lsr_prod.errors import CommitError, IncompleteWaveError
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store

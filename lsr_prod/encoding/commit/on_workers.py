@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from lsr_prod.encoding.commit.committer import check_for_commit, merge_all
 from lsr_prod.encoding.commit.markers import read_markers
 from lsr_prod.encoding.node_tasks import NodeTasks
-from lsr_prod.encoding.results import CellResult, Deletion
+from lsr_prod.encoding.results import CellResult
+from lsr_prod.encoding.tables.deletions import Deletion
 from lsr_prod.storage import Store
 
 _FEW = 32

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from lsr_prod.corpus.filelist import file_keys, files_digest, with_location_facts, without_location_facts
 from lsr_prod.encoding.plans.header import PLAN_FORMAT, PlanHeader
 from lsr_prod.encoding.plans.plan import Plan, slices_digest
-from lsr_prod.encoding.table import PROTOCOL_FOLDER
+from lsr_prod.encoding.tables.sparse_table import PROTOCOL_FOLDER
 from lsr_prod.errors import ArtifactError, CommitError, DigestMismatchError, FencedError, FormatVersionError
 from lsr_prod.storage import Store
 from lsr_prod.storage.formats.digest import digest_json, record_bytes

@@ -13,9 +13,9 @@ from lsr_prod.config import Deployment, MaintainSettings
 from lsr_prod.config.section import quarantine_uri
 from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.plans.successors import plan_chain, read_record
-from lsr_prod.encoding.table import PLAN_PROPERTY
 from lsr_prod.encoding.tables import Part, Table, load_table, open_table
 from lsr_prod.encoding.tables.live_rows import partition_column
+from lsr_prod.encoding.tables.sparse_table import PLAN_PROPERTY
 from lsr_prod.errors import ConfigError, FormatVersionError
 from lsr_prod.logs import get_log
 from lsr_prod.operations.maintenance.compact import CompactionSummary, MaintenanceSummary, Merger, compact, merge_parts

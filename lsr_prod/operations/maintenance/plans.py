@@ -30,8 +30,8 @@ from lsr_prod.encoding.plans.successors import (
 )
 from lsr_prod.encoding.run_records import RUNS_FOLDER, WAVES_FOLDER
 from lsr_prod.encoding.summary import TOTALS_FOLDER
-from lsr_prod.encoding.table import PLAN_PROPERTY
 from lsr_prod.encoding.tables import Table
+from lsr_prod.encoding.tables.sparse_table import PLAN_PROPERTY
 from lsr_prod.logs import get_log
 from lsr_prod.storage import in_threads
 from lsr_prod.storage.disk import Entry

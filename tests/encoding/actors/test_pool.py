@@ -22,7 +22,7 @@ from lsr_prod.encoding.actors.pool import BlockCall, EncoderPool
 from lsr_prod.encoding.cells.lookup import ROW_COUNT, WaveTask
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.results import BlockResult
-from lsr_prod.encoding.table import committed_files
+from lsr_prod.encoding.tables.sparse_table import committed_files
 from lsr_prod.errors import ConfigError, EncoderBrokenError
 from tests.encoding.made_tables import PROPERTIES, make_tables, newest
 from tests.encoding.poison_encoder import poison_factory

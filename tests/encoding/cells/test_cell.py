@@ -20,8 +20,8 @@ from lsr_prod.encoding.cells.lookup import ROW_COUNT, WaveTask, look_up_cells
 from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.results import CellOutput, CellResult, WaveResult
-from lsr_prod.encoding.table import committed_files
 from lsr_prod.encoding.tables import Part, read_all_rows
+from lsr_prod.encoding.tables.sparse_table import committed_files
 from lsr_prod.errors import CommitError
 from lsr_prod.storage import Store
 from lsr_prod.storage.formats.table import bucket_of, cell_of, content_hash, content_keys

@@ -13,8 +13,8 @@ from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.commit.markers import mark_finished
 from lsr_prod.encoding.results import CellOutput, CellResult, WaveResult
-from lsr_prod.encoding.table import committed_files
 from lsr_prod.encoding.tables import write_part
+from lsr_prod.encoding.tables.sparse_table import committed_files
 from tests.encoding.cells.test_cell import encode, encode_only, rows, task
 from tests.encoding.made_tables import newest
 

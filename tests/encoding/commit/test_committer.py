@@ -14,9 +14,9 @@ from deltalake.exceptions import DeltaError
 
 from lsr_prod.encoding.commit.committer import Committer, check_cell, check_for_commit, waves_done
 from lsr_prod.encoding.commit.fence import Epoch, take_epoch
-from lsr_prod.encoding.results import CellResult, Counts, Deletion, WaveResult
-from lsr_prod.encoding.table import write_deletions
+from lsr_prod.encoding.results import CellResult, Counts, WaveResult
 from lsr_prod.encoding.tables import Table, create_table
+from lsr_prod.encoding.tables.deletions import Deletion, write_deletions
 from lsr_prod.errors import (
     CommitError,
     FencedError,

@@ -11,7 +11,8 @@ import pytest
 from lsr_prod.encoding.commit.markers import MARKERS_FOLDER, mark_finished
 from lsr_prod.encoding.commit.on_workers import check_on_workers, merge_on_workers, read_markers_on_workers
 from lsr_prod.encoding.node_tasks import NodeTasks
-from lsr_prod.encoding.results import CellResult, Deletion
+from lsr_prod.encoding.results import CellResult
+from lsr_prod.encoding.tables.deletions import Deletion
 from lsr_prod.errors import CommitError
 from lsr_prod.storage import Store
 from lsr_prod.storage.deletion_vector import save_vectors

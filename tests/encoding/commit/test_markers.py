@@ -12,7 +12,8 @@ from lsr_prod.encoding.commit.markers import (
     marked_files,
     read_markers,
 )
-from lsr_prod.encoding.results import CellOutput, Deletion
+from lsr_prod.encoding.results import CellOutput
+from lsr_prod.encoding.tables.deletions import Deletion
 from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.storage import Store
 from lsr_prod.storage.deletion_vector import save_vectors

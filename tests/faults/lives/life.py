@@ -16,8 +16,8 @@ from unittest.mock import patch
 from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.encoding.plans.successors import plan_chain, save_plan
-from lsr_prod.encoding.table import PLAN_PROPERTY
 from lsr_prod.encoding.tables import open_table
+from lsr_prod.encoding.tables.sparse_table import PLAN_PROPERTY
 from lsr_prod.errors import ConfigError, LsrError, SourceError
 from lsr_prod.operations.table_generations import register_table, table_for_bundle
 from lsr_prod.storage import Store

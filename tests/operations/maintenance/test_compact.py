@@ -10,9 +10,9 @@ import pytest
 
 from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
-from lsr_prod.encoding.table import table_digest
 from lsr_prod.encoding.tables import Part, TableFile, read_part, write_part
 from lsr_prod.encoding.tables.live_rows import file_schema
+from lsr_prod.encoding.tables.sparse_table import table_digest
 from lsr_prod.errors import ArtifactError
 from lsr_prod.operations.maintenance.compact import compact, merge_parts
 from lsr_prod.operations.maintenance.merges import Merge, plan_merges

@@ -7,9 +7,9 @@ import pytest
 
 from lsr_prod.config import MaintainSettings
 from lsr_prod.encoding.summary import document_count
-from lsr_prod.encoding.table import table_digest
 from lsr_prod.encoding.tables import Part, read_part
 from lsr_prod.encoding.tables.live_rows import vector_files
+from lsr_prod.encoding.tables.sparse_table import table_digest
 from lsr_prod.operations.maintenance import maintain
 from lsr_prod.operations.maintenance.compact import compact, merge_parts
 from lsr_prod.operations.maintenance.merges import Merge, plan_merges

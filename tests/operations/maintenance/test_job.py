@@ -7,7 +7,7 @@ import pytest
 from deltalake import DeltaTable
 
 from lsr_prod.config import Deployment, MaintainSettings
-from lsr_prod.encoding.table import table_digest
+from lsr_prod.encoding.tables.sparse_table import table_digest
 from lsr_prod.errors import ConfigError
 from lsr_prod.jobs import table as table_commands
 from lsr_prod.operations.maintenance import maintain

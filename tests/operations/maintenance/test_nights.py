@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.config import Deployment, MaintainSettings
-from lsr_prod.encoding.table import table_digest
+from lsr_prod.encoding.tables.sparse_table import table_digest
 from lsr_prod.operations.maintenance import maintain
 from lsr_prod.operations.status import table_status
 from lsr_prod.storage.formats.sparse import SparseBatch

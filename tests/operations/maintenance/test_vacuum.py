@@ -153,7 +153,7 @@ def test_vacuum_deletes_a_marked_part_only_after_its_marker(tmp_path: Path):
 
 
 def test_vacuum_deletes_unnamed_parts_in_an_object_store(s3_options: dict[str, str], tmp_path: Path):
-    from lsr_prod.encoding.table import create_sparse_table
+    from lsr_prod.encoding.tables.sparse_table import create_sparse_table
     from tests.encoding.made_tables import PROPERTIES
 
     table = Store(f"s3://lsr/{tmp_path.name}", s3_options)

@@ -8,7 +8,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lsr_prod.encoding.summary import document_count
-from lsr_prod.encoding.table import (
+from lsr_prod.encoding.tables import open_table, write_part
+from lsr_prod.encoding.tables.live_rows import part_digest
+from lsr_prod.encoding.tables.part import combine_digests, digest_in_name
+from lsr_prod.encoding.tables.sparse_table import (
     PROTOCOL_FOLDER,
     check_first_plan,
     check_table,
@@ -17,9 +20,6 @@ from lsr_prod.encoding.table import (
     files_of_bucket,
     table_digest,
 )
-from lsr_prod.encoding.tables import open_table, write_part
-from lsr_prod.encoding.tables.live_rows import part_digest
-from lsr_prod.encoding.tables.part import combine_digests, digest_in_name
 from lsr_prod.errors import ArtifactError, ConfigError, FormatVersionError, LineageError
 from lsr_prod.storage import Store
 from lsr_prod.storage.formats.table import TableProperties, sparse_schema

@@ -1,18 +1,13 @@
 """The sparse table of the encode job: create it with its properties, check it, digest it."""
 
-from collections.abc import Iterable, Sequence
-
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from lsr_prod.encoding.results import Deletion
-from lsr_prod.encoding.tables import Table, TableFile, create_table, load_table, open_table
-from lsr_prod.encoding.tables.live_rows import bucket_numbers, part_digest, partition_column, to_files
+from lsr_prod.encoding.tables.live_rows import TableFile, bucket_numbers, part_digest, partition_column, to_files
 from lsr_prod.encoding.tables.part import combine_digests
-from lsr_prod.errors import ConfigError, IncompleteWaveError, LineageError
+from lsr_prod.encoding.tables.table import Table, create_table, load_table, open_table
+from lsr_prod.errors import ConfigError, LineageError
 from lsr_prod.storage import Store
-from lsr_prod.storage.deletion_vector import Rows, check_vectors, deleted_rows, save_vectors
 from lsr_prod.storage.disk import is_draft
 from lsr_prod.storage.formats.table import TableProperties
 
@@ -132,39 +127,3 @@ def table_digest(
     store = Store(table_uri, options or {})
     files = load_table(store, version).files()
     return combine_digests(part_digest(store, file, verify=verify) for file in files)
-
-
-def write_deletions(table: Store, files: Iterable[TableFile], to_delete: pa.Table) -> tuple[Deletion, ...]:
-    """Write the deletion vectors of parts, each with the rows that are deleted already and those of a cell."""
-    numbers: dict[str, Rows] = {}
-    before: dict[str, str | None] = {}
-    for file in files:
-        rows = to_delete.filter(pc.equal(to_delete["path"], file.path))["row"].to_numpy().astype(np.uint32)
-        if len(rows):
-            old = [] if file.deleted is None else [deleted_rows(table, file.deleted)]
-            numbers[file.path] = _union([*old, rows])
-            before[file.path] = None if file.deleted is None else file.deleted.unique_id
-    vectors = save_vectors(table, numbers)
-    added = {entry["values"]: entry["counts"] for entry in pc.value_counts(to_delete["path"]).to_pylist()}
-    return tuple(Deletion(path, before[path], vectors[path], added[path]) for path in sorted(vectors))
-
-
-def merge_deletions(table: Store, deletions: Sequence[Deletion]) -> Deletion:
-    """Return the deletion of all rows that the cells of a bucket delete from a part."""
-    first = deletions[0]
-    if len(deletions) == 1:
-        return first
-    rows = _union([deleted_rows(table, each.vector) for each in deletions])
-    added = sum(each.rows for each in deletions)
-    if len(rows) != first.rows_before + added or {each.before for each in deletions} != {first.before}:
-        raise IncompleteWaveError(
-            f"cells of one bucket delete {added} rows of {first.path}, but some of them are the same rows; nothing was "
-            "committed, report this"
-        )
-    vector = save_vectors(table, {first.path: rows})[first.path]
-    check_vectors(table, [vector])
-    return Deletion(first.path, first.before, vector, added)
-
-
-def _union(numbers: Sequence[Rows]) -> Rows:
-    return np.unique(np.concatenate(numbers)).astype(np.uint32)
