@@ -50,35 +50,26 @@ class DamagedFileError(Exception):
 class SourceFile:
     """One pinned file of a source.
 
-    Attributes:
-        uri: its folder.
-        name: its path inside the folder.
-        format: name of the file format, with ``.gz`` or ``.zst`` if it is compressed.
-        size: bytes.
-        tag: sha256 of a local file, ETag of an object, or the entry of a Delta log: it changes when the file changes.
-        constants: columns with one value for the whole file, from the partition of a Delta source.
-        columns: columns of a table with other names in its files: the name, and the name or the number (``field_id`` of
-            Parquet) in the file. Other columns of the file are not read. Empty: the names are those in the file.
-        deleted: where a Delta table stores the numbers of the rows that are deleted; None: none is.
-        etag: of an object; empty for a local file.
-        mtime_ns: time of the last write of a local file, in nanoseconds since 1970; 0 for an object, and for a file
-            that was written so shortly before it was pinned that a later write could leave its time unchanged.
-        inode: of a local file; 0 for an object.
-
     The last three are facts of a location, which a reader verifies. They are neither part of the identity nor compared.
     """
 
-    uri: str
-    name: str
-    format: str
-    size: int
-    tag: str
+    uri: str  # its folder
+    name: str  # its path inside the folder
+    format: str  # name of the file format, with ``.gz`` or ``.zst`` if it is compressed
+    size: int  # bytes
+    tag: str  # sha256 of a local file, ETag of an object, or the entry of a Delta log: it changes when the file changes
+    # columns with one value for the whole file, from the partition of a Delta source
     constants: tuple[tuple[str, str | None], ...] = ()
+    # columns of a table with other names in its files: the name, and the name or the number (``field_id`` of Parquet)
+    # in the file. Other columns of the file are not read. Empty: the names are those in the file
     columns: tuple[tuple[str, str | int], ...] = ()
+    # where a Delta table stores the numbers of the rows that are deleted; None: none is
     deleted: DeletionVector | None = None
-    etag: str = field(default="", compare=False)
+    etag: str = field(default="", compare=False)  # of an object; empty for a local file
+    # time of the last write of a local file, in nanoseconds since 1970; 0 for an object, and for a file that was
+    # written so shortly before it was pinned that a later write could leave its time unchanged
     mtime_ns: int = field(default=0, compare=False)
-    inode: int = field(default=0, compare=False)
+    inode: int = field(default=0, compare=False)  # of a local file; 0 for an object
 
     @property
     def location(self) -> str:

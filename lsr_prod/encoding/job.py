@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -19,10 +19,9 @@ from lsr_prod.encoding.actors.actor import ModelSettings, check_gpu_nodes
 from lsr_prod.encoding.actors.places import PoolSize, current_places, pool_size, report_idle_actors, wait_for_room
 from lsr_prod.encoding.actors.pool import EncoderPool
 from lsr_prod.encoding.cells.cell import ENCODER_REASONS
-from lsr_prod.encoding.commit.committer import Committer, waves_done
+from lsr_prod.encoding.commit.committer import Committer, check_on_workers, merge_on_workers, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.commit.markers import delete_markers, give_up_base
-from lsr_prod.encoding.commit.on_workers import check_on_workers, merge_on_workers
 from lsr_prod.encoding.isolation.isolated import IsolatedEncoder
 from lsr_prod.encoding.node_tasks import NodeTasks
 from lsr_prod.encoding.pipeline import Pipeline, table_digest_on_ray
@@ -32,7 +31,7 @@ from lsr_prod.encoding.prepare import Work, prepare, require_on_nodes, run_here
 from lsr_prod.encoding.progress import Progress
 from lsr_prod.encoding.results import BusyTime, Counts, WaveResult
 from lsr_prod.encoding.run_records import WaveRecorder, save_run
-from lsr_prod.encoding.scale import probe_scale, settle_scale, with_scale
+from lsr_prod.encoding.scale import ImpactScale, probe_scale, settle_scale, with_scale
 from lsr_prod.encoding.summary import (
     EncodeSummary,
     check_overflow,
@@ -42,7 +41,6 @@ from lsr_prod.encoding.summary import (
     table_bytes,
 )
 from lsr_prod.encoding.tables import load_table
-from lsr_prod.encoding.tables.impact_scale import ImpactScale
 from lsr_prod.encoding.tables.quarantine import create_quarantine
 from lsr_prod.encoding.tables.sparse_table import check_first_plan, check_table, create_sparse_table
 from lsr_prod.encoding.waves import WaveOpener, WaveReader
@@ -252,7 +250,7 @@ def _summarize(run: _Run) -> EncodeSummary:
     seconds = time.monotonic() - run.started
     counts = run.counts + run.spent + Counts.of_store(store_counts() - run.io)
     return EncodeSummary(
-        **{**counts.by_name(), "rows_out": counts.document_rows},
+        **{**asdict(counts), "rows_out": counts.document_rows},
         documents=document_count(table),
         max_clipped_share=work.max_clipped_share,
         waves=work.plan.waves,

@@ -17,6 +17,8 @@ from lsr_prod.errors import EncoderLostError, WorkerError
 
 _LOOK_S = 0.05  # between two looks at the encoders, while none has room
 _TRIES = 4
+_FEW = 32
+_GROUP = 64  # cells per task: seconds, at a few requests of 20 ms each
 
 Result = TypeVar("Result")
 
@@ -71,6 +73,15 @@ class NodeTasks:
                 if attempt == _TRIES:
                     raise
                 attempt += 1
+
+    def run_groups(
+        self, function: Callable[..., Result], shared: tuple[Any, ...], items: Sequence[Any], *, task: str
+    ) -> list[Result]:
+        """Return the results of ``function(*shared, group)`` for groups of items; a few are processed here."""
+        if len(items) <= _FEW:
+            return [function(*shared, items)]
+        calls = [(*shared, items[start : start + _GROUP]) for start in range(0, len(items), _GROUP)]
+        return self.run(function, calls, task=task)
 
     def _end_some(self, running: dict[Any, str]) -> None:
         """Forget tasks that have ended, after waiting for one for a moment."""

@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
 
 from lsr_prod.encoding.tables import Part
 from lsr_prod.encoding.tables.deletions import Deletion
@@ -18,50 +17,26 @@ class Counts:
 
     A cell counts what became of its rows, a block the work of its encoder. So work on a wave that is lost counts, and
     its rows count only once.
-
-    Attributes:
-        rows_in: rows of the source.
-        rows_out: rows of the source that became documents.
-        quarantined_by_reason: bad rows by reason.
-        unread_bytes: bytes of the source that do not decode; the rows in them are not counted.
-        unchanged: documents that kept their vector.
-        deleted: documents that were deleted from the table.
-        superseded: documents of deleted rows that have a new version.
-        displaced: committed documents that another row of their id replaces; they are quarantined as duplicates.
-        clipped: weights above the largest impact.
-        weights: weights of the documents that were encoded.
-        reused_cells: cells that an earlier attempt had finished.
-        encoded: documents that went through the model in this run.
-        tokens: tokens that the model read in this run, padding excluded; 0 if it ran in a child process.
-        padded_tokens: tokens of its batches, padding included.
-        cut_documents: documents with text beyond their last passage.
-        requests: requests to stores of the driver and the encoders in this run, those of delta-rs excluded.
-        bytes_read: bytes that they read; those of the source are read by other tasks and not included.
-        bytes_written: bytes that they wrote.
     """
 
-    rows_in: int = 0
-    rows_out: int = 0
-    quarantined_by_reason: Mapping[str, int] = field(default_factory=dict)
-    unread_bytes: int = 0
-    unchanged: int = 0
-    deleted: int = 0
-    superseded: int = 0
-    displaced: int = 0
-    clipped: int = 0
-    weights: int = 0
-    reused_cells: int = 0
-    encoded: int = 0
-    tokens: int = 0
-    padded_tokens: int = 0
-    cut_documents: int = 0
-    requests: int = 0
-    bytes_read: int = 0
-    bytes_written: int = 0
-
-    def by_name(self) -> dict[str, Any]:
-        """Return the counts by name."""
-        return {name: getattr(self, name) for name in _NAMES}
+    rows_in: int = 0  # rows of the source
+    rows_out: int = 0  # rows of the source that became documents
+    quarantined_by_reason: Mapping[str, int] = field(default_factory=dict)  # bad rows by reason
+    unread_bytes: int = 0  # bytes of the source that do not decode; the rows in them are not counted
+    unchanged: int = 0  # documents that kept their vector
+    deleted: int = 0  # documents that were deleted from the table
+    superseded: int = 0  # documents of deleted rows that have a new version
+    displaced: int = 0  # committed documents that another row of their id replaces; they are quarantined as duplicates
+    clipped: int = 0  # weights above the largest impact
+    weights: int = 0  # weights of the documents that were encoded
+    reused_cells: int = 0  # cells that an earlier attempt had finished
+    encoded: int = 0  # documents that went through the model in this run
+    tokens: int = 0  # tokens that the model read in this run, padding excluded; 0 if it ran in a child process
+    padded_tokens: int = 0  # tokens of its batches, padding included
+    cut_documents: int = 0  # documents with text beyond their last passage
+    requests: int = 0  # requests to stores of the driver and the encoders in this run, those of delta-rs excluded
+    bytes_read: int = 0  # bytes that they read; those of the source are read by other tasks and not included
+    bytes_written: int = 0  # bytes that they wrote
 
     def __add__(self, other: "Counts") -> "Counts":
         return Counts.sum((self, other))
@@ -75,11 +50,10 @@ class Counts:
     def sum(cls, counts: Iterable["Counts"]) -> "Counts":
         """Return the sum."""
         reasons: Counter[str] = Counter()
-        numbers = dict.fromkeys(_NUMBERS, 0)
+        numbers: Counter[str] = Counter()
         for one in counts:
             reasons.update(one.quarantined_by_reason)
-            for name in _NUMBERS:
-                numbers[name] += getattr(one, name)
+            numbers.update({name: getattr(one, name) for name in _NUMBERS})
         return Counts(quarantined_by_reason=dict(sorted(reasons.items())), **numbers)
 
     @property
@@ -103,8 +77,7 @@ class Counts:
         return 1 - self.tokens / self.padded_tokens if self.padded_tokens else 0.0
 
 
-_NAMES = tuple(each.name for each in fields(Counts))
-_NUMBERS = tuple(name for name in _NAMES if name != "quarantined_by_reason")
+_NUMBERS = [each.name for each in fields(Counts) if each.name != "quarantined_by_reason"]
 
 
 @dataclass(frozen=True, slots=True)

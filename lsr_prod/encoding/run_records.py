@@ -87,7 +87,7 @@ class WaveRecorder:
         ran = busy.span_s > 0
         parts = [part for cell in result.cells for part in cell.parts]
         record = WaveRecord(
-            **(work + result.counts).by_name(),
+            **asdict(work + result.counts),
             wave=result.wave,
             attempt=self._attempt,
             committed_at=_now(),

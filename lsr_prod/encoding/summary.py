@@ -28,50 +28,29 @@ class EncodeSummary(Counts):
     Rows and bad rows of a first plan are those of all its runs, those of an increment are those of this run; displaced
     documents are not among ``rows_out``. ``unread_bytes`` are those of all runs of the plan, other counts those of this
     run.
-
-    Attributes:
-        documents: rows of the table.
-        max_clipped_share: ``gates.max_clipped_share``; the run warns above it.
-        waves: waves of the plan.
-        waves_skipped: waves that were committed before this run.
-        actors: encoder actors.
-        threads_per_actor: ONNX Runtime threads of each.
-        seconds: duration of this run.
-        encode_seconds: time from the start of the first to the end of the last block of this run.
-        busy_share: share of that time in which the models of the encoders ran.
-        source_bytes: bytes that the plan reads.
-        table_bytes: bytes of the parts of the table.
-        impact_step: weight of one impact unit.
-        impact_error: mean error of the impacts of the probe.
-        table: URI of the sparse table.
-        quarantine: URI of the quarantine table.
-        plan: digest of the plan.
-        base_plan: digest of the previous plan.
-        bundle_digest: of the encoder.
-        table_version: newest version of the table.
-        table_digest: digest of the contents of that version; None if rows of its parts are deleted, since they would
-            have to be read (``encoding.table_digest``, ``lsr-prod table status --digest``).
     """
 
-    documents: int
-    max_clipped_share: float | None
-    waves: int
-    waves_skipped: int
-    actors: int
-    threads_per_actor: int
-    seconds: float
-    encode_seconds: float
-    busy_share: float
-    source_bytes: int
-    table_bytes: int
-    impact_step: float
-    impact_error: float
-    table: str
-    quarantine: str
-    plan: str
-    base_plan: str | None
-    bundle_digest: str
-    table_version: int
+    documents: int  # rows of the table
+    max_clipped_share: float | None  # ``gates.max_clipped_share``; the run warns above it
+    waves: int  # waves of the plan
+    waves_skipped: int  # waves that were committed before this run
+    actors: int  # encoder actors
+    threads_per_actor: int  # ONNX Runtime threads of each
+    seconds: float  # duration of this run
+    encode_seconds: float  # time from the start of the first to the end of the last block of this run
+    busy_share: float  # share of that time in which the models of the encoders ran
+    source_bytes: int  # bytes that the plan reads
+    table_bytes: int  # bytes of the parts of the table
+    impact_step: float  # weight of one impact unit
+    impact_error: float  # mean error of the impacts of the probe
+    table: str  # URI of the sparse table
+    quarantine: str  # URI of the quarantine table
+    plan: str  # digest of the plan
+    base_plan: str | None  # digest of the previous plan
+    bundle_digest: str  # of the encoder
+    table_version: int  # newest version of the table
+    # digest of the contents of that version; None if rows of its parts are deleted, since they would have to be read
+    # (``encoding.table_digest``, ``lsr-prod table status --digest``)
     table_digest: str | None
 
     @property

@@ -29,7 +29,7 @@ from lsr_prod.corpus.rows import row_schema
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.encoding.cells.lookup import WaveTask, reusable_results, with_row_counts
 from lsr_prod.encoding.commit.committer import waves_done
-from lsr_prod.encoding.commit.on_workers import read_markers_on_workers
+from lsr_prod.encoding.commit.markers import read_markers_on_workers
 from lsr_prod.encoding.node_tasks import NodeTasks
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.results import BlockResult, BusyTime, CellResult, Counts, WaveResult

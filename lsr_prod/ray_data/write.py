@@ -20,17 +20,15 @@ from lsr_prod.cluster.workers import group_by_size, merge, split
 from lsr_prod.config import Deployment
 from lsr_prod.corpus.rows import row_schema
 from lsr_prod.encoding.cells.cell import ENCODER_REASONS
-from lsr_prod.encoding.commit.committer import Committer
+from lsr_prod.encoding.commit.committer import Committer, check_on_workers
 from lsr_prod.encoding.commit.fence import take_epoch
-from lsr_prod.encoding.commit.on_workers import check_on_workers
 from lsr_prod.encoding.node_tasks import NodeTasks
 from lsr_prod.encoding.pipeline import table_digest_on_ray
 from lsr_prod.encoding.plans.header import choose_sizes
 from lsr_prod.encoding.results import CellResult, Counts, WaveResult
-from lsr_prod.encoding.scale import with_scale
+from lsr_prod.encoding.scale import ImpactScale, impact_scale, with_scale
 from lsr_prod.encoding.summary import document_count
 from lsr_prod.encoding.tables import Table, load_table, open_table, write_part
-from lsr_prod.encoding.tables.impact_scale import ImpactScale, impact_scale
 from lsr_prod.encoding.tables.live_rows import build_rows
 from lsr_prod.encoding.tables.quarantine import DUPLICATE, create_quarantine, quarantined_by_reason, write_quarantine
 from lsr_prod.encoding.tables.sparse_table import check_first_plan, create_sparse_table

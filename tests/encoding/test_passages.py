@@ -14,9 +14,9 @@ from tokenizers.processors import TemplateProcessing
 
 from lsr_prod.config import EncodeSettings
 from lsr_prod.encoding import passages as passages_module
-from lsr_prod.encoding.encoder import EncoderFactory
-from lsr_prod.encoding.passages import (
+from lsr_prod.encoding.encoder import (
     DocumentEncoder,
+    EncoderFactory,
     PassageSplitter,
     check_lengths,
     document_factory,

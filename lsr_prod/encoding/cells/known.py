@@ -18,15 +18,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lsr_prod.encoding.plans.successors import file_locations
 from lsr_prod.encoding.tables import TableFile
-from lsr_prod.encoding.tables.live_rows import content_columns, part_schema, replace_source
+from lsr_prod.encoding.tables.live_rows import content_columns, masked_batches, part_schema, replace_source
 from lsr_prod.encoding.tables.quarantine import DUPLICATE
-from lsr_prod.errors import CommitError, SourceError
+from lsr_prod.errors import ArtifactError, CommitError, SourceError
 from lsr_prod.storage import Store
-from lsr_prod.storage.deletion_vector import deleted_rows
 from lsr_prod.storage.formats.table import TableProperties, cell_of, content_hash, content_keys
 
 Rule = Literal["first", "last", "error"]
@@ -241,19 +239,16 @@ def _batches(table: Store, file: TableFile, columns: Sequence[str]) -> Iterator[
 
     A part that is not committed yet may be damaged, or deleted as garbage.
     """
-    deleted = np.empty(0, np.uint32) if file.deleted is None else deleted_rows(table, file.deleted)
     start = 0
     try:
-        with table.open_reader(file.path) as data:
-            for batch in pq.ParquetFile(data).iter_batches(batch_size=65536, columns=list(columns)):
-                first, last = np.searchsorted(deleted, [start, start + batch.num_rows])
-                live = np.ones(batch.num_rows, np.bool_)
-                live[deleted[first:last] - np.uint32(start)] = False
-                yield start, batch, pa.array(live)
-                start += batch.num_rows
-    except (FileNotFoundError, pa.ArrowInvalid) as error:
+        for batch, live in masked_batches(table, file, columns, 65536):
+            yield start, batch, live
+            start += batch.num_rows
+    except ArtifactError as error:
+        if not isinstance(cause := error.__cause__, FileNotFoundError | pa.ArrowInvalid):
+            raise
         raise CommitError(
-            f"{table.uri}/{file.path} was deleted or is damaged ({type(error).__name__}); run the job again"
+            f"{table.uri}/{file.path} was deleted or is damaged ({type(cause).__name__}); run the job again"
         ) from error
 
 

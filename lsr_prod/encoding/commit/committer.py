@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 from lsr_prod.encoding.commit.fence import Epoch
+from lsr_prod.encoding.node_tasks import NodeTasks
 from lsr_prod.encoding.plans.successors import check_not_followed
 from lsr_prod.encoding.results import CellResult, WaveResult
 from lsr_prod.encoding.tables import Part, Table, TableFile, check_part, count_rows, open_table
@@ -33,7 +35,7 @@ from lsr_prod.storage.deletion_vector import DeletionVector, check_vectors, file
 
 log = get_log(__name__)
 
-CheckParts = Callable[[Store, Store, Sequence[CellResult], float], None]
+CheckParts = Callable[[Store, Store, float, Sequence[CellResult]], None]
 MergeDeletions = Callable[[Store, Sequence[Sequence[Deletion]]], Sequence[Deletion]]
 
 _STORE_TRIES = 5
@@ -55,7 +57,7 @@ def check_cell(table: Store, quarantine: Store, cell: CellResult) -> None:
     _check_vectors(table, cell)
 
 
-def check_for_commit(table: Store, quarantine: Store, cells: Sequence[CellResult], began: float) -> None:
+def check_for_commit(table: Store, quarantine: Store, began: float, cells: Sequence[CellResult]) -> None:
     """Check the parts of some cells, and touch those that are older than the attempt: a vacuum would delete them."""
     for cell in cells:
         for part in cell.parts:
@@ -67,6 +69,20 @@ def check_for_commit(table: Store, quarantine: Store, cells: Sequence[CellResult
             entry = table.entry(path)
             if entry is None or entry.modified < math.floor(began):
                 _touch(table, path)
+
+
+def check_on_workers(
+    tasks: NodeTasks, table: Store, quarantine: Store, began: float, cells: Sequence[CellResult]
+) -> None:
+    """Run ``check_for_commit``; of many cells by Ray tasks."""
+    tasks.run_groups(check_for_commit, (table, quarantine, began), cells, task="checking parts before their commit")
+
+
+def merge_on_workers(tasks: NodeTasks, table: Store, groups: Sequence[Sequence[Deletion]]) -> list[Deletion]:
+    """Run ``merge_all``, of many parts by Ray tasks; parts that one cell deletes rows of need no work."""
+    merged = [group[0] for group in groups if len(group) == 1]
+    left = [group for group in groups if len(group) > 1]
+    return [*merged, *chain(*tasks.run_groups(merge_all, (table,), left, task="merging deletion vectors"))]
 
 
 def waves_done(table: Table, plan: str) -> int:
@@ -123,7 +139,7 @@ class Committer:
             False if the table had it already.
         """
         result.check()
-        self.check(self.table, self.quarantine, result.cells, self.epoch.began())
+        self.check(self.table, self.quarantine, self.epoch.began(), result.cells)
         groups = list(result.deletions().values())
         deletions = {deletion.path: deletion for deletion in self.merge(self.table, groups)} if groups else {}
         return self.until_accepted(lambda: self._decide(result, deletions), f"wave {result.wave}")

@@ -6,11 +6,13 @@ is valid for all attempts: their outputs need not be equal to the bit, but they 
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import chain
 
 from pydantic import TypeAdapter
 
 from lsr_prod.encoding.commit.committer import Committer, check_cell, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
+from lsr_prod.encoding.node_tasks import NodeTasks
 from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.encoding.plans.successors import read_record
 from lsr_prod.encoding.results import CellResult
@@ -58,6 +60,13 @@ def read_markers(table: Store, quarantine: Store, names: Sequence[str]) -> list[
     """Return the results that markers contain, without those with damaged parts."""
     results = [_read(table, quarantine, name) for name in names]
     return [result for result in results if result is not None]
+
+
+def read_markers_on_workers(
+    tasks: NodeTasks, table: Store, quarantine: Store, names: Sequence[str]
+) -> list[CellResult]:
+    """Run ``read_markers``; of many markers by Ray tasks."""
+    return [*chain(*tasks.run_groups(read_markers, (table, quarantine), names, task="reading markers"))]
 
 
 def finished_cells(

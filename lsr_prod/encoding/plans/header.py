@@ -16,7 +16,7 @@ A plan keeps its sizes: a later attempt continues it on any cluster, and markers
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from lsr_prod.config import EncodeSettings
@@ -80,9 +80,8 @@ class PlanHeader:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "PlanHeader":
         """Read the output of ``to_json``."""
-        values = {each.name: document[each.name] for each in fields(cls) if each.name != "base_waves"}
-        lists = {name: ListDigest(**values[name]) for name in ("files", "slices")}
-        return cls(**values | lists, base_waves=document.get("base_waves"))
+        lists = {name: ListDigest(**document[name]) for name in ("files", "slices")}
+        return cls(**{name: value for name, value in document.items() if name != "format"} | lists)
 
 
 @dataclass(frozen=True, slots=True)

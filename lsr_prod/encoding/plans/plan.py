@@ -33,6 +33,7 @@ _SLICE_SCHEMA = pa.schema(
     ]
 )
 _BATCH = 8192
+_MEGABYTE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +54,7 @@ class Plan:
     def of(cls, header: PlanHeader, files: pa.Table, slice_table: pa.Table) -> "Plan":
         """Return the plan with this header over these files and slices."""
         removed = frozenset(file_keys(files)[files["state"].to_numpy() == REMOVED].tolist())
-        bounds = _wave_bounds(slice_table["size"].to_numpy(), _wave_bytes(header.encode["wave_megabytes"]))
+        bounds = _wave_bounds(slice_table["size"].to_numpy(), header.encode["wave_megabytes"] * _MEGABYTE)
         return cls(digest_json(header.to_json()), header, files, slice_table, removed, bounds)
 
     @property
@@ -137,7 +138,7 @@ class Plan:
     @property
     def slice_bytes(self) -> int:
         """Source bytes of a slice, about."""
-        return int(self.header.encode["slice_megabytes"]) * 1_000_000
+        return int(self.header.encode["slice_megabytes"]) * _MEGABYTE
 
     @property
     def largest_wave_bytes(self) -> int:
@@ -199,9 +200,9 @@ def plan_files(
     files: pa.Table, inputs: PlanInputs, sizes: Sizes, base: str | None = None, base_waves: int | None = None
 ) -> Plan:
     """Make a plan over a list of files with a state each: read, kept or removed (``filelist``)."""
-    source, slice_bytes = inputs.source, sizes.slice_megabytes * 1_000_000
+    source, slice_bytes = inputs.source, sizes.slice_megabytes * _MEGABYTE
     slice_table = _table_of(cut_files(iterate_files(files), source, slice_bytes, inputs.options))
-    lengths, wave_bytes = slice_table["size"].to_numpy(), _wave_bytes(sizes.wave_megabytes)
+    lengths, wave_bytes = slice_table["size"].to_numpy(), sizes.wave_megabytes * _MEGABYTE
     if base is None:
         bounds = _wave_bounds(lengths, wave_bytes)
         waves, shared = len(bounds) - 1, _largest(lengths, bounds)
@@ -252,16 +253,11 @@ def bytes_to_read(files: pa.Table) -> int:
 
 def _cells(shared: int, sizes: Sizes) -> int:
     """Return the number of cells."""
-    cell_bytes = sizes.cell_megabytes * 1_000_000
-    return sizes.buckets * max(math.ceil(shared / (sizes.buckets * cell_bytes)), 1)
+    return sizes.buckets * max(math.ceil(shared / (sizes.buckets * sizes.cell_megabytes * _MEGABYTE)), 1)
 
 
 def _largest(sizes: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64]) -> int:
     return int(np.add.reduceat(sizes, bounds[:-1]).max()) if len(bounds) > 1 else 0
-
-
-def _wave_bytes(megabytes: int) -> int:
-    return megabytes * 1_000_000
 
 
 def _wave_bounds(sizes: npt.NDArray[np.int64], limit: int) -> npt.NDArray[np.int64]:

@@ -36,21 +36,14 @@ _BATCH = 4096
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """A file that a snapshot names.
+    """A file that a snapshot names."""
 
-    Attributes:
-        path: inside the table.
-        size: bytes.
-        rows: number of rows in the file, deleted rows included; None if another program wrote it without a row count.
-        partition: value of each partition column, as text.
-        deleted: where the numbers of its deleted rows are stored; None: no row is deleted.
-    """
-
-    path: str
-    size: int
+    path: str  # inside the table
+    size: int  # bytes
+    # number of rows in the file, deleted rows included; None if another program wrote it without a row count
     rows: int | None
-    partition: Mapping[str, str | None]
-    deleted: DeletionVector | None = None
+    partition: Mapping[str, str | None]  # value of each partition column, as text
+    deleted: DeletionVector | None = None  # where the numbers of its deleted rows are stored; None: no row is deleted
 
     @property
     def live_rows(self) -> int | None:
@@ -167,17 +160,14 @@ def live_batches(store: Store, file: TableFile, columns: Sequence[str], batch_ro
     Raises:
         ArtifactError: the part or its deletion vector is missing or damaged.
     """
-    if file.deleted is None:
-        yield from _all_batches(store, file, columns, batch_rows)
-        return
-    for batch, live in _masked_batches(store, file, columns, batch_rows):
-        yield batch.filter(live)
+    for batch, live in masked_batches(store, file, columns, batch_rows):
+        yield batch if file.deleted is None else batch.filter(live)
 
 
 def deleted_batches(store: Store, file: TableFile, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
     """Yield the deleted rows of a part; see ``live_batches``."""
     if file.deleted is not None:
-        for batch, live in _masked_batches(store, file, columns, batch_rows):
+        for batch, live in masked_batches(store, file, columns, batch_rows):
             yield batch.filter(pc.invert(live))
 
 
@@ -186,27 +176,21 @@ def keep_rows(table: pa.Table, deleted: Rows) -> pa.Table:
     return table.filter(_mask(deleted, 0, table.num_rows)) if len(deleted) else table
 
 
-def _masked_batches(
+def masked_batches(
     store: Store, file: TableFile, columns: Sequence[str], batch_rows: int
 ) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
     """Yield all rows of a part, and which of them are not deleted (bool)."""
-    assert file.deleted is not None
-    deleted = deleted_rows(store, file.deleted)
+    deleted: Rows = np.empty(0, np.uint32) if file.deleted is None else deleted_rows(store, file.deleted)
     end = 0
-    for batch in _all_batches(store, file, columns, batch_rows):
-        start, end = end, end + batch.num_rows
-        yield batch, _mask(deleted, start, end)
-    if len(deleted) and deleted[-1] >= end:
-        raise _too_short(store, file, int(deleted[-1]), end)
-
-
-def _all_batches(store: Store, file: TableFile, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
     try:
         with store.open_reader(file.path) as data, pq.ParquetFile(data) as part:
             for batch in part.iter_batches(batch_size=batch_rows, columns=list(columns)):
-                yield batch.select(list(columns))
+                start, end = end, end + batch.num_rows
+                yield batch.select(list(columns)), _mask(deleted, start, end)
     except (pa.ArrowInvalid, OSError) as error:
         raise ArtifactError(f"{store.uri}/{file.path} cannot be read ({error}); encode the table again") from error
+    if len(deleted) and deleted[-1] >= end:
+        raise _too_short(store, file, int(deleted[-1]), end)
 
 
 def _mask(deleted: Rows, start: int, end: int) -> pa.Array:

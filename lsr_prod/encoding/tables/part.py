@@ -114,19 +114,12 @@ def _is_string(kind: pa.DataType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A Parquet file of a table, complete, but not yet named by a commit.
+    """A Parquet file of a table, complete, but not yet named by a commit."""
 
-    Attributes:
-        path: inside the table.
-        size: bytes.
-        rows: number of rows according to its footer.
-        stats: column statistics in the format of Delta, JSON.
-    """
-
-    path: str
-    size: int
-    rows: int
-    stats: str
+    path: str  # inside the table
+    size: int  # bytes
+    rows: int  # number of rows according to its footer
+    stats: str  # column statistics in the format of Delta, JSON
 
 
 def write_part(store: Store, folder: str, table: pa.Table, origin: str) -> Part:

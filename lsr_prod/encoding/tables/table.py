@@ -41,15 +41,10 @@ _KEEP_LOG = {"delta.enableExpiredLogCleanup": "false"}
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """A commit in the log.
+    """A commit in the log."""
 
-    Attributes:
-        version: 0, 1, 2, ...
-        committed_at: seconds since 1970, by the clock of the store.
-    """
-
-    version: int
-    committed_at: float
+    version: int  # 0, 1, 2,
+    committed_at: float  # seconds since 1970, by the clock of the store
 
 
 class Table:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lsr_prod.encoding.tables import DeletionVector, Part, Table, check_part, load_table, read_part, write_part
+from lsr_prod.encoding.tables import Part, Table, check_part, load_table, read_part, write_part
 from lsr_prod.encoding.tables.live_rows import files_with_paths, to_files, total_deleted_rows
 from lsr_prod.encoding.tables.part import large_strings
 from lsr_prod.errors import ArtifactError, CommitError, TableConflictError

@@ -351,7 +351,7 @@ def test_only_old_files_are_touched_before_their_commit_and_a_deleted_one_is_an_
     for path in files.values():
         os.utime(path, (now + 500, now + 500))
     os.utime(files[kind], (1, 1))
-    check_for_commit(table, quarantine, [cell], now)
+    check_for_commit(table, quarantine, now, [cell])
     touched = {name for name, path in files.items() if path.stat().st_mtime < now + 400}
     assert touched == {kind}
     assert files[kind].stat().st_mtime > now - 5
@@ -365,7 +365,7 @@ def test_only_old_files_are_touched_before_their_commit_and_a_deleted_one_is_an_
 
     monkeypatch.setattr(Store, "touch", delete_before)
     with pytest.raises(CommitError, match=rf"{files[kind].name} was deleted; run the job again"):
-        check_for_commit(table, quarantine, [cell], now)
+        check_for_commit(table, quarantine, now, [cell])
 
 
 def test_deletion_vector_that_is_deleted_after_its_check_is_not_committed(
@@ -386,7 +386,7 @@ def test_deletion_vector_that_is_deleted_after_its_check_is_not_committed(
 
     monkeypatch.setattr(Store, "entry", vacuum_before)
     with pytest.raises(CommitError, match=rf"{vector.name} was deleted; run the job again"):
-        check_for_commit(table, quarantine, [cell], 0)
+        check_for_commit(table, quarantine, 0, [cell])
 
 
 def test_wave_with_wrong_row_counts_is_not_committed(tmp_path: Path):

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lsr_prod.encoding.commit.markers import MARKERS_FOLDER, mark_finished
-from lsr_prod.encoding.commit.on_workers import check_on_workers, merge_on_workers, read_markers_on_workers
+from lsr_prod.encoding.commit.committer import check_on_workers, merge_on_workers
+from lsr_prod.encoding.commit.markers import MARKERS_FOLDER, mark_finished, read_markers_on_workers
 from lsr_prod.encoding.node_tasks import NodeTasks
 from lsr_prod.encoding.results import CellResult
 from lsr_prod.encoding.tables.deletions import Deletion
@@ -44,7 +44,7 @@ def test_parts_are_checked_and_markers_read_by_tasks_if_they_are_many(
 ) -> None:
     table, quarantine, many = cells(tmp_path, number)
     tasks = InProcess()
-    check_on_workers(tasks, table, quarantine, many, 0)
+    check_on_workers(tasks, table, quarantine, 0, many)
     assert tasks.calls == calls
     for cell in many:
         mark_finished(table, quarantine, "p", 0, cell)
@@ -55,7 +55,7 @@ def test_parts_are_checked_and_markers_read_by_tasks_if_they_are_many(
     assert tasks.calls == calls
     missing = replace(many[-1], parts=(replace(many[0].parts[0], path="bucket=0/missing.parquet"),))
     with pytest.raises(CommitError, match=r"missing\.parquet"):
-        check_on_workers(InProcess(), table, quarantine, [*many[:-1], missing], 0)
+        check_on_workers(InProcess(), table, quarantine, 0, [*many[:-1], missing])
 
 
 @pytest.mark.parametrize(("number", "calls"), [(32, []), (33, [1]), (65, [2])])

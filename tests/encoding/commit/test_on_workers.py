@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 import ray
 
-from lsr_prod.encoding.commit.committer import Committer
+from lsr_prod.encoding.commit.committer import Committer, check_on_workers
 from lsr_prod.encoding.commit.fence import take_epoch
-from lsr_prod.encoding.commit.markers import finished_cells, mark_finished
-from lsr_prod.encoding.commit.on_workers import check_on_workers, read_markers_on_workers
+from lsr_prod.encoding.commit.markers import finished_cells, mark_finished, read_markers_on_workers
 from lsr_prod.encoding.node_tasks import NodeTasks
 from lsr_prod.encoding.results import CellResult, WaveResult
 from lsr_prod.errors import CommitError
