@@ -12,13 +12,12 @@ import pyarrow as pa
 
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.compression import decompressed
-from lsr_prod.corpus.encodings import WrongEncodingError
 from lsr_prod.corpus.formats.arrow import field_at
 from lsr_prod.corpus.formats.interface import Footer
+from lsr_prod.corpus.formats.parquet import named_as_in_table
 from lsr_prod.corpus.formats.registry import file_format
-from lsr_prod.corpus.formats.table_files import named_as_in_table
-from lsr_prod.corpus.pinned_file import DamagedFileError, SourceFile, open_pinned
-from lsr_prod.corpus.slices import COMPRESSIONS, WHOLE, Slice
+from lsr_prod.corpus.lines import WrongEncodingError
+from lsr_prod.corpus.pinned_file import COMPRESSIONS, WHOLE, DamagedFileError, Slice, SourceFile, open_pinned
 from lsr_prod.errors import ConfigError
 
 _THREADS = 32  # footers read at once: each waits for its store, and none needs much of a core

@@ -13,10 +13,9 @@ from lsr_prod.corpus.formats.arrow import field_at
 from lsr_prod.corpus.formats.interface import Record
 from lsr_prod.corpus.formats.registry import file_format
 from lsr_prod.corpus.listing import source_schema
-from lsr_prod.corpus.pinned_file import SourceFile
+from lsr_prod.corpus.pinned_file import WHOLE, Slice, SourceFile
 from lsr_prod.corpus.read import read_records, read_request
 from lsr_prod.corpus.rows import table_type
-from lsr_prod.corpus.slices import WHOLE, Slice
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage.formats.values import AttributeType, kind_of, parse_value
 

@@ -16,6 +16,11 @@ from lsr_prod.storage import Entry, Store, is_remote
 _DELTA_LOG = "_delta_log"
 
 
+def source_error(problem: str, remedy: str) -> ConfigError:
+    """Return the error for a file or folder that ``source.paths`` names."""
+    return ConfigError("source.paths", problem, remedy)
+
+
 def is_glob(path: str) -> bool:
     """Return whether a path has a wildcard."""
     return any(character in path for character in "*?[")
@@ -63,9 +68,7 @@ def expand_glob(pattern: str) -> list[Path]:
 def require_no_dead_link(path: Path) -> None:
     """Refuse a link whose target does not exist."""
     if path.is_symlink() and not path.exists():
-        raise ConfigError(
-            "source.paths", f"{path} is a link to {path.readlink()}, which does not exist", "fix or remove the link"
-        )
+        raise source_error(f"{path} is a link to {path.readlink()}, which does not exist", "fix or remove the link")
 
 
 def _expand(folder: Path, parts: tuple[str, ...]) -> Iterator[Path]:
@@ -127,7 +130,7 @@ def _is_folder(child: os.DirEntry[str]) -> bool:
 
 
 def _unreadable(path: Path, error: OSError) -> ConfigError:
-    return ConfigError("source.paths", f"{path} cannot be listed ({error.strerror or error})", "fix or remove it")
+    return source_error(f"{path} cannot be listed ({error.strerror or error})", "fix or remove it")
 
 
 def _repeated(first: Path, second: Path) -> ConfigError:
@@ -135,7 +138,7 @@ def _repeated(first: Path, second: Path) -> ConfigError:
         problem = f"{_link_in(second)} is a link to {first}, a folder that it is in"
     else:
         problem = f"{second} and {first} are the same folder, whose files would be read twice"
-    return ConfigError("source.paths", problem, "remove the link, or name the folders to read")
+    return source_error(problem, "remove the link, or name the folders to read")
 
 
 def _link_in(path: Path) -> Path:

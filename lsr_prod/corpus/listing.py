@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus.folders import expand_glob, is_glob, is_marker, require_no_dead_link, source_entries
+from lsr_prod.corpus.folders import expand_glob, is_glob, is_marker, require_no_dead_link, source_entries, source_error
 from lsr_prod.corpus.formats.interface import FolderFormat
 from lsr_prod.corpus.formats.registry import ENDINGS, FOLDER_FORMATS, find_format, refusal
 from lsr_prod.corpus.pinned_file import SourceFile, Target, pin_files
@@ -89,7 +89,7 @@ def _delta_table(folder: Path, top: Path, known: dict[Path, Path | None]) -> Pat
 
 
 def _loose_delta(path: str, table: str) -> ConfigError:
-    return ConfigError("source.paths", f"{path} matches the Delta table {table}", "name a Delta table itself")
+    return source_error(f"{path} matches the Delta table {table}", "name a Delta table itself")
 
 
 def _below_marker(pattern: str, match: Path) -> bool:
@@ -151,9 +151,7 @@ def _resolve(path: str, settings: SourceSettings, options: dict[str, str], docum
         _check_version(path, settings, versioned=False)
         yield from pin_files(_known_files(path, settings.format, find_files(path, options)))
     except FileNotFoundError as error:
-        raise ConfigError(
-            "source.paths", f"{error.filename or path} was deleted while it was listed", "run the job again"
-        ) from error
+        raise source_error(f"{error.filename or path} was deleted while it was listed", "run the job again") from error
 
 
 def source_schema(settings: SourceSettings, options: dict[str, str]) -> pa.Schema | None:
@@ -189,7 +187,7 @@ def _known_files(path: str, wanted: str, found: Iterator[tuple[str, Entry]]) -> 
     notes: list[Target] = []  # JSON next to files of another format describes them
     for uri, entry in found:
         if (refused := refusal(entry.name)) is not None:
-            raise ConfigError("source.paths", f"{uri}/{entry.name} {refused[0]}", refused[1])
+            raise source_error(f"{uri}/{entry.name} {refused[0]}", refused[1])
         file_format = find_format(entry.name, wanted)
         if file_format is not None and wanted == "auto" and file_format.partition(".")[0] == "json":
             notes.append((uri, entry, file_format))
@@ -204,7 +202,7 @@ def _known_files(path: str, wanted: str, found: Iterator[tuple[str, Entry]]) -> 
         known += len(notes)
         yield from notes
     if not known and not unknown:
-        raise ConfigError("source.paths", f"there is nothing at {path}", "give files, folders or globs that exist")
+        raise source_error(f"there is nothing at {path}", "give files, folders or globs that exist")
     if not known:
         raise ConfigError(
             "source.format", f"the format of {path} is unknown", f"use a file name that ends in {ENDINGS}"

@@ -23,7 +23,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from lsr_prod.errors import ConfigError, SourceError, StorageError
+from lsr_prod.corpus.folders import source_error
+from lsr_prod.errors import SourceError, StorageError
 from lsr_prod.storage import Entry, ObjectChangedError, Store, is_remote
 from lsr_prod.storage.deletion_vector import DeletionVector
 from lsr_prod.storage.digest_cache import DigestCache, FileChangedError, FileState
@@ -36,6 +37,13 @@ Target = tuple[str, Entry, str]
 # the time of the last write is waited for instead.
 _LARGE = 64_000_000
 _SETTLING_S = 2.0
+
+
+COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz", ".lz4", ".zip")
+"""Endings of a compressed file and of its ``SourceFile.format``."""
+
+WHOLE = -1
+"""``Slice.stop`` of a file whose footer was not read: all of its row groups."""
 
 
 class DamagedFileError(Exception):
@@ -89,6 +97,25 @@ class SourceFile:
         columns = {"columns": dict(self.columns)} if self.columns else {}
         deleted = {"deleted": self.deleted.unique_id} if self.deleted else {}
         return {**facts, "constants": dict(self.constants), **columns, **deleted}
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A range of one source file; self-contained, so that no list of files travels with it."""
+
+    file: SourceFile  # the pinned file
+    ordinal: int  # its number in the plan
+    start: int  # first byte of text, first row group of a file with a footer
+    # end (exclusive), or ``WHOLE``. A line belongs to the slice that has its first byte; a compressed file is
+    # never cut.
+    stop: int
+    first_row: int  # number of rows before ``start`` in a file with a footer
+    size: int  # source bytes, to balance tasks
+
+    @property
+    def byte_range(self) -> tuple[int, int | None]:
+        """Range of plain bytes in a text file; the end is None for a compressed file, whose plain size is unknown."""
+        return (0, None) if self.file.format.endswith(COMPRESSIONS) else (self.start, self.stop)
 
 
 class WatchedFile(io.RawIOBase):
@@ -245,7 +272,7 @@ def _pin(target: Target, cache: DigestCache) -> SourceFile:
                 time.sleep(_SETTLING_S)
             digest, state = cache.digest(str(path), file)
     except OSError as error:
-        raise ConfigError("source.paths", f"{path} cannot be read ({error})", "fix the file or leave it out") from error
+        raise source_error(f"{path} cannot be read ({error})", "fix the file or leave it out") from error
     # Until the file has settled, its time says nothing about later writes: readers compare the content.
     mtime_ns = state.mtime_ns if state.settled else 0
     return SourceFile(uri, entry.name, file_format, state.size, digest, mtime_ns=mtime_ns, inode=state.inode)
@@ -253,7 +280,5 @@ def _pin(target: Target, cache: DigestCache) -> SourceFile:
 
 def _etag(uri: str, entry: Entry) -> str:
     if not entry.etag:
-        raise ConfigError(
-            "source.paths", f"the store gives no ETag for {uri}/{entry.name}", "copy the corpus to a store that does"
-        )
+        raise source_error(f"the store gives no ETag for {uri}/{entry.name}", "copy the corpus to a store that does")
     return entry.etag

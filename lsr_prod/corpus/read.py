@@ -15,9 +15,16 @@ from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.compression import Decompressor, Readable, decompressed
 from lsr_prod.corpus.formats.interface import Decoded, ReadRequest
 from lsr_prod.corpus.formats.registry import file_format
-from lsr_prod.corpus.pinned_file import DamagedFileError, SourceFile, WatchedFile, check_pinned, open_pinned
+from lsr_prod.corpus.pinned_file import (
+    WHOLE,
+    DamagedFileError,
+    Slice,
+    SourceFile,
+    WatchedFile,
+    check_pinned,
+    open_pinned,
+)
 from lsr_prod.corpus.rows import DAMAGED_FILE, BadRow, RowBatch, shorten, validate
-from lsr_prod.corpus.slices import WHOLE, Slice
 from lsr_prod.errors import ArtifactError, ConfigError, SourceError
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.deletion_vector import deleted_rows

@@ -20,9 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.config import EncodeSettings
-from lsr_prod.corpus.pinned_file import check_pinned
+from lsr_prod.corpus.pinned_file import Slice, check_pinned
 from lsr_prod.corpus.read import Reader
-from lsr_prod.corpus.slices import Slice
 from lsr_prod.encoding.cells.cell import encode_batches
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.encoder import TextEncoder

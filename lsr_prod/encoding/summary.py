@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, fields
 from typing import Any
 
-from lsr_prod.corpus.remedies import remedy
+from lsr_prod.corpus.rows import remedy
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.results import Counts, WaveResult
 from lsr_prod.encoding.tables import Table

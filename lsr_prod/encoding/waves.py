@@ -24,9 +24,9 @@ import pyarrow as pa
 import ray
 
 from lsr_prod.cluster.workers import group_by_size
+from lsr_prod.corpus.pinned_file import Slice
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.rows import row_schema
-from lsr_prod.corpus.slices import Slice
 from lsr_prod.encoding.cells.lookup import WaveTask, reusable_results, with_row_counts
 from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.commit.markers import read_markers_on_workers

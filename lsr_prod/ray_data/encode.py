@@ -1,6 +1,6 @@
 """The actor class that encodes batches of a Ray dataset."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,15 +75,15 @@ class SparseEncode:
         """Encode a batch."""
         rows = self._rows(batch)
         documents = [row for row in rows if isinstance(row, Document)]
-        bad = [row for row in rows if isinstance(row, BadRow)]
+        bad = [_bad(row, None) for row in rows if isinstance(row, BadRow)]
         hashes = [content_hash(row.text) for row in documents]
         new = self._staged.missing([row.doc_id for row in documents], hashes)
         left = [(row, digest) for row, digest, is_new in zip(documents, hashes, new, strict=True) if is_new]
         vectors, failures = self._encode([row.text for row, _ in left])
         failed = [_failed(*left[place], failure) for place, failure in failures.items()]
         encoded = [pair for place, pair in enumerate(left) if place not in failures]
-        good = self._table(encoded, vectors)
-        return pa.concat_tables([good, self._bad([*((row, None) for row in bad), *failed])])
+        staged = [*self._documents(encoded, vectors), *bad, *failed]
+        return pa.Table.from_pylist(staged, schema=self._write.schema)
 
     def _rows(self, batch: pa.Table) -> list[Document | BadRow]:
         source, names = self._write.source, select_columns(batch.schema, self._request.columns)
@@ -115,38 +115,18 @@ class SparseEncode:
         with IsolatedEncoder(self._write.factory, timeout_s=self._write.encode.document_timeout_s) as child:
             return encode_batches(child, texts, batch_size=ISOLATED_BATCH_SIZE)
 
-    def _table(self, encoded: Sequence[tuple[Document, str]], vectors: SparseBatch) -> pa.Table:
-        schema, none = self._write.schema, [None] * len(encoded)
-        offsets = pa.array(vectors.offsets, pa.int64())
-        columns: dict[str, Any] = {
-            "doc_id": [row.doc_id for row, _ in encoded],
-            "content_hash": [digest for _, digest in encoded],
-            "reason": none,
-            "detail": none,
-            "raw": none,
-            "terms": pa.LargeListArray.from_arrays(offsets, pa.array(vectors.terms, pa.int32())),
-            "weights": pa.LargeListArray.from_arrays(offsets, pa.array(vectors.weights, pa.float32())),
-        }
-        for place, name in enumerate(self._write.source.stored_fields):
-            columns[f"stored.{name}"] = [row.stored[place] for row, _ in encoded]
-        arrays = [pa.array(columns[field.name], field.type) for field in schema]
-        return pa.Table.from_arrays(arrays, schema=schema)
-
-    def _bad(self, rows: Sequence[tuple[BadRow, str | None]]) -> pa.Table:
-        named: list[dict[str, Any]] = [
-            {
-                "doc_id": row.doc_id,
-                "content_hash": digest,
-                "reason": row.reason,
-                "detail": row.detail,
-                "raw": row.raw,
-                "terms": [],
-                "weights": [],
-            }
-            for row, digest in rows
-        ]
-        return pa.Table.from_pylist(named, schema=self._write.schema)
+    def _documents(self, encoded: Sequence[tuple[Document, str]], vectors: SparseBatch) -> Iterator[dict[str, Any]]:
+        names = [f"stored.{name}" for name in self._write.source.stored_fields]
+        for place, (row, digest) in enumerate(encoded):
+            terms, weights = vectors.row(place)
+            values = {"doc_id": row.doc_id, "content_hash": digest, "terms": terms, "weights": weights}
+            yield values | dict(zip(names, row.stored, strict=True))
 
 
-def _failed(row: Document, digest: str, failure: Failure) -> tuple[BadRow, str]:
-    return BadRow(failure.reason, failure.detail, row.doc_id, shorten(row.text)), digest
+def _bad(row: BadRow, digest: str | None) -> dict[str, Any]:
+    values: dict[str, Any] = {"doc_id": row.doc_id, "content_hash": digest, "terms": [], "weights": []}
+    return values | {"reason": row.reason, "detail": row.detail, "raw": row.raw}
+
+
+def _failed(row: Document, digest: str, failure: Failure) -> dict[str, Any]:
+    return _bad(BadRow(failure.reason, failure.detail, row.doc_id, shorten(row.text)), digest)

@@ -6,7 +6,7 @@ import pyarrow as pa
 import ray.data
 
 from lsr_prod.cluster.workers import group_by_size
-from lsr_prod.encoding.tables import TableFile, live_batches, load_table
+from lsr_prod.encoding.tables import live_batches, load_table
 from lsr_prod.encoding.tables.live_rows import to_files
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
@@ -49,17 +49,13 @@ def read_sparse_table(
     groups = [*group_by_size(numbers, files["size"].to_numpy().__getitem__, _GROUP_BYTES)]
     store = snapshot.store
 
+    names = [name for name in schema.names if name != "bucket"]
+
     def read(batch: pa.Table) -> Iterator[pa.Table]:
         for file in to_files(batch):
-            yield from _rows(store, file, schema)
+            bucket = pa.scalar(int(file.partition["bucket"] or 0), pa.int32())
+            for rows in map(pa.table, live_batches(store, file, names, _BATCH_ROWS)):
+                yield rows.append_column("bucket", pa.repeat(bucket, rows.num_rows)).select(schema.names).cast(schema)
 
     blocks = ray.data.from_arrow([files.slice(group[0], len(group)) for group in groups])
     return blocks.map_batches(read, batch_size=None, batch_format="pyarrow")
-
-
-def _rows(store: Store, file: TableFile, schema: pa.Schema) -> Iterator[pa.Table]:
-    bucket, stored = int(file.partition["bucket"] or 0), [name for name in schema.names if name != "bucket"]
-    for batch in live_batches(store, file, stored, _BATCH_ROWS):
-        rows = pa.Table.from_batches([batch])
-        rows = rows.append_column("bucket", pa.repeat(pa.scalar(bucket, pa.int32()), rows.num_rows))
-        yield rows.select(schema.names).cast(schema)

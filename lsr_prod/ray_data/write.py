@@ -20,6 +20,7 @@ from lsr_prod.cluster.workers import group_by_size, merge, split
 from lsr_prod.config import Deployment
 from lsr_prod.corpus.rows import row_schema
 from lsr_prod.encoding.cells.cell import ENCODER_REASONS
+from lsr_prod.encoding.cells.known import first_rows
 from lsr_prod.encoding.commit.committer import Committer, check_on_workers
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.node_tasks import NodeTasks
@@ -225,11 +226,7 @@ def _cell(write: DatasetWrite, properties: TableProperties, bucket: int, rows: p
 def _choose(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Return (a row of each id, sorted by id; one row of each other text of these ids)."""
     rows = rows.sort_by([("doc_id", "ascending"), ("content_hash", "ascending")])
-    ids, hashes = rows["doc_id"].combine_chunks(), rows["content_hash"].combine_chunks()
-    new_id, new_text = np.ones(len(ids), np.bool_), np.ones(len(ids), np.bool_)
-    if len(ids) > 1:
-        new_id[1:] = pc.not_equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)
-        new_text[1:] = new_id[1:] | pc.not_equal(hashes[1:], hashes[:-1]).to_numpy(zero_copy_only=False)
+    new_id, new_text = first_rows(rows, ["doc_id"]), first_rows(rows, ["doc_id", "content_hash"])
     return rows.filter(pa.array(new_id)), rows.filter(pa.array(new_text & ~new_id))
 
 

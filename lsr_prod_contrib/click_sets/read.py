@@ -8,10 +8,9 @@ from lsr_prod.config.click_set import ClickSetSettings
 from lsr_prod.corpus.cut import cut_files
 from lsr_prod.corpus.formats.interface import ReadRequest
 from lsr_prod.corpus.listing import resolve_source
-from lsr_prod.corpus.pinned_file import SourceFile
+from lsr_prod.corpus.pinned_file import Slice, SourceFile
 from lsr_prod.corpus.read import read_records
 from lsr_prod.corpus.rows import BadRow
-from lsr_prod.corpus.slices import Slice
 from lsr_prod.encoding.tables.quarantine import BadRowWriter
 from lsr_prod.errors import ConfigError, QuarantineOverflowError
 from lsr_prod_contrib.click_sets.log import LogBuilder

@@ -17,11 +17,9 @@ from lsr_prod.corpus.filelist import READ, iterate_files
 from lsr_prod.corpus.formats.arrow import is_scalar
 from lsr_prod.corpus.formats.registry import file_format
 from lsr_prod.corpus.listing import source_schema
-from lsr_prod.corpus.pinned_file import SourceFile
+from lsr_prod.corpus.pinned_file import WHOLE, Slice, SourceFile
 from lsr_prod.corpus.read import read_records, read_request
-from lsr_prod.corpus.remedies import column_of, remedy
-from lsr_prod.corpus.rows import BadRow, Document, TypedValue, validate
-from lsr_prod.corpus.slices import WHOLE, Slice
+from lsr_prod.corpus.rows import BadRow, Document, TypedValue, column_of, remedy, validate
 from lsr_prod.encoding.prepare import Work, open_encoder
 
 ROWS = 1000

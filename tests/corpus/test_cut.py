@@ -10,8 +10,7 @@ import pytest
 from lsr_prod.config import CsvSettings, SourceSettings
 from lsr_prod.corpus.cut import cut_files
 from lsr_prod.corpus.listing import resolve_source
-from lsr_prod.corpus.pinned_file import SourceFile
-from lsr_prod.corpus.slices import WHOLE, Slice
+from lsr_prod.corpus.pinned_file import WHOLE, Slice, SourceFile
 from lsr_prod.errors import ConfigError
 
 MEGABYTE = 1_000_000

@@ -21,9 +21,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus.pinned_file import SourceFile
+from lsr_prod.corpus.pinned_file import WHOLE, Slice, SourceFile
 from lsr_prod.corpus.read import Reader
-from lsr_prod.corpus.slices import WHOLE, Slice
 from lsr_prod.errors import SourceError
 
 _ROWS = 300

@@ -13,7 +13,7 @@ from tokenizers.models import BPE
 from tokenizers.processors import TemplateProcessing
 
 from lsr_prod.config import EncodeSettings
-from lsr_prod.encoding import passages as passages_module
+from lsr_prod.encoding import encoder as encoder_module
 from lsr_prod.encoding.encoder import (
     DocumentEncoder,
     EncoderFactory,
@@ -207,7 +207,7 @@ def test_groups_of_texts_bound_memory_and_keep_the_vectors(
         groups.append(texts)
         return original(self, texts)
 
-    monkeypatch.setattr(passages_module, "_CHARACTERS", 300)
+    monkeypatch.setattr(encoder_module, "_CHARACTERS", 300)
     monkeypatch.setattr(DocumentEncoder, "_documents", spy)
     assert equal(encoder.encode(TEXTS), whole)
     assert [text for group in groups for text in group] == TEXTS

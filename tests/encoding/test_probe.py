@@ -9,8 +9,8 @@ import pytest
 
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.listing import resolve_source
+from lsr_prod.corpus.pinned_file import Slice
 from lsr_prod.corpus.read import Reader
-from lsr_prod.corpus.slices import Slice
 from lsr_prod.encoding.encoder import document_factory
 from lsr_prod.encoding.plans.plan import Plan, PlanInputs, make_plan
 from lsr_prod.encoding.scale import probe_scale, spread_slices

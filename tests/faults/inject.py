@@ -14,8 +14,8 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from lsr_prod.corpus.pinned_file import Slice
 from lsr_prod.corpus.read import Reader
-from lsr_prod.corpus.slices import Slice
 from lsr_prod.encoding.commit import committer
 from lsr_prod.encoding.tables import Table
 from lsr_prod.encoding.tables import part as parts

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lsr_prod.config.training_data import TrainingDataSettings
-from lsr_prod.corpus.slices import Slice
+from lsr_prod.corpus.pinned_file import Slice
 from lsr_prod.storage import Store
 from lsr_prod.storage.formats.digest import digest_json
 from lsr_prod.training.data.known_positives import key_ranges, write_key_range

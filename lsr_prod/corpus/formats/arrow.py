@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.corpus.formats.interface import Decoded, ReadRequest, Record, SourceFormat
-from lsr_prod.corpus.pinned_file import DamagedFileError
+from lsr_prod.corpus.pinned_file import DamagedFileError, Slice
 from lsr_prod.corpus.rows import TypedValue
-from lsr_prod.corpus.slices import Slice
 
 _BATCH_ROWS = 256
 _BATCH_BYTES = 1 << 28
@@ -172,9 +171,7 @@ def _values(column: pa.Array, *, is_id: bool, lists: bool) -> list[Any]:
 
 def is_scalar(kind: pa.DataType) -> bool:
     """Return whether a stored field may have values of a type that is not a string."""
-    numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    times = pa.types.is_date(kind) or pa.types.is_time(kind) or pa.types.is_timestamp(kind)
-    return bool(numbers or times or pa.types.is_boolean(kind))
+    return _is_any(kind, "integer", "floating", "decimal", "date", "time", "timestamp", "boolean")
 
 
 def scalar_texts(column: pa.Array) -> list[str | None]:
@@ -215,28 +212,17 @@ def _lists(column: pa.Array) -> list[Any]:
 
 def is_list(kind: pa.DataType) -> bool:
     """Return whether values of a type are lists."""
-    checks = (
-        pa.types.is_list,
-        pa.types.is_large_list,
-        pa.types.is_list_view,
-        pa.types.is_large_list_view,
-        pa.types.is_fixed_size_list,
-    )
-    return any(check(kind) for check in checks)
+    return _is_any(kind, "list", "large_list", "list_view", "large_list_view", "fixed_size_list")
 
 
 def is_text(kind: pa.DataType) -> bool:
     """Return whether values of a type are texts, as strings or as bytes."""
-    checks = (
-        pa.types.is_string,
-        pa.types.is_large_string,
-        pa.types.is_string_view,
-        pa.types.is_binary,
-        pa.types.is_large_binary,
-        pa.types.is_binary_view,
-        pa.types.is_fixed_size_binary,
-    )
-    return any(check(kind) for check in checks)
+    texts = ("string", "large_string", "string_view")
+    return _is_any(kind, *texts, "binary", "large_binary", "binary_view", "fixed_size_binary")
+
+
+def _is_any(kind: pa.DataType, *names: str) -> bool:
+    return any(getattr(pa.types, f"is_{name}")(kind) for name in names)
 
 
 def _stream_records(handle: BinaryIO, piece: Slice, request: ReadRequest) -> Iterator[Decoded]:

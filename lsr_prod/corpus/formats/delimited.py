@@ -10,13 +10,11 @@ from dataclasses import replace
 from lsr_prod.config import CsvSettings, SourceSettings
 from lsr_prod.config.corpus import is_line_encoding
 from lsr_prod.corpus.compression import Readable
-from lsr_prod.corpus.encodings import WideText, narrow, to_utf8
 from lsr_prod.corpus.formats.interface import Decoded, ReadRequest, Record, SourceFormat
 from lsr_prod.corpus.formats.quoted import Row, quoted_rows, too_long_row
-from lsr_prod.corpus.lines import text_lines
-from lsr_prod.corpus.pinned_file import DamagedFileError
+from lsr_prod.corpus.lines import WideText, narrow, text_lines, to_utf8
+from lsr_prod.corpus.pinned_file import DamagedFileError, Slice
 from lsr_prod.corpus.rows import RAW_LIMIT, BadRow, shorten
-from lsr_prod.corpus.slices import Slice
 
 _HEADER = 1 << 20  # bytes of the longest header
 

@@ -12,10 +12,10 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus.folders import source_entries
+from lsr_prod.corpus.folders import source_entries, source_error
 from lsr_prod.corpus.formats.arrow import is_text, scalar_texts
 from lsr_prod.corpus.formats.interface import FolderFormat
-from lsr_prod.corpus.formats.table_files import Columns, at_location
+from lsr_prod.corpus.formats.parquet import Columns, at_location
 from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.storage import Store, is_remote
@@ -47,7 +47,7 @@ def _files(path: str, settings: SourceSettings, options: dict[str, str]) -> Iter
     for uri, size, modified, *values in _listed(table, partitions):
         if urlsplit(uri).scheme or uri.startswith("/"):
             problem = f"{store.uri} is a shallow clone: {uri} belongs to another table"
-            raise ConfigError("source.paths", problem, _REWRITE)
+            raise source_error(problem, _REWRITE)
         name, deleted = unquote(uri), vectors.pop(uri, None)  # the log holds URIs: special characters are escaped
         tag, constants = f"delta:{uri}:{modified}", tuple(zip(partitions, values, strict=True))
         file = SourceFile(store.location, name, "parquet", size, tag, constants, columns, deleted)
@@ -55,10 +55,10 @@ def _files(path: str, settings: SourceSettings, options: dict[str, str]) -> Iter
         vector_file = None if deleted is None else file_of(deleted)
         if vector_file is not None and vector_file not in entries:
             problem = f"{store.uri}/{vector_file}, which names deleted rows of {name}, was deleted"
-            raise ConfigError("source.paths", problem, "restore the table")
+            raise source_error(problem, "restore the table")
     if vectors:
         problem = f"{store.uri} deletes rows of {min(vectors)}, which is not one of its files"
-        raise ConfigError("source.paths", problem, _REWRITE)
+        raise source_error(problem, _REWRITE)
 
 
 def _listed(table: Any, partitions: list[str]) -> Iterator[tuple[Any, ...]]:
@@ -104,7 +104,7 @@ def _vectors(store: Store, table: Any) -> dict[str, DeletionVector]:
         for vector in vectors.values():
             file_of(vector)
     except ArtifactError as error:
-        raise ConfigError("source.paths", *str(error).rsplit("; ", 1)) from error
+        raise source_error(*str(error).rsplit("; ", 1)) from error
     return vectors
 
 
@@ -114,15 +114,14 @@ def _open(store: Store, version: int | None) -> Any:
 
     if (problem := table_problem(store.uri)) is not None:
         what, _, remedy = problem.rpartition("; ")
-        raise ConfigError("source.paths", what, remedy)
+        raise source_error(what, remedy)
     try:
         table = DeltaTable(store.location, version=version, storage_options=store.delta_options)
         features = table.protocol().reader_features
     except (DeltaError, OSError) as error:
         if unsupported := _UNSUPPORTED.search(str(error)):
             raise _unreadable(store, [unsupported["name"] or unsupported["managed"]]) from error
-        raise ConfigError(
-            "source.paths",
+        raise source_error(
             f"{store.uri} does not open as a Delta table ({short_message(error)})",
             "give a table, and a version that it has",
         ) from error
@@ -134,7 +133,7 @@ def _open(store: Store, version: int | None) -> Any:
 def _unreadable(store: Store, features: list[str]) -> ConfigError:
     managed = " (a catalog holds its newest commits)" if any("catalog" in feature for feature in features) else ""
     problem = f"{store.uri} uses Delta features {', '.join(features)}{managed}, which are not read"
-    return ConfigError("source.paths", problem, _REWRITE)
+    return source_error(problem, _REWRITE)
 
 
 def _schema(path: str, settings: SourceSettings, options: dict[str, str]) -> pa.Schema:

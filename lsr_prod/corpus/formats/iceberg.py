@@ -13,9 +13,9 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus.folders import source_entries
+from lsr_prod.corpus.folders import source_entries, source_error
 from lsr_prod.corpus.formats.interface import FolderFormat
-from lsr_prod.corpus.formats.table_files import at_location
+from lsr_prod.corpus.formats.parquet import at_location
 from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.errors import ConfigError
 from lsr_prod.extras import missing_extra
@@ -43,7 +43,7 @@ class _Files:
         top, path = (_SCHEME.sub("", uri) for uri in (self.location, location))  # Hadoop writes s3a: and file:/
         name = path.removeprefix(f"{top.rstrip('/')}/")
         if name == path:
-            raise ConfigError("source.paths", f"{location} is not in the folder of its table, {self.location}", _COPY)
+            raise source_error(f"{location} is not in the folder of its table, {self.location}", _COPY)
         return name
 
     def new_input(self, location: str) -> "_Input":
@@ -70,9 +70,9 @@ def _files(path: str, settings: SourceSettings, options: dict[str, str]) -> Iter
     for task in _tasks(path, scan):
         name = table.io.name(task.file.file_path)
         if task.delete_files:
-            raise ConfigError("source.paths", f"{path} has deleted rows of {name} in another file", _REWRITE)
+            raise source_error(f"{path} has deleted rows of {name} in another file", _REWRITE)
         if task.file.file_format != "PARQUET":
-            raise ConfigError("source.paths", f"{store.uri}/{name} is {task.file.file_format}", _COPY)
+            raise source_error(f"{store.uri}/{name} is {task.file.file_format}", _COPY)
         facts = (task.file.file_size_in_bytes, f"iceberg:{name}", _constants(table, task), columns)
         yield at_location(SourceFile(store.location, name, "parquet", *facts), entries)
 
@@ -92,8 +92,8 @@ def _tasks(path: str, scan: Any) -> list[Any]:
     try:
         return sorted(scan.plan_files(), key=lambda task: str(task.file.file_path))
     except _DAMAGE as error:
-        raise ConfigError(
-            "source.paths", f"the manifests of {path} cannot be read ({short_message(error)})", "restore them"
+        raise source_error(
+            f"the manifests of {path} cannot be read ({short_message(error)})", "restore them"
         ) from error
 
 
@@ -110,13 +110,11 @@ def _open(path: str, settings: SourceSettings, options: dict[str, str]) -> tuple
     store = Store(folder, options) if folder and name.endswith(_METADATA) else None
     content = store.get(f"metadata/{name}") if store is not None else None
     if store is None or content is None:
-        raise ConfigError("source.paths", f"{path} is no metadata file", remedy)
+        raise source_error(f"{path} is no metadata file", remedy)
     try:
         metadata = TableMetadataUtil.parse_raw(content.decode())
     except (*_DAMAGE, ValidationError) as error:
-        raise ConfigError(
-            "source.paths", f"{path} is not metadata of Iceberg ({short_message(error)})", remedy
-        ) from error
+        raise source_error(f"{path} is not metadata of Iceberg ({short_message(error)})", remedy) from error
     # Not ``from_metadata``, which takes the class that reads files, and an endpoint, from properties in the metadata.
     files: Any = _Files(store, metadata.location)
     table = StaticTable(("table",), metadata, path, files, NoopCatalog("none"))

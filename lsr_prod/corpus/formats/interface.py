@@ -7,9 +7,8 @@ from typing import Any, BinaryIO, NamedTuple
 import pyarrow as pa
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus.pinned_file import SourceFile
+from lsr_prod.corpus.pinned_file import Slice, SourceFile
 from lsr_prod.corpus.rows import BadRow
-from lsr_prod.corpus.slices import Slice
 
 
 class Record(NamedTuple):

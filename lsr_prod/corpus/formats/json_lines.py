@@ -5,13 +5,11 @@ from typing import Any
 
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.compression import Readable
-from lsr_prod.corpus.encodings import require_narrow
+from lsr_prod.corpus.folders import source_error
 from lsr_prod.corpus.formats.interface import Decoded, FolderFormat, ReadRequest, Record, SourceFormat
-from lsr_prod.corpus.lines import text_lines
-from lsr_prod.corpus.pinned_file import SourceFile, pin_files
+from lsr_prod.corpus.lines import require_narrow, text_lines
+from lsr_prod.corpus.pinned_file import Slice, SourceFile, pin_files
 from lsr_prod.corpus.rows import BadRow, parse_object, shorten
-from lsr_prod.corpus.slices import Slice
-from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Entry, Store
 
 JSON_REMEDY = "JSON has to be in UTF-8: convert it, for example with iconv -f {}"
@@ -74,7 +72,7 @@ def _is_beir(path: str, options: dict[str, str]) -> bool:
 def _files(path: str, _settings: SourceSettings, options: dict[str, str]) -> Iterator[SourceFile]:
     found = _corpus(path, options)
     if found is None:
-        raise ConfigError("source.paths", f"{path} has no corpus.jsonl", "give a BEIR folder")
+        raise source_error(f"{path} has no corpus.jsonl", "give a BEIR folder")
     yield from pin_files(iter([(path, *found)]))
 
 

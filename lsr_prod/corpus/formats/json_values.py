@@ -9,13 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lsr_prod.corpus.compression import Readable
-from lsr_prod.corpus.encodings import require_narrow
 from lsr_prod.corpus.formats.interface import Decoded, ReadRequest, Record, SourceFormat
 from lsr_prod.corpus.formats.json_lines import JSON_REMEDY, line_records, nested_paths, parse_record
-from lsr_prod.corpus.lines import BOM, Counted, Line
-from lsr_prod.corpus.pinned_file import DamagedFileError
+from lsr_prod.corpus.lines import BOM, Counted, Line, require_narrow
+from lsr_prod.corpus.pinned_file import DamagedFileError, Slice
 from lsr_prod.corpus.rows import DAMAGED_FILE, BadRow, parse_line, parse_object, shorten
-from lsr_prod.corpus.slices import Slice
 
 _BLOCK = 1 << 20
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'

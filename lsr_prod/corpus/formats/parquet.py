@@ -1,21 +1,25 @@
-"""Parquet files, cut between row groups."""
+"""Parquet files, cut between row groups, and files of tables: their state, and columns with other names or numbers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lsr_prod.corpus.formats.arrow import flatten, rows_at_once, select_columns, typed_records
+from lsr_prod.corpus.folders import source_error
+from lsr_prod.corpus.formats.arrow import field_at, flatten, rows_at_once, select_columns, typed_records
 from lsr_prod.corpus.formats.interface import Decoded, Footer, ReadRequest, SourceFormat
-from lsr_prod.corpus.formats.table_files import names_in_file
-from lsr_prod.corpus.pinned_file import DamagedFileError
-from lsr_prod.corpus.slices import Slice
+from lsr_prod.corpus.pinned_file import DamagedFileError, Slice, SourceFile
+from lsr_prod.storage import Entry
 
 # Bytes of a column of a row group that are read at once; Spark's times, which have microseconds from year 1 on.
 _OPTIONS = {"buffer_size": 1 << 20, "page_checksum_verification": True, "coerce_int96_timestamp_unit": "us"}
 _DICTIONARY_PAGE = 2  # of the enumeration PageType
 _LARGEST_PAGE = 1 << 28
+Columns = tuple[tuple[str, str | int], ...]
+_NUMBER = b"PARQUET:field_id"
 
 
 def parquet_batches(handle: BinaryIO, start: int, stop: int, columns: frozenset[str]) -> Iterator[pa.RecordBatch]:
@@ -87,6 +91,48 @@ def _footer(handle: BinaryIO) -> Footer:
         groups = map(footer.row_group, range(footer.num_row_groups))
         sizes = tuple((group.num_rows, group.total_byte_size) for group in groups)
         return Footer(parquet.schema_arrow, sizes)
+
+
+def at_location(file: SourceFile, entries: Mapping[str, Entry]) -> SourceFile:
+    """Return a file of a table with the facts of its location, after a comparison with the listing of the folder."""
+    entry = entries.get(file.name)
+    if entry is None or entry.size != file.size:
+        state = "was deleted" if entry is None else f"has {entry.size} bytes instead of {file.size}"
+        raise source_error(
+            f"{file.location}, a file of the table at this version, {state}",
+            "read a version with all of its files, or restore the table",
+        )
+    if entry.etag is not None:
+        return replace(file, etag=entry.etag)
+    facts = Path(file.location).stat()
+    return replace(file, mtime_ns=facts.st_mtime_ns, inode=facts.st_ino)
+
+
+def names_in_file(schema: pa.Schema, columns: Columns) -> dict[str, str]:
+    """Return the name or dotted path in a file of every column of a table that the file has."""
+    return {name: path for name, path, _ in _found(schema, columns)}
+
+
+def named_as_in_table(schema: pa.Schema, columns: Columns) -> pa.Schema:
+    """Return the columns of a file with their names in the table."""
+    return pa.schema([field.with_name(name) for name, _, field in _found(schema, columns)]) if columns else schema
+
+
+def _found(schema: pa.Schema, columns: Columns) -> Iterator[tuple[str, str, pa.Field]]:
+    numbered = dict(_numbered(schema))
+    for name, inside in columns:
+        # Files without numbers were written by another program, and added to the table with the names that it had.
+        path = inside if isinstance(inside, str) else numbered.get(inside, "") if numbered else name
+        if (field := field_at(schema, path)) is not None:
+            yield name, path, field
+
+
+def _numbered(fields: Iterable[pa.Field], above: str = "") -> Iterator[tuple[int, str]]:
+    for field in fields:
+        if _NUMBER in (field.metadata or {}):
+            yield int(field.metadata[_NUMBER]), above + field.name
+        if pa.types.is_struct(field.type):
+            yield from _numbered(field.type, f"{above}{field.name}.")
 
 
 PARQUET = SourceFormat("parquet", (".parquet",), _records, compressible=False, footer=_footer)

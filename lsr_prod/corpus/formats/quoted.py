@@ -19,8 +19,7 @@ from functools import partial
 
 from lsr_prod.config import CsvSettings
 from lsr_prod.corpus.compression import Readable
-from lsr_prod.corpus.encodings import to_utf8
-from lsr_prod.corpus.lines import BOM, Counted, Line, lines
+from lsr_prod.corpus.lines import BOM, Counted, Line, lines, to_utf8
 from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.corpus.rows import DAMAGED_ROW, RAW_LIMIT, BadRow, shorten
 

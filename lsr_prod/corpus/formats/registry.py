@@ -11,7 +11,7 @@ from lsr_prod.corpus.formats.json_lines import BEIR, JSON_LINES
 from lsr_prod.corpus.formats.json_values import JSON
 from lsr_prod.corpus.formats.parquet import PARQUET
 from lsr_prod.corpus.formats.saved_dataset import SAVED_DATASET
-from lsr_prod.corpus.slices import COMPRESSIONS
+from lsr_prod.corpus.pinned_file import COMPRESSIONS
 
 FILE_FORMATS: tuple[SourceFormat, ...] = (PARQUET, JSON_LINES, JSON, CSV, TSV, ARROW_STREAM)
 FOLDER_FORMATS: tuple[FolderFormat, ...] = (ICEBERG, DELTA, BEIR, SAVED_DATASET)

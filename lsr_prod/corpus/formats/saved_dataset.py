@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus.folders import source_entries
+from lsr_prod.corpus.folders import source_entries, source_error
 from lsr_prod.corpus.formats.arrow import ARROW_STREAM
 from lsr_prod.corpus.formats.interface import FolderFormat
 from lsr_prod.corpus.pinned_file import SourceFile, pin_files
@@ -31,16 +31,13 @@ def dataset_files(store: Store) -> Iterator[Entry]:
         folder = f"{split}/" if split else ""
         state = _read(store, f"{folder}state.json")
         if state.get("_indices_data_files"):
-            raise ConfigError(
-                "source.paths",
+            raise source_error(
                 f"{store.uri}/{folder}state.json selects rows by an index",
                 "save the dataset again after flatten_indices()",
             )
         for name in _data_files(store, f"{folder}state.json", state):
             if folder + name not in entries:
-                raise ConfigError(
-                    "source.paths", f"{store.uri}/{folder}{name} of the saved dataset is missing", "save it again"
-                )
+                raise source_error(f"{store.uri}/{folder}{name} of the saved dataset is missing", "save it again")
             yield entries[folder + name]
 
 
@@ -63,7 +60,7 @@ def _read(store: Store, name: str) -> dict[str, Any]:
 
 
 def _broken(store: Store, name: str, problem: str) -> ConfigError:
-    return ConfigError("source.paths", f"{store.uri}/{name}: {problem}", "save the dataset again")
+    return source_error(f"{store.uri}/{name}: {problem}", "save the dataset again")
 
 
 def _recognizes(path: str, options: dict[str, str]) -> bool:
@@ -73,7 +70,7 @@ def _recognizes(path: str, options: dict[str, str]) -> bool:
 def _open(path: str, options: dict[str, str]) -> Store:
     store = Store(path, options)
     if not is_saved_dataset(store):
-        raise ConfigError("source.paths", f"{path} has no state.json", "give a folder that save_to_disk wrote")
+        raise source_error(f"{path} has no state.json", "give a folder that save_to_disk wrote")
     return store
 
 

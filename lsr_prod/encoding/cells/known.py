@@ -87,12 +87,16 @@ def choose_rows(rows: pa.Table, rule: Rule) -> tuple[pa.Table, pa.Table]:
     """Return (one row of each id, sorted by id; the other rows)."""
     order = "descending" if rule == "last" else "ascending"
     rows = rows.sort_by([("doc_id", "ascending"), ("file", order), ("position", order)])
-    ids = rows["doc_id"].combine_chunks()
-    chosen = np.ones(len(ids), dtype=bool)
-    if len(ids) > 1:
-        chosen[1:] = pc.not_equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)
-    mask = pa.array(chosen)
-    return rows.filter(mask), rows.filter(pc.invert(mask))
+    chosen = first_rows(rows, ["doc_id"])
+    return rows.filter(pa.array(chosen)), rows.filter(pa.array(~chosen))
+
+
+def first_rows(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Return which rows of a sorted table differ from the row before in one of these columns, bool [n]."""
+    first = np.arange(rows.num_rows) == 0
+    for column in (rows[name].combine_chunks() for name in names if rows.num_rows):
+        first[1:] |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
+    return first
 
 
 def refuse_duplicates(rows: pa.Table) -> None:

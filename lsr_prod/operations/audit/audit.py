@@ -22,8 +22,8 @@ from lsr_prod.cluster.workers import Splits, group_by_size, merge, split
 from lsr_prod.config import RaySettings
 from lsr_prod.corpus.cut import cut_files
 from lsr_prod.corpus.filelist import file_keys, file_of, iterate_files
+from lsr_prod.corpus.pinned_file import Slice
 from lsr_prod.corpus.read import require_source_on_nodes
-from lsr_prod.corpus.slices import Slice
 from lsr_prod.encoding.tables import Table, TableFile
 from lsr_prod.encoding.tables.live_rows import total, total_live_rows
 from lsr_prod.logs import get_log

@@ -10,9 +10,9 @@ from lsr_prod.cluster.workers import run_calls
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.formats.interface import Record
 from lsr_prod.corpus.formats.registry import file_format
+from lsr_prod.corpus.pinned_file import COMPRESSIONS, Slice
 from lsr_prod.corpus.read import read_records, read_request
 from lsr_prod.corpus.rows import as_string
-from lsr_prod.corpus.slices import COMPRESSIONS, Slice
 from lsr_prod.encoding.tables import TableFile
 from lsr_prod.encoding.tables.live_rows import live_batches
 from lsr_prod.indexing.tombstones import read_ids

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.formats.interface import ReadRequest, Record
+from lsr_prod.corpus.pinned_file import Slice
 from lsr_prod.corpus.read import read_records, read_request
 from lsr_prod.corpus.rows import DAMAGED_FILE, DAMAGED_ROW, BadRow, Document, as_string, validate
-from lsr_prod.corpus.slices import Slice
 from lsr_prod.encoding.tables import TableFile
 from lsr_prod.encoding.tables.live_rows import live_batches
 from lsr_prod.encoding.tables.quarantine import DUPLICATE

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.corpus.pinned_file import Slice
 from lsr_prod.corpus.rows import BadRow, show
-from lsr_prod.corpus.slices import Slice
 from lsr_prod.encoding.tables.quarantine import BadRowWriter
 from lsr_prod.storage import Store
 from lsr_prod.storage.disk import scratch_folder

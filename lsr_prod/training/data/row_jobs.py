@@ -16,8 +16,8 @@ from lsr_prod.cluster import ray_session
 from lsr_prod.cluster.nodes import require_shared_folders
 from lsr_prod.cluster.workers import Workers
 from lsr_prod.config import Deployment, MineSettings, ScoreSettings
+from lsr_prod.corpus.pinned_file import Slice
 from lsr_prod.corpus.read import require_source_on_nodes
-from lsr_prod.corpus.slices import Slice
 from lsr_prod.errors import ArtifactError, ConfigError, IncompleteWaveError
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, in_threads, store_digest

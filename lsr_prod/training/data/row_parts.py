@@ -14,8 +14,8 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lsr_prod.corpus.pinned_file import Slice
 from lsr_prod.corpus.rows import BadRow
-from lsr_prod.corpus.slices import Slice
 from lsr_prod.encoding.tables.quarantine import BadRowWriter
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store

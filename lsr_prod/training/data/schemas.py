@@ -14,9 +14,8 @@ from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.cut import read_footer
 from lsr_prod.corpus.formats.arrow import is_list, is_text
 from lsr_prod.corpus.formats.registry import file_format
-from lsr_prod.corpus.pinned_file import SourceFile
+from lsr_prod.corpus.pinned_file import Slice, SourceFile
 from lsr_prod.corpus.rows import BadRow
-from lsr_prod.corpus.slices import Slice
 from lsr_prod.errors import ConfigError
 from lsr_prod.logs import get_log
 from lsr_prod.storage.folders import digest_file

@@ -13,9 +13,9 @@ from lsr_prod.config import MineSettings, SourceSettings, TeacherScoresSettings
 from lsr_prod.corpus.cut import cut_files
 from lsr_prod.corpus.formats.interface import ReadRequest
 from lsr_prod.corpus.listing import resolve_source
+from lsr_prod.corpus.pinned_file import Slice
 from lsr_prod.corpus.read import read_records
 from lsr_prod.corpus.rows import BadRow, as_string, is_visible, shorten, show
-from lsr_prod.corpus.slices import Slice
 from lsr_prod.errors import ConfigError, SourceError
 from lsr_prod.training.data.known_positives import different_pairs
 from lsr_prod.training.data.row_jobs import Survey

@@ -8,7 +8,7 @@ import ray
 
 from lsr_prod.cluster.workers import Workers
 from lsr_prod.config import Deployment, MineSettings
-from lsr_prod.corpus.slices import Slice
+from lsr_prod.corpus.pinned_file import Slice
 from lsr_prod.errors import TrainingError
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store

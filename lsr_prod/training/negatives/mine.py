@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lsr_prod.config import MineSettings
+from lsr_prod.corpus.pinned_file import Slice
 from lsr_prod.corpus.rows import BadRow, shorten
-from lsr_prod.corpus.slices import Slice
 from lsr_prod.storage import Store
 from lsr_prod.training.data.row_parts import PartFormat, PartReport, in_batches
 from lsr_prod.training.negatives import rules

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lsr_prod.config import Deployment, ScoreSettings
+from lsr_prod.corpus.pinned_file import Slice
 from lsr_prod.corpus.rows import BadRow, show
-from lsr_prod.corpus.slices import Slice
 from lsr_prod.storage import Store
 from lsr_prod.storage.formats.digest import field_values
 from lsr_prod.training.data.row_jobs import RowJob, RowJobKind, Survey, decisive_settings, identities

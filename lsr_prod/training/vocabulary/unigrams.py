@@ -13,9 +13,9 @@ from transformers import PreTrainedTokenizerFast
 
 from lsr_prod.cluster.workers import group_by_size, merge, split
 from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.corpus.pinned_file import Slice
 from lsr_prod.corpus.read import require_source_on_nodes
 from lsr_prod.corpus.rows import BadRow
-from lsr_prod.corpus.slices import Slice
 from lsr_prod.errors import ConfigError
 from lsr_prod.inference.terms.words import split_normalized, word_normalizer, word_pieces
 from lsr_prod.logs import get_log

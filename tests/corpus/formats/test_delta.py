@@ -15,9 +15,8 @@ from lsr_prod.corpus.formats import delta
 from lsr_prod.corpus.formats.arrow import is_text
 from lsr_prod.corpus.formats.delta import DELTA
 from lsr_prod.corpus.listing import resolve_source
-from lsr_prod.corpus.pinned_file import SourceFile
+from lsr_prod.corpus.pinned_file import Slice, SourceFile
 from lsr_prod.corpus.read import Reader
-from lsr_prod.corpus.slices import Slice
 from lsr_prod.errors import ConfigError, SourceError
 from lsr_prod.storage import Store
 from lsr_prod.storage.deletion_vector import DeletionVector

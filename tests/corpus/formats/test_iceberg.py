@@ -13,8 +13,8 @@ import pytest
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.formats.iceberg import ICEBERG
 from lsr_prod.corpus.listing import resolve_source, source_schema
+from lsr_prod.corpus.pinned_file import WHOLE, Slice
 from lsr_prod.corpus.read import Reader
-from lsr_prod.corpus.slices import WHOLE, Slice
 from lsr_prod.errors import ConfigError, MissingExtraError
 
 META = pa.struct([("url", pa.string())])

@@ -6,8 +6,8 @@ import pyarrow.parquet as pq
 
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.listing import resolve_source
+from lsr_prod.corpus.pinned_file import WHOLE, Slice
 from lsr_prod.corpus.read import Reader
-from lsr_prod.corpus.slices import WHOLE, Slice
 
 
 def test_times_of_spark_outside_the_years_of_nanoseconds_are_read(tmp_path: Path):

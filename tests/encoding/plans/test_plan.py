@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.config import CsvSettings, EncodeSettings, SourceSettings
-from lsr_prod.corpus.pinned_file import SourceFile
-from lsr_prod.corpus.slices import Slice
+from lsr_prod.corpus.pinned_file import Slice, SourceFile
 from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS
 from lsr_prod.encoding.plans.increment import plan_increment
 from lsr_prod.encoding.plans.plan import Plan, PlanInputs, make_plan
