@@ -4,24 +4,20 @@
 
     python -m lsr_prod.encoding.isolation.process LIFELINE
 
-The first line of stdin is the factory of the encoder as JSON: arguments of a process are visible to all users. The
-first answer is empty and says that the model was opened and has encoded a word, or holds the error of the opening.
+The first message on stdin is the factory of the encoder: arguments of a process are visible to all users. The first
+answer is None and says that the model was opened and has encoded a word, or the error of the opening.
 """
 
 import faulthandler
 import fcntl
-import json
 import os
 import select
 import signal
 import sys
-from typing import IO
 
-import pyarrow as pa
-
-from lsr_prod.encoding.encoder import EncoderFactory, TextEncoder
-from lsr_prod.encoding.isolation.isolated import error_to, read_message, vectors_to, write_message
-from lsr_prod.errors import LsrError
+from lsr_prod.encoding.encoder import EncoderFactory
+from lsr_prod.encoding.isolation.isolated import read_message, write_message
+from lsr_prod.errors import EncoderRaisedError, LsrError
 
 __all__: list[str] = []
 
@@ -32,31 +28,26 @@ def _main(lifeline: int) -> None:
     _end_with_parent(lifeline)
     faulthandler.enable(file=_STDERR)
     requests = sys.stdin.buffer
-    factory = EncoderFactory(**json.loads(requests.readline()))
+    factory: EncoderFactory = read_message(requests)
     answers = os.fdopen(os.dup(_STDOUT), "wb")
     os.dup2(_STDERR, _STDOUT)  # output of native libraries must not mix with the answers
     try:
         encoder = factory.open()
         encoder.encode(["word"])
     except LsrError as error:
-        write_message(answers, error_to(error))
+        write_message(answers, error)
         return
-    write_message(answers, {})
+    write_message(answers, None)
     while True:
         try:
             request = read_message(requests)
         except EOFError:
             return
-        _answer(answers, encoder, request)
-
-
-def _answer(answers: IO[bytes], encoder: TextEncoder, request: pa.Table) -> None:
-    try:
-        vectors = encoder.encode(request["texts"].to_pylist())
-    except Exception as error:  # noqa: BLE001 (tokenizers and ONNX Runtime raise bare Exceptions)
-        write_message(answers, {"error": pa.array([f"{type(error).__name__}: {error}"], pa.large_string())})
-        return
-    write_message(answers, vectors_to(vectors))
+        try:
+            answer: object = encoder.encode(request)
+        except Exception as error:  # noqa: BLE001 (tokenizers and ONNX Runtime raise bare Exceptions)
+            answer = EncoderRaisedError(f"{type(error).__name__}: {error}")
+        write_message(answers, answer)
 
 
 def _end_with_parent(lifeline: int) -> None:
