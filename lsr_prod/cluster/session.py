@@ -49,6 +49,17 @@ def own_folder() -> Path:
 
 
 @contextmanager
+def _replaced(owner: object, name: str, value: object) -> Iterator[None]:
+    """Replace an attribute for the time of the block."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+@contextmanager
 def in_own_folder() -> Iterator[None]:
     """Let the Ray that this process starts use the folder of this user, unless ``RAY_TMPDIR`` is set."""
     if os.environ.get(_VARIABLE):
@@ -75,11 +86,8 @@ def plain_python() -> Iterator[None]:
     link = own_folder() / f"python-{hashlib.sha256(os.fsencode(environment)).hexdigest()[:12]}"
     with suppress(FileExistsError):
         link.symlink_to(environment)
-    sys.executable = str(link / Path(path).relative_to(environment))
-    try:
+    with _replaced(sys, "executable", str(link / Path(path).relative_to(environment))):
         yield
-    finally:
-        sys.executable = path
 
 
 def _belongs_to(folder: Path, user: int) -> bool:
@@ -160,11 +168,14 @@ def ray_session(settings: RaySettings, *, variables: Mapping[str, str] | None = 
 
 def _connect(address: str | None, num_cpus: int | None, variables: Mapping[str, str] | None) -> None:
     import ray
+    from ray._private import ray_constants
     from ray._raylet import Config  # type: ignore[attr-defined]
     from ray.exceptions import AuthenticationError
 
     token = resolve_mode()
-    Config.initialize("")  # reads the mode again: Ray may have been imported before it was set
+    # Ray may have been imported before the variables were set: read them again.
+    ray_constants.ENABLE_RAY_CLUSTER = os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"].lower() in ("1", "true")
+    Config.initialize("")
     if address is None and token:
         prepare_token()
     elif address is not None:
@@ -207,30 +218,22 @@ def _start_local(num_cpus: int | None) -> None:
             return
 
 
-# Usage reports of a local Ray: without them, the process that sends them is not started.
-#
-# Ray starts it also where reports are off, and it then still asks the metadata servers of clouds (the name
-# ``metadata.google.internal``, the address 169.254.169.254) which cloud the machine is in.
-
-
 @contextmanager
 def without_reporter() -> Iterator[None]:
     """Let ``ray.init(include_dashboard=False)`` start no API server, unless RAY_USAGE_STATS_ENABLED is 1.
 
-    Without a dashboard, reports about usage are all that it does.
+    Without a dashboard, reports about usage are all that it does. Ray starts it also where reports are off, and it then
+    still asks the metadata servers of clouds (the name ``metadata.google.internal``, the address 169.254.169.254) which
+    cloud the machine is in.
     """
     from ray._private.node import Node
 
     if os.environ.get("RAY_USAGE_STATS_ENABLED") == "1":
         yield
         return
-    start = Node.start_api_server
 
     def start_no_server(self: Node, **options: Any) -> None:  # noqa: ARG001 - the signature of Ray
         assert options["include_dashboard"] is False
 
-    Node.start_api_server = start_no_server  # type: ignore[method-assign]
-    try:
+    with _replaced(Node, "start_api_server", start_no_server):
         yield
-    finally:
-        Node.start_api_server = start  # type: ignore[method-assign]

@@ -15,6 +15,7 @@ PRIVATE_IMPORTS = {
     "ray._private.state.state",
     "ray._common.tls_utils.add_port_to_grpc_server",
     "ray._private.node.Node",
+    "ray._private.ray_constants",
     "ray._raylet.Config",
     "ray._raylet.PlacementGroupID",
     "ray.serve._private.controller",

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 _LISTENERS = """
 import json, os
+import lsr_prod.encoding  # imports Ray before the session sets its variables
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import RaySettings
 from tests.listeners import listeners
@@ -30,7 +31,8 @@ with ray_session(RaySettings(num_cpus=1)):
 
 
 def test_local_cluster_listens_on_loopback_with_a_private_token(tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH_")}
+    ours = ("RAY_AUTH_", "RAY_ENABLE_", "RAY_ACCEL_")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     done = subprocess.run(
         [sys.executable, "-c", _LISTENERS],
         cwd=ROOT,
