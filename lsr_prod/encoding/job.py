@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -154,22 +154,21 @@ class _Run:
     busy: BusyTime = field(default_factory=BusyTime)  # working time of the encoders in this run
 
 
-class _WaveMetrics:
-    """Metrics of the driver for the Prometheus endpoint of Ray."""
+def _wave_metrics() -> Callable[[WaveResult, float], None]:
+    """Return a function that records a committed wave for the Prometheus endpoint of Ray."""
+    wave = Gauge("lsr_prod_encode_wave", "committed waves")
+    bad = Counter("lsr_prod_encode_quarantined", "quarantined rows", tag_keys=("reason",))
+    commit = Histogram(
+        "lsr_prod_encode_commit_seconds", "duration of the commit of a wave", boundaries=[0.1, 0.3, 1, 3, 10, 30]
+    )
 
-    def __init__(self) -> None:
-        self._wave = Gauge("lsr_prod_encode_wave", "committed waves")
-        self._bad = Counter("lsr_prod_encode_quarantined", "quarantined rows", tag_keys=("reason",))
-        self._commit = Histogram(
-            "lsr_prod_encode_commit_seconds", "duration of the commit of a wave", boundaries=[0.1, 0.3, 1, 3, 10, 30]
-        )
+    def committed(result: WaveResult, seconds: float) -> None:
+        wave.set(result.wave + 1)
+        commit.observe(seconds)
+        for reason, count in result.counts.quarantined_by_reason.items():
+            bad.inc(count, tags={"reason": reason})
 
-    def committed(self, wave: int, reasons: Mapping[str, int], seconds: float) -> None:
-        """Record a committed wave."""
-        self._wave.set(wave + 1)
-        self._commit.observe(seconds)
-        for reason, count in reasons.items():
-            self._bad.inc(count, tags={"reason": reason})
+    return committed
 
 
 def _begin(work: Work) -> _Run:
@@ -210,7 +209,7 @@ def _run_waves(run: _Run) -> None:
     report_idle_actors(work.plan, size.planned)
     run.committer.fence()
     run.properties = settle_scale(run.committer, work.plan, encode, partial(_probe_on_worker, work))
-    metrics = _WaveMetrics()
+    record = _wave_metrics()
     gpu_provider = encode.provider if size.gpus else None
     model = ModelSettings(work.factory, encode.batch_timeout_s, encode.document_timeout_s, gpu_provider)
     with (
@@ -236,7 +235,7 @@ def _run_waves(run: _Run) -> None:
             seconds = time.monotonic() - began
             run.counts += result.counts
             _warn_of_clipping(work, result)
-            metrics.committed(result.wave, result.counts.quarantined_by_reason, seconds)
+            record(result, seconds)
             progress.committed(result.wave, run.counts.document_rows, run.counts.quarantined, seconds)
             recorder.committed(result, seconds)
 

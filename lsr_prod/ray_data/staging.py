@@ -61,8 +61,10 @@ class DatasetWrite:
                 raise ConfigError(name, "the section is missing", "add it: it has the columns, the bundle, the table")
         assert source is not None
         assert encode is not None
-        _check_used("source", source.model_fields_set & _OF_FILES)
-        _check_used("encode", encode.model_fields_set & _OF_WAVES)
+        given = {"source": source.model_fields_set & _OF_FILES, "encode": encode.model_fields_set & _OF_WAVES}
+        for name, unused in given.items():
+            if unused:
+                raise ConfigError(f"{name}.{min(unused)}", "a Ray dataset does not use it", "leave it out")
         if encode.on_duplicate == "last":
             raise ConfigError("encode.on_duplicate", "rows of a dataset have no order", "give first or error")
         factory, wanted = prepare_encoder(source, encode, options)
@@ -121,12 +123,6 @@ class DatasetWrite:
         return pa.concat_tables(
             [self.schema.empty_table(), *(read_all_rows(self.table, name, self.schema) for name in names)]
         )
-
-
-def _check_used(section: str, unused: set[str]) -> None:
-    if unused:
-        name = min(unused)
-        raise ConfigError(f"{section}.{name}", "a Ray dataset does not use it", "leave it out")
 
 
 Keys = npt.NDArray[np.uint64]

@@ -141,17 +141,18 @@ def _commit(write: DatasetWrite) -> tuple[list[CellResult], int]:
     tasks = NodeTasks(lambda: [node["NodeID"] for node in usable_nodes()], 2)
     committer = Committer(epoch, write.table, write.quarantine, check=partial(check_on_workers, tasks))
     committer.fence()
-    merged = [*merge(_merge, (shared, properties), splits, partitions, task="merging staged rows", on_ray=True)]
-    cells = sorted((cell for some, _ in merged for cell in some), key=lambda cell: cell.cell)
+    merged = merge(_merge, (shared, properties), splits, partitions, task="merging staged rows", on_ray=True)
+    cells = sorted((cell for some in merged for cell in some), key=lambda cell: cell.cell)
     _check_overflow(write, cells)
     committer.commit(WaveResult(0, tuple(cells)))
-    return cells, sum(repeated for _, repeated in merged)
+    return cells, sum(note.rows for note in splits.notes) - sum(cell.counts.rows_in for cell in cells)
 
 
 @dataclass(frozen=True, slots=True)
 class _Note:
     """Weights of the rows that one task splits."""
 
+    rows: int  # all of them
     documents: int  # rows that are no bad rows
     largest: float  # weight; 0 without any
     sample: npt.NDArray[np.float32]  # weights of some documents
@@ -167,6 +168,7 @@ def _split(write: DatasetWrite, names: Group, buckets: int, partitions: int) -> 
     bounds = np.searchsorted((numbers % partitions)[order], np.arange(partitions + 1))
     weights = rows["weights"].combine_chunks()
     note = _Note(
+        rows=rows.num_rows,
         documents=rows["reason"].null_count,
         largest=pc.max(weights.flatten()).as_py() or 0.0,
         sample=weights.slice(0, _SAMPLE).flatten().to_numpy(),
@@ -186,16 +188,17 @@ def _scale(write: DatasetWrite, notes: Sequence[_Note]) -> ImpactScale:
     return impact_scale(sample, bits, documents=documents, step=step)
 
 
-def _merge(write: DatasetWrite, properties: TableProperties, *tables: pa.Table) -> tuple[list[CellResult], int]:
+def _merge(write: DatasetWrite, properties: TableProperties, *tables: pa.Table) -> list[CellResult]:
     """Write the parts of a partition; a bucket is a cell, so repeated ids are found here."""
     rows = pa.concat_tables(tables)
     numbers = rows["bucket"].to_numpy()
-    found = [_cell(write, properties, number, rows.filter(numbers == number)) for number in np.unique(numbers).tolist()]
-    return [cell for cell, _ in found], sum(repeated for _, repeated in found)
+    return [_cell(write, properties, number, rows.filter(numbers == number)) for number in np.unique(numbers).tolist()]
 
 
-def _cell(write: DatasetWrite, properties: TableProperties, bucket: int, rows: pa.Table) -> tuple[CellResult, int]:
-    documents, duplicates = _choose(rows.filter(rows["reason"].is_null()))
+def _cell(write: DatasetWrite, properties: TableProperties, bucket: int, rows: pa.Table) -> CellResult:
+    good = rows.filter(rows["reason"].is_null()).sort_by([("doc_id", "ascending"), ("content_hash", "ascending")])
+    new_id, new_text = first_rows(good, ["doc_id"]), first_rows(good, ["doc_id", "content_hash"])
+    documents, duplicates = good.filter(pa.array(new_id)), good.filter(pa.array(new_text & ~new_id))
     if duplicates.num_rows and write.encode.on_duplicate == "error":
         first = duplicates["doc_id"][0].as_py()
         raise SourceError(
@@ -220,14 +223,7 @@ def _cell(write: DatasetWrite, properties: TableProperties, bucket: int, rows: p
     quarantine = pa.Table.from_pylist(bad, schema=row_schema(()))
     parts = (write_part(write.table, f"bucket={bucket}", fresh, f"{write.plan}/0"),) if fresh.num_rows else ()
     bad_part = write_quarantine(write.quarantine, write.plan, 0, quarantine) if bad else None
-    return CellResult(bucket, bucket, counts, parts, bad_part), rows.num_rows - counts.rows_in
-
-
-def _choose(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Return (a row of each id, sorted by id; one row of each other text of these ids)."""
-    rows = rows.sort_by([("doc_id", "ascending"), ("content_hash", "ascending")])
-    new_id, new_text = first_rows(rows, ["doc_id"]), first_rows(rows, ["doc_id", "content_hash"])
-    return rows.filter(pa.array(new_id)), rows.filter(pa.array(new_text & ~new_id))
+    return CellResult(bucket, bucket, counts, parts, bad_part)
 
 
 def _bad_rows(write: DatasetWrite, bad: pa.Table, documents: pa.Table, duplicates: pa.Table) -> list[dict[str, Any]]:

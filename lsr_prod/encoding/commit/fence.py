@@ -71,12 +71,12 @@ def newest_attempt(store: Store, plan: str) -> Attempt | None:
         return None
     try:
         record = json.loads(data)
-        host, pid, started_at = str(record["host"]), int(record["pid"]), str(record["started_at"])
-        if pid <= 0:
-            raise ValueError(f"its process id is {pid}")
+        attempt = Attempt(number, str(record["host"]), int(record["pid"]), str(record["started_at"]), entry.modified)
+        if attempt.pid <= 0:
+            raise ValueError(f"its process id is {attempt.pid}")
     except (ValueError, KeyError, TypeError) as error:
         raise ArtifactError(f"{store.uri}/{name} is damaged ({error!r}); delete it") from error
-    return Attempt(number, host, pid, started_at, entry.modified)
+    return attempt
 
 
 def take_epoch(store: Store, plan: str, sources: Sequence[str]) -> Epoch:

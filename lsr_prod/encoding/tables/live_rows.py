@@ -244,8 +244,10 @@ def build_rows(
         "impacts": pa.ListArray.from_arrays(offsets, pa.array(impacts, impacts_type.value_type), type=impacts_type),
         "content_hash": content_hashes,
         "content_key": content_keys(content_hashes.to_pylist()),
+        "source_file": source_files,
+        **stored,
     }
-    return _add_source(columns, source_files, stored, schema)
+    return pa.table([columns[name] for name in schema.names], schema=schema)
 
 
 def replace_source(
@@ -255,18 +257,9 @@ def replace_source(
     stored: Mapping[str, pa.Array | pa.ChunkedArray],
 ) -> pa.Table:
     """Copy rows of the table whose documents now come from another source row, with their vectors."""
-    columns = {name: rows[name] for name in content_columns(properties)}
-    return _add_source(columns, source_files, stored, part_schema(properties))
-
-
-def _add_source(
-    columns: Mapping[str, pa.Array | pa.ChunkedArray],
-    source_files: pa.Array | pa.ChunkedArray,
-    stored: Mapping[str, pa.Array | pa.ChunkedArray],
-    schema: pa.Schema,
-) -> pa.Table:
-    by_name = {**columns, "source_file": source_files, **stored}
-    return pa.table([by_name[name] for name in schema.names], schema=schema)
+    columns = {name: rows[name] for name in content_columns(properties)} | {"source_file": source_files, **stored}
+    schema = part_schema(properties)
+    return pa.table([columns[name] for name in schema.names], schema=schema)
 
 
 def part_digest(store: Store, file: TableFile, *, verify: bool = False) -> int:
