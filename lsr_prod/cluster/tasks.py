@@ -131,12 +131,6 @@ def run_tasks(
 
     If a call fails, or the caller stops iterating, unfinished calls are cancelled.
 
-    Args:
-        function: a stateless function at module level.
-        items: arguments of each call, or references of Ray to them.
-        task: what a call does, for messages.
-        needs: of each call.
-
     Yields:
         Number and result of each call, in the order of completion.
     """
@@ -153,16 +147,7 @@ def run_on_actors(
     task: str,
     needs: Needs,
 ) -> Iterator[tuple[int, Result]]:
-    """Call a function with what an actor has opened and with every tuple of arguments; see ``run_tasks``.
-
-    Args:
-        opened: called by each actor before its first call; the value is the first argument of its calls.
-        function: a function at module level.
-        items: further arguments of each call.
-        actors: number of actors, which each make one call at a time, and end with the last one.
-        task: what a call does, for messages.
-        needs: of each actor.
-    """
+    """Call a function with what an actor has opened and with every tuple of arguments; see ``run_tasks``."""
     actor: Any = ray.remote(_Actor).options(
         max_restarts=needs.retries, max_task_retries=needs.retries, **needs.reserved
     )

@@ -33,17 +33,7 @@ _CHECKS: Mapping[str, re.Pattern[str]] = {
 def field_types(
     source: SourceSettings, files: Iterable[SourceFile], options: dict[str, str], known: Mapping[str, str] | None
 ) -> dict[str, str]:
-    """Return ``source.types`` of all stored fields that are no strings.
-
-    Args:
-        source: the section ``source``.
-        files: its files, in order; the first ones are opened.
-        options: options of the object store.
-        known: type of each stored field of the table; None: there is no table yet.
-
-    Raises:
-        ConfigError: a field has another type in the table, or values that cannot be stored.
-    """
+    """Return ``source.types`` of all stored fields that are no strings."""
     texts = {source.id_field, *source.text_fields}
     found: dict[str, str] = {name: kind for name, kind in source.types.items() if name not in texts}
     if known is not None:

@@ -32,9 +32,6 @@ def find_values(file: Readable, limit: int) -> Iterator[Line]:
     """Yield (offset, bytes, whether they are complete) of every value, of an array its elements.
 
     Of a value longer than ``limit`` the first ``limit`` bytes are yielded.
-
-    Raises:
-        DamagedFileError: from its ``decoded`` on, the file is not read.
     """
     window, in_array = _Window(file, limit), False
     while (first := window.next_byte()) is not None:

@@ -93,7 +93,7 @@ def choose_rows(rows: pa.Table, rule: Rule) -> tuple[pa.Table, pa.Table]:
 
 def first_rows(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
     """Return which rows of a sorted table differ from the row before in one of these columns, bool [n]."""
-    first = np.arange(rows.num_rows) == 0
+    first: npt.NDArray[np.bool_] = np.arange(rows.num_rows) == 0
     for column in (rows[name].combine_chunks() for name in names if rows.num_rows):
         first[1:] |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
     return first
