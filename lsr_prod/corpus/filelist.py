@@ -69,11 +69,11 @@ def file_of(row: Mapping[str, Any]) -> SourceFile:
     return SourceFile(*place, constants, columns, deleted, **facts)
 
 
-def iterate_files(files: pa.Table, state: int = READ) -> Iterator[tuple[int, SourceFile]]:
-    """Yield (ordinal, file) of every file in a state, in order; one batch is in memory at a time."""
+def iterate_files(files: pa.Table) -> Iterator[tuple[int, SourceFile]]:
+    """Yield (ordinal, file) of every file that is read, in order; one batch is in memory at a time."""
     first = 0
     for batch in files.to_batches(max_chunksize=_BATCH):
-        rows = pc.indices_nonzero(pc.equal(batch["state"], state))
+        rows = pc.indices_nonzero(pc.equal(batch["state"], READ))
         found = batch.take(rows).to_pylist()
         yield from ((first + ordinal, file_of(row)) for ordinal, row in zip(rows.to_pylist(), found, strict=True))
         first += batch.num_rows

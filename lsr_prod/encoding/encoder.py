@@ -8,7 +8,7 @@ import json
 import socket
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,7 +43,7 @@ class EncoderFactory:
     """Name of a function that opens an encoder, with its arguments."""
 
     function: str  # ``module:function``, importable in every process that opens the encoder
-    arguments: Mapping[str, Any]  # its keyword arguments; JSON values only
+    arguments: Mapping[str, Any]  # its keyword arguments
 
     def open(self) -> TextEncoder:
         """Call the function in this process."""
@@ -84,19 +84,11 @@ def _node() -> str:
 class DocumentEncoder:
     """Encoder of documents of any length. Safe to share between threads."""
 
-    def __init__(
-        self,
-        encoder: BundleEncoder,
-        *,
-        top_k: int,
-        batch_tokens: int,
-        max_length: int | None,
-        splitter: "PassageSplitter | None" = None,
-        mass: float | None = None,
-    ) -> None:
-        """Wrap the encoder of a bundle."""
-        self._encoder, self._max_length, self._splitter = encoder, max_length, splitter
-        self._top_k, self._batch_tokens, self._mass = top_k, batch_tokens, mass
+    def __init__(self, encoder: BundleEncoder, encode: EncodeSettings, splitter: "PassageSplitter | None") -> None:
+        """Wrap the encoder of a bundle; without a splitter, long documents are cut."""
+        self._encoder, self._encode, self._splitter = encoder, encode, splitter
+        default = _CPU_TOKENS if encoder.provider.startswith("CPU") else _GPU_TOKENS
+        self._batches = {"top_k": encode.store_k, "batch_tokens": encode.batch_tokens or default}
         self._cut, self._lock = 0, threading.Lock()
 
     @property
@@ -108,24 +100,24 @@ class DocumentEncoder:
     def encode(self, texts: Sequence[str]) -> SparseBatch:
         """Return one vector per document, in order; a text without a visible character has an empty vector.
 
-        The vector of a split document has for each term the largest weight of its passages, and of these the ``top_k``
-        heaviest, and of these the fewest that hold the share ``mass`` of their weight. ``top_k`` terms per passage
-        suffice: a term that ``top_k`` others outweigh in a passage is outweighed by the same terms in the document.
+        The vector of a split document has for each term the largest weight of its passages, of these the ``store_k``
+        heaviest, and of these the fewest that hold the share ``store_mass`` of their weight. ``store_k`` terms per
+        passage suffice: a term that ``store_k`` others outweigh in a passage is outweighed by them in the document.
         """
         vectors = SparseBatch.concatenate([self._documents(some) for some in group_by_size(texts, len, _CHARACTERS)])
-        return vectors if self._mass is None else vectors.mass(self._mass)
+        return vectors if self._encode.store_mass is None else vectors.mass(self._encode.store_mass)
 
     def _documents(self, texts: Sequence[str]) -> SparseBatch:
         if self._splitter is None:
-            rows = self._encoder.token_ids(texts, kind="document", max_length=self._max_length)
-            return self._encoder.encode_ids(rows, top_k=self._top_k, batch_tokens=self._batch_tokens)
+            rows = self._encoder.token_ids(texts, kind="document", max_length=self._encode.max_length)
+            return self._encoder.encode_ids(rows, **self._batches)
         documents, cut = self._splitter.split(texts)
         with self._lock:
             self._cut += cut
         owners = np.repeat(np.arange(len(texts)), [len(passages) for passages in documents])
         rows = [row for passages in documents for row in passages]
-        vectors = self._encoder.encode_ids(rows, top_k=self._top_k, batch_tokens=self._batch_tokens)
-        return merge_passages(vectors, owners, len(texts)).top(self._top_k)
+        vectors = self._encoder.encode_ids(rows, **self._batches)
+        return merge_passages(vectors, owners, len(texts)).top(self._encode.store_k)
 
 
 class PassageSplitter:
@@ -205,39 +197,17 @@ def merge_passages(vectors: SparseBatch, owners: npt.NDArray[np.int64], count: i
 
 
 def document_factory(bundle: PinnedBundle, encode: EncodeSettings, **options: Any) -> EncoderFactory:
-    """Return a factory of ``open_document_encoder`` with the settings of ``encode``."""
-    settings = {
-        "top_k": encode.store_k,
-        "mass": encode.store_mass,
-        "batch_tokens": encode.batch_tokens,
-        "max_length": encode.max_length,
-        "stride": encode.passage_stride,
-        "max_passages": encode.max_passages,
-    }
-    return EncoderFactory(
-        f"{__name__}:{open_document_encoder.__name__}", {"bundle": asdict(bundle), **settings, **options}
-    )
+    """Return a factory of ``open_document_encoder``; the options are those of ``BundleEncoder``."""
+    function = f"{__name__}:{open_document_encoder.__name__}"
+    return EncoderFactory(function, {"bundle": bundle, "encode": encode, **options})
 
 
-def open_document_encoder(
-    bundle: Mapping[str, Any],
-    *,
-    top_k: int,
-    batch_tokens: int | None,
-    max_length: int | None,
-    stride: int | None,
-    max_passages: int,
-    mass: float | None = None,
-    **options: Any,
-) -> DocumentEncoder:
+def open_document_encoder(bundle: PinnedBundle, encode: EncodeSettings, **options: Any) -> DocumentEncoder:
     """Open the document encoder of a bundle, which is compared with its pinned digest first."""
-    folder = PinnedBundle(**bundle).open()
+    folder = bundle.open()
     encoder = BundleEncoder(folder, **options)
-    splitter = None
-    if stride is not None:
-        splitter = _splitter(folder, encoder.card, max_length, stride, max_passages)
-    size = batch_tokens or (_CPU_TOKENS if encoder.provider.startswith("CPU") else _GPU_TOKENS)
-    return DocumentEncoder(encoder, top_k=top_k, batch_tokens=size, max_length=max_length, splitter=splitter, mass=mass)
+    stride = encode.passage_stride
+    return DocumentEncoder(encoder, encode, None if stride is None else _splitter(folder, encoder.card, encode, stride))
 
 
 def check_lengths(folder: Path, encode: EncodeSettings) -> None:
@@ -250,16 +220,14 @@ def check_lengths(folder: Path, encode: EncodeSettings) -> None:
             f"give {longest} or less, and encode.passage_stride to read longer documents whole",
         )
     # Checked by a splitter even if documents are not split: both need room for text.
-    _splitter(folder, card, encode.max_length, encode.passage_stride or 1, encode.max_passages)
+    _splitter(folder, card, encode, encode.passage_stride or 1)
 
 
-def _splitter(
-    folder: Path, card: EncoderCard, max_length: int | None, stride: int, max_passages: int
-) -> PassageSplitter:
+def _splitter(folder: Path, card: EncoderCard, encode: EncodeSettings, stride: int) -> PassageSplitter:
     return PassageSplitter(
         Tokenizer.from_file(str(folder / TOKENIZER_FILE)),
         prompt=card.document_prompt,
-        max_length=max_length or card.document_max_length,
+        max_length=encode.max_length or card.document_max_length,
         stride=stride,
-        max_passages=max_passages,
+        max_passages=encode.max_passages,
     )

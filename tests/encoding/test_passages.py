@@ -1,7 +1,7 @@
 import json
+import pickle
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,6 @@ from lsr_prod.config import EncodeSettings
 from lsr_prod.encoding import encoder as encoder_module
 from lsr_prod.encoding.encoder import (
     DocumentEncoder,
-    EncoderFactory,
     PassageSplitter,
     check_lengths,
     document_factory,
@@ -49,14 +48,9 @@ def open_encoder(
     top_k: int = 16,
     batch_tokens: int = 256,
 ) -> DocumentEncoder:
-    return open_document_encoder(
-        asdict(pin(bundle)),
-        max_length=max_length,
-        stride=stride,
-        max_passages=max_passages,
-        top_k=top_k,
-        batch_tokens=batch_tokens,
-    )
+    lengths = {"max_length": max_length, "passage_stride": stride, "max_passages": max_passages}
+    batches = {"store_k": top_k, "batch_tokens": batch_tokens}
+    return open_document_encoder(pin(bundle), SETTINGS.model_copy(update=lengths | batches))
 
 
 def rows_of(batch: SparseBatch) -> list[list[tuple[int, float]]]:
@@ -232,7 +226,7 @@ def test_factory_opens_an_encoder_with_the_settings(tiny_bundle: Path):
     lengths = {"max_length": 32, "passage_stride": 20, "max_passages": 3}
     chosen = SETTINGS.model_copy(update={**lengths, "store_k": 16, "batch_tokens": 256})
     factory = document_factory(pin(tiny_bundle), chosen, threads=1)
-    again = EncoderFactory(factory.function, json.loads(json.dumps(dict(factory.arguments))))
+    again = pickle.loads(pickle.dumps(factory))
     direct = open_encoder(tiny_bundle, max_length=32, stride=20, max_passages=3)
     assert equal(again.open().encode(TEXTS), direct.encode(TEXTS))
 

@@ -167,7 +167,8 @@ class _Committed:
     def __init__(self, task: WaveTask, waves: Collection[int]) -> None:
         self._task = task
         self._parts: dict[int, dict[str, str | None]] = {}  # bucket -> path -> unique id of its deletion vector
-        self._bad = frozenset(_bad_parts(task, waves))
+        quarantine = open_table(task.quarantine) if waves else None
+        self._bad = frozenset(committed_files(quarantine, task.plan, waves) if quarantine else ())
 
     def has_bases(self, bucket: int, deletions: Collection[Deletion]) -> bool:
         parts = self._parts_of(bucket) if deletions else {}
@@ -182,10 +183,3 @@ class _Committed:
             files = self._task.files_of(bucket)
             self._parts[bucket] = {file.path: file.deleted.unique_id if file.deleted else None for file in files}
         return self._parts[bucket]
-
-
-def _bad_parts(task: WaveTask, waves: Collection[int]) -> Iterator[str]:
-    quarantine = open_table(task.quarantine) if waves else None
-    if quarantine is not None:
-        for wave in waves:
-            yield from committed_files(quarantine, task.plan, wave)

@@ -183,7 +183,7 @@ class Committer:
         """Replace the committed bad rows of the wave by those of this attempt."""
         table = _load(self.quarantine)
         values = dict(zip(PARTITION, (self.epoch.plan, str(wave)), strict=True))
-        before = set(committed_files(table, self.epoch.plan, wave))
+        before = set(committed_files(table, self.epoch.plan, [wave]))
         removes = sorted(before - {part.path for part in bad})
         adds = [(part, values) for part in bad if part.path not in before]
         if not adds and not before:

@@ -7,7 +7,7 @@ parts alone.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,9 +115,12 @@ def read_part(store: Store, path: str, columns: list[str] | None = None) -> pa.T
         return pq.read_table(data, columns=columns)
 
 
-def committed_files(table: Table, plan: str, wave: int | None = None) -> list[str]:
-    """Paths of the committed parts of a plan, or of one of its waves."""
-    return _paths(_files_of_plan(table, plan, None if wave is None else [wave]))
+def committed_files(table: Table, plan: str, waves: Iterable[int]) -> list[str]:
+    """Return the paths of the committed parts of some waves of a plan."""
+    files = table.file_table()
+    of_waves = pc.is_in(files[_WAVE], value_set=pa.array(map(str, waves), pa.large_string()))
+    paths: list[str] = files.filter(pc.and_(pc.equal(files[_PLAN], plan), of_waves))["path"].to_pylist()
+    return paths
 
 
 def quarantined_by_reason(store: Store, plan: str, waves: int) -> tuple[Counter[str], int]:
@@ -128,24 +131,11 @@ def quarantined_by_reason(store: Store, plan: str, waves: int) -> tuple[Counter[
     counts: Counter[str] = Counter()
     unread = 0
     table = open_table(store)
-    for path in _paths(_files_of_plan(table, plan, range(waves))) if table else []:
+    for path in committed_files(table, plan, range(waves)) if table else []:
         rows = read_part(store, path, ["reason", "unread_bytes"])
         counts.update(rows["reason"].to_pylist())
         unread += pc.sum(rows["unread_bytes"], min_count=0).as_py()
     return counts, unread
-
-
-def _files_of_plan(table: Table, plan: str, waves: Sequence[int] | None) -> pa.Table:
-    files = table.file_table()
-    files = files.filter(pc.equal(files[_PLAN], plan))
-    if waves is None:
-        return files
-    return files.filter(pc.is_in(files[_WAVE], value_set=pa.array(map(str, waves), pa.large_string())))
-
-
-def _paths(files: pa.Table) -> list[str]:
-    paths: list[str] = files["path"].to_pylist()
-    return paths
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,9 +57,9 @@ def test_only_committed_rows_are_counted_by_plan_and_wave(tmp_path: Path):
         assert committer.commit(make_wave(table, bad_rows, wave, str(wave), bad))
     make_wave(table, bad_rows, 3, "3", "lost")  # written and not committed
     found = newest(bad_rows)
-    assert [len(committed_files(found, "p", wave)) for wave in range(4)] == [1, 0, 1, 0]
-    assert len(committed_files(found, "p")) == 2
-    assert committed_files(found, "q") == []
+    assert [len(committed_files(found, "p", [wave])) for wave in range(4)] == [1, 0, 1, 0]
+    assert len(committed_files(found, "p", range(4))) == 2
+    assert committed_files(found, "q", range(4)) == []
     assert [quarantined_by_reason(bad_rows, "p", waves)[0].total() for waves in range(5)] == [0, 2, 2, 3, 3]
     assert quarantined_by_reason(bad_rows, "q", 9)[0].total() == 0
     assert sorted(row["detail"] for row in read(bad_rows)) == ["x", "y", "z"]
