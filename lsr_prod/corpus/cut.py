@@ -54,7 +54,11 @@ def cut_files(
                 elif file_format(file.format).footer is not None and file.size:
                     yield Slice(file, ordinal, 0, WHOLE, 0, file.size)
                 else:
-                    yield from _ranges(ordinal, file, limit if _is_splittable(file, source) else max(file.size, 1))
+                    packed = file.format.endswith(COMPRESSIONS)
+                    step = limit if not packed and file_format(file.format).splittable(source) else max(file.size, 1)
+                    for start in range(0, file.size, step):
+                        stop = min(start + step, file.size)
+                        yield Slice(file, ordinal, start, stop, 0, stop - start)
 
 
 def read_footer(file: SourceFile, options: dict[str, str], *, field: str) -> Footer:
@@ -117,16 +121,6 @@ def _check_columns(file: SourceFile, present: set[str], source: SourceSettings) 
     wanted = [source.column(field) for field in source.text_fields]
     if not present & set(wanted):
         raise ConfigError("source.text_fields", f"{file.location} has none of the columns {', '.join(wanted)}", remedy)
-
-
-def _is_splittable(file: SourceFile, source: SourceSettings) -> bool:
-    return not file.format.endswith(COMPRESSIONS) and file_format(file.format).splittable(source)
-
-
-def _ranges(ordinal: int, file: SourceFile, step: int) -> Iterator[Slice]:
-    for start in range(0, file.size, step):
-        stop = min(start + step, file.size)
-        yield Slice(file, ordinal, start, stop, 0, stop - start)
 
 
 def _row_groups(ordinal: int, file: SourceFile, groups: Sequence[tuple[int, int]], limit: int) -> Iterator[Slice]:

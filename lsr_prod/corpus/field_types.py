@@ -13,7 +13,7 @@ from lsr_prod.corpus.formats.arrow import field_at
 from lsr_prod.corpus.formats.interface import Record
 from lsr_prod.corpus.formats.registry import file_format
 from lsr_prod.corpus.listing import source_schema
-from lsr_prod.corpus.pinned_file import WHOLE, Slice, SourceFile
+from lsr_prod.corpus.pinned_file import COMPRESSIONS, WHOLE, Slice, SourceFile
 from lsr_prod.corpus.read import read_records, read_request
 from lsr_prod.corpus.rows import table_type
 from lsr_prod.errors import ConfigError
@@ -88,7 +88,9 @@ def _sample(
     """Return the values of some fields in the first records, without nulls."""
     values: dict[str, list[Any]] = {name: [] for name in names}
     request = read_request(source.model_copy(update={"on_damage": "skip"}))  # the job will say what is damaged
-    pieces = (Slice(file, 0, 0, WHOLE if _is_packed(file) else file.size, 0, file.size) for file in files)
+    pieces = (
+        Slice(file, 0, 0, WHOLE if file.format.endswith(COMPRESSIONS) else file.size, 0, file.size) for file in files
+    )
     records = (record for piece in pieces for _, record in read_records(piece, request, options))
     for record in islice(records, SAMPLE):
         if isinstance(record, Record):
@@ -96,10 +98,6 @@ def _sample(
                 if (value := record.values.get(source.column(name))) is not None:
                     some.append(value)
     return values
-
-
-def _is_packed(file: SourceFile) -> bool:
-    return file_format(file.format).name != file.format
 
 
 def _kind(source: SourceSettings, name: str, values: Sequence[Any]) -> AttributeType:

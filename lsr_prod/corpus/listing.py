@@ -64,9 +64,10 @@ def _find_remote(path: str, options: dict[str, str]) -> Iterator[tuple[str, Entr
 
 
 def _match(pattern: str, match: Path, tables: dict[Path, Path | None]) -> Iterator[tuple[str, Entry]]:
-    if is_marker(match.name) or _below_marker(pattern, match):
+    fixed = _fixed(pattern)
+    if is_marker(match.relative_to(fixed).as_posix()):  # also of a folder of metadata that ``**`` matched
         return
-    if table := _delta_table(match if match.is_dir() else match.parent, _fixed(pattern), tables):
+    if table := _delta_table(match if match.is_dir() else match.parent, fixed, tables):
         raise _loose_delta(pattern, str(table))
     if match.is_dir():
         # Many programs write a folder of parts under the name of a file.
@@ -90,11 +91,6 @@ def _delta_table(folder: Path, top: Path, known: dict[Path, Path | None]) -> Pat
 
 def _loose_delta(path: str, table: str) -> ConfigError:
     return source_error(f"{path} matches the Delta table {table}", "name a Delta table itself")
-
-
-def _below_marker(pattern: str, match: Path) -> bool:
-    """Return whether ``**`` matched a folder of metadata."""
-    return is_marker(match.relative_to(_fixed(pattern)).as_posix())
 
 
 def _fixed(pattern: str) -> Path:

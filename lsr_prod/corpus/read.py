@@ -89,7 +89,11 @@ def read_records(piece: Slice, request: ReadRequest, options: dict[str, str]) ->
             for rows, (position, record) in enumerate(_undamaged(piece, request, watched)):
                 if isinstance(record, BadRow) and record.is_damage:
                     if request.source.on_damage == "fail":
-                        raise SourceError(_refusal(piece, record, rows, request.remedy))
+                        lost = f", and {record.unread} of {piece.size} bytes cannot be read" if record.unread else ""
+                        raise SourceError(
+                            f"{piece.file.location} is damaged: {record.detail}; {rows} rows before it were read{lost}"
+                            f"; {request.remedy}"
+                        )
                 elif position == gone:
                     gone = next(deleted, None)
                     continue
@@ -104,11 +108,6 @@ def _deleted_rows(piece: Slice, options: dict[str, str]) -> Iterator[int]:
         except ArtifactError as error:
             raise SourceError(f"the deleted rows of {piece.file.location} cannot be read: {error}") from error
         yield from rows[np.searchsorted(rows, piece.first_row) :].data
-
-
-def _refusal(piece: Slice, damage: BadRow, rows: int, remedy: str) -> str:
-    unread = f", and {damage.unread} of {piece.size} bytes cannot be read" if damage.unread else ""
-    return f"{piece.file.location} is damaged: {damage.detail}; {rows} rows before it were read{unread}; {remedy}"
 
 
 def _undamaged(piece: Slice, request: ReadRequest, watched: WatchedFile) -> Iterator[Decoded]:

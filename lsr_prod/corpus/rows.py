@@ -149,9 +149,9 @@ def _read_value(
     source: "SourceSettings", name: str, column: str, value: object
 ) -> tuple[AttributeValue | list[str] | None, tuple[str, str] | None]:
     """Read a field: an id may be an integer, and a field that is only stored has any type."""
-    if name == source.id_field:
-        return _as_id(column, value)
-    if name in source.text_fields:
+    if name == source.id_field and isinstance(value, int) and not isinstance(value, bool):
+        return str(value), None
+    if name == source.id_field or name in source.text_fields:
         return as_string(column, value)
     kind = source.types.get(name, "string")
     if kind == "strings":
@@ -179,12 +179,6 @@ def _as_strings(column: str, value: object) -> tuple[list[str] | None, tuple[str
 def table_type(kind: str | None) -> AttributeType:
     """Return the type of a column of the table for a value of ``source.types``; None is a string."""
     return "timestamp" if kind in EPOCHS else kind or "string"
-
-
-def _as_id(name: str, value: object) -> tuple[str | None, tuple[str, str] | None]:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value), None
-    return as_string(name, value)
 
 
 def as_stored(name: str, value: object) -> tuple[str | None, tuple[str, str] | None]:

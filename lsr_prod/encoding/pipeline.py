@@ -114,17 +114,14 @@ class Pipeline:
 
     def _submit(self) -> None:
         for wave in list(self._open.values()):
-            for block in [block for block in wave.waiting if self._may_start(wave, block)]:
+            earlier_waves = [self._open[number] for number in self._open if self._follows and number < wave.number]
+            for block in [block for block in wave.waiting if all(one.has_finished(block) for one in earlier_waves)]:
                 earlier = self._results if self._follows else {}
                 follows = followed_outputs(wave.task, wave.blocks[block], earlier)
                 wave.waiting.remove(block)
                 wave.running.add(block)
                 rows = wave.rows.tables.pop(block)  # released when the block is finished
                 self._pool.submit(BlockCall(wave.number, block, wave.shared, rows, (follows,)))
-
-    def _may_start(self, wave: OpenWave, block: int) -> bool:
-        earlier = (other for number, other in self._open.items() if number < wave.number)
-        return not self._follows or all(other.has_finished(block) for other in earlier)
 
     def _take(self, call: BlockCall, outcome: BlockResult | RayError) -> None:
         wave = self._open.get(call.wave)

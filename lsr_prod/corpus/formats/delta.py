@@ -46,8 +46,7 @@ def _files(path: str, settings: SourceSettings, options: dict[str, str]) -> Iter
     entries = {entry.name: entry for entry in source_entries(store) if not entry.name.startswith("_delta_log/")}
     for uri, size, modified, *values in _listed(table, partitions):
         if urlsplit(uri).scheme or uri.startswith("/"):
-            problem = f"{store.uri} is a shallow clone: {uri} belongs to another table"
-            raise source_error(problem, _REWRITE)
+            raise source_error(f"{store.uri} is a shallow clone: {uri} belongs to another table", _REWRITE)
         name, deleted = unquote(uri), vectors.pop(uri, None)  # the log holds URIs: special characters are escaped
         tag, constants = f"delta:{uri}:{modified}", tuple(zip(partitions, values, strict=True))
         file = SourceFile(store.location, name, "parquet", size, tag, constants, columns, deleted)
@@ -57,8 +56,7 @@ def _files(path: str, settings: SourceSettings, options: dict[str, str]) -> Iter
             problem = f"{store.uri}/{vector_file}, which names deleted rows of {name}, was deleted"
             raise source_error(problem, "restore the table")
     if vectors:
-        problem = f"{store.uri} deletes rows of {min(vectors)}, which is not one of its files"
-        raise source_error(problem, _REWRITE)
+        raise source_error(f"{store.uri} deletes rows of {min(vectors)}, which is not one of its files", _REWRITE)
 
 
 def _listed(table: Any, partitions: list[str]) -> Iterator[tuple[Any, ...]]:

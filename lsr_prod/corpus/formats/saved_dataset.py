@@ -68,8 +68,7 @@ def _recognizes(path: str, options: dict[str, str]) -> bool:
 
 
 def _open(path: str, options: dict[str, str]) -> Store:
-    store = Store(path, options)
-    if not is_saved_dataset(store):
+    if not is_saved_dataset(store := Store(path, options)):
         raise source_error(f"{path} has no state.json", "give a folder that save_to_disk wrote")
     return store
 

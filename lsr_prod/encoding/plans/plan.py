@@ -215,7 +215,7 @@ def plan_files(
         files=ListDigest(files.num_rows, files_digest(files)),
         slices=ListDigest(slice_table.num_rows, slices_digest(slice_table)),
         waves=waves,
-        cells=_cells(shared, sizes),
+        cells=sizes.buckets * max(math.ceil(shared / (sizes.buckets * sizes.cell_megabytes * _MEGABYTE)), 1),
         source=source.model_dump(mode="json", exclude={"paths", "format", "version", "on_damage"}),
         encode=_encode_settings(inputs.encode) | asdict(sizes),
         base_waves=base_waves,
@@ -248,11 +248,6 @@ def slices_digest(slice_table: pa.Table) -> str:
 def bytes_to_read(files: pa.Table) -> int:
     """Return the bytes of the files that a plan reads."""
     return int(files["size"].to_numpy()[files["state"].to_numpy() == READ].sum())
-
-
-def _cells(shared: int, sizes: Sizes) -> int:
-    """Return the number of cells."""
-    return sizes.buckets * max(math.ceil(shared / (sizes.buckets * sizes.cell_megabytes * _MEGABYTE)), 1)
 
 
 def _largest(sizes: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64]) -> int:

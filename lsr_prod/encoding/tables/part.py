@@ -50,7 +50,8 @@ def row_digest(rows: pa.Table) -> int:
 
 def digest_batches(batches: Iterable[pa.RecordBatch]) -> int:
     """Return the digest of the rows of small batches, below 2**256."""
-    return sum(_sum(batch) for batch in batches) % MODULUS
+    rows = (row for batch in batches for row in _rows(batch))
+    return sum(int.from_bytes(hashlib.sha256(row).digest(), "big") for row in rows) % MODULUS
 
 
 def digest_in_name(path: str) -> int | None:
@@ -62,10 +63,6 @@ def digest_in_name(path: str) -> int | None:
 def combine_digests(digests: Iterable[int]) -> str:
     """Return the digest of a table, 64 hex digits, from the digests of its files."""
     return f"{sum(digests) % MODULUS:064x}"
-
-
-def _sum(batch: pa.RecordBatch) -> int:
-    return sum(int.from_bytes(hashlib.sha256(row).digest(), "big") for row in _rows(batch))
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[bytes]:
@@ -223,17 +220,14 @@ def parquet_bytes(table: pa.Table) -> bytes:
     buffer = io.BytesIO()
     options: dict[str, Any] = {}
     if set(_ENCODINGS) <= set(schema.names):
-        others = [_leaf(field) for field in schema if field.name not in _ENCODINGS]
+        # A list has one column of values in the file.
+        leaves = {field.name: ".list.element" if pa.types.is_list(field.type) else "" for field in schema}
+        others = [name + leaf for name, leaf in leaves.items() if name not in _ENCODINGS]
         options = {"column_encoding": _ENCODINGS, "use_dictionary": others}
     with pq.ParquetWriter(buffer, schema, compression="zstd", **options) as writer:
         for piece in _pieces(table):
             writer.write_table(piece.cast(schema))
     return buffer.getvalue()
-
-
-def _leaf(field: pa.Field) -> str:
-    """Return the name of the only column of values that a field has in a Parquet file."""
-    return f"{field.name}.list.element" if pa.types.is_list(field.type) else str(field.name)
 
 
 def _pieces(table: pa.Table) -> Iterator[pa.Table]:
