@@ -21,9 +21,9 @@ from lsr_prod.encoding.plans.increment import prepare_plan
 from lsr_prod.encoding.plans.plan import Plan, PlanInputs
 from lsr_prod.encoding.plans.successors import link_successor, save_plan
 from lsr_prod.encoding.results import WaveResult
-from lsr_prod.encoding.summary import document_count, table_bytes
 from lsr_prod.encoding.tables import Table, open_table
 from lsr_prod.encoding.tables.deletions import Deletion
+from lsr_prod.encoding.tables.live_rows import total, total_live_rows
 from lsr_prod.encoding.tables.sparse_table import PLAN_PROPERTY, committed_files, files_of_bucket
 from lsr_prod.storage import Store
 from lsr_prod.storage.deletion_vector import DeletionVector
@@ -89,7 +89,7 @@ def nights(
         save_plan(plan, table)
         take_epoch(table, plan.digest, [])
         found = newest(table)
-        assert document_count(found) > 0 < table_bytes(found)
+        assert total_live_rows(found.file_table()) > 0 < total(found.file_table(), "size")
 
     def changed() -> None:
         plan = planned(1)

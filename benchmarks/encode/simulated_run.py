@@ -19,8 +19,8 @@ from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.plans.plan import Plan, PlanInputs, make_plan
 from lsr_prod.encoding.plans.successors import load_plan, save_plan
 from lsr_prod.encoding.results import CellResult, Counts, WaveResult
-from lsr_prod.encoding.summary import table_bytes
 from lsr_prod.encoding.tables import Part
+from lsr_prod.encoding.tables.live_rows import total
 from lsr_prod.encoding.tables.quarantine import create_quarantine
 from lsr_prod.encoding.tables.sparse_table import committed_files, create_sparse_table, table_digest
 from lsr_prod.encoding.waves import blocks_of_cells
@@ -78,7 +78,7 @@ def simulate(rows: int, ray_us: float, rate: float) -> dict[str, float]:
         "waves": plan.waves,
         "parts": parts,
         "buckets": plan.buckets,
-        "megabytes_per_part": round(table_bytes(snapshot) / max(parts, 1) / 1e6, 1),
+        "megabytes_per_part": round(total(snapshot.file_table(), "size") / max(parts, 1) / 1e6, 1),
         "read_tasks": plan.sizes()["read_tasks"],
         "objects": objects,
         "driver_cpu_s": round(driver_cpu, 2),

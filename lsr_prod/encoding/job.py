@@ -36,11 +36,10 @@ from lsr_prod.encoding.summary import (
     EncodeSummary,
     check_overflow,
     counts_before,
-    document_count,
     save_counts,
-    table_bytes,
 )
 from lsr_prod.encoding.tables import load_table
+from lsr_prod.encoding.tables.live_rows import total, total_live_rows
 from lsr_prod.encoding.tables.quarantine import create_quarantine
 from lsr_prod.encoding.tables.sparse_table import check_first_plan, check_table, create_sparse_table
 from lsr_prod.encoding.waves import WaveOpener, WaveReader
@@ -250,7 +249,7 @@ def _summarize(run: _Run) -> EncodeSummary:
     counts = run.counts + run.spent + Counts.of_store(store_counts() - run.io)
     return EncodeSummary(
         **{**asdict(counts), "rows_out": counts.document_rows},
-        documents=document_count(table),
+        documents=total_live_rows(table.file_table()),
         max_clipped_share=work.max_clipped_share,
         waves=work.plan.waves,
         waves_skipped=run.skipped,
@@ -260,7 +259,7 @@ def _summarize(run: _Run) -> EncodeSummary:
         encode_seconds=run.busy.span_s,
         busy_share=run.busy.share(run.actors),
         source_bytes=work.plan.source_bytes,
-        table_bytes=table_bytes(table),
+        table_bytes=total(table.file_table(), "size"),
         impact_step=run.properties.impact_step,
         impact_error=run.properties.impact_error,
         table=work.table.uri,

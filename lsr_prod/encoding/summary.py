@@ -10,7 +10,7 @@ from lsr_prod.corpus.rows import remedy
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.results import Counts, WaveResult
 from lsr_prod.encoding.tables import Table
-from lsr_prod.encoding.tables.live_rows import total, total_live_rows
+from lsr_prod.encoding.tables.live_rows import total_live_rows
 from lsr_prod.encoding.tables.quarantine import quarantined_by_reason
 from lsr_prod.encoding.tables.sparse_table import PROTOCOL_FOLDER
 from lsr_prod.errors import QuarantineOverflowError
@@ -82,7 +82,7 @@ def counts_before(work: Work, table: Table, waves: int) -> Counts:
         reasons, unread = quarantined_by_reason(work.quarantine, plan.digest, counted)
     if plan.base is not None:
         return Counts(unread_bytes=unread)
-    documents = document_count(table)
+    documents = total_live_rows(table.file_table())
     rows = documents + reasons.total()
     return Counts(rows_in=rows, rows_out=documents, quarantined_by_reason=reasons, unread_bytes=unread)
 
@@ -126,13 +126,3 @@ def check_overflow(work: Work, before: Counts, result: WaveResult) -> None:
 
 def _saved_totals(plan: str) -> str:
     return f"{TOTALS_FOLDER}/{plan}.json"
-
-
-def document_count(table: Table) -> int:
-    """Return the number of rows of a snapshot that are not deleted."""
-    return total_live_rows(table.file_table())
-
-
-def table_bytes(table: Table) -> int:
-    """Return the bytes of the parts of a snapshot."""
-    return total(table.file_table(), "size")

@@ -14,6 +14,7 @@ from lsr_prod.encoding.plans.header import PLAN_FORMAT, PlanHeader
 from lsr_prod.encoding.plans.successors import plan_chain, read_record, record_name, successor_of
 from lsr_prod.encoding.summary import document_count
 from lsr_prod.encoding.tables import Table, open_table
+from lsr_prod.encoding.tables.live_rows import total_live_rows
 from lsr_prod.encoding.tables.sparse_table import PLAN_PROPERTY, PROTOCOL_FOLDER
 from lsr_prod.errors import ArtifactError
 from lsr_prod.logs import get_log

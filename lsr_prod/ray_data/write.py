@@ -28,9 +28,8 @@ from lsr_prod.encoding.pipeline import table_digest_on_ray
 from lsr_prod.encoding.plans.header import choose_sizes
 from lsr_prod.encoding.results import CellResult, Counts, WaveResult
 from lsr_prod.encoding.scale import ImpactScale, impact_scale, with_scale
-from lsr_prod.encoding.summary import document_count
 from lsr_prod.encoding.tables import Table, load_table, open_table, write_part
-from lsr_prod.encoding.tables.live_rows import build_rows
+from lsr_prod.encoding.tables.live_rows import build_rows, total_live_rows
 from lsr_prod.encoding.tables.quarantine import DUPLICATE, create_quarantine, quarantined_by_reason, write_quarantine
 from lsr_prod.encoding.tables.sparse_table import check_first_plan, create_sparse_table
 from lsr_prod.errors import QuarantineOverflowError, SourceError
@@ -255,7 +254,7 @@ def _check_overflow(write: DatasetWrite, cells: Sequence[CellResult]) -> None:
 def _result(write: DatasetWrite, table: Table, bad: Mapping[str, int], repeated: int | None) -> TableWrite:
     return TableWrite(
         written=repeated is not None,
-        documents=document_count(table),
+        documents=total_live_rows(table.file_table()),
         quarantined_by_reason=dict(bad),
         repeated=repeated,
         impact_step=TableProperties.from_delta(dict(table.properties)).impact_step,

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.encoding import encode_corpus
-from lsr_prod.encoding.summary import EncodeSummary, document_count
+from lsr_prod.encoding.summary import EncodeSummary
 from lsr_prod.encoding.tables import open_table
+from lsr_prod.encoding.tables.live_rows import total_live_rows
 from lsr_prod.errors import QuarantineOverflowError, SourceError
 from lsr_prod.storage import Store
 from tests.encoding.test_given_up_plans import power_failure_after_one_wave
@@ -65,7 +66,7 @@ def test_damage_in_an_increment_stops_the_job_and_skip_continues_the_plan(tmp_pa
         run(tiny_bundle, tmp_path)
     table = open_table(Store(str(tmp_path / "table")))
     assert table is not None
-    assert document_count(table) == 20
+    assert total_live_rows(table.file_table()) == 20
     with pytest.raises(QuarantineOverflowError, match=r"and \d+ of \d+ bytes were not read, more than encode.max_bad"):
         run(tiny_bundle, tmp_path, on_damage="skip", max_bad_fraction=0.02)
     summary = run(tiny_bundle, tmp_path, on_damage="skip", max_bad_fraction=1)
@@ -90,7 +91,7 @@ def test_unfinished_plan_is_continued_after_skip_is_set(
         run(tiny_bundle, tmp_path, **sizes)
     table = open_table(Store(str(tmp_path / "table")))
     assert table is not None
-    assert document_count(table) == 300
+    assert total_live_rows(table.file_table()) == 300
     summary = run(tiny_bundle, tmp_path, on_damage="skip", max_bad_fraction=1, **sizes)
     assert summary.base_plan is None
     assert summary.waves == 2

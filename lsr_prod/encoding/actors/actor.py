@@ -38,7 +38,6 @@ from lsr_prod.encoding.results import BlockResult, CellOutput, Counts
 from lsr_prod.errors import ConfigError
 from lsr_prod.inference import Counters
 from lsr_prod.inference.session import Provider, load_onnxruntime
-from lsr_prod.storage.formats.sparse import SparseBatch
 from lsr_prod.storage.remote import StoreCounts, store_counts
 
 _WANTED: dict[Provider, tuple[str, ...]] = {
@@ -113,21 +112,6 @@ class _EncodeMetrics:
             self._padding.set(counts.padding_share)
 
 
-class _Metered:
-    """Encoder that measures the calls of one block."""
-
-    def __init__(self, encoder: TextEncoder) -> None:
-        self._encoder = encoder
-        self.seconds = 0.0
-
-    def encode(self, texts: Sequence[str]) -> SparseBatch:
-        began = time.monotonic()
-        try:
-            return self._encoder.encode(texts)
-        finally:
-            self.seconds += time.monotonic() - began
-
-
 class EncoderActor:
     """Encodes blocks of rows; lives as long as its pool."""
 
@@ -148,9 +132,12 @@ class EncoderActor:
         batch_size = ISOLATED_BATCH_SIZE if isolated else BATCH_SIZE
         # The writer ends last, without the turn: the next block has the model while the last cell is written.
         with CellWriter(task, follows) as writer, self._turn, self._opened(isolated=isolated) as encoder:
-            model, before = _Metered(encoder), self._counters()
+            seconds, before = 0.0, self._counters()
             for cell in cells:
-                writer.write(cell, *encode_batches(model, cell.texts(), batch_size=batch_size))
+                texts, began = cell.texts(), time.monotonic()
+                vectors, failures = encode_batches(encoder, texts, batch_size=batch_size)
+                seconds += time.monotonic() - began
+                writer.write(cell, vectors, failures)
             counters = self._counters() - before
         counts = Counts(
             encoded=sum(cell.encoded for cell in writer.results if not cell.reused),
@@ -159,7 +146,7 @@ class EncoderActor:
             cut_documents=counters.cut,
         )
         counts += Counts.of_store(self._io())
-        result = BlockResult(socket.gethostname(), tuple(writer.results), counts, model.seconds)
+        result = BlockResult(socket.gethostname(), tuple(writer.results), counts, seconds)
         self._metrics.block(result)
         return result
 
