@@ -218,23 +218,21 @@ def _named(file: SourceFile) -> Iterator[None]:
     try:
         yield
     except (StorageError, OSError) as error:
-        raise _failed(file, error) from error
-
-
-def _failed(file: SourceFile, error: StorageError | OSError) -> SourceError:
-    if isinstance(error, ObjectChangedError | FileChangedError):
-        return SourceError(
-            f"{file.location} has changed since it was pinned ({error}); do not write to the source while a job reads "
-            "it: restore the file, or run the job again"
-        )
-    if not isinstance(error, FileNotFoundError):
-        return SourceError(f"{file.location} cannot be read for now ({error}); run the job again")
-    if is_remote(file.uri):
-        return SourceError(f"{file.location} was deleted since it was pinned; restore it, or run the job again")
-    return SourceError(
-        f"{file.location} is not on node {platform.node()}; restore it if it was deleted, or put the source into an "
-        "object store or a folder that every node sees, then run the job again"
-    )
+        if isinstance(error, ObjectChangedError | FileChangedError):
+            problem = (
+                f"has changed since it was pinned ({error}); do not write to the source while a job reads it: restore "
+                "the file, or run the job again"
+            )
+        elif not isinstance(error, FileNotFoundError):
+            problem = f"cannot be read for now ({error}); run the job again"
+        elif is_remote(file.uri):
+            problem = "was deleted since it was pinned; restore it, or run the job again"
+        else:
+            problem = (
+                f"is not on node {platform.node()}; restore it if it was deleted, or put the source into an object "
+                "store or a folder that every node sees, then run the job again"
+            )
+        raise SourceError(f"{file.location} {problem}") from error
 
 
 def pin_files(targets: Iterator[Target]) -> Iterator[SourceFile]:

@@ -31,9 +31,9 @@ from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.encoder import EncoderFactory, PinnedBundle, check_lengths, document_factory
 from lsr_prod.encoding.plans.increment import FileChanges, prepare_plan
 from lsr_prod.encoding.plans.plan import Plan, PlanInputs
-from lsr_prod.encoding.tables import Table, TableFile, open_table
+from lsr_prod.encoding.tables import Table, TableFile, open_table, read_all_rows
 from lsr_prod.encoding.tables.live_rows import live_batches
-from lsr_prod.encoding.tables.quarantine import DUPLICATE, PARTITION, read_part
+from lsr_prod.encoding.tables.quarantine import DUPLICATE, PARTITION
 from lsr_prod.encoding.tables.sparse_table import PLAN_PROPERTY, check_table, require_new_folder
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.inference.session import load_onnxruntime
@@ -95,7 +95,7 @@ def _bad_rows(quarantine: Store, files: Sequence[TableFile]) -> pa.Table:
     found = [_BAD.empty_table()]
     reasons = pa.array([DUPLICATE, *sorted(ENCODER_REASONS)], pa.large_string())
     for file in files:
-        rows = read_part(quarantine, file.path, _BAD.names).select(_BAD.names).cast(_BAD)
+        rows = read_all_rows(quarantine, file.path, _BAD)
         found.append(rows.filter(pc.and_(pc.is_in(rows["reason"], value_set=reasons), rows["doc_id"].is_valid())))
     return pa.concat_tables(found)
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from lsr_prod.corpus.rows import RAW_LIMIT, BadRow
 from lsr_prod.encoding.tables.live_rows import partition_column
-from lsr_prod.encoding.tables.part import Part, large_strings, write_part
+from lsr_prod.encoding.tables.part import Part, large_strings, read_all_rows, write_part
 from lsr_prod.encoding.tables.table import Table, create_table, open_table
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
@@ -109,12 +109,6 @@ class BadRowWriter:
             self._rows, self._bytes = [], 0
 
 
-def read_part(store: Store, path: str, columns: list[str] | None = None) -> pa.Table:
-    """Read a part, or some of its columns."""
-    with store.open_reader(path) as data:
-        return pq.read_table(data, columns=columns)
-
-
 def committed_files(table: Table, plan: str, waves: Iterable[int]) -> list[str]:
     """Return the paths of the committed parts of some waves of a plan."""
     files = table.file_table()
@@ -129,10 +123,10 @@ def quarantined_by_reason(store: Store, plan: str, waves: int) -> tuple[Counter[
     One part is in memory at a time.
     """
     counts: Counter[str] = Counter()
-    unread = 0
-    table = open_table(store)
+    unread, table = 0, open_table(store)
+    counted = pa.schema([PART_SCHEMA.field(name) for name in ("reason", "unread_bytes")])
     for path in committed_files(table, plan, range(waves)) if table else []:
-        rows = read_part(store, path, ["reason", "unread_bytes"])
+        rows = read_all_rows(store, path, counted)
         counts.update(rows["reason"].to_pylist())
         unread += pc.sum(rows["unread_bytes"], min_count=0).as_py()
     return counts, unread

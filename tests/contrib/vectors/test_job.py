@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from lsr_prod.config import Deployment, IndexSettings
 from lsr_prod.config.vectors import VectorsSettings
 from lsr_prod.encoding import table_digest
-from lsr_prod.encoding.tables.quarantine import read_part
+from lsr_prod.encoding.tables import read_all_rows
 from lsr_prod.indexing.plan import plan_index
 from lsr_prod.indexing.shard import read_buckets
 from lsr_prod.search import Searcher
@@ -253,7 +253,7 @@ def test_import_into_object_store_writes_quarantine_next_to_table(given, tmp_pat
     result = json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix("RESULT "))
     assert (result["documents"], result["table"]) == (80, "s3://lsr/imported")
     quarantine = Store("s3://lsr/imported_quarantine", s3_options)
-    assert sum(read_part(quarantine, name).num_rows for name in quarantine.names()) == 4
+    assert sum(read_all_rows(quarantine, name).num_rows for name in quarantine.names()) == 4
 
 
 def test_one_wild_weight_is_refused_before_a_table_is_written(given, tmp_path, capsys):

@@ -7,7 +7,7 @@ import pytest
 from lsr_prod.corpus.rows import BadRow, row_schema
 from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
-from lsr_prod.encoding.tables import quarantine, write_part
+from lsr_prod.encoding.tables import quarantine, read_all_rows, write_part
 from lsr_prod.encoding.tables.quarantine import (
     PART_SCHEMA,
     PARTITION,
@@ -17,7 +17,6 @@ from lsr_prod.encoding.tables.quarantine import (
     create_quarantine,
     quarantine_folder,
     quarantined_by_reason,
-    read_part,
     write_quarantine,
 )
 from lsr_prod.storage import Store
@@ -80,8 +79,8 @@ def test_unread_bytes_of_all_parts_are_added_up(tmp_path: Path):
         writer.add(row, ordinal=0, key=1, source="s", position=unread)
     writer.flush()
     (part,) = writer.parts
-    assert read_part(bad_rows, part.path)["unread_bytes"].to_pylist() == [None, 5, 7]
-    other = write_part(bad_rows, "plan=p/wave=0", read_part(bad_rows, part.path), "other")
+    assert read_all_rows(bad_rows, part.path)["unread_bytes"].to_pylist() == [None, 5, 7]
+    other = write_part(bad_rows, "plan=p/wave=0", read_all_rows(bad_rows, part.path), "other")
     values = {"plan": "p", "wave": "0"}
     newest(bad_rows).commit([(part, values), (other, values)], [], app="p", version=0, epoch=1)
     assert quarantined_by_reason(bad_rows, "p", 1) == ({"damaged_file": 6}, 24)
@@ -99,7 +98,7 @@ def test_bad_row_writer_keeps_every_row_whatever_the_size_of_parts(tmp_path: Pat
         writer.flush()
         assert writer.reasons == {"empty_text": 40}
         assert (len(writer.parts) > 1) == (held < 10**6)
-        parts = [read_part(Store(str(tmp_path / str(held))), part.path) for part in writer.parts]
+        parts = [read_all_rows(Store(str(tmp_path / str(held))), part.path) for part in writer.parts]
         assert all(part.schema.equals(PART_SCHEMA) for part in parts)
         found.append(sorted(pa.concat_tables(parts).to_pylist(), key=lambda row: row["position"]))
     assert found[0] == found[1] == found[2]

@@ -15,7 +15,7 @@ import pytest
 from deltalake import write_deltalake
 
 from lsr_prod.config.training_data import TrainingDataSettings
-from lsr_prod.encoding.tables.quarantine import read_part
+from lsr_prod.encoding.tables import read_all_rows
 from lsr_prod.errors import ConfigError, QuarantineOverflowError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage import Store
@@ -225,7 +225,7 @@ from lsr_prod.cluster import ray_session
 from lsr_prod.config import RaySettings
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.storage import Store
-from lsr_prod.encoding.tables.quarantine import read_part
+from lsr_prod.encoding.tables import read_all_rows
 from lsr_prod.training.data import prepare
 prepare._PART_BYTES = 1500
 path, model, work = sys.argv[1:]
@@ -316,7 +316,7 @@ def test_source_and_work_store_can_be_object_stores(
     assert_rows(TrainingSet.open(work, summary.digest), pairs(80), tiny_model)
     assert run(work, tiny_model, options=s3_options, paths=[source.uri], kind="pairs") == summary
     quarantine = Store(summary.quarantine, s3_options)
-    assert read_part(quarantine, *quarantine.names())["source"].to_pylist() == ["s3://lsr/training/data/c.jsonl"]
+    assert read_all_rows(quarantine, *quarantine.names())["source"].to_pylist() == ["s3://lsr/training/data/c.jsonl"]
 
 
 def test_plain_texts_become_a_set(tiny_model: Path, tmp_path: Path):
