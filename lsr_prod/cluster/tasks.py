@@ -77,23 +77,24 @@ def _held(error: BaseException) -> BaseException | None:
     return next((one for one in held if isinstance(one, BaseException) and one is not error), None)
 
 
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, and the errors that it holds, the innermost last."""
+    yield error
+    if (held := _held(error)) is not None:
+        yield from _chain(held)
+
+
 def _cause(error: BaseException) -> str:
     """Return type and message of the innermost error, in one line."""
-    inner = error
-    while (below := _held(inner)) is not None:
-        inner = below
+    *_, inner = _chain(error)
     text = _COLOR.sub("", f"{type(inner).__name__}: {inner}")
     return without_credentials(" ".join(text.split()))[:_LINE]
 
 
 def _node(error: BaseException) -> str | None:
     """Return the address of the node on which a worker failed, or None if Ray does not say it."""
-    found: BaseException | None = error
-    while found is not None:
-        if isinstance(found, RayTaskError | RayActorError) and (match := _IP.search(str(found))):
-            return match[1]
-        found = _held(found)
-    return None
+    of_ray = (one for one in _chain(error) if isinstance(one, RayTaskError | RayActorError))
+    return next((match[1] for one in of_ray if (match := _IP.search(str(one)))), None)
 
 
 @dataclass(frozen=True, slots=True)

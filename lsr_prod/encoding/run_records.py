@@ -102,8 +102,7 @@ class WaveRecorder:
         try:
             _save(self._table, f"{WAVES_FOLDER}/{self._plan}/{result.wave:06d}.json", record)
         except StorageError as error:
-            fields = {"wave": result.wave, "error": str(error)}
-            log.warning("record of the wave not written", extra={"fields": fields})
+            log.warning("record of the wave not written", extra={"fields": {"wave": result.wave, "error": str(error)}})
 
 
 def save_run(table: Store, plan: str, attempt: int, summary: Mapping[str, Any]) -> None:

@@ -94,8 +94,7 @@ def _save_checkpoint(store: Store, version: int) -> None:
         DeltaTable(store.location, version=version, storage_options=store.delta_options).create_checkpoint()
     except (DeltaError, OSError) as error:
         # The commit is valid without the checkpoint: opening the table reads more commits until the next checkpoint.
-        fields = {"version": version, "error": short_message(error)}
-        log.warning("checkpoint not written", extra={"fields": fields})
+        log.warning("checkpoint not written", extra={"fields": {"version": version, "error": short_message(error)}})
 
 
 def _with_feature(protocol: ProtocolVersions) -> dict[str, Any]:
