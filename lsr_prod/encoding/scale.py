@@ -89,7 +89,7 @@ def settle_scale(committer: Committer, plan: Plan, encode: EncodeSettings, probe
     if _is_open(table, plan, encode):
         after = _choose(table, probe)
         committer.until_accepted(lambda: _commit(committer, after), "the impact scale")
-    return TableProperties.from_delta(dict(committer.load().properties))
+    return committer.load().sparse_properties
 
 
 def with_scale(properties: TableProperties, scale: ImpactScale) -> TableProperties:
@@ -106,7 +106,7 @@ def with_scale(properties: TableProperties, scale: ImpactScale) -> TableProperti
 
 def _is_open(table: Table, plan: Plan, encode: EncodeSettings) -> bool:
     """Return whether a plan has to choose: nothing of it is committed, and few documents would have to change."""
-    properties = TableProperties.from_delta(dict(table.properties))
+    properties = table.sparse_properties
     return (
         plan.base is not None
         and plan.slice_table.num_rows > 0
@@ -119,7 +119,7 @@ def _is_open(table: Table, plan: Plan, encode: EncodeSettings) -> bool:
 
 
 def _choose(table: Table, probe: Probe) -> TableProperties:
-    before = TableProperties.from_delta(dict(table.properties))
+    before = table.sparse_properties
     documents = total_live_rows(table.file_table())
     scale = probe(before.impact_step if documents else 0.0)
     if not scale.documents:
@@ -131,7 +131,7 @@ def _commit(committer: Committer, after: TableProperties) -> bool:
     table, plan = committer.load(), committer.epoch.plan
     if table.properties.get(SCALE_PROPERTY) == plan:
         return False  # another attempt was faster, or the answer to this commit was lost
-    before = TableProperties.from_delta(dict(table.properties))
+    before = table.sparse_properties
     files = [] if before.impact_step == after.impact_step else table.files()
     origin = f"{plan}/scale"
     parts = in_threads(lambda file: _rescaled(table, file, before, after, origin), files)

@@ -166,7 +166,7 @@ def plan_index(deployment: "Deployment") -> IndexPlan:
     require_exists("index.table", settings.table, deployment.storage.options)
     store = Store(absolute(settings.table), deployment.storage.options)
     table = _open(store, settings.table_version)
-    properties = TableProperties.from_delta(dict(table.properties))
+    properties = table.sparse_properties
     if properties.bundle_digest != bundle.digest or properties.vocabulary_sha256 != card.vocabulary_sha256:
         raise LineageError(
             f"the table was made by bundle {properties.bundle_digest[:12]}, index.bundle is {bundle.digest[:12]}; "

@@ -30,7 +30,7 @@ from lsr_prod.indexing.tombstones import (
 from lsr_prod.storage import Store, as_store
 from lsr_prod.storage.formats.index import IndexVersion
 from lsr_prod.storage.formats.publication import Publication
-from lsr_prod.storage.formats.table import TableProperties, bucket_of
+from lsr_prod.storage.formats.table import bucket_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def _find_in_table(version: IndexVersion, ids: list[str], options: dict[str, str
         raise ArtifactError(
             f"{store.uri} is no longer a table, so it is unknown whether it has these documents; restore the table"
         )
-    buckets = TableProperties.from_delta(dict(table.properties)).buckets
+    buckets = table.sparse_properties.buckets
     schema = pa.schema([table.schema.field("doc_id")])
     wanted: dict[int, list[str]] = {}
     for doc_id in ids:

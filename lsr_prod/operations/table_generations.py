@@ -25,7 +25,6 @@ from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, in_threads
 from lsr_prod.storage.folders import absolute, bundle_manifest
-from lsr_prod.storage.formats.table import TableProperties
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.location import same_location
 from lsr_prod.storage.publications import find_current_publication
@@ -51,7 +50,7 @@ def table_for_bundle(first: Store, digest: str) -> Store:
         if is_retired(table):
             continue
         snapshot = open_table(table)
-        if snapshot is not None and TableProperties.from_delta(dict(snapshot.properties)).bundle_digest != digest:
+        if snapshot is not None and snapshot.sparse_properties.bundle_digest != digest:
             continue
         return table
     raise AssertionError
@@ -60,7 +59,7 @@ def table_for_bundle(first: Store, digest: str) -> Store:
 def table_of_bundle(first: Store, digest: str) -> Store:
     """Return the table that a bundle has encoded into; ``first`` if there is none."""
     for store, table in find_tables(first):
-        if TableProperties.from_delta(dict(table.properties)).bundle_digest == digest:
+        if table.sparse_properties.bundle_digest == digest:
             return store
     return first
 

@@ -10,7 +10,6 @@ from lsr_prod.encoding.tables import live_batches, load_table
 from lsr_prod.encoding.tables.live_rows import to_files
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
-from lsr_prod.storage.formats.table import TableProperties
 
 _GROUP_BYTES = 128_000_000  # of parts that a task reads
 _BATCH_ROWS = 16_384
@@ -39,7 +38,7 @@ def read_sparse_table(
         1204
     """
     snapshot = load_table(Store(absolute(table), dict(options or {})), version)
-    properties = TableProperties.from_delta(dict(snapshot.properties))
+    properties = snapshot.sparse_properties
     left_out = {"content_key", "source_file"}
     schema = pa.schema([field for field in properties.schema if field.name not in left_out])
     files = snapshot.file_table()

@@ -125,8 +125,7 @@ def _commit(write: DatasetWrite) -> tuple[list[CellResult], int]:
     per_task = max(_LEAST_BYTES, size // _MOST_TASKS)
     groups = [[entry.name for entry in group] for group in group_by_size(entries, lambda entry: entry.size, per_task)]
     opened = open_table(write.table)  # of an interrupted run
-    found = None if opened is None else TableProperties.from_delta(dict(opened.properties))
-    buckets = found.buckets if found else choose_sizes(size, 1, write.encode).buckets
+    buckets = opened.sparse_properties.buckets if opened else choose_sizes(size, 1, write.encode).buckets
     partitions = min(buckets, len(groups))
     shared = ray.put(write)
     calls = [(shared, group, buckets, partitions) for group in groups]
@@ -134,7 +133,7 @@ def _commit(write: DatasetWrite) -> tuple[list[CellResult], int]:
     wanted = with_scale(replace(write.wanted, buckets=buckets), _scale(write, splits.notes))
     table = create_sparse_table(write.table, wanted, write.plan)
     check_first_plan(table, write.plan)
-    properties = TableProperties.from_delta(dict(table.properties))
+    properties = table.sparse_properties
     create_quarantine(write.quarantine)
     epoch = take_epoch(write.table, write.plan, write.source.paths)
     tasks = NodeTasks(lambda: [node["NodeID"] for node in usable_nodes()], 2)
@@ -257,7 +256,7 @@ def _result(write: DatasetWrite, table: Table, bad: Mapping[str, int], repeated:
         documents=total_live_rows(table.file_table()),
         quarantined_by_reason=dict(bad),
         repeated=repeated,
-        impact_step=TableProperties.from_delta(dict(table.properties)).impact_step,
+        impact_step=table.sparse_properties.impact_step,
         table=write.table.uri,
         quarantine=write.quarantine.uri,
         plan=write.plan,

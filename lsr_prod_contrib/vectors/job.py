@@ -99,7 +99,7 @@ def _import(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> 
 
 
 def _finished(table: Table, plan: str) -> FinishedImport:
-    properties = TableProperties.from_delta(dict(table.properties))
+    properties = table.sparse_properties
     documents = total_live_rows(table.file_table())
     return FinishedImport(
         documents=documents,

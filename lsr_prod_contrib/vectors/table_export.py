@@ -56,7 +56,7 @@ class TableVectors:
         cls, table: Table, vocabulary: Vocabulary, *, floats: bool = False, contents: str | None = None
     ) -> "TableVectors":
         """Check that table, vocabulary and field match."""
-        properties = TableProperties.from_delta(dict(table.properties))
+        properties = table.sparse_properties
         if properties.vocabulary_sha256 != vocabulary.sha256:
             raise LineageError(f"{table.store.uri} has another vocabulary; give the bundle that encoded it")
         texts = [name for name in properties.stored_fields if name not in properties.stored_types]

@@ -107,7 +107,7 @@ class Nights:
 
     @property
     def properties(self) -> TableProperties:
-        return TableProperties.from_delta(dict(newest(self.table).properties))
+        return newest(self.table).sparse_properties
 
     def lengths(self) -> dict[str, float]:
         """Return the weight of the first term of each document, as the table has it."""
@@ -158,7 +158,7 @@ def test_few_first_documents_are_adapted_to_the_scale_of_more(tmp_path: Path):
     assert life.lengths() == pytest.approx(wanted, abs=bound)
     old = open_table(life.table, 1)
     assert old is not None
-    assert TableProperties.from_delta(dict(old.properties)) == before  # readers of an old version scale its impacts
+    assert old.sparse_properties == before  # readers of an old version scale its impacts
 
 
 def test_lighter_documents_keep_the_step_and_write_no_part_again(tmp_path: Path):

@@ -43,7 +43,7 @@ def check_table(store: Store, wanted: TableProperties) -> TableProperties | None
     if table is None:
         require_new_folder("encode.table", store, but=f"{PROTOCOL_FOLDER}/")
         return None
-    found = TableProperties.from_delta(dict(table.properties))
+    found = table.sparse_properties
     if (found.bundle_digest, found.vocabulary_sha256) != (wanted.bundle_digest, wanted.vocabulary_sha256):
         raise LineageError(
             f"{store.uri} was made by bundle {found.bundle_digest[:12]}, encode.bundle is {wanted.bundle_digest[:12]}; "

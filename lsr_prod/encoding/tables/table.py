@@ -32,6 +32,7 @@ from lsr_prod.storage import Store, in_threads
 from lsr_prod.storage.deletion_vector import VECTOR_TYPE, DeletionVector, file_of
 from lsr_prod.storage.delta_log import LOG_FOLDER, commit_name, deletion_vectors, is_commit, read_actions
 from lsr_prod.storage.disk import disk_error, scratch_folder
+from lsr_prod.storage.formats.table import TableProperties
 from lsr_prod.storage.location import table_problem
 from lsr_prod.storage.remote import is_remote_failure, short_message
 
@@ -64,6 +65,15 @@ class Table:
     def properties(self) -> Mapping[str, str]:
         """Properties of the table at this version."""
         return {key: str(value) for key, value in self._handle.metadata().configuration.items()}
+
+    @cached_property
+    def sparse_properties(self) -> TableProperties:
+        """Properties of a sparse table.
+
+        Raises:
+            FormatVersionError: another program or release wrote the table.
+        """
+        return TableProperties.from_delta(dict(self.properties))
 
     @cached_property
     def partition_by(self) -> tuple[str, ...]:

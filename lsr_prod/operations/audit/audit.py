@@ -39,7 +39,6 @@ from lsr_prod.operations.audit.read import (
     read_takedowns,
 )
 from lsr_prod.operations.audit.scope import Scope
-from lsr_prod.storage.formats.table import TableProperties
 
 log = get_log(__name__)
 
@@ -132,7 +131,7 @@ def _read(work: _Work, ids: IdRange) -> _Rows:
 def _read_table(work: _Work, snapshot: Table, kind: int, files: Sequence[TableFile], ids: IdRange) -> Splits:
     scope, top = work.scope, None
     if scope.clipping and kind == TABLE:
-        top = (1 << TableProperties.from_delta(dict(snapshot.properties)).impact_bits) - 1
+        top = (1 << snapshot.sparse_properties.impact_bits) - 1
     fields = scope.stored_fields if kind == TABLE else ()
     groups = group_by_size([*enumerate(files)], lambda item: item[1].size, _limit(snapshot.file_table()))
     tasks = [(snapshot.store, group, kind, fields, top, ids) for group in groups]

@@ -13,7 +13,6 @@ from lsr_prod.operations.audit.compare import IdRange
 from lsr_prod.storage import Store
 from lsr_prod.storage.deletion_vector import file_of
 from lsr_prod.storage.formats.index import IndexVersion
-from lsr_prod.storage.formats.table import TableProperties
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.location import same_location
 from lsr_prod.storage.publications import find_current_publication
@@ -69,7 +68,7 @@ def open_scope(source: SourceSettings, rule: Rule, files: pa.Table, table: Table
         ConfigError: the table has other stored fields than the section ``source``.
         FormatVersionError: the table was written in another format.
     """
-    properties = TableProperties.from_delta(dict(table.properties))
+    properties = table.sparse_properties
     if properties.stored_fields != tuple(source.stored_fields):
         raise ConfigError(
             "source.stored_fields",

@@ -31,7 +31,6 @@ from lsr_prod.operations.gates.report import GateResult, audit_candidate, read_c
 from lsr_prod.operations.gates.versions import Versions
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
-from lsr_prod.storage.formats.table import TableProperties
 
 _JUDGED_HITS = 100
 _SHOWN = 3  # ids or queries in a sentence
@@ -93,7 +92,7 @@ def impact_error(versions: Versions, limit: float) -> GateResult:
     table = _table(versions, settings.table)
     if table is None:
         return _refused(None, limit, f"there is no table at {settings.table}")
-    properties = TableProperties.from_delta(dict(table.properties))
+    properties = table.sparse_properties
     value = properties.impact_error
     if value > 0 or not properties.probe_documents:  # else all weights are multiples of the step
         # The table may have other documents than its probe. Rounding is off by a quarter of a unit on average.

@@ -24,7 +24,6 @@ from lsr_prod.operations.maintenance.plans import shorten_chain
 from lsr_prod.operations.maintenance.vacuum import paths_in_markers, vacuum
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
-from lsr_prod.storage.formats.table import TableProperties
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.location import same_location
 from lsr_prod.storage.publications import publication_numbers, read_publication
@@ -152,7 +151,7 @@ def _check(table: Store, settings: MaintainSettings) -> tuple[int, set[int]]:
             "maintain.table", f"{settings.table} is not a table", "set it to a table that lsr-prod encode wrote"
         )
     try:
-        TableProperties.from_delta(dict(found.properties))
+        _ = found.sparse_properties
     except FormatVersionError as error:
         raise ConfigError("maintain.table", str(error), "maintain only tables of this release") from error
     return found.version, {entry.version for entry in found.log()}

@@ -12,7 +12,7 @@ from lsr_prod.encoding import table_digest
 from lsr_prod.encoding.tables import open_table
 from lsr_prod.errors import SourceError
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.table import TableProperties, bucket_of, content_hash, quantize
+from lsr_prod.storage.formats.table import bucket_of, content_hash, quantize
 from lsr_prod_contrib.vectors import as_rows, batch_of_decoded
 from lsr_prod_contrib.vectors import table_import as module
 from lsr_prod_contrib.vectors.table_import import ImportQuarantine, Source, import_vectors
@@ -53,7 +53,7 @@ def test_impacts_are_kept_exactly(vocabulary, tmp_path):
         assert row["impacts"] == sorted(row["impacts"], reverse=True)
         assert (row["text"], row["content_hash"]) == ("née", content_hash("née"))
     table = open_table(Store(str(tmp_path / "table")))
-    properties = TableProperties.from_delta(dict(table.properties))
+    properties = table.sparse_properties
     assert (properties.impact_step, properties.store_k, properties.impact_error) == (0.01, 14, 0.0)
     assert (properties.bundle_digest, properties.vocabulary_sha256) == (vocabulary.bundle_digest, vocabulary.sha256)
     assert {file.partition["bucket"] for file in table.files()} == {str(bucket_of(d, 3)) for d, _ in vectors}
