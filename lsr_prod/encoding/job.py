@@ -187,16 +187,17 @@ def _begin(work: Work) -> _Run:
     skipped = waves_done(table, work.plan.digest)
     counts = counts_before(work, table, skipped)
     committer = Committer(epoch, work.table, work.quarantine)
-    return _Run(work, size, committer, properties, counts, skipped, started, io, size.actors)
+    return _Run(work, size, committer, properties, counts, skipped, started, io, len(size.nodes))
 
 
 def _pool_size(work: Work) -> PoolSize:
     """Return the sizes of the pool; wait for room for an encoder, unless the plan is finished."""
     finished = work.found is not None and waves_done(load_table(work.table), work.plan.digest) >= work.plan.waves
     size = pool_size(work.encode) if finished else wait_for_room(work.encode)  # nothing to do needs no node
-    if size.gpus and not finished:
+    if size.needs.gpus and not finished:
         check_gpu_nodes(work.encode.provider, size.nodes)
-    fields = {"actors": size.actors, "threads": size.threads, "gpus": size.gpus, "nodes": len(set(size.nodes))}
+    actors, nodes, needs = len(size.nodes), len(set(size.nodes)), size.needs
+    fields = {"actors": actors, "threads": needs.cpus, "gpus": needs.gpus, "nodes": nodes}
     log.info("encoder pool", extra={"fields": fields})
     return size
 
@@ -209,13 +210,13 @@ def _run_waves(run: _Run) -> None:
     run.committer.fence()
     run.properties = settle_scale(run.committer, work.plan, encode, partial(_probe_on_worker, work))
     record = _wave_metrics()
-    gpu_provider = encode.provider if size.gpus else None
+    gpu_provider = encode.provider if size.needs.gpus else None
     model = ModelSettings(work.factory, encode.batch_timeout_s, encode.document_timeout_s, gpu_provider)
     with (
         EncoderPool(size, model, partial(current_places, size)) as pool,
         Progress(work.plan.wave_shares().tolist(), skipped, pool.activity) as progress,
     ):
-        tasks = NodeTasks(pool.nodes, size.threads)
+        tasks = NodeTasks(pool.nodes, encode.threads_per_actor)
         check, merge = partial(check_on_workers, tasks), partial(merge_on_workers, tasks)
         committer = replace(run.committer, check=check, merge=merge)
         recorder = WaveRecorder(
@@ -240,7 +241,7 @@ def _run_waves(run: _Run) -> None:
 
         opener = WaveOpener(work, run.properties, WaveReader(work, tasks), size.planned)
         Pipeline(opener, pool, progress, commit, spend).run(skipped, work.plan.waves)
-    run.actors = pool.peak or size.actors
+    run.actors = pool.peak or len(size.nodes)
 
 
 def _summarize(run: _Run) -> EncodeSummary:
@@ -254,7 +255,7 @@ def _summarize(run: _Run) -> EncodeSummary:
         waves=work.plan.waves,
         waves_skipped=run.skipped,
         actors=run.actors,
-        threads_per_actor=run.size.threads,
+        threads_per_actor=work.encode.threads_per_actor,
         seconds=seconds,
         encode_seconds=run.busy.span_s,
         busy_share=run.busy.share(run.actors),

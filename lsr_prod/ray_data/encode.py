@@ -67,7 +67,7 @@ class SparseEncode:
             "batch_size": BATCH_SIZE,
             "batch_format": "pyarrow",
             "compute": ray.data.ActorPoolStrategy(**fixed),  # type: ignore[arg-type]  # integers only
-            "label_selector": dict(size.labels) or None,
+            "label_selector": size.settings.labels or None,
             **size.needs.reserved,
         }
 

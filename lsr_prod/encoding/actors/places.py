@@ -29,25 +29,16 @@ _LOOK_S = 1.0  # between two looks at the nodes
 class PoolSize:
     """Number and placement of the actors, and what each reserves."""
 
-    actors: int  # encoder actors that the cluster has room for
-    threads: int  # ONNX Runtime threads of each, and cores reserved by each
-    gpus: float  # GPUs reserved by each; several share one
-    nodes: tuple[str, ...]  # Ray node id of each actor
-    memory_bytes: int | None  # memory reserved by each; None: none
-    labels: tuple[tuple[str, str], ...]  # label selector of their nodes
+    settings: EncodeSettings  # the section ``encode``
+    needs: Needs  # resources that each actor reserves; several share a GPU
+    nodes: tuple[str, ...]  # Ray node id of each actor that the cluster has room for
     fewest: int  # encoders that the job asks an autoscaler for at any time
     most: int | None  # encoders that it asks for while blocks wait; None: it asks for no more than ``fewest``
-    wait_s: float  # seconds without a node for an encoder that end the job
-
-    @property
-    def needs(self) -> Needs:
-        """Resources that each actor reserves."""
-        return Needs(self.threads, self.gpus, self.memory_bytes)
 
     @property
     def planned(self) -> int:
         """Encoders that the waves of the job are cut for."""
-        return max(self.actors, self.most or 0, 1)
+        return max(len(self.nodes), self.most or 0, 1)
 
 
 def pool_size(settings: EncodeSettings) -> PoolSize:
@@ -67,23 +58,17 @@ def pool_size(settings: EncodeSettings) -> PoolSize:
             f"{settings.provider} on a cluster without a GPU",
             "set cpu or auto, or encode.max_actors to wait for nodes of an autoscaler",
         )
-    memory = settings.actor_memory_megabytes
-    most = settings.actors or settings.max_actors
-    size = PoolSize(
-        actors=0,
-        threads=settings.threads_per_actor,
+    needs = Needs(
+        cpus=settings.threads_per_actor,
         gpus=1 / settings.actors_per_gpu if on_gpu else 0,
-        nodes=(),
-        memory_bytes=None if memory is None else memory * _MEGABYTE,
-        labels=tuple(sorted(settings.labels.items())),
-        fewest=settings.actors or settings.min_actors or 1,
-        most=most,
-        wait_s=settings.node_wait_seconds,
+        memory=(settings.actor_memory_megabytes or 0) * _MEGABYTE or None,
     )
+    most = settings.actors or settings.max_actors
+    size = PoolSize(settings, needs, (), fewest=settings.actors or settings.min_actors or 1, most=most)
     nodes = _places(size, alive)
     if not nodes and not may_wait:
         raise _no_room(settings, alive)
-    return replace(size, actors=len(nodes), nodes=nodes)
+    return replace(size, nodes=nodes)
 
 
 def current_places(size: PoolSize) -> tuple[str, ...]:
@@ -92,13 +77,13 @@ def current_places(size: PoolSize) -> tuple[str, ...]:
 
 
 def _room(size: PoolSize, node: Any) -> int:
-    if not matches(dict(size.labels), node["Labels"]):
+    if not matches(size.settings.labels, node["Labels"]):
         return 0
     found: dict[str, float] = node["Resources"]
-    room = int(found.get("CPU", 0)) // size.threads
-    if size.gpus:
-        room = min(room, int(found.get("GPU", 0)) * round(1 / size.gpus))
-    return min(room, int(found.get("memory", 0)) // size.memory_bytes) if size.memory_bytes else room
+    room = int(found.get("CPU", 0)) // size.settings.threads_per_actor
+    if size.needs.gpus:
+        room = min(room, int(found.get("GPU", 0)) * size.settings.actors_per_gpu)
+    return min(room, int(found.get("memory", 0)) // size.needs.memory) if size.needs.memory else room
 
 
 def _places(size: PoolSize, nodes: Sequence[Any]) -> tuple[str, ...]:
@@ -168,7 +153,7 @@ class Demand:
     def _ask(self) -> tuple[Any, Any]:
         size = self._size
         actor: Any = ray.remote(_Pending)
-        handle = actor.options(**size.needs.reserved, label_selector=dict(size.labels)).remote()
+        handle = actor.options(**size.needs.reserved, label_selector=size.settings.labels).remote()
         return handle, handle.__ray_ready__.remote()
 
 
@@ -181,14 +166,17 @@ def wait_for_room(settings: EncodeSettings) -> PoolSize:
     size = pool_size(settings)
     if size.nodes:
         return size
-    asked = max(size.fewest, size.most or 0)
-    log.info("waiting for nodes", extra={"fields": {"actors": asked, "gpus": size.gpus, "limit_s": size.wait_s}})
-    end = time.monotonic() + size.wait_s
+    asked, limit_s = max(size.fewest, size.most or 0), settings.node_wait_seconds
+    log.info(
+        "waiting for nodes",
+        extra={"fields": {"actors": asked, "gpus": size.needs.gpus, "limit_s": limit_s}},
+    )
+    end = time.monotonic() + limit_s
     with Demand(size) as demand:
         while not size.nodes:
             if time.monotonic() > end:
                 raise EncoderLostError(
-                    f"no node with room for an encoder joined within {size.wait_s:g} s; look at the autoscaler, "
+                    f"no node with room for an encoder joined within {limit_s:g} s; look at the autoscaler, "
                     "then run the job again"
                 )
             demand.set(asked)

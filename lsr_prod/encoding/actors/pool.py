@@ -249,14 +249,14 @@ class EncoderPool:
         if any(member.ready and not member.leaving for member in self._members):
             self._without_room = None
             return
+        limit_s = self.size.settings.node_wait_seconds
         if self._without_room is None:
             self._without_room = time.monotonic()
-            fields = {"actors": len(self._members), "limit_s": self.size.wait_s}
+            fields = {"actors": len(self._members), "limit_s": limit_s}
             log.info("waiting for encoders", extra={"fields": fields})
-        elif time.monotonic() > self._without_room + self.size.wait_s:
+        elif time.monotonic() > self._without_room + limit_s:
             raise EncoderLostError(
-                f"no encoder could start for {self.size.wait_s:g} s; add nodes with room for one, then run the job "
-                "again"
+                f"no encoder could start for {limit_s:g} s; add nodes with room for one, then run the job again"
             )
 
     def _start(self, node: str) -> Member:
