@@ -12,7 +12,6 @@ from lsr_prod.encoding.commit.fence import Attempt, newest_attempt
 from lsr_prod.encoding.commit.markers import MARKERS_FOLDER
 from lsr_prod.encoding.plans.header import PLAN_FORMAT, PlanHeader
 from lsr_prod.encoding.plans.successors import plan_chain, read_record, record_name, successor_of
-from lsr_prod.encoding.summary import document_count
 from lsr_prod.encoding.tables import Table, open_table
 from lsr_prod.encoding.tables.live_rows import total_live_rows
 from lsr_prod.encoding.tables.sparse_table import PLAN_PROPERTY, PROTOCOL_FOLDER
@@ -87,7 +86,7 @@ def table_status(store: Store) -> TableStatus:
     # A plan with a successor is an old one that the chain leaves out (``maintenance.plans``).
     outside = [digest for digest in digests if digest not in chain]
     others = [_plan(store, table, digest, None) for digest in outside if successor_of(store, digest, done) is None]
-    return TableStatus(store.uri, table.version, committed_at, document_count(table), (*plans, *others))
+    return TableStatus(store.uri, table.version, committed_at, total_live_rows(table.file_table()), (*plans, *others))
 
 
 def published_version(index: Store) -> dict[str, Any] | None:

@@ -48,7 +48,7 @@ def test_mutants_fit_the_code(tmp_path: Path):
         text = (ROOT / "lsr_prod" / mutant.file).read_text()
         assert [text.count(old) for old, _ in mutant.edits] == [1] * len(mutant.edits), mutant.name
     stale = Mutant("stale", "encoding/tables/table.py", (("no such text", ""),), "chain_without_faults")
-    problem = r"mutant 'stale': tables/table.py has 0 times 'no such text', not once"
+    problem = r"mutant 'stale': encoding/tables/table.py has 0 times 'no such text', not once"
     with pytest.raises(ValueError, match=problem), mutated(tmp_path / "code", stale):
         pass
 

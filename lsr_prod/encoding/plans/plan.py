@@ -53,7 +53,7 @@ class Plan:
     def of(cls, header: PlanHeader, files: pa.Table, slice_table: pa.Table) -> "Plan":
         """Return the plan with this header over these files and slices."""
         removed = frozenset(file_keys(files)[files["state"].to_numpy() == REMOVED].tolist())
-        bounds = _wave_bounds(slice_table["size"].to_numpy(), header.encode["wave_megabytes"] * _MEGABYTE)
+        bounds = _wave_bounds(slice_table["size"].to_numpy(), _wave_bytes(header.encode["wave_megabytes"]))
         return cls(digest_json(header.to_json()), header, files, slice_table, removed, bounds)
 
     @property
@@ -201,7 +201,7 @@ def plan_files(
     """Make a plan over a list of files with a state each: read, kept or removed (``filelist``)."""
     source, slice_bytes = inputs.source, sizes.slice_megabytes * _MEGABYTE
     slice_table = _table_of(cut_files(iterate_files(files), source, slice_bytes, inputs.options))
-    lengths, wave_bytes = slice_table["size"].to_numpy(), sizes.wave_megabytes * _MEGABYTE
+    lengths, wave_bytes = slice_table["size"].to_numpy(), _wave_bytes(sizes.wave_megabytes)
     if base is None:
         bounds = _wave_bounds(lengths, wave_bytes)
         waves, shared = len(bounds) - 1, _largest(lengths, bounds)
@@ -252,6 +252,10 @@ def bytes_to_read(files: pa.Table) -> int:
 
 def _largest(sizes: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64]) -> int:
     return int(np.add.reduceat(sizes, bounds[:-1]).max()) if len(bounds) > 1 else 0
+
+
+def _wave_bytes(megabytes: int) -> int:
+    return megabytes * _MEGABYTE
 
 
 def _wave_bounds(sizes: npt.NDArray[np.int64], limit: int) -> npt.NDArray[np.int64]:

@@ -16,6 +16,7 @@ from lsr_prod.encoding.plans.successors import (
     plan_objects,
     save_plan,
 )
+from lsr_prod.encoding.tables.sparse_table import create_sparse_table
 from lsr_prod.errors import ArtifactError, CommitError, FencedError
 from lsr_prod.operations.maintenance.plans import shorten_chain
 from lsr_prod.operations.maintenance.vacuum import Garbage, vacuum
