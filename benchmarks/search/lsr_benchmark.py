@@ -35,7 +35,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from benchmarks.search.published import write_bundle
-from lsr_prod.encoding.scale import impact_scale
+from lsr_prod.encoding.tables.impact_scale import impact_scale
 from lsr_prod.indexing.plan import ShardLayout, ShardPlan
 from lsr_prod.indexing.shard import build_shard
 from lsr_prod.search import Searcher

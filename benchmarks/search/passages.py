@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.search.data import KS, Collection, Queries, save
-from lsr_prod.encoding.scale import impact_scale
+from lsr_prod.encoding.tables.impact_scale import impact_scale
 from lsr_prod.storage.formats.sparse import SparseBatch
 from lsr_prod.storage.formats.table import quantize
 from quickstart.models import model_folder

@@ -31,7 +31,7 @@ from lsr_prod.encoding.prepare import Work, prepare, require_on_nodes, run_here
 from lsr_prod.encoding.progress import Progress
 from lsr_prod.encoding.results import BusyTime, Counts, WaveResult
 from lsr_prod.encoding.run_records import WaveRecorder, save_run
-from lsr_prod.encoding.scale import ImpactScale, probe_scale, settle_scale, with_scale
+from lsr_prod.encoding.scale import probe_scale, settle_scale, with_scale
 from lsr_prod.encoding.summary import (
     EncodeSummary,
     check_overflow,
@@ -39,6 +39,7 @@ from lsr_prod.encoding.summary import (
     save_counts,
 )
 from lsr_prod.encoding.tables import load_table
+from lsr_prod.encoding.tables.impact_scale import ImpactScale
 from lsr_prod.encoding.tables.live_rows import total, total_live_rows
 from lsr_prod.encoding.tables.quarantine import create_quarantine
 from lsr_prod.encoding.tables.sparse_table import check_first_plan, check_table, create_sparse_table

@@ -28,7 +28,8 @@ from lsr_prod.corpus.rows import table_type
 from lsr_prod.encoding.cells.cell import ENCODER_REASONS
 from lsr_prod.encoding.cells.known import Rule, SourceOrder
 from lsr_prod.encoding.commit.committer import waves_done
-from lsr_prod.encoding.encoder import EncoderFactory, PinnedBundle, check_lengths, document_factory
+from lsr_prod.encoding.encoder import EncoderFactory
+from lsr_prod.encoding.passages import PinnedBundle, check_lengths, document_factory
 from lsr_prod.encoding.plans.increment import FileChanges, prepare_plan
 from lsr_prod.encoding.plans.plan import Plan, PlanInputs
 from lsr_prod.encoding.tables import Table, TableFile, open_table, read_all_rows

@@ -13,10 +13,9 @@ made after the fence of the attempt, so no attempt encodes with another step tha
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.config import EncodeSettings
@@ -28,6 +27,7 @@ from lsr_prod.encoding.encoder import TextEncoder
 from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE
 from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.encoding.tables import Part, Table, TableFile, read_part, write_part
+from lsr_prod.encoding.tables.impact_scale import ImpactScale, impact_scale
 from lsr_prod.encoding.tables.live_rows import part_schema, total_live_rows
 from lsr_prod.logs import get_log
 from lsr_prod.storage import in_threads
@@ -36,47 +36,9 @@ from lsr_prod.storage.formats.table import TableProperties, quantize
 log = get_log(__name__)
 SCALE_PROPERTY = "lsr_prod.scale_plan"
 """Table property with the digest of the plan that chose the scale; absent: the first plan did."""
-HEADROOM = 1.05
-"""The largest impact stands for the largest weight of the probe times this; heavier weights are clipped and counted."""
-
-_GRID = 1 << 16
-_PLACES = 16  # slices of a probe at first: each costs one opened file and its first block
-
-
-@dataclass(frozen=True, slots=True)
-class ImpactScale:
-    """Weight of one impact unit, and the error of rounding the weights of the encoded documents to it."""
-
-    step: float  # weight of one unit
-    error: float  # mean |weight - impact * step| divided by the mean weight; 0 without weights
-    largest_error: float  # the largest |weight - impact * step|
-    clipped: float  # share of the weights above the largest impact
-    documents: int  # number of encoded documents
-
-
-def impact_scale(
-    weights: npt.NDArray[np.float32], bits: int, *, documents: int, step: float | None = None, floor: float = 0.0
-) -> ImpactScale:
-    """Return the scale for the weights of a probe, and its error on them.
-
-    The step covers the largest weight with headroom and is rounded up to a multiple of 2**-16 (2**-24 for 16 bits), so
-    that float noise between machines does not change it. Without weights, the largest weight counts as 1.
-    """
-    grid = _GRID if bits <= 8 else _GRID << 8
-    top = (1 << bits) - 1
-    largest = float(weights.max(initial=0.0))
-    if step is None:
-        step = max(max(math.ceil((largest or 1.0) * HEADROOM / top * grid), 1) / grid, floor)
-    if not len(weights):
-        return ImpactScale(step, 0.0, 0.0, 0.0, documents)
-    impacts, clipped = quantize(weights, step, bits)
-    errors = np.abs(weights.astype(np.float64) - impacts * step)
-    mean = float(weights.mean(dtype=np.float64))
-    return ImpactScale(step, float(errors.mean()) / mean, float(errors.max()), clipped / len(weights), documents)
-
-
 Probe = Callable[[float], ImpactScale]
 """Measures the documents of a plan; the argument is the smallest step that may be chosen."""
+_PLACES = 16  # slices of a probe at first: each costs one opened file and its first block
 
 
 def settle_scale(committer: Committer, plan: Plan, encode: EncodeSettings, probe: Probe) -> TableProperties:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsr_prod.corpus.rows import as_string
-from lsr_prod.encoding.scale import impact_scale
+from lsr_prod.encoding.tables.impact_scale import impact_scale
 from lsr_prod.encoding.tables.live_rows import build_rows
 from lsr_prod.errors import ConfigError
 from lsr_prod.indexing.impacts.bm25 import average_length_of

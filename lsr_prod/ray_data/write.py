@@ -27,8 +27,9 @@ from lsr_prod.encoding.node_tasks import NodeTasks
 from lsr_prod.encoding.pipeline import table_digest_on_ray
 from lsr_prod.encoding.plans.header import choose_sizes
 from lsr_prod.encoding.results import CellResult, Counts, WaveResult
-from lsr_prod.encoding.scale import ImpactScale, impact_scale, with_scale
+from lsr_prod.encoding.scale import with_scale
 from lsr_prod.encoding.tables import Table, load_table, open_table, write_part
+from lsr_prod.encoding.tables.impact_scale import ImpactScale, impact_scale
 from lsr_prod.encoding.tables.live_rows import build_rows, total_live_rows
 from lsr_prod.encoding.tables.quarantine import DUPLICATE, create_quarantine, quarantined_by_reason, write_quarantine
 from lsr_prod.encoding.tables.sparse_table import check_first_plan, create_sparse_table

@@ -12,7 +12,7 @@ from lsr_prod.corpus.cut import cut_files
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.pinned_file import Slice
 from lsr_prod.corpus.read import Reader
-from lsr_prod.encoding.encoder import PassageSplitter, check_lengths
+from lsr_prod.encoding.passages import PassageSplitter, check_lengths
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.storage.folders import open_bundle
 from lsr_prod.storage.formats.bundle import TOKENIZER_FILE

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from lsr_prod.config.vectors import VectorsSettings
 from lsr_prod.corpus.rows import BadRow, shorten
-from lsr_prod.encoding.scale import ImpactScale, impact_scale
 from lsr_prod.encoding.tables import Part, Table, write_part
+from lsr_prod.encoding.tables.impact_scale import ImpactScale, impact_scale
 from lsr_prod.encoding.tables.live_rows import build_rows
 from lsr_prod.encoding.tables.quarantine import DUPLICATE, BadRowWriter
 from lsr_prod.encoding.tables.sparse_table import create_sparse_table

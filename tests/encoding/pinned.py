@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from lsr_prod.encoding.encoder import PinnedBundle
+from lsr_prod.encoding.passages import PinnedBundle
 from lsr_prod.storage.folders import absolute, open_bundle
 
 __all__ = ["pin"]

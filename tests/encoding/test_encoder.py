@@ -4,7 +4,8 @@ from pathlib import Path
 import numpy as np
 
 from lsr_prod.config import EncodeSettings
-from lsr_prod.encoding.encoder import EncoderFactory, document_factory
+from lsr_prod.encoding.encoder import EncoderFactory
+from lsr_prod.encoding.passages import document_factory
 from lsr_prod.inference import BundleEncoder
 from tests.encoding.pinned import pin
 from tests.encoding.poison_encoder import FirstTimeEncoder, open_first_time

@@ -13,8 +13,8 @@ from tokenizers.models import BPE
 from tokenizers.processors import TemplateProcessing
 
 from lsr_prod.config import EncodeSettings
-from lsr_prod.encoding import encoder as encoder_module
-from lsr_prod.encoding.encoder import (
+from lsr_prod.encoding import passages as encoder_module
+from lsr_prod.encoding.passages import (
     DocumentEncoder,
     PassageSplitter,
     check_lengths,

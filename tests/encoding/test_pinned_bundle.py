@@ -11,9 +11,9 @@ from deltalake import DeltaTable
 from lsr_prod.config import Deployment
 from lsr_prod.encoding import encode_corpus
 from lsr_prod.encoding.actors.actor import EncoderActor, ModelSettings
-from lsr_prod.encoding.encoder import document_factory
 from lsr_prod.encoding.isolation.isolated import IsolatedEncoder
 from lsr_prod.encoding.job import _encode
+from lsr_prod.encoding.passages import document_factory
 from lsr_prod.encoding.prepare import prepare
 from lsr_prod.errors import ArtifactError, DigestMismatchError, LineageError
 from lsr_prod.storage import Store

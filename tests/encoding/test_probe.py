@@ -11,7 +11,7 @@ from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.pinned_file import Slice
 from lsr_prod.corpus.read import Reader
-from lsr_prod.encoding.encoder import document_factory
+from lsr_prod.encoding.passages import document_factory
 from lsr_prod.encoding.plans.plan import Plan, PlanInputs, make_plan
 from lsr_prod.encoding.scale import probe_scale, spread_slices
 from lsr_prod.errors import SourceError

@@ -21,8 +21,9 @@ from lsr_prod.encoding.plans.increment import prepare_plan
 from lsr_prod.encoding.plans.plan import Plan, PlanInputs
 from lsr_prod.encoding.plans.successors import link_successor, save_plan
 from lsr_prod.encoding.results import WaveResult
-from lsr_prod.encoding.scale import HEADROOM, SCALE_PROPERTY, ImpactScale, probe_scale, settle_scale, with_scale
+from lsr_prod.encoding.scale import SCALE_PROPERTY, probe_scale, settle_scale, with_scale
 from lsr_prod.encoding.tables import open_table
+from lsr_prod.encoding.tables.impact_scale import HEADROOM, ImpactScale
 from lsr_prod.encoding.tables.quarantine import create_quarantine
 from lsr_prod.encoding.tables.sparse_table import PLAN_PROPERTY, create_sparse_table
 from lsr_prod.errors import FencedError

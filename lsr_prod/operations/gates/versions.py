@@ -19,7 +19,6 @@ from lsr_prod.search.open_index import open_version
 from lsr_prod.storage import as_store, in_threads
 from lsr_prod.storage.formats.index import IndexVersion
 from lsr_prod.storage.formats.publication import Publication
-from lsr_prod.storage.formats.table import TableProperties
 
 _PARTS = 256  # a few requests each
 _DOCUMENTS = 1 << 16

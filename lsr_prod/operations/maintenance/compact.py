@@ -22,6 +22,7 @@ from lsr_prod.errors import ArtifactError, CommitError, TableConflictError
 from lsr_prod.logs import get_log
 from lsr_prod.operations.maintenance.merges import DOCUMENT_ORDER, Merge, plan_merges
 from lsr_prod.storage import Store, in_threads
+from lsr_prod.storage.deletion_vector import DeletionVector
 
 log = get_log(__name__)
 

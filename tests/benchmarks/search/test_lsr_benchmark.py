@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.search.lsr_benchmark import main
-from lsr_prod.encoding.scale import impact_scale
+from lsr_prod.encoding.tables.impact_scale import impact_scale
 from lsr_prod.storage.formats.table import quantize
 
 

@@ -11,7 +11,8 @@ from lsr_prod.corpus.rows import row_schema
 from lsr_prod.encoding.actors.actor import EncoderActor, ModelSettings
 from lsr_prod.encoding.cells.lookup import WaveTask, with_row_counts
 from lsr_prod.encoding.commit.markers import finished_cells
-from lsr_prod.encoding.encoder import EncoderFactory, document_factory
+from lsr_prod.encoding.encoder import EncoderFactory
+from lsr_prod.encoding.passages import document_factory
 from lsr_prod.encoding.tables.sparse_table import committed_files
 from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.inference import BundleEncoder

@@ -13,8 +13,9 @@ import ray
 
 from lsr_prod.config import EncodeSettings
 from lsr_prod.encoding.cells.cell import encode_batches
-from lsr_prod.encoding.encoder import EncoderFactory, document_factory
+from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE, IsolatedEncoder
+from lsr_prod.encoding.passages import document_factory
 from lsr_prod.errors import (
     EncoderBrokenError,
     EncoderCrashedError,

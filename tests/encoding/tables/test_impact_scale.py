@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsr_prod.encoding.scale import impact_scale
+from lsr_prod.encoding.tables.impact_scale import impact_scale
 
 some_weights = st.lists(st.floats(2**-10, 16, width=32), min_size=1, max_size=50).map(np.float32)
 
