@@ -15,6 +15,7 @@ from tests.cluster.namespaces import missing
 from tests.cluster.ray_machines import RayMachines, ray_machines
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.root,
     pytest.mark.skipif(bool(missing()), reason=missing()),
     pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),

@@ -1,4 +1,4 @@
-"""A tenth of ``make faults`` with a fixed seed."""
+"""Some of the faults of ``make faults`` with a fixed seed."""
 
 import json
 import subprocess
@@ -53,6 +53,14 @@ def test_mutants_fit_the_code(tmp_path: Path):
         pass
 
 
+def test_some_of_the_faults_lose_duplicate_and_truncate_nothing():
+    result = faults("--share", "100", "--parts", "committers", "resume", "--places", "local", "s3")
+    assert result["faults"] >= 4
+    assert {result[kind] for kind in ("lost", "doubled", "torn_visible", "wrong")} == {0}
+    assert result["redone"] <= result["largest_wave"]
+
+
+@pytest.mark.slow
 def test_tenth_of_the_faults_loses_duplicates_and_truncates_nothing():
     result = faults("--share", "14", "--parts", "committers", "resume")
     assert result["faults"] >= 20

@@ -1,4 +1,4 @@
-"""A tenth of ``make nights``, and the schedule of all nights."""
+"""The first nights of ``make nights``, and the schedule of all nights."""
 
 from collections import Counter
 from pathlib import Path
@@ -22,6 +22,14 @@ def test_schedule_of_thirty_nights_has_all_disturbances(seed: int) -> None:
     assert [night.model for night in nights] == [0] * 10 + [1] * 10 + [2] * 10
 
 
+def test_night_whose_driver_is_killed_ends_as_full_rebuild(tmp_path: Path) -> None:
+    tally = run_nights(tmp_path, [Night(1, kill="driver")], 60, seed=1)
+    assert tally.problems == []
+    assert tally.nights == 1
+    assert tally.events["killed: driver"] == 1
+
+
+@pytest.mark.slow
 def test_three_disturbed_nights_end_as_full_rebuilds(tmp_path: Path) -> None:
     schedule = [Night(1), Night(2, bad="garbled"), Night(3, kill="driver")]
     tally = run_nights(tmp_path, schedule, 60, seed=1)

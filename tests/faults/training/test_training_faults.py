@@ -1,4 +1,7 @@
-"""A few of the kills of ``make faults``, and a machine that is taken away."""
+"""A few of the kills of ``make faults``, and a machine that is taken away.
+
+All are slow; the kill of ``make test`` is that of ``tests/e2e/test_train_job.py``.
+"""
 
 import time
 from pathlib import Path
@@ -19,6 +22,7 @@ def test_plan_covers_every_victim_at_every_moment_and_depends_on_seed():
     assert plan != plan_kills(4, 12)
 
 
+@pytest.mark.slow
 def test_controller_killed_during_checkpoint_keeps_final_weights_identical(tmp_path: Path):
     found = Campaign(tmp_path, 20, steps=40).run([("controller", "checkpoint")])
     assert found.sentences == []
