@@ -164,16 +164,16 @@ def test_encoders_share_gpus_as_far_as_there_are_cores(monkeypatch):
     monkeypatch.setattr("lsr_prod.encoding.actors.places.usable_nodes", lambda: [node])
     size = pool_size(settings(provider="cuda", actors_per_gpu=3))
     assert (len(size.nodes), size.needs.gpus) == (6, 1 / 3)
-    assert pool_size(settings(provider="auto", actors_per_gpu=1)).actors == 2
-    assert pool_size(settings(provider="cuda", threads_per_actor=4)).actors == 4
+    assert len(pool_size(settings(provider="auto", actors_per_gpu=1)).nodes) == 2
+    assert len(pool_size(settings(provider="cuda", threads_per_actor=4)).nodes) == 4
 
 
 def test_pool_size_follows_machine_and_settings():
     size = pool_size(settings())
     cores = int(ray.cluster_resources()["CPU"])
     assert (len(size.nodes), size.needs.cpus, size.needs.gpus) == (cores, 1, 0)
-    assert pool_size(settings(threads_per_actor=cores)).actors == 1
-    assert pool_size(settings(actors=1)).actors == 1
+    assert len(pool_size(settings(threads_per_actor=cores)).nodes) == 1
+    assert len(pool_size(settings(actors=1)).nodes) == 1
     with pytest.raises(ConfigError, match=r"encode\.threads_per_actor: 64 threads on 2 cores"):
         pool_size(settings(threads_per_actor=64))
     with pytest.raises(ConfigError, match=r"encode\.provider: cuda on a cluster without a GPU"):
