@@ -160,7 +160,8 @@ def test_finished_plan_skips_all_waves_and_other_settings_are_refused(tmp_path: 
 @pytest.mark.parametrize("bits", [4, 16])
 def test_impacts_of_other_widths_are_within_half_a_step_of_the_weights(tmp_path: Path, tiny_bundle: Path, bits: int):
     corpus = write_jsonl(tmp_path / "c.jsonl", DOCUMENTS)
-    found = encode_corpus(deployment(tiny_bundle, tmp_path / "table", corpus, impact_bits=bits, probe_documents=60))
+    settings = deployment(tiny_bundle, tmp_path / "table", corpus, impact_bits=bits, probe_documents=60, actors=1)
+    found = encode_corpus(settings)
     texts = {document["_id"]: " ".join([document["title"], document["text"]]) for document in DOCUMENTS}
     exact = BundleEncoder(tiny_bundle).encode(list(texts.values()), kind="document", top_k=256)
     step = found.impact_step
@@ -175,7 +176,7 @@ def test_impacts_of_other_widths_are_within_half_a_step_of_the_weights(tmp_path:
 
 def test_document_beyond_its_last_passage_is_counted_as_cut(tmp_path: Path, tiny_bundle: Path):
     corpus = write_jsonl(tmp_path / "c.jsonl", [*DOCUMENTS, {"_id": "long", "title": "t", "text": "word fox " * 100}])
-    lengths = {"max_length": 16, "passage_stride": 8, "max_passages": 4}
+    lengths = {"max_length": 16, "passage_stride": 8, "max_passages": 4, "actors": 1}
     found = encode_corpus(deployment(tiny_bundle, tmp_path / "table", corpus, **lengths))
     assert (found.cut_documents, found.quarantined) == (1, 0)
 

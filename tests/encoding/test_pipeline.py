@@ -46,7 +46,7 @@ def test_waves_before_a_wave_that_fails_are_committed(tmp_path: Path, tiny_bundl
     for number in range(1, FILES - 1):  # the last file alone repeats ids
         path = corpus / f"{number}.jsonl"
         path.write_text("".join(path.read_text().splitlines(keepends=True)[:4]))
-    settings = deployment(tiny_bundle, tmp_path / "table", corpus, wave_megabytes=1, on_duplicate="error")
+    settings = deployment(tiny_bundle, tmp_path / "table", corpus, wave_megabytes=1, on_duplicate="error", actors=1)
     with pytest.raises(SourceError, match="have the id of another row"):
         encode_corpus(settings)
     table = open_table(Store(str(tmp_path / "table")))
@@ -90,6 +90,7 @@ def test_wave_whose_rows_are_lost_is_read_again(tmp_path: Path, tiny_bundle: Pat
 
     monkeypatch.setattr(WaveReader, "read", read_and_lose)
     corpus = write_corpus(tmp_path / "corpus")
-    summary = encode_corpus(deployment(tiny_bundle, tmp_path / "t", corpus, wave_megabytes=1, max_bad_fraction=1.0))
+    sizes = {"wave_megabytes": 1, "max_bad_fraction": 1.0, "actors": 1}
+    summary = encode_corpus(deployment(tiny_bundle, tmp_path / "t", corpus, **sizes))
     assert reads.count(1) == 2
     assert (summary.documents, summary.quarantined) == (4 * FILES, FILES * (FILES - 1) // 2)
