@@ -42,7 +42,7 @@ def quality(
         bundle = BundleEncoder(bundles[model.name, form])
         vectors[form] = bundle.encode(texts, kind="document"), bundle.encode(queries, kind="query")
     size = encoder.card.vocabulary_size
-    sides = {name: (dense(documents, size), dense(asked, size)) for name, (documents, asked) in vectors.items()}
+    sides = {name: (documents.dense(size), asked.dense(size)) for name, (documents, asked) in vectors.items()}
     if peer is not None and python is not None:
         for name in PEER_FORMS:
             if "8-bit" in name:
@@ -112,10 +112,3 @@ def overlap(ours: SparseBatch, theirs: SparseBatch) -> float:
         longer = max(len(mine), len(yours))
         shares.append(len(np.intersect1d(mine, yours)) / longer if longer else 1.0)
     return float(np.mean(shares))
-
-
-def dense(batch: SparseBatch, size: int) -> np.ndarray:
-    """[n, V]."""
-    rows = np.zeros((len(batch), size), np.float32)
-    rows[np.repeat(np.arange(len(batch)), np.diff(batch.offsets)), batch.terms] = batch.weights
-    return rows

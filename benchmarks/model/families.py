@@ -39,7 +39,6 @@ from lsr_prod.jobs.terminal.run import print_result
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.export import export_bundle
 from lsr_prod.storage.formats.card import Kind
-from lsr_prod.storage.formats.sparse import SparseBatch
 
 PAGE = Path(__file__).parents[2] / "docs/formats.md"
 LIMIT = 1e-4
@@ -70,14 +69,7 @@ def open_family(family: Family, folder: Path) -> Opened:
 
 def vectors(encoder: SparseEncoder | BundleEncoder, kind: Kind) -> npt.NDArray[np.float32]:
     """Return the dense vectors of the texts, [n, V]."""
-    return dense(encoder.encode(TEXTS, kind=kind), encoder.card.vocabulary_size)
-
-
-def dense(batch: SparseBatch, size: int) -> npt.NDArray[np.float32]:
-    """Return the rows of a batch, [n, V]."""
-    rows = np.zeros((len(batch), size), np.float32)
-    rows[np.repeat(np.arange(len(batch)), np.diff(batch.offsets)), batch.terms] = batch.weights
-    return rows
+    return encoder.encode(TEXTS, kind=kind).dense(encoder.card.vocabulary_size)
 
 
 def peer_difference(opened: Opened) -> float:

@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.model.output_layer import save_tensors
+from lsr_prod.model.output_layer import read_tensors, save_tensors
 
 AUTOENCODER = "autoencoder"
 """Name of the layer in the model, and of the head in the card."""
@@ -69,12 +67,7 @@ def latent_weights(states: Tensor, layer: Autoencoder, pooled: Tensor, scaling: 
 def add_autoencoder(model: PreTrainedModel, folder: Path) -> None:
     """Add the layer that a folder of the module ``SparseAutoEncoder`` has."""
     path = folder / "model.safetensors"
-    try:
-        found: dict[str, Tensor] = load_file(path)
-    except FileNotFoundError as error:
-        raise ConfigError("source", f"{folder} has no model.safetensors", "copy it again") from error
-    except SafetensorError as error:
-        raise ConfigError("source", f"{path} is damaged ({error})", "copy it again") from error
+    found = read_tensors(path)
     matrix = found.get(_MATRIX, found.get(_TIED_MATRIX))
     bias, pre_bias = found.get(_BIAS), found.get(_PRE_BIAS)
     width = int(model.config.hidden_size)
@@ -82,7 +75,7 @@ def add_autoencoder(model: PreTrainedModel, folder: Path) -> None:
         raise ConfigError("source", f"{path} has no autoencoder of vectors of {width} values", "copy it again")
     if bias.shape != matrix.shape[:1] or pre_bias.shape != (width,):
         raise ConfigError("source", f"the weights of {path} do not fit together", "copy it again")
-    model.add_module(AUTOENCODER, Autoencoder(matrix.float(), bias.float(), pre_bias.float()))
+    model.add_module(AUTOENCODER, Autoencoder(matrix, bias, pre_bias))
 
 
 def save_autoencoder(path: Path, model: PreTrainedModel) -> None:

@@ -8,7 +8,7 @@ It is stored in the model directory in addition to the weights that transformers
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError
@@ -37,13 +37,11 @@ class OutputLayer(nn.Linear):
 
 def replace_output_layer(model: PreTrainedModel, weight: Tensor, bias: Tensor | None) -> None:
     """Replace the output matrix by an untied one of U terms; the input embeddings stay."""
-    width = _layer(model).weight.shape[1]
+    place = _layer(model).weight
+    width = place.shape[1]
     if weight.ndim != 2 or weight.shape[1] != width:
         raise ConfigError("head", f"its rows have {weight.shape[-1]} values", f"this model's head needs {width}")
-    if bias is not None and bias.shape != weight.shape[:1]:
-        raise ConfigError("head", f"{len(weight)} rows have {len(bias)} biases", "give one bias per row")
-    place = _layer(model).weight
-    _put(model, _parameter(weight, place), None if bias is None else _parameter(bias, place))
+    _put(model, _parameter(weight, place), bias)
     model.config.tie_word_embeddings = False
 
 
@@ -52,9 +50,7 @@ def add_output_bias(model: PreTrainedModel, bias: Tensor) -> None:
     layer = _layer(model)
     if layer.bias is not None:
         raise ConfigError("head", f"{type(model).__name__} has a bias already", "change that one")
-    if bias.shape != layer.weight.shape[:1]:
-        raise ConfigError("head", f"{len(layer.weight)} rows have {len(bias)} biases", "give one bias per row")
-    _put(model, layer.weight, _parameter(bias, layer.weight))
+    _put(model, cast("nn.Parameter", layer.weight), bias)
 
 
 def has_own_output_layer(model: PreTrainedModel) -> bool:
@@ -92,13 +88,20 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     path.chmod(path.with_name("config.json").stat().st_mode)
 
 
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a file of safetensors, as float32."""
+    if not path.is_file():
+        raise ConfigError("source", f"{path.parent} has no {path.name}", "copy it again")
+    try:
+        found = load_file(path)
+    except SafetensorError as error:
+        raise ConfigError("source", f"{path} is damaged ({error})", "copy it again") from error
+    return {name: tensor.to(torch.float32) for name, tensor in found.items()}
+
+
 def load_output_layer(folder: Path, model: PreTrainedModel) -> None:
     """Load ``output_layer.safetensors`` into a model whose other weights are already loaded."""
-    try:
-        found = load_file(folder / OUTPUT_LAYER_FILE)
-    except SafetensorError as error:
-        raise ConfigError("source", f"{folder / OUTPUT_LAYER_FILE} is damaged ({error})", "copy it again") from error
-    tensors = {name: tensor.to(torch.float32) for name, tensor in found.items()}
+    tensors = read_tensors(folder / OUTPUT_LAYER_FILE)
     if "weight" in tensors:
         replace_output_layer(model, tensors["weight"], tensors.get("bias"))
     else:
@@ -121,7 +124,11 @@ def read_output_vocabulary(folder: Path) -> list[str]:
     return read_record(folder / OUTPUT_VOCABULARY_FILE, parse, "save the model again")
 
 
-def _put(model: PreTrainedModel, weight: nn.Parameter, bias: nn.Parameter | None) -> None:
+def _put(model: PreTrainedModel, weight: nn.Parameter, values: Tensor | None) -> None:
+    """Replace the output layer by one of this weight, and of a bias with these values."""
+    if values is not None and values.shape != weight.shape[:1]:
+        raise ConfigError("head", f"{len(weight)} rows have {len(values)} biases", "give one bias per row")
+    bias = None if values is None else _parameter(values, weight)
     name, parent = _names(model)
     model.set_submodule(name, OutputLayer(weight, bias))
     owner: Any = model.get_submodule(parent)

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SparseEncoder as Peer
 
 from benchmarks.model.checkpoints import BLANK, FAMILIES, TEXTS, write_checkpoint
-from benchmarks.model.families import LIMIT, dense, export, graph_difference, open_family, peer_difference, vectors
+from benchmarks.model.families import LIMIT, export, graph_difference, open_family, peer_difference, vectors
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 
@@ -89,4 +89,4 @@ def test_deberta_head_of_its_authors_equals_sentence_transformers(tmp_path: Path
         np.testing.assert_array_equal(vectors(encoder, "document"), vectors(legacy, "document"))
     encoder.save(tmp_path / "saved")
     again = SparseEncoder.load(tmp_path / "saved").encode(TEXTS)
-    np.testing.assert_array_equal(dense(again, encoder.card.vocabulary_size), vectors(legacy, "document"))
+    np.testing.assert_array_equal(again.dense(encoder.card.vocabulary_size), vectors(legacy, "document"))

@@ -66,7 +66,7 @@ def measure_parity(encoder: SparseEncoder, bundle: BundleEncoder, texts: Sequenc
     theirs = [bundle.encode(texts, kind=kind) for kind in kinds]
     size = encoder.card.vocabulary_size
     (our_documents, our_queries), (their_documents, their_queries) = (
-        [_dense(batch, size) for batch in side] for side in (ours, theirs)
+        [batch.dense(size) for batch in side] for side in (ours, theirs)
     )
     return Parity(
         texts=len(texts),
@@ -97,12 +97,6 @@ def read_texts(
     if not texts or not all(isinstance(text, str) for text in texts):
         raise ConfigError(field, f"{path} has lines without a text", "give one text per line")
     return texts
-
-
-def _dense(batch: SparseBatch, size: int) -> npt.NDArray[np.float32]:
-    rows = np.zeros((len(batch), size), dtype=np.float32)  # [n, V]
-    rows[np.repeat(np.arange(len(batch)), np.diff(batch.offsets)), batch.terms] = batch.weights
-    return rows
 
 
 def _overlap(ours: SparseBatch, theirs: SparseBatch) -> float:

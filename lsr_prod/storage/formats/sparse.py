@@ -44,6 +44,12 @@ class SparseBatch:
         start, stop = self.offsets[i], self.offsets[i + 1]
         return self.terms[start:stop], self.weights[start:stop]
 
+    def dense(self, size: int) -> npt.NDArray[np.float32]:
+        """Return the vectors as rows of ``size`` terms, [n, size]."""
+        rows = np.zeros((len(self), size), np.float32)
+        rows[np.repeat(np.arange(len(self)), np.diff(self.offsets)), self.terms] = self.weights
+        return rows
+
     def top(self, k: int) -> "SparseBatch":
         """Return the vectors with their ``k`` heaviest terms."""
         offsets, keep = put_together(self.offsets[:-1], np.minimum(np.diff(self.offsets), k))
