@@ -37,6 +37,7 @@ import pyarrow as pa
 from benchmarks.search.published import write_bundle
 from lsr_prod.encoding.tables.impact_scale import impact_scale
 from lsr_prod.indexing.plan import ShardLayout, ShardPlan
+from lsr_prod.indexing.publish import Publisher
 from lsr_prod.indexing.shard import build_shard
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
@@ -44,7 +45,6 @@ from lsr_prod.storage.formats.digest import canonical_json, digest_json
 from lsr_prod.storage.formats.index import IndexVersion
 from lsr_prod.storage.formats.sparse import SparseBatch
 from lsr_prod.storage.formats.table import quantize
-from tests.indexing.publishing import publish
 
 KINDS = ("doc", "query")
 BITS = 8
@@ -179,7 +179,7 @@ def build(documents: Embeddings, vocabulary: dict[Any, int], folder: Path) -> No
     shard = build_shard(ShardPlan(sha, Store("memory"), 0, (0,), len(rows), layout), [rows], folder).manifest
     version = IndexVersion((shard,), digest, card.vocabulary_sha256, step, longest, "memory", 0, (), ())
     Store(str(folder)).put_new(f"versions/{version.sha}.json", canonical_json(version.to_json()))
-    publish(folder, version.sha)
+    Publisher(folder).publish(version.sha, None)
 
 
 def search(

@@ -19,6 +19,7 @@ import pyarrow as pa
 from benchmarks.search.data import Collection
 from benchmarks.search.ours import array_sizes, count_touched, rows_as_vectors, to_shard_query
 from lsr_prod.indexing.plan import ShardLayout, ShardPlan
+from lsr_prod.indexing.publish import Publisher
 from lsr_prod.indexing.shard import build_shard
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
@@ -26,7 +27,6 @@ from lsr_prod.storage.formats.bundle import BUNDLE_FILE, VOCABULARY_FILE, Bundle
 from lsr_prod.storage.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.storage.formats.digest import canonical_json, digest_json, record_bytes
 from lsr_prod.storage.formats.index import INDEX_FORMAT, IndexVersion
-from tests.indexing.publishing import publish
 
 BUCKETS = 16
 ALL_TERMS = 1 << 30
@@ -58,7 +58,7 @@ class Published:
         shard = build_shard(plan, buckets, folder).manifest
         version = IndexVersion((shard,), digest, card.vocabulary_sha256, 1.0, terms, "memory", 0, (), ())
         Store(str(folder)).put_new(f"versions/{version.sha}.json", canonical_json(version.to_json()))
-        publish(folder, version.sha)
+        Publisher(folder).publish(version.sha, None)
         return time.process_time() - start
 
     def __init__(self, _collection: Collection, folder: Path, options: Mapping[str, Any]) -> None:

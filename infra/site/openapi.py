@@ -9,8 +9,8 @@ from lsr_prod.search.query.filters import Filter
 from lsr_prod.search.result import Contribution, Explanation, Facet, Hit, QueryTerm, SearchResult
 from lsr_prod.serving.client import FORMS, REQUIRED
 from lsr_prod.serving.http import STATUS
-from lsr_prod.serving.schemas import VECTOR, Schema, filter_schema, object_schema, option_schemas, schema_of
 from lsr_prod.serving.wire import MAX_TEXTS
+from lsr_prod_contrib.agents.schemas import VECTOR, Schema, filter_schema, object_schema, option_schemas, schema_of
 
 FILE = Path(__file__).parents[2] / "docs/openapi.json"
 _PLACE = "#/components/schemas/"

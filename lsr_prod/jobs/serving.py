@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lsr_prod.errors import ConfigError, MissingExtraError
+from lsr_prod.extras import contrib
 from lsr_prod.jobs.terminal.output import log_to_stderr, say
 from lsr_prod.jobs.terminal.run import Job
 from lsr_prod.jobs.terminal.shell import (
@@ -69,9 +70,10 @@ def mcp(given: argparse.Namespace) -> int:
     """
     deployment = deployment_of(given, "mcp", "INDEX", "serve")
     from lsr_prod.search.searcher import Searcher
-    from lsr_prod.serving.mcp_server import HttpServer, read_token, serve_stdio
 
-    place, options, token = given.index, store_options(given), None if given.http is None else read_token()
+    agents = contrib("agents.server")
+    place, options = given.index, store_options(given)
+    token = None if given.http is None else agents.read_token()
     if deployment is not None:
         assert deployment.serve is not None
         place, options = deployment.serve.index, deployment.storage.options
@@ -79,9 +81,9 @@ def mcp(given: argparse.Namespace) -> int:
     with Searcher.open(place, storage_options=options) as searcher:
         searcher.follow()
         if token is None:
-            serve_stdio(searcher)
+            agents.serve_stdio(searcher)
             return 0
-        server = HttpServer(searcher, given.http, token)
+        server = agents.HttpServer(searcher, given.http, token)
         say(f"tools of {place} at {server.url}, until interrupted")
         _wait(lambda: server.is_alive)
         failed = not server.is_alive

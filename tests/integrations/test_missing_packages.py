@@ -34,7 +34,7 @@ def test_missing_package_names_its_extra(
 def test_missing_sdk_of_agents_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     from lsr_prod.jobs.serving import mcp
 
-    monkeypatch.delitem(sys.modules, "lsr_prod.serving.mcp_server", raising=False)
+    monkeypatch.delitem(sys.modules, "lsr_prod_contrib.agents.server", raising=False)
     for package in ("anyio", "mcp", "uvicorn"):
         monkeypatch.setitem(sys.modules, package, None)
         assert mcp.run(["index"]) == 2

@@ -16,8 +16,8 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from lsr_prod.jobs.serving import mcp
-from lsr_prod.serving.mcp_server import TOKEN, make_server
-from lsr_prod.serving.mcp_tools import MAX_BYTES, MAX_FIELD, MAX_HITS, TOOLS
+from lsr_prod_contrib.agents.server import TOKEN, make_server
+from lsr_prod_contrib.agents.tools import MAX_BYTES, MAX_FIELD, MAX_HITS, TOOLS
 
 SECRET = "a-token-of-a-test"
 HIDDEN = "\U000e0041\u202e\x1b"
@@ -114,8 +114,8 @@ def test_only_the_protocol_goes_to_stdout(folder):
             "params": {"name": "search", "arguments": {"text": "lock"}},
         },
     ]
-    program = "import sys; from lsr_prod.jobs.command import main; from lsr_prod.serving import mcp_tools\n"
-    program += "mcp_tools.describe = mcp_tools._checked_text = lambda text: print('noise') or text\n"
+    program = "import sys; from lsr_prod.jobs.command import main; from lsr_prod_contrib.agents import tools\n"
+    program += "tools.describe = tools._checked_text = lambda text: print('noise') or text\n"
     program += "raise SystemExit(main(sys.argv[1:]))"
     sent = "".join(json.dumps(line) + "\n" for line in lines) + "no JSON\n"
     with subprocess.Popen(
