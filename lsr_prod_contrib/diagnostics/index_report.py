@@ -11,9 +11,9 @@ import numpy.typing as npt
 from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation.cost import multiplications, percentile, postings_curve
 from lsr_prod.evaluation.matched import alive_ordinals
+from lsr_prod.extras import contrib
 from lsr_prod.indexing.tombstones import load_takedowns
 from lsr_prod.inference.terms.term_reader import TermReader
-from lsr_prod.operations.publications import HistoryEntry, read_history, version_bytes
 from lsr_prod.search import Searcher
 from lsr_prod.search.query.sparse_query import SparseQuery
 from lsr_prod.search.snapshot import Snapshot
@@ -76,7 +76,9 @@ def describe_index(
             "shards": _shards(searcher),
             "tombstones": version.deleted,
             "takedowns": len(load_takedowns(store, version)),
-            "history": [_publication(entry) for entry in read_history(store, last=_PUBLICATIONS)],
+            "history": [
+                _publication(entry) for entry in contrib("publications").read_history(store, last=_PUBLICATIONS)
+            ],
             "queries": {
                 **_postings_read(snapshot, wanted),
                 "source": "given queries" if queries else f"the {_QUERY_TERMS} heaviest terms of sampled documents",
@@ -129,7 +131,7 @@ def _shards(searcher: Searcher) -> list[dict[str, Any]]:
     ]
 
 
-def _publication(entry: HistoryEntry) -> dict[str, Any]:
+def _publication(entry: Any) -> dict[str, Any]:
     publication, version = entry.publication, entry.version
     states = [name for name, there in (("current", entry.current), ("pinned", entry.pin is not None)) if there]
     forced = [f"gate {one.gate} overruled: {one.reason}" for one in publication.forced]
@@ -139,7 +141,7 @@ def _publication(entry: HistoryEntry) -> dict[str, Any]:
         "version": publication.version[:12],
         "state": ", ".join(states),
         "documents": version.documents if version else None,
-        "bytes": version_bytes(version) if version else None,
+        "bytes": contrib("publications").version_bytes(version) if version else None,
         "tombstones": version.deleted if version else None,
         "changed": entry.difference.sentence() if entry.difference else entry.problem,
         "by": publication.by,

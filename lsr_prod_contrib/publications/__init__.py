@@ -1,7 +1,7 @@
 """The history of an index: its publications, their differences, and everything that its store keeps."""
 
-from lsr_prod.operations.publications.catalog import Catalog, CatalogEntry, HistoryEntry, read_catalog, read_history
-from lsr_prod.operations.publications.difference import (
+from lsr_prod_contrib.publications.catalog import Catalog, CatalogEntry, HistoryEntry, read_catalog, read_history
+from lsr_prod_contrib.publications.difference import (
     ChangedIds,
     Difference,
     changed_ids,

@@ -18,8 +18,8 @@ from lsr_prod.jobs.terminal.shell import (
 )
 
 if TYPE_CHECKING:
-    from lsr_prod.operations.publications import CatalogEntry, HistoryEntry
     from lsr_prod.storage import Store
+    from lsr_prod_contrib.publications import CatalogEntry, HistoryEntry
 
 _HISTORY = ("number", "published at", "version", "state", "documents", "bytes", "what changed", "who", "why")
 _CATALOG = (
@@ -67,8 +67,8 @@ def publications(given: argparse.Namespace) -> None:
     if given.last is not None and given.last < 1:
         raise ConfigError("--last", f"{given.last} is no number of publications", "give 1 or more")
     from lsr_prod.jobs.terminal.tables import print_columns
-    from lsr_prod.operations.publications import read_history
     from lsr_prod.storage.publications import current_publication
+    from lsr_prod_contrib.publications import read_history
 
     current_publication(index)  # an index without one is an error
     entries = read_history(index, last=given.last)
@@ -79,7 +79,7 @@ def publications(given: argparse.Namespace) -> None:
 
 
 def _history_row(entry: "HistoryEntry") -> list[Any]:
-    from lsr_prod.operations.publications import version_bytes
+    from lsr_prod_contrib.publications import version_bytes
 
     publication, version = entry.publication, entry.version
     states = [name for name, there in (("current", entry.current), ("pinned", entry.pin is not None)) if there]
@@ -106,7 +106,7 @@ def catalog(given: argparse.Namespace) -> None:
     """
     index = _open_index(given, "index catalog")
     from lsr_prod.jobs.terminal.tables import print_columns, print_table
-    from lsr_prod.operations.publications import read_catalog
+    from lsr_prod_contrib.publications import read_catalog
 
     found = read_catalog(index)
     if given.json:
@@ -147,9 +147,9 @@ def diff(given: argparse.Namespace) -> None:
     """
     index = _open_index(given, "index diff")
     from lsr_prod.jobs.terminal.tables import print_columns, print_table
-    from lsr_prod.operations.publications import changed_ids, compare_versions
     from lsr_prod.storage.index_versions import read_version
     from lsr_prod.storage.publications import read_publication
+    from lsr_prod_contrib.publications import changed_ids, compare_versions
 
     numbers = _numbers(index, given.old, given.new)
     old, new = (read_version(index, read_publication(index, number).version) for number in numbers)
