@@ -23,6 +23,7 @@ PRIVATE_IMPORTS = {
     "ray.serve._private.haproxy_templates.HAPROXY_CONFIG_TEMPLATE",
     "ray.serve._private.proxy_state.ProxyStateManager",
     "ray.serve._private.replica",
+    "ray.train.v2._internal.callbacks.datasets.DatasetsCallback",
     "ray.train.v2._internal.callbacks.placement_group_callback.PlacementGroupCleanerCallback",
 }
 
@@ -49,7 +50,8 @@ def test_private_names_of_ray_are_imported_in_one_file_each():
     assert all(len(files) == 1 for files in found.values()), found
 
 
-def test_trainer_builds_its_callbacks_in_an_overridable_method_that_adds_the_cleaner():
+def test_trainer_builds_its_callbacks_in_an_overridable_method_that_adds_the_cleaner_and_the_datasets():
+    from ray.train.v2._internal.callbacks.datasets import DatasetsCallback
     from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
     from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
@@ -57,6 +59,7 @@ def test_trainer_builds_its_callbacks_in_an_overridable_method_that_adds_the_cle
     source = inspect.getsource(DataParallelTrainer)
     assert "self._create_default_callbacks()" in source
     assert f"{PlacementGroupCleanerCallback.__name__}()" in source
+    assert f"{DatasetsCallback.__name__}(" in source
 
 
 def test_trainer_registers_its_sigint_handler_in_an_overridable_method():

@@ -9,6 +9,8 @@ Ray Train's trainer is not made for a local Ray without dashboard, nor for a con
   releases them itself (``held_groups``, ``release_groups``).
 - The handler of Ctrl-C aborts the controller, which is indistinguishable from its death, and stays installed after the
   run. Without it, Ctrl-C ends the job, and its connection to Ray ends its actors.
+- An actor gives datasets of Ray Data to the workers: a process that imports Ray Data, and has no work here, where the
+  workers read training sets themselves.
 - The list of checkpoints is rewritten in place (``CHECKPOINT_LIST``), so that a kill can damage it; ``resumption``
   reads and removes it.
 
@@ -22,6 +24,7 @@ from typing import Any
 import ray
 import ray.train
 from ray._raylet import PlacementGroupID
+from ray.train.v2._internal.callbacks.datasets import DatasetsCallback
 from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 from ray.train.v2.api.result import Result as Result
@@ -43,6 +46,7 @@ CHECKPOINT_LIST = "checkpoint_manager_snapshot.json"
 """File name of Ray Train's list of checkpoints, in the folder of a run."""
 CHECKPOINT_PREFIX = "checkpoint_"
 """Prefix of the folders of checkpoints."""
+_UNUSED = (PlacementGroupCleanerCallback, DatasetsCallback)
 _SUMMARIZED = ("loss", "accuracy", "l0_query", "l0_document", "flops", "dead_terms", "docs_per_s")
 
 
@@ -189,11 +193,11 @@ def _validations(path: Path) -> list[tuple[int, dict[str, Any]]]:
 
 
 class RayTrainer(DataParallelTrainer):
-    """Ray Train's trainer without the cleaner of placement groups and the handler of Ctrl-C."""
+    """Ray Train's trainer without the cleaner of placement groups, the datasets and the handler of Ctrl-C."""
 
     def _create_default_callbacks(self) -> list[Any]:
         callbacks = super()._create_default_callbacks()
-        return [one for one in callbacks if not isinstance(one, PlacementGroupCleanerCallback)]
+        return [one for one in callbacks if not isinstance(one, _UNUSED)]
 
     def _register_sigint_handler(self, controller: Any) -> None:
         """Install no handler."""
