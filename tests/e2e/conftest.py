@@ -1,6 +1,7 @@
 """Ray cluster on loopback that accepts submitted jobs."""
 
 import contextlib
+import json
 import os
 import secrets
 import shutil
@@ -13,7 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 import pytest
@@ -25,6 +26,23 @@ def free_ports(count: int) -> list[int]:
     for server in held:
         server.close()
     return ports
+
+
+def small_chain(folder: Path) -> dict[str, Any]:
+    """Write a tiny model and pairs of words; return the settings of one stage of a few steps, without Ray."""
+    from tests.model.tiny import tiny_checkpoint  # imports torch
+
+    start = tiny_checkpoint(folder / "bert", "bert")
+    rows = [{"query": f"w{i} w7", "positive": f"w{i} w9 w5"} for i in range(1, 60)]
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    stage = {
+        "data": {"paths": [str(folder / "pairs.jsonl")], "kind": "pairs"},
+        "batch": {"queries": 8},
+        "steps": 3,
+        "objective": {"losses": [{"loss": "info_nce"}]},
+    }
+    folders = {"model": str(start), "output": str(folder / "trained"), "work": str(folder / "work")}
+    return {"train": {**folders, "stages": [stage]}}
 
 
 class Head(NamedTuple):
@@ -39,18 +57,18 @@ class Head(NamedTuple):
     pid: int
 
 
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    """Environment for loopback only, with an authentication token that this test creates."""
-    token = tmp_path / "token"
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment for loopback only, with an authentication token that these tests create."""
+    token = tmp_path_factory.mktemp("head") / "token"
     token.write_text(secrets.token_hex(32))
     settings = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
     return {**os.environ, **settings, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
 
 
-@pytest.fixture
-def head(tmp_path: Path, environment: dict[str, str]) -> Iterator[Head]:
-    """Ray head node that is stopped after the test."""
+@pytest.fixture(scope="module")
+def head(environment: dict[str, str]) -> Iterator[Head]:
+    """Ray head node that is stopped after the tests of a module."""
     gcs, dashboard, client, agent = free_ports(4)
     # A submitted job connects to the address that the newest cluster wrote into Ray's folder: each has its own. Its
     # path is short because it starts the paths of sockets, which have at most 107 characters.
@@ -64,13 +82,14 @@ def head(tmp_path: Path, environment: dict[str, str]) -> Iterator[Head]:
         f"--ray-client-server-port={client}", f"--dashboard-agent-listen-port={agent}", "--num-cpus=2",
         "--disable-usage-stats", f"--temp-dir={folder}",
     ]  # fmt: skip
-    with (tmp_path / "head.log").open("wb") as log:
+    log_file = Path(environment["RAY_AUTH_TOKEN_PATH"]).with_name("head.log")
+    with log_file.open("wb") as log:
         process = subprocess.Popen(
             command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
     address = f"http://127.0.0.1:{dashboard}"
     try:
-        _wait(address, process, tmp_path / "head.log")
+        _wait(address, process, log_file)
         yield Head(address, process.pid)
     finally:
         # Killed: a graceful stop of Ray waits half a minute for its agent.

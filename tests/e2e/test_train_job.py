@@ -1,4 +1,4 @@
-"""The job ``train``: wrong settings end in one line, a submitted chain succeeds, an interrupted one is resumed."""
+"""The job ``train``: wrong settings end in one line, a chain succeeds, an interrupted one is resumed."""
 
 import copy
 import json
@@ -17,29 +17,16 @@ from lsr_prod.jobs.training import train
 from lsr_prod.model import model_digest
 from lsr_prod.storage import Store
 from lsr_prod.training.lineage import lineage
-from tests.e2e.conftest import Head
-from tests.model.tiny import tiny_model, tiny_tokenizer
+from tests.e2e.conftest import small_chain
 
 ROOT = Path(__file__).parents[2]
-BIN = Path(sys.executable).parent
 Settings = dict[str, Any]
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     """Settings of one stage of a few steps on pairs of words."""
-    tiny_model("bert").save_pretrained(tmp_path / "bert")
-    tiny_tokenizer().save_pretrained(tmp_path / "bert")
-    rows = [{"query": f"w{i} w7", "positive": f"w{i} w9 w5"} for i in range(1, 60)]
-    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    stage = {
-        "data": {"paths": [str(tmp_path / "pairs.jsonl")], "kind": "pairs"},
-        "batch": {"queries": 8},
-        "steps": 3,
-        "objective": {"losses": [{"loss": "info_nce"}]},
-    }
-    folders = {"model": str(tmp_path / "bert"), "output": str(tmp_path / "trained"), "work": str(tmp_path / "work")}
-    return {"train": {**folders, "stages": [stage]}, "ray": {"num_cpus": 2}}
+    return small_chain(tmp_path) | {"ray": {"num_cpus": 2}}
 
 
 def config(tmp_path: Path, settings: Settings) -> str:
@@ -102,20 +89,21 @@ def test_wrong_setting_is_reported_in_one_line_and_nothing_is_written(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_submitted_chain_succeeds(settings: Settings, tmp_path: Path, environment: dict[str, str], head: Head) -> None:
-    job = [sys.executable, "jobs/train.py", "--config", config(tmp_path, settings)]
-    submit = [str(BIN / "ray"), "job", "submit", "--address", head.dashboard, "--working-dir", ".", "--", *job]
-    del settings["ray"]
-    job[-1] = config(tmp_path, settings)
-    done = subprocess.run(submit, cwd=ROOT, env=environment, check=False, capture_output=True, text=True, timeout=400)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "succeeded" in done.stdout + done.stderr
-    summary = result(done.stdout)
-    assert summary["model_digest"] == model_digest(tmp_path / "trained")
-    assert "┃ stage ┃ kind" in done.stdout
-    found = lineage(tmp_path / "trained", Store(settings["train"]["work"]))
+def check_trained(stdout: str, settings: Settings) -> None:
+    """Check what a job of one stage printed, and the model that it made."""
+    output = Path(settings["train"]["output"])
+    assert result(stdout)["model_digest"] == model_digest(output)
+    assert "┃ stage ┃ kind" in stdout
+    found = lineage(output, Store(settings["train"]["work"]))
     assert found[0].training is not None
     assert (found[0].training["stage"], found[0].training["steps"]) == ("finetune", 3)
+
+
+def test_chain_succeeds(
+    settings: Settings, tmp_path: Path, ray_local: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train.run(["--config", config(tmp_path, settings)]) == 0
+    check_trained(capsys.readouterr().out, settings)
 
 
 @pytest.mark.slow

@@ -14,11 +14,11 @@ import ray
 from deltalake import DeltaTable
 
 from lsr_prod.config import Deployment
-from lsr_prod.encoding import encode_corpus, table_digest
+from lsr_prod.encoding import EncodeSummary, encode_corpus, table_digest
 from lsr_prod.encoding.tables.quarantine import quarantined_by_reason
 from lsr_prod.errors import ConfigError, QuarantineOverflowError
 from lsr_prod.jobs.command import main
-from lsr_prod.ray_data import read_sparse_table, write_sparse_table
+from lsr_prod.ray_data import TableWrite, read_sparse_table, write_sparse_table
 from lsr_prod.ray_data.staging import DatasetWrite, StagedKeys
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
@@ -56,36 +56,57 @@ def rows_of(table: Path, *without: str) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["doc_id"])
 
 
-def test_table_and_quarantine_equal_those_of_the_encode_job(tmp_path: Path, tiny_bundle: Path) -> None:
-    rows = ROWS + [row for row in BAD if row["title"] != "impostor"]
-    save(tmp_path, rows)
-    job = encode_corpus(deployment(tiny_bundle, tmp_path, "job"))
-    done = write(deployment(tiny_bundle, tmp_path, "data"), rows + ROWS[:5])
-    assert done.table_digest == job.table_digest == table_digest(str(tmp_path / "data"), verify=True)
-    assert rows_of(tmp_path / "data", "source_file") == rows_of(tmp_path / "job", "source_file")
-    assert done.quarantined_by_reason == job.quarantined_by_reason == {"empty_text": 1, "missing_id": 1}
-    quarantine = Store(str(tmp_path / "data_quarantine"))
-    assert dict(quarantined_by_reason(quarantine, done.plan, 1)[0]) == done.quarantined_by_reason
-    assert (done.documents, done.repeated) == (100, 5)
-    assert not [name for name in Store(str(tmp_path / "data")).names() if "staged" in name]
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a corpus with bad rows, of the table ``job`` of the encode job, and of the table ``data``."""
+    folder = tmp_path_factory.mktemp("written")
+    save(folder, [*ROWS, *BAD[:2]])
+    return folder
 
 
-def test_index_job_accepts_the_table(tmp_path: Path, tiny_bundle: Path) -> None:
-    write(deployment(tiny_bundle, tmp_path, "data"), ROWS)
+@pytest.fixture(scope="module")
+def job(folder: Path, tiny_bundle: Path, ray_local: None) -> EncodeSummary:
+    return encode_corpus(deployment(tiny_bundle, folder, "job"))
+
+
+@pytest.fixture(scope="module")
+def written(folder: Path, tiny_bundle: Path, ray_local: None) -> TableWrite:
+    return write(deployment(tiny_bundle, folder, "data"), [*ROWS, *BAD[:2], *ROWS[:5]])
+
+
+def test_table_and_quarantine_equal_those_of_the_encode_job(
+    folder: Path, job: EncodeSummary, written: TableWrite
+) -> None:
+    assert written.table_digest == job.table_digest == table_digest(str(folder / "data"), verify=True)
+    assert rows_of(folder / "data", "source_file") == rows_of(folder / "job", "source_file")
+    assert written.quarantined_by_reason == job.quarantined_by_reason == {"empty_text": 1, "missing_id": 1}
+    quarantine = Store(str(folder / "data_quarantine"))
+    assert dict(quarantined_by_reason(quarantine, written.plan, 1)[0]) == written.quarantined_by_reason
+    assert (written.documents, written.repeated) == (100, 5)
+    assert not [name for name in Store(str(folder / "data")).names() if "staged" in name]
+
+
+@pytest.mark.usefixtures("written")
+def test_index_job_accepts_the_table(folder: Path, tmp_path: Path, tiny_bundle: Path) -> None:
     folders = {
-        "table": tmp_path / "data",
+        "table": folder / "data",
         "bundle": tiny_bundle,
         "output": tmp_path / "index",
         "text_fields": '["title"]',
     }
-    assert main(["index", "build", *(f"--index.{name}={folder}" for name, folder in folders.items())]) == 0
+    assert main(["index", "build", *(f"--index.{name}={place}" for name, place in folders.items())]) == 0
     with Searcher.open(tmp_path / "index") as searcher:
         assert searcher.search("fox 7", k=1).hits
 
 
-def test_killed_write_is_resumed_without_encoding_again(tmp_path: Path, tiny_bundle: Path) -> None:
+@pytest.mark.usefixtures("written")
+def test_dataset_of_a_table_has_its_rows(folder: Path) -> None:
+    found = sorted(read_sparse_table(str(folder / "data")).take_all(), key=lambda row: row["doc_id"])
+    assert found == rows_of(folder / "data", "source_file", "content_key")
+
+
+def test_killed_write_is_resumed_without_encoding_again(tmp_path: Path, tiny_bundle: Path, job: EncodeSummary) -> None:
     save(tmp_path, ROWS)
-    job = encode_corpus(deployment(tiny_bundle, tmp_path, "job"))
     given, gate = settings(tiny_bundle, tmp_path, "data"), tmp_path / "gate"
     address = ray.get_runtime_context().gcs_address
     command = [sys.executable, "-m", "tests.ray_data.driver", json.dumps(given | {"ray": {"address": address}})]
@@ -129,12 +150,6 @@ def test_too_many_bad_rows_are_not_committed_until_the_limit_allows_them(tmp_pat
     assert DatasetWrite.prepare(raised).finished() is None  # its table exists, fenced and empty
     done = write(raised, ROWS[:20] + BAD)
     assert (done.written, done.documents, sum(done.quarantined_by_reason.values())) == (True, 20, 3)
-
-
-def test_dataset_of_a_table_has_its_rows(tmp_path: Path, tiny_bundle: Path) -> None:
-    write(deployment(tiny_bundle, tmp_path, "data"), ROWS[:30])
-    found = sorted(read_sparse_table(str(tmp_path / "data")).take_all(), key=lambda row: row["doc_id"])
-    assert found == rows_of(tmp_path / "data", "source_file", "content_key")
 
 
 def test_dataset_without_a_document_makes_an_empty_table(tmp_path: Path, tiny_bundle: Path) -> None:

@@ -201,6 +201,14 @@ def test_table_starts_from_idf_ones_or_trained_weights(start: Path, tmp_path: Pa
     torch.testing.assert_close(again, encoder.query_weights, rtol=1e-5, atol=0)
 
 
+def test_factor_0_keeps_the_table(start: Path, tmp_path: Path) -> None:
+    tables = [
+        trained(tmp_path, start, steps, query_weights={"learning_rate_factor": 0}).weights(keep=True)["query_weights"]
+        for steps in (0, 3)
+    ]
+    torch.testing.assert_close(*tables)
+
+
 def test_model_directory_keeps_query_weights(start: Path, tmp_path: Path) -> None:
     encoder = SparseEncoder.load(start)
     assert encoder.query_weights is None

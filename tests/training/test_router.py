@@ -55,7 +55,7 @@ def random_router(tokenizer: Path, folder: Path) -> Path:
 
 
 @pytest.mark.usefixtures("ray_local")
-@pytest.mark.parametrize("kind", ["field", "random"])
+@pytest.mark.parametrize("kind", ["field", pytest.param("random", marks=pytest.mark.slow)])
 def test_trained_router_opens_in_sentence_transformers(
     kind: str, shared_data: Path, splade_tiny: Path, tmp_path: Path
 ) -> None:
@@ -80,6 +80,7 @@ def test_trained_router_opens_in_sentence_transformers(
         np.testing.assert_allclose(found, row[terms], atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_local")
 def test_factor_0_keeps_the_query_weights(shared_data: Path, tmp_path: Path) -> None:
     source = field_folder(shared_data, "router")
@@ -87,6 +88,7 @@ def test_factor_0_keeps_the_query_weights(shared_data: Path, tmp_path: Path) -> 
     torch.testing.assert_close(made.query_weights, SparseEncoder.load(source).query_weights)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_local")
 def test_idf_model_has_the_weights_of_its_training(splade_tiny: Path, tmp_path: Path) -> None:
     SparseEncoder.load(splade_tiny, query_encoder="idf", document_max_length=30).save(tmp_path / "start")

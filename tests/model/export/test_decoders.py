@@ -19,10 +19,12 @@ from lsr_prod.model.export.graph import export_graph, quantize_graph
 from tests.model.tiny import CAUSAL, VOCABULARY, tiny_checkpoint
 
 TOP_K = 30
+QUICK = [("gpt_neox", "echo"), ("llama", "causal"), ("qwen3", "bidirectional")]  # each kind of attention
 KINDS = [(name, attention) for name in CAUSAL for attention in ("bidirectional", "echo")] + [("llama", "causal")]
+PARAMETERS = [pytest.param(kind, marks=[] if kind in QUICK else pytest.mark.slow) for kind in KINDS]
 
 
-@pytest.fixture(scope="module", params=KINDS, ids="-".join)
+@pytest.fixture(scope="module", params=PARAMETERS, ids="-".join)
 def exported(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[SparseEncoder, onnx.ModelProto]:
@@ -98,7 +100,9 @@ def test_fp16_is_refused_before_any_work(tmp_path: Path) -> None:
     assert not (tmp_path / "bundle").exists()
 
 
-@pytest.mark.parametrize(("attention", "precision"), [("echo", "fp32"), ("bidirectional", "int8")])
+@pytest.mark.parametrize(
+    ("attention", "precision"), [("echo", "fp32"), pytest.param("bidirectional", "int8", marks=pytest.mark.slow)]
+)
 def test_bundle_of_decoder_ranks_like_torch(tmp_path: Path, attention: str, precision: str) -> None:
     """The tokenizer has no BOS and no padding; the bundle starts every text with a BOS."""
     folder = tiny_checkpoint(tmp_path / "checkpoint", "qwen3")

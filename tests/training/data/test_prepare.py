@@ -1,6 +1,4 @@
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -8,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import ray
 from deltalake import write_deltalake
 
 from lsr_prod.config.training_data import TrainingDataSettings
@@ -228,8 +226,8 @@ from lsr_prod.storage import Store
 from lsr_prod.encoding.tables import read_all_rows
 from lsr_prod.training.data import prepare
 prepare._PART_BYTES = 1500
-path, model, work = sys.argv[1:]
-with ray_session(RaySettings(num_cpus=1)):
+path, model, work, address = sys.argv[1:]
+with ray_session(RaySettings(address=address)):
     prepare.prepare_training_set(
         TrainingDataSettings(paths=[path], kind="pairs"), model=Path(model), query_max_length=16,
         document_max_length=32, store=Store(work), options={},
@@ -241,13 +239,14 @@ def test_killed_preparation_resumes_and_gives_the_same_set(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     write_jsonl(tmp_path / "a.jsonl", pairs(400))
-    command = [sys.executable, "-c", KILLED, str(tmp_path / "a.jsonl"), str(tiny_model), str(tmp_path / "killed")]
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+    places = [str(tmp_path / "a.jsonl"), str(tiny_model), str(tmp_path / "killed")]
+    command = [sys.executable, "-c", KILLED, *places, ray.get_runtime_context().gcs_address]
+    job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         _wait_for_receipts(tmp_path / "killed", 5, job)
     finally:
-        _kill_with_children(job)
+        job.kill()
+        job.wait()
     receipts = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "killed").rglob("*.parts/*.json")}
     assert not list((tmp_path / "killed" / "sets").glob("*.json"))  # no file of a set
     monkeypatch.setattr(prepare, "_PART_BYTES", 1500)
@@ -272,16 +271,6 @@ def _wait_for_receipts(folder: Path, count: int, job: "subprocess.Popen[bytes]")
         assert job.poll() is None, "it ended before it could be killed"
         time.sleep(0.05)
     pytest.fail("no receipts came")
-
-
-def _kill_with_children(job: "subprocess.Popen[bytes]") -> None:
-    children = psutil.Process(job.pid).children(recursive=True) if job.poll() is None else []
-    for process in [job, *children]:
-        try:
-            process.send_signal(signal.SIGKILL)
-        except psutil.NoSuchProcess:
-            continue
-    job.wait()
 
 
 def test_deleted_part_is_made_again(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import ray
 import yaml
 
 from lsr_prod.config.training_data import TrainingDataSettings
@@ -175,7 +176,8 @@ def test_run_resumes_from_existing_parts(
 def test_run_resumes_after_sigkill(mined_index: Path, pairs: Path, tmp_path: Path, ray_local: None, done: Path):
     made = section(mined_index, pairs, tmp_path / "killed", actors=1, **RULES)
     config = write_config(tmp_path, **made)
-    command = [sys.executable, str(ROOT / "jobs" / "mine.py"), "--config", config, "--ray.num_cpus", "1"]
+    address = ray.get_runtime_context().gcs_address
+    command = [sys.executable, str(ROOT / "jobs" / "mine.py"), "--config", config, "--ray.address", address]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True)
@@ -212,19 +214,26 @@ def test_teacher_scores_are_read_and_written(
         assert all(score < expected[0] - 0.5 for score in expected[1:])
 
 
-def test_teacher_model_scores_hits_and_parts_do_not_depend_on_actors(
-    mined_index: Path, pairs: Path, tiny_bundle: Path, tmp_path: Path, ray_local: None
-):
-    teacher = {"model": {"kind": "sparse", "model": str(tiny_bundle)}}
-    for actors in (1, 2):
-        made = settings(
-            mined_index, pairs, tmp_path / str(actors), margin_ratio=0.9, scores=True, teacher=teacher, actors=actors
-        )
-        assert mine_negatives(deployment(made))["mined"] > 0
-    assert contents(tmp_path / "1") == contents(tmp_path / "2")
-    for row in pq.read_table(sorted((tmp_path / "1").glob("part-*.parquet"))).to_pylist():
+def _mine_with_model(index: Path, pairs: Path, bundle: Path, output: Path, actors: int) -> None:
+    teacher = {"model": {"kind": "sparse", "model": str(bundle)}}
+    made = settings(index, pairs, output, margin_ratio=0.9, scores=True, teacher=teacher, actors=actors)
+    assert mine_negatives(deployment(made))["mined"] > 0
+
+
+def test_teacher_model_scores_hits(mined_index: Path, pairs: Path, tiny_bundle: Path, tmp_path: Path, ray_local: None):
+    _mine_with_model(mined_index, pairs, tiny_bundle, tmp_path / "out", 1)
+    for row in pq.read_table(sorted((tmp_path / "out").glob("part-*.parquet"))).to_pylist():
         # The teacher is the encoder of the index, whose impacts are rounded.
         assert row["scores"] == pytest.approx([row["positive_score"], *row["negative_scores"]], rel=0.1, abs=0.5)
+
+
+@pytest.mark.slow
+def test_parts_of_a_teacher_model_do_not_depend_on_actors(
+    mined_index: Path, pairs: Path, tiny_bundle: Path, tmp_path: Path, ray_local: None
+):
+    for actors in (1, 2):
+        _mine_with_model(mined_index, pairs, tiny_bundle, tmp_path / str(actors), actors)
+    assert contents(tmp_path / "1") == contents(tmp_path / "2")
 
 
 def rejection(capsys: pytest.CaptureFixture[str], config: str, output: Path, *argv: str) -> str:

@@ -83,8 +83,15 @@ def alone(tiny_model: Path) -> dict[int, dict[str, Tensor]]:
     return {parts: _gradients(0, 1, str(tiny_model), "ddp", None, parts) for parts in (1, 2)}
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-@pytest.mark.parametrize(("chunk", "accumulate"), [(None, 1), (3, 2)], ids=["at_once", "cached_in_parts"])
+@pytest.mark.parametrize(
+    ("chunk", "accumulate", "strategy"),
+    [
+        (None, 1, "fsdp"),
+        (3, 2, "ddp"),
+        pytest.param(None, 1, "ddp", marks=pytest.mark.slow),
+        pytest.param(3, 2, "fsdp", marks=pytest.mark.slow),
+    ],
+)
 def test_two_workers_have_same_gradient_as_one(
     tiny_model: Path, alone: dict[int, dict[str, Tensor]], strategy: str, chunk: int | None, accumulate: int
 ) -> None:
@@ -94,7 +101,15 @@ def test_two_workers_have_same_gradient_as_one(
             torch.testing.assert_close(found[name], expected, rtol=1e-4, atol=1e-5, msg=name)
 
 
-@pytest.mark.parametrize(("strategy", "chunk"), [("ddp", None), ("fsdp", None), ("ddp", 3), ("fsdp", 3)])
+@pytest.mark.parametrize(
+    ("strategy", "chunk"),
+    [
+        ("ddp", None),
+        ("fsdp", 3),
+        pytest.param("fsdp", None, marks=pytest.mark.slow),
+        pytest.param("ddp", 3, marks=pytest.mark.slow),
+    ],
+)
 def test_two_workers_with_different_numbers_of_documents_have_same_gradient_as_one(
     tiny_model: Path, strategy: str, chunk: int | None
 ) -> None:

@@ -13,14 +13,16 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import ray
 import yaml
 
 from lsr_prod.config import Deployment
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.errors import ConfigError, IncompleteWaveError, QuarantineOverflowError
 from lsr_prod.jobs.training import score
+from lsr_prod.storage import Store
 from lsr_prod.training.data.rows import TrainingRow, cut_data, pin_files, read_rows
-from lsr_prod.training.scoring.job import score_training_rows
+from lsr_prod.training.scoring.job import make_job, score_slice, score_training_rows
 from lsr_prod.training.scoring.teacher import open_teacher
 from tests.training.scoring.conftest import NOT_A_NUMBER, RAISES, random_rows, section, settings, teacher, write_lines
 
@@ -134,7 +136,7 @@ def test_run_resumes_after_sigkill(cross_encoder: Path, rows: Path, tmp_path: Pa
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
-            [*command, "--ray.num_cpus", "1"],
+            [*command, "--ray.address", ray.get_runtime_context().gcs_address],
             cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
         try:
@@ -147,11 +149,24 @@ def test_run_resumes_after_sigkill(cross_encoder: Path, rows: Path, tmp_path: Pa
             process.wait(60)
     there = len(list((tmp_path / "killed").glob("part-*.parquet")))
     assert there >= 1, (tmp_path / "log").read_text()
-    resumed = run(cross_encoder, rows, tmp_path / "killed")
+    resumed = run(cross_encoder, rows, tmp_path / "killed", actors=1)
     assert resumed["parts_reused"] >= there
     assert contents(tmp_path / "killed") == contents(done)
 
 
+def test_part_does_not_depend_on_the_parts_that_its_teacher_scored_before(dense: Path, rows: Path, tmp_path: Path):
+    teacher = {"kind": "dense", "pooling": "mean", "scale": 20}
+    job = make_job(Deployment(score=settings(dense, rows, tmp_path / "out", data=LIMIT, teacher=teacher)))
+    open_scorer = job.opened([], Deployment())
+    shared = open_scorer()
+    for number, piece in enumerate(job.slices):
+        for folder, scorer in (("shared", shared), ("alone", open_scorer())):
+            score_slice(scorer, Store(str(tmp_path / folder)), job.digest, number, piece)
+    assert len(list((tmp_path / "alone").glob("part-*.parquet"))) == FILES
+    assert contents(tmp_path / "shared") == contents(tmp_path / "alone")
+
+
+@pytest.mark.slow
 def test_dense_teacher_does_not_depend_on_actors_or_on_what_other_parts_encoded(
     dense: Path, rows: Path, tmp_path: Path, ray_local: None
 ):
@@ -210,7 +225,7 @@ def test_too_many_bad_rows_fail_the_job(cross_encoder: Path, rows: Path, tmp_pat
         run(cross_encoder, rows, tmp_path / "before", data={"max_bad_fraction": 0.04})
     assert not (tmp_path / "before").exists()
     with pytest.raises(QuarantineOverflowError, match="teacher_failed"):
-        run(cross_encoder, rows, tmp_path / "later", data={"max_bad_fraction": 0.08})
+        run(cross_encoder, rows, tmp_path / "later", data={"max_bad_fraction": 0.08}, actors=1)
     assert not (tmp_path / "later" / "_manifest.json").exists()
 
 

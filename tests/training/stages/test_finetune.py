@@ -91,6 +91,7 @@ def test_collapse_ends_training_at_once(tmp_path: Path, start: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_card_length_changes_validation_and_card_but_not_training(tmp_path: Path, start: Path) -> None:
     """Vocabulary transfer trains at 256 tokens and evaluates at 512: here 4 (two words) and 40."""
     validation = small_collection(tmp_path, 3)
@@ -103,6 +104,7 @@ def test_card_length_changes_validation_and_card_but_not_training(tmp_path: Path
     assert rows["longer"]["validation/l0_document"] > rows["same"]["validation/l0_document"]
 
 
+@pytest.mark.slow
 def test_collapse_to_equal_vectors_ends_training_of_two_workers(tmp_path: Path, start: Path) -> None:
     changes: dict[str, Any] = {
         "batch": {"queries": 8},
@@ -119,11 +121,12 @@ def test_collapse_to_equal_vectors_ends_training_of_two_workers(tmp_path: Path, 
     assert last["loss"] == pytest.approx(last["chance"], rel=0.05)
 
 
-def test_keep_best_keeps_start_and_stops_if_training_does_not_help(tmp_path: Path, start: Path) -> None:
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_keep_best_keeps_start_and_stops_if_training_does_not_help(tmp_path: Path, start: Path, workers: int) -> None:
     validation = {**small_collection(tmp_path, 2), "measures": ["Rprec", "RR@10"], "keep_best": "RR@10"}
     # A learning rate of about 0 never changes a rank.
     row = _train(
-        tmp_path, start, workers=2, optimizer={"learning_rate": 1e-12}, checkpoint_every=100,
+        tmp_path, start, workers=workers, optimizer={"learning_rate": 1e-12}, checkpoint_every=100,
         validation={**validation, "stop_after": 2},
     )  # fmt: skip
     assert (row["steps"], row["best_step"], row["stopped_early"]) == (4, 0, True)
