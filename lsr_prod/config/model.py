@@ -43,8 +43,11 @@ class AdaptEncoderSettings(Section):
     """mean: average the hidden states before the vocabulary head (esplade-pretraining, J.1)"""
     activation: Literal["log1p_relu", "l0"] | None = None
     """l0: apply the logarithm twice"""
-    pooled_tokens: Literal["all", "not_bos"] | None = None
-    """not_bos: leave out the first token, as decoders always do"""
+    pooled_tokens: Literal["all", "not_bos", "appended"] | None = None
+    """not_bos: leave out the first token, as decoders do; appended: read only the tokens that appended_tokens adds
+    after the text, each with a head for a part of the vocabulary (UEmbed, arXiv 2608.02583)"""
+    appended_tokens: int | None = Field(None, ge=1)
+    """number of EOS tokens that follow the text, for pooled_tokens: appended"""
     casing: Literal["lowercase"] | None = None
     """lowercase: lowercase texts before tokenizing (casing, 3)"""
     output_casing: Literal["all", "uncased"] | None = None

@@ -43,7 +43,14 @@ def _add_model_options(parser: CommandParser) -> None:
     parser.add_argument("--document-prompt", metavar="TEXT", help="text put before every document")
     parser.add_argument("--casing", choices=("none", "lowercase"), help="lowercase: lowercase texts before tokenizing")
     parser.add_argument("--activation", choices=("log1p_relu", "l0"), help="l0: apply the logarithm twice")
-    parser.add_argument("--pooled-tokens", choices=("all", "not_bos"), help="not_bos: leave out the first token")
+    parser.add_argument(
+        "--pooled-tokens",
+        choices=("all", "not_bos", "appended"),
+        help="not_bos: leave out the first token; appended: read only the tokens of --appended-tokens",
+    )
+    parser.add_argument(
+        "--appended-tokens", type=int, metavar="N", help="EOS tokens after the text, each with a head of its own"
+    )
     parser.add_argument(
         "--query-encoder",
         choices=("model", "idf", "learned"),

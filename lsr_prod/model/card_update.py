@@ -19,6 +19,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.inference.terms.surfaces import cased_terms, uncased_groups
 from lsr_prod.inference.terms.words import check_words
 from lsr_prod.model.backbone import is_causal
+from lsr_prod.model.template_tokens import append_tokens
 from lsr_prod.storage.formats.card import HEADS, LONGEST, EncoderCard, longest_input
 from lsr_prod.storage.formats.digest import digest_json
 
@@ -94,15 +95,15 @@ def check_uncased(letters: frozenset[str]) -> None:
 _CHOICES = {
     "casing": ("none", "lowercase"),
     "activation": ("log1p_relu", "l0"),
-    "pooled_tokens": ("all", "not_bos"),
+    "pooled_tokens": ("all", "not_bos", "appended"),
     "attention": ("bidirectional", "causal", "echo"),
     "pooled_states": ("tokens", "mean"),
     "output_casing": ("all", "uncased"),
     "query_encoder": ("model", "idf", "learned"),
 }
-_OF_VOCABULARY_HEAD = ("activation", "attention", "output_casing", "pooled_states", "pooled_tokens")
+_OF_VOCABULARY_HEAD = ("activation", "appended_tokens", "attention", "output_casing", "pooled_states", "pooled_tokens")
 _LENGTHS = ("query_max_length", "document_max_length")
-_SETTABLE = (*_CHOICES, *_LENGTHS, "query_prompt", "document_prompt")
+_SETTABLE = (*_CHOICES, *_LENGTHS, "query_prompt", "document_prompt", "appended_tokens")
 
 
 def update_card(
@@ -112,7 +113,7 @@ def update_card(
     tokenizer: PreTrainedTokenizerFast,
     terms: Sequence[str],
 ) -> EncoderCard:
-    """Return the card with other values; a change of casing also changes the tokenizer, in place."""
+    """Return the card with other values; casing and appended tokens also change the tokenizer, in place."""
     for name in changes:
         if name not in _SETTABLE:
             raise ConfigError(name, "this field of the encoder card cannot be set", f"set {', '.join(_SETTABLE)}")
@@ -123,9 +124,12 @@ def update_card(
     if changed.query_encoder != "learned":
         changed = replace(changed, query_special_tokens="skipped")
     check_attention(changed)
+    check_appended(card.appended_tokens, changed.appended_tokens)
     check_query_encoder(changed.query_encoder, changed.query_prompt)
     if changed.inference_free and changed.output_vocabulary == "words":
         check_words(terms, "query_encoder")
+    if changed.appended_tokens != card.appended_tokens:
+        append_tokens(tokenizer, config, changed.appended_tokens)
     _check_lengths(changed, config, tokenizer)
     if changed.casing != card.casing:
         check_casing(changed.casing, letters_of(list(tokenizer.get_vocab())))
@@ -163,7 +167,7 @@ def output_terms(terms: Sequence[str], output_casing: str) -> list[str]:
 
 
 def check_attention(card: EncoderCard) -> None:
-    """Refuse values of ``attention`` and ``pooled_tokens`` that the architecture does not support."""
+    """Refuse an attention and pooled tokens that the architecture does not support, or that contradict each other."""
     causal = is_causal(card.architecture)
     if not causal and card.attention != "bidirectional":
         raise ConfigError(
@@ -173,6 +177,28 @@ def check_attention(card: EncoderCard) -> None:
         # The first token is an attention sink: its state does not represent the text.
         raise ConfigError(
             "pooled_tokens", f"the first token of a {card.architecture} does not represent the text", "use not_bos"
+        )
+    if card.appended_tokens < 0 or (card.pooled_tokens == "appended") != (card.appended_tokens > 0):
+        raise ConfigError(
+            "appended_tokens",
+            f"pooled_tokens is {card.pooled_tokens}, with {card.appended_tokens} appended tokens",
+            "set pooled_tokens to appended and appended_tokens to 1 or more, or leave both out",
+        )
+    if card.pooled_tokens == "appended" and card.pooled_states != "tokens":
+        raise ConfigError(
+            "pooled_states",
+            "every appended token has a head of its own, so their states cannot be averaged",
+            "use tokens, or another value of pooled_tokens",
+        )
+
+
+def check_appended(before: int, after: int) -> None:
+    """Refuse another number of appended tokens for a tokenizer that appends some."""
+    if before not in (0, after):
+        raise ConfigError(
+            "appended_tokens",
+            f"the tokenizer appends {before} tokens already",
+            "leave it out, or start from the model without them",
         )
 
 

@@ -10,6 +10,7 @@
       output_layer.safetensors  output_vocabulary.json   of a separate output layer, see ``output_layer``
       query/                                  a separate query encoder: the same files again
       sparse_linear.safetensors               of a head of token weights, see ``token_weights``
+      appended_heads.safetensors              heads of appended tokens, see ``appended_heads``
       README.md                               the model card of Hugging Face, see ``model_card``
       query_weights.npy                       weights of query terms, see ``formats.term_weights``
 
@@ -29,6 +30,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.logs import get_log
+from lsr_prod.model.appended_heads import AppendedHeads, save_appended_heads
 from lsr_prod.model.autoencoder import AUTOENCODER
 from lsr_prod.model.backbone import is_causal
 from lsr_prod.model.layout_reader import DOCUMENT_FOLDER
@@ -68,6 +70,7 @@ class ModelParts(NamedTuple):
     words: list[str] | None = None  # the output terms if they are not the tokenizer's tokens
     # float32 [V], learned weights of query terms, or the IDF of the training documents; None: there are none
     query_weights: Tensor | None = None
+    heads: AppendedHeads | None = None  # heads of appended tokens
 
 
 def write_model_directory(folder: Path, parts: ModelParts, queries: ModelParts | None = None) -> str:
@@ -87,7 +90,7 @@ def write_model_directory(folder: Path, parts: ModelParts, queries: ModelParts |
 
 
 def _write_parts(made: Path, parts: ModelParts, queries: ModelParts | None = None) -> None:
-    model, tokenizer, card, words, query_weights = parts
+    model, tokenizer, card, words, query_weights, heads = parts
     own = _has_own_output_layer(parts)
     inexpressible = _inexpressible(parts) | (_inexpressible(queries) if queries else {})
     if queries is not None and queries.card.max_terms != card.max_terms:
@@ -106,6 +109,8 @@ def _write_parts(made: Path, parts: ModelParts, queries: ModelParts | None = Non
         save_output_layer(made, model)
     if card.head == "token_weights":
         save_sparse_linear(made, model)
+    if heads is not None:
+        save_appended_heads(made, heads)
     if words is not None:
         write_output_vocabulary(made, words)
     if query_weights is not None:

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from lsr_prod.errors import ConfigError, EncoderRaisedError
 from lsr_prod.logs import get_log
 from lsr_prod.model import backbone, pooling
+from lsr_prod.model.appended_heads import AppendedHeads
 from lsr_prod.model.autoencoder import autoencoder_of, latent_weights
 from lsr_prod.model.card_update import UncasedOutput, check_attention, update_card
 from lsr_prod.model.directory import ModelParts, write_model_directory
@@ -53,6 +54,7 @@ class SparseEncoder(nn.Module):
             training used, which only sentence-transformers reads; None: not trained, or the model encodes queries.
         queries: separate encoder of queries, with the same output terms; None: this model encodes queries too, or no
             model does.
+        heads: heads of appended tokens; None unless ``pooled_tokens`` is ``appended``.
     """
 
     unweighted: Tensor
@@ -65,6 +67,7 @@ class SparseEncoder(nn.Module):
         vocabulary: list[str] | None = None,
         query_weights: Tensor | None = None,
         queries: "SparseEncoder | None" = None,
+        heads: AppendedHeads | None = None,
     ) -> None:
         """Combine the parts; ``load`` reads them.
 
@@ -75,6 +78,7 @@ class SparseEncoder(nn.Module):
             vocabulary: the terms of the head's rows if they are not the tokenizer's tokens.
             query_weights: float32 [V], learned weights of query terms.
             queries: a separate query encoder, if the card says ``query_encoder: separate``.
+            heads: heads of appended tokens; default, if the card has some: a new split of the output matrix.
 
         Raises:
             ConfigError: the architecture is not in ``backbone.ARCHITECTURES``, or the parts do not fit together.
@@ -106,6 +110,9 @@ class SparseEncoder(nn.Module):
             )
         self.query_weights = query_weights if card.inference_free else None
         self.queries = queries
+        if heads is None and card.appended_tokens:
+            heads = AppendedHeads.of_matrix(backbone.output_layer(model)[0], card.appended_tokens)
+        self.heads = heads
         _check_queries(card, queries)
 
     @classmethod
@@ -116,19 +123,19 @@ class SparseEncoder(nn.Module):
             source: a model directory of lsr_prod, a folder of sentence-transformers' SparseEncoder, a folder of
                 a language model or of BGE-M3, or a Hugging Face id of one of them.
             **card_overrides: fields of the encoder card to set: casing, query_max_length, document_max_length,
-                query_prompt, document_prompt, activation, pooled_tokens, attention, pooled_states, output_casing,
-                query_encoder.
+                query_prompt, document_prompt, activation, pooled_tokens, appended_tokens, attention, pooled_states,
+                output_casing, query_encoder.
 
         Raises:
             ConfigError: the model cannot be read, has no trained vocabulary head, or does not support an override.
         """
         folder = local_folder(source)
         own = {name: value for name, value in card_overrides.items() if name in ("query_max_length", "query_prompt")}
-        queries = read_query_parts(folder, own)
-        if queries is None:
-            return cls(*read_parts(folder, card_overrides)).eval()
-        others = {name: value for name, value in card_overrides.items() if name not in own}
-        return cls(*read_parts(folder, others), queries=cls(*queries).eval()).eval()
+        found = read_query_parts(folder, own)
+        others = {name: value for name, value in card_overrides.items() if found is None or name not in own}
+        queries = None if found is None else cls(*found[:5], heads=found.heads).eval()
+        parts = read_parts(folder, others)
+        return cls(*parts[:5], queries=queries, heads=parts.heads).eval()
 
     def with_card(self, **card_changes: Any) -> "SparseEncoder":
         """Return an encoder with the same weights and other fields of the card, as in ``load``.
@@ -142,13 +149,13 @@ class SparseEncoder(nn.Module):
         card = update_card(self.card, card_changes, self.model.config, tokenizer, terms)
         queries = self.queries if card.query_encoder == "separate" else None
         kept = kept_query_weights(self.query_weights, self.card, card)
-        return SparseEncoder(self.model, tokenizer, card, words, kept, queries).train(self.training)
+        return SparseEncoder(self.model, tokenizer, card, words, kept, queries, self.heads).train(self.training)
 
     def clone(self) -> "SparseEncoder":
         """Return an encoder with a copy of the weights, for stages that change them; in evaluation mode."""
         queries = None if self.queries is None else self.queries.clone()
-        model, words = copy.deepcopy(self.model), self._words()
-        return SparseEncoder(model, self.tokenizer, self.card, words, self.query_weights, queries).eval()
+        model, heads = copy.deepcopy((self.model, self.heads))
+        return SparseEncoder(model, self.tokenizer, self.card, self._words(), self.query_weights, queries, heads).eval()
 
     def document_encoder(self) -> "SparseEncoder":
         """Return the encoder without its separate query encoder; it shares the weights."""
@@ -170,7 +177,8 @@ class SparseEncoder(nn.Module):
                 "leave query_model out, or start from a model that encodes queries",
             )
         card = replace(self.card, query_encoder="separate")
-        return SparseEncoder(self.model, self.tokenizer, card, self._words(), queries=queries).eval()
+        words = self._words()
+        return SparseEncoder(self.model, self.tokenizer, card, words, queries=queries, heads=self.heads).eval()
 
     def save(self, folder: str | Path) -> str:
         """Write the model directory atomically; sentence-transformers can open it unless a setting is missing there.
@@ -211,7 +219,9 @@ class SparseEncoder(nn.Module):
             return self._other_head(states, pooled, input_ids)
         assert self.card.activation != "relu"
         matrix, bias = backbone.output_layer(self.model)
-        weights = pool_vocabulary(states, matrix, bias, pooled, activation=self.card.activation, found=found)
+        weights = pool_vocabulary(
+            states, matrix, bias, pooled, activation=self.card.activation, found=found, heads=self.heads
+        )
         return self.fold(weights)
 
     @torch.no_grad()
@@ -233,7 +243,7 @@ class SparseEncoder(nn.Module):
             return PooledArgmax(vectors, input_ids.new_empty(len(vectors), 0))
         assert self.card.activation != "relu"
         matrix, bias = backbone.output_layer(self.model)
-        return find_argmax(states, matrix, bias, pooled, activation=self.card.activation)
+        return find_argmax(states, matrix, bias, pooled, activation=self.card.activation, heads=self.heads)
 
     def fold(self, weights: Tensor) -> Tensor:
         """Fold weights of the head's terms [B, rows of the output matrix] into vectors over the output terms [B, V]."""
@@ -251,11 +261,15 @@ class SparseEncoder(nn.Module):
             token_type_ids: int64 [B, L]; default zeros.
 
         Returns:
-            States [B, L, d] and bool [B, L]; with the average or the first of them, L is 1.
+            States [B, L, d] and bool [B, L]; with the average or the first of them, L is 1; with appended tokens, L is
+            their number.
         """
         hidden = backbone.hidden_states(
             self.model, input_ids, attention_mask, token_type_ids, attention=self.card.attention
         )
+        if self.card.pooled_tokens == "appended":
+            hidden, pooled = pooling.appended_states(hidden, attention_mask, self.card.appended_tokens)
+            return backbone.head_input(self.model, hidden), pooled
         pooled = pooling.pooled_positions(attention_mask, self.card.pooled_tokens)
         if self.card.pooled_states != "tokens":
             reduce = pooling.mean_states if self.card.pooled_states == "mean" else pooling.first_states
@@ -295,7 +309,7 @@ class SparseEncoder(nn.Module):
         return SparseBatch.concatenate(parts).spread([visible[i] for i in by_length], len(texts))
 
     def _parts(self) -> ModelParts:
-        return ModelParts(self.model, self.tokenizer, self.card, self._words(), self.query_weights)
+        return ModelParts(self.model, self.tokenizer, self.card, self._words(), self.query_weights, self.heads)
 
     def head_layer(self) -> tuple[Tensor, Tensor | None]:
         """Return matrix and bias of the head's linear layer."""

@@ -32,6 +32,7 @@ from transformers import (
 from lsr_prod.errors import ConfigError
 from lsr_prod.inference.terms.words import lowercases
 from lsr_prod.logs import get_log
+from lsr_prod.model.appended_heads import load_appended_heads
 from lsr_prod.model.autoencoder import add_autoencoder, autoencoder_of, latent_terms
 from lsr_prod.model.backbone import (
     ARCHITECTURES,
@@ -51,8 +52,8 @@ from lsr_prod.model.output_layer import (
     output_layer_names,
     read_output_vocabulary,
 )
-from lsr_prod.model.start_token import prepend_start_token
 from lsr_prod.model.static_queries import read_static_queries
+from lsr_prod.model.template_tokens import prepend_start_token
 from lsr_prod.model.token_weights import has_sparse_linear, read_backbone
 from lsr_prod.model.tokenizer_files import read_tokenizer, readable
 from lsr_prod.storage.formats.bundle import TOKENIZER_FILE
@@ -95,7 +96,7 @@ def read_parts(
         model = read_backbone(folder, _read_config(folder))
     else:
         model = _read_model(weights, dense=autoencoder is not None)
-    words = query_weights = None
+    words = query_weights = heads = None
     if autoencoder is not None:
         add_autoencoder(model, folder / autoencoder)
         words = latent_terms(len(autoencoder_of(model).bias))
@@ -108,6 +109,8 @@ def read_parts(
             words = read_output_vocabulary(folder)
         rows = int(model.config.vocab_size) if token_weights or words else len(output_layer(model)[0])
         terms = words or output_vocabulary(tokenizer, rows)
+        if card.appended_tokens:
+            heads = load_appended_heads(folder, len(terms), card.appended_tokens)
         if card.vocabulary_sha256 != digest_json(output_terms(terms, card.output_casing)):
             raise ConfigError(
                 "source", f"the tokenizer of {folder} does not match the output vocabulary of its card", "save it again"
@@ -125,7 +128,7 @@ def read_parts(
             if isinstance(settings.queries, str):
                 card, query_weights = read_static_queries(folder / settings.queries, card, tokenizer)
     changed = update_card(card, overrides, model.config, tokenizer, terms)
-    return ModelParts(model, tokenizer, changed, words, kept_query_weights(query_weights, card, changed))
+    return ModelParts(model, tokenizer, changed, words, kept_query_weights(query_weights, card, changed), heads)
 
 
 def _keep_license(config: PreTrainedConfig, folder: Path) -> None:

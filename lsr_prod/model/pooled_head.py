@@ -23,6 +23,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding_bag
 
+from lsr_prod.model.appended_heads import AppendedHeads
+from lsr_prod.model.pooling import activate
+
 
 def are_free(device: torch.device) -> bool:
     """Return whether reading values on a device costs nothing."""
@@ -52,14 +55,18 @@ def pool_vocabulary(
     *,
     activation: Activation,
     found: PooledArgmax | None = None,
+    heads: AppendedHeads | None = None,
 ) -> Tensor:
     """Return vectors over the vocabulary. Autocast applies to products only; maxima, weights and gradients are float32.
 
-    If several tokens have the maximum, the first one gets the gradient.
+    If several tokens have the maximum, the first one gets the gradient. With ``heads``, the tokens are the appended
+    ones, and a term is computed at the token of its head only.
 
     Returns:
         [B, V], at least 0; float32, or float64 for hidden states of that type.
     """
+    if found is None and heads is not None:
+        found = find_argmax(hidden, weight, bias, pooled, activation=activation, heads=heads)
     inputs = (hidden, weight) if bias is None else (hidden, weight, bias)
     if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)):
         return _forward(hidden, weight, bias, pooled, activation, places=False)[0] if found is None else found.weights
@@ -73,9 +80,18 @@ def pool_vocabulary(
 
 @torch.no_grad()
 def find_argmax(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, pooled: Tensor, *, activation: Activation
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    pooled: Tensor,
+    *,
+    activation: Activation,
+    heads: AppendedHeads | None = None,
 ) -> PooledArgmax:
     """Return the same vectors without a graph, and the token of each weight. Arguments as in ``pool_vocabulary``."""
+    if heads is not None:
+        weights = activate(heads(hidden, weight, bias), pooled, activation)
+        return PooledArgmax(weights, heads.heads.expand(len(weights), -1))
     weights, positions = _forward(hidden, weight, bias, pooled, activation, places=True)
     assert positions is not None
     return PooledArgmax(weights, positions)

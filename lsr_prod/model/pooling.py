@@ -32,6 +32,20 @@ def pooled_positions(attention_mask: Tensor, pooled_tokens: Literal["all", "not_
     return attention_mask > 0
 
 
+def appended_states(hidden: Tensor, attention_mask: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the states of the last ``count`` tokens of every text.
+
+    Returns:
+        States [B, count, d], and bool [B, count]: the text has that token.
+    """
+    steps = torch.arange(attention_mask.shape[1], device=attention_mask.device)
+    last = (attention_mask * steps).argmax(dim=1, keepdim=True)  # padding is on any side
+    places = last + torch.arange(1 - count, 1, device=last.device)  # [B, count]
+    index = places.clamp(min=0)
+    found = (places >= 0) & (attention_mask.gather(1, index) > 0)
+    return hidden.gather(1, index[:, :, None].expand(-1, -1, hidden.shape[2])), found
+
+
 def fill_unpooled(hidden: Tensor, pooled: Tensor) -> Tensor:
     """Replace the state of every position outside the pool by the state of a pooled position.
 

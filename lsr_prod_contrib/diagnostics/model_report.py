@@ -76,6 +76,8 @@ def _logits(encoder: SparseEncoder, texts: Sequence[str]) -> dict[str, Any]:
         raise ConfigError(
             "model", "it averages its hidden states, so no token has logits", "use a model that pools tokens"
         )
+    if encoder.heads is not None:
+        raise ConfigError("model", "it pools appended tokens only", "use a model that pools the tokens of the text")
     found = asdict(_head(encoder, lambda one: logit_statistics(one, texts)))
     for name in ("document_mean", "document_std"):
         found[name] = {str(k) if k else "all": value for k, value in found[name].items()}

@@ -97,6 +97,8 @@ def casing_matrix(encoder: SparseEncoder, texts: Sequence[str], kind: Kind = "qu
             "it averages its hidden states, so no term comes from a single token",
             "use a model that pools tokens",
         )
+    if encoder.heads is not None:
+        raise ConfigError("model", "it pools appended tokens only", "use a model that pools the tokens of the text")
     if encoder.card.output_casing == "uncased":
         raise ConfigError("model", "its output is always uncased", "use the model with output_casing all")
     tokenizer = encoder.tokenizer

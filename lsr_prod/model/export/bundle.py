@@ -34,7 +34,7 @@ from lsr_prod.storage.formats.bundle import (
     QueryGraph,
     digest_bundle,
 )
-from lsr_prod.storage.formats.card import CARD_FILE, HEADS, QUERY_FOLDER
+from lsr_prod.storage.formats.card import CARD_FILE, HEADS, QUERY_FOLDER, EncoderCard
 from lsr_prod.storage.formats.digest import record_bytes
 from lsr_prod.storage.formats.term_weights import QUERY_WEIGHTS_FILE, weights_to_bytes
 
@@ -65,7 +65,7 @@ def export_bundle(settings: ExportSettings, options: dict[str, str] | None = Non
     encoder = _load(settings.model, source)
     for side in (encoder, encoder.queries):
         if side is not None:
-            _check_precision(settings.precision, side.card.architecture)
+            _check_precision(settings.precision, side.card)
     columns, cut = _columns(encoder, settings, texts, options)
     most = encoder.card.most_terms
     top_k = min(settings.top_k, most if columns is None else min(most, len(columns)))
@@ -113,7 +113,10 @@ def _query_figures(bundle: Bundle) -> dict[str, int]:
     return {"query_graph_bytes": sum(file.size for file in bundle.files if file.path.startswith(prefix))}
 
 
-def _check_precision(precision: str, architecture: str) -> None:
+def _check_precision(precision: str, card: EncoderCard) -> None:
+    architecture = card.architecture
+    if precision == "fp16" and card.appended_tokens:
+        raise ConfigError("export.precision", "heads of appended tokens have no form in fp16", "take fp32 or int8")
     if precision == "fp16" and (is_causal(architecture) or architecture == "EuroBertForMaskedLM"):
         raise ConfigError(
             "export.precision",

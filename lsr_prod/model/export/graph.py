@@ -28,47 +28,55 @@ class _TopTerms(nn.Module):
     """Maps ids and mask [B, L] to terms and weights [B, k].
 
     The graph has no loop over texts: it computes logits [B, L, V], and ``rewrite_head`` cuts them into blocks of terms.
+    Heads of appended tokens compute logits [B, V].
     """
 
     def __init__(self, encoder: SparseEncoder, k: int) -> None:
         super().__init__()
-        self.encoder, self.k = encoder, k
+        self.encoder, self.k, self.heads = encoder, k, encoder.heads
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
         states, pooled = self.encoder.pooled_states(input_ids, attention_mask)
-        logits = self.logits(pooling.fill_unpooled(states, pooled))  # [B, L, d] -> [B, L, V]
         assert self.encoder.card.activation != "relu"
-        return self.heaviest(pooling.activate(logits.amax(dim=1), pooled, self.encoder.card.activation))
+        return self.heaviest(pooling.activate(self.maxima(states, pooled), pooled, self.encoder.card.activation))
 
-    def logits(self, states: Tensor) -> Tensor:
-        return nn.functional.linear(states, *output_layer(self.encoder.model))
+    def maxima(self, states: Tensor, pooled: Tensor) -> Tensor:
+        """Return the largest logit of every row of the head, [B, V]."""
+        if self.heads is not None:
+            logits: Tensor = self.heads(states, *self.layer())
+            return logits
+        # [B, L, d] -> [B, L, V]
+        return nn.functional.linear(pooling.fill_unpooled(states, pooled), *self.layer()).amax(dim=1)
+
+    def layer(self) -> tuple[Tensor, Tensor | None]:
+        return output_layer(self.encoder.model)
 
     def heaviest(self, weights: Tensor) -> tuple[Tensor, Tensor]:
         heaviest, terms = weights.topk(self.k, dim=1)
         return terms, heaviest
 
 
-class _TopUncasedTerms(_TopTerms):
-    """Variant with uncased terms: only the rows of the head that are folded into them are computed."""
+class _TopOfRows(_TopTerms):
+    """Variant that computes some rows of the head only: those that are folded into uncased terms, or those kept."""
 
     columns: Tensor
+    fold: nn.Module
     rows: Tensor
     bias: Tensor | None
 
     def __init__(self, encoder: SparseEncoder, k: int, columns: npt.NDArray[np.int64] | None) -> None:
         super().__init__(encoder, k)
-        assert encoder.uncased is not None
         kept = torch.arange(len(encoder.vocabulary)) if columns is None else torch.from_numpy(columns)
-        rows, self.fold = encoder.uncased.restricted(kept)
+        rows, self.fold = (kept, nn.Identity()) if encoder.uncased is None else encoder.uncased.restricted(kept)
+        self.heads = None if encoder.heads is None else encoder.heads.restricted(rows)
         bias = output_layer(encoder.model)[1]
         self.register_buffer("columns", kept)
         self.register_buffer("rows", rows)
         self.register_buffer("bias", None if bias is None else bias.detach()[rows])
 
-    def logits(self, states: Tensor) -> Tensor:
+    def layer(self) -> tuple[Tensor, Tensor | None]:
         # index_select always becomes a Gather in the graph; indexing may become a GatherND.
-        weight = output_layer(self.encoder.model)[0].index_select(0, self.rows)
-        return nn.functional.linear(states, weight, self.bias)
+        return output_layer(self.encoder.model)[0].index_select(0, self.rows), self.bias
 
     def heaviest(self, weights: Tensor) -> tuple[Tensor, Tensor]:
         places, heaviest = super().heaviest(self.fold(weights))
@@ -90,7 +98,8 @@ class _TopWeights(nn.Module):
 def _module(encoder: SparseEncoder, k: int, columns: npt.NDArray[np.int64] | None) -> nn.Module:
     if encoder.card.head != "vocabulary":
         return _TopWeights(encoder, k)
-    return _TopTerms(encoder, k) if encoder.uncased is None else _TopUncasedTerms(encoder, k, columns)
+    some = encoder.uncased is not None or (encoder.heads is not None and columns is not None)
+    return _TopOfRows(encoder, k, columns) if some else _TopTerms(encoder, k)
 
 
 def export_graph(
@@ -120,7 +129,7 @@ def export_graph(
     assert program is not None
     model: onnx.ModelProto = program.model_proto
     _strip(model)
-    if encoder.card.head == "vocabulary":
+    if encoder.card.head == "vocabulary" and encoder.heads is None:
         rewrite_head(model, columns=columns if encoder.uncased is None else None, gpu=gpu)
     return model
 

@@ -24,10 +24,12 @@ _POSITIONS_AFTER_PADDING = ("camembert", "roberta", "xlm-roberta")
 
 Kind = Literal["query", "document"]
 Attention = Literal["bidirectional", "causal", "echo"]
+PooledTokens = Literal["all", "not_bos", "appended"]
 
 # Written only if they differ from the default, which older encoders have: their cards, and so their digests, stay the
 # same.
 _OPTIONAL = (
+    "appended_tokens",
     "attention",
     "pooled_states",
     "output_vocabulary",
@@ -58,8 +60,10 @@ class EncoderCard:
     # ``log1p_relu`` is log(1 + relu(max_j logits_j)); ``l0`` applies log1p once more; ``relu`` is that of the heads
     # ``token_weights`` and ``autoencoder``
     activation: Literal["log1p_relu", "l0", "relu"] = "log1p_relu"
-    # ``all`` pools every token that is not padding; ``not_bos`` skips the first (causal models)
-    pooled_tokens: Literal["all", "not_bos"] = "all"
+    # ``all`` pools every token that is not padding; ``not_bos`` skips the first (causal models); ``appended`` reads the
+    # tokens appended to the text, each with a head of its own (UEmbed, arXiv 2608.02583)
+    pooled_tokens: PooledTokens = "all"
+    appended_tokens: int = 0  # EOS tokens that the tokenizer appends to a text to be pooled
     # tokens that a token attends to: all (``bidirectional``, as in masked language models), the earlier ones
     # (``causal``), or the earlier ones in the text repeated twice, where only the second copy is pooled
     # (``echo``; papers/csplade, 4)

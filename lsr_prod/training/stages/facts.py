@@ -45,6 +45,8 @@ class ModelFacts:
     output_vocabulary: Literal["tokenizer", "words"]  # tokens of the tokenizer, or words
     casing: Literal["none", "lowercase"]  # as in the card
     attention: Attention  # as in the card
+    pooled_states: Literal["tokens", "mean", "first"]  # as in the card
+    appended_tokens: int  # as in the card
     query_max_length: int  # tokens of a query, including special tokens
     document_max_length: int  # tokens of a document
     longest_input: int  # maximum number of tokens of an input
@@ -76,6 +78,8 @@ class ModelFacts:
             output_vocabulary=card.output_vocabulary,
             casing=card.casing,
             attention=card.attention,
+            pooled_states=card.pooled_states,
+            appended_tokens=card.appended_tokens,
             query_max_length=(encoder.queries or encoder).card.query_max_length,
             document_max_length=card.document_max_length,
             longest_input=longest_input(encoder.model.config.to_dict(), card.attention),

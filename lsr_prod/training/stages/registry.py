@@ -37,6 +37,8 @@ _FOLDERS = ("query_model", "reference", "target", "target_embeddings", "teacher"
 _LOCATION = {"paths", "format", "version", "max_bad_fraction"}
 _DATA: Excluded = {"data": _LOCATION}
 _TRAINING: Excluded = {**_DATA, "watch": True, "checkpoint_every": True}
+# Settings that digests leave out unless they are set: stages without them keep the digests of older releases.
+_OPTIONAL = ("appended_tokens",)
 _LANGUAGE: Excluded = {**_TRAINING, "validation": True}
 _FINETUNE: Excluded = {
     **_TRAINING,
@@ -162,7 +164,8 @@ def identity(stage: StageSettings) -> dict[str, Any]:
     excluded = REGISTRY[stage.stage].not_in_digest
     if isinstance(getattr(stage, "data", None), list):
         excluded = {**excluded, "data": {"__all__": _LOCATION | {"name"}}}
-    return stage.model_dump(mode="json", exclude=excluded)
+    settings = stage.model_dump(mode="json", exclude=excluded)
+    return {name: value for name, value in settings.items() if name not in _OPTIONAL or value is not None}
 
 
 def stage_digest(stage: StageSettings, pins: Mapping[str, str], parent: str) -> str:

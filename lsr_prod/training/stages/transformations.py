@@ -20,6 +20,7 @@ from lsr_prod.inference.terms.words import refuse_tokens
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.card_update import (
+    check_appended,
     check_attention,
     check_casing,
     check_head,
@@ -27,7 +28,7 @@ from lsr_prod.model.card_update import (
     check_terms,
     check_uncased,
 )
-from lsr_prod.storage.formats.card import EncoderCard
+from lsr_prod.storage.formats.card import EncoderCard, PooledTokens
 from lsr_prod.training.data.rows import sample_rows
 from lsr_prod.training.data.schemas import pin_data
 from lsr_prod.training.stages.facts import ModelFacts, check_length
@@ -128,12 +129,26 @@ def check_set_encoder(stage: AdaptEncoderSettings, facts: ModelFacts, *_: Any) -
     """Check the stage."""
     check_head(facts.head, stage.changes())
     attention = stage.attention or facts.attention
-    first = stage.pooled_tokens or ("not_bos" if facts.kind == "causal" else "all")
-    check_attention(EncoderCard(facts.architecture, 0, "", attention=attention, pooled_tokens=first))
+    appended = stage.appended_tokens or facts.appended_tokens
+    usual: PooledTokens = "not_bos" if facts.kind == "causal" else "all"
+    card = EncoderCard(
+        facts.architecture,
+        0,
+        "",
+        attention=attention,
+        pooled_tokens=stage.pooled_tokens or ("appended" if facts.appended_tokens else usual),
+        appended_tokens=appended,
+        pooled_states=stage.pooled_states or facts.pooled_states,
+    )
+    check_attention(card)
+    check_appended(facts.appended_tokens, appended)
     positions = facts.longest_input * (2 if facts.attention == "echo" else 1)
     after = replace(
         facts,
         attention=attention,
+        pooled_states=card.pooled_states,
+        appended_tokens=appended,
+        shortest_input=facts.shortest_input + appended - facts.appended_tokens,
         longest_input=positions // 2 if attention == "echo" else positions,
         query_max_length=stage.query_max_length or facts.query_max_length,
         document_max_length=stage.document_max_length or facts.document_max_length,

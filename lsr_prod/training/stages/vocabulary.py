@@ -144,7 +144,8 @@ def _facts_after(
         roles = {role for role in (*roles, "bos", "eos") if getattr(tokenizer, f"{role}_token", None) is not None}
         special, lowercase = tokenizer.num_special_tokens_to_add(), lowercases(tokenizer.backend_tokenizer)
     casing: Literal["none", "lowercase"] = "lowercase" if lowercase else "none"
-    return replace(after, casing=casing, roles=frozenset(roles), shortest_input=special + 1, transferred=True)
+    shortest = special + facts.appended_tokens + 1
+    return replace(after, casing=casing, roles=frozenset(roles), shortest_input=shortest, transferred=True)
 
 
 def _target_tokenizer(stage: TransferVocabularySettings, options: dict[str, str]) -> PreTrainedTokenizerFast:

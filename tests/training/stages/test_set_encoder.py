@@ -122,3 +122,24 @@ def test_inference_free_queries_refuse_prompt(encoder: SparseEncoder, tmp_path: 
         check(_stage(query_encoder="idf", query_prompt="w9 "), ModelFacts.of(encoder), {})
     with pytest.raises(ConfigError, match="query_prompt"):
         check(_stage(query_prompt="w9 "), facts, {})
+
+
+def test_appended_tokens_lengthen_the_shortest_input(decoder: SparseEncoder) -> None:
+    stage = _stage(pooled_tokens="appended", appended_tokens=4)
+    _, facts = check(stage, ModelFacts.of(decoder), {})
+    made, summary = run(decoder, stage)
+    assert facts == replace(ModelFacts.of(made), letters=facts.letters)
+    assert (facts.shortest_input, summary["appended_tokens"]) == (6, 4)
+    _, again = check(_stage(activation="l0"), facts, {})
+    assert again == facts
+    for fields, error in (
+        ({"appended_tokens": 5}, "appended_tokens: the tokenizer appends 4 tokens already"),
+        ({"pooled_tokens": "not_bos"}, "appended_tokens: pooled_tokens is not_bos, with 4 appended tokens"),
+        ({"pooled_states": "mean"}, "pooled_states: every appended token has a head of its own"),
+        ({"query_max_length": 5}, "query_max_length: 5 is outside the lengths of this model; give 6 to 72 tokens"),
+    ):
+        with pytest.raises(ConfigError, match=error):
+            check(_stage(**fields), facts, {})
+    _, averaged = check(_stage(pooled_states="mean"), ModelFacts.of(decoder), {})
+    with pytest.raises(ConfigError, match="pooled_states: every appended token"):
+        check(stage, averaged, {})

@@ -264,3 +264,13 @@ def test_target_tokenizer_is_read_from_its_own_files(tmp_path: Path):
     (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
     assert target_terms(read_target(str(tmp_path))) == TERMS
     assert type(read_target(str(tmp_path))).__name__ != "Qwen2Tokenizer"
+
+
+def test_appended_tokens_are_those_of_the_new_tokenizer(source: SparseEncoder, target: Path, tmp_path: Path):
+    appended = source.with_card(pooled_tokens="appended", appended_tokens=3)
+    encoder, _ = moved(appended, settings(target=str(target), initialization="mean", bias="rows"), tmp_path / "target")
+    end = TERMS.index("[SEP]")
+    assert encoder.tokenizer("w1")["input_ids"][-4:] == [end] * 4
+    assert encoder.heads is not None
+    assert len(encoder.heads.heads) == len(TERMS)
+    assert len(encoder.encode(["w1"]).terms)
