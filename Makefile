@@ -127,9 +127,9 @@ lint: $(KERNELS)
 types: $(KERNELS)
 	$(BIN)/mypy
 
-# Two processes on two cores: threads of their own would only wait for each other.
+# Four processes on two cores: half of the time of a test is a wait for processes that it started.
 test: $(KERNELS) models
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "not slow" -n 2 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder --durations=30
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "not slow" -n 4 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder --durations=30
 
 # Only tests that others skip; those leave the rights of root alone.
 test-root: $(KERNELS) models
