@@ -99,8 +99,8 @@ def test_settings_without_effect_are_refused(
 
 def test_rows_of_one_id_collapse_if_their_texts_are_equal(write: DatasetWrite) -> None:
     rows = staged(write, ("b", "x", 1.0), ("a", "x", 2.0), ("b", "x", 1.0), ("b", "y", 3.0))
-    cell, repeated = _cell(write, PROPERTIES, 0, rows)
-    assert repeated == 1
+    cell = _cell(write, PROPERTIES, 0, rows)
+    assert cell.counts.rows_in == rows.num_rows - 1
     assert cell.counts.quarantined_by_reason == {"duplicate_id": 1}
     assert cell.counts.rows_out == 2
     strict = replace(write, encode=write.encode.model_copy(update={"on_duplicate": "error"}))
@@ -112,7 +112,7 @@ def test_failure_of_one_attempt_gives_way_to_the_vector_of_another(write: Datase
     failed = {"doc_id": "a", "content_hash": content_hash("x"), "reason": "encoder_timeout", "detail": "", "raw": "x"}
     other = failed | {"doc_id": "b", "reason": "encode_failed"}
     bad = pa.Table.from_pylist([failed, failed, other, other | {"detail": "again"}], schema=write.schema)
-    cell, _ = _cell(write, PROPERTIES, 0, pa.concat_tables([staged(write, ("a", "x", 1.0)), bad]))
+    cell = _cell(write, PROPERTIES, 0, pa.concat_tables([staged(write, ("a", "x", 1.0)), bad]))
     assert (cell.counts.rows_out, cell.counts.quarantined_by_reason) == (1, {"encode_failed": 1})
 
 
