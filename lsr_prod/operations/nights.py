@@ -138,21 +138,21 @@ class DeploymentMetrics:
             except (LsrError, OSError) as error:
                 log.warning("index not read", extra={"fields": {"index": self._index.uri, "error": str(error)}})
                 self._metrics, up = [], 0
-            self._metrics.append(_gauge("watch_up", "1 if the index could be read.", up))
+            self._metrics.append(_gauge("lsr_prod_watch_up", "1 if the index could be read.", up))
         yield from self._metrics
 
 
 def _gauge(name: str, text: str, value: float) -> "Metric":
     from prometheus_client.core import GaugeMetricFamily
 
-    return GaugeMetricFamily(f"lsr_prod_{name}", text, value=value)
+    return GaugeMetricFamily(name, text, value=value)
 
 
 def _one_of(name: str, text: str, label: str, values: Iterable[str], true: Collection[str]) -> "Metric":
     """Return a metric of 0 or 1 per value of a label."""
     from prometheus_client.core import GaugeMetricFamily
 
-    metric = GaugeMetricFamily(f"lsr_prod_{name}", text, labels=[label])
+    metric = GaugeMetricFamily(name, text, labels=[label])
     for value in values:
         metric.add_metric([value], float(value in true))
     return metric
@@ -162,22 +162,22 @@ def _publication(index: Store) -> Iterator["Metric"]:
     found = find_current_publication(index)
     if found is not None:
         published = datetime.fromisoformat(found.published_at).astimezone(UTC).timestamp()
-        yield _gauge("index_publication", "Number of the current publication.", found.number)
-        yield _gauge("index_published_timestamp_seconds", "Time of the current publication.", published)
+        yield _gauge("lsr_prod_index_publication", "Number of the current publication.", found.number)
+        yield _gauge("lsr_prod_index_published_timestamp_seconds", "Time of the current publication.", published)
 
 
 def _night(index: Store) -> Iterator["Metric"]:
     last, good = last_nights(index)
     if good is not None:
-        yield _gauge("night_good_timestamp_seconds", "End of the last good night.", good.timestamp())
+        yield _gauge("lsr_prod_night_good_timestamp_seconds", "End of the last good night.", good.timestamp())
     if last is None:
         return
     started, finished = (datetime.fromisoformat(at).timestamp() for at in (last.started_at, last.finished_at))
-    yield _gauge("night_seconds", "Duration of the last night.", finished - started)
+    yield _gauge("lsr_prod_night_seconds", "Duration of the last night.", finished - started)
     outcomes = get_args(NightOutcome)
-    yield _one_of("night_outcome", "1 for the outcome of the last night.", "outcome", outcomes, [last.outcome])
-    yield _one_of("night_gate_refused", "1 if the gate refused the last night.", "gate", GATES, last.refused)
+    yield _one_of("lsr_prod_night_outcome", "1 for the outcome of the last night.", "outcome", outcomes, [last.outcome])
+    yield _one_of("lsr_prod_night_gate_refused", "1 if the gate refused the last night.", "gate", GATES, last.refused)
     if last.quarantined_share is not None:
-        yield _gauge("night_quarantined_share", "Share of the source in quarantine.", last.quarantined_share)
+        yield _gauge("lsr_prod_night_quarantined_share", "Share of the source in quarantine.", last.quarantined_share)
     if last.busy_share is not None:
-        yield _gauge("night_busy_share", "Share of the time in which encoders encoded.", last.busy_share)
+        yield _gauge("lsr_prod_night_busy_share", "Share of the time in which encoders encoded.", last.busy_share)

@@ -93,6 +93,7 @@ def served(tiny_bundle: Path, ray_local: None, tmp_path_factory: pytest.TempPath
         http_port=port,
         concurrency=4,
         queue=8,
+        queue_s=10,  # a busy machine
         max_body_bytes=1 << 18,
     )
     try:

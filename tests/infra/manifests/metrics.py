@@ -32,7 +32,7 @@ def _constructed(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             kind = node.func.id if isinstance(node.func, ast.Name) else ""
-            if kind in ("Counter", "Gauge", "Histogram", "GaugeMetricFamily"):
+            if kind in ("Counter", "Gauge", "Histogram", "_gauge", "_one_of"):
                 yield f"{prefix}{node.args[0].value}{'_total' if kind == 'Counter' else ''}"
 
 
