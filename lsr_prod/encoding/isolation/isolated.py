@@ -11,11 +11,15 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
+import numpy as np
+import pyarrow as pa
+
+from lsr_prod import errors
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.errors import (
     ArtifactError,
@@ -36,17 +40,23 @@ ISOLATED_BATCH_SIZE = 32
 """Texts per call in isolation: few, because each halving of a batch that hangs costs a whole timeout."""
 
 
-def write_message(pipe: IO[bytes], message: object) -> None:
-    """Send an object to the other process."""
-    body = pickle.dumps(message)
-    pipe.write(_LENGTH.pack(len(body)) + body)
+def write_message(pipe: IO[bytes], columns: Mapping[str, pa.Array]) -> None:
+    """Send columns of equal length."""
+    schema = pa.schema([(name, column.type) for name, column in columns.items()])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as stream:
+        stream.write_batch(pa.record_batch(list(columns.values()), schema=schema))
+    body = sink.getvalue()
+    pipe.write(_LENGTH.pack(len(body)))
+    pipe.write(body)
     pipe.flush()
 
 
-def read_message(pipe: IO[bytes]) -> Any:
-    """Receive an object: both ends of the pipe belong to this program."""
+def read_message(pipe: IO[bytes]) -> pa.Table:
+    """Receive the columns of a message."""
     (length,) = _LENGTH.unpack(_read(pipe, _LENGTH.size))
-    return pickle.loads(_read(pipe, length))  # noqa: S301
+    with pa.ipc.open_stream(_read(pipe, length)) as stream:
+        return stream.read_all()
 
 
 def _read(pipe: IO[bytes], size: int) -> bytes:
@@ -54,6 +64,36 @@ def _read(pipe: IO[bytes], size: int) -> bytes:
     if len(data) != size:
         raise EOFError("the other process closed the pipe")
     return data
+
+
+def vectors_to(vectors: SparseBatch) -> dict[str, pa.Array]:
+    """Return vectors as columns ``terms`` (lists of int32) and ``weights`` (lists of float32)."""
+    offsets = pa.array(vectors.offsets, pa.int64())
+    return {
+        "terms": pa.LargeListArray.from_arrays(offsets, pa.array(vectors.terms, pa.int32())),
+        "weights": pa.LargeListArray.from_arrays(offsets, pa.array(vectors.weights, pa.float32())),
+    }
+
+
+def vectors_from(table: pa.Table) -> SparseBatch:
+    """Return the vectors in the columns of ``vectors_to``."""
+    terms, weights = (table[name].combine_chunks() for name in ("terms", "weights"))
+    offsets = terms.offsets.to_numpy().astype(np.int64)
+    return SparseBatch(offsets, terms.values.to_numpy(), weights.values.to_numpy())
+
+
+def error_to(error: LsrError) -> dict[str, pa.Array]:
+    """Return an error as columns ``kind`` (name of its class) and ``error``."""
+    return {"kind": pa.array([type(error).__name__], pa.string()), "error": pa.array([str(error)], pa.large_string())}
+
+
+def error_from(table: pa.Table) -> LsrError:
+    """Return the error in the columns of ``error_to``: of its class if an artifact or a store is the cause."""
+    kind, text = getattr(errors, table["kind"][0].as_py()), table["error"][0].as_py()
+    if issubclass(kind, ArtifactError | StorageError):
+        found: LsrError = kind(text)
+        return found
+    return EncoderBrokenError(f"the model cannot be opened in a process of its own: {text}")
 
 
 class IsolatedEncoder:
@@ -101,20 +141,19 @@ class IsolatedEncoder:
         except (EncoderCrashedError, EncoderTimeoutError) as error:
             self._count_failure(len(texts), error)
             raise
-        if isinstance(answer, EncoderRaisedError):
-            raise answer
+        if "error" in answer.column_names:
+            raise EncoderRaisedError(answer["error"][0].as_py())
         self._in_a_row = 0
-        return answer
+        return vectors_from(answer)
 
-    def _call(self, texts: Sequence[str]) -> SparseBatch | EncoderRaisedError:
+    def _call(self, texts: Sequence[str]) -> pa.Table:
         if self._child is not None and not self._child.alive:  # it ended between two calls, not because of a text
             self.close()
         try:
             child = self._child or self._start()
             with child.limit(self._timeout_s):
-                write_message(child.requests, list(texts))
-                answer: SparseBatch | EncoderRaisedError = read_message(child.answers)
-                return answer
+                write_message(child.requests, {"texts": pa.array(texts, pa.large_string())})
+                return read_message(child.answers)
         except BaseException as error:  # after any error this child may still answer the abandoned request
             self.close()
             log.warning("isolated encoder lost", extra={"fields": {"error": str(error), "starts": self.starts}})
@@ -131,10 +170,8 @@ class IsolatedEncoder:
                 f"the model cannot be opened in a process of its own: {error}; look at the output of that process in "
                 "the log, then export the model again, or run on a machine with more memory"
             ) from error
-        if isinstance(answer, ArtifactError | StorageError):
-            raise answer
-        if isinstance(answer, LsrError):
-            raise EncoderBrokenError(f"the model cannot be opened in a process of its own: {answer}") from answer
+        if "error" in answer.column_names:
+            raise error_from(answer)
         return child
 
     def _count_failure(self, texts: int, error: Exception) -> None:
@@ -173,7 +210,8 @@ class _Child:
         assert self._process.stdout is not None
         self.requests, self.answers = self._process.stdin, self._process.stdout
         with suppress(BrokenPipeError):  # the first answer tells why the process ended
-            write_message(self.requests, factory)
+            pickle.dump(factory, self.requests)
+            self.requests.flush()
 
     @property
     def alive(self) -> bool:

@@ -5,19 +5,23 @@
     python -m lsr_prod.encoding.isolation.process LIFELINE
 
 The first message on stdin is the factory of the encoder: arguments of a process are visible to all users. The first
-answer is None and says that the model was opened and has encoded a word, or the error of the opening.
+answer is empty and says that the model was opened and has encoded a word, or holds the error of the opening.
 """
 
 import faulthandler
 import fcntl
 import os
+import pickle
 import select
 import signal
 import sys
+from typing import IO
 
-from lsr_prod.encoding.encoder import EncoderFactory
-from lsr_prod.encoding.isolation.isolated import read_message, write_message
-from lsr_prod.errors import EncoderRaisedError, LsrError
+import pyarrow as pa
+
+from lsr_prod.encoding.encoder import EncoderFactory, TextEncoder
+from lsr_prod.encoding.isolation.isolated import error_to, read_message, vectors_to, write_message
+from lsr_prod.errors import LsrError
 
 __all__: list[str] = []
 
@@ -28,26 +32,31 @@ def _main(lifeline: int) -> None:
     _end_with_parent(lifeline)
     faulthandler.enable(file=_STDERR)
     requests = sys.stdin.buffer
-    factory: EncoderFactory = read_message(requests)
+    factory: EncoderFactory = pickle.load(requests)  # noqa: S301 - of the parent; nothing comes back as a pickle
     answers = os.fdopen(os.dup(_STDOUT), "wb")
     os.dup2(_STDERR, _STDOUT)  # output of native libraries must not mix with the answers
     try:
         encoder = factory.open()
         encoder.encode(["word"])
     except LsrError as error:
-        write_message(answers, error)
+        write_message(answers, error_to(error))
         return
-    write_message(answers, None)
+    write_message(answers, {})
     while True:
         try:
             request = read_message(requests)
         except EOFError:
             return
-        try:
-            answer: object = encoder.encode(request)
-        except Exception as error:  # noqa: BLE001 (tokenizers and ONNX Runtime raise bare Exceptions)
-            answer = EncoderRaisedError(f"{type(error).__name__}: {error}")
-        write_message(answers, answer)
+        _answer(answers, encoder, request)
+
+
+def _answer(answers: IO[bytes], encoder: TextEncoder, request: pa.Table) -> None:
+    try:
+        vectors = encoder.encode(request["texts"].to_pylist())
+    except Exception as error:  # noqa: BLE001 (tokenizers and ONNX Runtime raise bare Exceptions)
+        write_message(answers, {"error": pa.array([f"{type(error).__name__}: {error}"], pa.large_string())})
+        return
+    write_message(answers, vectors_to(vectors))
 
 
 def _end_with_parent(lifeline: int) -> None:
