@@ -110,6 +110,7 @@ cdef extern from "Python.h":
     PyTypeObject PyTuple_Type
     void *PyType_GetSlot(PyTypeObject *type, int slot)
     str PyUnicode_DecodeUTF8(const char *text, Py_ssize_t size, const char *errors)
+    tuple PyTuple_New(Py_ssize_t size)
     PyObject *PyTuple_GetItem(object items, Py_ssize_t place)
     int PyTuple_SetItem(PyObject *items, Py_ssize_t place, PyObject *item) except -1
     PyObject *new_reference "Py_NewRef"(object item)
@@ -427,14 +428,16 @@ cdef tuple make_hits(const Merged *merged, int64_t skipped, type hit):
     cdef tuple given = (tuple([None, None, None, {}, None]),)
     cdef PyObject *plain = PyTuple_GetItem(given, 0)
     cdef const Row *row
-    cdef list hits = []
+    cdef int64_t i
+    hits = PyTuple_New(max(merged.number - skipped, 0))
     for i in range(skipped, merged.number):
         row = &merged.rows[i]
         PyTuple_SetItem(plain, 0, new_reference(PyUnicode_DecodeUTF8(row.name, row.length, NULL)))
         PyTuple_SetItem(plain, 1, new_reference(<double>row.hit.score))
         PyTuple_SetItem(plain, 2, new_reference(row.hit.count))
-        hits.append(make_tuple(<PyTypeObject *>hit, <PyObject *>given, NULL))
-    return tuple(hits)
+        made = make_tuple(<PyTypeObject *>hit, <PyObject *>given, NULL)
+        PyTuple_SetItem(<PyObject *>hits, i - skipped, new_reference(made))
+    return hits
 
 
 cdef tuple make_terms(tuple terms, const float *weights, type query_term):
