@@ -20,7 +20,7 @@ _SETTINGS = ("dk", "stored_fields", "text_fields", "attributes", "analyzer", "av
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What one version has and another has not."""
+    """Differences between two versions."""
 
     documents: int  # documents of the new version minus those of the old one
     shards_added: int  # shards of the new version only

@@ -85,7 +85,7 @@ def stored_hash(values: Sequence[Any]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What is compared."""
+    """Rules of a comparison of ids."""
 
     rule: Literal["first", "last"]  # which row of an id is the document: the first or the last one of the source
     has_index: bool  # whether there are records of an index

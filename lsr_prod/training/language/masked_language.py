@@ -57,7 +57,7 @@ def mask_rates(weights: npt.NDArray[np.float64], rate: float) -> npt.NDArray[np.
 
 @dataclass(frozen=True, slots=True)
 class Masking:
-    """What decides how the chosen tokens of a batch are replaced."""
+    """Rules by which the chosen tokens of a batch are replaced."""
 
     rows: npt.NDArray[np.int64]  # int64 [B], numbers of the rows
     step: int  # number of the step

@@ -23,7 +23,7 @@ _FIGURES = (
 
 
 class Cluster(Protocol):
-    """What the cost of a run follows from; ``estimates`` reads it from a file."""
+    """Measured values of a run from which ``estimates`` computes costs."""
 
     @property
     def nodes(self) -> int:
