@@ -24,7 +24,6 @@ def four() -> Vocabulary:
     return Vocabulary(tuple("abcd"), {term: i for i, term in enumerate("abcd")}, "s" * 64, "b" * 64)
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state")
 @pytest.mark.parametrize("form", FORMS)
 def test_all_tensor_layouts_give_the_same_batch(four, form):
     batch = batch_of_tensor(FORMS[form](torch.tensor(DENSE)), four)
