@@ -52,7 +52,13 @@ int find_impact(const Shard *shard, int64_t term, int64_t document) {
 /* Read the impacts of the query's terms in a document into `found`, by place in the query; returns the state. `pages`
  * is NULL if all pages are verified. */
 INLINE int read_vector(const Forward *f, const Pages *pages, int64_t document, const Query *query, const Workspace *m) {
-    int64_t start, stop, size = f->wide ? 4 : 2;
+    /* Locals, as a store of a byte could change what a pointer leads to, and all would be read again after it. */
+    const bool wide = f->wide;
+    const void *terms = f->terms;
+    const uint8_t *impacts = f->impacts;
+    const uint16_t *slots = m->slots;
+    uint8_t *found = m->found;
+    int64_t start, stop, size = wide ? 4 : 2, vocabulary = f->vocabulary;
     if (document < 0 || document >= f->documents) return DAMAGED;
     if (pages && !is_verified(&pages[0], document, document + 2, 4)) return UNVERIFIED;
     start = f->offsets[document], stop = f->offsets[document + 1];
@@ -61,11 +67,11 @@ INLINE int read_vector(const Forward *f, const Pages *pages, int64_t document, c
     if (pages && stop > start &&
         (!is_verified(&pages[1], start, stop, size) || !is_verified(&pages[2], start, stop, 1)))
         return UNVERIFIED;
-    memset(m->found, 0, (size_t)(query->terms + 1) * sizeof *m->found);
+    memset(found, 0, (size_t)(query->terms + 1));
     for (int64_t at = start; at < stop; at++) {
-        int64_t term = f->wide ? ((const int32_t *)f->terms)[at] : (int64_t)((const uint16_t *)f->terms)[at];
-        if (term < 0 || term >= f->vocabulary) return DAMAGED;
-        m->found[m->slots[term]] = f->impacts[at]; /* at 0 those that the query does not have */
+        int64_t term = wide ? ((const int32_t *)terms)[at] : (int64_t)((const uint16_t *)terms)[at];
+        if (term < 0 || term >= vocabulary) return DAMAGED;
+        found[slots[term]] = impacts[at]; /* at 0 those that the query does not have */
     }
     return DONE;
 }
