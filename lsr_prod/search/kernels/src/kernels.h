@@ -76,7 +76,11 @@ typedef struct {
     const Candidate *unverified; /* documents whose vectors must be verified first */
     int64_t number;              /* of either */
     int64_t matched, postings;   /* matches, and postings read */
+    bool from_disk;              /* pages seem to be read from a disk: ask for all that are needed at once */
 } Found;
+
+/* Let the system read the pages of some bytes, without a wait. */
+void read_ahead(const void *bytes, int64_t size);
 
 int match_shard(const Shard *shard, const Query *query, Found *found);
 

@@ -13,7 +13,6 @@
  */
 #include <float.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "scan.h"
 
@@ -21,13 +20,6 @@
 #define MORE_ROOM 4096 /* candidates before they are scored, in addition to ROOM_PER_HIT * k */
 #define ROOM_PER_HIT 4
 #define LEFT_OUT .25 /* times the square of `scan_share`: part of what the other terms can add that candidates lack */
-
-INLINE bool is_late(const Query *query) {
-    struct timespec now;
-    if (query->deadline <= 0) return false;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec >= query->deadline;
-}
 
 INLINE bool is_counted(const Query *query, int64_t i) {
     return !query->counted || query->counted[i];
@@ -174,7 +166,7 @@ static int scan_windows(Scan *scan) {
         int64_t first = window << WINDOW_BITS, size = documents - first < WINDOW ? documents - first : WINDOW;
         if (window <= last || size <= 0) return DAMAGED;
         last = window;
-        if (is_late(scan->query)) return PARTIAL;
+        if (scan->query->deadline > 0 && seconds_now() >= scan->query->deadline) return PARTIAL;
         for (int64_t i = 0; i < scan->scanned; i++) {
             const Cursor *c = &scan->memory->cursors[i], *after = c + (i + 1 < scan->scanned);
             __builtin_prefetch(shard->ids + after->id), __builtin_prefetch(shard->impacts + after->posting);

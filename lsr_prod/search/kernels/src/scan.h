@@ -2,6 +2,8 @@
 #ifndef LSR_PROD_SCAN_H
 #define LSR_PROD_SCAN_H
 
+#include <time.h>
+
 #include "workspace.h"
 
 typedef struct {
@@ -25,6 +27,12 @@ typedef struct {
 
 #define SUMS 65534         /* largest sum */
 #define MORE_BEFORE_CUT 48 /* candidates between two cuts of the list, in addition to k / 2 */
+
+INLINE double seconds_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
 
 /* Return the lowest sum of a document whose score is at least `score`. */
 INLINE int64_t least_sum(const Scan *scan, float score) {

@@ -1,8 +1,13 @@
 /* Scores of documents, and the best of them. */
+#include <sys/mman.h>
+
 #include "scan.h"
 
 #define MOST_FETCHED 256 /* terms of a vector that is asked for */
-#define FETCHED 16       /* candidates whose vectors are asked for at once */
+#define FETCHED 128      /* candidates whose vectors are asked for at once */
+#define SLOW 20e-6       /* seconds of scoring that show that pages came from a disk; for each candidate, */
+#define SLOW_EACH 1e-6   /* so many more */
+#define READ_AHEAD 64    /* queries after a slow one that read ahead */
 
 /* Whether the first page, or the pages of items `start` to `stop - 1` of an array, were verified. */
 static bool is_verified(const Pages *pages, int64_t start, int64_t stop, int64_t size) {
@@ -13,8 +18,11 @@ static bool is_verified(const Pages *pages, int64_t start, int64_t stop, int64_t
     return true;
 }
 
-static int impact_in_runs(const Shard *shard, int64_t term, int64_t document) {
-    int64_t posting = shard->term_postings[term], id = shard->term_ids[term], place = document & (WINDOW - 1);
+int find_impact(const Shard *shard, int64_t term, int64_t document) {
+    int64_t posting, id, place = document & (WINDOW - 1);
+    if (term < 0 || term >= shard->terms || document < 0 || document >= shard->forward.documents) return DAMAGED;
+    if (shard->term_runs[term + 1] > shard->runs) return DAMAGED;
+    posting = shard->term_postings[term], id = shard->term_ids[term];
     for (uint32_t run = shard->term_runs[term]; run < shard->term_runs[term + 1]; run++) {
         int64_t count = shard->run_counts[run] + (int64_t)1, items = count > DENSE ? DENSE : count;
         int64_t low = 0, high = count;
@@ -41,12 +49,6 @@ static int impact_in_runs(const Shard *shard, int64_t term, int64_t document) {
         return low < count && ids[low] == place ? shard->impacts[posting + low] : 0;
     }
     return 0;
-}
-
-int find_impact(const Shard *shard, int64_t term, int64_t document) {
-    if (term < 0 || term >= shard->terms || document < 0 || document >= shard->forward.documents) return DAMAGED;
-    if (shard->term_runs[term + 1] > shard->runs) return DAMAGED;
-    return impact_in_runs(shard, term, document);
 }
 
 /* Read the impacts of the query's terms in a document into `found`, by place in the query; returns the state. `pages`
@@ -167,13 +169,22 @@ INLINE int score_candidate(Scan *scan, int64_t document) {
     return DONE;
 }
 
-/* Ask for the vectors of the candidates, which lie anywhere in memory. */
-static void fetch_vectors(const Forward *f, const Candidate *candidates, int64_t listed) {
+void read_ahead(const void *bytes, int64_t size) {
+    uintptr_t start = (uintptr_t)bytes & ~(uintptr_t)4095;
+    madvise((void *)start, (uintptr_t)bytes + (uintptr_t)size - start, MADV_WILLNEED);
+}
+
+/* Ask for the vectors of the candidates, which lie anywhere in memory, or on the disk. */
+static void fetch_vectors(const Forward *f, const Candidate *candidates, int64_t listed, bool from_disk) {
     int64_t size = f->wide ? 4 : 2;
     for (int64_t i = 0; i < listed; i++) __builtin_prefetch(f->offsets + candidates[i].document);
     for (int64_t i = 0; i < listed; i++) {
         int64_t start = f->offsets[candidates[i].document], stop = f->offsets[candidates[i].document + 1];
         if (stop > start + MOST_FETCHED) stop = start + MOST_FETCHED;
+        if (from_disk && stop > start) {
+            read_ahead((const char *)f->terms + size * start, size * (stop - start));
+            read_ahead(f->impacts + start, stop - start);
+        }
         for (int64_t at = start; at < stop; at += 64 / size) __builtin_prefetch((const char *)f->terms + size * at);
         for (int64_t at = start; at < stop; at += 64) __builtin_prefetch(f->impacts + at);
     }
@@ -182,19 +193,25 @@ static void fetch_vectors(const Forward *f, const Candidate *candidates, int64_t
 int score_candidates(Scan *scan) {
     const Query *query = scan->query;
     Workspace *m = scan->memory;
-    int64_t unverified = 0;
+    int64_t unverified = 0, listed = scan->listed;
+    bool from_disk = scan->found->from_disk = m->read_ahead > 0;
+    double start = seconds_now();
     int state = DONE;
     set_slots(query, scan->shard->forward.vocabulary, m->slots, true);
     for (int64_t i = 0; i < scan->listed && state != DAMAGED; i++) {
         int scored;
         if (i % FETCHED == 0 && state == DONE)
             fetch_vectors(&scan->shard->forward, m->candidates + i,
-                          scan->listed - i < FETCHED ? scan->listed - i : FETCHED);
+                          scan->listed - i < FETCHED ? scan->listed - i : FETCHED, from_disk);
         scored = score_candidate(scan, m->candidates[i].document);
         if (scored == UNVERIFIED) m->candidates[unverified++] = m->candidates[i];
         if (scored != DONE) state = scored;
     }
     set_slots(query, scan->shard->forward.vocabulary, m->slots, false);
+    if (from_disk)
+        m->read_ahead--;
+    else if (seconds_now() - start > SLOW + SLOW_EACH * (double)listed)
+        m->read_ahead = READ_AHEAD;
     scan->listed = 0, scan->cut = query->k / 2 + MORE_BEFORE_CUT;
     if (scan->filled == query->k && query->k) {
         int64_t reached = least_sum(scan, m->hits[0].score);

@@ -14,11 +14,15 @@ int find_name(const Version *version, int64_t member, int64_t document, const ch
     return DONE;
 }
 
-/* Ask for the place of an id in memory. */
-static void fetch_name(const Version *version, int64_t member, int64_t document) {
+/* Ask for the place of an id, in memory or on the disk. */
+static void fetch_name(const Version *version, int64_t member, int64_t document, bool from_disk) {
     const Member *m = &version->members[member];
     int64_t batch = document / version->batch;
-    if (batch < m->batches) __builtin_prefetch(m->names[batch].offsets + document % version->batch);
+    if (batch < m->batches) {
+        const int64_t *offset = m->names[batch].offsets + document % version->batch;
+        __builtin_prefetch(offset);
+        if (from_disk) read_ahead(offset, 2 * sizeof *offset);
+    }
 }
 
 static int better_first(const void *one, const void *other) {
@@ -37,16 +41,19 @@ static int merge(const Version *version, int64_t member, const Query *query, boo
     int state = DONE;
     if (!rows) return NO_MEMORY;
     merged->rows = rows;
-    for (int64_t i = 0; named && i < found->number; i++) fetch_name(version, member, found->hits[i].document);
+    for (int64_t i = 0; named && i < found->number; i++)
+        fetch_name(version, member, found->hits[i].document, found->from_disk);
     for (int64_t i = 0; i < found->number; i++) {
         Row *row = &rows[merged->number + i];
         row->hit = found->hits[i], row->member = member;
         if (named && state != DAMAGED) {
             int one = find_name(version, member, row->hit.document, &row->name, &row->length);
-            if (one == DONE)
-                __builtin_prefetch(row->name);
-            else
+            if (one != DONE)
                 state = one;
+            else if (found->from_disk)
+                read_ahead(row->name, row->length);
+            else
+                __builtin_prefetch(row->name);
         }
     }
     merged->number += found->number;

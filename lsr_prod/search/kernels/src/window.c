@@ -8,6 +8,34 @@
 
 #define LANES 32 /* products that are computed at once */
 
+/* Names of one instruction set end in SET. */
+#define PASTE(one, other) one##_##other
+#define PASTE_SET(name, set) PASTE(name, set)
+#define NAME(function) PASTE_SET(function, SET)
+#define STRING(name) #name
+#define STRING_OF(set) STRING(set)
+
+#define ADD_IDS(ADDED)                                                                                     \
+    uint16_t products[LANES] __attribute__((aligned(64)));                                                 \
+    int64_t at = 0;                                                                                        \
+    for (; at + LANES <= count; at += LANES) {                                                             \
+        NAME(products)(products, impacts + at, weight);                                                          \
+        _Pragma("GCC unroll 32") for (int i = 0; i < LANES; i++) cells[ids[at + i]] += ADDED(products[i]); \
+    }                                                                                                      \
+    for (; at < count; at++) cells[ids[at]] += ADDED(((uint32_t)impacts[at] * weight) >> 8);
+#define ONLY(product) (uint16_t)(product)
+#define WITH_UNIT(product) (unit + (product))
+#define ADD_BITS(ADD, ...)                                           \
+    int64_t at = 0, next;                                            \
+    for (int64_t word = 0; word < words; word++, at = next) {        \
+        uint64_t bits;                                               \
+        memcpy(&bits, (const char *)bitmap + 8 * word, sizeof bits); \
+        next = at + __builtin_popcountll(bits);                      \
+        if (next > count) return false;                              \
+        ADD(cells + 64 * word, bits, impacts + at, __VA_ARGS__);     \
+    }                                                                \
+    return at == count;
+
 /* Bits of the documents that may be found, of up to 64. */
 INLINE uint64_t allowed_bits(const uint8_t *allowed, int64_t size) {
     uint64_t bits = 0;
@@ -21,14 +49,11 @@ INLINE void products_plain(uint16_t *products, const uint8_t *impacts, uint16_t 
     for (int i = 0; i < LANES; i++) products[i] = (uint16_t)(((uint32_t)impacts[i] * weight) >> 8);
 }
 
-INLINE void add_word_plain(uint16_t *cells, uint64_t bits, int64_t number, const uint8_t *impacts, uint16_t weight) {
-    (void)number;
+INLINE void add_word_plain(uint16_t *cells, uint64_t bits, const uint8_t *impacts, uint16_t weight) {
     for (; bits; bits &= bits - 1) cells[__builtin_ctzll(bits)] += (uint16_t)(((uint32_t)*impacts++ * weight) >> 8);
 }
 
-INLINE void add_word_wide_plain(uint32_t *cells, uint64_t bits, int64_t number, const uint8_t *impacts, uint16_t weight,
-                                uint32_t unit) {
-    (void)number;
+INLINE void add_word_wide_plain(uint32_t *cells, uint64_t bits, const uint8_t *impacts, uint16_t weight, uint32_t unit) {
     for (; bits; bits &= bits - 1) cells[__builtin_ctzll(bits)] += unit + (((uint32_t)*impacts++ * weight) >> 8);
 }
 
@@ -40,14 +65,10 @@ INLINE uint64_t reached_plain(const uint16_t *cells, uint16_t least) {
     return bits;
 }
 
+#define present_plain(cells) reached_plain(cells, 1)
+
+#define SET plain
 #define TARGET
-#define NAME(function) function##_plain
-#define NAME_OF_SET "plain"
-#define PRODUCTS products_plain
-#define ADD_WORD add_word_plain
-#define ADD_WORD_WIDE add_word_wide_plain
-#define REACHED reached_plain
-#define PRESENT(cells) reached_plain(cells, 1)
 #include "window.h"
 
 #ifdef X86
@@ -78,14 +99,12 @@ INLINE_AVX2 uint64_t reached_avx2(const uint16_t *cells, uint16_t least) {
     return bits;
 }
 
+#define present_avx2(cells) reached_avx2(cells, 1)
+#define add_word_avx2 add_word_plain
+#define add_word_wide_avx2 add_word_wide_plain
+
+#define SET avx2
 #define TARGET AVX2
-#define NAME(function) function##_avx2
-#define NAME_OF_SET "avx2"
-#define PRODUCTS products_avx2
-#define ADD_WORD add_word_plain
-#define ADD_WORD_WIDE add_word_wide_plain
-#define REACHED reached_avx2
-#define PRESENT(cells) reached_avx2(cells, 1)
 #include "window.h"
 
 INLINE_AVX512 void products_avx512(uint16_t *products, const uint8_t *impacts, uint16_t weight) {
@@ -93,9 +112,10 @@ INLINE_AVX512 void products_avx512(uint16_t *products, const uint8_t *impacts, u
     _mm512_store_si512(products, _mm512_mulhi_epu16(_mm512_slli_epi16(v, 8), _mm512_set1_epi16((short)weight)));
 }
 
-/* Impacts of 64 documents, 0 where there is none; reads `number` bytes. */
-INLINE_AVX512 __m512i expanded(uint64_t bits, int64_t number, const uint8_t *impacts) {
-    return _mm512_maskz_expand_epi8(bits, _mm512_maskz_loadu_epi8(_bzhi_u64(~(uint64_t)0, (unsigned)number), impacts));
+/* Impacts of 64 documents, 0 where there is none; reads no others. */
+INLINE_AVX512 __m512i expanded(uint64_t bits, const uint8_t *impacts) {
+    uint64_t read = _bzhi_u64(~(uint64_t)0, (unsigned)__builtin_popcountll(bits));
+    return _mm512_maskz_expand_epi8(bits, _mm512_maskz_loadu_epi8(read, impacts));
 }
 
 /* Products of the 32 documents of one half. The order of bytes puts an impact above a zero: it is the impact times 256.
@@ -109,18 +129,17 @@ INLINE_AVX512 __m512i products_of_half(__m512i impacts, int64_t half, uint16_t w
     return _mm512_mulhi_epu16(high, _mm512_set1_epi16((short)weight));
 }
 
-INLINE_AVX512 void add_word_avx512(uint16_t *cells, uint64_t bits, int64_t number, const uint8_t *impacts,
-                                   uint16_t weight) {
-    __m512i v = expanded(bits, number, impacts);
+INLINE_AVX512 void add_word_avx512(uint16_t *cells, uint64_t bits, const uint8_t *impacts, uint16_t weight) {
+    __m512i v = expanded(bits, impacts);
     for (int64_t half = 0; half < 2; half++) {
         __m512i sum = _mm512_load_si512(cells + 32 * half);
         _mm512_store_si512(cells + 32 * half, _mm512_add_epi16(sum, products_of_half(v, half, weight)));
     }
 }
 
-INLINE_AVX512 void add_word_wide_avx512(uint32_t *cells, uint64_t bits, int64_t number, const uint8_t *impacts,
-                                        uint16_t weight, uint32_t unit) {
-    __m512i v = expanded(bits, number, impacts), units = _mm512_set1_epi32((int)unit);
+INLINE_AVX512 void add_word_wide_avx512(uint32_t *cells, uint64_t bits, const uint8_t *impacts, uint16_t weight,
+                                        uint32_t unit) {
+    __m512i v = expanded(bits, impacts), units = _mm512_set1_epi32((int)unit);
     __m512i halves[2] = {products_of_half(v, 0, weight), products_of_half(v, 1, weight)};
     for (int i = 0; i < 4; i++) {
         __m512i half = halves[i / 2], sum = _mm512_load_si512(cells + 16 * i);
@@ -142,7 +161,7 @@ INLINE_AVX512 uint64_t present_avx512(const uint16_t *cells) {
 }
 
 /* The sweep of a query without a mask: matches are counted in 32 lanes; returns their number. */
-AVX512 static int64_t sweep_avx512_plain(Scan *scan, uint16_t *cells, int64_t first, int64_t size) {
+AVX512 static int64_t sweep_plain_avx512(Scan *scan, uint16_t *cells, int64_t first, int64_t size) {
     const __m512i one = _mm512_set1_epi16(1), zero = _mm512_setzero_si512();
     __m512i least = _mm512_set1_epi16((short)scan->least), counts = zero;
     uint16_t lanes[32] __attribute__((aligned(64)));
@@ -161,15 +180,9 @@ AVX512 static int64_t sweep_avx512_plain(Scan *scan, uint16_t *cells, int64_t fi
     return matched;
 }
 
-#define SWEEP_PLAIN sweep_avx512_plain
+#define SWEEP_PLAIN
+#define SET avx512
 #define TARGET AVX512
-#define NAME(function) function##_avx512
-#define NAME_OF_SET "avx512"
-#define PRODUCTS products_avx512
-#define ADD_WORD add_word_avx512
-#define ADD_WORD_WIDE add_word_wide_avx512
-#define REACHED reached_avx512
-#define PRESENT present_avx512
 #include "window.h"
 #endif
 
