@@ -55,6 +55,8 @@ typedef struct {
     double deadline;        /* seconds of the monotonic clock; 0: none */
     const uint8_t *allowed; /* of each document; NULL: all */
     uint8_t *marks;         /* out: 1 for every match; NULL: not wanted */
+    const void *names;      /* of the documents; NULL: not wanted */
+    void (*read_name)(const void *names, int64_t document); /* lets the system read the place of one from a disk */
 } Query;
 
 /* One document that matches. */

@@ -11,7 +11,6 @@
  * With a `scan_share` below 1, only the terms that can add most are scanned. The sum of a document then lacks the other
  * terms, of which `under` has a part: a document that they add more to may be missed. Scores have all terms.
  */
-#include <float.h>
 #include <stdlib.h>
 
 #include "scan.h"
@@ -232,12 +231,10 @@ void mark_matches(Scan *scan, int64_t first, uint64_t bits) {
 }
 
 int match_shard(const Shard *shard, const Query *query, Found *found) {
-    int64_t room = ROOM_PER_HIT * query->k + MORE_ROOM;
     Workspace *memory;
-    Scan scan = {.shard = shard, .query = query, .found = found, .state = DONE};
+    Scan scan = {.shard = shard, .query = query, .found = found, .room = ROOM_PER_HIT * query->k + MORE_ROOM};
     int state;
     memset(found, 0, sizeof *found);
-    scan.room = room;
     memory = scan.memory = workspace_of_thread(query->terms, scan.room, query->k, shard->forward.vocabulary);
     if (!memory) return NO_MEMORY;
     state = prepare(&scan);

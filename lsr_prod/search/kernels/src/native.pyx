@@ -74,11 +74,11 @@ cdef extern from "version.h" nogil:
         const uint8_t *alive
         const Names *names
         const uint8_t *verified
-        int64_t batches
+        int64_t batches, batch
 
     ctypedef struct Members "Version":
         Member *members
-        int64_t count, batch
+        int64_t count
 
     ctypedef struct Row:
         HitRow hit
@@ -304,8 +304,9 @@ cdef class Version:
         self.version.members = <Member *>calloc(len(members) + 1, sizeof(Member))
         if not self.version.members:
             raise MemoryError
-        self.version.batch, self.version.count = max(batch, 1), len(members)
+        self.version.count = len(members)
         for i in range(self.version.count):
+            self.version.members[i].batch = max(batch, 1)
             self.take_member(members[i], &self.version.members[i])
 
     def __dealloc__(self):

@@ -5,8 +5,8 @@
 
 #define MOST_FETCHED 256 /* terms of a vector that is asked for */
 #define FETCHED 128      /* candidates whose vectors are asked for at once */
-#define SLOW 20e-6       /* seconds of scoring that show that pages came from a disk; for each candidate, */
-#define SLOW_EACH 1e-6   /* so many more */
+#define SLOW 50e-6       /* seconds of scoring that show that pages came from a disk; for each candidate, */
+#define SLOW_EACH 3e-6   /* so many more, which cold caches need at most */
 #define READ_AHEAD 64    /* queries after a slow one that read ahead */
 
 /* Whether the first page, or the pages of items `start` to `stop - 1` of an array, were verified. */
@@ -175,13 +175,18 @@ void read_ahead(const void *bytes, int64_t size) {
 }
 
 /* Ask for the vectors of the candidates, which lie anywhere in memory, or on the disk. */
-static void fetch_vectors(const Forward *f, const Candidate *candidates, int64_t listed, bool from_disk) {
+static void fetch_vectors(const Scan *scan, const Candidate *candidates, int64_t listed) {
+    const Forward *f = &scan->shard->forward;
+    const Query *query = scan->query;
     int64_t size = f->wide ? 4 : 2;
-    for (int64_t i = 0; i < listed; i++) __builtin_prefetch(f->offsets + candidates[i].document);
+    for (int64_t i = 0; i < listed; i++) {
+        __builtin_prefetch(f->offsets + candidates[i].document);
+        if (scan->found->from_disk && query->names) query->read_name(query->names, candidates[i].document);
+    }
     for (int64_t i = 0; i < listed; i++) {
         int64_t start = f->offsets[candidates[i].document], stop = f->offsets[candidates[i].document + 1];
         if (stop > start + MOST_FETCHED) stop = start + MOST_FETCHED;
-        if (from_disk && stop > start) {
+        if (scan->found->from_disk && stop > start) {
             read_ahead((const char *)f->terms + size * start, size * (stop - start));
             read_ahead(f->impacts + start, stop - start);
         }
@@ -201,8 +206,7 @@ int score_candidates(Scan *scan) {
     for (int64_t i = 0; i < scan->listed && state != DAMAGED; i++) {
         int scored;
         if (i % FETCHED == 0 && state == DONE)
-            fetch_vectors(&scan->shard->forward, m->candidates + i,
-                          scan->listed - i < FETCHED ? scan->listed - i : FETCHED, from_disk);
+            fetch_vectors(scan, m->candidates + i, scan->listed - i < FETCHED ? scan->listed - i : FETCHED);
         scored = score_candidate(scan, m->candidates[i].document);
         if (scored == UNVERIFIED) m->candidates[unverified++] = m->candidates[i];
         if (scored != DONE) state = scored;

@@ -4,7 +4,7 @@
 
 int find_name(const Version *version, int64_t member, int64_t document, const char **name, int64_t *length) {
     const Member *m = &version->members[member];
-    int64_t batch = document / version->batch, row = document - batch * version->batch, start, stop;
+    int64_t batch = document / m->batch, row = document - batch * m->batch, start, stop;
     const Names *names = &m->names[batch];
     if (batch >= m->batches || row >= names->documents) return DAMAGED;
     if (m->verified && !m->verified[batch]) return UNVERIFIED;
@@ -14,15 +14,15 @@ int find_name(const Version *version, int64_t member, int64_t document, const ch
     return DONE;
 }
 
-/* Ask for the place of an id, in memory or on the disk. */
-static void fetch_name(const Version *version, int64_t member, int64_t document, bool from_disk) {
-    const Member *m = &version->members[member];
-    int64_t batch = document / version->batch;
-    if (batch < m->batches) {
-        const int64_t *offset = m->names[batch].offsets + document % version->batch;
-        __builtin_prefetch(offset);
-        if (from_disk) read_ahead(offset, 2 * sizeof *offset);
-    }
+/* Return the place of an id; NULL: there is none. */
+static const int64_t *place_of(const Member *m, int64_t document) {
+    int64_t batch = document / m->batch;
+    return batch < m->batches ? m->names[batch].offsets + document % m->batch : NULL;
+}
+
+static void read_name(const void *names, int64_t document) {
+    const int64_t *place = place_of(names, document);
+    if (place) read_ahead(place, 2 * sizeof *place);
 }
 
 static int better_first(const void *one, const void *other) {
@@ -42,18 +42,16 @@ static int merge(const Version *version, int64_t member, const Query *query, boo
     if (!rows) return NO_MEMORY;
     merged->rows = rows;
     for (int64_t i = 0; named && i < found->number; i++)
-        fetch_name(version, member, found->hits[i].document, found->from_disk);
+        __builtin_prefetch(place_of(&version->members[member], found->hits[i].document));
     for (int64_t i = 0; i < found->number; i++) {
         Row *row = &rows[merged->number + i];
         row->hit = found->hits[i], row->member = member;
         if (named && state != DAMAGED) {
             int one = find_name(version, member, row->hit.document, &row->name, &row->length);
-            if (one != DONE)
-                state = one;
-            else if (found->from_disk)
-                read_ahead(row->name, row->length);
+            if (one == DONE)
+                found->from_disk ? read_ahead(row->name, row->length) : __builtin_prefetch(row->name);
             else
-                __builtin_prefetch(row->name);
+                state = one;
         }
     }
     merged->number += found->number;
@@ -68,15 +66,18 @@ int search_version(const Version *version, const Query *query, const uint8_t *co
     Query each = *query;
     int worst = DONE, merging;
     memset(merged, 0, sizeof *merged);
+    named |= version->count > 1; /* ids decide between hits of equal score */
+    each.read_name = read_name;
     for (int64_t i = 0; i < version->count && worst == DONE; i++) {
         const Member *member = &version->members[i];
         merged->failed = i;
         each.allowed = allowed && allowed[i] ? allowed[i] : member->alive;
+        each.names = named ? member : NULL;
         each.k = query->k < member->shard->forward.documents ? query->k : member->shard->forward.documents;
         worst = match_shard(member->shard, &each, &merged->found);
         if (worst < 0 || worst == UNVERIFIED) break;
         merged->matched += merged->found.matched;
-        merging = merge(version, i, query, named || version->count > 1, merged);
+        merging = merge(version, i, query, named, merged);
         if (merging != DONE) return merging;
         /* In the next shards, a document below the k-th best score so far cannot be a hit. */
         if (query->k && merged->number == query->k && merged->rows[query->k - 1].hit.score > each.floor)

@@ -17,12 +17,12 @@ typedef struct {
     const uint8_t *alive;    /* of each document; NULL: all */
     const Names *names;      /* of each batch of `batch` documents */
     const uint8_t *verified; /* of each batch; NULL: all */
-    int64_t batches;
+    int64_t batches, batch;
 } Member;
 
 typedef struct {
     Member *members;
-    int64_t count, batch;
+    int64_t count;
 } Version;
 
 /* One document of a version. */

@@ -28,16 +28,13 @@ static Workspace *of_thread(void) {
     pthread_once(&once, create_key);
     if (!has_key) return NULL;
     memory = pthread_getspecific(key);
-    if (!memory) {
-        memory = aligned_alloc(64, (sizeof *memory + 63) / 64 * 64);
-        if (!memory) return NULL;
-        memset(memory, 0, sizeof *memory);
-        if (pthread_setspecific(key, memory)) {
-            free(memory);
-            return NULL;
-        }
-    }
-    return memory;
+    if (memory) return memory;
+    memory = aligned_alloc(64, (sizeof *memory + 63) / 64 * 64);
+    if (!memory) return NULL;
+    memset(memory, 0, sizeof *memory);
+    if (pthread_setspecific(key, memory) == 0) return memory;
+    free(memory);
+    return NULL;
 }
 
 /* Replace an array by a new one of `items` items, zeros. */
