@@ -20,7 +20,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 DATA ?= ../shared/data
 
-.PHONY: help kernels quickstart search bench bench-serving bench-encode bench-search bench-search-quick bench-thresholds bench-filters bench-scale bench-train bench-pruning gpu cluster faults mutants nights soak store-test test test-root test-all test-core matrix lint types models optimum lock image-test infra-test deploy-test audit sbom licenses browser site clean
+.PHONY: help kernels quickstart search bench bench-serving bench-encode bench-search bench-search-quick bench-thresholds bench-filters bench-scale bench-train bench-pruning gpu cluster faults mutants nights soak store-test test test-long test-root test-all test-core matrix lint types models optimum lock image-test infra-test deploy-test audit sbom licenses browser site clean
 
 help:
 	@echo "make quickstart  the whole way on real text: train, export, encode, index, publish, evaluate; QUICKSTART_ARGS=--pair also trains a query encoder"
@@ -35,7 +35,7 @@ help:
 	@echo "make gpu         what one NVIDIA GPU does: parity, the encode job, a training step; without a GPU at a toy size"
 	@echo "make bench-serving  requests per second of the example backend and of lsr-prod serve, from autocannon (npm), with overload and kills"
 	@echo "make bench-filters  what filters cost; make bench-scale: 1, 4 and 16 million documents"
-	@echo "make test        ruff-clean, typed and tested: what CI runs, without the quickstart"
+	@echo "make test        the quick tests; make test-long: those of a minute, which CI runs too"
 	@echo "make test-root   the tests that need root, and only those; make test as root runs them too"
 	@echo "make test-all    the slow tests too"
 	@echo "make matrix      make test on each Python from 3.11 to 3.14 that is installed, and the core at its lowest and newest dependencies; MATRIX=3.12"
@@ -128,8 +128,13 @@ types: $(KERNELS)
 	$(BIN)/mypy
 
 # Four processes on two cores: half of the time of a test is a wait for processes that it started.
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -q --max-worker-restart 0 --dist loadfile --no-loadscope-reorder --durations=30
 test: $(KERNELS) models
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "not slow" -n 4 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder --durations=30
+	$(PYTEST) -n 4 -m "not slow and not long"
+
+# What takes 10 seconds and more: jobs that are killed and resumed, chains of training, disturbed nights. CI runs it too.
+test-long: $(KERNELS) models
+	$(PYTEST) -n 3 -m "long and not slow"
 
 # Only tests that others skip; those leave the rights of root alone.
 test-root: $(KERNELS) models

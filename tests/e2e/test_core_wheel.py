@@ -85,6 +85,7 @@ def python(request, tmp_path_factory):
     return python
 
 
+@pytest.mark.long
 def test_core_wheel_searches_text_and_only_vectors_without_onnxruntime(index, python, tmp_path):
     answer = json.loads(run(python, "-c", SEARCH, index, cwd=tmp_path))
     of_tokenizers = {"anyio", "huggingface_hub", "yaml"}  # installed with it, and not imported

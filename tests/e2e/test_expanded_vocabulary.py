@@ -45,6 +45,7 @@ def _texts(count: int) -> list[str]:
     return [" ".join(VOCABULARY[i] for i in rng.integers(8, 97, 7)) for _ in range(count)]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_local")
 def test_words_beyond_16_bits_survive_from_bundle_to_explanation(model: Path, tmp_path: Path) -> None:
     texts = _texts(40)

@@ -44,6 +44,7 @@ class Deployed:
         return code, json.loads(results[-1][7:]) if results else {}, printed.out + printed.err
 
 
+@pytest.mark.long
 def test_nights_that_begin_empty_and_small_end_with_the_scale_of_all_documents(
     tmp_path: Path, tiny_bundle: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -67,6 +68,7 @@ def test_nights_that_begin_empty_and_small_end_with_the_scale_of_all_documents(
         assert searcher.search(DOCUMENTS["d9"], 3).hits[0].doc_id == "d9"
 
 
+@pytest.mark.long
 def test_clipped_weights_are_reported_and_refused_until_a_table_with_another_scale_is_published(
     tmp_path: Path, tiny_bundle: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

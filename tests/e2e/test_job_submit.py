@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,19 @@ def submit(job: str, settings: dict[str, Any], folder: Path, environment: dict[s
     config.write_text(json.dumps(settings))
     command = [str(BIN / "ray"), "job", "submit", "--address", head.dashboard, "--working-dir", ".", "--"]
     command += [sys.executable, f"jobs/{job}.py", "--config", str(config)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True, timeout=400)
+    for _ in range(20):
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True, timeout=400
+        )
+        if "No available agent" not in done.stderr:
+            break
+        time.sleep(3)  # the dashboard answers before the agent of the node does
     assert done.returncode == 0, done.stdout + done.stderr
     assert "succeeded" in done.stdout + done.stderr
     return done.stdout
 
 
+@pytest.mark.long
 def test_submitted_job_gives_table_digest_of_direct_run(
     tmp_path: Path, tiny_bundle: Path, environment: dict[str, str], head: Head, ray_local: None
 ):

@@ -36,6 +36,7 @@ def _corpus(root: str, options: dict[str, str]) -> None:
     assert store.put_new("b.jsonl", ("\n".join([*lines[30:], "{broken"]) + "\n").encode())
 
 
+@pytest.mark.long
 def test_table_on_s3_equals_table_in_local_folder(
     tmp_path: Path, tiny_bundle: Path, s3_options: dict[str, str]
 ) -> None:

@@ -97,6 +97,7 @@ def _part(collection: Path, folder: Path, documents: int) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "precisions", "documents"),
     [

@@ -61,6 +61,7 @@ def _contents(index: Path) -> list[Path]:
     return sorted(path for path in index.rglob("*") if "nights" not in path.relative_to(index).parts)
 
 
+@pytest.mark.long
 def test_reindex_run_twice_ends_in_state_of_one_run(
     config: Path, ray_local: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -121,6 +122,7 @@ def test_reindex_after_few_changes_builds_few_documents(
     assert not gone & {hit.doc_id for hit in searcher.search("the", k=DOCUMENTS).hits}
 
 
+@pytest.mark.long
 def test_new_bundle_makes_table_and_index_next_to_the_old_ones(
     config: Path, splade_tiny: Path, tmp_path: Path, ray_local: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -99,6 +99,7 @@ def check_trained(stdout: str, settings: Settings) -> None:
     assert (found[0].training["stage"], found[0].training["steps"]) == ("finetune", 3)
 
 
+@pytest.mark.long
 def test_chain_succeeds(
     settings: Settings, tmp_path: Path, ray_local: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

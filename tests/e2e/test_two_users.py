@@ -106,6 +106,7 @@ def reports(store: Store, name: str) -> list[str]:
     return content.decode().splitlines()
 
 
+@pytest.mark.long
 def test_second_user_resumes_training_of_first(users: list[User], tmp_path: Path, s3_options: dict[str, str]) -> None:
     one, two = users
     work = f"s3://lsr/{tmp_path.name}"

@@ -143,6 +143,7 @@ def test_hits_of_every_type_are_sorted_and_counted_as_by_pandas(searcher: Any, c
             assert found == [*series.dropna().sort_values(ascending=False), *[None] * int(series.isna().sum())]
 
 
+@pytest.mark.long
 def test_later_nights_keep_types_through_increments_and_compaction(
     tmp_path: Path, tiny_bundle: Path, columns: Columns
 ) -> None:

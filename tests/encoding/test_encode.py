@@ -107,6 +107,7 @@ def test_each_defect_is_quarantined_with_its_reason_and_no_other_row_lost(tmp_pa
     assert len(by_reason["text_too_long"]["raw"]) == 4096
 
 
+@pytest.mark.long
 def test_table_digest_is_independent_of_source_format_and_waves(tmp_path: Path, tiny_bundle: Path):
     long = [{**document, "text": document["text"] + " filler" * 3000} for document in DOCUMENTS]
     text = "".join(json.dumps(document) + "\n" for document in long)

@@ -68,6 +68,7 @@ def interrupted_run(
         run(bundle, table, corpus, abandon)
 
 
+@pytest.mark.long
 def test_abandoned_plans_end_equal_to_full_encode(
     tmp_path: Path, corpus: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,6 +94,7 @@ def test_abandoned_plans_end_equal_to_full_encode(
     assert run(tiny_bundle, table, corpus).waves_skipped == done.waves
 
 
+@pytest.mark.long
 def test_night_with_too_many_bad_rows_is_superseded_by_next_night(
     tmp_path: Path, corpus: Path, tiny_bundle: Path
 ) -> None:
@@ -112,6 +114,7 @@ def test_night_with_too_many_bad_rows_is_superseded_by_next_night(
     assert (done.documents, done.encoded, table_digest(done.table)) == (8, 4, full.table_digest)
 
 
+@pytest.mark.long
 def test_last_row_wins_in_increment_of_several_cells_per_bucket(
     tmp_path: Path, corpus: Path, tiny_bundle: Path
 ) -> None:

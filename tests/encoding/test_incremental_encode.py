@@ -68,6 +68,7 @@ def rows_of(table: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
+@pytest.mark.long
 def test_increment_of_a_delta_source_with_one_percent_of_changes(tmp_path: Path, tiny_bundle: Path):
     rng = random.Random(6)
     corpus = {f"d{i}": document(rng, i) for i in range(1000)}
@@ -116,6 +117,7 @@ def test_rows_that_a_deletion_vector_deletes_leave_the_table(tmp_path: Path, tin
     assert sorted(rows_of(table)) == sorted(f"d{i}" for i in range(40) if i not in (20, 27, 39))
 
 
+@pytest.mark.long
 def test_increments_follow_added_changed_and_removed_files(tmp_path: Path, tiny_bundle: Path):
     rng = random.Random(1)
     folder = tmp_path / "corpus"
@@ -147,6 +149,7 @@ def test_increments_follow_added_changed_and_removed_files(tmp_path: Path, tiny_
     assert rows_of(tmp_path / "table") == rows_of(tmp_path / "full")
 
 
+@pytest.mark.long
 def test_waves_of_an_increment_share_one_read_of_the_new_files(
     tmp_path: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -230,6 +233,7 @@ def test_compaction_between_encoding_and_commit_repeats_the_wave(
     assert rows_of(table) == rows
 
 
+@pytest.mark.long
 def test_duplicate_becomes_the_document_when_the_file_of_the_document_is_removed(tmp_path: Path, tiny_bundle: Path):
     one, two = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
     one.write_text(json.dumps({"_id": "x", "text": "first fox"}) + "\n")

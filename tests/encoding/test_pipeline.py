@@ -16,7 +16,7 @@ from lsr_prod.errors import SourceError
 from lsr_prod.storage import Store
 from tests.encoding.test_encode import deployment, write_jsonl
 
-pytestmark = pytest.mark.usefixtures("ray_local")
+pytestmark = [pytest.mark.usefixtures("ray_local"), pytest.mark.long]
 
 FILES = 4
 FILLER = "x" * 200_000  # of a field that is not read: four documents of a file are a wave of 1 MB

@@ -55,6 +55,7 @@ def test_second_delivery_of_the_same_file_keeps_every_document(
     assert encode(tiny_bundle, tmp_path / "table", corpus).documents == 101
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("old_file_changes", [False, True])
 def test_plan_abandoned_between_its_waves_loses_no_document(
     tmp_path: Path, corpus: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, old_file_changes: bool
@@ -76,6 +77,7 @@ def test_plan_abandoned_between_its_waves_loses_no_document(
     assert rows_of(table) == rows_of(tmp_path / "full")
 
 
+@pytest.mark.long
 def test_new_order_of_folders_after_an_interrupted_run_decides_which_rows_are_documents(
     tmp_path: Path, corpus: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -69,6 +69,7 @@ def test_cron_line_publishes_and_a_second_night_at_the_same_time_ends(config: Pa
         assert subprocess.run(["/bin/sh", "-c", cron_command()], check=False).returncode == 1
 
 
+@pytest.mark.long
 def test_files_of_airflow_and_dagster_run_the_night_and_repeat_no_wrong_setting(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from lsr_prod.search import Searcher
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ray_data"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_local")
 def test_table_of_the_example_equals_that_of_the_encode_job(
     tmp_path: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch

@@ -34,6 +34,7 @@ def first_wave_committed(table: Path) -> bool:
     return (table / "_delta_log" / f"{1:020d}.json").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "moment",
     [

@@ -28,6 +28,7 @@ def may_mount() -> None:
         pytest.skip("needs the right to mount, as root or in a user namespace, to fill a disk")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("library", "may_mount")
 @pytest.mark.parametrize(("share", "points"), [(1000, 10), pytest.param(20, 20, marks=pytest.mark.slow)])
 def test_job_on_a_full_disk_says_so_and_completes_when_there_is_room(share: int, points: int) -> None:

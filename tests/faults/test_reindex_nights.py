@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 SEED = 20261121
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("documents", "nights"), [(500, 3), pytest.param(10_000, 5, marks=pytest.mark.slow)])
 def test_disturbed_nights_give_the_index_of_clean_runs(tmp_path: Path, documents: int, nights: int) -> None:
     dice = random.Random(SEED)

@@ -175,6 +175,7 @@ def test_readers_of_a_folder_see_no_error_while_all_old_versions_are_deleted(
     assert len(versions(index)) == 1
 
 
+@pytest.mark.long
 def test_readers_of_an_object_store_see_no_error_while_all_old_versions_are_deleted(
     made: tuple[Path, list[str]], tmp_path: Path, s3_options: dict[str, str]
 ) -> None:

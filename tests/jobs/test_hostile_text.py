@@ -83,6 +83,7 @@ def test_search_prints_hits_of_hostile_documents_escaped(index: Path) -> None:
     assert first.endswith("terms)")
 
 
+@pytest.mark.long
 def test_tables_and_errors_print_hostile_text_escaped(index: Path, tmp_path: Path) -> None:
     _, quarantine = make_tables(tmp_path)
     row = {"cell": 0, "file": 0, "source": f"b{EVIL}.jsonl", "source_key": 0, "position": 7, "reason": f"x{EVIL}",

@@ -79,6 +79,7 @@ def test_every_file_is_in_one_commit(hub: str, tiny_model: Path) -> None:
     assert sent == {str(path.relative_to(tiny_model)): path.read_bytes() for path in files}
 
 
+@pytest.mark.long
 def test_refused_upload_is_one_line(hub: str, tiny_model: Path, tmp_path: Path) -> None:
     Hub.fails = True
     done = push(hub, str(tiny_model), "me/model")

@@ -22,6 +22,7 @@ def test_schedule_of_thirty_nights_has_all_disturbances(seed: int) -> None:
     assert [night.model for night in nights] == [0] * 10 + [1] * 10 + [2] * 10
 
 
+@pytest.mark.long
 def test_night_whose_driver_is_killed_ends_as_full_rebuild(tmp_path: Path) -> None:
     tally = run_nights(tmp_path, [Night(1, kill="driver")], 60, seed=1)
     assert tally.problems == []

@@ -115,6 +115,7 @@ def left(machine: Machine) -> list[str]:
     return [path for path in found if not _EXPECTED.match(path)]
 
 
+@pytest.mark.long
 def test_encode_index_and_search_ask_nobody(way_out: tuple[Machine, Gateway], tiny_bundle: Path) -> None:
     machine, out = way_out
     machine.copy_in(tiny_bundle, f"{_DATA}/bundle")

@@ -24,7 +24,7 @@ from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
 from tests.ray_data.driver import dataset, write
 
-pytestmark = pytest.mark.usefixtures("ray_local")
+pytestmark = [pytest.mark.usefixtures("ray_local"), pytest.mark.long]
 
 ROWS: list[dict[str, Any]] = [
     {"_id": f"{'late' if i >= 60 else 'd'}{i}", "title": f"animal {i}", "text": f"the quick brown fox {i}", "year": i}

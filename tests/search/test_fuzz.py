@@ -208,6 +208,7 @@ def test_huge_integers_are_reported_in_short_messages():
         assert len(str(caught.value)) < 300
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("rounds", "least"), [(1000, 100), pytest.param(3000, 300, marks=pytest.mark.slow)])
 def test_kernels_never_read_outside_corrupt_arrays(tmp_path: Path, rounds: int, least: int):
     """Compile the kernels with sanitizers; see ``tests/search/corrupt.py``."""

@@ -72,6 +72,7 @@ def objects(prefix: str, options: dict[str, str]) -> Iterator[tuple[str, bytes]]
         yield from readable(Path(folder))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("commands", [QUICK, pytest.param((), marks=pytest.mark.slow)], ids=["quick", "all"])
 def test_secrets_of_the_environment_are_in_no_output(
     commands: tuple[str, ...], tmp_path: Path, tiny_model: Path, tiny_bundle: Path, s3_options: dict[str, str]

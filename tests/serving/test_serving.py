@@ -33,6 +33,8 @@ from tests.indexing.corpus import Doc, encode_corpus, make_index
 from tests.listeners import kinds, listeners
 from tests.storage.keys import KEYS, private, public
 
+pytestmark = pytest.mark.long
+
 APPLICATION = "served-test"
 SHARDS, REPLICAS = 3, 2
 TERMS = range(2000, 2040)

@@ -132,6 +132,7 @@ def test_weights_and_round_robin_change_shares() -> None:
         DataSets(SETS, stage(weights=(1, 1, 0.001)))
 
 
+@pytest.mark.long
 def test_run_with_two_sets_resumes_to_the_bit(tiny_model: Path, tmp_path: Path) -> None:
     settings = stage()
 

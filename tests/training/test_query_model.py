@@ -196,6 +196,7 @@ def _search(bundle: Path, query: str) -> list[tuple[str, float]]:
         return [(hit.doc_id, hit.score) for hit in index.search(query, 5).hits]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_local")
 def test_chain_trains_pair_and_records_both_parents(models: tuple[Path, Path], tmp_path: Path) -> None:
     settings = small_training(tmp_path, models[0], query_model=str(models[1]))

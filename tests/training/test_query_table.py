@@ -238,6 +238,7 @@ def test_damaged_query_weights_raise_artifact_error():
         weights_from_bytes(weights_to_bytes(np.array([1.0, np.inf])), 2, "x")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_local")
 def test_chain_trains_and_validates_query_weights(start: Path, tmp_path: Path) -> None:
     validation = {**small_collection(tmp_path, every=6), "keep_best": "RR@10"}

@@ -188,6 +188,7 @@ def test_resumed_training_ends_with_weights_of_undisturbed_one(start, tmp_path):
         assert torch.equal(value, resumed.weights(keep=True)[name]), name
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_local")
 def test_chain_trains_and_validates_inference_free_queries(start, tmp_path):
     validation = {**small_collection(tmp_path, every=6), "keep_best": "RR@10"}

@@ -54,6 +54,7 @@ def random_router(tokenizer: Path, folder: Path) -> Path:
     return folder / "router"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_local")
 @pytest.mark.parametrize("kind", ["field", pytest.param("random", marks=pytest.mark.slow)])
 def test_trained_router_opens_in_sentence_transformers(

@@ -77,6 +77,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_page(tmp_path_factory.mktemp("evaluation"), evaluation_page(evaluation_result(60, text=HOSTILE)))[0]
 
 
+@pytest.mark.long
 def test_page_is_accessible_printable_and_quiet(browser: Browser, file: str) -> None:
     assert problems_of(browser, file) == []
 

@@ -30,6 +30,7 @@ def file(index: Path) -> Path:
     return index.parent / "pages" / "index.html"
 
 
+@pytest.mark.long
 def test_index_page_is_accessible_printable_and_quiet(browser: Browser, file: Path) -> None:
     assert problems_of(browser, file) == []
 

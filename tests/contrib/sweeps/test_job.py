@@ -85,6 +85,7 @@ def test_command_prints_the_front_and_writes_the_page(
     assert result["points_reused"] == POINTS
 
 
+@pytest.mark.long
 def test_killed_sweep_resumes_with_its_points_and_equals_an_uninterrupted_one(
     output: Path, section: dict[str, Any], ray_local: None, tmp_path: Path
 ) -> None:

@@ -86,6 +86,7 @@ def reasons(results: list[BlockResult]) -> dict[str, int]:
     }
 
 
+@pytest.mark.long
 def test_documents_that_crash_or_hang_are_quarantined_and_others_encoded(tmp_path: Path):
     texts = [f"fox {i}" for i in range(8)]
     texts[2], texts[5] = "SEGFAULT here", "SLEEP here"

@@ -61,6 +61,7 @@ CORPORA = st.lists(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=40)
 @given(corpora=CORPORA, rule=st.sampled_from(["first", "last"]))
 def test_chain_of_increments_equals_full_encode(

@@ -277,6 +277,7 @@ def test_plan_of_another_format_is_refused(tmp_path: Path):
         load_plan(table, plan.digest)
 
 
+@pytest.mark.long
 def test_memory_of_a_plan_is_bounded_by_its_arrow_columns():
     count = 50_000
     plan_of(*(file_of(name=f"{i}.jsonl.gz", file_format="jsonl.gz") for i in range(100)))  # imports, caches

@@ -52,6 +52,7 @@ def test_lost_terms_of_other_texts_are_counted_and_limited(tmp_path: Path) -> No
         check_lost(encoder, PROBE, without, most=0.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("precision", ["fp32", pytest.param("int8", marks=pytest.mark.slow)])
 def test_cut_bundle_returns_same_vectors_and_records_cut(precision: str, tmp_path: Path) -> None:
     _encoder(tmp_path).save(tmp_path / "model")

@@ -235,6 +235,7 @@ with ray_session(RaySettings(address=address)):
 """
 
 
+@pytest.mark.long
 def test_killed_preparation_resumes_and_gives_the_same_set(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -25,6 +25,8 @@ from lsr_prod.training.negatives.job import mine_negatives
 from tests.indexing.corpus import Doc, make_index
 from tests.training.negatives.conftest import QUERIES, TEXTS, deployment, pairs_by_id, settings, write_lines
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[3]
 FILES = 6
 

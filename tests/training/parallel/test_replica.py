@@ -18,6 +18,8 @@ from lsr_prod.training.replica import Replica
 from lsr_prod.training.retrieval.gradient import StepPlan, backward
 from tests.training.gloo import run_workers
 
+pytestmark = pytest.mark.long
+
 CPU = torch.device("cpu")
 OBJECTIVE = ObjectiveSettings(
     losses=[LossSettings(loss="info_nce")],

@@ -26,6 +26,8 @@ from lsr_prod.training.scoring.job import make_job, score_slice, score_training_
 from lsr_prod.training.scoring.teacher import open_teacher
 from tests.training.scoring.conftest import NOT_A_NUMBER, RAISES, random_rows, section, settings, teacher, write_lines
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[3]
 FILES, ROWS = 6, 40
 LIMIT = {"max_bad_fraction": 0.2}

@@ -61,6 +61,7 @@ def _losses(folder: Path) -> list[float]:
     return [report["values"]["loss"] for report in read_log(log)]
 
 
+@pytest.mark.long
 def test_two_workers_train_validate_and_keep_best_weights(tmp_path: Path, start: Path) -> None:
     validation = {**small_collection(tmp_path, 3), "keep_best": "RR@10"}
     with _listeners() as listeners:
@@ -83,6 +84,7 @@ def test_two_workers_train_validate_and_keep_best_weights(tmp_path: Path, start:
     assert all((trained[name] == value).all() for name, value in best.items())
 
 
+@pytest.mark.long
 def test_collapse_ends_training_at_once(tmp_path: Path, start: Path) -> None:
     optimizer = {"learning_rate": 1e30, "max_grad_norm": None, "warmup_steps": 0}
     with pytest.raises(TrainingCollapsedError, match=r"step \d+: .*lower"):
@@ -121,6 +123,7 @@ def test_collapse_to_equal_vectors_ends_training_of_two_workers(tmp_path: Path, 
     assert last["loss"] == pytest.approx(last["chance"], rel=0.05)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_keep_best_keeps_start_and_stops_if_training_does_not_help(tmp_path: Path, start: Path, workers: int) -> None:
     validation = {**small_collection(tmp_path, 2), "measures": ["Rprec", "RR@10"], "keep_best": "RR@10"}

@@ -42,6 +42,7 @@ def changed(before: Path, after: Path) -> set[str]:
     return {name for name in mine if not torch.equal(mine[name], theirs[name])}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_local")
 def test_adapt_mlm_trains_embeddings_only(tmp_path: Path) -> None:
     start = tiny_checkpoint(tmp_path / "start", "bert")

@@ -88,6 +88,7 @@ def test_auto_says_when_no_alpha_fits(caplog: pytest.LogCaptureFixture):
     assert caplog.records[0].getMessage().startswith("no alpha fits: 2 leaves a mean score of 500.0 (at most 100)")
 
 
+@pytest.mark.long
 def test_auto_keeps_trained_model_and_rescales_inflated_one(splade_tiny: Path):
     encoder = SparseEncoder.load(splade_tiny)
     queries = ["what is a neuron", "capital of france", "how to brew coffee", "symptoms of flu"]
