@@ -127,8 +127,8 @@ lint: $(KERNELS)
 types: $(KERNELS)
 	$(BIN)/mypy
 
-# Four processes on two cores: half of the time of a test is a wait for processes that it started.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -q --max-worker-restart 0 --dist loadfile --no-loadscope-reorder --durations=30
+# Four processes on two cores: half of the time of a test is a wait for processes that it started.
 test: $(KERNELS) models
 	$(PYTEST) -n 4 -m "not slow and not long"
 

@@ -1,6 +1,6 @@
 """A few of the kills of ``make faults``, and a machine that is taken away.
 
-All are slow; the kill of ``make test`` is that of ``tests/e2e/test_train_job.py``.
+All are slow; ``make test-long`` kills the scoring of ``tests/training/scoring/test_job.py``.
 """
 
 import time

@@ -1,5 +1,6 @@
 /* Scores of documents, and the best of them. */
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "scan.h"
 
@@ -7,7 +8,7 @@
 #define FETCHED 128      /* candidates whose vectors are asked for at once */
 #define SLOW 50e-6       /* seconds of scoring that show that pages came from a disk; for each candidate, */
 #define SLOW_EACH 3e-6   /* so many more, which cold caches need at most */
-#define READ_AHEAD 64    /* queries after a slow one that read ahead */
+#define READ_AHEAD 64    /* times that candidates are scored after a slow one that read ahead */
 
 /* Whether the first page, or the pages of items `start` to `stop - 1` of an array, were verified. */
 static bool is_verified(const Pages *pages, int64_t start, int64_t stop, int64_t size) {
@@ -170,7 +171,7 @@ INLINE int score_candidate(Scan *scan, int64_t document) {
 }
 
 void read_ahead(const void *bytes, int64_t size) {
-    uintptr_t start = (uintptr_t)bytes & ~(uintptr_t)4095;
+    uintptr_t start = (uintptr_t)bytes & ~((uintptr_t)getpagesize() - 1);
     madvise((void *)start, (uintptr_t)bytes + (uintptr_t)size - start, MADV_WILLNEED);
 }
 
@@ -221,9 +222,6 @@ int score_candidates(Scan *scan) {
         int64_t reached = least_sum(scan, m->hits[0].score);
         if (reached > scan->least) scan->least = reached;
     }
-    if (state == UNVERIFIED) {
-        scan->found->number = unverified;
-        scan->found->unverified = m->candidates;
-    }
+    if (state == UNVERIFIED) scan->found->number = unverified, scan->found->unverified = m->candidates;
     return state;
 }

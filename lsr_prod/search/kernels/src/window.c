@@ -161,7 +161,7 @@ INLINE_AVX512 uint64_t present_avx512(const uint16_t *cells) {
 }
 
 /* The sweep of a query without a mask: matches are counted in 32 lanes; returns their number. */
-AVX512 static int64_t sweep_plain_avx512(Scan *scan, uint16_t *cells, int64_t first, int64_t size) {
+AVX512 static int64_t sweep_unmasked_avx512(Scan *scan, uint16_t *cells, int64_t first, int64_t size) {
     const __m512i one = _mm512_set1_epi16(1), zero = _mm512_setzero_si512();
     __m512i least = _mm512_set1_epi16((short)scan->least), counts = zero;
     uint16_t lanes[32] __attribute__((aligned(64)));
@@ -180,7 +180,7 @@ AVX512 static int64_t sweep_plain_avx512(Scan *scan, uint16_t *cells, int64_t fi
     return matched;
 }
 
-#define SWEEP_PLAIN
+#define SWEEP_UNMASKED
 #define SET avx512
 #define TARGET AVX512
 #include "window.h"

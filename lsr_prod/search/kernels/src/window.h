@@ -33,9 +33,9 @@ TARGET static void NAME(sweep)(Scan *scan, int64_t first, int64_t size) {
     uint16_t *cells = (uint16_t *)scan->memory->cells;
     const uint8_t *allowed = scan->query->allowed;
     int64_t matched = 0, place = 0;
-#ifdef SWEEP_PLAIN
+#ifdef SWEEP_UNMASKED
     if (!allowed && !scan->query->marks) {
-        scan->found->matched += NAME(sweep_plain)(scan, cells, first, size);
+        scan->found->matched += NAME(sweep_unmasked)(scan, cells, first, size);
         return;
     }
 #endif

@@ -18,7 +18,7 @@ typedef struct {
     void *arrays[5];
     int64_t sizes[5], most[5]; /* items, and those that the queries since the last look needed */
     int64_t calls;
-    int64_t read_ahead; /* coming queries that read the pages of their candidates from the disk all at once */
+    int64_t read_ahead; /* coming times that the pages of candidates are read from the disk all at once */
     /* The arrays by name. */
     Cursor *cursors;
     Candidate *candidates;
