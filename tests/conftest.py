@@ -4,8 +4,11 @@ import gc
 import logging
 import multiprocessing
 import os
+import sys
 from collections.abc import Generator, Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -44,6 +47,24 @@ hypothesis.settings.register_profile("quick", deadline=None, max_examples=30)
 def pytest_configure(config: pytest.Config) -> None:
     """Try fewer random examples where slow tests are left out; tests that need a number name it."""
     hypothesis.settings.load_profile("quick" if "not slow" in config.option.markexpr else "all")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Share the files of tests among processes, but those that use Ray: each process would start a Ray of its own."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneRay(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return "ray" if _uses_ray(file) else file
+
+    return OneRay(config, log)
+
+
+@cache
+def _uses_ray(file: str) -> bool:
+    return "ray_local" in (Path(__file__).parents[1] / file).read_text()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -87,6 +108,21 @@ def _log_ends_with_its_test() -> Iterator[None]:
     logger.handlers.clear()
     logger.propagate = True
     logger.setLevel(logging.NOTSET)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _package_is_left_as_it_was() -> Iterator[None]:
+    """No test leaves a replaced constant or function behind: later tests would be slow, or test something else."""
+    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "lsr_prod"]
+    before = [(module, dict(vars(module))) for module in modules]
+    yield
+    replaced = [
+        f"{module.__name__}.{name}"
+        for module, values in before
+        for name, value in values.items()
+        if vars(module).get(name) is not value
+    ]
+    assert not replaced
 
 
 @pytest.fixture(scope="session")

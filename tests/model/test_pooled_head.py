@@ -112,17 +112,15 @@ def test_every_batch_shape_equals_plain_implementation(data: st.DataObject) -> N
     pooled = torch.tensor(data.draw(st.lists(st.lists(st.booleans(), min_size=L, max_size=L), min_size=B, max_size=B)))
     activation = data.draw(st.sampled_from(ACTIVATIONS))
     tensors = parts(B, L, d, V, seed=data.draw(st.integers(0, 99)), bias=data.draw(st.booleans()))
-    before = pooled_head._CPU_TILE, pooled_head._PAIRS
-    pooled_head._CPU_TILE = data.draw(st.integers(1, 45)), data.draw(st.integers(1, 60))
-    pooled_head._PAIRS = data.draw(st.integers(1, 300))
-    free, reads_are_free = pooled_head.are_free, data.draw(st.booleans())
-    pooled_head.are_free = lambda _: reads_are_free
-    try:
+    tile, pairs = (data.draw(st.integers(1, 45)), data.draw(st.integers(1, 60))), data.draw(st.integers(1, 300))
+    free = data.draw(st.booleans())
+    # After all draws: one of them may end the example, and small tiles would slow down every later test.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pooled_head, "_CPU_TILE", tile)
+        patch.setattr(pooled_head, "_PAIRS", pairs)
+        patch.setattr(pooled_head, "are_free", lambda _: free)
         found = gradients(pool_vocabulary, tensors, pooled, activation=activation)
         maxima = find_argmax(*tensors, pooled, activation=activation)
-    finally:
-        pooled_head._CPU_TILE, pooled_head._PAIRS = before
-        pooled_head.are_free = free
     assert_same(found, gradients(plain, tensors, pooled, activation=activation))
     again = gradients(pool_vocabulary, tensors, pooled, activation=activation, found=maxima)
     assert all(torch.equal(one, other) for one, other in zip(again, found, strict=True))
