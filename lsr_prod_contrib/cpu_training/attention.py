@@ -40,12 +40,15 @@ def _attend(
     """Compute attention for transformers; delegate to torch's own attention all cases without CPU dropout."""
     causal = module.is_causal if is_causal is None else is_causal
     ours = dropout > 0 and not causal and query.shape == key.shape and query.device.type == "cpu"
-    if not ours or torch.is_autocast_enabled("cpu"):
+    if not ours:
         found: tuple[Tensor, Tensor | None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, is_causal=is_causal, **others
         )
         return found
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    if torch.is_autocast_enabled("cpu"):
+        kind = torch.get_autocast_dtype("cpu")
+        query, key, value = query.to(kind), key.to(kind), value.to(kind)
     return attention_with_dropout(query, key, value, attention_mask, dropout, scale).transpose(1, 2), None
 
 
@@ -53,6 +56,8 @@ def attention_with_dropout(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, scale: float
 ) -> Tensor:
     """Return ``dropout(softmax(scale * query key^T)) value``; its random numbers follow from torch's generator.
+
+    Products have the type of the arguments; the softmax is float32, or float64 for arguments of that type.
 
     Returns:
         [B, H, L, d].
@@ -84,8 +89,10 @@ class _Attention(torch.autograd.Function):
         ctx.save_for_backward(query, key, value, mask)
         ctx.dropout, ctx.scale, ctx.seed = dropout, scale, seed
         found = torch.empty_like(query)
-        for text, heads, shares, kept in _tiles(query, key, mask, dropout, scale, seed):
-            found[text, heads] = torch.bmm(shares.mul_(kept), value[text, heads]).mul_(_factor(dropout))
+        with torch.autocast("cpu", enabled=False):
+            for text, heads, shares, kept in _tiles(query, key, mask, dropout, scale, seed):
+                product = torch.bmm(shares.mul_(kept).to(value.dtype), value[text, heads])
+                found[text, heads] = product.mul_(_factor(dropout))
         return found
 
     @staticmethod
@@ -93,14 +100,16 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, mask = ctx.saved_tensors
         to_query, to_key, to_value = (torch.empty_like(one) for one in (query, key, value))
-        for text, heads, shares, kept in _tiles(query, key, mask, ctx.dropout, ctx.scale, ctx.seed):
-            above = gradient[text, heads] * _factor(ctx.dropout)
-            to_value[text, heads] = torch.bmm((shares * kept).transpose(1, 2), above)
-            slopes = torch.bmm(above, value[text, heads].transpose(1, 2)).mul_(kept).mul_(shares)
-            # of the softmax: p (g - sum(p g))
-            slopes.addcmul_(shares, slopes.sum(dim=2, keepdim=True), value=-1).mul_(ctx.scale)
-            to_query[text, heads] = torch.bmm(slopes, key[text, heads])
-            to_key[text, heads] = torch.bmm(slopes.transpose(1, 2), query[text, heads])
+        with torch.autocast("cpu", enabled=False):
+            for text, heads, shares, kept in _tiles(query, key, mask, ctx.dropout, ctx.scale, ctx.seed):
+                above = gradient[text, heads] * _factor(ctx.dropout)
+                to_value[text, heads] = torch.bmm((shares * kept).to(above.dtype).transpose(1, 2), above)
+                slopes = torch.bmm(above, value[text, heads].transpose(1, 2)).to(shares.dtype).mul_(kept).mul_(shares)
+                # of the softmax: p (g - sum(p g))
+                slopes.addcmul_(shares, slopes.sum(dim=2, keepdim=True), value=-1).mul_(ctx.scale)
+                slopes = slopes.to(query.dtype)
+                to_query[text, heads] = torch.bmm(slopes, key[text, heads])
+                to_key[text, heads] = torch.bmm(slopes.transpose(1, 2), query[text, heads])
         return to_query, to_key, to_value, None, None, None, None
 
 
@@ -118,7 +127,8 @@ def _tiles(
     for text in range(B):
         for first in range(0, H, several):
             heads = slice(first, min(first + several, H))
-            scores = torch.bmm(query[text, heads], key[text, heads].transpose(1, 2)).mul_(scale)  # [h, L, L]
+            scores = torch.bmm(query[text, heads], key[text, heads].transpose(1, 2))  # [h, L, L]
+            scores = (scores.float() if scores.dtype.itemsize == 2 else scores).mul_(scale)
             if mask is not None:
                 seen = mask[text, heads if mask.shape[1] > 1 else slice(None)]
                 scores = scores.masked_fill_(~seen, float("-inf")) if seen.dtype == torch.bool else scores.add_(seen)

@@ -56,6 +56,8 @@ class Recomputation:
         for module in model.modules():
             if isinstance(module, kinds):
                 module.register_forward_hook(self._observe)
+            elif isinstance(module, nn.Linear):
+                module.register_forward_pre_hook(self._cast)
 
     @contextmanager
     def enabled(self) -> Iterator[None]:
@@ -71,32 +73,50 @@ class Recomputation:
     def _observe(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         if not (self._active and torch.is_grad_enabled() and isinstance(output, Tensor) and output.requires_grad):
             return
-        if not output.is_contiguous() or torch.is_autocast_enabled(output.device.type):
-            return
+        if output.is_contiguous():
+            self._remember(output, _Recipe(module, inputs[0].detach(), output.dtype, output._version))
+
+    def _cast(self, _module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Cast an input as autocast would, but so that the cast is known when the graph is about to keep it."""
+        kind, values = torch.get_autocast_dtype("cpu"), inputs[0]
+        if not (self._active and torch.is_grad_enabled() and torch.is_autocast_enabled("cpu")) or values.dtype == kind:
+            return None
+        recipe = self._recipe(values)
+        if recipe is None:
+            return None
+        cast = values.to(kind)
+        self._remember(cast, _Recipe(recipe.module, recipe.values, kind, cast._version))
+        return (cast, *inputs[1:])
+
+    def _remember(self, output: Tensor, recipe: "_Recipe") -> None:
         place = output.data_ptr()
 
         def forget(reference: weakref.ref[Tensor]) -> None:
             if place in self._outputs and self._outputs[place][0] is reference:
                 del self._outputs[place]
 
-        recipe = _Recipe(module, inputs[0].detach(), output._version)
         self._outputs[place] = weakref.ref(output, forget), recipe
 
-    def _pack(self, tensor: Tensor) -> "Tensor | _Saved":
+    def _recipe(self, tensor: Tensor) -> "_Recipe | None":
+        """Return the recipe of a tensor that has the numbers of an output, and is unchanged."""
         reference, recipe = self._outputs.get(tensor.data_ptr(), (None, None))
         output = None if reference is None else reference()
         if output is None or recipe is None or output._version != recipe.output_version:
-            return tensor
+            return None
         if tensor.numel() != output.numel() or tensor.dtype != output.dtype or not tensor.is_contiguous():
-            return tensor
-        return _Saved(recipe, tensor.shape)
+            return None
+        return recipe
+
+    def _pack(self, tensor: Tensor) -> "Tensor | _Saved":
+        recipe = self._recipe(tensor)
+        return tensor if recipe is None else _Saved(recipe, tensor.shape)
 
 
 class _Recipe:
-    """Module and input of an output."""
+    """Module and input of an output, and the type to which it was cast."""
 
-    def __init__(self, module: nn.Module, values: Tensor, output_version: int) -> None:
-        self.module, self.values, self.output_version = module, values, output_version
+    def __init__(self, module: nn.Module, values: Tensor, kind: torch.dtype, output_version: int) -> None:
+        self.module, self.values, self.kind, self.output_version = module, values, kind, output_version
         self._version = values._version
 
     def run(self) -> Tensor:
@@ -104,7 +124,7 @@ class _Recipe:
             raise RuntimeError(f"the input of a {type(self.module).__name__} was changed in place")
         with torch.no_grad():
             result: Tensor = self.module.forward(self.values)  # without hooks
-        return result
+        return result.to(self.kind)
 
 
 class _Saved:
