@@ -2,7 +2,7 @@
 
     python -m benchmarks.train.train_step [--quick] [--vocabularies 30522 100000] [--lengths 64 256] [--rounds 3]
                                           [--steps 2] [--threads 1]
-                                          [--memory-gb 18] [--engines NAME ...]
+                                          [--memory-gb 18] [--precision fp32] [--engines NAME ...]
 
 One run, the same model (a BERT of 6 layers x 384 with random weights), the same 32 pairs of texts, all of exactly L
 tokens so that nobody gains by padding, the same loss, AdamW and dropout (the model's default) for all, one thread. Each
@@ -15,6 +15,10 @@ Engines: ``ours`` keeps the activations of all layers, ``ours, checkpointed`` th
 1024 tokens; all three drop attention in tiles. ``SpladeLoss, checkpointed`` has gradient checkpointing as
 transformers does it. ``cached N`` is CachedSpladeLoss in mini-batches of N texts, 32 is its default.
 
+Each side multiplies in the type that it takes by itself: ours in bf16 where the processor has it
+(``scale.precision: auto``; ``--precision fp32`` changes it), the peer in fp32. ``SpladeLoss, bf16`` is the peer under
+autocast.
+
 Like for like are two pairings: ``plain`` (``ours`` and SpladeLoss) and ``checkpointed`` (both with gradient
 checkpointing). Where SpladeLoss does not fit into memory, the pairing is ``ours, two passes`` and ``cached 32``.
 
@@ -23,6 +27,7 @@ of every setting under its name. Memory ratios are ours / peer, CPU ratios peer 
 
 * ``memory_ratio_like`` and ``cpu_ratio_like``: the headline, the worse of the two pairings; each pairing is
   ``memory_ratio_like_plain``, ``cpu_ratio_like_checkpointed`` and so on.
+* ``memory_ratio_bf16`` and ``cpu_ratio_bf16``: ``ours`` to SpladeLoss under autocast in bf16.
 * ``peak_memory_ratio``: ``ours, checkpointed`` to SpladeLoss; ``_cached``: to CachedSpladeLoss as it comes,
   ``_cached_8``: in mini-batches of 8. ``cpu_ratio`` and ``steps_per_s_ratio``: to the cheapest and fastest peer.
 """
@@ -60,6 +65,7 @@ ENGINES: dict[str, dict[str, Any]] = {
     "ours, two passes": {"engine": "ours"},  # the chunk follows from the length
     "SpladeLoss": {"engine": "peer", "chunk": None},
     "SpladeLoss, checkpointed": {"engine": "peer", "chunk": None, "checkpointed": True},
+    "SpladeLoss, bf16": {"engine": "peer", "chunk": None, "bf16": True},
     "cached 32": {"engine": "peer", "chunk": 32},
     "cached 8": {"engine": "peer", "chunk": 8},
 }
@@ -78,6 +84,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--pairs", type=int, default=32)
     parser.add_argument("--memory-gb", type=float, default=18.0, help="what a process may take above the model")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--precision", choices=["auto", "fp32", "bf16"], default="auto", help="of ours")
     parser.add_argument("--engines", nargs="+", choices=list(ENGINES), default=list(ENGINES))
     asked = parser.parse_args(argv)
     if asked.quick:
@@ -87,7 +94,7 @@ def main(argv: Sequence[str]) -> int:
     for V, L, sparsity in settings:
         with tempfile.TemporaryDirectory() as scratch:
             spec = {"V": V, "L": L, "pairs": asked.pairs, "seed": 1, "steps": asked.steps, "threads": asked.threads}
-            spec |= {"memory_bytes": int(asked.memory_gb * 1e9)}
+            spec |= {"memory_bytes": int(asked.memory_gb * 1e9), "precision": asked.precision}
             folder, active = make_model(Path(scratch), spec, TINY if asked.quick else SIZES, sparsity)
             measured = race({**spec, "model": str(folder)}, asked.engines, rounds=asked.rounds)
         title = f"V={V} L={L} {sparsity}: {active:.2%} of the terms active in a document"
@@ -105,6 +112,8 @@ RATIOS = (
     "cpu_ratio_like_plain",
     "memory_ratio_like_checkpointed",
     "cpu_ratio_like_checkpointed",
+    "memory_ratio_bf16",
+    "cpu_ratio_bf16",
     "peak_memory_ratio",
     "peak_memory_ratio_cached",
     "peak_memory_ratio_cached_8",
@@ -183,11 +192,16 @@ def ratios(measured: Mapping[str, Mapping[str, Any]]) -> dict[str, float | None]
     fastest = max((one["steps_per_s"] for one in peers.values()), default=None)
     cheapest = min((one["cpu_s_per_step"] for one in peers.values()), default=None)
 
-    def memory(peer: str) -> float | None:
-        return round(ours["peak_mb"] / peers[peer]["peak_mb"], 3) if ours and peer in peers else None
+    def memory(peer: str, engine: Mapping[str, Any] = ours) -> float | None:
+        return round(engine["peak_mb"] / peers[peer]["peak_mb"], 3) if engine and peer in peers else None
+
+    plain, half = measured.get("ours", {}), peers.get("SpladeLoss, bf16")
+    cpu_bf16 = round(half["cpu_s_per_step"] / plain["cpu_s_per_step"], 2) if plain and half else None
 
     return {
         **like_for_like(measured),
+        "memory_ratio_bf16": memory("SpladeLoss, bf16", plain),
+        "cpu_ratio_bf16": cpu_bf16,
         "peak_memory_ratio": memory("SpladeLoss"),
         "peak_memory_ratio_cached": memory("cached 32"),
         "peak_memory_ratio_cached_8": memory("cached 8"),

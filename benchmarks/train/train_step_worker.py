@@ -16,14 +16,16 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from lsr_prod.config.language import ScaleSettings
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.encoder_setup import checkpoint_layers
+from lsr_prod.training.encoder_setup import checkpoint_layers, uses_bf16
 from lsr_prod.training.process_group import Group
 from lsr_prod.training.replica import Replica
 from lsr_prod_contrib.cpu_training import return_free_memory, use_cpu_kernels
@@ -109,6 +111,11 @@ def writable() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:"))
 
 
+def in_bf16(enabled: bool) -> torch.autocast:
+    """Products in bf16; all else as it is."""
+    return torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled)
+
+
 # --- ours ---
 
 
@@ -118,10 +125,14 @@ def ours(spec: Mapping[str, Any]) -> tuple[torch.nn.Module, Callable[[tuple[Batc
     use_cpu_kernels(encoder.model)
     if spec.get("kept_layers"):
         checkpoint_layers(encoder.model, kept=spec["kept_layers"])
-    replica = Replica(encoder, "ddp", Group(0, 1, torch.device("cpu")))
+    cpu = torch.device("cpu")
+    replica = Replica(encoder, "ddp", Group(0, 1, cpu))
+    products = partial(in_bf16, uses_bf16(encoder, ScaleSettings(precision=spec["precision"]), cpu))
 
     def one_pass(batches: tuple[Batch, Batch]) -> float:
-        loss = loss_of(*replica(*batches[0], *batches[1]))
+        with products():
+            vectors = replica(*batches[0], *batches[1])
+        loss = loss_of(*vectors)
         if spec.get("kept_layers"):
             return_free_memory()
         loss.backward()
@@ -135,7 +146,8 @@ def ours(spec: Mapping[str, Any]) -> tuple[torch.nn.Module, Callable[[tuple[Batc
         states, maxima = [], []
         for side, rows in chunks:
             states.append(torch.get_rng_state())  # dropout of the second pass has to be that of the first
-            maxima.append(encoder.find_argmax(*(part[rows] for part in batches[side])))
+            with products():
+                maxima.append(encoder.find_argmax(*(part[rows] for part in batches[side])))
         vectors = [
             torch.cat([one.weights for (at, _), one in zip(chunks, maxima, strict=True) if at == side]).requires_grad_()
             for side in (0, 1)
@@ -145,7 +157,8 @@ def ours(spec: Mapping[str, Any]) -> tuple[torch.nn.Module, Callable[[tuple[Batc
         after = torch.get_rng_state()
         for side, rows in reversed(chunks):
             torch.set_rng_state(states.pop())
-            (weights,) = replica(*(part[rows] for part in batches[side]), found=maxima.pop())
+            with products():
+                (weights,) = replica(*(part[rows] for part in batches[side]), found=maxima.pop())
             weights.backward(vectors[side].grad[rows])
         torch.set_rng_state(after)
         return loss.item()
@@ -187,7 +200,8 @@ def peer(spec: Mapping[str, Any]) -> tuple[torch.nn.Module, Callable[[tuple[Batc
         def step() -> float:
             # Made anew, as by a collator: the modules write their outputs into the features.
             features = [{"input_ids": ids, "attention_mask": mask} for ids, mask in batches]
-            loss = sum(loss_function(features, None).values())
+            with in_bf16(bool(spec.get("bf16"))):
+                loss = sum(loss_function(features, None).values())
             loss.backward()
             return float(loss.item())
 

@@ -61,8 +61,9 @@ class ScaleSettings(Section):
 
     strategy: Literal["ddp", "fsdp"] = "ddp"
     """ddp: every worker holds the model; fsdp: every worker holds a shard of it"""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """bf16: autocast; weights and accumulation stay fp32"""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """type of matrix products (autocast; weights and sums stay fp32). auto: bf16 if the processor or GPU multiplies it
+    in hardware and hidden states have 256 numbers or more, else fp32"""
     gradient_checkpointing: bool = False
     """save memory: recompute layers in the backward pass"""
     kept_layers: int = Field(1, ge=1)
@@ -74,7 +75,7 @@ class ScaleSettings(Section):
     precision bf16, the package flash_attn and an encoder (no decoder)"""
 
     def _problems(self) -> Problems:
-        if self.attention == "flash" and self.precision != "bf16":
+        if self.attention == "flash" and self.precision == "fp32":
             yield "attention: flash computes in half precision; set precision to bf16"
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from lsr_prod.config.language import LanguageSettings, LoraSettings
+from lsr_prod.config.language import LanguageSettings, LoraSettings, ScaleSettings
 from lsr_prod.config.train import LoopSettings
 from lsr_prod.errors import ConfigError, MissingExtraError
 from lsr_prod.model import SparseEncoder
@@ -17,6 +17,7 @@ from lsr_prod.model.output_layer import add_output_bias
 from lsr_prod.training.twins import seed_torch
 
 _FIELD = "scale.attention"
+_WIDE = 256  # numbers of a hidden state from which time matters more than equal weights on every processor
 
 
 def check_lora(settings: LoraSettings, names: Collection[str], architecture: str) -> None:
@@ -115,6 +116,21 @@ def freeze(model: PreTrainedModel, trained: Literal["all", "embeddings", "head"]
     for name, parameter in model.named_parameters():
         after = trained == "head" and not name.startswith(prefix)
         parameter.requires_grad_(after or id(parameter) in layer)
+
+
+def uses_bf16(encoder: SparseEncoder, scale: ScaleSettings, device: torch.device) -> bool:
+    """Return whether a training on a device multiplies matrices in bf16.
+
+    ``auto`` leaves narrow models at fp32: they are trained soon enough, and with equal weights on every processor.
+    """
+    if scale.precision != "auto":
+        return scale.precision == "bf16"
+    if encoder.model.config.hidden_size < _WIDE:
+        return False
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    found = torch.cpu.get_capabilities()
+    return bool(found.get("avx512_bf16") or found.get("amx_bf16"))
 
 
 def prepare_encoder(encoder: SparseEncoder, settings: LoopSettings) -> None:

@@ -11,7 +11,7 @@ from lsr_prod.config.train import FinetuneSettings, LoopSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.extras import contrib
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.encoder_setup import models_of, prepare_encoder
+from lsr_prod.training.encoder_setup import models_of, prepare_encoder, uses_bf16
 from lsr_prod.training.observers.throughput import ThroughputMeter
 from lsr_prod.training.optimizer import OptimizerStep
 from lsr_prod.training.process_group import Group
@@ -48,6 +48,7 @@ class StageTrainer(ABC):
     step: int  # completed steps
     steps: int  # steps of the stage
     encoder: SparseEncoder  # the module; its parameters are shards under FSDP2
+    bf16: bool  # whether matrices are multiplied in it
     _replica: Replica
     _optimizer: OptimizerStep
 
@@ -57,6 +58,7 @@ class StageTrainer(ABC):
         self.step, self.steps = 0, total_steps(settings, *rows)
         for count in rows:
             check_batch(settings, count, group.world)
+        self.bf16 = uses_bf16(encoder, settings.scale, group.device)
         prepare_encoder(encoder, settings)
         if group.device.type == "cpu":
             for model in models_of(encoder):

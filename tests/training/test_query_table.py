@@ -157,7 +157,7 @@ def table_after_steps(rank: int, world: int, start: str, strategy: Any) -> dict[
         }
     )
     table = QueryTable(torch.linspace(0.5, 3, len(VOCABULARY)), OptimizerSettings(), factor=100.0)
-    plan = StepPlan(group, None, None, 0, table.weights)
+    plan = StepPlan(group, None, bf16=False, seed=0, query_weights=table.weights)
     loss = TrainingObjective(objective, vocabulary=encoder.vocabulary, steps=10)
     for step in (1, 2):
         encoder.model.zero_grad()

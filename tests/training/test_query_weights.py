@@ -161,7 +161,7 @@ def gradients(rank: int, world: int, start: str, strategy: Any, chunk: int | Non
             "sparsity": {"regularizers": [{"regularizer": "flops", "document": 0.1, "ramp": "none"}]},
         }
     )
-    plan = StepPlan(group, chunk, None, 0, lambda: torch.linspace(0.5, 3, len(VOCABULARY)))
+    plan = StepPlan(group, chunk, bf16=False, seed=0, query_weights=lambda: torch.linspace(0.5, 3, len(VOCABULARY)))
     loss = TrainingObjective(objective, vocabulary=encoder.vocabulary, steps=10)
     backward(replica, loss, [TrainBatch(queries, documents, None)], step=1, plan=plan, negatives=None)
     return {name: full_tensor(p.grad) for name, p in trained_parameters(encoder.model).items() if p.grad is not None}

@@ -18,6 +18,7 @@ from lsr_prod.config.language import LanguageSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.batches import pad
 from lsr_prod.training.data.training_set import Example, TrainingSet
+from lsr_prod.training.encoder_setup import uses_bf16
 from lsr_prod.training.language.masked_language import MaskedTokens, MaskedWords
 from lsr_prod.training.language.objective import LanguageBatch, LanguageObjective, Rows, padding, token_sums
 
@@ -118,7 +119,7 @@ class LanguageValidator:
         self._data = data
         rows = np.arange(min(data.rows, stage.validation.texts or data.rows))
         self._rows = rows[np.argsort(data.lengths[rows], kind="stable")]
-        self._autocast = stage.scale.precision == "bf16"
+        self._bf16 = uses_bf16(encoder, stage.scale, encoder.model.device)
         whole = make_objective(stage, encoder, new_tokens=new_tokens, teacher=teacher)
         self._sets: dict[str, LanguageObjective] = {"": whole}
         if isinstance(stage, PretrainEmlmSettings):
@@ -145,7 +146,7 @@ class LanguageValidator:
         for start in range(0, len(self._rows), _TEXTS):
             rows = self._rows[start : start + _TEXTS]
             batch = objective.batch(self._data.examples(rows), rows, _STEP)
-            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._autocast):
+            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._bf16):
                 _, parts = objective.sums(encoder, *(one.to(device) for one in batch.inputs))
             sums += parts.cpu().to(torch.float64)
             predicted += batch.predicted

@@ -60,7 +60,6 @@ class LanguageTrainer(StageTrainer):
         self._optimizer = OptimizerStep(encoder.model, settings.optimizer)
         lengths = data.lengths if settings.batch.group_by_length else None
         self._sampler = BatchSampler(data.rows, settings.batch.texts, settings.seed, lengths)
-        self._autocast = settings.scale.precision == "bf16"
 
     def train_step(self) -> LanguageStep:
         """Run the next step: batch, forward and backward pass, optimizer."""
@@ -92,7 +91,7 @@ class LanguageTrainer(StageTrainer):
         device, part, last = self._group.device, parts[number], number == len(parts) - 1
         seed_torch(self._settings.seed, self.step, self._group.rank, number)
         with self._replica.synchronized(last=last):
-            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._autocast):
+            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.bf16):
                 total, sums = self._replica.run(*(one.to(device, non_blocking=True) for one in part.inputs))
             # The gradients of workers are averaged, not added.
             torch.autograd.backward(total * (self._group.world / all_predicted))

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from ray.train.collective import broadcast_from_rank_zero
 from torch import Tensor
 
-from lsr_prod.config.train import FinetuneSettings, LoopSettings
+from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.errors import DiskFullError, LsrError, TrainingCollapsedError
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder
@@ -112,7 +112,7 @@ class _Run:
         if self._first:
             validator = make_validator(stage, trainer.encoder, self._work, job.inputs, self._scratch)
         work = ModelWork.of(trainer.encoder.model, len(trainer.encoder.head_layer()[0]))
-        meter = ThroughputMeter(work, self._group.device, peak=_peak(self._group, stage))
+        meter = ThroughputMeter(work, self._group.device, peak=_peak(self._group, bf16=trainer.bf16))
         with contextlib.ExitStack() as stack:
             reporter = None
             if self._first:
@@ -217,20 +217,20 @@ class _Run:
         before = found.state["resources"]
         if self._first and before != self._resources():
             log.warning(
-                "resumed with other workers or threads: the last bits of the weights will differ from those of a run "
-                "without interruption",
+                "resumed with other workers, threads or precision: the last bits of the weights will differ from those "
+                "of a run without interruption",
                 extra={"fields": {"before": before, "now": self._resources()}},
             )
 
     def _resources(self) -> dict[str, int]:
-        """Return what decides the order of sums, and with it the last bits of the weights."""
-        return {"workers": self._group.world, "threads": self._job.threads}
+        """Return what decides on the order of sums and on rounding, and with them the last bits of the weights."""
+        return {"workers": self._group.world, "threads": self._job.threads, "bf16": self._trainer.bf16}
 
 
-def _peak(group: Group, stage: LoopSettings) -> float | None:
+def _peak(group: Group, *, bf16: bool) -> float | None:
     if group.device.type == "cuda":
-        return known_peak(torch.cuda.get_device_name(group.device), stage.scale.precision)
-    return measured_peak(stage.scale.precision)
+        return known_peak(torch.cuda.get_device_name(group.device), bf16=bf16)
+    return measured_peak(bf16=bf16)
 
 
 class Preemption:

@@ -123,17 +123,17 @@ class ThroughputMeter:
         return time.perf_counter()
 
 
-def known_peak(name: str, precision: str) -> float | None:
+def known_peak(name: str, *, bf16: bool) -> float | None:
     """Return the maximum operations per second of a GPU; None: unknown."""
-    for prefix, (bf16, fp32) in _PEAKS.items():
+    for prefix, (in_bf16, in_fp32) in _PEAKS.items():
         if name == prefix or name.startswith((f"{prefix} ", f"{prefix}-")):
-            return bf16 if precision == "bf16" else fp32
+            return in_bf16 if bf16 else in_fp32
     return None
 
 
-def measured_peak(precision: str, *, size: int = 1024, repeats: int = 5) -> float:
+def measured_peak(*, bf16: bool, size: int = 1024, repeats: int = 5) -> float:
     """Measure the operations per second of a matrix product on this CPU, with torch's current threads."""
-    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    dtype = torch.bfloat16 if bf16 else torch.float32
     left, right = torch.ones(size, size, dtype=dtype), torch.ones(size, size, dtype=dtype)
     torch.mm(left, right)
     fastest = float("inf")

@@ -85,7 +85,7 @@ class StepPlan:
 
     group: Group  # this process among the workers
     chunk: int | None  # texts per forward pass of the gradient cache; None: all texts of a part at once
-    autocast: torch.dtype | None  # dtype of matrix products; None: dtype of the weights
+    bf16: bool  # matrix products in bf16, under autocast
     seed: int  # seed of dropout
     # returns float32 [V] for inference-free queries, given as output terms; with a graph if they are learned. None: a
     # model encodes queries
@@ -210,8 +210,7 @@ class _Part:
         seed_torch(self.plan.seed, self.step, self.plan.group.rank, self.number, index)
 
     def _autocast(self) -> torch.autocast:
-        dtype = self.plan.autocast
-        return torch.autocast(self.plan.group.device.type, dtype=dtype or torch.bfloat16, enabled=dtype is not None)
+        return torch.autocast(self.plan.group.device.type, dtype=torch.bfloat16, enabled=self.plan.bf16)
 
 
 def _rows(leaf: Tensor, chunk: int) -> tuple[Tensor, ...]:

@@ -54,7 +54,6 @@ class Trainer(StageTrainer):
         self._optimizer = OptimizerStep(trained_module(encoder), settings.optimizer)
         self._objective = TrainingObjective(settings.objective, vocabulary=encoder.vocabulary, steps=self.steps)
         self.dead_terms = DeadTerms(encoder.card.vocabulary_size, window=DEAD_AFTER, device=group.device)
-        autocast = torch.bfloat16 if settings.scale.precision == "bf16" else None
         weights = None if query_weights is None else query_weights.to(group.device)
         self._table: QueryTable | None = None
         if weights is not None and encoder.card.query_encoder == "learned":
@@ -65,7 +64,7 @@ class Trainer(StageTrainer):
         # Pages that return cost time: only where the settings prefer memory to time.
         lean = group.device.type == "cpu" and settings.scale.gradient_checkpointing
         returned = contrib("cpu_training").return_free_memory if lean else None
-        self._plan = StepPlan(group, settings.batch.chunk, autocast, settings.seed, of_queries, returned, asked)
+        self._plan = StepPlan(group, settings.batch.chunk, self.bf16, settings.seed, of_queries, returned, asked)
         self._queue_documents = 0  # of the last step
 
     def train_step(self) -> StepResult:

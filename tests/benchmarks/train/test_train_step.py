@@ -6,7 +6,16 @@ import torch
 from benchmarks.train.train_step import TINY, make_model, ratios, run_worker
 from benchmarks.train.train_step_worker import ENGINES, draw
 
-SPEC: dict[str, Any] = {"V": 300, "L": 12, "pairs": 5, "seed": 1, "steps": 1, "threads": 1, "memory_bytes": 10**9}
+SPEC: dict[str, Any] = {
+    "V": 300,
+    "L": 12,
+    "pairs": 5,
+    "seed": 1,
+    "steps": 1,
+    "threads": 1,
+    "memory_bytes": 10**9,
+    "precision": "auto",
+}
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +68,11 @@ def _one(steps: float, peak: float) -> dict[str, Any]:
 def test_ratios_are_to_the_smallest_and_the_fastest_peer_that_ran() -> None:
     engines = {"ours, checkpointed": _one(3.0, 10.0), "ours": _one(9.0, 1.0)}
     peers = {"SpladeLoss": _one(2.0, 80.0), "cached 32": _one(1.0, 40.0), "cached 8": _one(0.5, 20.0)}
+    peers["SpladeLoss, bf16"] = _one(0.75, 50.0)
     found = ratios({**engines, **peers})
     assert {name: value for name, value in found.items() if "like" not in name} == {
+        "memory_ratio_bf16": 0.02,
+        "cpu_ratio_bf16": 12.0,
         "peak_memory_ratio": 0.125,
         "peak_memory_ratio_cached": 0.25,
         "peak_memory_ratio_cached_8": 0.5,

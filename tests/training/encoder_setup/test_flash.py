@@ -29,8 +29,9 @@ def test_missing_package_is_named_before_and_during_the_training(tiny_model: Pat
 
 def test_flash_needs_half_precision() -> None:
     with pytest.raises(ValueError, match="set precision to bf16"):
-        ScaleSettings(attention="flash")
-    assert ScaleSettings(attention="flash", precision="bf16").attention == "flash"
+        ScaleSettings(attention="flash", precision="fp32")
+    for precision in ("auto", "bf16"):
+        assert ScaleSettings(attention="flash", precision=precision).attention == "flash"
 
 
 @pytest.mark.skipif(not (INSTALLED and torch.cuda.is_available()), reason="needs a GPU and flash_attn")

@@ -93,16 +93,16 @@ def test_paused_propagates_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_known_peak_matches_gpu_names(name: str, precision: str, peak: float | None) -> None:
-    assert known_peak(name, precision) == peak
+    assert known_peak(name, bf16=precision == "bf16") == peak
 
 
 def test_measured_peak_uses_fastest_product(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([0.0, 3.0, 10.0, 12.0])  # 3 s, then 2 s
     monkeypatch.setattr(throughput.time, "perf_counter", lambda: next(times))
-    assert measured_peak("fp32", size=10, repeats=2) == pytest.approx(2 * 10**3 / 2)
+    assert measured_peak(bf16=False, size=10, repeats=2) == pytest.approx(2 * 10**3 / 2)
 
 
 def test_measured_peak_of_this_cpu_is_finite() -> None:
-    peak = measured_peak("fp32", size=128, repeats=2)
+    peak = measured_peak(bf16=False, size=128, repeats=2)
     assert math.isfinite(peak)
     assert peak > 1e6

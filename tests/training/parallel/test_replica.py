@@ -58,7 +58,7 @@ def _back(
             present = torch.tensor([[True, i >= 4, i >= 4] for i in own])
         parts.append(TrainBatch(pad([texts[i] for i in own], 0), pad(documents, 0), None, present))
     loss = TrainingObjective(OBJECTIVE, vocabulary=encoder.vocabulary, steps=10)
-    plan = StepPlan(group, chunk, None, seed=0)
+    plan = StepPlan(group, chunk, bf16=False, seed=0)
     backward(replica, loss, parts, step=1, plan=plan, negatives=None)
     return {name: full_tensor(p.grad) for name, p in trained_parameters(encoder.model).items() if p.grad is not None}
 

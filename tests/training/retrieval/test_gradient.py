@@ -52,7 +52,7 @@ def _gradient(
     encoder = SparseEncoder.load(model)
     encoder.train(dropout)
     loss = TrainingObjective(OBJECTIVE, vocabulary=encoder.vocabulary, steps=10)
-    plan = StepPlan(GROUP, chunk, None, seed=3)
+    plan = StepPlan(GROUP, chunk, bf16=False, seed=3)
     encoded = backward(Replica(encoder, "ddp", GROUP), loss, parts, step=4, plan=plan, negatives=None)
     gradients = {name: p.grad for name, p in encoder.model.named_parameters() if p.grad is not None}
     return gradients, encoded

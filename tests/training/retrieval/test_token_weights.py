@@ -25,7 +25,7 @@ def test_gradient_equals_plain_pytorch(tmp_path: Path, chunk: int | None) -> Non
     queries, documents = pad([one[[0, 2, 3, -1]] for one in ids], 1), pad(ids, 1)
     objective = ObjectiveSettings.model_validate({"losses": [{"loss": "info_nce"}]})
     loss = TrainingObjective(objective, vocabulary=encoder.vocabulary, steps=10)
-    plan = StepPlan(GROUP, chunk, None, 0)
+    plan = StepPlan(GROUP, chunk, bf16=False, seed=0)
     replica = Replica(encoder, "ddp", GROUP)
     (found,) = backward(replica, loss, [TrainBatch(queries, documents, None)], step=1, plan=plan, negatives=None)
     gradients = {name: p.grad.clone() for name, p in encoder.model.named_parameters() if p.grad is not None}
