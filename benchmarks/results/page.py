@@ -22,7 +22,8 @@ reproduce the figures of any paper: models are a hundredth of theirs, and traini
 
 **Verdicts.** *shown*: the seed-averaged difference is above 0 and p < {significant} (paired randomization test over
 the queries, all queries of a page exchanged together); *not significant*: above 0; *not shown*: the other way, with
-the analysis."""
+the analysis. *detectable*: the true difference that the test would have shown in four of five cases; where a paper's
+effect is smaller, a row that is not significant says nothing against it."""
 
 
 def write_page(
@@ -84,7 +85,7 @@ def threshold_rows(rows: Mapping[str, Sequence[Outcome]], thresholds: Sequence[f
 
 def claims(verdicts: Sequence[Verdict]) -> str:
     """The table of claims and verdicts; empty without claims."""
-    head = ["claim", "difference", "95 % interval", "p", "seeds", "verdict"]
+    head = ["claim", "difference", "95 % interval", "detectable", "p", "seeds", "verdict"]
     rows = []
     given: dict[str, str] = {}  # analysis -> the first claim that it explains
     for one in verdicts:
@@ -94,7 +95,8 @@ def claims(verdicts: Sequence[Verdict]) -> str:
             why = f" {one.claim.why}" if first == one.claim.text else f' as for "{first}"'
         rows.append([
             one.claim.text + one.note, f"{found.difference:+.3f}", f"{found.low:+.3f} to {found.high:+.3f}",
-            f"{found.p:.2g}", f"{found.wins} of {found.seeds}", f"**{one.word}**{':' if why else ''}{why}",
+            f"{found.detectable:.3f}", f"{found.p:.2g}", f"{found.wins} of {found.seeds}",
+            f"**{one.word}**{':' if why else ''}{why}",
         ])  # fmt: skip
     return table(head, rows) if rows else ""
 

@@ -55,3 +55,12 @@ def test_equal_models_do_not_differ() -> None:
     found = compare([np.ones(5)], [np.ones(5)], list("abcde"))
 
     assert (found.difference, found.p, found.wins) == (0, 1, 0)
+
+
+def test_a_detectable_difference_is_significant_in_four_of_five_cases() -> None:
+    random, groups = np.random.default_rng(0), [str(number) for number in range(100)]
+    noise = random.normal(0, 1, (200, 100))
+    difference = compare([noise[0]], [np.zeros(100)], groups).detectable
+    assert difference == pytest.approx(2.8 / 10, rel=0.15)  # of 100 values with a standard deviation of 1
+    found = [compare([one + 0.28], [np.zeros(100)], groups, rounds=400).p < 0.05 for one in noise]
+    assert np.mean(found) == pytest.approx(0.8, abs=0.08)
