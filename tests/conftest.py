@@ -8,6 +8,7 @@ import sys
 from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import hypothesis
@@ -51,20 +52,23 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
-    """Share the files of tests among processes, but those that use Ray: each process would start a Ray of its own."""
+    """Share the files of tests among processes, but those that use Ray are for two: each process starts its own Ray."""
     from xdist.scheduler import LoadFileScheduling
 
-    class OneRay(LoadFileScheduling):
+    class TwoRays(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
-            return "ray" if _uses_ray(file) else file
+            if not _uses_ray(file):
+                return file
+            return "ray, encoding" if file.startswith("tests/encoding/") else "ray"
 
-    return OneRay(config, log)
+    return TwoRays(config, log)
 
 
 @cache
 def _uses_ray(file: str) -> bool:
-    return "ray_local" in (Path(__file__).parents[1] / file).read_text()
+    path = Path(__file__).parents[1] / file
+    return path.is_file() and "ray_local" in path.read_text()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -79,7 +83,8 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A slow test may take hours; the others stop where pyproject.toml says."""
+    """Begin with the tests of Ray, the longest parts; a slow test may take hours, others stop where pyproject.toml says."""
+    items.sort(key=lambda item: not _uses_ray(item.nodeid.partition("::")[0]))
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.timeout(4 * 3600))
@@ -120,7 +125,7 @@ def _package_is_left_as_it_was() -> Iterator[None]:
         f"{module.__name__}.{name}"
         for module, values in before
         for name, value in values.items()
-        if vars(module).get(name) is not value
+        if vars(module).get(name) is not value and not isinstance(value, ModuleType)
     ]
     assert not replaced
 

@@ -106,6 +106,7 @@ def test_core_wheel_searches_text_and_only_vectors_without_onnxruntime(index, py
     assert answer["error"].startswith("MissingExtraError: onnxruntime is not installed; install it with: pip install")
 
 
+@pytest.mark.long
 def test_first_program_of_the_readme_runs_in_an_environment_with_the_wheel_alone(python, tmp_path):
     program = re.search(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)[1]
     assert "Parse a date from a string" in run(python, "-c", program, cwd=tmp_path).splitlines()[0]

@@ -14,6 +14,7 @@ from tests.indexing.corpus import encode_corpus, make_index
 NDCG = ir_measures.nDCG @ 10
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("judged_queries", "distractors"), [(150, 1000), pytest.param(300, 5183, marks=pytest.mark.slow)]
 )

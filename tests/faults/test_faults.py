@@ -29,6 +29,7 @@ def faults(*arguments: str) -> dict[str, Any]:
     return json.loads(done.stdout.rpartition("RESULT ")[2])
 
 
+@pytest.mark.long
 def test_wrong_protocols_are_detected_and_a_crash_is_no_detection(tmp_path: Path):
     names = ["no fence", "commit from a fresh handle", "increment deletes rows that stay"]
     wrong = [mutant for mutant in MUTANTS if mutant.name in names]

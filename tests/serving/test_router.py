@@ -271,9 +271,10 @@ def test_a_client_that_leaves_gets_no_response(index):
 def test_a_router_whose_search_hangs_is_unhealthy(index, monkeypatch):
     one = alone(index, timeout_s=0.01)
     one.check_health()
-    opened = threading.Event()
+    began, opened = threading.Event(), threading.Event()
 
     def hang(*_, **__):
+        began.set()
         opened.wait(10)
         raise QueryError("too late")
 
@@ -281,6 +282,7 @@ def test_a_router_whose_search_hangs_is_unhealthy(index, monkeypatch):
     asked = QueuedRequest("search", {"vector": {"t0": 1.0}}, time.monotonic())
     thread = threading.Thread(target=lambda: one._answer_all([asked]))
     thread.start()
+    assert began.wait(10)
     time.sleep(0.2)
     with pytest.raises(RuntimeError, match="a call has been running"):
         one.check_health()

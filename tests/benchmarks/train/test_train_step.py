@@ -54,6 +54,7 @@ def test_every_engine_minimises_the_same_loss(spec: dict[str, Any]) -> None:
             torch.testing.assert_close(found[name], gradient, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.long
 def test_a_measurement_and_one_that_does_not_fit(spec: dict[str, Any]) -> None:
     measured = run_worker(spec, "ours")
     assert len(measured["seconds"]) == 1
