@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.results import casing, causal, expansion, korean, pruning, rescaling, transfer
+from benchmarks.results import casing, causal, expansion, korean, precision, pruning, rescaling, transfer
 from benchmarks.results.claims import Family, verdict
 from benchmarks.results.material import Material
 from benchmarks.results.page import threshold_rows, write_page
@@ -33,6 +33,7 @@ FAMILIES: dict[str, Callable[[Material], Family]] = {
     "causal": causal.family,
     "expansion": expansion.family,
     "rescaling": rescaling.family,
+    "precision": precision.family,
 }
 SECTIONS: dict[str, Callable[[Material, int], str]] = {"pruning": pruning.section, "korean": korean.section}
 
