@@ -73,17 +73,21 @@ def _uses_ray(file: str) -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Exclude what is imported and collected from garbage collections, which would visit it for seconds each time."""
+    """Exclude what is imported and collected from garbage collections, which would visit it for seconds each time.
+
+    They are rarer afterwards, too: Hypothesis and torch.export make so many objects that they took a sixth of the time.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(50_000, 20, 20)
         gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests of Ray, the longest parts; a slow test may take hours, others stop where pyproject.toml says."""
+    """Begin with the tests of Ray, the longest parts. A slow test may take hours; pyproject.toml limits the others."""
     items.sort(key=lambda item: not _uses_ray(item.nodeid.partition("::")[0]))
     for item in items:
         if item.get_closest_marker("slow"):
