@@ -73,16 +73,12 @@ def _uses_ray(file: str) -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Exclude what is imported and collected from garbage collections, which would visit it for seconds each time.
-
-    They are rarer afterwards, too: Hypothesis and torch.export make so many objects that they took a sixth of the time.
-    """
+    """Exclude what is imported and collected from garbage collections, which would visit it for seconds each time."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
-        gc.set_threshold(50_000, 20, 20)
         gc.enable()
 
 
