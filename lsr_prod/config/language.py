@@ -72,7 +72,7 @@ class ScaleSettings(Section):
     """train low-rank updates only"""
     attention: Literal["torch", "flash"] = "torch"
     """torch: torch's scaled dot products; flash: FlashAttention 2, which skips the padding of a batch. It needs a GPU,
-    precision bf16, the package flash_attn and an encoder (no decoder)"""
+    precision bf16 or auto, the package flash_attn and an encoder (no decoder)"""
 
     def _problems(self) -> Problems:
         if self.attention == "flash" and self.precision == "fp32":

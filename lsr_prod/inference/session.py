@@ -1,7 +1,6 @@
 """One graph in ONNX Runtime: choice of the execution provider, and calls through an I/O binding."""
 
 import platform
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -16,8 +15,14 @@ log = get_log(__name__)
 
 Provider = Literal["auto", "cpu", "cuda", "tensorrt"]
 
+_CPUINFO = Path("/proc/cpuinfo")
 # In the order of `auto`: CUDA first, because TensorRT compiles an engine for every new shape.
 _NAMES = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider", "cpu": "CPUExecutionProvider"}
+
+
+def processor_has(*features: str) -> bool:
+    """Return whether Linux lists one of these features of the processor; False on other systems."""
+    return _CPUINFO.is_file() and not set(features).isdisjoint(_CPUINFO.read_text().split())
 
 
 def load_onnxruntime() -> Any:
@@ -99,5 +104,4 @@ def _saturates() -> bool:
     """
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return False
-    cpuinfo = Path("/proc/cpuinfo")
-    return not (cpuinfo.is_file() and re.search(r"\bavx(512)?_vnni\b", cpuinfo.read_text()))
+    return not processor_has("avx_vnni", "avx512_vnni")

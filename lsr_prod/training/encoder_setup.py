@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from lsr_prod.config.language import LanguageSettings, LoraSettings, ScaleSettings
 from lsr_prod.config.train import LoopSettings
 from lsr_prod.errors import ConfigError, MissingExtraError
+from lsr_prod.inference.session import processor_has
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import is_causal, output_layer, transformer_layers
 from lsr_prod.model.output_layer import add_output_bias
@@ -125,12 +126,13 @@ def uses_bf16(encoder: SparseEncoder, scale: ScaleSettings, device: torch.device
     """
     if scale.precision != "auto":
         return scale.precision == "bf16"
+    if scale.attention == "flash":  # it has no other precision
+        return True
     if encoder.model.config.hidden_size < _WIDE:
         return False
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    found = torch.cpu.get_capabilities()
-    return bool(found.get("avx512_bf16") or found.get("amx_bf16"))
+    return processor_has("avx512_bf16", "amx_bf16")
 
 
 def prepare_encoder(encoder: SparseEncoder, settings: LoopSettings) -> None:

@@ -1,4 +1,4 @@
-"""Products are in bf16 where that saves time, unless the settings decide."""
+"""Which trainings multiply in bf16."""
 
 from pathlib import Path
 
@@ -6,33 +6,49 @@ import pytest
 import torch
 
 from lsr_prod.config.language import ScaleSettings
+from lsr_prod.inference import session
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.encoder_setup import uses_bf16
 
-CPU = torch.device("cpu")
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+
+
+def _encoder(folder: Path, width: int) -> SparseEncoder:
+    encoder = SparseEncoder.load(folder)
+    encoder.model.config.hidden_size = width
+    return encoder
 
 
 @pytest.mark.parametrize(
     ("found", "width", "expected"),
     [
-        ({"avx512_bf16": True, "amx_bf16": False}, 256, True),
-        ({"avx512_bf16": False, "amx_bf16": True}, 768, True),
-        ({"avx512_bf16": True, "amx_bf16": True}, 255, False),
-        ({"avx512_bf16": False, "amx_bf16": False, "avx512_f": True}, 768, False),
-        ({"neon": True}, 768, False),
+        ("flags : sse avx512_bf16 avx512f", 256, True),
+        ("flags : amx_bf16", 768, True),
+        ("flags : avx512_bf16 amx_bf16", 255, False),
+        ("flags : avx512f avx512_vnni bf16", 768, False),
+        (None, 768, False),
     ],
 )
 def test_auto_is_bf16_for_wide_models_on_processors_with_it(
-    tiny_model: Path, monkeypatch: pytest.MonkeyPatch, found: dict[str, bool], width: int, expected: bool
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: str | None, width: int, expected: bool
 ) -> None:
-    encoder = SparseEncoder.load(tiny_model)
-    encoder.model.config.hidden_size = width
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: found)
+    if found is not None:
+        (tmp_path / "cpuinfo").write_text(found)
+    monkeypatch.setattr(session, "_CPUINFO", tmp_path / "cpuinfo")
+    encoder = _encoder(tiny_model, width)
     assert uses_bf16(encoder, ScaleSettings(), CPU) is expected
     assert uses_bf16(encoder, ScaleSettings(precision="bf16"), CPU)
     assert not uses_bf16(encoder, ScaleSettings(precision="fp32"), CPU)
 
 
-def test_names_of_the_capabilities_are_those_of_torch() -> None:
-    found = torch.cpu.get_capabilities()
-    assert found["architecture"] != "x86_64" or {"avx512_bf16", "amx_bf16"} <= set(found)
+@pytest.mark.parametrize("has", [False, True])
+def test_auto_is_bf16_for_wide_models_on_gpus_with_it(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch, has: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: has)
+    assert uses_bf16(_encoder(tiny_model, 256), ScaleSettings(), GPU) is has
+    assert not uses_bf16(_encoder(tiny_model, 128), ScaleSettings(), GPU)
+
+
+def test_flash_attention_is_never_left_at_fp32(tiny_model: Path) -> None:
+    assert uses_bf16(_encoder(tiny_model, 128), ScaleSettings(attention="flash"), GPU)
