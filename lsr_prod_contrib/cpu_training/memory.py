@@ -78,13 +78,12 @@ class Recomputation:
 
     def _cast(self, _module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Cast an input as autocast would, but so that the cast is known when the graph is about to keep it."""
-        kind, values = torch.get_autocast_dtype("cpu"), inputs[0]
-        if not (self._active and torch.is_grad_enabled() and torch.is_autocast_enabled("cpu")) or values.dtype == kind:
+        if not (inputs and self._active and torch.is_grad_enabled() and torch.is_autocast_enabled("cpu")):
             return None
-        recipe = self._recipe(values)
-        if recipe is None:
+        kind, recipe = torch.get_autocast_dtype("cpu"), self._recipe(inputs[0])
+        if recipe is None or recipe.kind == kind:
             return None
-        cast = values.to(kind)
+        cast = inputs[0].to(kind)
         self._remember(cast, _Recipe(recipe.module, recipe.values, kind, cast._version))
         return (cast, *inputs[1:])
 

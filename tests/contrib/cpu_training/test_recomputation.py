@@ -90,6 +90,13 @@ def test_graph_of_bert_keeps_less_under_autocast() -> None:
     assert plain - less >= 3 * (24 + 4 * 16) * 4 * 9 * 2
 
 
+def test_layer_that_is_called_by_keyword_is_left_to_autocast() -> None:
+    norm, linear = nn.LayerNorm(4), nn.Linear(4, 4)
+    recomputation = Recomputation(nn.Sequential(norm, linear))
+    with recomputation.enabled(), torch.autocast("cpu", dtype=torch.bfloat16):
+        assert linear(input=norm(torch.ones(2, 4))).dtype == torch.bfloat16
+
+
 def test_memory_that_belongs_to_another_tensor_by_now_is_kept() -> None:
     gelu = nn.GELU()
     recomputation = Recomputation(nn.Sequential(gelu))
