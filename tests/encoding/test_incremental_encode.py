@@ -195,7 +195,6 @@ def test_waves_of_an_increment_share_one_read_of_the_new_files(
     assert rows_of(table) == rows_of(tmp_path / "full")
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("killed", [False, True])
 def test_compaction_between_encoding_and_commit_repeats_the_wave(
     tmp_path: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, killed: bool

@@ -80,7 +80,6 @@ def test_lost_task_ends_the_call(no_core_is_free: None):
         NodeTasks(lambda: (here(),), threads=1).start(crash, [(number,) for number in range(3)], returns=1)
 
 
-@pytest.mark.long
 def test_results_are_asked_for_again_after_a_lost_process(tmp_path: Path):
     tasks = NodeTasks(lambda: (here(),), threads=1)
     assert tasks.run(crash_once, [(str(tmp_path / "flag"),)], task="a test") == ["done"]

@@ -58,7 +58,6 @@ def add_documents(root: Path, name: str, count: int) -> None:
     (root / "corpus" / f"{name}.jsonl").write_text("\n".join(lines))
 
 
-@pytest.mark.long
 def test_bundle_replaced_before_the_first_block_of_an_actor_commits_nothing(
     bundle: Path, tmp_path: Path, ray_local: None
 ):

@@ -199,7 +199,6 @@ def test_failed_stage_keeps_earlier_stages(settings: Settings, tmp_path: Path, m
     assert skipped(run(settings)) == [True, False]
 
 
-@pytest.mark.long
 def test_killed_chain_resumes_at_its_stage(settings: Settings, tmp_path: Path) -> None:
     for step in (1, 2):
         assert ended(start_chain(settings, tmp_path / "answer", kill_step=(2, step))) == -signal.SIGKILL

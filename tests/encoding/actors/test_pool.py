@@ -125,7 +125,6 @@ def test_model_that_does_not_open_raises_encoder_broken_error(tmp_path: Path):
         list(encode(pool, wave(tmp_path), [block(0, ["fox"])]))
 
 
-@pytest.mark.long
 def test_pool_uses_new_places_within_wave_and_retires_actors_of_left_ones(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
@@ -146,7 +145,6 @@ def test_pool_uses_new_places_within_wave_and_retires_actors_of_left_ones(
     assert sum(pool.blocks.values()) == 10
 
 
-@pytest.mark.long
 def test_late_block_is_issued_again_and_its_first_result_counts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
