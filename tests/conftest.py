@@ -118,7 +118,7 @@ def _log_ends_with_its_test() -> Iterator[None]:
 @pytest.fixture(scope="module", autouse=True)
 def _package_is_left_as_it_was() -> Iterator[None]:
     """No test leaves a replaced constant or function behind: later tests would be slow, or test something else."""
-    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "lsr_prod"]
+    modules = [module for name, module in sys.modules.items() if name.startswith("lsr_prod")]
     before = [(module, dict(vars(module))) for module in modules]
     yield
     replaced = [
