@@ -8,10 +8,7 @@ from benchmarks.results.stages import finetune
 
 def family(_: Material) -> Family:
     """The uncased stand-in, trained alike in both precisions."""
-    rows = {
-        kind: Chain("uncased", ({**finetune(), "scale": {"precision": precision}},))
-        for kind, precision in (("in fp32", "fp32"), ("in bf16", "bf16"))
-    }
+    rows = {f"in {one}": Chain("uncased", ({**finetune(), "scale": {"precision": one}},)) for one in ("fp32", "bf16")}
     return Family("precision", "Precision of training", TEXT, rows, [Claim("fp32 is ahead of bf16", *rows)])
 
 

@@ -16,8 +16,8 @@ Engines: ``ours`` keeps the activations of all layers, ``ours, checkpointed`` th
 transformers does it. ``cached N`` is CachedSpladeLoss in mini-batches of N texts, 32 is its default.
 
 Each side multiplies in the type that it takes by itself: ours in bf16 where the processor has it
-(``scale.precision: auto``; ``--precision fp32`` changes it), the peer in fp32. ``SpladeLoss, bf16`` is the peer under
-autocast.
+(``scale.precision: auto``; ``--precision fp32`` changes it), the peer in fp32. So where it has bf16, the pairings below
+are alike in all but that; ``SpladeLoss, bf16`` is the peer under autocast.
 
 Like for like are two pairings: ``plain`` (``ours`` and SpladeLoss) and ``checkpointed`` (both with gradient
 checkpointing). Where SpladeLoss does not fit into memory, the pairing is ``ours, two passes`` and ``cached 32``.
@@ -192,15 +192,13 @@ def ratios(measured: Mapping[str, Mapping[str, Any]]) -> dict[str, float | None]
     fastest = max((one["steps_per_s"] for one in peers.values()), default=None)
     cheapest = min((one["cpu_s_per_step"] for one in peers.values()), default=None)
 
-    def memory(peer: str, engine: Mapping[str, Any] = ours) -> float | None:
-        return round(engine["peak_mb"] / peers[peer]["peak_mb"], 3) if engine and peer in peers else None
+    def memory(peer: str) -> float | None:
+        return round(ours["peak_mb"] / peers[peer]["peak_mb"], 3) if ours and peer in peers else None
 
-    plain, half = measured.get("ours", {}), peers.get("SpladeLoss, bf16")
-    cpu_bf16 = round(half["cpu_s_per_step"] / plain["cpu_s_per_step"], 2) if plain and half else None
-
+    memory_bf16, cpu_bf16 = compared(measured.get("ours"), measured.get("SpladeLoss, bf16"))
     return {
         **like_for_like(measured),
-        "memory_ratio_bf16": memory("SpladeLoss, bf16", plain),
+        "memory_ratio_bf16": memory_bf16,
         "cpu_ratio_bf16": cpu_bf16,
         "peak_memory_ratio": memory("SpladeLoss"),
         "peak_memory_ratio_cached": memory("cached 32"),
@@ -212,21 +210,27 @@ def ratios(measured: Mapping[str, Mapping[str, Any]]) -> dict[str, float | None]
 
 def like_for_like(measured: Mapping[str, Mapping[str, Any]]) -> dict[str, float | None]:
     """Memory and CPU ratios of both pairings, and the worse of each."""
-    memory: dict[str, float] = {}
-    cpu: dict[str, float] = {}
+    memory: dict[str, float | None] = {}
+    cpu: dict[str, float | None] = {}
     for pairing, names in PAIRINGS.items():
         ours, peer = (measured.get(name, {}) for name in names)
         if not peer:
             ours, peer = (measured.get(name, {}) for name in CACHED)
-        if ours and peer:
-            memory[pairing] = round(ours["peak_mb"] / peer["peak_mb"], 3)
-            cpu[pairing] = round(peer["cpu_s_per_step"] / ours["cpu_s_per_step"], 2)
+        memory[pairing], cpu[pairing] = compared(ours, peer)
     return {
-        "memory_ratio_like": max(memory.values(), default=None),
-        "cpu_ratio_like": min(cpu.values(), default=None),
-        **{f"memory_ratio_like_{pairing}": memory.get(pairing) for pairing in PAIRINGS},
-        **{f"cpu_ratio_like_{pairing}": cpu.get(pairing) for pairing in PAIRINGS},
+        "memory_ratio_like": max((one for one in memory.values() if one), default=None),
+        "cpu_ratio_like": min((one for one in cpu.values() if one), default=None),
+        **{f"memory_ratio_like_{pairing}": one for pairing, one in memory.items()},
+        **{f"cpu_ratio_like_{pairing}": one for pairing, one in cpu.items()},
     }
+
+
+def compared(ours: Mapping[str, Any] | None, peer: Mapping[str, Any] | None) -> tuple[float | None, float | None]:
+    """Memory of ours / peer and CPU time of peer / ours; None where one of the two did not run."""
+    if not ours or not peer:
+        return None, None
+    cpu = peer["cpu_s_per_step"] / ours["cpu_s_per_step"]
+    return round(ours["peak_mb"] / peer["peak_mb"], 3), round(cpu, 2)
 
 
 def show(title: str, measured: Mapping[str, Mapping[str, Any]]) -> None:
