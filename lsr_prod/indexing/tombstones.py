@@ -4,7 +4,6 @@ A version names one file of ordinals per shard, and one list of the ids that are
 content and never change.
 """
 
-import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -19,7 +18,8 @@ from lsr_prod.errors import ArtifactError, StorageError
 from lsr_prod.storage import Store, as_store, is_remote
 from lsr_prod.storage.formats.digest import FileDigest, record_bytes
 from lsr_prod.storage.formats.index import IndexVersion, ShardManifest, Tombstones
-from lsr_prod.storage.formats.shard import DOCUMENTS_FILE, npy_bytes
+from lsr_prod.storage.formats.npy import npy_bytes, parse_npy
+from lsr_prod.storage.formats.shard import DOCUMENTS_FILE
 from lsr_prod.storage.index_shards import open_shard_file, read_list, write_list
 
 Ordinals = npt.NDArray[np.uint32]
@@ -120,8 +120,8 @@ def save_tombstones(index: Store | Path, ordinals: Ordinals) -> Tombstones | Non
 def load_tombstones(index: Store | Path, shard: ShardManifest, tombstones: Tombstones) -> Ordinals:
     """Read tombstones and verify their digest, their number and that the shard has the ordinals."""
     path = f"{tombstones.file.path} of {as_store(index).uri}"
-    ordinals: Ordinals = np.load(io.BytesIO(read_list(index, tombstones.file)), allow_pickle=False)
-    rising = ordinals.ndim == 1 and bool(np.all(ordinals[1:] > ordinals[:-1]))
+    ordinals: Ordinals = parse_npy(read_list(index, tombstones.file), path, "publish another version")
+    rising = bool(np.all(ordinals[1:] > ordinals[:-1]))
     if ordinals.dtype != np.uint32 or not rising or len(ordinals) != tombstones.documents:
         raise ArtifactError(f"{path} is not a list of {tombstones.documents} rising ordinals; publish another version")
     if len(ordinals) and ordinals[-1] >= shard.documents:

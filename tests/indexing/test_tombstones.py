@@ -84,7 +84,7 @@ def test_load_tombstones_rejects_damaged_files(made):
     ("ordinals", "documents", "problem"),
     [
         (np.array([1, 2], np.int64), 2, "rising"),
-        (np.array([[1, 2]], np.uint32), 1, "rising"),
+        (np.array([[1, 2]], np.uint32), 1, "one dimension"),
         (np.array([2, 1], np.uint32), 2, "rising"),
         (np.array([1, 2], np.uint32), 3, "not a list of 3"),
         (np.array([99, 100], np.uint32), 2, "does not have"),

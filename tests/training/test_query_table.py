@@ -232,7 +232,7 @@ def test_damaged_query_weights_raise_artifact_error():
     assert weights_from_bytes(data, 2, "x").tolist() == [1.0, 2.5]
     with pytest.raises(ArtifactError, match="not 3 weights"):
         weights_from_bytes(data, 3, "x")
-    with pytest.raises(ArtifactError, match="is no array"):
+    with pytest.raises(ArtifactError, match="cannot be read"):
         weights_from_bytes(data[:20], 2, "x")
     with pytest.raises(ArtifactError, match="not finite"):
         weights_from_bytes(weights_to_bytes(np.array([1.0, np.inf])), 2, "x")

@@ -5,17 +5,16 @@ import os
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError
+from lsr_prod.storage.formats.npy import HEADER_LIMIT, npy_header, parse_npy_header
 from lsr_prod.storage.formats.shard import MAX_ITEMS, term_dtype
 from lsr_prod.storage.formats.sparse import put_together
-
-_HEADER = 128  # bytes of an .npy file before its items
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +112,7 @@ class GrowingArray:
         weakref.finalize(self, self._file.close)  # of an array that is given up
         self._dtype = dtype
         self.length = 0
-        _write(self._file, _header(dtype, 0))
+        _write(self._file, npy_header(dtype, 0))
         self._data = self._file.tell()
         if first is not None:
             self.append(np.array([first]))
@@ -129,7 +128,7 @@ class GrowingArray:
     def __exit__(self, *_: object) -> None:
         with self._file:
             self._file.seek(0)
-            _write(self._file, _header(self._dtype, self.length))
+            _write(self._file, npy_header(self._dtype, self.length))
             assert self._file.tell() == self._data
             os.fsync(self._file.fileno())
 
@@ -140,28 +139,19 @@ def create_array(path: Path, dtype: np.dtype[Any], length: int) -> npt.NDArray[A
     The disk has room for the whole file before it is mapped: a write to a page of a map for which there is no room
     would end the process with SIGBUS.
     """
-    if length == 0:  # an empty array cannot be mapped
-        empty = np.zeros(0, dtype)
-        with GrowingArray(path, dtype):
-            return empty
     with path.open("xb", buffering=0) as file:
-        _write(file, _header(dtype, length))
-        os.posix_fallocate(file.fileno(), file.tell(), length * dtype.itemsize)
-    return np.asarray(np.load(path, mmap_mode="r+", allow_pickle=False))
+        _write(file, npy_header(dtype, length))
+        if length:
+            os.posix_fallocate(file.fileno(), file.tell(), length * dtype.itemsize)
+    return map_array(path, "r+")
 
 
-def map_array(path: Path) -> npt.NDArray[Any]:
-    """Map an ``.npy`` file read-only; an empty array is read instead."""
-    array = np.load(path, allow_pickle=False, mmap_mode="r" if path.stat().st_size > _HEADER else None)
-    return np.asarray(array)
-
-
-def _header(dtype: np.dtype[Any], length: int) -> bytes:
-    """Return the header of a file; its size does not depend on the length, since numpy pads it."""
-    header = io.BytesIO()
-    fields = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
-    np.lib.format.write_array_header_1_0(header, fields)
-    return header.getvalue()
+def map_array(path: Path, mode: Literal["r", "r+"] = "r") -> npt.NDArray[Any]:
+    """Map an ``.npy`` file; an empty array cannot be mapped, and is made."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        dtype, start = parse_npy_header(file.read(HEADER_LIMIT), size)
+    return np.asarray(np.memmap(path, dtype, mode, offset=start)) if size > start else np.zeros(0, dtype)
 
 
 def _write(file: io.FileIO, data: bytes) -> None:

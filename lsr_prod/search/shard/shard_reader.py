@@ -1,7 +1,6 @@
 """Reader of one shard of an index version, without the documents that the version has deleted."""
 
 import functools
-import io
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.search.shard.postings import ShardHits, ShardQuery
 from lsr_prod.storage.formats.digest import read_file
 from lsr_prod.storage.formats.index import Tombstones, attribute_column, attribute_types
+from lsr_prod.storage.formats.npy import parse_npy
 
 # Share of a shard below which scoring the allowed documents one by one is faster than the scan.
 _FEW = 1 / 200
@@ -35,9 +35,10 @@ FindTokens = Callable[[Sequence[str]], Allowed]
 
 def read_alive(index: Path, tombstones: Tombstones, documents: int) -> npt.NDArray[np.uint8]:
     """Return uint8 [documents]: 0 for deleted documents, else 1."""
-    ordinals = np.load(io.BytesIO(read_file(index, tombstones.file)), allow_pickle=False)
+    path = str(index / tombstones.file.path)
+    ordinals = parse_npy(read_file(index, tombstones.file), path, "publish another version")
     if ordinals.dtype != np.uint32 or len(ordinals) != tombstones.documents or (ordinals >= documents).any():
-        raise ArtifactError(f"{index / tombstones.file.path} does not fit its shard; publish another version")
+        raise ArtifactError(f"{path} does not fit its shard; publish another version")
     alive = np.ones(documents, np.uint8)
     alive[ordinals] = 0
     alive.flags.writeable = False

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError
 from lsr_prod.storage.formats.digest import FileDigest, read_file
+from lsr_prod.storage.formats.npy import HEADER_LIMIT, parse_npy_header
 
 PAGE_DIGESTS_FILE = "page_digests.bin"
 PAGE = 1 << 14
@@ -168,18 +169,12 @@ class MappedFiles:
         if name not in self._bytes:
             raise ArtifactError(f"{self.folder} lacks {name}; build the shard again")
         raw = self._bytes[name]
-        self.verify(name, 0, min(len(raw), 1024))
-        head = io.BytesIO(raw[:1024].tobytes())
+        self.verify(name, 0, min(len(raw), HEADER_LIMIT))
         try:
-            if np.lib.format.read_magic(head) != (1, 0):
-                raise ValueError("not of version 1.0")
-            shape, _, dtype = np.lib.format.read_array_header_1_0(head)
-            data = raw[head.tell() :]
-            if dtype.hasobject or len(shape) != 1 or shape[0] * dtype.itemsize != len(data):
-                raise ValueError("not one dimension of its length")
+            dtype, start = parse_npy_header(raw[:HEADER_LIMIT].tobytes(), len(raw))
         except ValueError as error:
             raise ArtifactError(f"{self.folder / name} cannot be read ({error}); build the shard again") from error
-        return data.view(dtype)
+        return raw[start:].view(dtype)
 
     @property
     def page_flags(self) -> bytearray | None:

@@ -34,9 +34,7 @@ With BM25 the words of the text have postings too: word ``i`` of the shard is th
 its impacts are those of ``formats.term_weights``. The forward arrays have only the terms of the encoder.
 """
 
-import io
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -67,13 +65,6 @@ def term_dtype(vocabulary_size: int) -> np.dtype[np.uint16] | np.dtype[np.int32]
 def array_name(name: str) -> str:
     """Return the path of array ``name`` in the folder of a shard."""
     return f"{IMPACTS_FOLDER}/{name}.npy"
-
-
-def npy_bytes(array: npt.NDArray[Any]) -> bytes:
-    """Return the content of an ``.npy`` file."""
-    buffer = io.BytesIO()
-    np.lib.format.write_array(buffer, array, version=(1, 0), allow_pickle=False)
-    return buffer.getvalue()
 
 
 def is_mapped(path: str) -> bool:

@@ -25,7 +25,6 @@ arXiv 2505.01452). The weights are part of the model, so a model directory and a
 them in the copy of its bundle: versions of one bundle share them, and another table is another bundle digest.
 """
 
-import io
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.storage.formats.shard import npy_bytes
+from lsr_prod.storage.formats.npy import npy_bytes, parse_npy
 
 K1 = 1.2
 B = 0.75
@@ -98,7 +97,7 @@ class TermCounts:
     @classmethod
     def from_bytes(cls, data: bytes, vocabulary_size: int, name: str) -> "TermCounts":
         """Read what ``to_bytes`` wrote."""
-        values = _read_array(data, name, "build it again")
+        values = parse_npy(data, name, "build it again")
         if values.dtype != np.uint32 or values.shape != (vocabulary_size + 1,) or values.max() > values[-1]:
             raise ArtifactError(f"{name} has no counts of {vocabulary_size} terms; build it again")
         return cls(int(values[-1]), values[:-1].astype(np.int64))
@@ -115,19 +114,11 @@ def weights_from_bytes(data: bytes, vocabulary_size: int, name: str) -> npt.NDAr
     Returns:
         float32 [V], finite and 0 or more; a term of weight 0 is never in a query.
     """
-    values = _read_array(data, name, "copy it again")
+    values = parse_npy(data, name, "copy it again")
     if values.dtype != np.float32 or values.shape != (vocabulary_size,):
         raise ArtifactError(
             f"{name} has {values.dtype} {list(values.shape)}, not {vocabulary_size} weights; copy it again"
         )
     if not (np.isfinite(values) & (values >= 0)).all():
         raise ArtifactError(f"{name} has weights that are not finite or below 0; train the model again")
-    return values
-
-
-def _read_array(data: bytes, name: str, remedy: str) -> npt.NDArray[Any]:
-    try:
-        values: npt.NDArray[Any] = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
-    except (ValueError, OSError) as error:
-        raise ArtifactError(f"{name} is no array ({error}); {remedy}") from error
     return values
