@@ -27,6 +27,7 @@ from tests.model.test_layouts import TEXTS, assert_equal, ours
 from tests.model.tiny import tiny_checkpoint
 from tests.training.small import small_training
 
+pytestmark = pytest.mark.usefixtures("traced_once")
 LATENTS, K = 60, 6
 
 

@@ -26,6 +26,7 @@ from tests.indexing.corpus import encode_corpus, make_table
 from tests.model.bge_m3 import SENTENCES, bge_m3_folder, lexical_weights
 from tests.training.small import small_training
 
+pytestmark = pytest.mark.usefixtures("traced_once")
 TEXTS = [*SENTENCES, "lock lock the LOCK", "xyz 123 ☃", "<mask> a <s> file </s>", "lock " * 100]
 
 

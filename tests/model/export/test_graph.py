@@ -14,6 +14,7 @@ from lsr_prod.model.export.head import fuse_norms
 from tests.model.tiny import ARCHITECTURES, tiny_checkpoint
 
 TOP_K = 40
+pytestmark = pytest.mark.usefixtures("traced_once")
 
 
 def _architectures(*quick: str) -> list[Any]:

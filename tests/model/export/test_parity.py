@@ -12,6 +12,7 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.model.export import export_bundle, parity
 from lsr_prod.model.export.parity import read_parity_texts
 
+pytestmark = pytest.mark.usefixtures("traced_once")
 SENTENCES = read_parity_texts(None)
 
 
