@@ -4,6 +4,7 @@ import gc
 import logging
 import multiprocessing
 import os
+import re
 import sys
 from collections.abc import Generator, Iterator
 from functools import cache
@@ -13,6 +14,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from filelock import FileLock
 
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # every listener on loopback; read when Ray is imported
 os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
@@ -52,23 +54,25 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
-    """Share the files of tests among processes, but those that use Ray are for two: each process starts its own Ray."""
+    """Share the files of tests among processes, but those that start a Ray or a server of forks are for three."""
     from xdist.scheduler import LoadFileScheduling
 
-    class TwoRays(LoadFileScheduling):
+    class FewServers(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
-            if not _uses_ray(file):
-                return file
-            return "ray, encoding" if file.startswith("tests/encoding/") else "ray"
+            return _server(file) or file
 
-    return TwoRays(config, log)
+    return FewServers(config, log)
 
 
 @cache
-def _uses_ray(file: str) -> bool:
+def _server(file: str) -> str:
+    """What a file of tests starts once per process; two Rays, since one would be the last by minutes."""
     path = Path(__file__).parents[1] / file
-    return path.is_file() and "ray_local" in path.read_text()
+    text = path.read_text() if path.is_file() else ""
+    if "ray_local" in text:
+        return "ray, encoding" if file.startswith("tests/encoding/") else "ray"
+    return "forks" if re.search("forkserver|start_chain|run_workers", text) else ""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -83,8 +87,8 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests of Ray, the longest parts. A slow test may take hours; pyproject.toml limits the others."""
-    items.sort(key=lambda item: not _uses_ray(item.nodeid.partition("::")[0]))
+    """Begin with what is for few processes, the longest part. A slow test may take hours; others have a limit."""
+    items.sort(key=lambda item: not _server(item.nodeid.partition("::")[0]))
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.timeout(4 * 3600))
@@ -147,13 +151,16 @@ def tiny_model(splade_tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 @pytest.fixture(scope="session")
-def tiny_bundle(tiny_model: Path) -> Path:
-    """Its fp32 bundle."""
+def tiny_bundle(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its fp32 bundle, which the processes of a run share: the first that needs it exports it."""
     from lsr_prod.config import ExportSettings
     from lsr_prod.model.export import export_bundle
 
-    folder = tiny_model.parent / "bundle"
-    export_bundle(ExportSettings(model=str(tiny_model), output=str(folder)))
+    run = tmp_path_factory.getbasetemp()
+    folder = (run.parent if "PYTEST_XDIST_WORKER" in os.environ else run) / "tiny-bundle"
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            export_bundle(ExportSettings(model=str(tiny_model), output=str(folder)))
     return folder
 
 

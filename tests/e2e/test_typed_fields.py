@@ -65,7 +65,7 @@ def columns() -> Columns:
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory, tiny_bundle: Path, columns: Columns) -> Path:
+def index(tmp_path_factory: pytest.TempPathFactory, tiny_bundle: Path, columns: Columns, ray_local: None) -> Path:
     folder = tmp_path_factory.mktemp("typed")
     types = {"year": pa.int32(), "at": pa.timestamp("ms", "Europe/Berlin"), "amount": pa.decimal128(9, 2)}
     table = {name: pa.array(values, types.get(name)) for name, values in columns.items()}
