@@ -200,8 +200,12 @@ def _unknown_argument(message: str) -> ConfigError:
 
 
 def _first_problem(error: ValidationError) -> ConfigError:
-    problem = error.errors(include_url=False)[0]
+    problem, *others = error.errors(include_url=False)
     location = [str(part) for part in problem["loc"]]
+    message = problem["msg"]
+    if location[-1:] == ["float"] and others and others[0]["loc"][:-1] == problem["loc"][:-1]:  # a number, or a word
+        location.pop()
+        message = f"{message}, or {others[0]['msg'].lower()}"
     field = ".".join(_without_kinds(location))
     if problem["type"] == "extra_forbidden":
         return ConfigError(field, "there is no such setting", _suggest(location))
@@ -211,7 +215,7 @@ def _first_problem(error: ValidationError) -> ConfigError:
         return ConfigError(f"{field}.{name}", f"{problem['ctx']['tag']!r} is not possible", f"use one of {wanted}")
     if problem["type"] == "missing":
         return ConfigError(field, "it is required, but was not given", f"set it in the file or as --{field} VALUE")
-    message = problem["msg"].removeprefix("Value error, ")
+    message = message.removeprefix("Value error, ")
     # The value may be a credential by mistake: never repeat it.
     value = "the value" if field.startswith("storage") else _show(problem["input"])
     return ConfigError(field, f"{value} is not possible", message[0].lower() + message[1:])

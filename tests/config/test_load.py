@@ -43,6 +43,13 @@ def test_command_line_overrides_file_and_file_overrides_default(tmp_path: Path) 
         ((), "encodes: {}", "encodes", "did you mean encode?"),
         (
             (),
+            "train: {model: m, output: o, work: w, stages: [{stage: rescale_head, alpha: warm}]}",
+            "train.stages.0.alpha",
+            "'warm' is not possible; input should be a valid number, unable to parse string as a number, or input "
+            "should be 'auto'",
+        ),
+        (
+            (),
             "train: {model: m, output: o, work: w, stages: [{data: {paths: [p], kind: pairs, pathz: 1}}]}",
             "train.stages.0.data.pathz",
             "did you mean paths?",
