@@ -66,6 +66,8 @@ def main(argv: Sequence[str]) -> int:
         if family.name == "expansion":
             curves = threshold_rows(outcomes[family.name], expansion.THRESHOLDS, expansion.PRUNED)
             extras[family.name] = f"{CURVES}\n\n{curves}\n\n{diagnostics(family, Workshop(material))}"
+        elif family.name == "causal":
+            extras[family.name] = causal.curves(family, Workshop(material), drawn.with_name("causal.svg"))
         elif family.name == "casing":
             extras[family.name] = casing_pictures(family, Workshop(material), drawn)
     header = {

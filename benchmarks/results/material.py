@@ -1,6 +1,7 @@
 """The texts, training pairs and judged queries that all runs of ``benchmarks.results`` share."""
 
 import json
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,9 +12,10 @@ import ir_measures
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.stand_ins import stand_in
+from benchmarks.stand_ins import LENGTH, stand_in
 from benchmarks.train.pruning_data import Pair, Split, few_documents, read_lines, split_tldr
 from benchmarks.vocabulary.table_models import few_queries
+from benchmarks.vocabulary.transfer import smollm2
 from lsr_prod import Index, SparseEncoder
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, RaySettings
@@ -22,6 +24,7 @@ from lsr_prod.model.export import export_bundle
 from quickstart.models import model_folder
 
 MEASURE = "RR@10"
+DECODER = "smollm2"
 
 
 @dataclass(frozen=True)
@@ -82,11 +85,25 @@ class Material:
         return path
 
     def start(self, name: str) -> Path:
-        """The model directory of a stand-in."""
+        """The model directory of a stand-in, or of SmolLM2-135M."""
+        if name == DECODER:
+            return self._decoder
         if name not in self._starts:  # its name is the digest of all texts
             quick: dict[str, Any] = {"work": self.work / "stand_ins", "steps": 3} if self.quick else {}
             self._starts[name] = stand_in(name, self.data, **quick)
         return self._starts[name]
+
+    @cached_property
+    def _decoder(self) -> Path:
+        folder = self.work / DECODER
+        if not folder.exists():
+            with tempfile.TemporaryDirectory(dir=self.work) as scratch:
+                plain = SparseEncoder.load(
+                    smollm2(Path(scratch) / "plain"), query_max_length=32, document_max_length=LENGTH
+                )
+                plain.save(Path(scratch) / "model")
+                (Path(scratch) / "model").rename(folder)
+        return folder
 
     @cached_property
     def _starts(self) -> dict[str, Path]:

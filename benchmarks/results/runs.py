@@ -23,6 +23,7 @@ from lsr_prod.model import model_digest
 from lsr_prod.storage.formats.digest import digest_json
 from lsr_prod.training.data.layouts import PackedLayout, TextForm, TokenSettings, WordLayout, pack, word_rows
 from lsr_prod.training.data.training_set import Example, SampleRows
+from lsr_prod.training.encoder_setup import merge_lora
 from lsr_prod.training.language.objectives import make_objective
 from lsr_prod.training.language.trainer import LanguageTrainer
 from lsr_prod.training.retrieval.trainer import Trainer
@@ -62,12 +63,14 @@ class Outcome:
         cost: L0 of queries and documents, FLOPS (esplade-pretraining, eq. 1) and matched documents, by the same key.
         loss: of the ranking loss, in the first and the last tenth of the steps; None without fine-tuning.
         seconds: of the fine-tuning.
+        losses: of the ranking, of every step.
     """
 
     by_query: dict[str, list[float]]
     cost: dict[str, dict[str, float]]
     loss: tuple[float, float] | None
     seconds: float
+    losses: Sequence[float] = ()
 
     def values(self, collection: str = "tldr", level: tuple[int, int] = (0, 0), threshold: float = 0.0) -> Any:
         """The measure of every query, float64 [Q]."""
@@ -81,10 +84,11 @@ def key(collection: str, level: tuple[int, int], threshold: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """Record of a fine-tuning: ``loss`` and ``seconds`` of its ``Outcome``."""
+    """Record of a fine-tuning: ``loss``, ``seconds`` and ``losses`` of its ``Outcome``."""
 
     loss: tuple[float, float] | None
     seconds: float
+    losses: Sequence[float] = ()
 
 
 class Workshop:
@@ -150,7 +154,7 @@ class Workshop:
                 self._run_stage(settings, before, folder)
             training = Training(**json.loads(record.read_text())) if record.exists() else training
         by_query, cost = self._measure(SparseEncoder.load(folder), chain)
-        return Outcome(by_query, cost, training.loss, training.seconds)
+        return Outcome(by_query, cost, training.loss, training.seconds, training.losses)
 
     def _run_stage(self, settings: Any, before: Path, folder: Path) -> None:
         """Write the model after a stage, and the record of its training next to it if it is fine-tuned."""
@@ -161,7 +165,7 @@ class Workshop:
                 losses = finetune(encoder, settings, self.material)
                 tenth = max(1, len(losses) // 10)
                 loss = (float(np.mean(losses[:tenth])), float(np.mean(losses[-tenth:])))
-                record = Training(loss, time.perf_counter() - began)
+                record = Training(loss, time.perf_counter() - began, [round(one, 4) for one in losses])
                 folder.with_suffix(".json").write_text(json.dumps(asdict(record)))
             else:
                 encoder = self._changed(encoder, settings, before, Path(scratch))
@@ -217,7 +221,7 @@ def modeled(
     trainer = LanguageTrainer(encoder, rows, settings, ALONE, objective)  # type: ignore[arg-type]
     while trainer.step < trainer.steps:
         trainer.train_step()
-    return encoder.eval()
+    return _finished(encoder, settings)
 
 
 def _examples(encoder: SparseEncoder, settings: Any, texts: Sequence[str], teacher: Path | None) -> list[Example]:
@@ -251,8 +255,14 @@ def finetune(encoder: SparseEncoder, settings: FinetuneSettings, material: Mater
     trainer = Trainer(encoder, rows, settings, ALONE)  # type: ignore[arg-type]
     name = settings.objective.losses[0].loss
     losses = [trainer.train_step().losses[name] for _ in range(trainer.steps)]
-    encoder.eval()
+    _finished(encoder, settings)
     return losses
+
+
+def _finished(encoder: SparseEncoder, settings: Any) -> SparseEncoder:
+    if settings.scale.lora is not None:
+        merge_lora(encoder.model)
+    return encoder.eval()
 
 
 def _settings(stage: Mapping[str, Any], seed: int) -> Any:

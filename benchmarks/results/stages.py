@@ -51,10 +51,12 @@ def adapt_mlm(steps: int = 100, **changes: Any) -> Stage:
     }
 
 
-def calibrate(rate: float, material: Material) -> Stage:
+def calibrate(rate: float, material: Material, per: str = "vocabulary") -> Stage:
     """Activation potential calibration (vocabulary-transfer, 4.2.3)."""
     data = {"paths": [str(material.file("pages"))], "kind": "texts"}
     found = {"stage": "calibrate", "activation_rate": rate, "data": data, "texts": 128, "max_length": 48}
+    if per == "term":
+        return {**found, "per": "term"}
     return {**found, "negative_shift": "allow"}  # small stand-ins may be sparser than the rate
 
 

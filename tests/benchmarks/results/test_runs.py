@@ -5,6 +5,7 @@ from pathlib import Path
 
 import ir_measures
 import pytest
+import torch
 
 from benchmarks.results.material import Material
 from benchmarks.results.runs import Chain, Workshop
@@ -64,6 +65,18 @@ def test_chain_is_run_once_and_seeds_change_it(material: Material):
     assert Workshop(material).outcome(chain, 0) == first
     assert sorted(path.name for path in (material.work / "models").iterdir()) == models
     assert Workshop(material).model(chain, 1) != Workshop(material).model(chain, 0)
+
+
+def test_low_rank_updates_are_merged_and_every_loss_is_kept(material: Material):
+    stage = {**finetune(steps=2, learning_rate=0.05), "scale": {"precision": "fp32", "lora": {"rank": 4, "alpha": 8}}}
+    chain = Chain("uncased", (stage,))
+    assert len(Workshop(material).outcome(chain, 0).losses) == 2
+    folders = (material.start("uncased"), Workshop(material).model(chain, 0))
+    before, after = (SparseEncoder.load(folder).model.state_dict() for folder in folders)
+    assert before.keys() == after.keys()
+    changed = {name for name, value in before.items() if not torch.equal(value, after[name])}
+    assert "bert.encoder.layer.0.attention.self.query.weight" in changed
+    assert "bert.embeddings.word_embeddings.weight" not in changed
 
 
 def test_transformation_reads_the_texts_of_the_material(material: Material):

@@ -7,8 +7,9 @@ import ir_measures
 import numpy as np
 import pytest
 
-from benchmarks.results import korean, pruning
+from benchmarks.results import causal, korean, pruning
 from benchmarks.results.material import Material
+from benchmarks.results.runs import Outcome, Workshop
 from benchmarks.train.held_out import Judged, System
 from benchmarks.train.paired import compare
 from benchmarks.train.pruning import START, Experiment
@@ -71,3 +72,17 @@ def test_korean_has_a_row_for_every_system_and_compares_with_no_training(materia
     assert "U of 1,234 words" in page
     assert "| trained | 0.4500 | 0.4500 | 0.4500 | 0.450 0.470 |" in page
     assert [one.word for one in korean.verdicts(found)] == ["shown", "shown", "shown", "not shown", "shown"]
+
+
+def test_losses_of_every_row_of_the_decoder_are_drawn(material: Material, monkeypatch: Any):
+    monkeypatch.setattr(Material, "file", lambda self, kind: self.work / kind)
+    family = causal.family(material)
+    outcomes = {
+        label: Outcome({}, {}, None, 0.0, [3.0] * 20 if "untrained" not in label else ()) for label in family.rows
+    }
+    labels = {id(chain): label for label, chain in family.rows.items()}
+    monkeypatch.setattr(Workshop, "outcome", lambda _, chain, _seed: outcomes[labels[id(chain)]])
+    file = material.work / "diagrams" / "causal.svg"
+    assert "(diagrams/causal.svg)" in causal.curves(family, Workshop(material), file)
+    drawn = file.read_text()
+    assert {label for label in family.rows if f">{label}<" in drawn} == set(family.rows) - {"untrained"}
