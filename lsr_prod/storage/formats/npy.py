@@ -15,7 +15,7 @@ from lsr_prod.errors import ArtifactError
 
 HEADER_LIMIT = 1024  # bytes that hold a header of one dimension
 _HEADER = re.compile(
-    rb"\x93NUMPY\x01\x00..\{'descr': '([<>|][biuf][1248])', 'fortran_order': (?:False|True), "
+    rb"\x93NUMPY\x01\x00..\{'descr': '(\|[biu]1|[<>][iu][248]|[<>]f[248])', 'fortran_order': (?:False|True), "
     rb"'shape': \((\d{1,18}),\), \} *\n",
     re.DOTALL,
 )
