@@ -67,7 +67,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
 @cache
 def _server(file: str) -> str:
-    """What a file of tests starts once per process; two Rays, since one would be the last by minutes."""
+    """Return which server the fixtures of a file start in its process, or an empty string.
+
+    Two Rays start: with one for all files, its process would end minutes after the others.
+    """
     path = Path(__file__).parents[1] / file
     text = path.read_text() if path.is_file() else ""
     if "ray_local" in text:
