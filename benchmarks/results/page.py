@@ -18,7 +18,7 @@ fine-tuning and of what is adapted. "lower": the same queries in lower case. BM2
 ({bm25_lower:.3f} in lower case). FLOPS: esplade-pretraining, eq. 1.
 
 **What it says.** Whether a method points in the direction that its paper claims, at this size. It does not
-reproduce the figures of any paper: models are a hundredth of theirs, and trainings a thousandth.
+reproduce the figures of any paper: models are a hundredth to a tenth of theirs, and trainings a thousandth.
 
 **Verdicts.** *shown*: the seed-averaged difference is above 0 and p < {significant} (paired randomization test over
 the queries, all queries of a page exchanged together); *not significant*: above 0; *not shown*: the other way, with
