@@ -3,12 +3,13 @@
 import asyncio
 
 import pytest
-from haystack import Pipeline
 
 from lsr_prod.errors import ConfigError, QueryError
-from lsr_prod.integrations.haystack import SparseRetriever, filter_of_haystack
 from lsr_prod.search import Hybrid, field
 from tests.indexing.corpus import Doc, make_index
+from tests.lazy import LazyModule
+
+haystack, ours = LazyModule("haystack"), LazyModule("lsr_prod.integrations.haystack")
 
 
 def ids(answer):
@@ -20,7 +21,7 @@ def comparison(operator, value, name="meta.year"):
 
 
 def test_documents_have_content_meta_and_score(documents):
-    (found,) = SparseRetriever(documents, top_k=1).run("parse date")["documents"]
+    (found,) = ours.SparseRetriever(documents, top_k=1).run("parse date")["documents"]
     assert (found.id, found.content, found.meta) == ("date", "parse a date", {"year": 2021, "day": "2021-08-22"})
     assert found.score > 0
 
@@ -41,9 +42,9 @@ def test_documents_have_content_meta_and_score(documents):
     ],
 )
 def test_filters_of_haystack_are_passed_through(documents, filters, expected):
-    retriever = SparseRetriever(documents)
+    retriever = ours.SparseRetriever(documents)
     assert {*ids(retriever.run("a", filters=filters))} == expected
-    assert {*ids(SparseRetriever(documents, filters=filters).run("a"))} == expected
+    assert {*ids(ours.SparseRetriever(documents, filters=filters).run("a"))} == expected
 
 
 @pytest.mark.parametrize(
@@ -56,31 +57,33 @@ def test_filters_of_haystack_are_passed_through(documents, filters, expected):
 )
 def test_filter_of_no_kind_is_refused(odd):
     with pytest.raises(QueryError, match="give"):
-        filter_of_haystack(odd)
+        ours.filter_of_haystack(odd)
 
 
 def test_pipeline_is_saved_and_loaded(tmp_path):
     texts = {"a": "a fox", "b": "a wolf"}
     make_index(tmp_path, {name: Doc({0: 1}, text) for name, text in texts.items()}, vocabulary_size=1, bm25=True)
-    retriever = SparseRetriever(tmp_path, 1, {"words": "wolf"}, hybrid=Hybrid(words=2.0), fields=["text"])
-    pipeline = Pipeline()
+    retriever = ours.SparseRetriever(tmp_path, 1, {"words": "wolf"}, hybrid=Hybrid(words=2.0), fields=["text"])
+    pipeline = haystack.Pipeline()
     pipeline.add_component("retriever", retriever)
-    again = Pipeline.loads(pipeline.dumps(), allowed_modules=[SparseRetriever.__module__]).get_component("retriever")
+    again = haystack.Pipeline.loads(pipeline.dumps(), allowed_modules=[ours.SparseRetriever.__module__]).get_component(
+        "retriever"
+    )
     assert again.to_dict() == retriever.to_dict()
     assert again.to_dict()["init_parameters"]["hybrid"]["words"] == 2.0
 
 
 def test_component_runs_in_a_pipeline_and_in_an_event_loop(documents):
-    pipeline = Pipeline()
-    pipeline.add_component("retriever", SparseRetriever(documents))
+    pipeline = haystack.Pipeline()
+    pipeline.add_component("retriever", ours.SparseRetriever(documents))
     assert ids(pipeline.run({"retriever": {"query": "lock", "top_k": 1}})["retriever"]) == ["lock"]
-    assert ids(asyncio.run(SparseRetriever(documents).run_async("lock", top_k=1))) == ["lock"]
+    assert ids(asyncio.run(ours.SparseRetriever(documents).run_async("lock", top_k=1))) == ["lock"]
 
 
 def test_wrong_settings_are_refused(documents):
     with pytest.raises(ConfigError, match="give the folder or URI"):
-        SparseRetriever(documents).to_dict()
+        ours.SparseRetriever(documents).to_dict()
     with pytest.raises(QueryError, match="argument of its own"):
-        SparseRetriever(documents, filter=field("year") == 1)
+        ours.SparseRetriever(documents, filter=field("year") == 1)
     with pytest.raises(QueryError, match="qk=0"):
-        SparseRetriever(documents, qk=0)
+        ours.SparseRetriever(documents, qk=0)

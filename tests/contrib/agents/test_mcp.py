@@ -12,12 +12,13 @@ from contextlib import contextmanager
 import httpx2
 import pytest
 from jsonschema import Draft202012Validator
-from mcp import Client, StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
 
 from lsr_prod.jobs.serving import mcp
-from lsr_prod_contrib.agents.server import TOKEN, make_server
 from lsr_prod_contrib.agents.tools import MAX_BYTES, MAX_FIELD, MAX_HITS, TOOLS
+from tests.lazy import LazyModule
+
+mcp_sdk, mcp_http = LazyModule("mcp"), LazyModule("mcp.client.streamable_http")
+agents = LazyModule("lsr_prod_contrib.agents.server")
 
 SECRET = "a-token-of-a-test"
 HIDDEN = "\U000e0041\u202e\x1b"
@@ -50,14 +51,14 @@ async def ask(client, name, **arguments):
 
 def with_client(server, work, **options):
     async def run():
-        async with Client(server, **options) as client:
+        async with mcp_sdk.Client(server, **options) as client:
             return await work(client)
 
     return asyncio.run(run())
 
 
 def call(searcher, name, **arguments):
-    return with_client(make_server(searcher), lambda client: ask(client, name, **arguments))
+    return with_client(agents.make_server(searcher), lambda client: ask(client, name, **arguments))
 
 
 async def use_every_tool(client):
@@ -86,11 +87,13 @@ async def use_every_tool(client):
 
 def test_client_uses_every_tool_in_both_generations_of_the_protocol(searcher):
     for mode in ("auto", "legacy"):
-        with_client(make_server(searcher), use_every_tool, mode=mode)
+        with_client(agents.make_server(searcher), use_every_tool, mode=mode)
 
 
 def test_client_uses_every_tool_over_stdio_of_a_process(folder):
-    server = StdioServerParameters(command=sys.executable, args=["-m", "lsr_prod", "mcp", folder], env=dict(os.environ))
+    server = mcp_sdk.StdioServerParameters(
+        command=sys.executable, args=["-m", "lsr_prod", "mcp", folder], env=dict(os.environ)
+    )
     with_client(server, use_every_tool, read_timeout_seconds=60)
 
 
@@ -139,7 +142,7 @@ def test_only_the_protocol_goes_to_stdout(folder):
 def http_server(folder):
     with subprocess.Popen(
         [sys.executable, "-m", "lsr_prod", "mcp", folder, "--http", "0"],
-        env={**os.environ, TOKEN: SECRET},
+        env={**os.environ, agents.TOKEN: SECRET},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -156,7 +159,7 @@ def http_server(folder):
 def test_client_uses_every_tool_over_http_with_the_token_only(folder):
     async def use(url):
         async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {SECRET}"}) as http:
-            async with Client(streamable_http_client(url, http_client=http)) as client:
+            async with mcp_sdk.Client(mcp_http.streamable_http_client(url, http_client=http)) as client:
                 await use_every_tool(client)
             foreign = await http.post(url, json={}, headers={"Origin": "http://example.org"})
             assert foreign.status_code == 403
@@ -229,13 +232,13 @@ def test_command_refuses_what_it_cannot_serve(folder, monkeypatch, capsys):
         assert mcp.run([*arguments]) == 2
         return capsys.readouterr().err
 
-    monkeypatch.delenv(TOKEN, raising=False)
+    monkeypatch.delenv(agents.TOKEN, raising=False)
     assert "is not set" in refuse(folder, "--http", "0")
-    monkeypatch.setenv(TOKEN, "short")
+    monkeypatch.setenv(agents.TOKEN, "short")
     assert "has 5 characters" in refuse(folder, "--http", "0")
     assert "give either INDEX or --config" in refuse()
     assert "no port" in refuse(folder, "--http", "70000")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        monkeypatch.setenv(TOKEN, SECRET)
+        monkeypatch.setenv(agents.TOKEN, SECRET)
         assert "give a free port" in refuse(folder, "--http", str(taken.getsockname()[1]))

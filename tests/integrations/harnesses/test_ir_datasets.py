@@ -9,11 +9,13 @@ from ir_datasets.datasets.base import Dataset
 from ir_datasets.formats import BaseDocs, BaseQrels, GenericDoc, GenericQrel, TrecQrels, TsvDocs
 from ir_datasets.util import LocalDownload
 
-from benchmarks.evaluation.harnesses import read_rows, register
 from lsr_prod.config.train import ValidationSettings
 from lsr_prod.errors import ConfigError, LsrError, SourceError
 from lsr_prod.evaluation.validation import read_collection
 from lsr_prod.integrations.ir_datasets import write_dataset
+from tests.lazy import LazyModule
+
+harnesses = LazyModule("benchmarks.evaluation.harnesses")
 
 
 class Rows(BaseDocs):
@@ -46,7 +48,7 @@ class Page(NamedTuple):
 
 
 def test_dataset_is_read_as_it_was_registered(shared_data: Path, tmp_path: Path) -> None:
-    name = register(shared_data / "scifact", tmp_path / "registered" / "part", 80)
+    name = harnesses.register(shared_data / "scifact", tmp_path / "registered" / "part", 80)
     written = write_dataset(name, tmp_path / "inputs")
     files = {key: str(tmp_path / "inputs" / f"{key}.jsonl") for key in ("corpus", "queries", "qrels")}
     read = read_collection(ValidationSettings(**files, documents=None))
@@ -67,13 +69,13 @@ def test_only_what_a_dataset_has_is_written(tmp_path: Path) -> None:
     assert write_dataset(Dataset(TrecQrels(LocalDownload(tmp_path / "qrels"), {})), tmp_path / "q") == {
         "qrels.jsonl": 1
     }
-    assert read_rows(tmp_path / "q" / "qrels.jsonl") == [{"query_id": "q", "doc_id": "1", "relevance": 2}]
+    assert harnesses.read_rows(tmp_path / "q" / "qrels.jsonl") == [{"query_id": "q", "doc_id": "1", "relevance": 2}]
 
 
 def test_fields_are_written_in_an_object(tmp_path: Path) -> None:
     dataset = Dataset(Rows(Page("1", b"text", None), Page("2", b"more", "http://x")))
     write_dataset(dataset, tmp_path / "made", fields=["url"])
-    rows = read_rows(tmp_path / "made" / "corpus.jsonl")
+    rows = harnesses.read_rows(tmp_path / "made" / "corpus.jsonl")
     assert rows == [
         {"_id": "1", "text": "text", "meta": {"url": None}},
         {"_id": "2", "text": "more", "meta": {"url": "http://x"}},

@@ -3,14 +3,17 @@
 from pathlib import Path
 
 import pandas as pd
-import pyterrier as pt
 import pytest
 
-from benchmarks.evaluation.harnesses import SAME, Measures, terrier_index, terrier_measures
 from lsr_prod import Index
 from lsr_prod.errors import ConfigError
-from lsr_prod.integrations.pyterrier import SparseIndexer, SparseRetriever
 from lsr_prod.search import Hybrid
+from tests.lazy import LazyModule
+
+pt = LazyModule("pyterrier")
+harnesses = LazyModule("benchmarks.evaluation.harnesses")
+pipelines = LazyModule("lsr_prod.integrations.pyterrier")
+Measures = dict[str, float]
 
 
 def topics(*texts: str) -> pd.DataFrame:
@@ -18,17 +21,23 @@ def topics(*texts: str) -> pd.DataFrame:
 
 
 def test_retriever_has_our_measures(index: Index, inputs: Path, ours: Measures) -> None:
-    assert terrier_measures(SparseRetriever(index), inputs) == pytest.approx(ours, abs=SAME)
-    assert terrier_measures(SparseRetriever(index.snapshot.index), inputs) == pytest.approx(ours, abs=SAME)
+    assert harnesses.terrier_measures(pipelines.SparseRetriever(index), inputs) == pytest.approx(
+        ours, abs=harnesses.SAME
+    )
+    assert harnesses.terrier_measures(pipelines.SparseRetriever(index.snapshot.index), inputs) == pytest.approx(
+        ours, abs=harnesses.SAME
+    )
 
 
 def test_indexer_has_our_measures(tiny_bundle: Path, inputs: Path, ours: Measures) -> None:
-    assert terrier_measures(terrier_index(tiny_bundle, inputs), inputs) == pytest.approx(ours, abs=SAME)
+    assert harnesses.terrier_measures(harnesses.terrier_index(tiny_bundle, inputs), inputs) == pytest.approx(
+        ours, abs=harnesses.SAME
+    )
 
 
 def test_results_have_hits_in_order_with_fields_and_columns_of_the_queries(index: Index) -> None:
     asked = topics("cell growth", " ", "white matter").assign(topic="t")
-    found = SparseRetriever(index, num_results=3, fields=["text"])(asked)
+    found = pipelines.SparseRetriever(index, num_results=3, fields=["text"])(asked)
     assert list(found.columns) == ["qid", "query", "topic", "docno", "score", "text", "rank"]
     hits = index.search("cell growth", k=3).hits
     assert found[found.qid == "q0"].docno.tolist() == [hit.doc_id for hit in hits]
@@ -40,20 +49,22 @@ def test_results_have_hits_in_order_with_fields_and_columns_of_the_queries(index
 
 def test_no_hit_makes_an_empty_frame_with_all_columns(index: Index) -> None:
     for asked in (topics(" "), topics()):
-        found = SparseRetriever(index)(asked)
+        found = pipelines.SparseRetriever(index)(asked)
         assert len(found) == 0
         assert {"qid", "query", "docno", "score", "rank"} <= set(found.columns)
 
 
 def test_vectors_are_searched_instead_of_texts(index: Index) -> None:
     vector = {"cell": 2.0, "growth": 1.5}
-    found = SparseRetriever(index, num_results=5)(pd.DataFrame([{"qid": "1", "query": "-", "query_toks": vector}]))
+    found = pipelines.SparseRetriever(index, num_results=5)(
+        pd.DataFrame([{"qid": "1", "query": "-", "query_toks": vector}])
+    )
     assert found.docno.tolist() == [hit.doc_id for hit in index.search_vector(vector, 5).hits]
 
 
 def test_options_and_operators_of_pipelines(index: Index) -> None:
-    plain = SparseRetriever(index)
-    hybrid = SparseRetriever(index, hybrid=Hybrid())
+    plain = pipelines.SparseRetriever(index)
+    hybrid = pipelines.SparseRetriever(index, hybrid=Hybrid())
     assert len((plain % 2).transform(topics("cell growth"))) == 2
     best = index.search("cell growth", k=1, hybrid=Hybrid()).hits[0]
     assert (hybrid % 1).search("cell growth").docno.tolist() == [best.doc_id]
@@ -62,12 +73,12 @@ def test_options_and_operators_of_pipelines(index: Index) -> None:
 
 def test_frame_without_queries_is_refused(index: Index) -> None:
     with pytest.raises(pt.validate.InputValidationError, match="query_toks"):
-        SparseRetriever(index)(pd.DataFrame({"qid": ["1"]}))
+        pipelines.SparseRetriever(index)(pd.DataFrame({"qid": ["1"]}))
 
 
 def test_words_are_indexed_without_a_model() -> None:
     documents = [{"docno": "lock", "body": "hold a lock"}, {"docno": "date", "body": "parse a date"}]
-    retriever = SparseIndexer(text="body").index(documents, num_results=1)
+    retriever = pipelines.SparseIndexer(text="body").index(documents, num_results=1)
     assert retriever.search("date").docno.tolist() == ["date"]
 
 
@@ -83,4 +94,4 @@ def test_words_are_indexed_without_a_model() -> None:
 )
 def test_documents_that_cannot_be_indexed_are_refused(documents: list[dict[str, object]], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
-        SparseIndexer().index(documents)
+        pipelines.SparseIndexer().index(documents)
