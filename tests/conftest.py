@@ -60,6 +60,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     class FewServers(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
+            if file.startswith("tests/integrations/harnesses/"):
+                return "harnesses"  # they share imports of seconds and an index
             return _server(file) or file
 
     return FewServers(config, log)
