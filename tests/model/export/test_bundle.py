@@ -15,6 +15,7 @@ from lsr_prod.model.export import export_bundle
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import open_bundle, save_folder
 from lsr_prod.storage.formats.bundle import Bundle
+from tests.model.conftest import Traces
 from tests.model.tiny import tiny_checkpoint
 
 
@@ -23,14 +24,19 @@ def _settings(model: Path, output: Path, **changes: Any) -> ExportSettings:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model")
-    SparseEncoder.load(tiny_checkpoint(folder / "checkpoint", "roberta"), document_max_length=40).save(folder / "model")
-    return folder / "model"
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_checkpoint(tmp_path_factory.mktemp("checkpoint"), "roberta")
 
 
 @pytest.fixture(scope="module")
-def bundle(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def model(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model") / "model"
+    SparseEncoder.load(checkpoint).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bundle(model: Path, traced_once: Traces, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("bundle") / "new" / "bundle"
     return folder, dict(export_bundle(_settings(model, folder, top_k=1000)))
 
@@ -69,7 +75,10 @@ def test_existing_equal_bundle_is_kept(model: Path, bundle: tuple[Path, dict[str
     assert before == {path: path.stat().st_mtime_ns for path in folder.iterdir()}
 
 
-def test_two_exports_have_equal_bytes(model: Path, bundle: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+def test_two_exports_have_equal_bytes(
+    model: Path, bundle: tuple[Path, dict[str, Any]], traced_once: Traces, tmp_path: Path
+) -> None:
+    traced_once.clear()
     assert (
         export_bundle(_settings(model, tmp_path / "again", top_k=1000))["bundle_digest"] == bundle[1]["bundle_digest"]
     )
@@ -117,8 +126,9 @@ def test_model_and_output_by_uri_give_the_same_bundle_as_folders(
         export_bundle(settings.model_copy(update={"parity_texts": f"{root}/none.jsonl"}), s3_options)
 
 
-def test_plain_checkpoint_gets_digest_of_its_model_directory(tmp_path: Path) -> None:
-    checkpoint = tiny_checkpoint(tmp_path / "checkpoint", "bert")
+def test_plain_checkpoint_gets_digest_of_its_model_directory(
+    checkpoint: Path, traced_once: Traces, tmp_path: Path
+) -> None:
     digest = SparseEncoder.load(checkpoint).save(tmp_path / "model")
     assert export_bundle(_settings(checkpoint, tmp_path / "bundle"))["model_digest"] == digest
 
