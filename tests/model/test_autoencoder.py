@@ -105,7 +105,7 @@ def test_bundle_has_the_latents_of_the_model(precision: Any, tmp_path: Path) -> 
 
 
 def test_search_finds_documents_by_latents(tmp_path: Path) -> None:
-    folder = csr(tmp_path)
+    folder = csr(tmp_path, unit=True)
     bundle, index = tmp_path / "bundle", tmp_path / "index"
     export_bundle(ExportSettings(model=str(folder), output=str(bundle)))
     texts = {f"d{i}": text for i, text in enumerate(TEXTS) if text.strip()}

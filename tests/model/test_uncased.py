@@ -121,7 +121,8 @@ def _twin_terms() -> list[str]:
 
 
 def _twins(tmp_path: Path, more: int = 0) -> SparseEncoder:
-    folder = tiny_checkpoint(tmp_path / "checkpoint", "bert")
+    """Return an encoder of one layer: what these tests compare comes after the layers, and an export takes longer."""
+    folder = tiny_checkpoint(tmp_path / "checkpoint", "bert", layers=1)
     if more:
         _add_words(folder, [f"{'x' if i % 2 else 'X'}{i // 2 if i % 4 < 2 else i}" for i in range(more)])
     path = folder / "tokenizer.json"

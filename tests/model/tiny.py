@@ -77,8 +77,12 @@ def tiny_model(architecture: str) -> PreTrainedModel:
     return model.eval()
 
 
-def tiny_checkpoint(folder: Path, architecture: str) -> Path:
-    tiny_model(architecture).save_pretrained(folder)
+def tiny_checkpoint(folder: Path, architecture: str, *, layers: int = 2) -> Path:
+    model = tiny_model(architecture)
+    if layers < 2:
+        model.base_model.encoder.layer = model.base_model.encoder.layer[:layers]
+        model.config.num_hidden_layers = layers
+    model.save_pretrained(folder)
     tokenizer = causal_tokenizer(bos=architecture == "llama") if architecture in CAUSAL else tiny_tokenizer()
     tokenizer.save_pretrained(folder)
     return folder
