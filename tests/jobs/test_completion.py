@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from lsr_prod.jobs.command import main
+
 ROOT = Path(__file__).parents[2]
 RUN = "import sys; sys.argv = ['lsr-prod']; from lsr_prod.jobs.command import main; main()"
 
@@ -22,8 +24,11 @@ def ask(instruction: str, code: str = RUN, **variables: str) -> str:
 def complete(*words: str, code: str = RUN) -> list[str]:
     """Completions of the last word in bash; file names are the answer ``file``."""
     typed = " ".join(("lsr-prod", *words))
-    lines = ask("bash_complete", code, COMP_WORDS=typed, COMP_CWORD=str(len(words))).splitlines()
-    return ["file" if line.startswith("file,") else line.partition(",")[2] for line in lines if line]
+    return completions(ask("bash_complete", code, COMP_WORDS=typed, COMP_CWORD=str(len(words))))
+
+
+def completions(answer: str) -> list[str]:
+    return ["file" if line.startswith("file,") else line.partition(",")[2] for line in answer.splitlines() if line]
 
 
 def test_bash_completes_commands_and_groups() -> None:
@@ -47,8 +52,18 @@ def test_bash_completes_commands_and_groups() -> None:
         (("encode", "--config", "dep"), ["file"]),
     ],
 )
-def test_bash_completes_options_that_help_describes(words: tuple[str, ...], found: list[str]) -> None:
-    assert complete(*words) == found
+def test_bash_completes_options_that_help_describes(
+    words: tuple[str, ...], found: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    variables = {"_LSR_PROD_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(("lsr-prod", *words))}
+    for name, value in (variables | {"COMP_CWORD": str(len(words))}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["lsr-prod"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    answer = capsys.readouterr()
+    assert (ended.value.code, answer.err) == (0, "")
+    assert completions(answer.out) == found
 
 
 def test_command_without_its_extra_is_completed_without_its_options() -> None:
