@@ -1,5 +1,6 @@
 """Every job refuses a wrong setting with exit code 2 and one line with field and remedy, and writes nothing."""
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -123,11 +124,22 @@ def test_missing_section_is_refused(
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_exit_code_reaches_shell(job: str, tmp_path: Path) -> None:
-    script = [sys.executable, f"jobs/{job.split()[0]}.py", "--config", str(tmp_path / "absent.yaml")]
+def test_script_ends_with_exit_code_of_its_job(
+    job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = str(ROOT / "jobs" / f"{job.split()[0]}.py")
+    monkeypatch.setattr(sys, "argv", [script, "--config", str(tmp_path / "absent.yaml")])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(script, run_name="__main__")
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == _absent(job, tmp_path)
+
+
+def test_exit_code_reaches_shell(tmp_path: Path) -> None:
+    script = [sys.executable, "jobs/encode.py", "--config", str(tmp_path / "absent.yaml")]
     done = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert (
-        done.stderr
-        == f"lsr-prod {job}: --config: {tmp_path}/absent.yaml is not a file; give the YAML file of the deployment\n"
-    )
+    assert (done.returncode, done.stderr) == (2, _absent("encode", tmp_path))
+
+
+def _absent(job: str, folder: Path) -> str:
+    return f"lsr-prod {job}: --config: {folder}/absent.yaml is not a file; give the YAML file of the deployment\n"
