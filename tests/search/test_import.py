@@ -34,9 +34,12 @@ def run(code: str, *arguments: str, **environment: str) -> subprocess.CompletedP
 
 @pytest.mark.parametrize("statement", ["import lsr_prod", "from lsr_prod import Searcher", "import lsr_prod.search"])
 def test_import_is_fast_and_loads_no_heavy_packages(statement):
-    seconds, modules = zip(*(run(IMPORT, statement).stdout.split() for _ in range(3)), strict=True)
-    assert min(map(float, seconds)) < 1
-    assert not HEAVY & set(modules[0].split(","))
+    for _ in range(3):  # a busy machine may be slow once
+        seconds, modules = run(IMPORT, statement).stdout.split()
+        if float(seconds) < 1:
+            break
+    assert float(seconds) < 1
+    assert not HEAVY & set(modules.split(","))
 
 
 def test_package_without_kernels_says_how_to_get_them(tmp_path):
