@@ -19,6 +19,7 @@ from lsr_prod.model.export.graph import export_graph, quantize_graph
 from tests.model.tiny import CAUSAL, VOCABULARY, tiny_checkpoint
 
 TOP_K = 30
+pytestmark = pytest.mark.usefixtures("traced_once")
 QUICK = [("gpt_neox", "echo"), ("llama", "causal"), ("qwen3", "bidirectional")]  # each kind of attention
 KINDS = [(name, attention) for name in CAUSAL for attention in ("bidirectional", "echo")] + [("llama", "causal")]
 PARAMETERS = [pytest.param(kind, marks=[] if kind in QUICK else pytest.mark.slow) for kind in KINDS]
@@ -30,8 +31,14 @@ def exported(
 ) -> tuple[SparseEncoder, onnx.ModelProto]:
     name, attention = request.param
     folder = tiny_checkpoint(tmp_path_factory.mktemp(name), name)
-    encoder = SparseEncoder.load(folder, attention=attention, query_max_length=20, document_max_length=36)
+    encoder = _encoder(folder, attention)
     return encoder, export_graph(encoder, top_k=TOP_K)
+
+
+def _encoder(folder: Path, attention: str) -> SparseEncoder:
+    return SparseEncoder.load(
+        folder, attention=attention, query_max_length=20, document_max_length=36, query_prompt="w9 "
+    )
 
 
 def _session(model: onnx.ModelProto) -> ort.InferenceSession:
@@ -101,15 +108,14 @@ def test_fp16_is_refused_before_any_work(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("attention", "precision"), [("echo", "fp32"), pytest.param("bidirectional", "int8", marks=pytest.mark.slow)]
+    ("architecture", "attention", "precision"),
+    [("gpt_neox", "echo", "fp32"), pytest.param("qwen3", "bidirectional", "int8", marks=pytest.mark.slow)],
 )
-def test_bundle_of_decoder_ranks_like_torch(tmp_path: Path, attention: str, precision: str) -> None:
+def test_bundle_of_decoder_ranks_like_torch(tmp_path: Path, architecture: str, attention: str, precision: str) -> None:
     """The tokenizer has no BOS and no padding; the bundle starts every text with a BOS."""
-    folder = tiny_checkpoint(tmp_path / "checkpoint", "qwen3")
+    folder = tiny_checkpoint(tmp_path / "checkpoint", architecture)
     model = tmp_path / "model"
-    SparseEncoder.load(
-        folder, attention=attention, query_max_length=20, document_max_length=36, query_prompt="w9 "
-    ).save(model)
+    _encoder(folder, attention).save(model)
     rng = np.random.default_rng(0)
     texts = [" ".join(VOCABULARY[i] for i in rng.integers(8, 97, 6)) for _ in range(40)]
     (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
