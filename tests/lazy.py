@@ -13,6 +13,6 @@ class LazyModule:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # pytest asks each name of a file for these during collection
+        if name.startswith("_"):  # pytest asks each name of a file for private attributes during collection
             raise AttributeError(name)
         return getattr(import_module(self._name), name)
