@@ -1,6 +1,7 @@
 """Tiny checkpoints of every architecture for tests: random weights, 97 words, 64 positions."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
@@ -78,7 +79,7 @@ def tiny_model(architecture: str) -> PreTrainedModel:
 
 
 def tiny_checkpoint(folder: Path, architecture: str, *, layers: int = 2) -> Path:
-    model = tiny_model(architecture)
+    model: Any = tiny_model(architecture)
     if layers < 2:
         model.base_model.encoder.layer = model.base_model.encoder.layer[:layers]
         model.config.num_hidden_layers = layers
