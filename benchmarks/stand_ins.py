@@ -43,13 +43,12 @@ from benchmarks.train.pruning_data import read_lines
 from benchmarks.train.recipes_data import word_piece_tokenizer
 from lsr_prod import SparseEncoder
 from lsr_prod.config.language import AdaptCausalSettings, AdaptMlmSettings, LanguageSettings
-from lsr_prod.config.vocabulary import TransferVocabularySettings
-from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.config.model import TransferVocabularySettings
+from lsr_prod.jobs.terminal.shell import print_result
 from lsr_prod.storage.formats.digest import digest_json
 from lsr_prod.training.data.layouts import PackedLayout, pack
 from lsr_prod.training.data.training_set import Example, SampleRows
-from lsr_prod.training.language.objectives import make_objective
-from lsr_prod.training.language.trainer import LanguageTrainer
+from lsr_prod.training.language.trainer import LanguageTrainer, make_objective
 from lsr_prod.training.stages.vocabulary import transfer_vocabulary as transfer
 from lsr_prod.training.vocabulary.head import pooled_maxima, shift_bias, shift_for_rate
 from quickstart.models import model_folder

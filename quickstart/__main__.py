@@ -18,8 +18,7 @@ from lsr_prod.cluster import ray_session
 from lsr_prod.cluster.session import check_temp_folder
 from lsr_prod.config import Deployment, load_deployment
 from lsr_prod.jobs.terminal.output import protect_output
-from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
-from lsr_prod.jobs.terminal.shell import exit_code
+from lsr_prod.jobs.terminal.shell import exit_code, log_to_stderr, print_result
 from quickstart.pages import print_pages, write_pages
 from quickstart.report import print_quality, print_stages, result
 from quickstart.stages import FOLDER, Stage, collect_documents, run_path, run_stage

@@ -1,6 +1,6 @@
 import pytest
 
-from lsr_prod.credentials import without_credentials
+from lsr_prod.logs import without_credentials
 
 
 @pytest.mark.parametrize(

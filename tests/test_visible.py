@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsr_prod.visible import json_line, visible
+from lsr_prod.logs import json_line, visible
 
 ROOT = Path(__file__).parents[1]
 BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"

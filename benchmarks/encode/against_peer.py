@@ -28,7 +28,7 @@ from benchmarks.encode.forms import FORMS, PEER_FORMS, ROOT, export_peer, peer_s
 from benchmarks.encode.models import MAX_LENGTH, make_six_layers, make_tiny
 from benchmarks.encode.quality import overlaps, quality
 from lsr_prod.config import ExportSettings
-from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.shell import print_result
 from lsr_prod.jobs.terminal.tables import print_table
 from lsr_prod.model.export import export_bundle
 

@@ -26,7 +26,7 @@ from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.encoding.actors.actor import BlockDurations
 from lsr_prod.encoding.plans.plan import Plan, PlanInputs, make_plan
 from lsr_prod.encoding.waves import blocks_of_cells
-from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.shell import print_result
 from lsr_prod.jobs.terminal.tables import print_table
 
 _BLOCKS_PER_ACTOR = 4

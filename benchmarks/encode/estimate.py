@@ -30,7 +30,7 @@ from typing import Any
 from benchmarks.encode.models import make_tiny
 from lsr_prod.config import EncodeSettings, ExportSettings, SourceSettings
 from lsr_prod.errors import ConfigError
-from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.shell import print_result
 from lsr_prod.jobs.terminal.tables import print_columns
 from lsr_prod.model.export import export_bundle
 from lsr_prod_contrib.estimates.dry_run import fit_speed

@@ -32,7 +32,7 @@ from lsr_prod.evaluation.collection import read_judged
 from lsr_prod.indexing import build_index
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.inference.terms.words import split_normalized, word_normalizer, word_pieces
-from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.shell import print_result
 from lsr_prod.jobs.terminal.tables import print_table
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.model.export import export_bundle

@@ -32,7 +32,7 @@ from lsr_prod.config import Deployment
 from lsr_prod.encoding import EncodeSummary, check_encode, encode_corpus
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.inference import Counters
-from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.shell import print_result
 from lsr_prod.jobs.terminal.tables import print_table
 from lsr_prod.storage.formats.sparse import SparseBatch
 

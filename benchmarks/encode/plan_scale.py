@@ -32,7 +32,7 @@ from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.encoding.plans.increment import plan_increment
 from lsr_prod.encoding.plans.plan import Plan, PlanInputs, make_plan
 from lsr_prod.encoding.plans.successors import load_plan, plan_chain, save_plan
-from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.shell import print_result
 from lsr_prod.jobs.terminal.tables import print_table
 from lsr_prod.storage import Store
 

@@ -33,12 +33,11 @@ from lsr_prod.config import ExportSettings
 from lsr_prod.evaluation.collection import read_judged
 from lsr_prod.evaluation.vector_evaluation import Encoded, evaluate
 from lsr_prod.inference import BundleEncoder
-from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.shell import print_result
 from lsr_prod.jobs.terminal.tables import print_table
 from lsr_prod.model.export import export_bundle
 from lsr_prod.model.export.head import fold_weights
-from lsr_prod.storage.formats.bundle import GRAPH_FILE
-from lsr_prod.storage.formats.card import Kind
+from lsr_prod.storage.formats.bundle import GRAPH_FILE, Kind
 from lsr_prod.storage.formats.sparse import SparseBatch
 
 MEASURES = ["nDCG@10", "RR@10"]

@@ -41,7 +41,7 @@ from lsr_prod.integrations.ir_datasets import write_dataset
 from lsr_prod.integrations.mteb import IndexSearch
 from lsr_prod.integrations.mteb_model import BundleModel
 from lsr_prod.integrations.pyterrier import SparseIndexer, SparseRetriever
-from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
+from lsr_prod.jobs.terminal.shell import log_to_stderr, print_result
 from lsr_prod.jobs.terminal.tables import print_columns
 
 MEASURES = {"nDCG@10": "ndcg_at_10", "R@100": "recall_at_100", "RR@10": "mrr_at_10"}

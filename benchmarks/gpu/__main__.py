@@ -31,7 +31,7 @@ import torch
 
 from benchmarks.gpu import encoding, training
 from benchmarks.gpu.material import make_model, more_texts, read_texts
-from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.shell import print_result
 from lsr_prod.jobs.terminal.tables import print_columns, print_table
 from quickstart.models import model_folder
 

@@ -20,7 +20,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.shell import print_result
 
 CUDA = "onnxruntime/capi/libonnxruntime_providers_cuda.so"
 _MAGIC = 0xBA55ED50  # of a bundle of kernels for several architectures

@@ -35,10 +35,10 @@ from lsr_prod.config import Deployment, ExportSettings, RaySettings
 from lsr_prod.encoding import encode_corpus
 from lsr_prod.errors import LsrError
 from lsr_prod.inference import BundleEncoder
-from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.shell import print_result
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.export import export_bundle
-from lsr_prod.storage.formats.card import Kind
+from lsr_prod.storage.formats.bundle import Kind
 
 PAGE = Path(__file__).parents[2] / "docs/formats.md"
 LIMIT = 1e-4

@@ -23,7 +23,7 @@ from benchmarks.results.stages import STEPS
 from benchmarks.results.tables import diagnostics
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import RaySettings
-from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.shell import print_result
 
 CURVES = "Overlap thresholds (J.3): share of the terms of a query, pruned to (7, 20), that a document has to hold:"
 PAGE = Path(__file__).parents[2] / "docs" / "results.md"

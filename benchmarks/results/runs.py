@@ -24,8 +24,7 @@ from lsr_prod.storage.formats.digest import digest_json
 from lsr_prod.training.data.layouts import PackedLayout, TextForm, TokenSettings, WordLayout, pack, word_rows
 from lsr_prod.training.data.training_set import Example, SampleRows
 from lsr_prod.training.encoder_setup import merge_lora
-from lsr_prod.training.language.objectives import make_objective
-from lsr_prod.training.language.trainer import LanguageTrainer
+from lsr_prod.training.language.trainer import LanguageTrainer, make_objective
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stages.facts import TRANSFER_FILE
 from lsr_prod.training.stages.registry import TRANSFORMATIONS

@@ -41,7 +41,7 @@ from benchmarks.search.data import KS, Collection, default_specs, make
 from benchmarks.search.passages import make_passages
 from benchmarks.search.race import Row, race
 from benchmarks.search.report import Limits, measure_limits, print_bands, print_limits, print_rows, results
-from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.shell import print_result
 from lsr_prod.jobs.terminal.tables import print_table
 
 SMALL = 4_000  # documents

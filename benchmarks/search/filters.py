@@ -24,7 +24,7 @@ from rich.table import Table
 from benchmarks.search.data import Collection, default_specs, make
 from benchmarks.search.ours import Ours, build_folder
 from benchmarks.search.race import percentiles
-from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.shell import print_result
 from lsr_prod.search import field
 from lsr_prod.search.shard.shard_reader import ShardReader
 

@@ -26,7 +26,7 @@ from rich.table import Table
 
 from benchmarks.search.data import Collection, default_specs, make
 from benchmarks.search.published import Published
-from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.shell import print_result
 
 SHARES = (1.0, 0.85, 0.7, 0.55)
 QUERY_TERMS, K = 7, 10

@@ -24,7 +24,7 @@ from rich.table import Table
 from benchmarks.search.contestants import ARRAYS, PUBLIC, SEISMIC_BUILDS, ours
 from benchmarks.search.data import KS, Collection, Spec, make
 from benchmarks.search.race import Contestant, Row, race, tune
-from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.shell import print_result
 
 DOCUMENTS, TERMS, QUERY_TERMS = 1_000_000, 120, 25
 SHARES = (1.0, 0.9, 0.8, 0.75, 0.7, 0.65, 0.6, 0.5)

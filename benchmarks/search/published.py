@@ -23,8 +23,7 @@ from lsr_prod.indexing.publish import Publisher
 from lsr_prod.indexing.shard import build_shard
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.bundle import BUNDLE_FILE, VOCABULARY_FILE, Bundle, digest_bundle
-from lsr_prod.storage.formats.card import CARD_FILE, EncoderCard
+from lsr_prod.storage.formats.bundle import BUNDLE_FILE, CARD_FILE, VOCABULARY_FILE, Bundle, EncoderCard, digest_bundle
 from lsr_prod.storage.formats.digest import canonical_json, digest_json, record_bytes
 from lsr_prod.storage.formats.index import INDEX_FORMAT, IndexVersion
 

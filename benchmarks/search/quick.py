@@ -28,7 +28,7 @@ from rich.table import Table
 from benchmarks.search.contestants import ARRAYS, PUBLIC, SINDI_EXACT, exact_sindi, ours
 from benchmarks.search.data import KS, Spec, default_specs, make
 from benchmarks.search.race import ENOUGH, Contestant, Row, race
-from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.shell import print_result
 
 __all__ = ["RECORDED", "behind", "median_ratio", "values_of"]
 

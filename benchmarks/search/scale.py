@@ -33,7 +33,7 @@ from rich.table import Table
 from benchmarks.search.data import KS, Collection, Spec, draw, draw_queries, make_rows, save
 from benchmarks.search.race import SLICE, Contestant, Engine, percentiles, start
 from benchmarks.search.topics import CHUNK
-from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.shell import print_result
 
 OURS = Contestant(
     "ours",

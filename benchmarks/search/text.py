@@ -26,7 +26,7 @@ from rich.table import Table
 from benchmarks.search.race import percentiles
 from lsr_prod import Searcher, SearchResult
 from lsr_prod.indexing import delete_documents, restore_documents
-from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.shell import print_result
 
 WARM, SWAPS = 1000, 10
 

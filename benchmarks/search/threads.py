@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from lsr_prod import Searcher, SearchResult
-from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.shell import print_result
 from lsr_prod.jobs.terminal.tables import print_table
 
 THREADS, SECONDS = 4, 10.0

@@ -30,7 +30,7 @@ from rich.table import Table
 from benchmarks.search.data import Collection, Queries
 from benchmarks.search.passages import make_passages
 from benchmarks.search.published import Published
-from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.shell import print_result
 from lsr_prod.search.query.sparse_query import required_terms
 
 __all__ = ["THRESHOLDS", "Threshold", "measure_quality"]

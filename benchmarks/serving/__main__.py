@@ -33,7 +33,7 @@ from urllib.parse import urlencode
 
 from benchmarks.serving.generator import Load, install, start_load
 from benchmarks.serving.servers import Server, backend, bare, kill, served
-from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.shell import print_result
 from lsr_prod.jobs.terminal.tables import print_table
 
 CONNECTIONS = (1, 8, 64, 256)

@@ -30,11 +30,10 @@ from benchmarks.train.pruning_data import scifact_pairs, split_tldr
 from lsr_prod import SparseEncoder
 from lsr_prod.config.language import AdaptCausalSettings
 from lsr_prod.config.train import FinetuneSettings
-from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
+from lsr_prod.jobs.terminal.shell import log_to_stderr, print_result
 from lsr_prod.training.data.layouts import PackedLayout, pack
 from lsr_prod.training.data.training_set import Example, SampleRows
-from lsr_prod.training.language.objectives import make_objective
-from lsr_prod.training.language.trainer import LanguageTrainer
+from lsr_prod.training.language.trainer import LanguageTrainer, make_objective
 from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer
 

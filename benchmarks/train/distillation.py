@@ -30,15 +30,15 @@ from benchmarks.train.pruning_models import encode, measure, train
 from lsr_prod import SparseEncoder
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, FinetuneSettings, RaySettings, ScoreSettings, TeacherModelSettings
-from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.config.section import TrainingDataSettings
 from lsr_prod.evaluation.validation import Collection
 from lsr_prod.evaluation.vector_evaluation import LevelReport
-from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
+from lsr_prod.jobs.terminal.shell import log_to_stderr, print_result
 from lsr_prod.jobs.terminal.tables import print_table
-from lsr_prod.storage.formats.card import Kind
+from lsr_prod.storage.formats.bundle import Kind
 from lsr_prod.storage.formats.sparse import SparseBatch
-from lsr_prod.training.scoring.dense import DenseEncoder
 from lsr_prod.training.scoring.job import score_training_rows
+from lsr_prod.training.scoring.transformers import DenseEncoder
 from quickstart.models import model_folder
 
 LOSSES: dict[str, list[dict[str, Any]]] = {

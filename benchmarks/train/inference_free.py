@@ -30,7 +30,7 @@ from lsr_prod.config import Deployment, RaySettings
 from lsr_prod.encoding import encode_corpus
 from lsr_prod.evaluation import evaluate_index
 from lsr_prod.indexing import build_index
-from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
+from lsr_prod.jobs.terminal.shell import log_to_stderr, print_result
 from lsr_prod.model.export import export_bundle
 from lsr_prod.search.query_encoder import QueryEncoder
 from lsr_prod.training.chain import run_chain

@@ -26,7 +26,7 @@ from benchmarks.train.korean import save_small_bert, write_data
 from lsr_prod import SparseEncoder
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, RaySettings
-from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
+from lsr_prod.jobs.terminal.shell import log_to_stderr, print_result
 from lsr_prod.training.chain import run_chain
 from lsr_prod.training.negatives.job import mine_negatives
 

@@ -35,7 +35,7 @@ from benchmarks.train.pruning_models import (
 from benchmarks.train.pruning_report import Measured, compared, draw, rows, sentence, summary, table
 from lsr_prod import SparseEncoder
 from lsr_prod.evaluation.validation import Collection
-from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
+from lsr_prod.jobs.terminal.shell import log_to_stderr, print_result
 from quickstart.models import model_folder
 
 TESTS = {"straight_through_to_none": (STRAIGHT_THROUGH, NONE), "straight_through_to_hard": (STRAIGHT_THROUGH, HARD),

@@ -14,12 +14,12 @@ import torch
 from benchmarks.train.pruning_data import Pair, training_data, training_set
 from lsr_prod import SparseEncoder
 from lsr_prod.config.objective import ObjectiveSettings
+from lsr_prod.config.section import TrainingDataSettings
 from lsr_prod.config.train import FinetuneSettings
-from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.evaluation.validation import Collection
 from lsr_prod.evaluation.vector_evaluation import Encoded, LevelReport, evaluate
 from lsr_prod.model import model_digest
-from lsr_prod.storage.formats.card import Kind
+from lsr_prod.storage.formats.bundle import Kind
 from lsr_prod.storage.formats.digest import digest_json
 from lsr_prod.storage.formats.sparse import SparseBatch
 from lsr_prod.training.data.training_set import TrainingSet

@@ -42,7 +42,7 @@ from lsr_prod.config import Deployment, RaySettings
 from lsr_prod.encoding import encode_corpus
 from lsr_prod.evaluation import evaluate_index
 from lsr_prod.indexing import build_index
-from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.shell import print_result
 from lsr_prod.model.export import export_bundle
 from quickstart.models import model_folder
 

@@ -52,7 +52,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from benchmarks.train.train_step_worker import draw
-from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.shell import print_result
 from lsr_prod.model import SparseEncoder
 
 SIZES = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}

@@ -31,7 +31,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from benchmarks.vocabulary.table_models import Outcome, Place, outcomes, prepare
 from benchmarks.vocabulary.table_stages import STAYS, Job, Sizes
-from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
+from lsr_prod.jobs.terminal.shell import log_to_stderr, print_result
 from quickstart.models import model_folder
 
 STRATEGIES = ("semantic", "subtoken", "mean", "random_new", "random_all")

@@ -27,8 +27,7 @@ from lsr_prod.evaluation.vector_evaluation import LevelReport
 from lsr_prod.model import model_digest
 from lsr_prod.storage.formats.digest import digest_json
 from lsr_prod.training.data.training_set import Example, SampleRows
-from lsr_prod.training.language.objectives import make_objective
-from lsr_prod.training.language.trainer import LanguageTrainer
+from lsr_prod.training.language.trainer import LanguageTrainer, make_objective
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stages.facts import TRANSFER_FILE
 from lsr_prod.training.stages.transformations import calibrate

@@ -28,7 +28,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, 
 
 from lsr_prod import SparseEncoder
 from lsr_prod.inference.terms.surfaces import overlap_share
-from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
+from lsr_prod.jobs.terminal.shell import log_to_stderr, print_result
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.training.vocabulary.initialization import Initialization, initialize, semantic
 from lsr_prod.training.vocabulary.target import read_embeddings, read_target, target_terms

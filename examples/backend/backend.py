@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from lsr_prod.errors import QueryError
 from lsr_prod.search import Explanation, PrometheusObserver, Searcher, SearchResult
 from lsr_prod.search.follower import Follower
-from lsr_prod.search.location import split_publication
+from lsr_prod.search.open_index import split_publication
 from lsr_prod.search.server import Admission, Collector
 
 Side = Literal["a", "b"]

@@ -17,9 +17,8 @@ from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from pathlib import Path
 
-from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError, DiskFullError
-from lsr_prod.logs import get_log
+from lsr_prod.logs import get_log, without_credentials
 from lsr_prod.storage.disk import disk_error, home_folder
 
 log = get_log(__name__)

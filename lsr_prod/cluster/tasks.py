@@ -13,9 +13,8 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.client import ray as client
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import LsrError, WorkerError
-from lsr_prod.logs import get_log
+from lsr_prod.logs import get_log, without_credentials
 from lsr_prod.storage.disk import disk_error
 
 log = get_log(__name__)

@@ -6,21 +6,20 @@ variables that the tools of the object store read.
 """
 
 from lsr_prod.config.corpus import CsvSettings, EncodeSettings, MaintainSettings, SourceSettings
-from lsr_prod.config.deployment import Deployment, RaySettings, ServeSettings, StorageSettings
-from lsr_prod.config.evaluate import EvaluateSettings
-from lsr_prod.config.index import IndexSettings
+from lsr_prod.config.deployment import Deployment, IndexSettings, RaySettings, ServeSettings, StorageSettings
+from lsr_prod.config.evaluate import CollectionSettings, EvaluateSettings, SweepSettings, TuneSettings
 from lsr_prod.config.language import AdaptCausalSettings, AdaptMlmSettings, DistilHeadSettings, PretrainEmlmSettings
 from lsr_prod.config.load import load_deployment
 from lsr_prod.config.mine import MineSettings, ScoreSettings, TeacherModelSettings, TeacherScoresSettings
-from lsr_prod.config.model import AdaptEncoderSettings, ExportSettings
-from lsr_prod.config.sweep import CollectionSettings, SweepSettings, TuneSettings
-from lsr_prod.config.train import FinetuneSettings, StageSettings, TrainSettings
-from lsr_prod.config.vocabulary import (
+from lsr_prod.config.model import (
+    AdaptEncoderSettings,
     CalibrateSettings,
     ExpandVocabularySettings,
+    ExportSettings,
     RescaleHeadSettings,
     TransferVocabularySettings,
 )
+from lsr_prod.config.train import FinetuneSettings, StageSettings, TrainSettings
 
 __all__ = [
     "AdaptCausalSettings",

@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from lsr_prod.config.section import LocalPath, Location, Problems, Section
-from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.config.section import LocalPath, Location, Problems, Section, TrainingDataSettings
 from lsr_prod.errors import ConfigError
 
 Share = Annotated[float, Field(ge=0, lt=1)]

@@ -20,10 +20,10 @@ from pydantic_settings import (
 
 from lsr_prod.config.deployment import Deployment
 from lsr_prod.config.evaluate import SYSTEMS
+from lsr_prod.config.section import DataSetSettings
 from lsr_prod.config.train import STAGES
-from lsr_prod.config.training_data import DataSetSettings
-from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError
+from lsr_prod.logs import without_credentials
 
 _LARGEST = 1_000_000  # bytes; a deployment has some thousands
 _MOST_VALUES = 100_000  # with those of aliases

@@ -4,8 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from lsr_prod.config.section import LocalPath, Location, Problems, Section, SourceLocation
-from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.config.section import LocalPath, Location, Problems, Section, SourceLocation, TrainingDataSettings
 
 _ONLY = {  # settings of some kinds of teachers only
     "max_length": ("cross_encoder", "dense"),

@@ -12,11 +12,17 @@ from lsr_prod.config.language import (
     PretrainEmlmSettings,
     TrainedStage,
 )
-from lsr_prod.config.model import AdaptEncoderSettings
+from lsr_prod.config.model import AdaptEncoderSettings, VocabularySettings
 from lsr_prod.config.objective import ObjectiveSettings, QueryWeightsSettings
-from lsr_prod.config.section import JudgedCollection, Location, Problems, Section
-from lsr_prod.config.training_data import BatchSettings, DataSetSettings, TrainingDataSettings
-from lsr_prod.config.vocabulary import VocabularySettings
+from lsr_prod.config.section import (
+    BatchSettings,
+    DataSetSettings,
+    JudgedCollection,
+    Location,
+    Problems,
+    Section,
+    TrainingDataSettings,
+)
 
 
 class ValidationSettings(JudgedCollection):

@@ -1,7 +1,7 @@
 """Sources on a disk or in an object store become validated rows.
 
 ``sources`` lists the files of a source (``listing``, ``folders``) and pins them (``pinning``), ``filelist`` holds a
-million of them, ``cut`` cuts them into slices, ``read`` reads the records of a slice in one of the ``formats``, and
+million of them and cuts them into slices, ``read`` reads the records of a slice in one of the ``formats``, and
 ``rows`` validates them. ``pinned_file`` verifies that what is read is what was pinned; ``compression``
 and ``lines`` make lines of its bytes.
 """

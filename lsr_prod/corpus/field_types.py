@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus.cut import read_footer
+from lsr_prod.corpus.filelist import read_footer
 from lsr_prod.corpus.formats.arrow import field_at
 from lsr_prod.corpus.formats.interface import Record
 from lsr_prod.corpus.formats.registry import file_format

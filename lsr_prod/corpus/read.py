@@ -10,7 +10,7 @@ from typing import BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from lsr_prod.cluster.nodes import has_several_nodes, on_every_node, spread, summarize_nodes
+from lsr_prod.cluster.workers import has_several_nodes, on_every_node, spread, summarize_nodes
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.compression import Decompressor, Readable, decompressed
 from lsr_prod.corpus.formats.interface import Decoded, ReadRequest

@@ -14,14 +14,14 @@ from lsr_prod.extras import lazy_names
 if TYPE_CHECKING:
     from lsr_prod.encoding.job import check_encode, encode_corpus
     from lsr_prod.encoding.results import Counts
-    from lsr_prod.encoding.summary import EncodeSummary
+    from lsr_prod.encoding.run_records import EncodeSummary
     from lsr_prod.encoding.tables.sparse_table import table_digest
 
 __all__ = ["Counts", "EncodeSummary", "check_encode", "encode_corpus", "table_digest"]
 
 _HOMES = {
     "Counts": "lsr_prod.encoding.results",
-    "EncodeSummary": "lsr_prod.encoding.summary",
+    "EncodeSummary": "lsr_prod.encoding.run_records",
     "check_encode": "lsr_prod.encoding.job",
     "encode_corpus": "lsr_prod.encoding.job",
     "table_digest": "lsr_prod.encoding.tables.sparse_table",

@@ -30,14 +30,15 @@ from lsr_prod.encoding.plans.successors import link_successor, save_plan
 from lsr_prod.encoding.prepare import Work, prepare, require_on_nodes, run_here
 from lsr_prod.encoding.progress import Progress
 from lsr_prod.encoding.results import BusyTime, Counts, WaveResult
-from lsr_prod.encoding.run_records import WaveRecorder, save_run
-from lsr_prod.encoding.scale import probe_scale, settle_scale, with_scale
-from lsr_prod.encoding.summary import (
+from lsr_prod.encoding.run_records import (
     EncodeSummary,
+    WaveRecorder,
     check_overflow,
     counts_before,
     save_counts,
+    save_run,
 )
+from lsr_prod.encoding.scale import probe_scale, settle_scale, with_scale
 from lsr_prod.encoding.tables import load_table
 from lsr_prod.encoding.tables.impact_scale import ImpactScale
 from lsr_prod.encoding.tables.live_rows import total, total_live_rows

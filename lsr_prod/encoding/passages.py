@@ -20,8 +20,7 @@ from lsr_prod.errors import ArtifactError, ConfigError, LineageError
 from lsr_prod.inference import BundleEncoder, Counters
 from lsr_prod.storage import is_remote
 from lsr_prod.storage.folders import open_bundle
-from lsr_prod.storage.formats.bundle import BUNDLE_FILE, TOKENIZER_FILE
-from lsr_prod.storage.formats.card import EncoderCard, longest_input
+from lsr_prod.storage.formats.bundle import BUNDLE_FILE, TOKENIZER_FILE, EncoderCard, longest_input
 from lsr_prod.storage.formats.sparse import SparseBatch
 
 _CHARACTERS = 2_000_000  # text whose tokens are in memory at once

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsr_prod.cluster.nodes import has_several_nodes, require_files, require_shared_folders
+from lsr_prod.cluster.workers import has_several_nodes, require_files, require_shared_folders
 from lsr_prod.config import Deployment, EncodeSettings, SourceSettings
 from lsr_prod.config.section import quarantine_uri
 from lsr_prod.corpus.field_types import field_types
@@ -40,8 +40,7 @@ from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.inference.session import load_onnxruntime
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.folders import absolute, open_bundle
-from lsr_prod.storage.formats.bundle import Bundle, read_vocabulary
-from lsr_prod.storage.formats.card import EncoderCard
+from lsr_prod.storage.formats.bundle import Bundle, EncoderCard, read_vocabulary
 from lsr_prod.storage.formats.table import CORE_COLUMNS, TableProperties
 
 Result = TypeVar("Result")

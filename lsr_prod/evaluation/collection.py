@@ -1,7 +1,12 @@
-"""Readers of queries and relevance judgments in the formats of TREC, MS MARCO and BEIR."""
+"""Readers of queries and relevance judgments in the formats of TREC, MS MARCO and BEIR.
 
+Topics of TREC are read as tagged text, not by a parser of XML: only references to characters are expanded.
+"""
+
+import html
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,12 +14,12 @@ from typing import Any
 import ir_measures
 
 from lsr_prod.errors import ConfigError, SourceError
-from lsr_prod.evaluation.rows import RowKind, identifier, parse_number, read_rows
-from lsr_prod.evaluation.topics import is_topics, read_topics
+from lsr_prod.evaluation.rows import RowKind, identifier, numbered_lines, parse_number, read_rows
 from lsr_prod.logs import get_log
 from lsr_prod.storage.folders import file_exists
 
 log = get_log(__name__)
+
 QUERY_NAMES = ("queryid", "qid", "query", "topic", "topicid")
 DOCUMENT_NAMES = ("corpusid", "docid", "docno", "documentid", "pid", "passageid", "did", "document", "doc")
 _LARGEST_GRADE = 1_000_000  # trec_eval counts documents per grade: it needs memory for each, and loses larger ones
@@ -39,6 +44,15 @@ _JUDGMENT = RowKind(
     layouts=[("query_id", "iteration", "doc_id", "relevance"), ("query_id", "doc_id", "relevance")],
     values=("relevance",),
 )
+
+# Topics of TREC.
+_STARTS = ("<top", "<?xml", "<!--", "<!doctype")
+_DECLARATION = re.compile(r"<!(?:DOCTYPE|ENTITY)", re.IGNORECASE)
+_TOPIC = re.compile(r"<top(?:ic)?(\s[^<>]*)?>", re.IGNORECASE)
+_END = re.compile(r"</top(?:ic)?\s*>", re.IGNORECASE)
+_ID = re.compile(r"""(?:number|num|id|qid)\s*=\s*["']([^"']*)["']""", re.IGNORECASE)
+_LABEL = re.compile(r"\A(?:number|topic|title)\s*:\s*", re.IGNORECASE)
+_ADVICE = "each topic needs <num> or the attribute number, and <title> or <query>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +136,36 @@ def read_qrels(place: str, options: Mapping[str, str] | None = None) -> Iterator
         log.warning("fractions of grades are cut off, as by trec_eval", extra={"fields": fields})
 
 
+def is_topics(place: str, options: Mapping[str, str] | None = None) -> bool:
+    """Return whether a file begins as topics do."""
+    _, line = next(numbered_lines(place, options), (0, ""))
+    return line.lstrip().lower().startswith(_STARTS)
+
+
+def read_topics(place: str, options: Mapping[str, str] | None = None) -> Iterator[tuple[str, str, str]]:
+    """Yield place, id and text of every topic: of its title, or of its query if it has no title."""
+    numbers, texts = zip(*numbered_lines(place, options), strict=True)
+    text = "\n".join(texts)
+    if _DECLARATION.search(text):
+        raise SourceError(f"{place} declares a document type or an entity, which is not read; remove the declaration")
+    text = _replace(text, "<!--", "-->", lambda comment: "\n" * comment.count("\n"))
+    text = _replace(text, "<![CDATA[", "]]>", html.escape)
+    before, *pieces = _TOPIC.split(text)  # text before the first topic; then attributes and content of every topic
+    line = before.count("\n")
+    for attributes, content in zip(pieces[::2], pieces[1::2], strict=True):
+        where = f"{place}:{numbers[line]}"
+        body, *rest = _END.split(content, maxsplit=1)
+        if not rest:
+            raise SourceError(f"{where} begins a topic that does not end; close it with </top> or </topic>")
+        found = _ID.search(attributes or "")
+        topic_id = html.unescape(found[1]).strip() if found else _content(body, "num", "number", "id", "qid")
+        query = _content(body, "title", "query") or ("" if "<" in body else _plain(body))
+        if not topic_id or not query:
+            raise SourceError(f"{where} is a topic without {'text' if topic_id else 'an id'}; {_ADVICE}")
+        yield where, topic_id, query
+        line += (attributes or "").count("\n") + content.count("\n")
+
+
 def _queries(place: str, options: Mapping[str, str] | None) -> Iterator[tuple[str, str, str]]:
     if not place.endswith(".parquet") and is_topics(place, options):
         yield from read_topics(place, options)
@@ -145,3 +189,20 @@ def _judgment(where: str, row: Mapping[str, Any]) -> tuple[ir_measures.Qrel, flo
         return ir_measures.Qrel(query_id, doc_id, math.trunc(number), str(row.get("iteration", "0"))), number
     except (TypeError, ValueError) as error:
         raise _JUDGMENT.invalid(where, error) from error
+
+
+def _replace(text: str, begin: str, end: str, by: Callable[[str], str]) -> str:
+    """Replace every section between two marks; a regular expression would need quadratic time for unclosed ones."""
+    first, *sections = text.split(begin)
+    split = [section.partition(end) for section in sections]
+    return first + "".join(by(inside) + rest if closed else begin + inside for inside, closed, rest in split)
+
+
+def _content(body: str, *tags: str) -> str:
+    """Return the text after the first of some tags that has one; elements of the SGML form are not closed."""
+    found = (re.search(rf"<{tag}(?:\s[^<>]*)?>([^<]*)", body, re.IGNORECASE) for tag in tags)
+    return next((text for match in found if match and (text := _plain(match[1]))), "")
+
+
+def _plain(text: str) -> str:
+    return " ".join(_LABEL.sub("", html.unescape(text).strip()).split())

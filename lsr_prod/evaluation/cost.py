@@ -1,25 +1,60 @@
 """Cost of retrieval that follows from an index and its queries, without a clock.
 
 FLOPS (papers/esplade-pretraining, eq. 1), number of terms per query and document, lengths of postings lists, postings
-that a search reads, and bytes.
+that a search reads, bytes, and number of documents that pass a threshold by count, ratio or weight.
+
+These documents are counted over whole shards at once: a product of two sparse matrices, documents x terms and terms x
+queries, gives the number and the weight of the shared terms of every pair; each threshold is a comparison with it.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
-from lsr_prod.evaluation.matched import THRESHOLDS, count_matches
-from lsr_prod.search.query.sparse_query import SparseQuery
+from lsr_prod.search.query.sparse_query import SparseQuery, required_terms
+from lsr_prod.search.shard.shard_reader import ShardReader
 from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.storage.formats.index import IndexVersion
 from lsr_prod.storage.formats.shard import array_name
 
+WEIGHT_TOLERANCE = 1e-5  # of shares of a query's weight, whose float32 sums are rounded
+
+_PER_PRODUCT = 8192  # documents per product
+_QUERIES = 200  # queries per product
 _ROWS = 1 << 20  # documents whose lengths are read at once
 _POINTS = 200  # of the curve
 _DOCUMENTS = 1_000_000  # documents that are read for counts by threshold; larger indexes get estimates
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """Condition on the shared terms of a query and a document; one shared term is always required."""
+
+    # ``count``: number of shared terms; ``ratio``: share of the query's terms; ``weight``: share of the sum of
+    # the query's weights
+    kind: Literal["count", "ratio", "weight"]
+    value: float  # smallest number or share
+
+    def required(self, terms: int) -> int:
+        """Return the number of terms that a document must share with a query; 1 for a weight."""
+        if self.kind == "weight":
+            return 1
+        if self.kind == "count":
+            return required_terms(terms, overlap_threshold=0.0, min_terms=int(self.value))
+        return required_terms(terms, overlap_threshold=self.value, min_terms=1)
+
+
+THRESHOLDS = (
+    *(Threshold("count", value) for value in (1, 2, 3, 4)),
+    *(Threshold("ratio", value) for value in (0.1, 0.2, 0.3, 0.4, 0.6)),
+    *(Threshold("weight", value) for value in (0.1, 0.2, 0.3, 0.4, 0.6)),
+)
+"""Thresholds of a report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +99,7 @@ class PostingsCurve:
 class MatchedDocuments:
     """Documents that pass a threshold; estimated from a sample in an index of more than a million documents."""
 
-    kind: str  # ``count``, ``ratio`` or ``weight``; see ``matched.Threshold``
+    kind: str  # ``count``, ``ratio`` or ``weight``; see ``Threshold``
     threshold: float  # smallest number or share
     documents: float  # mean number of documents per query
 
@@ -138,6 +173,25 @@ def measure_cost(snapshot: Snapshot, queries: Sequence[SparseQuery], *, sampled:
     )
 
 
+def count_matches(
+    snapshot: Snapshot,
+    queries: Sequence[SparseQuery],
+    thresholds: Sequence[Threshold] = THRESHOLDS,
+    *,
+    sampled: int | None = None,
+) -> npt.NDArray[np.int64]:
+    """Count the documents that pass each threshold for each query.
+
+    Returns:
+        int64 [t, n].
+    """
+    starts = range(0, len(queries), _QUERIES)
+    alive = sum(len(alive_ordinals(reader)) for reader in snapshot.readers.values()) if sampled is not None else 0
+    step = 1 if sampled is None else max(1, -(-alive // sampled))
+    parts = [_count(snapshot, queries[start : start + _QUERIES], thresholds, step) for start in starts]
+    return np.concatenate([np.zeros((len(thresholds), 0), np.int64), *parts], axis=1)
+
+
 def multiplications(
     queries: Sequence[npt.NDArray[np.int32]], document_frequencies: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
@@ -151,9 +205,12 @@ def multiplications(
     return np.array([document_frequencies[ids[ids >= 0]].sum() for ids in queries], np.int64)
 
 
-def percentile(values: Sequence[float], q: float) -> float:
-    """Return the ``q``-th percentile (0..100), or 0.0 if there are no values."""
-    return float(np.percentile(np.asarray(values), q)) if values else 0.0
+def bytes_by_part(version: IndexVersion) -> dict[str, int]:
+    """Return the bytes of all shards by part: ``impacts``, ``forward``, ``tantivy`` and ``docs``."""
+    total = Counter[str]()
+    for shard in version.shards:
+        total.update(shard.bytes_by_part)
+    return dict(total)
 
 
 def postings_curve(lengths: npt.NDArray[np.int64]) -> PostingsCurve:
@@ -192,12 +249,60 @@ def document_term_counts(snapshot: Snapshot) -> TermCounts:
     return TermCounts.of_histogram(histogram)
 
 
-def bytes_by_part(version: IndexVersion) -> dict[str, int]:
-    """Return the bytes of all shards by part: ``impacts``, ``forward``, ``tantivy`` and ``docs``."""
-    total = Counter[str]()
-    for shard in version.shards:
-        total.update(shard.bytes_by_part)
-    return dict(total)
+def percentile(values: Sequence[float], q: float) -> float:
+    """Return the ``q``-th percentile (0..100), or 0.0 if there are no values."""
+    return float(np.percentile(np.asarray(values), q)) if values else 0.0
+
+
+def alive_ordinals(reader: ShardReader) -> npt.NDArray[np.int64]:
+    """Return the ordinals of the documents that are not deleted."""
+    if reader.alive is None:
+        return np.arange(reader.shard.manifest.documents)
+    return np.flatnonzero(reader.alive)
+
+
+def _count(
+    snapshot: Snapshot, queries: Sequence[SparseQuery], thresholds: Sequence[Threshold], step: int
+) -> npt.NDArray[np.int64]:
+    size, n = len(snapshot.vocabulary.names), len(queries)
+    ones, shares = _query_matrices(queries, size)
+    required = np.array([[one.required(len(query.ids)) for query in queries] for one in thresholds], np.int64)
+    matched = np.zeros((len(thresholds), n), np.int64)
+    for reader in snapshot.readers.values():
+        alive = alive_ordinals(reader)
+        found = alive[::step]
+        counted = np.zeros_like(matched)
+        for start in range(0, len(found), _PER_PRODUCT):
+            offsets, terms, _ = reader.shard.forward.gather(found[start : start + _PER_PRODUCT], reader.dk)
+            cells = np.ones(len(terms))
+            documents = sparse.csr_array((cells, terms.astype(np.int32), offsets), shape=(len(offsets) - 1, size))
+            shared = documents @ ones  # [documents, queries], number of shared terms
+            covered = documents @ shares  # the same pairs, share of the query's weight
+            for i, threshold in enumerate(thresholds):
+                if threshold.kind == "weight":
+                    pairs = covered.indices[covered.data >= threshold.value - WEIGHT_TOLERANCE]
+                else:
+                    pairs = shared.indices[shared.data >= required[i][shared.indices]]
+                counted[i] += np.bincount(pairs, minlength=n)
+        matched += counted if step == 1 else np.rint(counted * (len(alive) / max(1, len(found)))).astype(np.int64)
+    return matched
+
+
+def _query_matrices(queries: Sequence[SparseQuery], size: int) -> tuple[sparse.csr_array, sparse.csr_array]:
+    """Return [V, n] matrices of ones and of shares of each query's weight; unknown terms count in the whole weight."""
+    rows, columns, shares = [], [], []
+    for i, query in enumerate(queries):
+        known = query.ids >= 0
+        rows.append(query.ids[known])
+        columns.append(np.full(int(known.sum()), i))
+        shares.append(query.weights[known] / query.weights.sum(dtype=np.float64))
+    row, column = np.concatenate([np.zeros(0, np.int32), *rows]), np.concatenate([np.zeros(0, np.int64), *columns])
+    values = np.concatenate([np.zeros(0), *shares])
+    shape = (size, len(queries))
+    return (
+        sparse.csr_array((np.ones(len(row)), (row, column)), shape=shape),
+        sparse.csr_array((values, (row, column)), shape=shape),
+    )
 
 
 def _percentile_of_histogram(histogram: npt.NDArray[np.int64], q: float) -> float:

@@ -10,7 +10,6 @@ import numpy as np
 
 from lsr_prod.config import Deployment, EvaluateSettings
 from lsr_prod.config.evaluate import SystemSettings
-from lsr_prod.credentials import without_credentials
 from lsr_prod.evaluation.collection import read_judged, require_files
 from lsr_prod.evaluation.comparisons import Comparison, SignificanceOptions, compare_with_baseline, mean_intervals
 from lsr_prod.evaluation.cost import Efficiency, measure_cost, percentile
@@ -26,7 +25,7 @@ from lsr_prod.evaluation.systems import (
     encode_queries,
     open_system,
 )
-from lsr_prod.logs import get_log
+from lsr_prod.logs import get_log, without_credentials
 from lsr_prod.search import Searcher
 from lsr_prod.storage import is_remote, require_exists
 from lsr_prod.storage.folders import store_file

@@ -19,7 +19,7 @@ from lsr_prod.config.evaluate import (
     TwoStepSystem,
 )
 from lsr_prod.errors import ConfigError, QueryError, SourceError
-from lsr_prod.evaluation.matched import WEIGHT_TOLERANCE, Threshold, count_matches
+from lsr_prod.evaluation.cost import WEIGHT_TOLERANCE, Threshold, count_matches
 from lsr_prod.evaluation.runs import Ranking, read_run
 from lsr_prod.search import Hybrid, Options, Searcher, SearchResult
 from lsr_prod.search.candidates import Ranked

@@ -17,7 +17,7 @@ from lsr_prod.evaluation.measures import parse_measures
 from lsr_prod.evaluation.rows import numbered_lines
 from lsr_prod.evaluation.vector_evaluation import Encoded, LevelReport, evaluate
 from lsr_prod.logs import get_log
-from lsr_prod.storage.formats.card import Kind
+from lsr_prod.storage.formats.bundle import Kind
 from lsr_prod.storage.formats.sparse import SparseBatch
 
 log = get_log(__name__)

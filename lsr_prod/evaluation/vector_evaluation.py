@@ -14,13 +14,12 @@ from lsr_prod.evaluation.measures import depth_of, measure, parse_measures
 from lsr_prod.evaluation.systems import Answer, EncodedQuery
 from lsr_prod.indexing.in_memory import InMemoryIndex, InMemoryResult, build_in_memory
 from lsr_prod.inference import BundleEncoder
-from lsr_prod.inference.terms.term_reader import TermReader
+from lsr_prod.inference.terms.words import TermReader
 from lsr_prod.search.hybrid import WeighedWords
 from lsr_prod.search.query.request import Hybrid
 from lsr_prod.search.query.sparse_query import SparseQuery, TermWeights, Vocabulary, read_learned_weights
 from lsr_prod.storage.disk import scratch_folder
-from lsr_prod.storage.formats.bundle import Bundle, read_vocabulary
-from lsr_prod.storage.formats.card import EncoderCard, Kind
+from lsr_prod.storage.formats.bundle import Bundle, EncoderCard, Kind, read_vocabulary
 from lsr_prod.storage.formats.sparse import SparseBatch
 
 

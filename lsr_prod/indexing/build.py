@@ -15,15 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lsr_prod.cluster.nodes import has_several_nodes, require_files, require_shared_folders
-from lsr_prod.cluster.workers import Workers
+from lsr_prod.cluster.workers import Workers, has_several_nodes, require_files, require_shared_folders
 from lsr_prod.config import Deployment
 from lsr_prod.encoding.tables import Table
 from lsr_prod.errors import StorageError
 from lsr_prod.indexing.derive import DerivedVersion, derive_version
-from lsr_prod.indexing.gates import Inspect
 from lsr_prod.indexing.plan import plan_index
-from lsr_prod.indexing.publish import Publisher, read_current_version
+from lsr_prod.indexing.publish import Inspect, Publisher, read_current_version
 from lsr_prod.indexing.shard import BuiltShard
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, in_threads, is_remote

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.encoding.tables.impact_scale import impact_scale
-from lsr_prod.indexing.impacts.bm25 import WordSpill, average_length_of
+from lsr_prod.indexing.impacts.postings import WordSpill, average_length_of
 from lsr_prod.indexing.impacts.vectors import Vectors, VectorSpill
 from lsr_prod.indexing.plan import ShardLayout
 from lsr_prod.indexing.shard import write_arrays

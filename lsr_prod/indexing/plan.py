@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from lsr_prod.encoding.tables.live_rows import files_of_buckets, to_files, total_live_rows
 from lsr_prod.errors import ArtifactError, ConfigError, LineageError, PublicationError
-from lsr_prod.indexing.impacts.bm25 import average_length
-from lsr_prod.inference.terms.term_reader import TermReader
+from lsr_prod.indexing.impacts.postings import average_length
+from lsr_prod.inference.terms.words import TermReader
 from lsr_prod.storage import Store, require_exists
 from lsr_prod.storage.folders import absolute, folder_exists, open_bundle, refuse_file
-from lsr_prod.storage.formats.card import EncoderCard
+from lsr_prod.storage.formats.bundle import EncoderCard
 from lsr_prod.storage.formats.digest import digest_json
 from lsr_prod.storage.formats.index import INDEX_FORMAT, Analyzer, IndexVersion, ShardManifest, ShardRole
 from lsr_prod.storage.formats.table import TableProperties

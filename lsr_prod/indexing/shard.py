@@ -21,11 +21,17 @@ from lsr_prod.encoding.tables.live_rows import files_of_buckets, read_part, to_f
 from lsr_prod.encoding.tables.part import large_strings
 from lsr_prod.errors import ArtifactError
 from lsr_prod.indexing.boolean import BooleanWriter
-from lsr_prod.indexing.impacts.bm25 import WordSpill, WordVectors, joined_texts, write_dictionary
-from lsr_prod.indexing.impacts.postings import TermField, write_postings
+from lsr_prod.indexing.impacts.postings import (
+    TermField,
+    WordSpill,
+    WordVectors,
+    joined_texts,
+    write_dictionary,
+    write_postings,
+)
 from lsr_prod.indexing.impacts.vectors import Vectors, VectorSpill
 from lsr_prod.indexing.plan import ShardLayout, ShardPlan, parse_attributes
-from lsr_prod.inference.terms.term_reader import TermReader
+from lsr_prod.inference.terms.words import TermReader
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.storage.drafts import write_file

@@ -28,8 +28,7 @@ from lsr_prod.indexing.tombstones import (
     scan_size,
 )
 from lsr_prod.storage import Store, as_store
-from lsr_prod.storage.formats.index import IndexVersion
-from lsr_prod.storage.formats.publication import Publication
+from lsr_prod.storage.formats.index import IndexVersion, Publication
 from lsr_prod.storage.formats.table import bucket_of
 
 

@@ -1,7 +1,11 @@
-"""``Index``: texts encoded and indexed in one call, for notebooks and tests: no sparse table, no job, no Ray.
+"""``Index``: texts encoded and indexed in one call, for notebooks and tests.
 
 The rows, the shard and the version are those of the jobs, so an ``Index`` answers as the index that the jobs build. The
 core wheel is enough: what this module imports needs neither torch nor Ray nor the extra ``jobs``.
+
+Without a model, the output vocabulary is the words of the texts, which are ranked by BM25: a document has the BM25
+saturation of each of its words as weight; queries are inference-free (``formats.sparse``). Words are runs of letters,
+digits and underscores in lower case; they are not stemmed.
 """
 
 import datetime as dt
@@ -13,30 +17,38 @@ from typing import Any, Self, get_args
 
 import numpy as np
 import pyarrow as pa
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from lsr_prod.corpus.rows import as_string
 from lsr_prod.encoding.tables.impact_scale import impact_scale
 from lsr_prod.encoding.tables.live_rows import build_rows
 from lsr_prod.errors import ConfigError
-from lsr_prod.indexing.impacts.bm25 import average_length_of
+from lsr_prod.indexing.impacts.postings import average_length_of
 from lsr_prod.indexing.plan import ShardLayout, ShardPlan, version_of
 from lsr_prod.indexing.shard import build_shard
-from lsr_prod.indexing.word_bundle import encode_words, write_word_bundle
 from lsr_prod.inference import BundleEncoder
-from lsr_prod.inference.terms.term_reader import TermReader
+from lsr_prod.inference.terms.words import TermReader
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.searcher import Searcher
 from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.storage import Store
 from lsr_prod.storage.disk import scratch_folder
+from lsr_prod.storage.drafts import write_file
 from lsr_prod.storage.folders import open_bundle
-from lsr_prod.storage.formats.bundle import Bundle
-from lsr_prod.storage.formats.card import EncoderCard
+from lsr_prod.storage.formats.bundle import (
+    BUNDLE_FILE,
+    CARD_FILE,
+    TOKENIZER_FILE,
+    VOCABULARY_FILE,
+    Bundle,
+    EncoderCard,
+    digest_bundle,
+)
 from lsr_prod.storage.formats.digest import digest_json, record_bytes
-from lsr_prod.storage.formats.index import Analyzer, IndexVersion
-from lsr_prod.storage.formats.publication import Publication
+from lsr_prod.storage.formats.index import Analyzer, IndexVersion, Publication
 from lsr_prod.storage.formats.sparse import SparseBatch
 from lsr_prod.storage.formats.table import TableProperties, content_hash, quantize
+from lsr_prod.storage.formats.term_weights import IMPACT_STEP, word_impacts
 from lsr_prod.storage.formats.values import (
     TYPE_NAMES,
     AttributeType,
@@ -53,6 +65,8 @@ from lsr_prod.storage.publications import create_publication
 _TEXT = "text"
 _BITS, _STORE_K = 8, 256  # defaults of encode.impact_bits and encode.store_k
 _BATCH = 2048  # texts whose tokens are in memory at once
+_UNKNOWN = "[UNK]"  # has the id 0; no document and no query has it
+_MAX_QUERY_WORDS = 4096
 
 
 class Index(Searcher):
@@ -123,6 +137,43 @@ class Index(Searcher):
             self._folder()
 
 
+def write_word_bundle(folder: Path, texts: Sequence[str]) -> Bundle:
+    """Write the bundle of the words of texts to an existing folder."""
+    splitter = _tokenizer({_UNKNOWN: 0})
+    words = {word for text in texts for word in _split(splitter, text)}
+    vocabulary = [_UNKNOWN, *sorted(words)]
+    tokenizer = _tokenizer({word: number for number, word in enumerate(vocabulary)})
+    tokenizer.add_special_tokens([_UNKNOWN])
+    card = EncoderCard(
+        "BM25",
+        len(vocabulary),
+        digest_json(vocabulary),
+        casing="lowercase",
+        query_max_length=_MAX_QUERY_WORDS,
+        query_encoder="idf",
+    )
+    write_file(folder / TOKENIZER_FILE, tokenizer.to_str().encode())
+    write_file(folder / VOCABULARY_FILE, record_bytes(vocabulary))
+    write_file(folder / CARD_FILE, card.to_bytes())
+    bundle = Bundle(files=digest_bundle(folder), precision="fp32", top_k=len(vocabulary), model_digest="", inputs=())
+    write_file(folder / BUNDLE_FILE, bundle.to_bytes())
+    return bundle
+
+
+def encode_words(folder: Path, texts: Sequence[str]) -> SparseBatch:
+    """Return the BM25 weights of the words of texts; ``folder`` is their bundle."""
+    tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
+    encodings = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+    lengths = [len(encoding.ids) for encoding in encodings]
+    average = sum(lengths) / len(lengths) if any(lengths) else 1.0
+    rows = []
+    for encoding, length in zip(encodings, lengths, strict=True):
+        terms, counts = np.unique(np.array(encoding.ids, np.int64), return_counts=True)
+        weights = (word_impacts(counts, np.full(len(terms), length), average) * IMPACT_STEP).astype(np.float32)
+        rows.append(SparseBatch.from_topk(terms[None], weights[None]))
+    return SparseBatch.concatenate(rows)
+
+
 def _checked_columns(
     texts: Any, fields: Mapping[str, Sequence[Any]], attributes: Mapping[str, AttributeType] | None
 ) -> tuple[dict[str, list[Any]], dict[str, AttributeType]]:
@@ -186,6 +237,25 @@ def _string(field: str, doc_id: str, value: Any, *, needed: bool = False) -> str
     return text
 
 
+def _encode(
+    scratch: Path,
+    encoder: str | Path | None,
+    storage_options: Mapping[str, str] | None,
+    stored: Mapping[str, list[Any]],
+) -> tuple[SparseBatch, Path, Bundle]:
+    """Return the vectors of the texts, and the bundle that made them: its folder and its manifest."""
+    texts = [text or "" for text in stored[_TEXT]]
+    if encoder is None:
+        folder = scratch / "words"
+        bundle = write_word_bundle(folder, texts)
+        return encode_words(folder, texts), folder, bundle
+    source, bundle = open_bundle(str(encoder), None if storage_options is None else dict(storage_options))
+    running = BundleEncoder(source)
+    parts = (texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH))
+    found = SparseBatch.concatenate([running.encode(part, kind="document", top_k=_STORE_K) for part in parts])
+    return found, source, bundle
+
+
 def _build(
     index: Path,
     vectors: SparseBatch,
@@ -232,25 +302,6 @@ def _build(
     return version
 
 
-def _encode(
-    scratch: Path,
-    encoder: str | Path | None,
-    storage_options: Mapping[str, str] | None,
-    stored: Mapping[str, list[Any]],
-) -> tuple[SparseBatch, Path, Bundle]:
-    """Return the vectors of the texts, and the bundle that made them: its folder and its manifest."""
-    texts = [text or "" for text in stored[_TEXT]]
-    if encoder is None:
-        folder = scratch / "words"
-        bundle = write_word_bundle(folder, texts)
-        return encode_words(folder, texts), folder, bundle
-    source, bundle = open_bundle(str(encoder), None if storage_options is None else dict(storage_options))
-    running = BundleEncoder(source)
-    parts = (texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH))
-    found = SparseBatch.concatenate([running.encode(part, kind="document", top_k=_STORE_K) for part in parts])
-    return found, source, bundle
-
-
 def _rows(properties: TableProperties, vectors: SparseBatch, stored: Mapping[str, list[Any]]) -> pa.Table:
     """Return the documents as rows of a sparse table."""
     impacts, _ = quantize(vectors.weights, properties.impact_step, properties.impact_bits)
@@ -260,3 +311,15 @@ def _rows(properties: TableProperties, vectors: SparseBatch, stored: Mapping[str
     postings = vectors.offsets, pa.array(vectors.terms), impacts
     ids = columns.pop("doc_id")
     return build_rows(properties, ids, postings, hashes, pa.array(np.zeros(len(ids), np.int64)), columns)
+
+
+def _tokenizer(vocabulary: dict[str, int]) -> Tokenizer:
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, _UNKNOWN))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\w+"), "removed", invert=True)
+    return tokenizer
+
+
+def _split(tokenizer: Tokenizer, text: str) -> list[str]:
+    plain = tokenizer.normalizer.normalize_str(text)
+    return [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(plain)]

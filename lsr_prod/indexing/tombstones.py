@@ -18,7 +18,7 @@ from lsr_prod.errors import ArtifactError, StorageError
 from lsr_prod.storage import Store, as_store, is_remote
 from lsr_prod.storage.formats.digest import FileDigest, record_bytes
 from lsr_prod.storage.formats.index import IndexVersion, ShardManifest, Tombstones
-from lsr_prod.storage.formats.npy import npy_bytes, parse_npy
+from lsr_prod.storage.formats.pages import npy_bytes, parse_npy
 from lsr_prod.storage.formats.shard import DOCUMENTS_FILE
 from lsr_prod.storage.index_shards import open_shard_file, read_list, write_list
 

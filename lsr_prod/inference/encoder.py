@@ -15,8 +15,17 @@ from tokenizers import Tokenizer
 from lsr_prod.errors import ArtifactError, EncoderRaisedError
 from lsr_prod.inference.session import GraphSession, Provider
 from lsr_prod.logs import get_log
-from lsr_prod.storage.formats.bundle import BUNDLE_FILE, GRAPH_FILE, TOKENIZER_FILE, Bundle, QueryGraph, read_vocabulary
-from lsr_prod.storage.formats.card import QUERY_FOLDER, EncoderCard, Kind
+from lsr_prod.storage.formats.bundle import (
+    BUNDLE_FILE,
+    GRAPH_FILE,
+    QUERY_FOLDER,
+    TOKENIZER_FILE,
+    Bundle,
+    EncoderCard,
+    Kind,
+    QueryGraph,
+    read_vocabulary,
+)
 from lsr_prod.storage.formats.digest import read_record
 from lsr_prod.storage.formats.sparse import SparseBatch
 

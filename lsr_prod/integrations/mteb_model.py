@@ -10,7 +10,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.extras import missing_extra
 from lsr_prod.integrations.mteb import describe, texts_of
 from lsr_prod.storage.folders import open_bundle
-from lsr_prod.storage.formats.card import EncoderCard, Kind
+from lsr_prod.storage.formats.bundle import EncoderCard, Kind
 
 try:
     import torch

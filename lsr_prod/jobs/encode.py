@@ -9,8 +9,7 @@ from lsr_prod.config import Deployment
 from lsr_prod.encoding import check_encode, encode_corpus
 from lsr_prod.errors import ConfigError
 from lsr_prod.extras import contrib
-from lsr_prod.jobs.terminal.run import Job
-from lsr_prod.jobs.terminal.shell import CommandParser
+from lsr_prod.jobs.terminal.shell import CommandParser, Job
 from lsr_prod.jobs.terminal.tables import print_columns, print_table
 from lsr_prod.operations.table_generations import follow_tables
 

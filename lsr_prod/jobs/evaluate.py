@@ -7,7 +7,7 @@ from typing import Any
 from lsr_prod.config import Deployment
 from lsr_prod.evaluation import evaluate_index
 from lsr_prod.evaluation.evaluate import brief
-from lsr_prod.jobs.terminal.run import Job, scalars
+from lsr_prod.jobs.terminal.shell import Job, scalars
 from lsr_prod.jobs.terminal.tables import print_columns, print_table
 
 _LATENCIES = ("match_p50_ms", "match_p95_ms", "text_p50_ms", "text_p95_ms")

@@ -19,7 +19,7 @@ from lsr_prod.indexing.build import delete_old_builds
 from lsr_prod.jobs.encode import print_encoded
 from lsr_prod.jobs.evaluate import print_comparisons, print_systems
 from lsr_prod.jobs.index import add_force_options, gate_rows, print_gates
-from lsr_prod.jobs.terminal.run import Job, scalars
+from lsr_prod.jobs.terminal.shell import Job, scalars
 from lsr_prod.jobs.terminal.tables import print_table
 from lsr_prod.logs import get_log
 from lsr_prod.operations.gates import Gatekeeper, check_force

@@ -2,7 +2,8 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -13,7 +14,6 @@ from lsr_prod.search.query.query_text import words_query
 from lsr_prod.search.query.request import Hybrid, Options
 from lsr_prod.search.result import Contribution, Hit, QueryTerm, SearchResult
 from lsr_prod.search.searcher import Searcher
-from lsr_prod.search.warm import warm as measure_start
 
 _HELP = """\
 Type a query, or
@@ -47,6 +47,74 @@ class _Settings:
         """The settings as options of a search."""
         required = words_query(self.filter) if self.filter else None
         return {"overlap_threshold": self.threshold, "qk": self.qk, "hybrid": self.hybrid, "filter": required}
+
+
+@dataclass(frozen=True, slots=True)
+class Warmth:
+    """Durations of a process's start."""
+
+    open_ms: float  # milliseconds to open the index
+    first_ms: float  # milliseconds of the first query and its rescoring, which read its pages from disk
+    next_ms: float  # milliseconds of the same query afterwards
+
+
+def _add_search_options(parser: CommandParser) -> None:
+    parser.add_argument("index", metavar="INDEX", type=location, help="folder or URI of an index")
+    add_store_option(parser)
+    parser.add_argument("-k", type=int, default=5, metavar="N", help="number of hits to show (default: 5)")
+    parser.add_argument(
+        "--threshold", type=float, default=0.0, metavar="X", help="overlap threshold, 0..1 (default: 0, off)"
+    )
+    parser.add_argument(
+        "--words",
+        type=float,
+        default=0.0,
+        metavar="X",
+        help="weight of the BM25 score in a hybrid search; the index needs index.bm25 (default: 0, off)",
+    )
+    parser.add_argument("--filter", default="", metavar="WORDS", help="only documents that have all of these words")
+
+
+@partial(Command, "search", add_options=_add_search_options)
+def search(given: argparse.Namespace) -> None:
+    """Search an index from a prompt, or with queries from a pipe.
+
+        lsr-prod search INDEX [-k 10] [--threshold 0.4] [--words 1] [--filter "usb-c"]
+        lsr-prod search INDEX < queries.txt
+
+    Prints the expansion of each query, its hits with score and overlap, and the contribution of each shared term.
+    With ``--words``, hits are those of a hybrid search: words of the text are shown in quotes.
+    Exit codes: 0 done, 1 failed, 2 bad usage.
+    """
+    settings = _Settings(given.k, given.threshold, words=given.words, filter=given.filter)
+    searcher = Searcher.open(given.index, storage_options=store_options(given))
+    _check(searcher, settings)
+    say(_title(searcher))
+    for line in _lines():
+        if line in (":quit", ":q") or lost_output() is not None:
+            break
+        settings = _answer(searcher, settings, line)
+
+
+def _title(searcher: Searcher) -> str:
+    publication = searcher.publication
+    return (
+        f"{searcher.documents:,} documents · publication {publication.number} · version {publication.version[:12]}"
+        " · :help lists commands"
+    )
+
+
+def _lines() -> Iterator[str]:
+    """Yield the lines that are not blank; a terminal gets a prompt."""
+    if sys.stdin.isatty():
+        import readline  # noqa: F401 - line editing for input()
+    while True:
+        try:
+            line = input("> " if sys.stdin.isatty() else "")
+        except EOFError:
+            return
+        if line.strip():
+            yield line.strip()
 
 
 def _answer(searcher: Searcher, settings: _Settings, line: str) -> _Settings:
@@ -134,65 +202,6 @@ def _snippet(hit: Hit) -> str:
     return text if len(text) <= _SHOWN_TEXT else text[: _SHOWN_TEXT - 1] + "…"
 
 
-def _title(searcher: Searcher) -> str:
-    publication = searcher.publication
-    return (
-        f"{searcher.documents:,} documents · publication {publication.number} · version {publication.version[:12]}"
-        " · :help lists commands"
-    )
-
-
-def _lines() -> Iterator[str]:
-    """Yield the lines that are not blank; a terminal gets a prompt."""
-    if sys.stdin.isatty():
-        import readline  # noqa: F401 - line editing for input()
-    while True:
-        try:
-            line = input("> " if sys.stdin.isatty() else "")
-        except EOFError:
-            return
-        if line.strip():
-            yield line.strip()
-
-
-def _add_options(parser: CommandParser) -> None:
-    parser.add_argument("index", metavar="INDEX", type=location, help="folder or URI of an index")
-    add_store_option(parser)
-    parser.add_argument("-k", type=int, default=5, metavar="N", help="number of hits to show (default: 5)")
-    parser.add_argument(
-        "--threshold", type=float, default=0.0, metavar="X", help="overlap threshold, 0..1 (default: 0, off)"
-    )
-    parser.add_argument(
-        "--words",
-        type=float,
-        default=0.0,
-        metavar="X",
-        help="weight of the BM25 score in a hybrid search; the index needs index.bm25 (default: 0, off)",
-    )
-    parser.add_argument("--filter", default="", metavar="WORDS", help="only documents that have all of these words")
-
-
-@partial(Command, "search", add_options=_add_options)
-def search(given: argparse.Namespace) -> None:
-    """Search an index from a prompt, or with queries from a pipe.
-
-        lsr-prod search INDEX [-k 10] [--threshold 0.4] [--words 1] [--filter "usb-c"]
-        lsr-prod search INDEX < queries.txt
-
-    Prints the expansion of each query, its hits with score and overlap, and the contribution of each shared term.
-    With ``--words``, hits are those of a hybrid search: words of the text are shown in quotes.
-    Exit codes: 0 done, 1 failed, 2 bad usage.
-    """
-    settings = _Settings(given.k, given.threshold, words=given.words, filter=given.filter)
-    searcher = Searcher.open(given.index, storage_options=store_options(given))
-    _check(searcher, settings)
-    say(_title(searcher))
-    for line in _lines():
-        if line in (":quit", ":q") or lost_output() is not None:
-            break
-        settings = _answer(searcher, settings, line)
-
-
 def _add_warm_options(parser: CommandParser) -> None:
     parser.add_argument("index", metavar="INDEX", type=location, help="folder or URI of an index")
     add_store_option(parser)
@@ -212,3 +221,19 @@ def warm(given: argparse.Namespace) -> None:
         f"open {found.open_ms:.1f} ms · first queries {found.first_ms:.1f} ms · "
         f"same queries again {found.next_ms:.2f} ms"
     )
+
+
+def measure_start(index: str, storage_options: Mapping[str, str] | None = None) -> Warmth:
+    """Open an index and run a query that uses every kernel."""
+    start = time.perf_counter()
+    searcher = Searcher.open(index, storage_options=storage_options)
+    opened = time.perf_counter()
+    _run_query(searcher)
+    queried = time.perf_counter()
+    _run_query(searcher)
+    return Warmth((opened - start) * 1e3, (queried - opened) * 1e3, (time.perf_counter() - queried) * 1e3)
+
+
+def _run_query(searcher: Searcher) -> None:
+    for required in (1, 2):
+        searcher.search_vector({0: 1.0, 1: 1.0}, 1, min_terms=required, rescore=1)

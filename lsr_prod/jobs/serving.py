@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from lsr_prod.errors import ConfigError, MissingExtraError
 from lsr_prod.extras import contrib
 from lsr_prod.jobs.terminal.output import log_to_stderr, say
-from lsr_prod.jobs.terminal.run import Job
 from lsr_prod.jobs.terminal.shell import (
     Command,
     CommandParser,
+    Job,
     add_place,
     add_store_option,
     deployment_of,

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.jobs.terminal.output import log_to_stderr, print_json, print_result, say
-from lsr_prod.jobs.terminal.run import Job, scalars
 from lsr_prod.jobs.terminal.shell import (
     Command,
     CommandParser,
+    Job,
     add_place,
     add_store_option,
     deployment_of,
     location,
+    scalars,
     store_options,
 )
-from lsr_prod.visible import visible
+from lsr_prod.logs import visible
 
 if TYPE_CHECKING:
     from lsr_prod.config import Deployment
@@ -184,7 +185,7 @@ def verify(given: argparse.Namespace) -> int:
     if not given.config:
         raise ConfigError("--config", "no deployment is given", "give the YAML file that encodes the table")
     from lsr_prod.config import load_deployment
-    from lsr_prod.operations.audit.deployment import figures, problems, verify_deployment
+    from lsr_prod.operations.audit.audit import figures, problems, verify_deployment
 
     log_to_stderr()
     deployment = load_deployment(
@@ -203,7 +204,7 @@ def verify(given: argparse.Namespace) -> int:
 
 def _print_audit(found: "Audit", max_clipped_share: float | None, *, as_json: bool) -> None:
     from lsr_prod.jobs.terminal.tables import print_columns, print_table
-    from lsr_prod.operations.audit.deployment import figures, problems, remarks
+    from lsr_prod.operations.audit.audit import figures, problems, remarks
 
     rows = [(name, one.doc_id, one.place) for name, examples in found.examples.items() for one in examples]
     if as_json:
@@ -246,7 +247,7 @@ def quarantine(given: argparse.Namespace) -> None:
     given). Exit codes: 0 done, 1 failed, 2 bad usage or bad configuration.
     """
     uri, options = _quarantine_place(given)
-    from lsr_prod.operations.quarantine import QuarantineFilter, read_quarantine
+    from lsr_prod.operations.status import QuarantineFilter, read_quarantine
     from lsr_prod.storage import Store
 
     wanted = QuarantineFilter(given.reason, given.source, given.plan, given.wave)

@@ -1,4 +1,4 @@
-"""The commands ``model``, ``train``, ``mine``, ``score`` and ``export``: from a language model to an ONNX bundle.
+"""The commands on models: ``model``, ``train``, ``mine``, ``score``, ``export``, ``push``, ``inspect lineage``.
 
 torch and transformers take seconds to load: they are imported after the arguments and settings are validated.
 """
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from lsr_prod.extras import contrib
 from lsr_prod.jobs.terminal.output import say
-from lsr_prod.jobs.terminal.run import Job, scalars
-from lsr_prod.jobs.terminal.shell import Command, CommandParser, add_store_option, location, store_options
+from lsr_prod.jobs.terminal.shell import Command, CommandParser, Job, add_store_option, location, scalars, store_options
 
 if TYPE_CHECKING:
     from lsr_prod.config import Deployment
+    from lsr_prod.training.lineage import Ancestor
 
 _FIGURES = ("steps", "rows", "loss", "l0_query", "l0_document", "start", "best", "seconds")
 
@@ -215,3 +215,84 @@ def export(deployment: "Deployment") -> Mapping[str, Any]:
 
     assert deployment.export is not None
     return export_bundle(deployment.export, deployment.storage.options)
+
+
+def _add_lineage_options(parser: CommandParser) -> None:
+    parser.add_argument("model", metavar="MODEL", type=location, help="folder or URI of a model directory")
+    add_store_option(parser)
+    parser.add_argument(
+        "--work", metavar="FOLDER", type=location, help="folder or URI that the chain of the model worked in"
+    )
+
+
+@partial(Command, "inspect lineage", add_options=_add_lineage_options)
+def lineage(given: argparse.Namespace) -> None:
+    """Print what a model directory was made from, step by step.
+
+        lsr-prod inspect lineage MODEL [--work FOLDER]
+
+    Without ``--work`` only the last step is known; with the folder or URI that the chain worked in, every step is printed.
+    Exit codes: 0 done, 1 failed, 2 bad usage.
+    """
+    from lsr_prod.storage import Store
+    from lsr_prod.storage.folders import open_folder
+    from lsr_prod.training.lineage import lineage
+
+    options = store_options(given)
+    print_lineage(lineage(open_folder(given.model, options), Store(given.work, options) if given.work else None))
+
+
+def print_lineage(ancestors: Sequence["Ancestor"]) -> None:
+    """Print a model and the models it was made from, newest first; digests of models are printed in full."""
+    from lsr_prod.jobs.terminal.tables import print_columns
+
+    rows = []
+    for ancestor in ancestors:
+        training = ancestor.training or {}
+        made = [training.get(name) for name in ("stage", "rows", "steps")]
+        seed = training.get("settings", {}).get("seed")
+        rows.append([ancestor.model, *made, seed, (training.get("training_set") or "")[:12]])
+    print_columns("lineage", ("model", "made by", "rows", "steps", "seed", "training set"), rows, whole_digests=True)
+
+
+def _add_push_options(parser: CommandParser) -> None:
+    parser.add_argument("model", metavar="MODEL", type=location, help="folder or URI of a model directory")
+    parser.add_argument("repository", metavar="OWNER/NAME", help="repository of Hugging Face; created if it is missing")
+    parser.add_argument("--public", action="store_true", help="create a public repository; default: a private one")
+    add_store_option(parser)
+
+
+@partial(Command, "push", add_options=_add_push_options, output_required=False)
+def push(given: argparse.Namespace) -> None:
+    """Upload a model directory to a repository of Hugging Face.
+
+        lsr-prod push MODEL OWNER/NAME [--public]
+
+    No other command uploads anything. The token is that of ``hf auth login``, or ``HF_TOKEN``. Files of the repository
+    that the model does not have are kept. Prints the repository and its commit.
+    Exit codes: 0 done, 1 the upload failed, 2 bad usage, or no model directory.
+    """
+    from lsr_prod.errors import ConfigError, StorageError
+    from lsr_prod.model import model_digest
+    from lsr_prod.storage.folders import open_folder
+    from lsr_prod.storage.formats.bundle import CARD_FILE
+
+    # After lsr_prod.model, which names the missing extra: this library prints to stdout if it lacks a package.
+    from huggingface_hub import HfApi  # isort: skip
+    from huggingface_hub.errors import HFValidationError  # isort: skip
+
+    folder = open_folder(given.model, store_options(given))
+    if not (folder / CARD_FILE).is_file():
+        raise ConfigError("MODEL", f"{given.model} has no {CARD_FILE}", "make a model directory with lsr-prod model")
+    try:
+        api = HfApi()
+        api.create_repo(given.repository, private=not given.public, exist_ok=True)
+        commit = api.upload_folder(
+            repo_id=given.repository, folder_path=folder, commit_message=f"Upload model {model_digest(folder)}"
+        )
+    except HFValidationError as error:
+        raise ConfigError("OWNER/NAME", " ".join(str(error).split()), "name a repository") from error
+    except OSError as error:  # errors of HTTP and a missing token are of this type
+        why = " ".join(str(error).split())[:300]
+        raise StorageError(f"{given.repository} was not written ({type(error).__name__}: {why}); run again") from error
+    say(f"{given.repository}: {commit.oid}")

@@ -19,8 +19,8 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.inference.terms.surfaces import cased_terms, uncased_groups
 from lsr_prod.inference.terms.words import check_words
 from lsr_prod.model.backbone import is_causal
-from lsr_prod.model.template_tokens import append_tokens
-from lsr_prod.storage.formats.card import HEADS, LONGEST, EncoderCard, longest_input
+from lsr_prod.model.tokenizer_files import append_tokens
+from lsr_prod.storage.formats.bundle import HEADS, LONGEST, EncoderCard, longest_input
 from lsr_prod.storage.formats.digest import digest_json
 
 

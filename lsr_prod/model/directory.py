@@ -48,7 +48,7 @@ from lsr_prod.storage import is_remote
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.drafts import Draft, write_file
 from lsr_prod.storage.folders import save_folder
-from lsr_prod.storage.formats.card import CARD_FILE, QUERY_FOLDER, EncoderCard
+from lsr_prod.storage.formats.bundle import CARD_FILE, QUERY_FOLDER, EncoderCard
 from lsr_prod.storage.formats.digest import digest_folder, digest_json
 from lsr_prod.storage.formats.term_weights import QUERY_WEIGHTS_FILE, weights_to_bytes
 

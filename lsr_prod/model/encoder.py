@@ -28,7 +28,7 @@ from lsr_prod.model.loading import (
 )
 from lsr_prod.model.pooled_head import PooledArgmax, find_argmax, pool_vocabulary
 from lsr_prod.model.token_weights import pool_token_weights, sparse_linear, unweighted_tokens
-from lsr_prod.storage.formats.card import QUERY_FOLDER, EncoderCard, Kind
+from lsr_prod.storage.formats.bundle import QUERY_FOLDER, EncoderCard, Kind
 from lsr_prod.storage.formats.sparse import SparseBatch
 
 log = get_log(__name__)

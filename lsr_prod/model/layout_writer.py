@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from lsr_prod.inference.terms.term_reader import special_tokens
+from lsr_prod.inference.terms.words import special_tokens
 from lsr_prod.model.autoencoder import AUTOENCODER, save_autoencoder
 from lsr_prod.model.layout_reader import (
     ACTIVATIONS,
@@ -33,7 +33,7 @@ from lsr_prod.model.layout_reader import (
 )
 from lsr_prod.model.output_layer import save_tensors
 from lsr_prod.model.tokenizer_files import write_json, write_tokenizer
-from lsr_prod.storage.formats.card import QUERY_FOLDER, EncoderCard
+from lsr_prod.storage.formats.bundle import QUERY_FOLDER, EncoderCard
 
 _POOLING_FOLDER = "1_SpladePooling"
 _DOCUMENT = {DOCUMENT_FOLDER: "Transformer", "document_1_SpladePooling": "SpladePooling"}

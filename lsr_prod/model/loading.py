@@ -53,11 +53,9 @@ from lsr_prod.model.output_layer import (
     read_output_vocabulary,
 )
 from lsr_prod.model.static_queries import read_static_queries
-from lsr_prod.model.template_tokens import prepend_start_token
 from lsr_prod.model.token_weights import has_sparse_linear, read_backbone
-from lsr_prod.model.tokenizer_files import read_tokenizer, readable
-from lsr_prod.storage.formats.bundle import TOKENIZER_FILE
-from lsr_prod.storage.formats.card import CARD_FILE, QUERY_FOLDER, EncoderCard, longest_input
+from lsr_prod.model.tokenizer_files import prepend_start_token, read_tokenizer, readable
+from lsr_prod.storage.formats.bundle import CARD_FILE, QUERY_FOLDER, TOKENIZER_FILE, EncoderCard, longest_input
 from lsr_prod.storage.formats.digest import digest_json
 from lsr_prod.storage.formats.term_weights import QUERY_WEIGHTS_FILE, weights_from_bytes
 

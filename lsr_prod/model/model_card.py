@@ -1,6 +1,6 @@
 """``README.md`` of a model directory, the model card of Hugging Face: license, figures, data, and how to load it.
 
-It has no time and no path: a repeated training makes the same model directory.
+The model card, ``README.md``, has no time and no path: a repeated training makes the same model directory.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any
 
 from lsr_prod.model.layout_reader import parts_folder
 from lsr_prod.storage.drafts import write_file
-from lsr_prod.storage.formats.card import QUERY_FOLDER, EncoderCard
+from lsr_prod.storage.formats.bundle import QUERY_FOLDER, EncoderCard
 
 MODEL_CARD_FILE = "README.md"
 LICENSE = "source_license"

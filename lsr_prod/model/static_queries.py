@@ -11,11 +11,11 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.inference.terms.term_reader import special_tokens
+from lsr_prod.inference.terms.words import special_tokens
 from lsr_prod.logs import get_log
 from lsr_prod.model.layout_reader import read_json
 from lsr_prod.model.tokenizer_files import read_tokenizer, readable
-from lsr_prod.storage.formats.card import LONGEST, EncoderCard
+from lsr_prod.storage.formats.bundle import LONGEST, EncoderCard
 
 log = get_log(__name__)
 

@@ -1,8 +1,10 @@
-"""Status of a sparse table: its chain of plans, their committed waves, and who works on them. Reads only."""
+"""Status of a sparse table: its chain of plans, their waves, and the rows of its quarantine. Reads only."""
 
 import os
 import socket
 import time
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -14,9 +16,10 @@ from lsr_prod.encoding.plans.header import PLAN_FORMAT, PlanHeader
 from lsr_prod.encoding.plans.successors import plan_chain, read_record, record_name, successor_of
 from lsr_prod.encoding.tables import Table, open_table
 from lsr_prod.encoding.tables.live_rows import total_live_rows
+from lsr_prod.encoding.tables.quarantine import QuarantinePart, quarantine_parts, quarantined_rows
 from lsr_prod.encoding.tables.sparse_table import PLAN_PROPERTY, PROTOCOL_FOLDER
-from lsr_prod.errors import ArtifactError
-from lsr_prod.logs import get_log
+from lsr_prod.errors import ArtifactError, ConfigError
+from lsr_prod.logs import get_log, without_credentials
 from lsr_prod.storage import Store
 from lsr_prod.storage.publications import find_current_publication
 
@@ -66,6 +69,24 @@ class TableStatus:
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True)
+class QuarantineFilter:
+    """Rows to show; every field that is given must match."""
+
+    reason: str | None = None  # quarantine reason
+    source: str | None = None  # a text in the location of the source file
+    plan: str | None = None  # first digits of the digest of the plan
+    wave: int | None = None  # number of the wave
+
+    def has_part(self, part: QuarantinePart) -> bool:
+        """Return whether rows of a part can match."""
+        return part.plan.startswith(self.plan or "") and self.wave in (None, part.wave)
+
+    def has_row(self, row: dict[str, Any]) -> bool:
+        """Return whether a row of such a part matches."""
+        return self.reason in (None, row["reason"]) and (self.source or "") in (row["source"] or "")
+
+
 def table_status(store: Store) -> TableStatus:
     """Return the status of the table in a folder. It may be called while jobs write to the table."""
     saved = [name.rpartition("/")[2] for name in store.names(f"{PROTOCOL_FOLDER}/plans")]
@@ -83,7 +104,7 @@ def table_status(store: Store) -> TableStatus:
     chain = plan_chain(store, table.properties[PLAN_PROPERTY], done)
     followed = {*chain[:-1]}
     plans = [_plan(store, table, digest, committed_at, in_chain=True, followed=digest in followed) for digest in chain]
-    # A plan with a successor is an old one that the chain leaves out (``maintenance.plans``).
+    # A plan with a successor is an old one that the chain leaves out (``maintenance.vacuum``).
     outside = [digest for digest in digests if digest not in chain]
     others = [_plan(store, table, digest, None) for digest in outside if successor_of(store, digest, done) is None]
     return TableStatus(store.uri, table.version, committed_at, total_live_rows(table.file_table()), (*plans, *others))
@@ -93,6 +114,46 @@ def published_version(index: Store) -> dict[str, Any] | None:
     """Return the current publication of an index: number, version, time and note; None: nothing is published."""
     found = find_current_publication(index)
     return None if found is None else asdict(found)
+
+
+def wait_for_other_attempts(table: Store, *, poll_s: float = _POLL_S) -> None:
+    """Return when no other process encodes into a table: it has finished, has ended, or has been silent for long."""
+    waited: set[tuple[str, int | None]] = set()
+    while running := [plan for plan in table_status(table).plans if _is_other(plan)]:
+        for plan in running:
+            if (plan.plan, plan.attempt) not in waited:
+                waited.add((plan.plan, plan.attempt))
+                fields = {"table": table.uri, "plan": plan.plan, "host": plan.host, "pid": plan.pid}
+                log.info("waiting for another attempt", extra={"fields": fields})
+        time.sleep(poll_s)
+
+
+def read_quarantine(
+    store: Store, wanted: QuarantineFilter, show: Callable[[dict[str, Any]], None], limit: int
+) -> Counter[tuple[str, str]]:
+    """Give matching rows to ``show``, and count all of them.
+
+    Returns:
+        Number of matching rows by reason and state.
+    """
+    known = quarantine_parts(store)
+    parts = [part for part in known if wanted.has_part(part)]
+    if known and not parts:
+        name, value = ("--plan", wanted.plan) if wanted.plan is not None else ("--wave", wanted.wave)
+        plans = ", ".join(sorted({part.plan[:12] for part in known})[:5])
+        raise ConfigError(name, f"{store.uri} has no rows of {value}", f"its plans are {plans}")
+    counts: Counter[tuple[str, str]] = Counter()
+    for part in parts:
+        for row in quarantined_rows(store, part):
+            if not wanted.has_row(row):
+                continue
+            counts[row["reason"] or "", part.state] += 1
+            if limit > 0:
+                limit -= 1
+                place = {"plan": part.plan, "wave": part.wave, "state": part.state}
+                texts = {name: without_credentials(row[name] or "") for name in ("source", "detail")}
+                show({**place, **row, **texts})
+    return counts
 
 
 def _plan(
@@ -130,6 +191,29 @@ def _plan(
     )  # fmt: skip
 
 
+def _header(store: Store, digest: str) -> PlanHeader | None:
+    """Return the header of a plan; None: it was deleted, or another release wrote it."""
+    document = read_record(store, digest)
+    try:
+        if document is None or document["format"] != PLAN_FORMAT:
+            return None
+        return PlanHeader.from_json(document)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(f"{store.uri}/{record_name(digest)} is damaged ({error!r}); restore it") from error
+
+
+def _activity(store: Store, digest: str, wave: int) -> tuple[list[float], int]:
+    """Return the times of the markers of a wave and of the next one, and the number of those of the wave."""
+    times: list[float] = []
+    count = 0
+    for number in (wave, wave + 1):
+        entries = store.entries(f"{MARKERS_FOLDER}/{digest}/{number}")
+        markers = [entry.modified for entry in entries if entry.name.endswith(".json")]
+        times += markers
+        count = len(markers) if number == wave else count
+    return times, count
+
+
 def _state(attempt: Attempt | None, last_activity: float | None) -> str:
     if attempt is None or last_activity is None:
         return "not started"
@@ -149,18 +233,6 @@ def _exists(pid: int) -> bool:
     return True
 
 
-def _activity(store: Store, digest: str, wave: int) -> tuple[list[float], int]:
-    """Return the times of the markers of a wave and of the next one, and the number of those of the wave."""
-    times: list[float] = []
-    count = 0
-    for number in (wave, wave + 1):
-        entries = store.entries(f"{MARKERS_FOLDER}/{digest}/{number}")
-        markers = [entry.modified for entry in entries if entry.name.endswith(".json")]
-        times += markers
-        count = len(markers) if number == wave else count
-    return times, count
-
-
 def _cells(header: PlanHeader, wave: int) -> int:
     """Return the number of cells of a wave."""
     if header.base is None:
@@ -168,29 +240,6 @@ def _cells(header: PlanHeader, wave: int) -> int:
     buckets = int(header.encode["buckets"])
     kept = buckets * (wave + 1) // header.waves - buckets * wave // header.waves
     return header.cells // buckets * kept
-
-
-def _header(store: Store, digest: str) -> PlanHeader | None:
-    """Return the header of a plan; None: it was deleted, or another release wrote it."""
-    document = read_record(store, digest)
-    try:
-        if document is None or document["format"] != PLAN_FORMAT:
-            return None
-        return PlanHeader.from_json(document)
-    except (ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(f"{store.uri}/{record_name(digest)} is damaged ({error!r}); restore it") from error
-
-
-def wait_for_other_attempts(table: Store, *, poll_s: float = _POLL_S) -> None:
-    """Return when no other process encodes into a table: it has finished, has ended, or has been silent for long."""
-    waited: set[tuple[str, int | None]] = set()
-    while running := [plan for plan in table_status(table).plans if _is_other(plan)]:
-        for plan in running:
-            if (plan.plan, plan.attempt) not in waited:
-                waited.add((plan.plan, plan.attempt))
-                fields = {"table": table.uri, "plan": plan.plan, "host": plan.host, "pid": plan.pid}
-                log.info("waiting for another attempt", extra={"fields": fields})
-        time.sleep(poll_s)
 
 
 def _is_other(plan: PlanStatus) -> bool:

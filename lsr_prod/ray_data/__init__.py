@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from lsr_prod.extras import lazy_names
 
 if TYPE_CHECKING:
-    from lsr_prod.ray_data.encode import SparseEncode
     from lsr_prod.ray_data.read import read_sparse_table
+    from lsr_prod.ray_data.staging import SparseEncode
     from lsr_prod.ray_data.write import TableWrite, write_sparse_table
 
 __all__ = ["SparseEncode", "TableWrite", "read_sparse_table", "write_sparse_table"]
@@ -21,7 +21,7 @@ __all__ = ["SparseEncode", "TableWrite", "read_sparse_table", "write_sparse_tabl
 __getattr__ = lazy_names(
     __name__,
     {
-        "SparseEncode": "lsr_prod.ray_data.encode",
+        "SparseEncode": "lsr_prod.ray_data.staging",
         "TableWrite": "lsr_prod.ray_data.write",
         "read_sparse_table": "lsr_prod.ray_data.read",
         "write_sparse_table": "lsr_prod.ray_data.write",

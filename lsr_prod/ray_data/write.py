@@ -14,9 +14,8 @@ import pyarrow.compute as pc
 import ray.data
 from ray.data.block import Block, BlockAccessor
 
-from lsr_prod.cluster.nodes import has_several_nodes, require_shared_folders
 from lsr_prod.cluster.tasks import usable_nodes, worker_errors
-from lsr_prod.cluster.workers import group_by_size, merge, split
+from lsr_prod.cluster.workers import group_by_size, has_several_nodes, merge, require_shared_folders, split
 from lsr_prod.config import Deployment
 from lsr_prod.corpus.rows import row_schema
 from lsr_prod.encoding.cells.cell import ENCODER_REASONS

@@ -1,85 +1,58 @@
-"""The current version of an index, opened; it follows the publications of the index."""
+"""An index in a folder or an object store, opened at its current version; it follows the publications."""
 
+import os
+import re
 import threading
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Self
 
 from lsr_prod.errors import ArtifactError, ConfigError, QueryError, SignatureError
-from lsr_prod.logs import get_log
+from lsr_prod.logs import get_log, without_credentials
 from lsr_prod.search.follower import Follower
 from lsr_prod.search.hybrid import count_words
-from lsr_prod.search.location import IndexLocation
 from lsr_prod.search.observers import Observer
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.snapshot import Snapshot, Verify
-from lsr_prod.storage.formats.index import IndexVersion
-from lsr_prod.storage.formats.publication import Publication
+from lsr_prod.storage import Store, is_remote
+from lsr_prod.storage.artifacts import make_private, user_cache, user_quota
+from lsr_prod.storage.formats.index import IndexVersion, Publication
+from lsr_prod.storage.index_versions import fetch_version
+from lsr_prod.storage.location import location_problem, path_problem
+from lsr_prod.storage.node_cache import NodeCache
 from lsr_prod.storage.publications import current_publication, read_publication
 from lsr_prod.storage.signatures import trusted_keys
+from lsr_prod.storage.version_locks import lock_version
 
 log = get_log(__name__)
 
-
-def open_version(
-    location: IndexLocation,
-    publication: Publication,
-    verify: Verify,
-    *,
-    before: Snapshot | None = None,
-    shards: Collection[int] | None = None,
-    repair: bool = False,
-) -> Snapshot:
-    """Open the version of a publication; damaged files in the cache of a remote index are fetched again.
-
-    The version is released for deletion when the snapshot is deleted.
-    """
-    for repairing in (True,) if repair else (False, True):
-        folder, release = location.fetch(publication, shards=shards, verify=repairing)
-        try:
-            # Shards of both versions stay open, unless their files may be deleted with the folder.
-            reused = before if before is not None and before.index == folder else None
-            snapshot = Snapshot(folder, publication, verify=verify, before=reused, shards=shards)
-        except BaseException as error:
-            release()
-            if repairing or location.cache is None or not isinstance(error, ArtifactError):
-                raise
-        else:
-            weakref.finalize(snapshot, release)
-            return snapshot
-    raise AssertionError
+_NUMBERED = re.compile(r"(.+)@([0-9]{1,15})", re.DOTALL)
 
 
-def open_current(
-    location: IndexLocation, verify: Verify, *, before: Snapshot | None = None, shards: Collection[int] | None = None
-) -> Snapshot:
-    """Open the version of the current publication as ``open_version`` does; return ``before`` if that is its version.
+@dataclass(frozen=True, slots=True)
+class IndexLocation:
+    """An index folder, whose versions are opened in place, or an index in an object store, with a cache of them."""
 
-    If the version is superseded and deleted before it is open, the version that is current then is opened.
-    """
-    while True:
-        publication = current_publication(location.store)
-        if before is not None and publication.number < before.publication.number and trusted_keys():
-            raise SignatureError(
-                f"the newest publication is {publication.number}, but {before.publication.number} was opened before: "
-                "newer publications were removed; restore them, or restart to open the older one"
-            )
-        if before is not None and publication.version == before.publication.version:
-            return before
-        try:
-            return open_version(location, publication, verify, before=before, shards=shards)
-        except ArtifactError:
-            if current_publication(location.store).number == publication.number:
-                raise
-            log.info("version was superseded while it was opened", extra={"fields": {"version": publication.version}})
+    store: Store  # the index
+    cache: NodeCache | None = None  # cache on a local disk; None: the index is a folder
 
+    def fetch(
+        self, publication: Publication, *, shards: Collection[int] | None = None, verify: bool = False
+    ) -> tuple[Path, Callable[[], None]]:
+        """Return a folder with the version of a publication, and what allows that the version is deleted, called once.
 
-def open_published(location: IndexLocation, number: int | None, verify: Verify) -> Snapshot:
-    """Open the version of a publication by its number; None: the current one."""
-    if number is None:
-        return open_current(location, verify)
-    return open_version(location, read_publication(location.store, number), verify)
+        The folder of an index has all versions. Files that are missing from a cache are fetched.
+        """
+        if self.cache is None:
+            folder = Path(self.store.location)
+            lock = lock_version(folder, publication.version)
+            return folder, (lambda: None) if lock is None else partial(os.close, lock)
+        folder = fetch_version(self.cache, self.store, publication, shards=shards, verify=verify)
+        return folder, partial(self.cache.release, folder)
 
 
 class OpenIndex:
@@ -254,6 +227,88 @@ class OpenIndex:
         ids, frequencies = snapshot.vocabulary.ids, snapshot.document_frequencies
         places = (ids.get(term, -1) if isinstance(term, str) else int(term) for term in terms)
         return [int(frequencies[place]) if 0 <= place < len(frequencies) else 0 for place in places]
+
+
+def locate(
+    index: str | Path, cache: str | Path | None, cache_bytes: int | None, options: Mapping[str, str] | None
+) -> IndexLocation:
+    """Return the location that a path or a URI names."""
+    if (problem := location_problem(str(index))) is not None:
+        raise QueryError(f"the index {without_credentials(str(index))} cannot be opened: {problem}")
+    if not is_remote(str(index)):
+        return IndexLocation(Store(str(Path(index).absolute())))
+    if cache is not None and (problem := path_problem(str(cache))) is not None:
+        raise QueryError(f"the cache {without_credentials(str(cache))} cannot be used: {problem}")
+    if cache is None:
+        cache, cache_bytes = user_cache(), user_quota() if cache_bytes is None else cache_bytes
+        make_private(cache)
+    return IndexLocation(Store(str(index), dict(options or {})), NodeCache(cache, cache_bytes))
+
+
+def split_publication(place: str) -> tuple[str, int | None]:
+    """Return the index and the number of ``INDEX@NUMBER``, a publication of an index; None: ``place`` has no number."""
+    found = _NUMBERED.fullmatch(place)
+    return (place, None) if found is None else (found[1], int(found[2]))
+
+
+def open_published(location: IndexLocation, number: int | None, verify: Verify) -> Snapshot:
+    """Open the version of a publication by its number; None: the current one."""
+    if number is None:
+        return open_current(location, verify)
+    return open_version(location, read_publication(location.store, number), verify)
+
+
+def open_current(
+    location: IndexLocation, verify: Verify, *, before: Snapshot | None = None, shards: Collection[int] | None = None
+) -> Snapshot:
+    """Open the version of the current publication as ``open_version`` does; return ``before`` if that is its version.
+
+    If the version is superseded and deleted before it is open, the version that is current then is opened.
+    """
+    while True:
+        publication = current_publication(location.store)
+        if before is not None and publication.number < before.publication.number and trusted_keys():
+            raise SignatureError(
+                f"the newest publication is {publication.number}, but {before.publication.number} was opened before: "
+                "newer publications were removed; restore them, or restart to open the older one"
+            )
+        if before is not None and publication.version == before.publication.version:
+            return before
+        try:
+            return open_version(location, publication, verify, before=before, shards=shards)
+        except ArtifactError:
+            if current_publication(location.store).number == publication.number:
+                raise
+            log.info("version was superseded while it was opened", extra={"fields": {"version": publication.version}})
+
+
+def open_version(
+    location: IndexLocation,
+    publication: Publication,
+    verify: Verify,
+    *,
+    before: Snapshot | None = None,
+    shards: Collection[int] | None = None,
+    repair: bool = False,
+) -> Snapshot:
+    """Open the version of a publication; damaged files in the cache of a remote index are fetched again.
+
+    The version is released for deletion when the snapshot is deleted.
+    """
+    for repairing in (True,) if repair else (False, True):
+        folder, release = location.fetch(publication, shards=shards, verify=repairing)
+        try:
+            # Shards of both versions stay open, unless their files may be deleted with the folder.
+            reused = before if before is not None and before.index == folder else None
+            snapshot = Snapshot(folder, publication, verify=verify, before=reused, shards=shards)
+        except BaseException as error:
+            release()
+            if repairing or location.cache is None or not isinstance(error, ArtifactError):
+                raise
+        else:
+            weakref.finalize(snapshot, release)
+            return snapshot
+    raise AssertionError
 
 
 def _check_number(name: str, value: float, *, low: float, high: float) -> None:

@@ -17,7 +17,7 @@ from lsr_prod.storage.formats.bundle import Bundle
 
 if TYPE_CHECKING:
     from lsr_prod.inference import BundleEncoder
-    from lsr_prod.inference.terms.term_reader import TermReader
+    from lsr_prod.inference.terms.words import TermReader
 
 _T = TypeVar("_T")
 _BATCH = 16  # texts that are encoded between two checks of the deadline
@@ -48,7 +48,7 @@ class QueryEncoder:
 
     def reader(self, snapshot: Snapshot) -> "TermReader":
         """Return the reader of output terms for inference-free queries."""
-        from lsr_prod.inference.terms.term_reader import TermReader
+        from lsr_prod.inference.terms.words import TermReader
 
         def open_reader(folder: Path) -> tuple[Bundle, TermReader]:
             return Bundle.load(folder, verify=self._verify), TermReader.open(folder)

@@ -16,9 +16,8 @@ from lsr_prod.search.candidates import Shards
 from lsr_prod.search.executor import execute_bm25, execute_query
 from lsr_prod.search.explain import explain_parts, rank_explanation
 from lsr_prod.search.hybrid import WeighedWords, check_words, weigh_words
-from lsr_prod.search.location import IndexLocation, locate
 from lsr_prod.search.observers import Observer
-from lsr_prod.search.open_index import OpenIndex, open_published
+from lsr_prod.search.open_index import IndexLocation, OpenIndex, locate, open_published
 from lsr_prod.search.open_settings import check_index, check_settings, check_unknown
 from lsr_prod.search.query.filters import check_names, check_options, shorten
 from lsr_prod.search.query.query_text import MAX_QUERY_BYTES, cut_text, text_query

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import LineageError, QueryError
-from lsr_prod.search.candidates import Candidates, Collected, CollectPlan, Ranked
-from lsr_prod.search.collect import collect_shards
+from lsr_prod.search.candidates import Candidates, Collected, CollectPlan, Ranked, collect_shards
 from lsr_prod.search.kernels import native
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.query.query_text import has_text_query
@@ -31,11 +30,9 @@ from lsr_prod.search.shard.mask_cache import MaskCache
 from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.search.shard.postings import DAMAGED, PARTIAL, UNVERIFIED, ShardQuery, damaged_arrays
 from lsr_prod.search.shard.shard_reader import ShardReader, read_alive
-from lsr_prod.storage.formats.bundle import Bundle, read_vocabulary
-from lsr_prod.storage.formats.card import CARD_FILE, EncoderCard
+from lsr_prod.storage.formats.bundle import CARD_FILE, Bundle, EncoderCard, read_vocabulary
 from lsr_prod.storage.formats.digest import digest_json, verify_files
-from lsr_prod.storage.formats.index import attribute_column
-from lsr_prod.storage.formats.publication import Publication
+from lsr_prod.storage.formats.index import Publication, attribute_column
 from lsr_prod.storage.formats.shard import BATCH_ROWS
 from lsr_prod.storage.index_versions import read_version, verify_shard
 

@@ -14,7 +14,7 @@ from lsr_prod.config import Deployment, RaySettings, ServeSettings
 from lsr_prod.errors import ConfigError, MissingExtraError, PublicationError
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.folders import absolute
-from lsr_prod.storage.formats.publication import Publication
+from lsr_prod.storage.formats.index import Publication
 from lsr_prod.storage.publications import current_publication
 
 

@@ -19,12 +19,11 @@ from lsr_prod.errors import ArtifactError, PublicationError
 from lsr_prod.search.candidates import Ranked
 from lsr_prod.search.explain import explain_parts
 from lsr_prod.search.follower import Follower
-from lsr_prod.search.location import locate
-from lsr_prod.search.open_index import open_version
+from lsr_prod.search.open_index import locate, open_version
 from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.serving.haproxy import keep_internal_port_on_loopback
-from lsr_prod.storage.formats.publication import Publication
+from lsr_prod.storage.formats.index import Publication
 from lsr_prod.storage.publications import current_publication, read_publication
 from lsr_prod.storage.signatures import trust
 

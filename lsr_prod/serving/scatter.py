@@ -10,13 +10,11 @@ import numpy.typing as npt
 
 from lsr_prod.errors import QueryError
 from lsr_prod.search.array_search import ArrayResult
-from lsr_prod.search.candidates import Candidates, Collected, CollectPlan, Ranked
-from lsr_prod.search.collect import merge_collected
+from lsr_prod.search.candidates import Candidates, Collected, CollectPlan, Ranked, merge_collected
 from lsr_prod.search.explain import rank_explanation
 from lsr_prod.search.hybrid import WeighedWords
-from lsr_prod.search.location import locate
 from lsr_prod.search.observers import Observer
-from lsr_prod.search.open_index import open_current
+from lsr_prod.search.open_index import locate, open_current
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.query.query_text import MAX_QUERY_BYTES
 from lsr_prod.search.query.request import Hybrid

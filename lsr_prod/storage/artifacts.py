@@ -79,7 +79,7 @@ def put_artifact(store: Store, name: str, folder: Path) -> None:
 
 
 def put_manifest(store: Store, name: str, files: Iterable[FileDigest]) -> bool:
-    """Seal an artifact whose files are in the store already, under ``transfer.object_name`` of ``store.child(name)``.
+    """Seal an artifact whose files are in the store already, under ``object_name`` of ``store.child(name)``.
 
     Returns:
         Whether the store has this manifest now; False: the name has another one.

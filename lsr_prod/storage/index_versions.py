@@ -29,8 +29,7 @@ from lsr_prod.storage.formats.digest import (
     record_bytes,
     verify_files,
 )
-from lsr_prod.storage.formats.index import SHARD_FILE, IndexVersion, ShardManifest
-from lsr_prod.storage.formats.publication import Publication, publication_name
+from lsr_prod.storage.formats.index import SHARD_FILE, IndexVersion, Publication, ShardManifest, publication_name
 from lsr_prod.storage.formats.shard import TEXT_TERMS_FILE
 from lsr_prod.storage.location import is_remote
 from lsr_prod.storage.node_cache import Contents, NodeCache

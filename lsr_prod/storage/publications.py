@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from lsr_prod.errors import ArtifactError, FormatVersionError, PublicationError, SignatureError
 from lsr_prod.logs import get_log
 from lsr_prod.storage.formats.digest import is_sha256, parsing, record_bytes
-from lsr_prod.storage.formats.publication import Publication, PublicationPin, publication_name
+from lsr_prod.storage.formats.index import Publication, PublicationPin, publication_name
 from lsr_prod.storage.signatures import TRUSTED_KEYS, is_signed, trusted_keys
 from lsr_prod.storage.store import Store, as_store
 

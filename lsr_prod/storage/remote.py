@@ -17,11 +17,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
-from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import MissingExtraError
+from lsr_prod.logs import without_credentials
 from lsr_prod.storage.disk import Entry, checked_chunks
 from lsr_prod.storage.formats.pages import PiecewiseFile
-from lsr_prod.storage.options import is_client_option
+from lsr_prod.storage.location import is_client_option
 
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta

@@ -14,13 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError, LsrError, StorageError
+from lsr_prod.logs import without_credentials
 from lsr_prod.storage.disk import Entry, checked_chunks, disk_failure, draft_name, local_entry, walk
 from lsr_prod.storage.drafts import create_file, new_file
 from lsr_prod.storage.formats.digest import digest_path
-from lsr_prod.storage.location import is_remote, location_problem
-from lsr_prod.storage.options import normalize_options, options_of
+from lsr_prod.storage.location import is_remote, location_problem, normalize_options, options_of
 from lsr_prod.storage.remote import (
     PART_BYTES,
     CountedFile,
@@ -58,7 +57,7 @@ class Store:
 
     Attributes:
         uri: the folder. A local one is created on the first write.
-        options: options of object stores, normalized when the store is made; see ``storage.options``.
+        options: options of object stores, normalized when the store is made; see ``normalize_options``.
     """
 
     uri: str

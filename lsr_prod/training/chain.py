@@ -34,7 +34,7 @@ from lsr_prod.storage.artifacts import fetch_artifact, has_artifact, put_artifac
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.drafts import Draft, copy_tree, write_file
 from lsr_prod.storage.folders import save_folder
-from lsr_prod.storage.formats.card import EncoderCard
+from lsr_prod.storage.formats.bundle import EncoderCard
 from lsr_prod.training.chain_plan import ChainPlan, check_unchanged, finished_model, plan_chain, with_resources
 from lsr_prod.training.lineage import StageRecord, load_record, save_record, write_lineage
 from lsr_prod.training.loop.job import StageRun

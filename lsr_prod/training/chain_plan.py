@@ -14,7 +14,7 @@ from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute, open_folder, open_source, output_exists, refuse_file
-from lsr_prod.storage.formats.card import CARD_FILE
+from lsr_prod.storage.formats.bundle import CARD_FILE
 from lsr_prod.training.lineage import load_record
 from lsr_prod.training.loop.checkpoint import check_work
 from lsr_prod.training.regularizers import joint_warnings

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from lsr_prod.config.language import OptimizerSettings
+from lsr_prod.config.section import DataSetSettings
 from lsr_prod.config.train import FinetuneSettings
-from lsr_prod.config.training_data import DataSetSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.training.batch_sampler import BatchSampler, permuted
 from lsr_prod.training.batches import KnownPositives

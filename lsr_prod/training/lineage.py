@@ -15,7 +15,7 @@ from lsr_prod.model import model_digest
 from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import has_artifact, read_artifact_file
 from lsr_prod.storage.drafts import write_file
-from lsr_prod.storage.formats.card import CARD_FILE, EncoderCard
+from lsr_prod.storage.formats.bundle import CARD_FILE, EncoderCard
 from lsr_prod.storage.formats.digest import canonical_json, record_bytes
 
 TRAINING_FILE = "training.json"

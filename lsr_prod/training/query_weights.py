@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from lsr_prod.config.objective import QueryWeightsSettings
-from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.config.section import TrainingDataSettings
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError
-from lsr_prod.inference.terms.term_reader import TermReader
+from lsr_prod.inference.terms.words import TermReader
 from lsr_prod.model import SparseEncoder
 from lsr_prod.search.query.sparse_query import TermWeights
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.card import Kind
+from lsr_prod.storage.formats.bundle import Kind
 from lsr_prod.storage.formats.digest import FileDigest, digest_json
 from lsr_prod.storage.formats.sparse import SparseBatch
 from lsr_prod.storage.formats.term_weights import TermCounts

@@ -13,9 +13,8 @@ from lsr_prod.extras import contrib
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.encoder_setup import models_of, prepare_encoder, uses_bf16
 from lsr_prod.training.observers.throughput import ThroughputMeter
-from lsr_prod.training.optimizer import OptimizerStep
 from lsr_prod.training.process_group import Group
-from lsr_prod.training.replica import Replica
+from lsr_prod.training.replica import OptimizerStep, Replica
 
 Tensors = Iterable[tuple[str, Tensor]]
 

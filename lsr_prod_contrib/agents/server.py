@@ -18,8 +18,8 @@ from mcp.server.stdio import stdio_server
 
 from lsr_prod import __version__
 from lsr_prod.errors import ConfigError, LsrError
+from lsr_prod.logs import visible
 from lsr_prod.search.searcher import Searcher
-from lsr_prod.visible import visible
 from lsr_prod_contrib.agents.tools import INSTRUCTIONS, TOOLS, call_tool, describe
 
 TOKEN = "LSR_PROD_MCP_TOKEN"  # noqa: S105 (the name of a variable)

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from lsr_prod.config import Deployment
-from lsr_prod.jobs.terminal.run import Job
+from lsr_prod.jobs.terminal.shell import Job
 from lsr_prod_contrib.click_sets.job import make_click_set
 
 

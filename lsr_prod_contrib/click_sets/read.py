@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from lsr_prod.config import CsvSettings, SourceSettings
 from lsr_prod.config.click_set import ClickSetSettings
-from lsr_prod.corpus.cut import cut_files
+from lsr_prod.corpus.filelist import cut_files
 from lsr_prod.corpus.formats.interface import ReadRequest
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.pinned_file import Slice, SourceFile

@@ -9,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.evaluation.cost import multiplications, percentile, postings_curve
-from lsr_prod.evaluation.matched import alive_ordinals
+from lsr_prod.evaluation.cost import alive_ordinals, multiplications, percentile, postings_curve
 from lsr_prod.extras import contrib
 from lsr_prod.indexing.tombstones import load_takedowns
-from lsr_prod.inference.terms.term_reader import TermReader
+from lsr_prod.inference.terms.words import TermReader
 from lsr_prod.search import Searcher
 from lsr_prod.search.query.sparse_query import SparseQuery
 from lsr_prod.search.snapshot import Snapshot

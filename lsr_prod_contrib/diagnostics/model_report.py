@@ -9,7 +9,7 @@ import numpy as np
 from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation.cost import postings_curve
 from lsr_prod.extras import contrib
-from lsr_prod.inference.terms.term_reader import TermReader
+from lsr_prod.inference.terms.words import TermReader
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.model.card_update import check_vocabulary_head

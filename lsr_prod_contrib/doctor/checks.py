@@ -75,7 +75,7 @@ def examine_machine() -> Iterator[Finding]:
 
 def _examine_nodes(deployment: Deployment) -> Iterator[Finding]:
     from lsr_prod.cluster import ray_session
-    from lsr_prod.cluster.nodes import on_every_node
+    from lsr_prod.cluster.workers import on_every_node
 
     with ray_session(deployment.ray):
         for node, findings in on_every_node(_all_of_machine):

@@ -6,8 +6,7 @@ from functools import partial
 
 from lsr_prod.config import Deployment
 from lsr_prod.jobs.terminal.output import print_json, print_result, say
-from lsr_prod.jobs.terminal.run import Job
-from lsr_prod.jobs.terminal.shell import CommandParser
+from lsr_prod.jobs.terminal.shell import CommandParser, Job
 from lsr_prod_contrib.doctor import examine
 
 _SECTIONS = ("ray", "storage", "train", "export", "encode", "index", "maintain")

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import LsrError, StorageError
+from lsr_prod.logs import without_credentials
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.remote import PART_BYTES
 from lsr_prod_contrib.doctor.machine import Finding

@@ -8,8 +8,7 @@ from typing import Any
 
 from lsr_prod.config import Deployment
 from lsr_prod.errors import ConfigError
-from lsr_prod.jobs.terminal.run import Job
-from lsr_prod.jobs.terminal.shell import CommandParser, local_path, location
+from lsr_prod.jobs.terminal.shell import CommandParser, Job, local_path, location
 from lsr_prod.jobs.terminal.tables import print_columns, print_table
 from lsr_prod_contrib.estimates.cluster import load_cluster
 from lsr_prod_contrib.estimates.estimate import Corpus

@@ -16,7 +16,7 @@ from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.tables import open_table
 from lsr_prod.errors import ConfigError
-from lsr_prod.jobs.terminal.run import scalars
+from lsr_prod.jobs.terminal.shell import scalars
 from lsr_prod.jobs.terminal.tables import print_columns, print_table
 from lsr_prod_contrib.estimates.cluster import RequestKind
 from lsr_prod_contrib.estimates.measured import EncodeRun, read_runs

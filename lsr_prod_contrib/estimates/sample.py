@@ -8,15 +8,14 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from lsr_prod.config import EncodeSettings, SourceSettings
-from lsr_prod.corpus.cut import cut_files
+from lsr_prod.corpus.filelist import cut_files
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.pinned_file import Slice
 from lsr_prod.corpus.read import Reader
 from lsr_prod.encoding.passages import PassageSplitter, check_lengths
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.storage.folders import open_bundle
-from lsr_prod.storage.formats.bundle import TOKENIZER_FILE
-from lsr_prod.storage.formats.card import EncoderCard
+from lsr_prod.storage.formats.bundle import TOKENIZER_FILE, EncoderCard
 
 _PLACES = 16  # slices that documents are taken from, at even distances
 _SMALLEST_SLICE = 1 << 16

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus.cut import read_footer
-from lsr_prod.corpus.filelist import READ, iterate_files
+from lsr_prod.corpus.filelist import READ, iterate_files, read_footer
 from lsr_prod.corpus.formats.arrow import is_scalar
 from lsr_prod.corpus.formats.registry import file_format
 from lsr_prod.corpus.listing import source_schema

@@ -14,8 +14,8 @@ import torch
 
 from lsr_prod.config import Deployment, StageSettings
 from lsr_prod.config.language import LanguageSettings
+from lsr_prod.config.section import TrainingDataSettings
 from lsr_prod.config.train import FinetuneSettings
-from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage.artifacts import fetch_artifact, has_artifact

@@ -222,7 +222,7 @@ def evaluation(given: argparse.Namespace) -> None:
 
 
 def _add_side_by_side_options(parser: CommandParser) -> None:
-    from lsr_prod.jobs.canary import add_sides
+    from lsr_prod.jobs.index import add_sides
 
     _add_output(parser)
     parser.add_argument("file", metavar="FILE", nargs="?", type=location, help="canary.json, a path or a URI")
@@ -246,7 +246,7 @@ def side_by_side(given: argparse.Namespace) -> None:
         raise ConfigError("command line", "FILE and --a, --b or --queries are given", "give one or the other")
     if given.file is None and not all(sides):
         raise ConfigError("command line", "there is nothing to compare", "give FILE, or --a, --b and --queries")
-    from lsr_prod.jobs.canary import compare_sides
+    from lsr_prod.jobs.index import compare_sides
 
     result = compare_sides(given) if given.file is None else _read_result(given, KEYS)
     _save(given, side_by_side_page(result), {key: result[key] for key in ("queries", "overlap", "wins", "losses")})

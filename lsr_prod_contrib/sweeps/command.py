@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from lsr_prod.config import Deployment
-from lsr_prod.jobs.terminal.run import Job, scalars
+from lsr_prod.jobs.terminal.shell import Job, scalars
 from lsr_prod.jobs.terminal.tables import print_columns, print_table
 from lsr_prod_contrib.sweeps.job import run_sweep
 from lsr_prod_contrib.sweeps.report import COSTS

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lsr_prod.cluster import ray_session
-from lsr_prod.cluster.nodes import require_files, require_shared_folders
+from lsr_prod.cluster.workers import require_files, require_shared_folders
 from lsr_prod.config import Deployment
 from lsr_prod.errors import ArtifactError
 from lsr_prod.evaluation.validation import Collection

@@ -15,8 +15,7 @@ from lsr_prod.evaluation.validation import Collection, read_collection
 from lsr_prod.evaluation.vector_evaluation import Level, LevelReport
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute, open_bundle
-from lsr_prod.storage.formats.bundle import Bundle
-from lsr_prod.storage.formats.card import EncoderCard
+from lsr_prod.storage.formats.bundle import Bundle, EncoderCard
 from lsr_prod.storage.formats.digest import canonical_json, digest_json
 from lsr_prod_contrib.sweeps.vectors import VectorSlice, slices_of
 

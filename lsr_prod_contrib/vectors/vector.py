@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from lsr_prod.corpus.rows import BadRow, control_character
 from lsr_prod.errors import ArtifactError, SourceError
-from lsr_prod.storage.formats.bundle import Bundle, read_vocabulary
-from lsr_prod.storage.formats.card import EncoderCard
+from lsr_prod.storage.formats.bundle import Bundle, EncoderCard, read_vocabulary
 from lsr_prod.storage.formats.sparse import SparseBatch
 
 Problem = tuple[str, str]

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from lsr_prod.cluster import nodes
-from lsr_prod.cluster.nodes import on_every_node, require_files, require_shared_folders, spread, summarize_nodes
+from lsr_prod.cluster import workers
+from lsr_prod.cluster.workers import on_every_node, require_files, require_shared_folders, spread, summarize_nodes
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus import read
 from lsr_prod.corpus.listing import resolve_source
@@ -17,7 +17,7 @@ from lsr_prod.errors import ConfigError, StorageError
 @pytest.fixture
 def several_nodes(ray_local: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one node counts as several: what it lacks is missing on a node."""
-    for module in (nodes, read):
+    for module in (workers, read):
         monkeypatch.setattr(module, "has_several_nodes", lambda: True)
 
 
@@ -26,7 +26,7 @@ def add(one: int, other: int) -> int:
 
 
 def test_function_runs_once_on_every_node(ray_local: None):
-    assert not nodes.has_several_nodes()
+    assert not workers.has_several_nodes()
     ((name, result),) = on_every_node(add, 3, 4)
     assert result == 7
     assert name.endswith("(127.0.0.1)")
@@ -74,7 +74,7 @@ def test_folder_that_a_node_does_not_see_is_refused_and_left_as_it_was(
         found = on_every_node(function, [(file, 0) for file in there])
         return [(name, {there[file] for file in missing}) for name, missing in found]
 
-    monkeypatch.setattr(nodes, "on_every_node", elsewhere)
+    monkeypatch.setattr(workers, "on_every_node", elsewhere)
     with pytest.raises(ConfigError, match=rf"^encode\.table: {tmp_path}/table is not the same folder on 1 of 1 nodes"):
         require_shared_folders({"encode.table": str(tmp_path / "table")})
     assert list(tmp_path.rglob("*")) == []

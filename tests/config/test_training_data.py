@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from lsr_prod.config.training_data import BatchSettings, TrainingDataSettings
+from lsr_prod.config.section import BatchSettings, TrainingDataSettings
 
 
 def data(**settings: Any) -> TrainingDataSettings:

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lsr_prod.config import CsvSettings, SourceSettings
-from lsr_prod.corpus.cut import cut_files
+from lsr_prod.corpus.filelist import cut_files
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.pinned_file import WHOLE, Slice, SourceFile
 from lsr_prod.errors import ConfigError

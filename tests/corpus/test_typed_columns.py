@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus.cut import cut_files
 from lsr_prod.corpus.field_types import field_types
+from lsr_prod.corpus.filelist import cut_files
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.read import Reader
 from lsr_prod.search.query.filters import Filter, field

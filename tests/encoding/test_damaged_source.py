@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.encoding import encode_corpus
-from lsr_prod.encoding.summary import EncodeSummary
+from lsr_prod.encoding.run_records import EncodeSummary
 from lsr_prod.encoding.tables import open_table
 from lsr_prod.encoding.tables.live_rows import total_live_rows
 from lsr_prod.errors import QuarantineOverflowError, SourceError

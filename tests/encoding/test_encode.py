@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lsr_prod.cluster import nodes
+from lsr_prod.cluster import workers
 from lsr_prod.config import Deployment
 from lsr_prod.corpus import read
 from lsr_prod.encoding import encode_corpus, table_digest
@@ -304,7 +304,7 @@ def test_file_that_changes_or_is_missing_on_a_node_ends_the_job(
             (corpus if what == "source" else bundle / "tokenizer.json").unlink()
         return what != "write"
 
-    for module in (nodes, read):
+    for module in (workers, read):
         monkeypatch.setattr(module, "has_several_nodes", lambda: True)
     monkeypatch.setattr(encoding_on_nodes, "has_several_nodes", act_after_planning)
     with pytest.raises(error, match=message):

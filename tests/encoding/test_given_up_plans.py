@@ -11,7 +11,7 @@ import pytest
 from lsr_prod.encoding import encode_corpus, table_digest
 from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.results import WaveResult
-from lsr_prod.encoding.summary import EncodeSummary
+from lsr_prod.encoding.run_records import EncodeSummary
 from lsr_prod.errors import ConfigError, QuarantineOverflowError
 from tests.encoding.test_incremental_encode import deployment, document, rows_of
 

@@ -9,7 +9,7 @@ import pytest
 from lsr_prod.encoding import encode_corpus
 from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.plans.successors import plan_chain
-from lsr_prod.encoding.summary import EncodeSummary
+from lsr_prod.encoding.run_records import EncodeSummary
 from lsr_prod.encoding.tables import open_table
 from lsr_prod.encoding.tables.sparse_table import PLAN_PROPERTY
 from lsr_prod.storage import Store

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from lsr_prod.evaluation.matched import THRESHOLDS, count_matches
+from lsr_prod.evaluation.cost import THRESHOLDS, count_matches
 from lsr_prod.search import Searcher
 from lsr_prod.search.query.sparse_query import required_terms
 from tests.evaluation.index_of_vectors import Dense, build, queries
@@ -17,8 +17,8 @@ def test_counts_equal_brute_force_for_every_kind(
     index: tuple[Searcher, Dense], at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     searcher, dense = index
-    monkeypatch.setattr("lsr_prod.evaluation.matched._DOCUMENTS", at_once)
-    monkeypatch.setattr("lsr_prod.evaluation.matched._QUERIES", 5)
+    monkeypatch.setattr("lsr_prod.evaluation.cost._DOCUMENTS", at_once)
+    monkeypatch.setattr("lsr_prod.evaluation.cost._QUERIES", 5)
     found = count_matches(searcher.snapshot, queries())
     for number, query in enumerate(queries()):
         known = query.ids >= 0

@@ -14,7 +14,7 @@ from lsr_prod.evaluation import evaluate_index, validation
 from lsr_prod.evaluation.validation import Validator, read_collection
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.card import Kind
+from lsr_prod.storage.formats.bundle import Kind
 from lsr_prod.storage.formats.sparse import SparseBatch
 from lsr_prod.training.data.schemas import pin_validation
 from tests.indexing.corpus import encode_corpus, make_index

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lsr_prod.evaluation.matched import Threshold, count_matches
+from lsr_prod.evaluation.cost import Threshold, count_matches
 from lsr_prod.evaluation.systems import search_above_weight
 from tests.evaluation.index_of_vectors import build, queries, scores
 

@@ -31,7 +31,7 @@ os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
 os.environ["AWS_ACCESS_KEY_ID"] = os.environ["AWS_SECRET_ACCESS_KEY"] = "testing"  # of the endpoint on loopback
 
 
-from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.shell import print_result
 from tests.faults.campaign import PLACES, plan_worlds, resume_at_half, run_worlds
 from tests.faults.chain import make_chain
 from tests.faults.corpus import make_corpus

@@ -23,8 +23,7 @@ import lsr_prod
 from lsr_prod.encoding.tables import open_table
 from lsr_prod.operations.maintenance.compact import compact
 from lsr_prod.operations.maintenance.job import compact_quarantine
-from lsr_prod.operations.maintenance.plans import shorten_chain
-from lsr_prod.operations.maintenance.vacuum import paths_in_markers, vacuum
+from lsr_prod.operations.maintenance.vacuum import paths_in_markers, shorten_chain, vacuum
 from lsr_prod.storage.formats.sparse import SparseBatch
 from tests.faults.corpus import POISON, fake_vectors, is_flaky
 from tests.faults.inject import inject

@@ -105,7 +105,7 @@ DELETION_MUTANTS = (
     ),
     Mutant(
         "deletions are tried at several versions",
-        "encoding/tables/delta_deletions.py",
+        "encoding/tables/deletions.py",
         (
             (
                 "    if not store.put_new(commit_name(at), data):\n",

@@ -18,8 +18,7 @@ from lsr_prod.inference import BundleEncoder
 from lsr_prod.inference.terms.analysis import words_of
 from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.bundle import BUNDLE_FILE, VOCABULARY_FILE, Bundle, digest_bundle
-from lsr_prod.storage.formats.card import CARD_FILE, EncoderCard
+from lsr_prod.storage.formats.bundle import BUNDLE_FILE, CARD_FILE, VOCABULARY_FILE, Bundle, EncoderCard, digest_bundle
 from lsr_prod.storage.formats.digest import FileDigest, canonical_json, digest_json, record_bytes
 from lsr_prod.storage.formats.index import Analyzer, IndexVersion, ShardManifest, Tombstones
 from lsr_prod.storage.formats.table import (

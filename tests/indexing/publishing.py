@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from lsr_prod.indexing.gates import Inspect
-from lsr_prod.indexing.publish import Publisher
+from lsr_prod.indexing.publish import Inspect, Publisher
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.publication import Publication
+from lsr_prod.storage.formats.index import Publication
 
 
 def publish(

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lsr_prod.cluster import nodes
+from lsr_prod.cluster import workers
 from lsr_prod.config import Deployment, IndexSettings
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError, LineageError, PublicationError
 from lsr_prod.indexing import build, build_index, rollback
@@ -81,7 +81,7 @@ def test_tables_of_equal_rows_give_the_same_shards(made):
 
 
 def test_table_that_a_node_lacks_is_refused(made, monkeypatch):
-    for module in (nodes, build):
+    for module in (workers, build):
         monkeypatch.setattr(module, "has_several_nodes", lambda: True)
     assert build_index(deployment(made)).publication == 1
     assert [path for path in (made / "index").iterdir() if is_draft(path.name)] == []

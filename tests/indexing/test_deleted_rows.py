@@ -10,7 +10,7 @@ from lsr_prod.encoding.tables import Table, open_table
 from lsr_prod.encoding.tables.live_rows import vector_files
 from lsr_prod.indexing import build_index, delete_documents, restore_documents
 from lsr_prod.indexing.changes import changed_parts, changed_rows, find_rows, row_schema
-from lsr_prod.indexing.impacts.bm25 import average_length
+from lsr_prod.indexing.impacts.postings import average_length
 from lsr_prod.indexing.plan import digest_parts, plan_index
 from lsr_prod.indexing.shard import read_buckets
 from lsr_prod.operations.maintenance import compact

@@ -8,7 +8,7 @@ import pytest
 from lsr_prod.encoding.tables import open_table
 from lsr_prod.errors import PublicationError
 from lsr_prod.indexing import build_index, delete_documents, derive
-from lsr_prod.indexing.gates import Approval
+from lsr_prod.indexing.publish import Approval
 from lsr_prod.operations.maintenance import compact, vacuum
 from lsr_prod.storage import Store
 from lsr_prod.storage.publications import current_publication

@@ -4,7 +4,7 @@ import pytest
 
 from lsr_prod.errors import DigestMismatchError, PublicationError
 from lsr_prod.indexing import delete_documents
-from lsr_prod.indexing.gates import Candidate, check_files, check_takedowns
+from lsr_prod.indexing.publish import Candidate, check_files, check_takedowns
 from lsr_prod.storage.index_versions import read_version
 from tests.indexing.corpus import Doc, make_index
 from tests.indexing.publishing import publish

@@ -12,8 +12,9 @@ import pytest
 
 from lsr_prod.cluster.workers import IN_PROCESS
 from lsr_prod.errors import ArtifactError, FormatVersionError, PublicationError, StaleParentError
-from lsr_prod.indexing.gates import Approval, Candidate
 from lsr_prod.indexing.publish import (
+    Approval,
+    Candidate,
     CurrentVersion,
     Publisher,
     publisher_name,
@@ -24,7 +25,7 @@ from lsr_prod.indexing.publish import (
 )
 from lsr_prod.indexing.tombstones import load_takedowns
 from lsr_prod.storage.formats.digest import canonical_json, digest_json
-from lsr_prod.storage.formats.publication import Publication, publication_name
+from lsr_prod.storage.formats.index import Publication, publication_name
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import create_publication, current_publication, read_publication
 from tests.indexing.corpus import Doc, make_index

@@ -40,7 +40,7 @@ def test_lint_is_part_of_make_lint():
         ("inference/terms/words.py", "from lsr_prod.training.vocabulary import head"),  # against the order
         ("storage/store.py", "from lsr_prod.search import Searcher"),
         ("training/negatives/rules.py", "from lsr_prod import serving"),  # independent packages of one layer
-        ("search/warm.py", "import lsr_prod.config"),  # the query library stays light
+        ("search/follower.py", "import lsr_prod.config"),  # the query library stays light
         ("jobs/command.py", "import lsr_prod_contrib.estimates"),  # extras are imported on demand, by name
         ("../lsr_prod_contrib/estimates/command.py", "import lsr_prod_contrib.click_sets"),  # each stands alone
     ],

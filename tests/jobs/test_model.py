@@ -2,10 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.jobs.inspect import lineage
-from lsr_prod.jobs.training import model
+from lsr_prod.jobs.training import lineage, model
 from lsr_prod.model import model_digest
-from lsr_prod.storage.formats.card import EncoderCard
+from lsr_prod.storage.formats.bundle import EncoderCard
 from tests.model.tiny import tiny_checkpoint
 
 

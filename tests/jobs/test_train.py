@@ -2,8 +2,7 @@
 
 import pytest
 
-from lsr_prod.jobs.inspect import print_lineage
-from lsr_prod.jobs.training import print_stages
+from lsr_prod.jobs.training import print_lineage, print_stages
 from lsr_prod.training.lineage import Ancestor
 
 

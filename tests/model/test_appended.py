@@ -30,7 +30,7 @@ from lsr_prod.model.export import export_bundle
 from lsr_prod.model.export.graph import quantize_graph
 from lsr_prod.model.pooled_head import find_argmax, pool_vocabulary
 from lsr_prod.model.pooling import appended_states, pad_rows
-from lsr_prod.model.template_tokens import append_tokens
+from lsr_prod.model.tokenizer_files import append_tokens
 from lsr_prod.training.encoder_setup import add_lora
 from lsr_prod.training.stages.vocabulary import expand
 from lsr_prod_contrib.diagnostics.model_report import diagnose_model

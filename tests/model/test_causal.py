@@ -14,7 +14,7 @@ from transformers import LlamaConfig
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import echo_inputs, hidden_states
-from lsr_prod.model.template_tokens import has_start_token, prepend_start_token
+from lsr_prod.model.tokenizer_files import has_start_token, prepend_start_token
 from tests.model.tiny import CAUSAL, causal_tokenizer, tiny_checkpoint
 
 ATTENTIONS = ("causal", "bidirectional", "echo")

@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 
 import lsr_prod
-from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.shell import print_result
 from tests.mutation.operators import Mutant, find_mutants
 from tests.mutation.session import Outcome, run_mutants
 from tests.mutation.survivors import known_survivors, unknown_entries

@@ -12,8 +12,8 @@ from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.results import WaveResult
 from lsr_prod.encoding.tables.quarantine import write_quarantine
 from lsr_prod.jobs.command import main
+from lsr_prod.logs import json_line
 from lsr_prod.storage import Store
-from lsr_prod.visible import json_line
 from tests.encoding.made_tables import make_cell, make_tables
 
 _EVIL = "\x1b]0;title\x07\r\n\x9b31m\u202e\x7f"

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from lsr_prod.config import Deployment
 from lsr_prod.errors import ConfigError, SourceError
-from lsr_prod.ray_data.encode import SparseEncode
-from lsr_prod.ray_data.staging import DatasetWrite, StagedKeys, document_keys
+from lsr_prod.ray_data.staging import DatasetWrite, SparseEncode, StagedKeys, document_keys
 from lsr_prod.ray_data.write import _cell, _StagingSink
 from lsr_prod.storage.formats.table import content_hash
 from tests.encoding.made_tables import PROPERTIES

@@ -20,8 +20,7 @@ from lsr_prod.search import Searcher
 from lsr_prod.search.query.filters import field
 from lsr_prod.search.query.request import Hybrid
 from lsr_prod.storage.formats import pages
-from lsr_prod.storage.formats.bundle import BUNDLE_FILE, Bundle, digest_bundle
-from lsr_prod.storage.formats.card import CARD_FILE, EncoderCard
+from lsr_prod.storage.formats.bundle import BUNDLE_FILE, CARD_FILE, Bundle, EncoderCard, digest_bundle
 from lsr_prod.storage.formats.digest import digest_folder, record_bytes
 from lsr_prod.storage.formats.index import IndexVersion, ShardManifest
 from lsr_prod.storage.formats.pages import PAGE, PAGE_DIGESTS_FILE, PageDigests, page_digests

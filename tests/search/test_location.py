@@ -9,10 +9,10 @@ import pytest
 
 from lsr_prod.errors import ArtifactError, LineageError, PublicationError
 from lsr_prod.search import Searcher
-from lsr_prod.search.location import split_publication
+from lsr_prod.search.open_index import split_publication
 from lsr_prod.storage import Store
 from lsr_prod.storage.formats.digest import record_bytes
-from lsr_prod.storage.formats.publication import Publication
+from lsr_prod.storage.formats.index import Publication
 from tests.indexing.corpus import Doc, make_index
 from tests.indexing.remote import upload_current
 from tests.storage.test_artifacts import descriptors_in

@@ -22,8 +22,7 @@ from lsr_prod.errors import ArtifactError, DigestMismatchError, MissingExtraErro
 from lsr_prod.indexing import rollback
 from lsr_prod.storage import Store
 from lsr_prod.storage.formats.digest import canonical_json, digest_json, verify_files
-from lsr_prod.storage.formats.index import IndexVersion
-from lsr_prod.storage.formats.publication import Publication
+from lsr_prod.storage.formats.index import IndexVersion, Publication
 from lsr_prod.storage.publications import current_publication
 from tests.indexing.remote import bytes_of, files_of, make_versions, overwrite, send, upload_current, with_takedown
 from tests.storage.node_caches import CountedCache as NodeCache

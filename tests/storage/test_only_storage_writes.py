@@ -14,7 +14,7 @@ ALLOWED = {
     "model/export/bundle.py": "transformers writes to a folder, in a draft",
     "model/export/graph.py": "onnx and the quantizer write to a path, in a draft",
     "indexing/impacts/vectors.py": "memory-mapped arrays, in a draft",
-    "indexing/impacts/bm25.py": SCRATCH,
+    "indexing/impacts/postings.py": SCRATCH,
     "indexing/boolean.py": "Tantivy writes to a folder, in a draft",
     "indexing/in_memory.py": "pyarrow writes to a path, in a temporary folder",
     "indexing/shard.py": "pyarrow writes to a path, in a draft",

@@ -17,8 +17,8 @@ from lsr_prod.config import load_deployment
 from lsr_prod.encoding.tables import open_table
 from lsr_prod.errors import ConfigError, StorageError
 from lsr_prod.storage import Store
-from lsr_prod.storage import options as module
-from lsr_prod.storage.options import is_client_option, normalize_options, options_of
+from lsr_prod.storage import location as module
+from lsr_prod.storage.location import is_client_option, normalize_options, options_of
 
 
 @pytest.mark.parametrize(

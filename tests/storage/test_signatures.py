@@ -16,7 +16,7 @@ from lsr_prod.jobs.command import main
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
 from lsr_prod.storage.formats.digest import record_bytes
-from lsr_prod.storage.formats.publication import Publication, publication_name
+from lsr_prod.storage.formats.index import Publication, publication_name
 from lsr_prod.storage.publications import current_publication, delete_publication, read_publication
 from lsr_prod.storage.signatures import SIGNING_KEY, TRUSTED_KEYS, check_keys, sign
 from tests.indexing.corpus import Doc, make_index

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.config.section import TrainingDataSettings
 from lsr_prod.corpus.pinned_file import Slice
 from lsr_prod.storage import Store
 from lsr_prod.storage.formats.digest import digest_json

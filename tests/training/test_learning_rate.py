@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsr_prod.config.language import OptimizerSettings
-from lsr_prod.training.optimizer import learning_rate, warmup_end
+from lsr_prod.training.replica import learning_rate, warmup_end
 
 
 def optimizer(**fields: object) -> OptimizerSettings:

@@ -15,7 +15,7 @@ from lsr_prod.training import process_group
 from lsr_prod.training.batches import BatchKeys, false_negatives, spread
 from lsr_prod.training.kept_terms import keep_terms
 from lsr_prod.training.objective import LossTerms, TrainingObjective
-from lsr_prod.training.retrieval.momentum_queue import NegativeQueue
+from lsr_prod.training.retrieval.gradient import NegativeQueue
 from tests.training.gloo import run_workers
 from tests.training.objectives_of_tests import OBJECTIVES
 from tests.training.plain_loss import PlainKeys, plain_total

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from lsr_prod.config.language import OptimizerSettings
-from lsr_prod.training.optimizer import (
+from lsr_prod.training.replica import (
     OptimizerStep,
     load_optimizer,
     load_weights,

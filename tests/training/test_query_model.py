@@ -19,8 +19,7 @@ from lsr_prod.indexing.text_index import Index
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.model.export import export_bundle
-from lsr_prod.storage.formats.bundle import Bundle
-from lsr_prod.storage.formats.card import EncoderCard
+from lsr_prod.storage.formats.bundle import Bundle, EncoderCard
 from lsr_prod.training.chain import run_chain
 from lsr_prod.training.data.training_set import Example, SampleRows
 from lsr_prod.training.encoder_setup import trained_module

@@ -13,8 +13,8 @@ import torch
 
 from lsr_prod.config import Deployment
 from lsr_prod.config.objective import ObjectiveSettings
+from lsr_prod.config.section import TrainingDataSettings
 from lsr_prod.config.train import FinetuneSettings
-from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage import Store
@@ -24,10 +24,9 @@ from lsr_prod.training.data.layouts import QueryTermLayout
 from lsr_prod.training.data.prepare import prepare_training_set
 from lsr_prod.training.data.training_set import TrainingSet
 from lsr_prod.training.objective import TrainingObjective
-from lsr_prod.training.optimizer import full_tensor, trained_parameters
 from lsr_prod.training.process_group import Group
 from lsr_prod.training.query_weights import count_terms, query_weighing, query_weights, reader_of, weigh_queries
-from lsr_prod.training.replica import Replica
+from lsr_prod.training.replica import Replica, full_tensor, trained_parameters
 from lsr_prod.training.retrieval.gradient import StepPlan, backward
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stages.facts import ModelFacts

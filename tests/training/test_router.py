@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
 from lsr_prod.config import Deployment, ExportSettings
 from lsr_prod.inference import BundleEncoder
-from lsr_prod.inference.terms.term_reader import TermReader
+from lsr_prod.inference.terms.words import TermReader
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.export import export_bundle
 from lsr_prod.training.chain import run_chain

@@ -32,8 +32,7 @@ from lsr_prod.encoding.actors.places import PoolSize
 from lsr_prod.encoding.cells.cell import BATCH_SIZE, CellWriter, encode_batches, prepare_cell
 from lsr_prod.encoding.cells.lookup import WaveTask, look_up_cells
 from lsr_prod.encoding.encoder import EncoderFactory, TextEncoder
-from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE, IsolatedEncoder
-from lsr_prod.encoding.isolation.watchdog import WatchedEncoder
+from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE, IsolatedEncoder, WatchedEncoder
 from lsr_prod.encoding.results import BlockResult, CellOutput, Counts
 from lsr_prod.errors import ConfigError
 from lsr_prod.inference import Counters

@@ -1,9 +1,16 @@
-"""Encoder with its model in a child process: a document may crash or hang the child, and this process continues.
+"""Encoders for documents that may crash or hang the model: one in a child process, one with a time limit per call.
 
-Every failure costs a start of the child (imports, model), and texts and vectors are copied through two pipes. So the
-corpus is encoded without it; only blocks that ended an actor's process are encoded here.
+``IsolatedEncoder`` has its model in a child process; if a document ends the child, this process continues. Every
+failure costs a start of the child (imports, model), and texts and vectors are copied through two pipes. So the corpus
+is encoded without it; only blocks that ended an actor's process are encoded by it.
+
+``WatchedEncoder`` has its model in this process, and ends the process when one call of the model takes too long; the
+owner of the process starts another one. A call into native code cannot be interrupted, only ended with its process.
+The first of two timers is a Python thread, which needs the interpreter's lock: ONNX Runtime and ``encode_batch`` of
+tokenizers release it, ``encode`` of tokenizers does not. The second timer, of faulthandler, needs no lock.
 """
 
+import faulthandler
 import os
 import pickle
 import signal
@@ -20,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsr_prod import errors
-from lsr_prod.encoding.encoder import EncoderFactory
+from lsr_prod.encoding.encoder import EncoderFactory, TextEncoder
 from lsr_prod.errors import (
     ArtifactError,
     EncoderBrokenError,
@@ -35,65 +42,15 @@ from lsr_prod.storage.formats.sparse import SparseBatch
 
 log = get_log(__name__)
 
-_LENGTH = struct.Struct("<q")
+EXIT_CODE = 86
+"""Exit code of a process that the watchdog ended; it is 1 if the call held the interpreter's lock."""
+
 ISOLATED_BATCH_SIZE = 32
 """Texts per call in isolation: few, because each halving of a batch that hangs costs a whole timeout."""
 
-
-def write_message(pipe: IO[bytes], columns: Mapping[str, pa.Array]) -> None:
-    """Send columns of equal length."""
-    schema = pa.schema([(name, column.type) for name, column in columns.items()])
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as stream:
-        stream.write_batch(pa.record_batch(list(columns.values()), schema=schema))
-    body = sink.getvalue()
-    pipe.write(_LENGTH.pack(len(body)))
-    pipe.write(body)
-    pipe.flush()
-
-
-def read_message(pipe: IO[bytes]) -> pa.Table:
-    """Receive the columns of a message."""
-    (length,) = _LENGTH.unpack(_read(pipe, _LENGTH.size))
-    with pa.ipc.open_stream(_read(pipe, length)) as stream:
-        return stream.read_all()
-
-
-def _read(pipe: IO[bytes], size: int) -> bytes:
-    data = pipe.read(size)
-    if len(data) != size:
-        raise EOFError("the other process closed the pipe")
-    return data
-
-
-def vectors_to(vectors: SparseBatch) -> dict[str, pa.Array]:
-    """Return vectors as columns ``terms`` (lists of int32) and ``weights`` (lists of float32)."""
-    offsets = pa.array(vectors.offsets, pa.int64())
-    return {
-        "terms": pa.LargeListArray.from_arrays(offsets, pa.array(vectors.terms, pa.int32())),
-        "weights": pa.LargeListArray.from_arrays(offsets, pa.array(vectors.weights, pa.float32())),
-    }
-
-
-def vectors_from(table: pa.Table) -> SparseBatch:
-    """Return the vectors in the columns of ``vectors_to``."""
-    terms, weights = (table[name].combine_chunks() for name in ("terms", "weights"))
-    offsets = terms.offsets.to_numpy().astype(np.int64)
-    return SparseBatch(offsets, terms.values.to_numpy(), weights.values.to_numpy())
-
-
-def error_to(error: LsrError) -> dict[str, pa.Array]:
-    """Return an error as columns ``kind`` (name of its class) and ``error``."""
-    return {"kind": pa.array([type(error).__name__], pa.string()), "error": pa.array([str(error)], pa.large_string())}
-
-
-def error_from(table: pa.Table) -> LsrError:
-    """Return the error in the columns of ``error_to``: of its class if an artifact or a store is the cause."""
-    kind, text = getattr(errors, table["kind"][0].as_py()), table["error"][0].as_py()
-    if issubclass(kind, ArtifactError | StorageError):
-        found: LsrError = kind(text)
-        return found
-    return EncoderBrokenError(f"the model cannot be opened in a process of its own: {text}")
+_GRACE_S = 5.0  # between the two timers
+_STDERR = 2
+_LENGTH = struct.Struct("<q")
 
 
 class IsolatedEncoder:
@@ -258,3 +215,88 @@ def _cause(code: int) -> str:
     return signal.Signals(-code).name + (
         " (out of memory, or killed by another process)" if code == -signal.SIGKILL else ""
     )
+
+
+class WatchedEncoder:
+    """Encoder in this process with a time limit for each call, one at a time."""
+
+    def __init__(self, encoder: TextEncoder, timeout_s: float) -> None:
+        self._encoder, self._timeout_s = encoder, timeout_s
+
+    def encode(self, texts: Sequence[str]) -> SparseBatch:
+        """Return one vector per text, in order; end the process with ``EXIT_CODE`` if that takes too long."""
+        timer = threading.Timer(self._timeout_s, self._end)
+        timer.daemon = True
+        timer.start()
+        faulthandler.dump_traceback_later(self._timeout_s + _GRACE_S, exit=True, file=_STDERR)
+        try:
+            return self._encoder.encode(texts)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+            timer.cancel()
+
+    def _end(self) -> None:
+        remedy = (
+            "the documents of the block are tried in a child process; raise encode.batch_timeout_s if the model is slow"
+        )
+        log.critical(
+            "model call timed out", extra={"fields": {"timeout_s": self._timeout_s, "pid": os.getpid(), "next": remedy}}
+        )
+        faulthandler.dump_traceback(file=_STDERR)  # the stack of every thread
+        os._exit(EXIT_CODE)
+
+
+def write_message(pipe: IO[bytes], columns: Mapping[str, pa.Array]) -> None:
+    """Send columns of equal length."""
+    schema = pa.schema([(name, column.type) for name, column in columns.items()])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as stream:
+        stream.write_batch(pa.record_batch(list(columns.values()), schema=schema))
+    body = sink.getvalue()
+    pipe.write(_LENGTH.pack(len(body)))
+    pipe.write(body)
+    pipe.flush()
+
+
+def read_message(pipe: IO[bytes]) -> pa.Table:
+    """Receive the columns of a message."""
+    (length,) = _LENGTH.unpack(_read(pipe, _LENGTH.size))
+    with pa.ipc.open_stream(_read(pipe, length)) as stream:
+        return stream.read_all()
+
+
+def vectors_to(vectors: SparseBatch) -> dict[str, pa.Array]:
+    """Return vectors as columns ``terms`` (lists of int32) and ``weights`` (lists of float32)."""
+    offsets = pa.array(vectors.offsets, pa.int64())
+    return {
+        "terms": pa.LargeListArray.from_arrays(offsets, pa.array(vectors.terms, pa.int32())),
+        "weights": pa.LargeListArray.from_arrays(offsets, pa.array(vectors.weights, pa.float32())),
+    }
+
+
+def vectors_from(table: pa.Table) -> SparseBatch:
+    """Return the vectors in the columns of ``vectors_to``."""
+    terms, weights = (table[name].combine_chunks() for name in ("terms", "weights"))
+    offsets = terms.offsets.to_numpy().astype(np.int64)
+    return SparseBatch(offsets, terms.values.to_numpy(), weights.values.to_numpy())
+
+
+def error_to(error: LsrError) -> dict[str, pa.Array]:
+    """Return an error as columns ``kind`` (name of its class) and ``error``."""
+    return {"kind": pa.array([type(error).__name__], pa.string()), "error": pa.array([str(error)], pa.large_string())}
+
+
+def error_from(table: pa.Table) -> LsrError:
+    """Return the error in the columns of ``error_to``: of its class if an artifact or a store is the cause."""
+    kind, text = getattr(errors, table["kind"][0].as_py()), table["error"][0].as_py()
+    if issubclass(kind, ArtifactError | StorageError):
+        found: LsrError = kind(text)
+        return found
+    return EncoderBrokenError(f"the model cannot be opened in a process of its own: {text}")
+
+
+def _read(pipe: IO[bytes], size: int) -> bytes:
+    data = pipe.read(size)
+    if len(data) != size:
+        raise EOFError("the other process closed the pipe")
+    return data

@@ -16,8 +16,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.config import EncodeSettings, SourceSettings
-from lsr_prod.corpus.cut import cut_files
-from lsr_prod.corpus.filelist import KEPT, READ, REMOVED, file_keys, file_of, files_digest, iterate_files, list_files
+from lsr_prod.corpus.filelist import (
+    KEPT,
+    READ,
+    REMOVED,
+    cut_files,
+    file_keys,
+    file_of,
+    files_digest,
+    iterate_files,
+    list_files,
+)
 from lsr_prod.corpus.pinned_file import Slice, SourceFile
 from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS, ListDigest, PlanHeader, Sizes, choose_sizes
 from lsr_prod.storage.formats.digest import digest_json

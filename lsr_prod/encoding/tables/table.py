@@ -17,7 +17,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, Transaction
 
-from lsr_prod.encoding.tables.delta_deletions import FEATURE, CommitInfo, commit_actions
+from lsr_prod.encoding.tables.deletions import FEATURE, CommitInfo, commit_actions
 from lsr_prod.encoding.tables.live_rows import (
     TableFile,
     file_schema,

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.storage.formats.npy import HEADER_LIMIT, npy_header, parse_npy_header
+from lsr_prod.storage.formats.pages import HEADER_LIMIT, npy_header, parse_npy_header
 from lsr_prod.storage.formats.shard import MAX_ITEMS, term_dtype
 from lsr_prod.storage.formats.sparse import put_together
 

@@ -1,7 +1,7 @@
 """Output of a job on stdout, and its log on stderr: the only functions of the jobs that print, but for tables.
 
-Every character is escaped, also in tables, which have their own module. ``protect_output`` makes sure that no output,
-also of libraries, fails the command that it describes, ``accept_utf8`` that input is understood.
+Every character is escaped, also in tables. ``protect_output`` makes sure that no output, also of libraries, fails the
+command that it describes, ``accept_utf8`` that input is understood.
 """
 
 import codecs
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from lsr_prod.visible import json_line, visible
+from lsr_prod.logs import json_line, visible
 
 
 class _Descriptor(io.FileIO):

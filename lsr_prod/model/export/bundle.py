@@ -27,14 +27,17 @@ from lsr_prod.storage.drafts import write_file
 from lsr_prod.storage.folders import open_bundle, open_source, output_exists
 from lsr_prod.storage.formats.bundle import (
     BUNDLE_FILE,
+    CARD_FILE,
     GRAPH_FILE,
+    HEADS,
+    QUERY_FOLDER,
     VOCABULARY_FILE,
     Bundle,
     Cut,
+    EncoderCard,
     QueryGraph,
     digest_bundle,
 )
-from lsr_prod.storage.formats.card import CARD_FILE, HEADS, QUERY_FOLDER, EncoderCard
 from lsr_prod.storage.formats.digest import record_bytes
 from lsr_prod.storage.formats.term_weights import QUERY_WEIGHTS_FILE, weights_to_bytes
 

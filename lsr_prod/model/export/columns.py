@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from lsr_prod.errors import ConfigError, ParityError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import head_input, hidden_states
-from lsr_prod.storage.formats.bundle import Cut
-from lsr_prod.storage.formats.card import Kind
+from lsr_prod.storage.formats.bundle import Cut, Kind
 from lsr_prod.storage.formats.digest import digest_json
 
 _ROUNDING = 1e-3  # rounding error of float32 in a bound that holds for real numbers

@@ -18,7 +18,7 @@ from lsr_prod.inference import BundleEncoder
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage.folders import file_exists, open_text
-from lsr_prod.storage.formats.card import Kind
+from lsr_prod.storage.formats.bundle import Kind
 from lsr_prod.storage.formats.sparse import SparseBatch
 
 log = get_log(__name__)

@@ -11,7 +11,7 @@ from lsr_prod.evaluation.cost import percentile
 from lsr_prod.evaluation.measures import measure_by_query, parse_measures
 from lsr_prod.operations.canary.changes import QueryChange
 from lsr_prod.search import Searcher, SearchResult
-from lsr_prod.search.location import split_publication
+from lsr_prod.search.open_index import split_publication
 
 
 def open_side(place: str, options: Mapping[str, str] | None = None) -> Searcher:

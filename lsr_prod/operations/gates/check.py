@@ -11,14 +11,13 @@ import pyarrow as pa
 
 from lsr_prod.config import Deployment
 from lsr_prod.errors import ArtifactError, ConfigError, PublicationError
-from lsr_prod.indexing.gates import Approval, Candidate
+from lsr_prod.indexing.publish import Approval, Candidate
 from lsr_prod.logs import get_log
 from lsr_prod.operations.gates.gates import GATES
-from lsr_prod.operations.gates.report import GateReport, GateResult
-from lsr_prod.operations.gates.versions import Versions
+from lsr_prod.operations.gates.report import GateReport, GateResult, Versions
 from lsr_prod.storage import Store, as_store
 from lsr_prod.storage.formats.digest import record_bytes
-from lsr_prod.storage.formats.publication import Forced
+from lsr_prod.storage.formats.index import Forced
 
 log = get_log(__name__)
 

@@ -1,8 +1,8 @@
 """The list of gates. A gate measures a version, compares the value with its limit, and says the finding in a sentence.
 
 To add a gate, write a function that takes ``Versions`` and the value of the setting that turns it on, and list both in
-``GATES``; its limits are fields of ``config.index.GatesSettings``. A gate with a limit that finds nothing to measure
-refuses the version: what should have been checked was not.
+``GATES``; its limits are fields of ``config.deployment.GatesSettings``. A gate with a limit that finds nothing to
+measure refuses the version: what should have been checked was not.
 """
 
 import math
@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from lsr_prod.config.deployment import GatesSettings
 from lsr_prod.config.evaluate import SparseSystem
-from lsr_prod.config.index import GatesSettings
 from lsr_prod.config.section import quarantine_uri
 from lsr_prod.encoding.tables import Table, open_table
 from lsr_prod.encoding.tables.live_rows import total
@@ -25,10 +25,9 @@ from lsr_prod.evaluation.comparisons import paired_randomization
 from lsr_prod.evaluation.cost import percentile
 from lsr_prod.evaluation.measures import measure, parse_measures
 from lsr_prod.evaluation.systems import WARM_UP_QUERIES, encode_queries, open_system
-from lsr_prod.operations.audit.deployment import problems
+from lsr_prod.operations.audit.audit import problems
 from lsr_prod.operations.canary import CanarySettings, run_canary
-from lsr_prod.operations.gates.report import GateResult, audit_candidate, read_canaries, read_golden
-from lsr_prod.operations.gates.versions import Versions
+from lsr_prod.operations.gates.report import GateResult, Versions, audit_candidate, read_canaries, read_golden
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
 

@@ -1,27 +1,39 @@
-"""What the gates found: a result per gate, and the report that is kept in the index."""
+"""Report of the gates about a new version of an index, and the figures and queries that the gates read."""
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any, Literal
 
-from lsr_prod.encoding.tables import open_table
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lsr_prod.config import Deployment
+from lsr_prod.config.deployment import GatesSettings
+from lsr_prod.encoding.tables import Table, TableFile, live_batches, open_table
+from lsr_prod.encoding.tables.live_rows import to_files
 from lsr_prod.errors import ArtifactError, SourceError
 from lsr_prod.evaluation.rows import numbered_lines
-from lsr_prod.operations.audit.audit import audit
+from lsr_prod.indexing.publish import Candidate
+from lsr_prod.operations.audit.audit import audit, deployment_scope
 from lsr_prod.operations.audit.compare import IdRange
-from lsr_prod.operations.audit.deployment import deployment_scope
 from lsr_prod.operations.audit.findings import Audit
 from lsr_prod.operations.audit.scope import IndexScope
 from lsr_prod.operations.canary import CanaryQuery, read_queries
-from lsr_prod.operations.gates.versions import Versions
-from lsr_prod.storage import Store, as_store
+from lsr_prod.search import Searcher
+from lsr_prod.search.open_index import locate, open_version
+from lsr_prod.storage import Store, as_store, in_threads
 from lsr_prod.storage.folders import absolute
+from lsr_prod.storage.formats.index import IndexVersion, Publication
 
+_PARTS = 256  # of a table, whose impacts are counted: a few requests each
+_DOCUMENTS = 1 << 16  # of these parts, at most about so many
+_SAMPLE = 100_000  # ids that an audit compares, at least
+_LARGEST_SHARE = 64  # an audit compares at least one of so many ids
+_K = 10  # hits of a golden query, unless it says otherwise
 Verdict = Literal["passed", "refused", "forced", "off"]
-_SAMPLE = 100_000  # ids, at least
-_LARGEST_SHARE = 64
-_K = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +78,96 @@ class GateReport:
         return cls(**{**value, "results": tuple(GateResult.from_json(result) for result in value["results"])})
 
 
+@dataclass(frozen=True, slots=True)
+class ImpactCounts:
+    """Number of weights by their impact."""
+
+    by_impact: npt.NDArray[np.int64]  # int64 [2**impact_bits]
+    documents: int  # counted documents
+
+    @property
+    def weights(self) -> int:
+        """Number of weights."""
+        return int(self.by_impact.sum())
+
+    @property
+    def mean(self) -> float:
+        """Mean impact; 0 without weights."""
+        return float(self.by_impact @ np.arange(len(self.by_impact))) / max(self.weights, 1)
+
+    @property
+    def largest_share(self) -> float:
+        """Share of the weights that have the largest impact; a scale with headroom gives it to clipped weights only."""
+        return int(self.by_impact[-1]) / max(self.weights, 1)
+
+
+@dataclass
+class Versions:
+    """The candidate and the current version of an index."""
+
+    candidate: Candidate  # what the publisher asks about
+    deployment: Deployment  # its settings
+    files: pa.Table | None = None  # the pinned source of the run that built the candidate; None: the run read no source
+    _impacts: dict[int, ImpactCounts] = field(default_factory=dict)
+
+    @property
+    def limits(self) -> GatesSettings:
+        """Limits of the gates."""
+        return self.deployment.gates
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """Options of object stores."""
+        return self.deployment.storage.options
+
+    @cached_property
+    def searcher(self) -> Searcher:
+        """Searches the candidate."""
+        return self._open(self.candidate.version)
+
+    @cached_property
+    def current(self) -> Searcher | None:
+        """Searches the current version; None: nothing is published that this release reads."""
+        return None if self.candidate.current is None else self._open(self.candidate.current)
+
+    def _open(self, version: IndexVersion) -> Searcher:
+        store = as_store(self.candidate.index)
+        location = locate(store.uri, None, None, dict(self.options))
+        # The number of a version that is not published is never shown.
+        snapshot = open_version(location, Publication(0, version.sha, ""), "lazy")
+        return Searcher(snapshot, location=location)
+
+    def impacts(self, table: Table) -> ImpactCounts:
+        """Return the impacts of the table of the index; several gates share one count."""
+        if table.version not in self._impacts:
+            self._impacts[table.version] = count_impacts(table)
+        return self._impacts[table.version]
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenQuery:
+    """A query that must find some documents."""
+
+    query_id: str  # its id
+    text: str  # the query
+    must: tuple[str, ...]  # ids of the documents
+    k: int  # they have to be among so many hits
+
+
+def count_impacts(table: Table, *, parts: int = _PARTS, documents: int = _DOCUMENTS) -> ImpactCounts:
+    """Count the impacts of documents of a table that are not deleted.
+
+    A part has documents of one plan whose ids hash to one bucket, so the first ones of many parts are a fair sample of
+    all plans.
+    """
+    files = to_files(_spread(table.file_table(), parts))
+    bits = table.sparse_properties.impact_bits
+    rows = -(-documents // max(len(files), 1))
+    counts = in_threads(partial(_count, table, rows=rows, bits=bits), files)
+    by_impact = np.sum([np.zeros(1 << bits, np.int64), *(one.by_impact for one in counts)], axis=0)
+    return ImpactCounts(by_impact, sum(one.documents for one in counts))
+
+
 def audit_candidate(versions: Versions) -> Audit:
     """Compare the source with the candidate and the table version that it was built from.
 
@@ -93,16 +195,6 @@ def audit_candidate(versions: Versions) -> Audit:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class GoldenQuery:
-    """A query that must find some documents."""
-
-    query_id: str  # its id
-    text: str  # the query
-    must: tuple[str, ...]  # ids of the documents
-    k: int  # they have to be among so many hits
-
-
 def read_golden(place: str, options: Mapping[str, str]) -> list[GoldenQuery]:
     """Read golden queries."""
     queries = []
@@ -127,3 +219,21 @@ def read_canaries(place: str, options: Mapping[str, str], sample: int) -> list[C
     queries = list(read_queries(place, options))
     count = min(sample, len(queries))
     return [queries[i * len(queries) // count] for i in range(count)]
+
+
+def _spread(files: pa.Table, parts: int) -> pa.Table:
+    """Return parts at even distances in rows; a large part counts once."""
+    if files.num_rows <= parts:
+        return files
+    ends = np.cumsum(files["rows"].fill_null(1).to_numpy())
+    places = np.searchsorted(ends, (np.arange(parts) + 0.5) * ends[-1] / parts, side="right")
+    return files.take(pa.array(np.unique(np.minimum(places, files.num_rows - 1))))
+
+
+def _count(table: Table, file: TableFile, *, rows: int, bits: int) -> ImpactCounts:
+    """Count the impacts of the first rows of a part."""
+    for batch in live_batches(table.store, file, ["impacts"], rows):
+        if batch.num_rows:
+            impacts = batch["impacts"].flatten().to_numpy()
+            return ImpactCounts(np.bincount(impacts, minlength=1 << bits).astype(np.int64), batch.num_rows)
+    return ImpactCounts(np.zeros(1 << bits, np.int64), 0)

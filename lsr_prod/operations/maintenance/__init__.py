@@ -2,7 +2,6 @@
 
 from lsr_prod.operations.maintenance.compact import compact
 from lsr_prod.operations.maintenance.job import compact_quarantine, maintain
-from lsr_prod.operations.maintenance.plans import shorten_chain
-from lsr_prod.operations.maintenance.vacuum import vacuum
+from lsr_prod.operations.maintenance.vacuum import shorten_chain, vacuum
 
 __all__ = ["compact", "compact_quarantine", "maintain", "shorten_chain", "vacuum"]

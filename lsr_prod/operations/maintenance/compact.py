@@ -1,4 +1,4 @@
-"""Merge the small parts of every partition, and write parts with many deleted rows again without these rows.
+"""Merge small parts of every partition, and write parts with many deleted rows again without them.
 
 Encode jobs may run at the same time.
 
@@ -8,23 +8,52 @@ parts that it replaces, with the same deleted rows.
 """
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lsr_prod.encoding.tables import Part, Table, check_part, load_table, read_part, write_part
+from lsr_prod.encoding.tables import Part, Table, TableFile, check_part, load_table, read_part, write_part
 from lsr_prod.encoding.tables.live_rows import files_with_paths, to_files, total_deleted_rows
 from lsr_prod.encoding.tables.part import large_strings
 from lsr_prod.errors import ArtifactError, CommitError, TableConflictError
 from lsr_prod.logs import get_log
-from lsr_prod.operations.maintenance.merges import DOCUMENT_ORDER, Merge, plan_merges
 from lsr_prod.storage import Store, in_threads
 from lsr_prod.storage.deletion_vector import DeletionVector
 
 log = get_log(__name__)
+
+APP = "lsr_prod.compact"
+DOCUMENT_ORDER = ("doc_id",)
+"""Order of the rows of a part of the sparse table."""
+_DELETED_SHARE = 0.5  # of the rows of a part: from here on it is written again, whatever its size
+_ALWAYS_MERGED = 16  # a part below this fraction of the target is merged with smaller ones, however small they are
+_CONFLICT_TRIES = 100
+_MERGES_A_COMMIT = 64
+_LONGEST_WAIT_S = 600.0  # a part that waits for its commit must stay younger than the retention of a vacuum
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Parts of one partition to write as one, without their deleted rows."""
+
+    partition: Mapping[str, str]  # values of the partition columns
+    files: tuple[TableFile, ...]  # two or more parts, or one with deleted rows
+    order: tuple[str, ...] = DOCUMENT_ORDER  # columns that the rows of the merged part are sorted by
+
+    @property
+    def origin(self) -> str:
+        """The parts, each with its deleted rows: a table loses them with the commit, and never has them again."""
+        return "\n".join(f"{file.path} {file.deleted.unique_id if file.deleted else ''}" for file in self.files)
+
+    @property
+    def deleted(self) -> int:
+        """Number of deleted rows of the parts."""
+        return sum(file.deleted.rows for file in self.files if file.deleted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +63,8 @@ class CompactionSummary:
     parts_before: int  # parts of the table before it
     parts_after: int  # parts of the table after it
     parts_merged: int  # parts that were replaced
-    merges_skipped: (
-        int  # merges that were dropped, since another commit had replaced their parts or deleted rows of them
-    )
+    # merges that were dropped, since another commit had replaced their parts or deleted rows of them
+    merges_skipped: int
     commits: int  # commits that the compaction made
     deleted_rows_dropped: int = 0  # deleted rows that are in no part of the newest version any more
     deleted_rows_left: int = 0  # deleted rows that still are in parts of the newest version
@@ -82,10 +110,6 @@ class MaintenanceSummary:
         }
 
 
-APP = "lsr_prod.compact"
-_CONFLICT_TRIES = 100
-_MERGES_A_COMMIT = 64
-_LONGEST_WAIT_S = 600.0  # a part that waits for its commit must stay younger than the retention of a vacuum
 Merger = Callable[[Store, Sequence[Merge]], Iterable[tuple[Merge, Part | None]]]
 """Makes the merged parts, in any order; None: all rows of the merge are deleted."""
 
@@ -137,6 +161,27 @@ def compact(
     return CompactionSummary(before.num_rows, left.num_rows, *counts)
 
 
+def plan_merges(
+    files: pa.Table, target_bytes: int, order: tuple[str, ...] = DOCUMENT_ORDER, *, purge: bool = False
+) -> list[Merge]:
+    """Group the parts of each partition that are written again, smallest first, into groups of ``target_bytes``.
+
+    These are the parts with less than half of ``target_bytes`` if there are two of them, and parts of which half of the
+    rows are deleted. Deleted rows do not count as bytes. A part above 1/16 of ``target_bytes`` is not merged with
+    others that have less than half of its bytes together: so a row is written again a few times, not every night.
+    """
+    by_partition: dict[tuple[tuple[str, str], ...], list[TableFile]] = defaultdict(list)
+    for file in to_files(files.filter(pc.or_(pc.less(files["size"], target_bytes / 2), files["deleted"].is_valid()))):
+        if _live_bytes(file) < target_bytes / 2 or _is_rewritten(file, purge):
+            by_partition[tuple((name, value or "") for name, value in file.partition.items())].append(file)
+    return [
+        Merge(dict(values), group, order)
+        for values, some in by_partition.items()
+        for group in _groups(some, target_bytes)
+        if len(group) > 1 or (group and _is_rewritten(group[0], purge))
+    ]
+
+
 def merge_parts(store: Store, merge: Merge) -> Part | None:
     """Write the rows of the parts, sorted, as one part; all of them are in memory at once.
 
@@ -157,6 +202,42 @@ def merge_parts(store: Store, merge: Merge) -> Part | None:
     if not rows.num_rows:
         return None
     return write_part(store, folder, rows.sort_by([(name, "ascending") for name in merge.order]), merge.origin)
+
+
+def _groups(files: list[TableFile], target_bytes: int) -> list[tuple[TableFile, ...]]:
+    groups: list[list[TableFile]] = []
+    size = 0.0
+    for file in sorted(files, key=lambda one: (_live_bytes(one), one.path)):
+        if not groups or size + _live_bytes(file) > target_bytes:
+            groups.append([])
+            size = 0
+        groups[-1].append(file)
+        size += _live_bytes(file)
+    return [group for some in groups for group in _without_largest(some, target_bytes / _ALWAYS_MERGED)]
+
+
+def _without_largest(group: list[TableFile], limit: float) -> list[tuple[TableFile, ...]]:
+    """Split off a part with ``limit`` bytes that is more than twice as large as the others together.
+
+    Otherwise every night would write it again for the few rows of that night.
+    """
+    *others, largest = group
+    if _live_bytes(largest) >= max(limit, 2 * sum(map(_live_bytes, others))):
+        return [tuple(others), (largest,)]
+    return [tuple(group)]
+
+
+def _is_rewritten(file: TableFile, purge: bool) -> bool:
+    if file.deleted is None:
+        return False
+    return purge or (file.rows is not None and file.deleted.rows >= _DELETED_SHARE * file.rows)
+
+
+def _live_bytes(file: TableFile) -> float:
+    """Return the size of a part without its deleted rows, if rows have about the same size."""
+    if not file.rows or file.live_rows is None:
+        return file.size
+    return file.size * file.live_rows / file.rows
 
 
 def _one_by_one(store: Store, merges: Sequence[Merge]) -> Iterator[tuple[Merge, Part | None]]:

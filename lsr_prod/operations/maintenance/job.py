@@ -18,10 +18,15 @@ from lsr_prod.encoding.tables.live_rows import partition_column
 from lsr_prod.encoding.tables.sparse_table import PLAN_PROPERTY
 from lsr_prod.errors import ConfigError, FormatVersionError
 from lsr_prod.logs import get_log
-from lsr_prod.operations.maintenance.compact import CompactionSummary, MaintenanceSummary, Merger, compact, merge_parts
-from lsr_prod.operations.maintenance.merges import Merge
-from lsr_prod.operations.maintenance.plans import shorten_chain
-from lsr_prod.operations.maintenance.vacuum import paths_in_markers, vacuum
+from lsr_prod.operations.maintenance.compact import (
+    CompactionSummary,
+    MaintenanceSummary,
+    Merge,
+    Merger,
+    compact,
+    merge_parts,
+)
+from lsr_prod.operations.maintenance.vacuum import paths_in_markers, shorten_chain, vacuum
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
 from lsr_prod.storage.index_versions import read_version

@@ -20,7 +20,7 @@ from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.search.shard.postings import ShardHits, ShardQuery
 from lsr_prod.storage.formats.digest import read_file
 from lsr_prod.storage.formats.index import Tombstones, attribute_column, attribute_types
-from lsr_prod.storage.formats.npy import parse_npy
+from lsr_prod.storage.formats.pages import parse_npy
 
 # Share of a shard below which scoring the allowed documents one by one is faster than the scan.
 _FEW = 1 / 200

@@ -12,9 +12,11 @@
       tombstones/<sha256>.npy      ordinals of a shard's documents that are deleted or replaced
       takedowns/<sha256>.json      ids of documents that are hidden on request, even if the table has them
       versions/<sha>.json          IndexVersion; <sha> is the sha256 of its canonical JSON
-      publications/000001.json     ``publication.Publication``; created only if absent: one writer wins each number
-      pins/000001.json             ``publication.PublicationPin``; keeps a publication and its version from retention
+      publications/000001.json     Publication; created only if absent: one writer wins each number
+      pins/000001.json             PublicationPin; keeps a publication and its version from retention
       builds/<time>.json           record of a build, for people (``indexing.build``)
+
+Each publication names the sha256 of the one before it, so the signature of the newest covers the history.
 """
 
 from collections.abc import Mapping
@@ -23,37 +25,22 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
-from lsr_prod.errors import ArtifactError, FormatVersionError
+from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionError
 from lsr_prod.storage.formats.digest import FileDigest, digest_json, field_values, is_sha256
 from lsr_prod.storage.formats.values import AttributeType, arrow_type, is_type, kind_of
 
+INDEX_FORMAT = 5
+"""Attributes have no text column besides their own since format 5."""
+PUBLICATION_FORMAT = 3
+SHARD_FILE = "shard.json"
+_PREFIX = "attribute."
+
+ShardRole = Literal["base", "delta"]
 Analyzer = Literal[
     "english", "simple", "bigrams", "arabic", "danish", "dutch", "finnish", "french", "german", "greek", "hungarian",
     "italian", "norwegian", "portuguese", "romanian", "russian", "spanish", "swedish", "tamil", "turkish",
 ]  # fmt: skip
 _UNKNOWN_ANALYZER = "analyzer {!r} is unknown; install the release that built the index, or build it again"
-_PREFIX = "attribute."
-INDEX_FORMAT = 5
-"""Attributes have no text column besides their own since format 5."""
-SHARD_FILE = "shard.json"
-ShardRole = Literal["base", "delta"]
-
-
-def attribute_column(name: str) -> str:
-    """Return the name of the column of ``docs.arrow`` with an attribute."""
-    return _PREFIX + name
-
-
-def attribute_types(schema: pa.Schema) -> dict[str, AttributeType]:
-    """Return the type of each attribute, by name, in the schema of ``docs.arrow``."""
-    found: dict[str, AttributeType] = {}
-    for column in schema:
-        if column.name.startswith(_PREFIX):
-            kind = kind_of(column.type)
-            if kind is None or arrow_type(kind) != column.type:
-                raise ArtifactError(f"column {column.name!r} has type {column.type}; build the index again")
-            found[column.name.removeprefix(_PREFIX)] = kind
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +173,123 @@ class IndexVersion:
             average_length=None if value["average_length"] is None else float(value["average_length"]),
             analyzer=_known(value["analyzer"], Analyzer, _UNKNOWN_ANALYZER),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """A gate that refused the version, but was overruled."""
+
+    gate: str  # its name
+    sentence: str  # what the gate has found
+    reason: str  # why it was overruled, for people
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """An ed25519 signature of a publication."""
+
+    key: str  # sha256 of the public key (32 bytes), its first 16 hexadecimal digits
+    value: str  # the signature of ``Publication.signed_bytes``, base64
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """One entry in the history of an index: the version that readers use from then on."""
+
+    number: int  # 1, 2, 3 …; readers use the largest
+    version: str  # sha256 of the version
+    published_at: str  # UTC, ISO 8601
+    note: str = ""  # reason, for people, such as "rollback to 41"
+    by: str = ""  # who published it: user and host
+    forced: tuple[Forced, ...] = ()  # gates that were overruled
+    report: str = ""  # sha256 of the report of the gates, ``reports/<sha256>.json``; "": they have written none
+    previous: str = ""  # sha256 of publication ``number - 1``; "" for the first
+    signature: Signature | None = None  # signature of the publisher; None: it is not signed
+
+    @property
+    def sha(self) -> str:
+        """Sha256 of all fields except the signature."""
+        return digest_json(self._fields())
+
+    @property
+    def signed_bytes(self) -> bytes:
+        """The bytes that a signature signs: their purpose and ``sha``."""
+        return b"lsr_prod publication " + self.sha.encode()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form stored on disk; ``sha256`` is the digest of the other fields except the signature."""
+        signature = {"signature": asdict(self.signature)} if self.signature is not None else {}
+        return {**self._fields(), "sha256": self.sha, **signature}
+
+    def _fields(self) -> dict[str, Any]:
+        value = {"format": PUBLICATION_FORMAT, **asdict(self), "forced": [asdict(one) for one in self.forced]}
+        del value["signature"]
+        return value
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "Publication":
+        """Read the form of ``to_json``."""
+        if value.get("format") != PUBLICATION_FORMAT:
+            raise FormatVersionError(
+                f"publication {value['number']} has format {value.get('format')}, this release reads "
+                f"{PUBLICATION_FORMAT}; install the release that wrote it"
+            )
+        signature = value.get("signature")
+        names = ("number", "version", "published_at", "note", "by", "report", "previous")
+        publication = cls(
+            **{name: value[name] for name in names},
+            forced=tuple(Forced(one["gate"], one["sentence"], one["reason"]) for one in value["forced"]),
+            signature=Signature(str(signature["key"]), str(signature["value"])) if signature is not None else None,
+        )
+        if publication.to_json() != value:
+            raise DigestMismatchError("the publication differs from its recorded sha256; publish the version again")
+        return publication
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationPin:
+    """A publication that retention does not delete."""
+
+    number: int  # number of the publication
+    version: str  # sha256 of its version
+    pinned_at: str  # UTC, ISO 8601
+    by: str  # who pinned it
+    reason: str  # why, for people
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form stored on disk; ``sha256`` is the digest of the other fields."""
+        value = asdict(self)
+        return {**value, "sha256": digest_json(value)}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "PublicationPin":
+        """Read the form of ``to_json``."""
+        pin = cls(value["number"], value["version"], value["pinned_at"], value["by"], value["reason"])
+        if pin.to_json() != value:
+            raise DigestMismatchError("the pin differs from its recorded sha256; remove it and pin again")
+        return pin
+
+
+def publication_name(number: int) -> str:
+    """Return the file name of publication ``number``: six digits or more."""
+    return f"{number:06d}.json"
+
+
+def attribute_column(name: str) -> str:
+    """Return the name of the column of ``docs.arrow`` with an attribute."""
+    return _PREFIX + name
+
+
+def attribute_types(schema: pa.Schema) -> dict[str, AttributeType]:
+    """Return the type of each attribute, by name, in the schema of ``docs.arrow``."""
+    found: dict[str, AttributeType] = {}
+    for column in schema:
+        if column.name.startswith(_PREFIX):
+            kind = kind_of(column.type)
+            if kind is None or arrow_type(kind) != column.type:
+                raise ArtifactError(f"column {column.name!r} has type {column.type}; build the index again")
+            found[column.name.removeprefix(_PREFIX)] = kind
+    return found
 
 
 def _attributes(value: dict[str, Any]) -> dict[str, AttributeType]:

@@ -1,14 +1,19 @@
-"""Memory-mapped files that are verified page by page on the first read.
+"""Memory-mapped files that are verified page by page on the first read, and the ``.npy`` files among them.
 
 The sha256 of a file can only be checked by reading the whole file. Therefore a shard has the sha256 of every page of
 16 KiB of its mapped files, in ``page_digests.bin``: 32 bytes per page, files in the order of their names. The manifest
 of the shard has the sha256 of that list, which is verified when the shard is opened; a page is verified when it is read
 for the first time.
+
+The ``.npy`` files have one dimension, and ``parse_npy_header`` reads their headers. numpy reads a header with
+``ast.literal_eval``. In CPython 3.11 that raises SystemError where a garbage collection in the middle of it lets
+another thread do the same (python/cpython issue 106905), and searchers open shards in threads.
 """
 
 import ctypes
 import io
 import mmap
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -20,11 +25,16 @@ import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError
 from lsr_prod.storage.formats.digest import FileDigest, read_file
-from lsr_prod.storage.formats.npy import HEADER_LIMIT, parse_npy_header
 
 PAGE_DIGESTS_FILE = "page_digests.bin"
 PAGE = 1 << 14
+HEADER_LIMIT = 1024  # bytes that hold a header of one dimension
 _DIGEST = sha256().digest_size
+_HEADER = re.compile(
+    rb"\x93NUMPY\x01\x00..\{'descr': '(\|[biu]1|[<>][iu][248]|[<>]f[248])', 'fortran_order': (?:False|True), "
+    rb"'shape': \((\d{1,18}),\), \} *\n",
+    re.DOTALL,
+)
 _madvise = ctypes.CDLL(None).madvise
 _madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
@@ -226,6 +236,46 @@ class MappedFiles:
             if not self._digests.fits(first + page, raw[page * PAGE : (page + 1) * PAGE]):
                 raise _damaged(str(self.folder / name), page * PAGE)
             self._verified[first + page] = 1
+
+
+def npy_bytes(array: npt.NDArray[Any]) -> bytes:
+    """Return the content of an ``.npy`` file."""
+    return npy_header(array.dtype, len(array)) + array.tobytes()
+
+
+def npy_header(dtype: np.dtype[Any], length: int) -> bytes:
+    """Return the header of a file; its size does not depend on the length, since numpy pads it."""
+    header = io.BytesIO()
+    fields = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
+    np.lib.format.write_array_header_1_0(header, fields)
+    return header.getvalue()
+
+
+def parse_npy(data: bytes, name: str, remedy: str) -> npt.NDArray[Any]:
+    """Return a copy of the array of an ``.npy`` file; ``name`` and ``remedy`` are for the ArtifactError."""
+    try:
+        dtype, start = parse_npy_header(data[:HEADER_LIMIT], len(data))
+    except ValueError as error:
+        raise ArtifactError(f"{name} cannot be read ({error}); {remedy}") from error
+    return np.frombuffer(data, dtype, offset=start).copy()
+
+
+def parse_npy_header(head: bytes, size: int) -> tuple[np.dtype[Any], int]:
+    """Read the header of a file of ``size`` bytes that begins with ``head``.
+
+    Returns:
+        The type of the items, and the number of bytes before them.
+
+    Raises:
+        ValueError: the file is not an array of numbers of one dimension, or has not the length that it states.
+    """
+    header = _HEADER.match(head)
+    if header is None or int.from_bytes(head[8:10], "little") != header.end() - 10:
+        raise ValueError("not an array of numbers of one dimension")
+    dtype = np.dtype(header[1].decode())
+    if int(header[2]) * dtype.itemsize != size - header.end():
+        raise ValueError("not of the length that it states")
+    return dtype, header.end()
 
 
 def _damaged(place: str, byte: int) -> DigestMismatchError:

@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.storage.formats.npy import npy_bytes, parse_npy
+from lsr_prod.storage.formats.pages import npy_bytes, parse_npy
 
 K1 = 1.2
 B = 0.75

@@ -20,11 +20,9 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.inference.terms.term_reader import TermReader
-from lsr_prod.inference.terms.words import split_words, word_pieces
+from lsr_prod.inference.terms.words import TermReader, split_words, word_pieces
 from lsr_prod.model.layout_reader import parts_folder
-from lsr_prod.storage.formats.bundle import TOKENIZER_FILE
-from lsr_prod.storage.formats.card import QUERY_FOLDER, EncoderCard
+from lsr_prod.storage.formats.bundle import QUERY_FOLDER, TOKENIZER_FILE, EncoderCard
 from lsr_prod.storage.formats.digest import digest_json
 
 if TYPE_CHECKING:

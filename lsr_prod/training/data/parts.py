@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.config.section import TrainingDataSettings
 from lsr_prod.corpus.pinned_file import Slice
 from lsr_prod.corpus.rows import BadRow, show
 from lsr_prod.encoding.tables.quarantine import BadRowWriter

@@ -16,7 +16,7 @@ import ray
 
 from lsr_prod.cluster.tasks import run_tasks
 from lsr_prod.cluster.workers import group_by_size
-from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.config.section import TrainingDataSettings
 from lsr_prod.corpus.pinned_file import Slice, SourceFile
 from lsr_prod.corpus.read import require_source_on_nodes
 from lsr_prod.errors import ConfigError

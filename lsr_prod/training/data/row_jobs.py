@@ -13,8 +13,7 @@ from functools import partial
 from typing import Any
 
 from lsr_prod.cluster import ray_session
-from lsr_prod.cluster.nodes import require_shared_folders
-from lsr_prod.cluster.workers import Workers
+from lsr_prod.cluster.workers import Workers, require_shared_folders
 from lsr_prod.config import Deployment, MineSettings, ScoreSettings
 from lsr_prod.corpus.pinned_file import Slice
 from lsr_prod.corpus.read import require_source_on_nodes

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.config.training_data import TrainingDataSettings
-from lsr_prod.corpus.cut import cut_files
+from lsr_prod.config.section import TrainingDataSettings
+from lsr_prod.corpus.filelist import cut_files
 from lsr_prod.corpus.formats.interface import Decoded, ReadRequest
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.pinned_file import Slice, SourceFile

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from lsr_prod.config.section import TrainingDataSettings
 from lsr_prod.config.train import ValidationSettings
-from lsr_prod.config.training_data import TrainingDataSettings
-from lsr_prod.corpus.cut import read_footer
+from lsr_prod.corpus.filelist import read_footer
 from lsr_prod.corpus.formats.arrow import is_list, is_text
 from lsr_prod.corpus.formats.registry import file_format
 from lsr_prod.corpus.pinned_file import Slice, SourceFile

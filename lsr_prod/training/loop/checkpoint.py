@@ -23,14 +23,13 @@ import pyarrow.fs
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError, LineageError, StorageError
-from lsr_prod.logs import get_log
+from lsr_prod.logs import get_log, without_credentials
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.drafts import write_file
 from lsr_prod.storage.formats.digest import FileDigest, digest_files, read_record, record_bytes, verify_files
-from lsr_prod.storage.options import options_of
+from lsr_prod.storage.location import options_of
 
 log = get_log(__name__)
 

@@ -15,8 +15,7 @@ from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.storage.formats.digest import FileDigest
 from lsr_prod.training.data.training_set import TrainingSet
-from lsr_prod.training.language.objectives import LanguageValidator, make_objective
-from lsr_prod.training.language.trainer import LanguageTrainer
+from lsr_prod.training.language.trainer import LanguageTrainer, LanguageValidator, make_objective
 from lsr_prod.training.process_group import Group
 from lsr_prod.training.query_weights import initial_weights, query_weighing
 from lsr_prod.training.regularizers import ramp_end

@@ -38,7 +38,7 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.training.encoder_setup import add_lora, freeze, freeze_side, merge_lora, trained_module
 from lsr_prod.training.loop.checkpoint import REPORTS_FILE, Checkpoint, open_checkpoint, read_checkpoint
 from lsr_prod.training.observers.reports import read_log
-from lsr_prod.training.optimizer import QUERY_WEIGHTS, load_weights
+from lsr_prod.training.replica import QUERY_WEIGHTS, load_weights
 
 log = get_log(__name__)
 

@@ -39,8 +39,8 @@ from lsr_prod.training.loop.result import Best
 from lsr_prod.training.observers.activity import CollapseGuard
 from lsr_prod.training.observers.reports import Reporter
 from lsr_prod.training.observers.throughput import ModelWork, ThroughputMeter, known_peak, measured_peak
-from lsr_prod.training.optimizer import QUERY_WEIGHTS, load_weights, warmup_end
 from lsr_prod.training.process_group import Group, largest_of_workers, process_group
+from lsr_prod.training.replica import QUERY_WEIGHTS, load_weights, warmup_end
 from lsr_prod.training.stage_trainer import StepOutcome
 
 log = get_log(__name__)

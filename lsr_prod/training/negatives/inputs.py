@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.config import MineSettings, SourceSettings, TeacherScoresSettings
-from lsr_prod.corpus.cut import cut_files
+from lsr_prod.corpus.filelist import cut_files
 from lsr_prod.corpus.formats.interface import ReadRequest
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.pinned_file import Slice

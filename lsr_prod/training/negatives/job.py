@@ -15,8 +15,7 @@ from lsr_prod.storage import Store
 from lsr_prod.training.data.row_jobs import RowJob, RowJobKind, decisive_settings, identities
 from lsr_prod.training.data.row_parts import PartReport
 from lsr_prod.training.negatives import inputs
-from lsr_prod.training.negatives.index import MinedIndex
-from lsr_prod.training.negatives.mine import MINED, Miner, TeacherModel, mine_slice
+from lsr_prod.training.negatives.mine import MINED, MinedIndex, Miner, TeacherModel, mine_slice
 from lsr_prod.training.negatives.rules import OWN_POSITIVES
 
 if TYPE_CHECKING:

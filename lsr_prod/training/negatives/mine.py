@@ -1,4 +1,4 @@
-"""Add negatives to the pairs of a slice: one Parquet part, and bad rows in the quarantine; neither is ever replaced."""
+"""Add negatives from an index to the pairs of a slice: one Parquet part, and bad rows in the quarantine."""
 
 import json
 from collections import Counter
@@ -6,21 +6,133 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from lsr_prod.config import MineSettings
 from lsr_prod.corpus.pinned_file import Slice
 from lsr_prod.corpus.rows import BadRow, shorten
-from lsr_prod.storage import Store
+from lsr_prod.errors import ArtifactError, ConfigError, PublicationError, QueryError
+from lsr_prod.search import Searcher
+from lsr_prod.search.query.sparse_query import SparseQuery
+from lsr_prod.storage import Store, is_remote, require_exists
+from lsr_prod.storage.formats.table import quantize
 from lsr_prod.training.data.row_parts import PartFormat, PartReport, in_batches
 from lsr_prod.training.negatives import rules
-from lsr_prod.training.negatives.index import Answer, MinedIndex
 from lsr_prod.training.negatives.inputs import KnownPositives, Pair, TeacherScores, read_pairs
 
-if TYPE_CHECKING:  # imports torch
+if TYPE_CHECKING:
     from lsr_prod.training.scoring.teacher import PairScorer
 
 MINED = PartFormat("mined", counts=("negatives", "suspicious"), rules=rules.RULES)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Search result of one query."""
+
+    query: SparseQuery  # sparse vector of the query
+    hits: tuple[rules.Candidate, ...]  # in descending order of score
+
+
+@dataclass(frozen=True, slots=True)
+class MinedRow:
+    """Output row."""
+
+    query: str  # text of the query
+    positive: rules.Candidate  # the positive; its doc_id is "" if neither the data nor the index has an id for it
+    negatives: tuple[rules.Candidate, ...]  # in descending order of index score
+    # of the positive, then of the negatives, by the teacher or else by the index; empty if ``scores`` is off
+    scores: tuple[float, ...]
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Number of negatives, and of those that have nearly the same words as the positive."""
+        words = set(rules.words_of(self.positive.text))
+        suspicious = sum(rules.has_same_words(words, set(rules.words_of(hit.text))) for hit in self.negatives)
+        return {"negatives": len(self.negatives), "suspicious": suspicious}
+
+
+class MinedIndex:
+    """A published index, open for mining; ``version``: sha256 of the index version that is searched."""
+
+    def __init__(self, settings: MineSettings, options: Mapping[str, str], *, version: str | None = None) -> None:
+        self._settings = settings
+        if not is_remote(settings.index):
+            require_exists("mine.index", settings.index)
+        try:
+            self._searcher = Searcher.open(
+                settings.index,
+                encoder_threads=settings.threads_per_actor,
+                cache=settings.cache,
+                storage_options=options,
+            )
+        except PublicationError as error:
+            raise ConfigError("mine.index", str(error), "publish the index first") from error
+        self.version = self._searcher.snapshot.publication.version
+        if version is not None and version != self.version:
+            raise ArtifactError(
+                f"{settings.index} was published again while it was mined; run the job again with another mine.output"
+            )
+        self.documents = self._searcher.documents  # that a search can return
+        stored = self._searcher.version.stored_fields
+        if absent := [name for name in settings.text_fields if name not in stored]:
+            problem = f"{settings.index} does not store {', '.join(absent)}"
+            remedy = f"it stores: {', '.join(stored) or 'no text; encode with source.stored_fields and index again'}"
+            raise ConfigError("mine.text_fields", problem, remedy)
+        if not self.documents:
+            raise ConfigError("mine.index", f"{settings.index} holds no documents", "index a corpus first")
+
+    def warm(self) -> None:
+        """Load the query encoder."""
+        self._searcher.warm()
+
+    def answer(self, queries: Sequence[str]) -> list[Answer]:
+        """Return the first ``depth`` hits of every query, with their texts."""
+        settings = self._settings
+        vocabulary = self._searcher.snapshot.vocabulary
+        answers = []
+        for result in self._searcher.search_batch(list(queries), settings.depth, fields=settings.text_fields):
+            query = SparseQuery.from_vector({term.term: term.weight for term in result.query}, vocabulary)
+            hits = tuple(rules.Candidate(hit.doc_id, self._text(hit.fields), hit.score) for hit in result.hits)
+            answers.append(Answer(query, hits))
+        return answers
+
+    def document(self, doc_id: str, query: SparseQuery) -> rules.Candidate | None:
+        """Return a document with its score for a query, bit-identical to a search; None if the index lacks it."""
+        snapshot = self._searcher.snapshot
+        try:
+            number, ordinal = snapshot.find(doc_id)
+        except QueryError:
+            return None
+        reader, known = snapshot.readers[number], query.ids >= 0
+        weights = query.scaled(snapshot.version.impact_step)[known]
+        scores, _ = reader.shard.forward.score(np.array([ordinal]), query.ids[known], weights, dk=reader.dk)
+        fields = reader.shard.documents.fields(ordinal, {name: name for name in self._settings.text_fields})
+        return rules.Candidate(doc_id, self._text(fields), float(scores[0]))
+
+    def scores_of_texts(self, texts: Sequence[str], queries: Sequence[SparseQuery]) -> list[float]:
+        """Return the score that ``texts[i]`` would have for ``queries[i]`` as a document of the index.
+
+        A text is encoded as a document, then pruned and quantized like the index; it is truncated to the document
+        length of the encoder card.
+        """
+        version = self._searcher.version
+        encoded = self._searcher.encoder.encode(list(texts), kind="document", top_k=version.dk)
+        scores = []
+        for i, query in enumerate(queries):
+            terms, weights = encoded.row(i)
+            impacts = dict(zip(terms.tolist(), quantize(weights, version.impact_step)[0].tolist(), strict=True))
+            score = np.float32(0)
+            for term, weight in zip(query.ids.tolist(), query.scaled(version.impact_step), strict=True):
+                if term in impacts:
+                    score += weight * np.float32(impacts[term])
+            scores.append(float(score))
+        return scores
+
+    def _text(self, fields: Mapping[str, object]) -> str:
+        values = [str(fields[name]) for name in self._settings.text_fields if fields.get(name)]
+        return self._settings.separator.join(values)
 
 
 class TeacherModel:
@@ -44,24 +156,6 @@ class TeacherModel:
         """Drop everything kept of earlier slices, so that a part does not depend on them."""
         self._scores = {}
         self._scorer.forget()
-
-
-@dataclass(frozen=True, slots=True)
-class MinedRow:
-    """Output row."""
-
-    query: str  # text of the query
-    positive: rules.Candidate  # the positive; its doc_id is "" if neither the data nor the index has an id for it
-    negatives: tuple[rules.Candidate, ...]  # in descending order of index score
-    # of the positive, then of the negatives, by the teacher or else by the index; empty if ``scores`` is off
-    scores: tuple[float, ...]
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """Number of negatives, and of those that have nearly the same words as the positive."""
-        words = set(rules.words_of(self.positive.text))
-        suspicious = sum(rules.has_same_words(words, set(rules.words_of(hit.text))) for hit in self.negatives)
-        return {"negatives": len(self.negatives), "suspicious": suspicious}
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,21 +249,6 @@ class Miner:
         return self.teacher.of_pair(query or "", document.doc_id)
 
 
-def _texts(
-    pairs: Sequence[Pair], answers: Sequence[Answer], positives: Sequence[rules.Candidate | BadRow]
-) -> Iterator[tuple[str, str]]:
-    """Yield query and text of every document that a teacher has to score."""
-    for pair, answer, positive in zip(pairs, answers, positives, strict=True):
-        if isinstance(positive, rules.Candidate):
-            yield pair.query, positive.text
-            yield from ((pair.query, hit.text) for hit in answer.hits if rules.normalized(hit.text))
-
-
-def _bad(reason: str, detail: str, pair: Pair) -> BadRow:
-    shown = {"query": pair.query, "positive": pair.positive, "positive_id": pair.positive_id}
-    return BadRow(reason, detail, pair.positive_id, shorten(json.dumps(shown, ensure_ascii=False)))
-
-
 def mine_slice(miner: Miner, store: Store, plan: str, number: int, piece: Slice) -> PartReport:
     """Mine a slice, then write its quarantine and its part."""
     if isinstance(miner.teacher, TeacherModel):
@@ -206,3 +285,18 @@ def _table(rows: Sequence[MinedRow], settings: MineSettings) -> pa.Table:
         columns["documents"] = pa.array(documents, pa.list_(text))
         columns["scores"] = pa.array([row.scores for row in rows], pa.list_(number))
     return pa.table(columns)
+
+
+def _texts(
+    pairs: Sequence[Pair], answers: Sequence[Answer], positives: Sequence[rules.Candidate | BadRow]
+) -> Iterator[tuple[str, str]]:
+    """Yield query and text of every document that a teacher has to score."""
+    for pair, answer, positive in zip(pairs, answers, positives, strict=True):
+        if isinstance(positive, rules.Candidate):
+            yield pair.query, positive.text
+            yield from ((pair.query, hit.text) for hit in answer.hits if rules.normalized(hit.text))
+
+
+def _bad(reason: str, detail: str, pair: Pair) -> BadRow:
+    shown = {"query": pair.query, "positive": pair.positive, "positive_id": pair.positive_id}
+    return BadRow(reason, detail, pair.positive_id, shorten(json.dumps(shown, ensure_ascii=False)))

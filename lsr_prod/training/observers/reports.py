@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from lsr_prod.config.language import WatchSettings
-from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError
 from lsr_prod.extras import contrib
-from lsr_prod.logs import get_log
+from lsr_prod.logs import get_log, without_credentials
 from lsr_prod.storage.disk import disk_failure
 from lsr_prod.storage.drafts import append_file, write_file
 

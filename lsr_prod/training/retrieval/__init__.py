@@ -1,1 +1,1 @@
-"""Retrieval training (``finetune``): trainer, step result, batch checks and momentum queue."""
+"""Retrieval training (``finetune``): the trainer, the gradient of a step, and the momentum queue."""

@@ -16,11 +16,9 @@ from lsr_prod.training.encoder_setup import trained_module
 from lsr_prod.training.losses.ranking import chance_level
 from lsr_prod.training.objective import TrainingObjective
 from lsr_prod.training.observers.activity import DeadTerms
-from lsr_prod.training.optimizer import QUERY_WEIGHTS, OptimizerStep
 from lsr_prod.training.process_group import Group
-from lsr_prod.training.replica import Replica
-from lsr_prod.training.retrieval.gradient import EncodedPart, StepPlan, StepResult, backward
-from lsr_prod.training.retrieval.momentum_queue import MomentumQueue
+from lsr_prod.training.replica import QUERY_WEIGHTS, OptimizerStep, Replica
+from lsr_prod.training.retrieval.gradient import EncodedPart, MomentumQueue, StepPlan, StepResult, backward
 from lsr_prod.training.stage_trainer import StageTrainer, Tensors
 
 DEAD_AFTER = 500

@@ -18,11 +18,9 @@ from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.model.loading import local_folder
 from lsr_prod.storage import is_remote
 from lsr_prod.storage.folders import open_folder
-from lsr_prod.storage.formats.bundle import BUNDLE_FILE
-from lsr_prod.storage.formats.card import EncoderCard, Kind
+from lsr_prod.storage.formats.bundle import BUNDLE_FILE, EncoderCard, Kind
 from lsr_prod.storage.formats.sparse import SparseBatch
-from lsr_prod.training.scoring.cross_encoder import PRECISIONS, CrossEncoder
-from lsr_prod.training.scoring.dense import DenseEncoder
+from lsr_prod.training.scoring.transformers import PRECISIONS, CrossEncoder, DenseEncoder
 
 _PROBE = ("word", "word")
 

@@ -23,7 +23,7 @@ from lsr_prod.model.card_update import letters_of
 from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import fetch_artifact, put_artifact
 from lsr_prod.storage.disk import scratch_folder
-from lsr_prod.storage.formats.card import Attention, EncoderCard, longest_input
+from lsr_prod.storage.formats.bundle import Attention, EncoderCard, longest_input
 
 TRANSFER_FILE = "vocabulary_transfer.json"
 """File of a model directory with the tokens that a vocabulary transfer added, ``{"new": [token ids]}``."""

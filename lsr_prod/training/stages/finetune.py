@@ -12,7 +12,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation.validation import read_collection
 from lsr_prod.logs import get_log
 from lsr_prod.storage.artifacts import fetch_artifact
-from lsr_prod.storage.formats.card import QUERY_FOLDER, EncoderCard, Kind
+from lsr_prod.storage.formats.bundle import QUERY_FOLDER, EncoderCard, Kind
 from lsr_prod.training.data.layouts import QueryTermLayout
 from lsr_prod.training.data.prepare import TrainingSetSummary, prepare_training_set
 from lsr_prod.training.data.schemas import pin_data, pin_validation

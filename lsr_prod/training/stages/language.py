@@ -25,8 +25,7 @@ from lsr_prod.model.backbone import output_layer
 from lsr_prod.model.layout_reader import parts_folder
 from lsr_prod.model.loading import output_vocabulary
 from lsr_prod.storage.artifacts import fetch_artifact, put_artifact
-from lsr_prod.storage.formats.bundle import TOKENIZER_FILE
-from lsr_prod.storage.formats.card import EncoderCard
+from lsr_prod.storage.formats.bundle import TOKENIZER_FILE, EncoderCard
 from lsr_prod.storage.formats.digest import digest_path, read_record
 from lsr_prod.training.data.layouts import Layout, PackedLayout, TeacherLayout, TokenSettings, WordLayout
 from lsr_prod.training.data.prepare import prepare_training_set

@@ -19,7 +19,7 @@ from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.drafts import write_file
 from lsr_prod.storage.folders import open_source
-from lsr_prod.storage.formats.card import HEADS
+from lsr_prod.storage.formats.bundle import HEADS
 from lsr_prod.storage.formats.digest import digest_json
 from lsr_prod.training.loop.job import StageRun
 from lsr_prod.training.stage_trainer import batch_rows, check_batch

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lsr_prod.config.model import AdaptEncoderSettings
-from lsr_prod.config.vocabulary import CalibrateSettings, RescaleHeadSettings
+from lsr_prod.config.model import AdaptEncoderSettings, CalibrateSettings, RescaleHeadSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.inference.terms.words import refuse_tokens
 from lsr_prod.logs import get_log
@@ -28,7 +27,7 @@ from lsr_prod.model.card_update import (
     check_terms,
     check_uncased,
 )
-from lsr_prod.storage.formats.card import EncoderCard, PooledTokens
+from lsr_prod.storage.formats.bundle import EncoderCard, PooledTokens
 from lsr_prod.training.data.rows import sample_rows
 from lsr_prod.training.data.schemas import pin_data
 from lsr_prod.training.stages.facts import ModelFacts, check_length

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from lsr_prod.config.training_data import TrainingDataSettings
-from lsr_prod.config.vocabulary import DomainTokenizerSettings, ExpandVocabularySettings, TransferVocabularySettings
+from lsr_prod.config.model import DomainTokenizerSettings, ExpandVocabularySettings, TransferVocabularySettings
+from lsr_prod.config.section import TrainingDataSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.inference.terms.surfaces import notation_of, overlap_share
 from lsr_prod.inference.terms.words import fragmentation, lowercases, refuse_tokens, word_pieces

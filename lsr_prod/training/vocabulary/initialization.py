@@ -3,7 +3,7 @@
 The same sparse matrix makes the rows of input embeddings, output matrix and bias.
 
 To add an initialization: a case in ``initialize``, and its name in ``TransferVocabularySettings.initialization``
-(``lsr_prod.config.vocabulary``).
+(``lsr_prod.config.model``).
 """
 
 from collections.abc import Sequence

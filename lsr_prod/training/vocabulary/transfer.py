@@ -15,7 +15,7 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import is_causal, output_layer
 from lsr_prod.model.loading import output_vocabulary
 from lsr_prod.model.output_layer import add_output_bias, is_tied, output_layer_names, replace_output_layer
-from lsr_prod.model.template_tokens import append_tokens, prepend_start_token
+from lsr_prod.model.tokenizer_files import append_tokens, prepend_start_token
 from lsr_prod.storage.formats.digest import digest_json
 from lsr_prod.training.vocabulary.initialization import Initialization
 

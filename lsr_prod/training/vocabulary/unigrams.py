@@ -12,7 +12,7 @@ import ray
 from transformers import PreTrainedTokenizerFast
 
 from lsr_prod.cluster.workers import group_by_size, merge, split
-from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.config.section import TrainingDataSettings
 from lsr_prod.corpus.pinned_file import Slice
 from lsr_prod.corpus.read import require_source_on_nodes
 from lsr_prod.corpus.rows import BadRow

@@ -9,8 +9,7 @@ import pytest
 from deltalake import WriterProperties, write_deltalake
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus.cut import cut_files
-from lsr_prod.corpus.filelist import iterate_files, list_files
+from lsr_prod.corpus.filelist import cut_files, iterate_files, list_files
 from lsr_prod.corpus.formats import delta
 from lsr_prod.corpus.formats.arrow import is_text
 from lsr_prod.corpus.formats.delta import DELTA

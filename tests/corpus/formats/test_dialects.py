@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.config import CsvSettings, SourceSettings
-from lsr_prod.corpus.cut import cut_files
+from lsr_prod.corpus.filelist import cut_files
 from lsr_prod.corpus.formats.delimited import delimited_records
 from lsr_prod.corpus.formats.interface import Record
 from lsr_prod.corpus.listing import resolve_source

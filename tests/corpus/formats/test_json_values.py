@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus.cut import cut_files
+from lsr_prod.corpus.filelist import cut_files
 from lsr_prod.corpus.formats.json_values import json_records
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.read import Reader

@@ -9,18 +9,18 @@ import pytest
 import ray
 from ray.exceptions import RayActorError
 
-from lsr_prod.encoding.isolation.watchdog import EXIT_CODE, WatchedEncoder
+from lsr_prod.encoding.isolation.isolated import EXIT_CODE, WatchedEncoder
 from tests.encoding.poison_encoder import poison_factory, term_of
 
 
 def run_watched(text: str, *, timeout_s: float, rest: str = "") -> subprocess.CompletedProcess[str]:
     script = f"""
 import logging, time
-from lsr_prod.encoding.isolation import watchdog
+from lsr_prod.encoding.isolation import isolated
 from tests.encoding.poison_encoder import poison_factory
 logging.basicConfig()
-watchdog._GRACE_S = 0.5
-encoder = watchdog.WatchedEncoder(poison_factory().open(), {timeout_s})
+isolated._GRACE_S = 0.5
+encoder = isolated.WatchedEncoder(poison_factory().open(), {timeout_s})
 encoder.encode([{text!r}])
 {rest}
 print("survived")

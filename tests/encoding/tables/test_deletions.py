@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from lsr_prod.encoding.tables import Table, create_table, delta_deletions
+from lsr_prod.encoding.tables import Table, create_table, deletions
 from lsr_prod.encoding.tables import table as tables
 from lsr_prod.errors import ArtifactError, TableConflictError
 from lsr_prod.storage import Store, delta_log
@@ -95,7 +95,7 @@ def test_checkpoints_keep_deleted_rows(store: Store):
 
 
 def test_checkpoint_follows_a_commit_with_deletions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(delta_deletions, "CHECKPOINT_EVERY", 3)
+    monkeypatch.setattr(deletions, "CHECKPOINT_EVERY", 3)
     store = Store(str(tmp_path))
     path = add(make(store), "abcd")
     for number in range(3):

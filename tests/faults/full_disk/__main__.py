@@ -40,7 +40,7 @@ def _restart(library: Path) -> int:
 
 def _run(given: argparse.Namespace, folder: Path) -> int:
     _import_everything()
-    from lsr_prod.jobs.terminal.run import print_result
+    from lsr_prod.jobs.terminal.shell import print_result
     from tests.faults.full_disk.attempt import forked
     from tests.faults.full_disk.campaign import COUNTS, Campaign
     from tests.faults.full_disk.disk import SmallDisk

@@ -21,7 +21,7 @@ from lsr_prod.encoding.tables.sparse_table import PLAN_PROPERTY
 from lsr_prod.errors import ConfigError, LsrError, SourceError
 from lsr_prod.operations.table_generations import register_table, table_for_bundle
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.card import EncoderCard
+from lsr_prod.storage.formats.bundle import EncoderCard
 from tests.faults import protocol
 from tests.faults.lives.deliveries import CHANGES, Deliveries
 from tests.faults.lives.expected import STEP, VOCABULARY, ModelStub, check_tables

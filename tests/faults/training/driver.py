@@ -10,7 +10,7 @@ os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 from lsr_prod.config import Deployment
-from lsr_prod.jobs.terminal.run import log_to_stderr
+from lsr_prod.jobs.terminal.shell import log_to_stderr
 from lsr_prod.training.chain import run_chain
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from lsr_prod.config import Deployment, IndexSettings
 from lsr_prod.encoding.tables import open_table
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.indexing import build_index
-from lsr_prod.indexing.impacts.bm25 import WordSpill, average_length
+from lsr_prod.indexing.impacts.postings import WordSpill, average_length
 from lsr_prod.indexing.plan import plan_index
 from lsr_prod.inference.terms.analysis import words_of
 from lsr_prod.search import Searcher
@@ -50,8 +50,8 @@ def test_word_spill_returns_words_by_ordinal(tmp_path_factory, lists, data):
 
 
 def test_word_spill_counts_long_documents_in_small_batches(tmp_path, monkeypatch):
-    monkeypatch.setattr("lsr_prod.indexing.impacts.bm25._BATCH_WORDS", 4)
-    monkeypatch.setattr("lsr_prod.indexing.impacts.bm25._BATCH_DOCUMENTS", 3)
+    monkeypatch.setattr("lsr_prod.indexing.impacts.postings._BATCH_WORDS", 4)
+    monkeypatch.setattr("lsr_prod.indexing.impacts.postings._BATCH_DOCUMENTS", 3)
     texts = ["a b c d e f", "", "a", "b", "a a a", "", "", "", "c d e", "f"]
     spill = WordSpill(tmp_path / "spill", 2.0)
     spill.add(texts)

@@ -1,6 +1,6 @@
 import pyarrow as pa
 
-from lsr_prod.indexing.impacts.bm25 import joined_texts
+from lsr_prod.indexing.impacts.postings import joined_texts
 
 
 def test_joined_texts_joins_fields_with_spaces():

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.indexing.boolean import BooleanWriter
-from lsr_prod.indexing.impacts.bm25 import WordSpill
+from lsr_prod.indexing.impacts.postings import WordSpill
 from lsr_prod.inference.terms.analysis import distinct_words, find_places, words_of
 from lsr_prod.storage.formats.index import Analyzer
 from lsr_prod.storage.formats.shard import TANTIVY_FOLDER, TEXT_FIELD

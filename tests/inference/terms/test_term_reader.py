@@ -9,10 +9,9 @@ from tokenizers.pre_tokenizers import ByteLevel
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.inference.terms.surfaces import uncased_groups
-from lsr_prod.inference.terms.term_reader import TermReader
-from lsr_prod.inference.terms.words import split_words
+from lsr_prod.inference.terms.words import TermReader, split_words
 from lsr_prod.model import SparseEncoder
-from lsr_prod.storage.formats.card import EncoderCard
+from lsr_prod.storage.formats.bundle import EncoderCard
 from tests.model.tiny import VOCABULARY, tiny_tokenizer
 
 TOKENIZER = tiny_tokenizer().backend_tokenizer.to_str()
@@ -55,7 +54,7 @@ def test_counting_in_pieces_equals_counting_at_once(monkeypatch):
     reader = TermReader(TOKENIZER, card(), VOCABULARY)
     texts = ["w1 w3 w1", "", "w3", "</s> <unk>", "w5 w3"]
     whole = reader.count(texts)
-    monkeypatch.setattr("lsr_prod.inference.terms.term_reader._CHARACTERS", 3)
+    monkeypatch.setattr("lsr_prod.inference.terms.words._CHARACTERS", 3)
     parts = reader.count(texts[3:], reader.count(iter(texts[:3])))
     for counts in (whole, parts):
         assert counts.documents == 3

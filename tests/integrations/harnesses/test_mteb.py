@@ -8,7 +8,7 @@ import torch
 
 from lsr_prod import Index
 from lsr_prod.errors import ConfigError
-from lsr_prod.indexing.word_bundle import write_word_bundle
+from lsr_prod.indexing.text_index import write_word_bundle
 from lsr_prod.search import Hybrid
 from tests.lazy import LazyModule
 

@@ -10,7 +10,7 @@ import pytest
 
 from lsr_prod.config import Deployment
 from lsr_prod.errors import ConfigError, MissingExtraError, SourceError
-from lsr_prod.jobs.terminal.run import Job
+from lsr_prod.jobs.terminal.shell import Job
 
 
 def _run(work: Any, tmp_path: Path) -> int:

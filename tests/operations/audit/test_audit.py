@@ -15,7 +15,7 @@ from lsr_prod.indexing import delete_documents
 from lsr_prod.indexing.publish import write_version
 from lsr_prod.indexing.tombstones import save_takedowns
 from lsr_prod.operations.audit import IdRange, audit, open_index_scope
-from lsr_prod.operations.audit.deployment import deployment_scope, problems, remarks
+from lsr_prod.operations.audit.audit import deployment_scope, problems, remarks
 from lsr_prod.storage import Store
 from lsr_prod.storage.deletion_vector import save_vectors
 from tests.indexing.publishing import publish

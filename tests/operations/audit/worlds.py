@@ -15,7 +15,7 @@ from lsr_prod.encoding.tables import Table, create_table, open_table, write_part
 from lsr_prod.encoding.tables.quarantine import create_quarantine, write_quarantine
 from lsr_prod.indexing.publish import write_version
 from lsr_prod.operations.audit import Audit
-from lsr_prod.operations.audit.deployment import verify_deployment
+from lsr_prod.operations.audit.audit import verify_deployment
 from lsr_prod.storage import Store
 from lsr_prod.storage.formats.index import IndexVersion
 from lsr_prod.storage.formats.table import TableProperties, bucket_of, content_hash, content_keys, sparse_schema

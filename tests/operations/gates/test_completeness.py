@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.errors import PublicationError
-from lsr_prod.indexing.gates import Candidate
+from lsr_prod.indexing.publish import Candidate
 from lsr_prod.operations.gates import GATES, Gatekeeper, GateResult
 from lsr_prod.operations.gates import report as gate
-from lsr_prod.operations.gates.versions import Versions
+from lsr_prod.operations.gates.report import Versions
 from lsr_prod.storage.formats.index import IndexVersion
 from tests.operations.audit.worlds import World, documents
 

@@ -10,9 +10,9 @@ import pytest
 from lsr_prod.config import Deployment
 from lsr_prod.encoding.tables import open_table
 from lsr_prod.errors import ConfigError, PublicationError, SourceError
-from lsr_prod.indexing.gates import Candidate
+from lsr_prod.indexing.publish import Candidate
 from lsr_prod.operations.gates import GATES, Gatekeeper, GateReport, read_report
-from lsr_prod.operations.gates.versions import Versions, count_impacts
+from lsr_prod.operations.gates.report import Versions, count_impacts
 from lsr_prod.storage import Store
 from lsr_prod.storage.formats.index import IndexVersion
 from lsr_prod.storage.index_versions import read_version

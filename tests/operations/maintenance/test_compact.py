@@ -14,8 +14,7 @@ from lsr_prod.encoding.tables import Part, TableFile, read_part, write_part
 from lsr_prod.encoding.tables.live_rows import file_schema
 from lsr_prod.encoding.tables.sparse_table import table_digest
 from lsr_prod.errors import ArtifactError
-from lsr_prod.operations.maintenance.compact import compact, merge_parts
-from lsr_prod.operations.maintenance.merges import Merge, plan_merges
+from lsr_prod.operations.maintenance.compact import Merge, compact, merge_parts, plan_merges
 from lsr_prod.storage import Store
 from tests.encoding.commit.test_committer import Interrupted
 from tests.encoding.made_tables import as_wave, ids_of, make_cell, make_tables, newest

@@ -16,9 +16,8 @@ from lsr_prod.encoding.plans.successors import save_plan
 from lsr_prod.encoding.tables import Part
 from lsr_prod.encoding.tables.quarantine import create_quarantine, quarantine_parts, quarantined_rows
 from lsr_prod.encoding.tables.sparse_table import create_sparse_table
-from lsr_prod.operations.maintenance.compact import merge_parts
+from lsr_prod.operations.maintenance.compact import Merge, merge_parts
 from lsr_prod.operations.maintenance.job import compact_quarantine
-from lsr_prod.operations.maintenance.merges import Merge
 from lsr_prod.operations.maintenance.vacuum import vacuum
 from lsr_prod.storage import Store
 from tests.encoding.made_tables import PROPERTIES, as_wave, bad_rows, make_cell, newest

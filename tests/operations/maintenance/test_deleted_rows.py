@@ -10,8 +10,7 @@ from lsr_prod.encoding.tables import Part, read_part
 from lsr_prod.encoding.tables.live_rows import total_live_rows, vector_files
 from lsr_prod.encoding.tables.sparse_table import table_digest
 from lsr_prod.operations.maintenance import maintain
-from lsr_prod.operations.maintenance.compact import compact, merge_parts
-from lsr_prod.operations.maintenance.merges import Merge, plan_merges
+from lsr_prod.operations.maintenance.compact import Merge, compact, merge_parts, plan_merges
 from lsr_prod.operations.maintenance.vacuum import vacuum
 from lsr_prod.storage import Store, deletion_vector
 from tests.encoding.made_tables import newest

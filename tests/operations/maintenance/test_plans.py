@@ -18,8 +18,7 @@ from lsr_prod.encoding.plans.successors import (
 )
 from lsr_prod.encoding.tables.sparse_table import create_sparse_table
 from lsr_prod.errors import ArtifactError, CommitError, FencedError
-from lsr_prod.operations.maintenance.plans import shorten_chain
-from lsr_prod.operations.maintenance.vacuum import Garbage, vacuum
+from lsr_prod.operations.maintenance.vacuum import Garbage, shorten_chain, vacuum
 from lsr_prod.operations.status import table_status
 from lsr_prod.storage import Store
 from lsr_prod.storage.formats.digest import record_bytes

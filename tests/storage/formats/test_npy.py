@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lsr_prod import Searcher
 from lsr_prod.errors import ArtifactError
-from lsr_prod.storage.formats.npy import npy_bytes, parse_npy
+from lsr_prod.storage.formats.pages import npy_bytes, parse_npy
 from tests.indexing.corpus import Doc, make_index
 
 arrays = st.builds(

@@ -12,7 +12,7 @@ import pytest
 import ray
 from deltalake import write_deltalake
 
-from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.config.section import TrainingDataSettings
 from lsr_prod.encoding.tables import read_all_rows
 from lsr_prod.errors import ConfigError, QuarantineOverflowError
 from lsr_prod.model import SparseEncoder
@@ -221,7 +221,7 @@ import sys
 from pathlib import Path
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import RaySettings
-from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.config.section import TrainingDataSettings
 from lsr_prod.storage import Store
 from lsr_prod.encoding.tables import read_all_rows
 from lsr_prod.training.data import prepare

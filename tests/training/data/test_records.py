@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.config.section import TrainingDataSettings
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.errors import SourceError
 from lsr_prod.training.data.rows import TrainingRow, cut_data, pin_files, read_rows

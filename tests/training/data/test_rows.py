@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.config.section import TrainingDataSettings
 from lsr_prod.corpus.rows import RAW_LIMIT, BadRow, TypedValue
 from lsr_prod.training.data.rows import TrainingRow, validate
 

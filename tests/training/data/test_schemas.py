@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.config.section import TrainingDataSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.training.data.rows import pin_files
 from lsr_prod.training.data.schemas import check_schemas

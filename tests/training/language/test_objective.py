@@ -19,7 +19,7 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.storage.formats.sparse import SparseBatch
 from lsr_prod.training.data.training_set import Example
 from lsr_prod.training.language.objective import LanguageBatch, LanguageModule
-from lsr_prod.training.language.objectives import make_objective
+from lsr_prod.training.language.trainer import make_objective
 from tests.model.tiny import CAUSAL, VOCABULARY, tiny_checkpoint
 from tests.training.texts import worded_start
 

@@ -12,8 +12,7 @@ from lsr_prod.config.train import STAGES
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.data.training_set import Example
-from lsr_prod.training.language.objectives import make_objective
-from lsr_prod.training.language.trainer import LanguageTrainer
+from lsr_prod.training.language.trainer import LanguageTrainer, make_objective
 from lsr_prod.training.loop.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from lsr_prod.training.process_group import Group
 from lsr_prod.training.stage_trainer import total_steps

@@ -8,7 +8,7 @@ import torch
 from lsr_prod.config.language import PretrainEmlmSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import head_input, hidden_states, output_layer
-from lsr_prod.training.language.objectives import LanguageValidator
+from lsr_prod.training.language.trainer import LanguageValidator
 from tests.training.language.test_trainer import Rows
 from tests.training.texts import worded_start
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lsr_prod.config import Deployment, MineSettings
-from lsr_prod.training.negatives.index import MinedIndex
+from lsr_prod.training.negatives.mine import MinedIndex
 from tests.indexing.corpus import Doc, encode_corpus, make_index
 
 TEXTS = {

@@ -8,7 +8,7 @@ import pytest
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
-from lsr_prod.training.negatives.index import MinedIndex
+from lsr_prod.training.negatives.mine import MinedIndex
 from tests.indexing.corpus import STEP, Doc, make_index
 from tests.indexing.remote import upload_current
 from tests.training.negatives.conftest import QUERIES, TEXTS, settings

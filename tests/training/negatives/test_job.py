@@ -18,7 +18,7 @@ import pytest
 import ray
 import yaml
 
-from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.config.section import TrainingDataSettings
 from lsr_prod.errors import ConfigError, IncompleteWaveError
 from lsr_prod.jobs.training import mine
 from lsr_prod.training.negatives.job import mine_negatives

@@ -10,9 +10,8 @@ import pytest
 from lsr_prod.config import TeacherModelSettings
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.inference import BundleEncoder
-from lsr_prod.training.negatives.index import MinedIndex
 from lsr_prod.training.negatives.inputs import KnownPositives, Pair, PairSurvey, TeacherScores
-from lsr_prod.training.negatives.mine import MinedRow, Miner, TeacherModel
+from lsr_prod.training.negatives.mine import MinedIndex, MinedRow, Miner, TeacherModel
 from lsr_prod.training.negatives.rules import SKETCH_SIZE, Fingerprint, id_key, pair_key, text_key
 from lsr_prod.training.scoring.teacher import open_teacher
 from tests.indexing.corpus import STEP, Doc

@@ -11,9 +11,8 @@ from lsr_prod.encoding.tables.quarantine import quarantine_folder
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
 from lsr_prod.training.data.row_parts import QUARANTINE, PartReport, part_name
-from lsr_prod.training.negatives.index import MinedIndex
 from lsr_prod.training.negatives.inputs import KnownPositives, cut_pairs
-from lsr_prod.training.negatives.mine import MINED, Miner, mine_slice
+from lsr_prod.training.negatives.mine import MINED, MinedIndex, Miner, mine_slice
 from tests.training.negatives.conftest import TEXTS, pairs_by_id, settings, write_lines
 
 NOTHING = KnownPositives.of([])

@@ -12,9 +12,8 @@ from lsr_prod.config.objective import LossSettings, ObjectiveSettings, Regulariz
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.batches import TrainBatch, pad
 from lsr_prod.training.objective import TrainingObjective
-from lsr_prod.training.optimizer import full_tensor, trained_parameters
 from lsr_prod.training.process_group import Group
-from lsr_prod.training.replica import Replica
+from lsr_prod.training.replica import Replica, full_tensor, trained_parameters
 from lsr_prod.training.retrieval.gradient import StepPlan, backward
 from tests.training.gloo import run_workers
 

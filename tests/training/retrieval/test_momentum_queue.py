@@ -11,7 +11,7 @@ from lsr_prod.config.objective import QueueSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.batches import BatchKeys, TrainBatch, pad
 from lsr_prod.training.process_group import Group
-from lsr_prod.training.retrieval.momentum_queue import MomentumQueue, NegativeQueue
+from lsr_prod.training.retrieval.gradient import MomentumQueue, NegativeQueue
 from tests.training.vectors.test_heaviest_terms import keep_top
 
 ALONE = Group(0, 1, torch.device("cpu"))

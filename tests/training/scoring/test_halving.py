@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lsr_prod.errors import EncoderBrokenError, StorageError
 from lsr_prod.inference.encoder import token_batches
-from lsr_prod.training.scoring.cross_encoder import call_in_halves
+from lsr_prod.training.scoring.transformers import call_in_halves
 
 
 @given(st.lists(st.integers(1, 50), max_size=30), st.integers(1, 200))

@@ -17,7 +17,7 @@ import ray
 import yaml
 
 from lsr_prod.config import Deployment
-from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.config.section import TrainingDataSettings
 from lsr_prod.errors import ConfigError, IncompleteWaveError, QuarantineOverflowError
 from lsr_prod.jobs.training import score
 from lsr_prod.storage import Store

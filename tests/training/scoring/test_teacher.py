@@ -118,7 +118,7 @@ def test_sparse_model_and_bundle_give_dot_products(tiny_model: Path, tiny_bundle
 
 
 def test_each_text_is_encoded_once_until_forgotten(dense: Path, monkeypatch: pytest.MonkeyPatch):
-    from lsr_prod.training.scoring.dense import DenseEncoder
+    from lsr_prod.training.scoring.transformers import DenseEncoder
 
     encoded: list[str] = []
     encode = DenseEncoder.encode

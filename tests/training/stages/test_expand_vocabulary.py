@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from lsr_prod.config.vocabulary import ExpandVocabularySettings
+from lsr_prod.config.model import ExpandVocabularySettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer

@@ -10,7 +10,7 @@ import pytest
 from lsr_prod.config import FinetuneSettings, TrainSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
-from lsr_prod.storage.formats.card import EncoderCard
+from lsr_prod.storage.formats.bundle import EncoderCard
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.finetune import _training_lengths, check
 from tests.model.tiny import tiny_checkpoint

@@ -5,7 +5,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from lsr_prod.config.vocabulary import RescaleHeadSettings
+from lsr_prod.config.model import RescaleHeadSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer

@@ -9,8 +9,7 @@ import torch
 from pydantic import ValidationError
 from transformers import BertConfig, BertModel
 
-from lsr_prod.config.model import AdaptEncoderSettings
-from lsr_prod.config.vocabulary import TransferVocabularySettings
+from lsr_prod.config.model import AdaptEncoderSettings, TransferVocabularySettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.inference.terms.words import fragmentation
 from lsr_prod.model import SparseEncoder

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.config.section import TrainingDataSettings
 
 __all__ = ["random_texts", "write_pairs", "write_texts"]
 
