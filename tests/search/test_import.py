@@ -14,9 +14,11 @@ from lsr_prod.extras import _EXTRAS
 HEAVY = {"tantivy"}.union(*_EXTRAS.values())
 IMPORT = """
 import sys, time
-start = time.perf_counter()
+start = time.process_time()
+import numpy, pyarrow
+base = time.process_time()
 exec(sys.argv[1])
-print(time.perf_counter() - start, ",".join(sys.modules))
+print((time.process_time() - base) / (base - start), ",".join(sys.modules))
 """
 
 
@@ -33,12 +35,13 @@ def run(code: str, *arguments: str, **environment: str) -> subprocess.CompletedP
 
 
 @pytest.mark.parametrize("statement", ["import lsr_prod", "from lsr_prod import Searcher", "import lsr_prod.search"])
-def test_import_is_fast_and_loads_no_heavy_packages(statement):
-    for _ in range(3):  # a busy machine may be slow once
-        seconds, modules = run(IMPORT, statement).stdout.split()
-        if float(seconds) < 1:
+def test_import_costs_little_next_to_numpy_and_pyarrow_and_loads_no_heavy_packages(statement):
+    """A ratio of CPU times, about 2 today: how long a second is depends on the machine and on what else it does."""
+    for _ in range(3):
+        ratio, modules = run(IMPORT, statement).stdout.split()
+        if float(ratio) < 4:
             break
-    assert float(seconds) < 1
+    assert float(ratio) < 4
     assert not HEAVY & set(modules.split(","))
 
 
