@@ -1,5 +1,8 @@
 """Gates that a version passes before it is published."""
 
+import shutil
+from dataclasses import replace
+
 import pytest
 
 from lsr_prod.errors import DigestMismatchError, PublicationError
@@ -22,6 +25,33 @@ def test_damaged_tombstones_are_rejected(tmp_path, versions):
     (tmp_path / file.path).write_bytes(b"x" * file.size)
     with pytest.raises(DigestMismatchError, match="tombstones"):
         publish(tmp_path, made.publication.version)
+
+
+def test_damaged_takedowns_are_rejected(tmp_path, versions):
+    version = read_version(tmp_path, delete_documents(tmp_path, ["d"]).publication.version)
+    file = tmp_path / version.takedowns.path
+    file.write_bytes(b"x" * file.stat().st_size)
+    with pytest.raises(DigestMismatchError, match="takedowns"):
+        check_files(Candidate(tmp_path, version, version, True))
+
+
+def test_bundle_is_read_again_only_if_it_is_new(tmp_path, versions):
+    current, version = (read_version(tmp_path, sha) for sha in versions)
+    folder = tmp_path / "bundles" / version.bundle_digest
+    vocabulary = folder / "vocabulary.json"
+    vocabulary.write_bytes(b"x" * vocabulary.stat().st_size)
+    check_files(Candidate(tmp_path, version, current, True))
+    for other in (None, replace(current, bundle_digest="0" * 64)):
+        with pytest.raises(DigestMismatchError, match=r"vocabulary\.json"):
+            check_files(Candidate(tmp_path, version, other, True))
+
+
+def test_bundle_under_the_name_of_another_is_rejected(tmp_path, versions):
+    current, version = (read_version(tmp_path, sha) for sha in versions)
+    renamed = replace(version, bundle_digest="0" * 64)
+    shutil.copytree(tmp_path / "bundles" / version.bundle_digest, tmp_path / "bundles" / renamed.bundle_digest)
+    with pytest.raises(PublicationError, match=f"is not {'0' * 64}"):
+        check_files(Candidate(tmp_path, renamed, current, True))
 
 
 def test_files_of_current_and_verified_shards_are_not_read_again(tmp_path, versions):
