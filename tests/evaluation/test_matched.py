@@ -17,7 +17,7 @@ def test_counts_equal_brute_force_for_every_kind(
     index: tuple[Searcher, Dense], at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     searcher, dense = index
-    monkeypatch.setattr("lsr_prod.evaluation.cost._DOCUMENTS", at_once)
+    monkeypatch.setattr("lsr_prod.evaluation.cost._PER_PRODUCT", at_once)
     monkeypatch.setattr("lsr_prod.evaluation.cost._QUERIES", 5)
     found = count_matches(searcher.snapshot, queries())
     for number, query in enumerate(queries()):
