@@ -196,7 +196,9 @@ def options(words: str) -> Iterable[tuple[str, str]]:
     """Yield the options of a command that ``--help`` describes; without its extra, only ``--help``."""
     try:
         parser = load(words).parser()
-    except (MissingExtraError, ModuleNotFoundError):
+    except (MissingExtraError, ModuleNotFoundError) as error:
+        if isinstance(error, ModuleNotFoundError):
+            missing_extra(error)  # raises the error again if the module is none of an extra
         yield "--help", "describe the command"
         return
     for action in parser._actions:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.jobs.command import main
+from lsr_prod.jobs.command import COMMANDS, main, options
 
 ROOT = Path(__file__).parents[2]
 RUN = "import sys; sys.argv = ['lsr-prod']; from lsr_prod.jobs.command import main; main()"
@@ -69,6 +69,12 @@ def test_bash_completes_options_that_help_describes(
 def test_command_without_its_extra_is_completed_without_its_options() -> None:
     code = f"import sys; sys.modules.update(dict.fromkeys(('pydantic', 'pydantic_settings'))); {RUN}"
     assert complete("encode", "--", code=code) == ["--help"]
+
+
+def test_command_whose_module_does_not_exist_has_no_options_but_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COMMANDS, "encode", ("no_such_module", ""))
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        list(options("encode"))
 
 
 def test_bash_accepts_its_script() -> None:
