@@ -15,7 +15,11 @@ TARGETS: dict[str, tuple[str, ...]] = {
     ),
     "encoding/tables": ("tests/encoding/tables", "tests/encoding/commit/test_committer.py"),
     "indexing/derive.py": ("tests/indexing/test_derive.py", "tests/indexing/test_takedown.py"),
-    "indexing/publish.py": ("tests/indexing/test_publish.py", "tests/indexing/test_gates.py"),
+    "indexing/publish.py": (
+        "tests/indexing/test_publish.py",
+        "tests/indexing/test_gates.py",
+        "tests/indexing/test_versions.py",
+    ),
     "indexing/tombstones.py": ("tests/indexing/test_tombstones.py",),
     "indexing/garbage.py": (
         "tests/indexing/test_garbage_files.py",
