@@ -1,7 +1,11 @@
 """Base class of the sections of a deployment, types of their fields, and settings that several sections have."""
 
+import ast
+import inspect
+import sys
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
+from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
@@ -30,16 +34,13 @@ class Section(BaseModel):
     """
 
     # Most processes read a few of the sections: a validator is built when it is first used.
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True, defer_build=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
-        """Join the lines of each description."""
-        for field in cls.model_fields.values():
-            if field.description is not None:
-                field.description = " ".join(field.description.split())
+        """Take the descriptions of the fields from the strings below them."""
+        for name, text in _strings_below_fields(cls.__module__).get(cls.__qualname__, {}).items():
+            cls.model_fields[name].description = text
 
     def _problems(self) -> Problems:
         """Yield what is wrong with valid settings in their combination; the first sentence is the error."""
@@ -50,6 +51,26 @@ class Section(BaseModel):
         for problem in self._problems():
             raise ValueError(problem)
         return self
+
+
+@cache
+def _strings_below_fields(module: str) -> dict[str, dict[str, str]]:
+    """Return the strings by class and field; pydantic would read the file of a module again for each of its classes."""
+    try:
+        source = inspect.getsource(sys.modules[module])
+    except OSError:  # an installation may leave out sources, and has no descriptions then
+        return {}
+    found = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef):
+            found[node.name] = {
+                field.target.id: " ".join(text.value.value.split())
+                for field, text in pairwise(node.body)
+                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+                and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+                and isinstance(text.value.value, str)
+            }  # fmt: skip
+    return found
 
 
 def _checked(value: str, *, problem_of: Callable[[str], str | None]) -> str:
