@@ -128,9 +128,9 @@ types: $(KERNELS)
 	$(BIN)/mypy
 
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -q --max-worker-restart 0 --dist loadfile --no-loadscope-reorder --durations=30
-# Four processes on two cores: half of the time of a test is a wait for processes that it started.
+# Three processes on two cores: tests wait for processes that they start.
 test: $(KERNELS) models
-	$(PYTEST) -n 4 -m "not slow and not long"
+	$(PYTEST) -n 3 -m "not slow and not long"
 
 # What takes 10 seconds and more: jobs that are killed and resumed, chains of training, disturbed nights. CI runs it too.
 test-long: $(KERNELS) models

@@ -20,6 +20,8 @@ os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # every listener on loopb
 os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
 # Ray ends what is idle beyond one process a core; the next job of a suite of small ones starts and imports it again.
 os.environ.update({"RAY_num_workers_soft_limit": "8", "RAY_idle_worker_killing_time_threshold_ms": "60000"})
+# Ray's own value is 15: beside other processes of tests its workers would get a thirtieth of a core.
+os.environ.update({"RAY_worker_niceness": "0"})
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 # Credentials of the S3 endpoint that tests start on loopback; Ray's workers inherit them.
@@ -54,7 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
-    """Share the files of tests among processes, but those that start a Ray or a server of forks are for three."""
+    """Share the files of tests among processes, but those that start a Ray or a server of forks are for two."""
     from xdist.scheduler import LoadFileScheduling
 
     class FewServers(LoadFileScheduling):
@@ -69,14 +71,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
 @cache
 def _server(file: str) -> str:
-    """Return which server the fixtures of a file start in its process, or an empty string.
-
-    Two Rays start: with one for all files, its process would end minutes after the others.
-    """
+    """Return which server the fixtures of a file start in its process, or an empty string."""
     path = Path(__file__).parents[1] / file
     text = path.read_text() if path.is_file() else ""
     if "ray_local" in text:
-        return "ray, encoding" if file.startswith("tests/encoding/") else "ray"
+        return "ray"
     return "forks" if re.search("forkserver|start_chain|run_workers", text) else ""
 
 
