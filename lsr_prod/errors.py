@@ -191,7 +191,7 @@ class TrainingError(LsrError):
 
 
 class TrainingCollapsedError(TrainingError):
-    """Vectors became empty or dense, or the loss is NaN or infinite."""
+    """Vectors became empty or dense, the loss is NaN or infinite, or no learning rate lowers it."""
 
 
 class WorkersLostError(TrainingError):

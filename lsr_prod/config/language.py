@@ -20,8 +20,8 @@ def _only_texts(data: TrainingDataSettings) -> TrainingDataSettings:
 class OptimizerSettings(Section):
     """AdamW and its learning rate."""
 
-    learning_rate: float = Field(2e-5, gt=0, allow_inf_nan=False)
-    """learning rate after the warm-up, the highest"""
+    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["auto"] = 2e-5
+    """learning rate after the warm-up, the highest; auto: found before the first step, by up to 48 steps of trial"""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     """decay of the learning rate to 0"""
     schedule_steps: int | None = Field(None, ge=1)

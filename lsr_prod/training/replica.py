@@ -90,10 +90,12 @@ class OptimizerStep:
     def __init__(self, model: nn.Module, settings: OptimizerSettings) -> None:
         self._model, self._settings = model, settings
         self._optimizer = make_optimizer(model, settings)
+        self.full_rate = settings.learning_rate  # of the steps after the warm-up; auto: it has to be set before a step
 
     def begin(self, step: int, steps: int) -> float:
         """Set the learning rate of a step, and return it."""
-        rate = learning_rate(self._settings, step, steps)
+        assert self.full_rate != "auto"
+        rate = self.full_rate * rate_share(self._settings, step, steps)
         for group in self._optimizer.param_groups:
             group["lr"] = rate
         return rate
@@ -124,22 +126,22 @@ class OptimizerStep:
         load_optimizer(self._model, self._optimizer, state)
 
 
-def learning_rate(settings: OptimizerSettings, step: int, steps: int) -> float:
-    """Return the learning rate of a step.
+def rate_share(settings: OptimizerSettings, step: int, steps: int) -> float:
+    """Return the learning rate of a step as a share of the full rate.
 
-    It rises linearly to the full rate at the last step of the warm-up, then falls to 0 at ``schedule_steps``, counted
-    from step 0 (``steps`` if unset), and stays there.
+    It rises linearly to 1 at the last step of the warm-up, then falls to 0 at ``schedule_steps``, counted from step 0
+    (``steps`` if unset), and stays there.
     """
     rising = warmup_end(settings, steps)
     if step < rising:
-        return settings.learning_rate * (step + 1) / rising
+        return (step + 1) / rising
     if settings.schedule == "constant":
-        return settings.learning_rate
+        return 1.0
     falling = max(1, (settings.schedule_steps or steps) - rising)
     progress = min(1.0, (step - rising) / falling)
     if settings.schedule == "linear":
-        return settings.learning_rate * (1 - progress)
-    return settings.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
+        return 1 - progress
+    return 0.5 * (1 + math.cos(math.pi * progress))
 
 
 def warmup_end(settings: OptimizerSettings, steps: int) -> int:
@@ -158,7 +160,6 @@ def make_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim
     ]
     return torch.optim.AdamW(
         [group for group in groups if group["params"]],
-        lr=settings.learning_rate,
         betas=settings.betas,
         eps=settings.epsilon,
         fused=True,

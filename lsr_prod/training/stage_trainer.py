@@ -72,6 +72,15 @@ class StageTrainer(ABC):
         return {}
 
     @property
+    def full_rate(self) -> float | str:
+        """The learning rate after the warm-up; "auto" until it is set."""
+        return self._optimizer.full_rate
+
+    @full_rate.setter
+    def full_rate(self, rate: float) -> None:
+        self._optimizer.full_rate = rate
+
+    @property
     def sharded(self) -> bool:
         """True if each worker holds only a shard of the weights."""
         return self._replica.sharded

@@ -67,6 +67,7 @@ def time_step(
         scale = stage.scale.model_copy(update={"strategy": "ddp"})
         short = stage.model_copy(update={"batch": small, "steps": _TIMED + 1, "epochs": None, "scale": scale})
         trainer = Trainer(encoder.to(group.device), sample, short, group, query_weights=weights)
+        trainer.full_rate = 1e-6  # time does not depend on it, and auto names none
         trainer.train_step()
         started = time.perf_counter()
         for _ in range(_TIMED):

@@ -99,6 +99,12 @@ def test_command_line_overrides_file_and_file_overrides_default(tmp_path: Path) 
             "train.stages.0",
             "give a list of them as data",
         ),
+        (
+            (),
+            MLM.format("steps: 3, optimizer: {learning_rate: -1}"),
+            "train.stages.0.optimizer.learning_rate",
+            "-1 is not possible; input should be greater than 0, or input should be 'auto'",
+        ),
         ((), MLM.format("steps: 3, mask_rates: 0.5"), "train.stages.0.mask_rates", "did you mean mask_rate?"),
         ((), MLM.format("steps: 3, mask_rate: 1.5"), "train.stages.0.mask_rate", "less than 1"),
         ((), MLM.format("epochs: 2, steps: 3"), "train.stages.0", "give steps or epochs"),

@@ -48,6 +48,7 @@ def test_optimizer_step_matches_adamw_formula() -> None:
     model.weight = weight
     settings = OptimizerSettings(learning_rate=0.1, weight_decay=0.01)
     optimizer = make_optimizer(model, settings)
+    optimizer.param_groups[0]["lr"] = settings.learning_rate
     weight.grad = torch.tensor([[0.5, -4.0]])
     optimizer.step()
     # after one step the moments, corrected for their start, are the gradient and its square

@@ -100,7 +100,8 @@ def save_result(
     """Save the weights of the last checkpoint, or of the best validation with ``keep_best``, as a model directory.
 
     Without ``keep_best``, the weights of the start are kept if training did not help; ``note`` says so. The figures are
-    steps, last loss, last validation, and the watched measure at the start and at the best validation.
+    steps, a learning rate that was found, last loss, last validation, and the watched measure at the start and at the
+    best validation.
     """
     with open_checkpoint(last) as folder:
         checkpoint, reports = read_checkpoint(folder, name=name), folder / REPORTS_FILE
@@ -111,6 +112,8 @@ def save_result(
     if not keeps_start:
         _load_trained(encoder, checkpoint, stage)
     encoder.save(output)
+    if stage.optimizer.learning_rate == "auto":
+        figures["learning_rate"] = checkpoint.state["full_rate"]
     validation = stage.validation if isinstance(stage, FinetuneSettings) else None
     best = Best(validation)
     best.load_state(checkpoint.state["best"], None)

@@ -5,6 +5,7 @@ workers.
 """
 
 import contextlib
+import gc
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -19,7 +20,7 @@ import torch.distributed as dist
 from ray.train.collective import broadcast_from_rank_zero
 from torch import Tensor
 
-from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.config.train import FinetuneSettings, LoopSettings
 from lsr_prod.errors import DiskFullError, LsrError, TrainingCollapsedError
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder
@@ -35,13 +36,14 @@ from lsr_prod.training.loop.checkpoint import (
     write_checkpoint,
 )
 from lsr_prod.training.loop.job import ValidationResult, WorkerJob, load_start, make_trainer, make_validator, ramps_end
+from lsr_prod.training.loop.rate import find_rate
 from lsr_prod.training.loop.result import Best
 from lsr_prod.training.observers.activity import CollapseGuard
 from lsr_prod.training.observers.reports import Reporter
 from lsr_prod.training.observers.throughput import ModelWork, ThroughputMeter, known_peak, measured_peak
 from lsr_prod.training.process_group import Group, largest_of_workers, process_group
 from lsr_prod.training.replica import QUERY_WEIGHTS, load_weights, warmup_end
-from lsr_prod.training.stage_trainer import StepOutcome
+from lsr_prod.training.stage_trainer import StageTrainer, StepOutcome
 
 log = get_log(__name__)
 
@@ -93,8 +95,12 @@ class _Run:
         self._job, self._group, self._scratch, self._first = job, group, scratch, group.rank == 0
         self._work = job.run.work
         self._model = fetch_artifact(self._work, f"models/{job.run.start}")
-        encoder = load_start(self._model, job.stage)
-        self._trainer = make_trainer(job.stage, encoder, self._work, job.inputs, group)
+        listed = ray.train.get_checkpoint()
+        checkpoint = listed or job.unlisted
+        rate = self._find_rate() if job.stage.optimizer.learning_rate == "auto" and checkpoint is None else None
+        self._trainer = self._make(job.stage)
+        if rate is not None:
+            self._trainer.full_rate = rate
         steps = self._trainer.steps
         self._guard = CollapseGuard(
             job.stage.watch, ramps_end(job.stage, steps), warmup_end(job.stage.optimizer, steps)
@@ -103,7 +109,22 @@ class _Run:
         self._reports = (job.reports or scratch) / REPORTS_FILE
         self._preemption = Preemption(group)
         self._unlisted = self._stopped = False
-        self._restore()
+        if checkpoint is not None:
+            self._unlisted = listed is None
+            self._restore(checkpoint)
+
+    def _find_rate(self) -> float:
+        """Find the learning rate, and tell it."""
+        rate, steps = find_rate(self._job.stage, self._make)
+        if self._first:
+            self._job.progress.tell.remote("found a learning rate", {"learning_rate": rate, "steps": steps})
+        gc.collect()  # what is left of the trial, before there is another model
+        return rate
+
+    def _make(self, stage: LoopSettings) -> StageTrainer:
+        """Make a trainer at step 0."""
+        job = self._job
+        return make_trainer(stage, load_start(self._model, stage), self._work, job.inputs, self._group)
 
     def train(self) -> None:
         """Run all remaining steps, with reports, validations and checkpoints."""
@@ -192,24 +213,26 @@ class _Run:
             tensors["best"] = dict(self._best.weights)
         folder = self._scratch / f"checkpoint-{step}"
         write_file(folder / REPORTS_FILE, self._reports.read_bytes())
-        state = {"guard": self._guard.state(), "best": self._best.state(), "resources": self._resources()}
+        state = {
+            "guard": self._guard.state(),
+            "best": self._best.state(),
+            "full_rate": self._trainer.full_rate,
+            "resources": self._resources(),
+        }
         name = self._job.run.name
         write_checkpoint(folder, Checkpoint(step, tensors, state), name=name)
         with writing(f"{self._work.uri}/runs/{name}"):
             ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(str(folder)))
         shutil.rmtree(folder)
 
-    def _restore(self) -> None:
-        listed = ray.train.get_checkpoint()
-        checkpoint = listed or self._job.unlisted
-        if checkpoint is None:
-            return
-        self._unlisted = listed is None
+    def _restore(self, checkpoint: ray.train.Checkpoint) -> None:
         with open_checkpoint(checkpoint) as folder:
             found = read_checkpoint(folder, name=self._job.run.name)
             if self._first and not self._job.reports:
                 write_file(self._reports, (folder / REPORTS_FILE).read_bytes())
         self._trainer.load(found.step, found.tensors)
+        if self._job.stage.optimizer.learning_rate == "auto":
+            self._trainer.full_rate = found.state["full_rate"]
         self._guard.load_state(found.state["guard"])
         self._best.load_state(found.state["best"], found.tensors.get("best"))
         self._stopped = self._best.stopped

@@ -20,15 +20,24 @@ _LOGGED_PARTS = 20
 
 
 class _Progress:
-    """Actor that keeps the last progress of the first worker, and the error that must end the stage."""
+    """Actor that keeps the last progress of the first worker, its news, and the error that must end the stage."""
 
     def __init__(self) -> None:
         self._last: tuple[int, int, float] | None = None
+        self._news: list[tuple[str, dict[str, Any]]] = []
         self._ended: LsrError | None = None
 
     def show(self, step: int, steps: int, loss: float) -> None:
         """Store the progress; called by the first worker."""
         self._last = (step, steps, loss)
+
+    def tell(self, event: str, fields: dict[str, Any]) -> None:
+        """Store a line for the log of the driver; called by the first worker."""
+        self._news.append((event, fields))
+
+    def news(self, known: int) -> list[tuple[str, dict[str, Any]]]:
+        """Return the lines after the first ``known``."""
+        return self._news[known:]
 
     def last(self) -> tuple[int, int, float] | None:
         """Return step, steps and loss of the last call of ``show``."""
@@ -62,14 +71,19 @@ def _follow(progress: Any, title: str, ended: threading.Event) -> None:
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
     times = (TimeElapsedColumn(), TimeRemainingColumn())
     bar = Progress(*columns, *times, console=Console(stderr=True), disable=not sys.stderr.isatty())
-    logged = -1
+    logged, told = -1, 0
     with bar:
         task = bar.add_task(title, total=None)
-        while not ended.wait(_EVERY_S):
+        last_look = False
+        while not last_look:
+            last_look = ended.wait(_EVERY_S)
             try:
-                last = ray.get(progress.last.remote())
+                news, last = ray.get([progress.news.remote(told), progress.last.remote()])
             except ray.exceptions.RayError:
                 return  # the connection ends with the job
+            for event, fields in news:
+                log.info(event, extra={"fields": {"stage": title, **fields}})
+            told += len(news)
             if last is None:
                 continue
             step, steps, loss = last

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from lsr_prod.config import Deployment
 from lsr_prod.errors import TrainingCollapsedError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.chain import run_chain
+from lsr_prod.training.loop.rate import RATES
 from lsr_prod.training.observers.reports import read_log
 from tests.training.small import difference, small_collection, small_start, small_training, weights_of
 
@@ -91,6 +93,25 @@ def test_collapse_ends_training_at_once(tmp_path: Path, start: Path) -> None:
         _train(tmp_path, start, optimizer=optimizer, checkpoint_every=1)
     assert len(list((tmp_path / "work" / "runs").glob("*/steps.jsonl"))) == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.long
+def test_resumed_run_keeps_the_learning_rate_that_it_found(tmp_path: Path, start: Path) -> None:
+    row = _train(tmp_path, start, optimizer={"learning_rate": "auto"})
+    (run,) = (tmp_path / "work" / "runs").iterdir()
+    rates = [report["values"]["learning_rate"] for report in read_log(run / "steps.jsonl")]
+    assert row["learning_rate"] == max(rates)
+    assert RATES[0] / 10 < max(rates) < RATES[-1] / 10
+    whole = weights_of(tmp_path / "out")
+    shutil.rmtree(sorted(run.glob("checkpoint_2*"))[-1])
+    (run / "checkpoint_manager_snapshot.json").unlink()
+    shutil.rmtree(tmp_path / "work" / "stages")
+    shutil.rmtree(tmp_path / "out")
+    _train(tmp_path, start, optimizer={"learning_rate": "auto"})
+    again = read_log(run / "steps.jsonl")
+    assert [report["step"] for report in again] == list(range(1, 13))
+    assert [report["values"]["learning_rate"] for report in again] == rates
+    assert weights_of(tmp_path / "out") == whole
 
 
 @pytest.mark.slow
