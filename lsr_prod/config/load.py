@@ -203,9 +203,8 @@ def _first_problem(error: ValidationError) -> ConfigError:
     problem, *others = error.errors(include_url=False)
     location = [str(part) for part in problem["loc"]]
     message = problem["msg"]
-    if (
-        location[-1:] in (["float"], ["constrained-float"]) and others and others[0]["loc"][:-1] == problem["loc"][:-1]
-    ):  # a number, or a word
+    number = location[-1:] in (["float"], ["constrained-float"])
+    if number and others and others[0]["loc"][:-1] == problem["loc"][:-1]:  # a number, or a word
         location.pop()
         message = f"{message}, or {others[0]['msg'].lower()}"
     field = ".".join(_without_kinds(location))

@@ -58,7 +58,7 @@ def _strings_below_fields(module: str) -> dict[str, dict[str, str]]:
     """Return the strings by class and field; pydantic would read the file of a module again for each of its classes."""
     try:
         source = inspect.getsource(sys.modules[module])
-    except OSError:  # an installation may leave out sources, and has no descriptions then
+    except (OSError, TypeError):  # without sources, or in an interactive session, there are no descriptions
         return {}
     found = {}
     for node in ast.parse(source).body:

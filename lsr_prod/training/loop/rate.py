@@ -45,7 +45,7 @@ def _trial(stage: LoopSettings) -> LoopSettings:
     """Return the stage without what changes its loss from step to step at any rate."""
     flat = stage.optimizer.model_copy(update={"schedule": "constant", "warmup_steps": 0})
     changes: dict[str, Any] = {"optimizer": flat, "steps": _STEPS, "epochs": None}
-    if isinstance(stage, FinetuneSettings):  # regularizers still begin, and no queue fills
+    if isinstance(stage, FinetuneSettings):  # ramps hardly begin within 100,000 steps, and there is no queue to fill
         sparsity = stage.objective.sparsity
         slow = [one.model_copy(update={"ramp_steps": None}) for one in sparsity.regularizers]
         sparsity = sparsity.model_copy(update={"regularizers": slow})

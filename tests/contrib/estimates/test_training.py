@@ -34,7 +34,11 @@ def settings(tmp_path: Path) -> Settings:
     return settings
 
 
-def test_dry_run_says_what_a_run_would_do_and_writes_nothing(settings: Settings, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rate", [1e-3, "auto"])
+def test_dry_run_says_what_a_run_would_do_and_writes_nothing(
+    settings: Settings, tmp_path: Path, rate: float | str
+) -> None:
+    settings["train"]["stages"][0]["optimizer"] = {"learning_rate": rate}
     before, threads = files_below(tmp_path), torch.get_num_threads()
     found = describe_chain(Deployment.model_validate(settings))
     assert files_below(tmp_path) == before
