@@ -35,7 +35,7 @@ help:
 	@echo "make gpu         what one NVIDIA GPU does: parity, the encode job, a training step; without a GPU at a toy size"
 	@echo "make bench-serving  requests per second of the example backend and of lsr-prod serve, from autocannon (npm), with overload and kills"
 	@echo "make bench-filters  what filters cost; make bench-scale: 1, 4 and 16 million documents"
-	@echo "make test        the quick tests; make test-long: those of a minute, which CI runs too"
+	@echo "make test        the quick tests; make test-long: the others, which CI runs too"
 	@echo "make test-root   the tests that need root, and only those; make test as root runs them too"
 	@echo "make test-all    the slow tests too"
 	@echo "make matrix      make test on each Python from 3.11 to 3.14 that is installed, and the core at its lowest and newest dependencies; MATRIX=3.12"
@@ -132,7 +132,7 @@ PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -q --max-worker-restart 0 --dist loadfi
 test: $(KERNELS) models
 	$(PYTEST) -n 3 -m "not slow and not long"
 
-# What takes 10 seconds and more: jobs that are killed and resumed, chains of training, disturbed nights. CI runs it too.
+# What takes more than a second of a core: exports, jobs that are killed and resumed, disturbed nights. CI runs it too.
 test-long: $(KERNELS) models
 	$(PYTEST) -n 3 -m "long and not slow"
 

@@ -55,6 +55,7 @@ def test_deliberate_error_survives_pickling(error: LsrError) -> None:
     assert (str(again), vars(again)) == (str(error), vars(error))
 
 
+@pytest.mark.long
 def test_tasks_yield_results_with_their_numbers(ray_local: None) -> None:
     assert sorted(run_tasks(fail, [("a",), ("b",)], task="a test")) == [(0, "a"), (1, "b")]
     assert list(run_tasks(fail, [], task="a test")) == []
@@ -117,6 +118,7 @@ class _BrokenActor:
         pass
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("how", "words"), [("theirs", "ValueError"), ("exit", "actor died")])
 def test_error_of_an_actor_names_task_and_error(ray_local: None, how: str, words: str) -> None:
     with pytest.raises(WorkerError, match=f"a test failed: .*{words}.*node ") as raised, worker_errors("a test"):
@@ -124,6 +126,7 @@ def test_error_of_an_actor_names_task_and_error(ray_local: None, how: str, words
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.long
 def test_error_of_a_constructor_is_raised_as_it_is(ray_local: None) -> None:
     broken: Any = ray.remote(num_cpus=0)(_BrokenActor)
     with pytest.raises(ArtifactError, match=r"^bundle\.json is missing$"), worker_errors("a test"):

@@ -104,6 +104,7 @@ def test_python_in_a_folder_with_a_space_is_started_through_a_link(
         assert sys.executable == "/usr/bin/python3"
 
 
+@pytest.mark.long
 def test_sessions_and_locks_of_a_local_ray_are_in_the_folder_of_the_user() -> None:
     environment = {name: value for name, value in os.environ.items() if name not in ("RAY_TMPDIR", "TMPDIR")}
     with tempfile.TemporaryDirectory(prefix="own-", dir="/tmp") as base:

@@ -45,6 +45,7 @@ def test_no_more_calls_than_allowed_are_in_flight(ray_local: None, monkeypatch: 
     assert max(waited) == 2
 
 
+@pytest.mark.long
 def test_each_actor_opens_once(ray_local: None, tmp_path: Path) -> None:
     calls = [(number,) for number in range(9)]
     found = run_on_actors(lambda: note_opening(str(tmp_path)), process_of, calls, actors=2, task="", needs=Needs())

@@ -59,6 +59,7 @@ def test_running_cluster_has_its_own_folder() -> None:
     check_temp_folder(RaySettings(), {"RAY_TMPDIR": "/" + "x" * 200, "RAY_ADDRESS": "10.0.0.5:6379"})
 
 
+@pytest.mark.long
 def test_ray_starts_in_the_longest_folder_that_is_accepted() -> None:
     folder = f"/tmp/{os.getpid()}-"
     done = subprocess.run(
@@ -69,6 +70,7 @@ def test_ray_starts_in_the_longest_folder_that_is_accepted() -> None:
     assert int(done.stdout) > len("/tmp") + 20
 
 
+@pytest.mark.long
 def test_reindex_is_refused_before_anything_is_written(tiny_bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "corpus.jsonl").write_text('{"_id": "1", "text": "a lock"}\n')
     chain = f"bundle: {tiny_bundle}, table: {tmp_path}/table"

@@ -50,6 +50,7 @@ def _history(file: Path) -> list[dict[str, Any]]:
     return [{one.key or "/".join(one.nested_key): json.loads(one.value_json) for one in h.item} for h in histories]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("offline")
 def test_offline_run_has_every_report_and_no_key(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     settings = WatchSettings(wandb="retrieval")

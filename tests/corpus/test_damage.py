@@ -195,6 +195,7 @@ def test_bytes_behind_the_end_of_an_arrow_stream_are_damage(tmp_path: Path):
     assert damage["unread_bytes"] >= len(arrow())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.csv.gz"])
 def test_line_of_hundreds_of_megabytes_needs_little_memory(name: str, tmp_path: Path):
     """The line is a bad row; a small file holds it, because it compresses a thousand times."""

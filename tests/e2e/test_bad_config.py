@@ -135,6 +135,7 @@ def test_script_ends_with_exit_code_of_its_job(
     assert capsys.readouterr().err == _absent(job, tmp_path)
 
 
+@pytest.mark.long
 def test_exit_code_reaches_shell(tmp_path: Path) -> None:
     script = [sys.executable, "jobs/encode.py", "--config", str(tmp_path / "absent.yaml")]
     done = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, check=False)

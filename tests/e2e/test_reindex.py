@@ -98,6 +98,7 @@ def test_text_of_docstring_finds_its_document(
     assert searcher.search(row["text"][:300], k=3).hits[0].doc_id == row["_id"]
 
 
+@pytest.mark.long
 def test_reindex_after_few_changes_builds_few_documents(
     config: Path, ray_local: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -134,6 +134,7 @@ def test_second_user_resumes_training_of_first(users: list[User], tmp_path: Path
     output_of(one.start(*command))  # finds the model of the second user
 
 
+@pytest.mark.long
 def test_users_search_one_index_with_caches_of_their_own(
     users: list[User], tiny_bundle: Path, tmp_path: Path, s3_options: dict[str, str]
 ) -> None:

@@ -84,6 +84,7 @@ def searcher(request: pytest.FixtureRequest, index: Path) -> Any:
     return Searcher.open(index) if request.param == "local" else scattering(index, 3)
 
 
+@pytest.mark.long
 def test_attributes_have_the_types_of_the_file(index: Path) -> None:
     with Searcher.open(index) as searcher:
         assert dict(searcher.version.attributes) == {
@@ -115,6 +116,7 @@ CASES: list[tuple[str, Filter, Callable[[Any], bool]]] = [
 ]
 
 
+@pytest.mark.long
 def test_filters_of_every_type_find_what_the_file_has(searcher: Any, columns: Columns) -> None:
     for name, expression, holds in CASES:
         expected = {1000 + row for row, value in enumerate(columns[name]) if value is not None and holds(value)}

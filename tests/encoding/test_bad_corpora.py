@@ -22,6 +22,7 @@ def test_table_in_the_documentation_matches_the_outcomes():
     assert table_of((kind.name, kind.outcome) for kind in KINDS) in PAGE.read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_local")
 def test_encode_job_handles_all_kinds_of_broken_input_at_once(tmp_path: Path, tiny_bundle: Path):
     """Encode one corpus of every kind that needs no setting of its own and is not refused."""

@@ -55,6 +55,7 @@ def test_bad_quote_of_a_first_plan_stops_the_job_and_skip_continues_it(tmp_path:
     assert (summary.unread_bytes, summary.unread_share) == (0, 0.0)
 
 
+@pytest.mark.long
 def test_damage_in_an_increment_stops_the_job_and_skip_continues_the_plan(tmp_path: Path, tiny_bundle: Path) -> None:
     corpus = folder(tmp_path)
     (corpus / "a.jsonl").write_bytes(lines(range(20)))
@@ -78,6 +79,7 @@ def test_damage_in_an_increment_stops_the_job_and_skip_continues_the_plan(tmp_pa
     assert (again.unread_bytes, again.unread_share) == (summary.unread_bytes, summary.unread_share)
 
 
+@pytest.mark.long
 def test_unfinished_plan_is_continued_after_skip_is_set(
     tmp_path: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +104,7 @@ def test_unfinished_plan_is_continued_after_skip_is_set(
     assert run(tiny_bundle, tmp_path, max_bad_fraction=1, **sizes).unread_bytes == summary.unread_bytes
 
 
+@pytest.mark.long
 def test_resumed_plans_count_the_unread_bytes_of_committed_waves(
     tmp_path: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

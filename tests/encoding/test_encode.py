@@ -158,6 +158,7 @@ def test_finished_plan_skips_all_waves_and_other_settings_are_refused(tmp_path: 
     assert snapshot(tmp_path / "table") == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bits", [4, 16])
 def test_impacts_of_other_widths_are_within_half_a_step_of_the_weights(tmp_path: Path, tiny_bundle: Path, bits: int):
     corpus = write_jsonl(tmp_path / "c.jsonl", DOCUMENTS)
@@ -175,6 +176,7 @@ def test_impacts_of_other_widths_are_within_half_a_step_of_the_weights(tmp_path:
         assert set(row["terms"]) == weights.keys()
 
 
+@pytest.mark.long
 def test_document_beyond_its_last_passage_is_counted_as_cut(tmp_path: Path, tiny_bundle: Path):
     corpus = write_jsonl(tmp_path / "c.jsonl", [*DOCUMENTS, {"_id": "long", "title": "t", "text": "word fox " * 100}])
     lengths = {"max_length": 16, "passage_stride": 8, "max_passages": 4, "actors": 1}
@@ -182,6 +184,7 @@ def test_document_beyond_its_last_passage_is_counted_as_cut(tmp_path: Path, tiny
     assert (found.cut_documents, found.quarantined) == (1, 0)
 
 
+@pytest.mark.long
 def test_too_many_bad_rows_fail_the_job_before_the_commit_and_finished_cells_are_reused_by_more_actors(
     tmp_path: Path, tiny_bundle: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -206,6 +209,7 @@ def test_too_many_bad_rows_fail_the_job_before_the_commit_and_finished_cells_are
     assert (summary.actors, summary.reused_cells, summary.encoded) == (2, 4, 0)
 
 
+@pytest.mark.long
 def test_ids_of_earlier_waves_are_duplicates_in_later_waves(tmp_path: Path, tiny_bundle: Path):
     filler = " filler" * 20_000
     write_jsonl(

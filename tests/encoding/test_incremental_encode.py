@@ -21,6 +21,7 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.formats.table import content_hash
 from tests.corpus.delta_tables import actions_of, delete_rows, require
 from tests.encoding.opened_files import opened_files
+from tests.quick import first_quick
 
 pytestmark = pytest.mark.usefixtures("ray_local")
 
@@ -195,7 +196,7 @@ def test_waves_of_an_increment_share_one_read_of_the_new_files(
     assert rows_of(table) == rows_of(tmp_path / "full")
 
 
-@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("killed", first_quick([False, True]))
 def test_compaction_between_encoding_and_commit_repeats_the_wave(
     tmp_path: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
 ):

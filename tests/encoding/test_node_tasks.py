@@ -61,6 +61,7 @@ def fail() -> None:
     raise SourceError("the file has changed")
 
 
+@pytest.mark.long
 def test_tasks_run_where_no_core_is_free(no_core_is_free: None):
     started = NodeTasks(lambda: (here(),), threads=1).start(squares, [(number,) for number in range(5)], returns=2)
     assert [ray.get(values) for values in started] == [[number, number**2] for number in range(5)]

@@ -57,6 +57,7 @@ def add_documents(root: Path, name: str, count: int) -> None:
     (root / "corpus" / f"{name}.jsonl").write_text("\n".join(lines))
 
 
+@pytest.mark.long
 def test_bundle_replaced_before_the_first_block_of_an_actor_commits_nothing(
     bundle: Path, tmp_path: Path, ray_local: None
 ):
@@ -71,6 +72,7 @@ def test_bundle_replaced_before_the_first_block_of_an_actor_commits_nothing(
     assert DeltaTable(tmp_path / "table").to_pyarrow_table().num_rows == 6
 
 
+@pytest.mark.long
 def test_bundle_replaced_before_the_probe_creates_no_table(bundle: Path, tmp_path: Path, ray_local: None):
     add_documents(tmp_path, "a", 6)
     work = prepare(deployment(str(bundle), tmp_path))
@@ -80,6 +82,7 @@ def test_bundle_replaced_before_the_probe_creates_no_table(bundle: Path, tmp_pat
     assert not (tmp_path / "table" / "_delta_log").exists()
 
 
+@pytest.mark.long
 def test_bundle_that_is_not_on_the_node_is_named_with_the_node(bundle: Path, tmp_path: Path, ray_local: None):
     factory = document_factory(pin(bundle), deployment(str(bundle), bundle.parent).encode)
     shutil.rmtree(bundle)
@@ -93,6 +96,7 @@ def test_bundle_that_is_not_on_the_node_is_named_with_the_node(bundle: Path, tmp
         child.encode(["fox"])
 
 
+@pytest.mark.long
 def test_damaged_bundle_in_a_child_process_raises_its_error(bundle: Path):
     factory = document_factory(pin(bundle), deployment(str(bundle), bundle.parent).encode)
     (bundle / CARD_FILE).write_text("{}")
@@ -100,6 +104,7 @@ def test_damaged_bundle_in_a_child_process_raises_its_error(bundle: Path):
         child.encode(["fox"])
 
 
+@pytest.mark.long
 def test_bundle_by_uri_is_fetched_by_the_child_process_once_for_the_node(
     bundle: Path, tmp_path: Path, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ):

@@ -15,6 +15,7 @@ from lsr_prod.encoding.tables.sparse_table import PLAN_PROPERTY
 from lsr_prod.storage import Store
 from tests.encoding.test_given_up_plans import interrupted_run, power_failure_after_one_wave, run, write
 from tests.encoding.test_incremental_encode import deployment, rows_of
+from tests.quick import first_quick
 
 pytestmark = pytest.mark.usefixtures("ray_local")
 
@@ -43,7 +44,7 @@ def encode(bundle: Path, table: Path, corpus: Path, **changes: object) -> Encode
     return encode_corpus(deployment(bundle, table, source=source, on_duplicate="last", **sizes | changes))
 
 
-@pytest.mark.parametrize("padding", [8_800, 11_300])  # a wave is several files, or one
+@pytest.mark.parametrize("padding", first_quick([8_800, 11_300]))  # a wave is several files, or one
 def test_second_delivery_of_the_same_file_keeps_every_document(
     tmp_path: Path, corpus: Path, tiny_bundle: Path, padding: int
 ):

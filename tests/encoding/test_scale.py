@@ -318,6 +318,7 @@ def test_plan_without_readable_documents_keeps_the_scale(tmp_path: Path):
     assert life.probes == [3, 0]
 
 
+@pytest.mark.long
 def test_scale_survives_checkpoints_of_the_log(tmp_path: Path):
     life = make(tmp_path, {"a": [2, 3, 7]}, {"b": MANY})
     found = life.properties

@@ -63,6 +63,7 @@ def test_blocks_have_every_cell_once_and_whole_buckets_where_they_can(cells: set
             assert sum(any(cell % buckets == bucket for cell in some) for some in found) == 1
 
 
+@pytest.mark.long
 def test_new_files_are_opened_once_for_all_waves_and_again_after_a_loss(tmp_path: Path):
     work = work_of(tmp_path)
     plan, new_rows = work.plan, WaveReader(work, TASKS)

@@ -278,6 +278,7 @@ def test_run_of_other_queries_is_refused(folder: Path) -> None:
         evaluate(folder, systems=[run])
 
 
+@pytest.mark.long
 def test_evaluation_by_uri_equals_that_of_folders(
     folder: Path, s3_options: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,6 +92,7 @@ def wait_for(condition) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.long
 def test_two_workers_answer_during_20_publications(backend: tuple[int, Published]) -> None:
     port, published = backend
     answers, failures, stop = [], [], threading.Event()

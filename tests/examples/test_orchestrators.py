@@ -61,6 +61,7 @@ def published(config: Path) -> int:
     return 0 if found is None else found.number
 
 
+@pytest.mark.long
 def test_cron_line_publishes_and_a_second_night_at_the_same_time_ends(config: Path) -> None:
     subprocess.run(["/bin/sh", "-c", cron_command()], check=True)
     assert published(config) == 1

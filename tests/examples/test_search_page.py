@@ -105,6 +105,7 @@ def ids(answer: Any) -> list[str]:
     return [hit["doc_id"] for hit in answer["hits"]]
 
 
+@pytest.mark.long
 def test_index_describes_both_sides_without_their_place(server, index):
     found = get(server, "/index")
     assert [(found[side]["publication"], found[side]["documents"]) for side in ("a", "b")] == [(1, 6), (2, 5)]
@@ -236,6 +237,7 @@ def test_typing_shows_hits_with_marks_terms_and_timing(page: Page, searcher: Sea
     assert violations(page) == []
 
 
+@pytest.mark.long
 def test_filter_and_hybrid_change_the_hits_and_a_restored_address_shows_them(page: Page, searcher: Searcher) -> None:
     page.locator("#q").fill(QUERY)
     page.locator("#filters summary").click()
@@ -259,6 +261,7 @@ def test_filter_and_hybrid_change_the_hits_and_a_restored_address_shows_them(pag
     expect(page.locator(".hit .head > .muted")).to_have_text(words)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", [{"viewport": {"width": 375, "height": 800}, "color_scheme": "dark"}], indirect=True)
 def test_two_versions_on_a_phone_name_new_and_lost_hits(page: Page) -> None:
     page.locator("#q").fill(QUERY)

@@ -1,6 +1,9 @@
+import pytest
+
 from tests.faults.cluster import local_cluster
 
 
+@pytest.mark.long
 def test_connection_of_the_process_outlives_a_cluster(ray_local: None) -> None:
     from ray.experimental import internal_kv
 

@@ -20,6 +20,7 @@ from tests.encoding.made_tables import PROPERTIES, as_wave, bad_rows, ids_of, ma
 WRITERS, COMMITS = 16, 20
 
 
+@pytest.mark.long
 def test_four_concurrent_writers_commit_exactly_once(tmp_path: Path) -> None:
     for role in ("own", "shared"):
         race(role, {"uri": str(tmp_path / role), "options": {}}, writers=4, commits=4)

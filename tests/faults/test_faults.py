@@ -98,6 +98,7 @@ def test_campaign_covers_all_faults_and_depends_on_its_seed():
     assert worlds != plan_worlds(4)
 
 
+@pytest.mark.long
 def test_oracle_detects_loss_duplicate_truncation_and_wrong_vector(tmp_path: Path):
     from tests.faults.attempts import launcher
     from tests.faults.oracle import vectors

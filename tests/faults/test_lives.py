@@ -38,6 +38,7 @@ def test_lives_of_a_seed_lose_double_and_keep_nothing_stale(first: int, lives: i
     assert counts["killed"] + counts["overtaken"] >= lives // 2
 
 
+@pytest.mark.long
 def test_command_repeats_a_life_and_counts_it():
     command = [sys.executable, "-m", "tests.faults", "--seed", "0", "--parts", "lives", "--life", "3"]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
@@ -47,6 +48,7 @@ def test_command_repeats_a_life_and_counts_it():
     assert result["lives"] == 1
 
 
+@pytest.mark.long
 def test_life_with_every_kind_of_operation_finds_nothing():
     source = ("add", "add", "copy", "edit", "append", "rename", "relocate", "touch", "truncate", "older", "empty")
     steps = [step for name in source for step in (name, "night")]
@@ -64,6 +66,7 @@ def test_second_delivery_in_the_first_night_is_encoded():
     assert run_life(life).findings.sentences == []
 
 
+@pytest.mark.long
 def test_increment_abandoned_between_its_waves_is_encoded():
     text = (
         '{"rule": "first", "buckets": 8, "overlap": 0.0, "sizes": [1, 8, 1], "operations": ['
@@ -79,6 +82,7 @@ def test_increment_abandoned_between_its_waves_is_encoded():
     pytest.fail("no kill was between two waves of the increment")
 
 
+@pytest.mark.long
 def test_forgotten_removal_and_wrong_order_of_duplicates_are_found(monkeypatch: pytest.MonkeyPatch):
     life = script("add", "add", "add", "night", "empty", "night")
     assert run_life(life).findings.clean

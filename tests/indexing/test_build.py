@@ -115,6 +115,7 @@ def test_builds_of_one_table_give_one_version_with_equal_bytes(made):
     assert len(folders[0]) > 28
 
 
+@pytest.mark.long
 def test_full_build_reuses_shards_without_new_parts(made):
     build_index(deployment(made, shards=5, max_delta=0))
     more = {**CORPUS, "new": Doc({3: 9}, "one more")}

@@ -96,6 +96,7 @@ def test_changed_rows_reports_a_missing_part(tmp_path):
         changed_rows(store, part, row_schema(open_table(store), FIELDS))
 
 
+@pytest.mark.long
 def test_bucket_with_more_than_two_gigabytes_of_text_is_compared(monkeypatch: pytest.MonkeyPatch):
     """The chunks of the text share their memory; together they have 2.2 GB."""
     count, chunks = 20, 22
@@ -135,6 +136,7 @@ TERMS = st.dictionaries(st.integers(0, 63), st.integers(1, 255), max_size=4)
 DOCS = st.dictionaries(st.sampled_from("abcdefgh"), st.builds(Doc, TERMS, st.sampled_from(["", "x", "ß"])), max_size=8)
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None)
 @given(DOCS, DOCS)
 def test_changes_between_random_corpora_equal_the_expected_ones(tmp_path_factory, old, new):

@@ -74,6 +74,7 @@ def test_deletes_alone_add_no_shard(world, corpus):
     check(world, increment.after(corpus))
 
 
+@pytest.mark.long
 def test_document_that_changes_repeatedly_is_found_once(world, corpus):
     for number in range(4):
         increment = Increment({"doc001": Doc({number: 1 + number}, str(number)), "new": Doc({9: 1 + number})})
@@ -170,6 +171,7 @@ def test_version_that_lacks_a_document_of_its_delta_shard_is_refused(world, monk
         build_index(deployment(world))
 
 
+@pytest.mark.long
 def test_all_shards_are_built_beyond_max_delta(world, corpus):
     dice, modes = random.Random(3), []
     for number in range(4):

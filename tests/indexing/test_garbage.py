@@ -128,6 +128,7 @@ def test_files_that_a_build_reuses_are_kept(index, tmp_path):
     assert len(dump(index)) == 37
 
 
+@pytest.mark.long
 def test_interrupted_garbage_collection_leaves_a_valid_index(index):
     age(index, 2)
     found = dump(index)

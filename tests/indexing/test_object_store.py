@@ -146,6 +146,7 @@ def test_only_ids_of_documents_are_fetched(tmp_path: Path, remote: Store, monkey
     assert counted.bytes < size / 2
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("in_process")
 def test_builders_of_one_shard_end_with_the_manifest_of_the_first(
     tmp_path: Path, remote: Store, monkeypatch: pytest.MonkeyPatch
@@ -198,6 +199,7 @@ def test_build_after_a_crash_between_files_and_manifest_sends_only_the_manifest(
     assert dump(fetched(remote, tmp_path)).keys() == CORPUS.keys()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("in_process")
 def test_incomplete_shard_is_built_again(tmp_path: Path, remote: Store) -> None:
     make_world(tmp_path, CORPUS)
@@ -211,6 +213,7 @@ def test_incomplete_shard_is_built_again(tmp_path: Path, remote: Store) -> None:
     assert dump(fetched(remote, tmp_path)).keys() == CORPUS.keys()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("in_process")
 def test_version_with_a_missing_file_is_not_published(tmp_path: Path, remote: Store) -> None:
     make_world(tmp_path, CORPUS)
@@ -226,6 +229,7 @@ def test_version_with_a_missing_file_is_not_published(tmp_path: Path, remote: St
     assert len(find_documents(remote, current(remote).shards[0], read_ids(remote, current(remote).shards[0]))[0]) > 0
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("in_process")
 def test_garbage_collection_deletes_what_no_kept_publication_names(
     tmp_path: Path, remote: Store, monkeypatch: pytest.MonkeyPatch
@@ -257,6 +261,7 @@ def test_garbage_collection_deletes_what_no_kept_publication_names(
     assert delete_documents(remote, ["doc030"]).publication.number == 5
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("in_process")
 def test_garbage_collection_keeps_old_files_that_a_build_uses_again(
     tmp_path: Path, remote: Store, monkeypatch: pytest.MonkeyPatch
@@ -291,6 +296,7 @@ def test_garbage_collection_keeps_old_files_that_a_build_uses_again(
     assert build_index(at(tmp_path, remote)).shards_reused == 1
 
 
+@pytest.mark.long
 def test_jobs_change_an_index_in_an_object_store(
     tmp_path: Path, remote: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,7 @@ def test_current_version_is_not_published_again(tmp_path, versions):
     assert read_publication(tmp_path, 5).note == "back"
 
 
+@pytest.mark.long
 def test_concurrent_processes_never_share_a_number(tmp_path, versions):
     commands = [[sys.executable, "-c", PUBLISH, str(tmp_path), *pair] for pair in (versions[:2], versions[2:])]
     racers = [subprocess.Popen(command) for command in commands]

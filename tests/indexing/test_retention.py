@@ -156,6 +156,7 @@ def readers(count: int, place: Path | Store, cache: Path) -> Iterator[list[Excep
             thread.join()
 
 
+@pytest.mark.long
 def test_readers_of_a_folder_see_no_error_while_all_old_versions_are_deleted(
     made: tuple[Path, list[str]], tmp_path: Path
 ) -> None:

@@ -140,6 +140,7 @@ def test_publish_rejects_a_version_built_before_a_takedown(world):
     assert "doc001" not in dump(index)
 
 
+@pytest.mark.long
 def test_no_takedown_is_lost_with_concurrent_publishers(world):
     index = world / "index"
     down = [[f"doc{i:03d}" for i in range(start, 60, 3)] for start in range(3)]

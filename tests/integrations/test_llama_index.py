@@ -21,6 +21,7 @@ def on(operator, value=None, key="year"):
     return lambda: types.MetadataFilter(key=key, value=value, operator=types.FilterOperator[operator])
 
 
+@pytest.mark.long
 def test_nodes_have_text_metadata_and_score(documents):
     (found,) = ours.SparseRetriever(documents, 1).retrieve("parse date")
     assert (found.node_id, found.text, found.metadata) == ("date", "parse a date", {"year": 2021, "day": "2021-08-22"})

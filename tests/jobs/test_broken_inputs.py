@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.jobs.command import COMMANDS, main
+from tests.quick import first_quick
 
 # Commands that read one place. Those that compute on Ray validate their settings first, as the YAML files below show.
 PLACES = (
@@ -82,7 +83,7 @@ def test_wrong_usage_is_one_sentence(command: str, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
-    "command", ["encode", "index build", "evaluate", "export", "train", "table status", "table quarantine"]
+    "command", first_quick(["encode", "index build", "evaluate", "export", "train", "table status", "table quarantine"])
 )
 def test_broken_deployment_is_one_sentence(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for text in YAML:

@@ -72,6 +72,7 @@ def index(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_search_prints_hits_of_hostile_documents_escaped(index: Path) -> None:
     lines = f"who holds the lock\n:words 1\nlock {EVIL.replace(chr(10), '').replace(chr(13), '')}\n:k \x1b[2J\n:quit\n"
     printed = on_terminal([["search", str(index)]], lines)

@@ -67,6 +67,7 @@ def push(hub: str, *words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.long
 def test_every_file_is_in_one_commit(hub: str, tiny_model: Path) -> None:
     done = push(hub, str(tiny_model), "me/model")
     assert (done.returncode, done.stdout) == (0, "me/model: abc\n"), done.stderr

@@ -5,6 +5,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from lsr_prod.jobs.search import search
 from tests.indexing.corpus import Doc, encode_corpus, make_index
 
@@ -20,6 +22,7 @@ def prompt(index: Path, *lines: str, options: Sequence[str] = ()) -> subprocess.
     )
 
 
+@pytest.mark.long
 def test_search_answers_queries_and_runs_commands(text_index):
     ran = prompt(text_index, "wait for a lock", ":k 1", ":threshold 0.5", "json string", ":quit", "never read")
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -63,6 +66,7 @@ def test_search_exits_1_for_words_without_postings_of_words(tmp_path, capsys):
     assert "index.bm25" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_search_shows_only_documents_with_the_words_of_the_filter(text_index):
     lines = ["wait for a lock", ":filter json? >>>", "wait for a lock", ":filter", "lock", ":filter ???", "lock"]
     ran = prompt(text_index, *lines, options=["--filter", "locks (that"])

@@ -111,6 +111,7 @@ def test_vectors_equal_the_definition(checkpoints: dict[str, Path], name: str, c
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "changes", "probe"), [("llama", {}, False), ("bert", {"output_casing": "uncased"}, True)]
 )

@@ -85,6 +85,7 @@ def test_older_layout_and_another_limit_are_read(tmp_path: Path) -> None:
     assert_equal(encoder, folder)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("precision", ["fp32", "int8", "fp16"])
 def test_bundle_has_the_latents_of_the_model(precision: Any, tmp_path: Path) -> None:
     folder = csr(tmp_path, unit=True)
@@ -104,6 +105,7 @@ def test_bundle_has_the_latents_of_the_model(precision: Any, tmp_path: Path) -> 
         assert np.diff(ours.offsets).max() <= K
 
 
+@pytest.mark.long
 def test_search_finds_documents_by_latents(tmp_path: Path) -> None:
     folder = csr(tmp_path, unit=True)
     bundle, index = tmp_path / "bundle", tmp_path / "index"

@@ -13,6 +13,7 @@ from lsr_prod.errors import ConfigError, LsrError
 from lsr_prod.jobs.command import main
 from lsr_prod.model import SparseEncoder
 from tests.model.tiny import tiny_checkpoint
+from tests.quick import first_quick
 
 CAUSES = ("", "{", "[]", "3", "null", '"text"', "{}", '{"a": 1}', "\x00\xff", "[" * 100_000)
 CHECKPOINT = ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
@@ -90,7 +91,7 @@ ROUTER = (
 )
 
 
-@pytest.mark.parametrize("name", ROUTER)
+@pytest.mark.parametrize("name", first_quick(ROUTER))
 def test_router_with_a_broken_file_is_refused(name: str, router: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(router, tmp_path / "copy"))
     assert load(folder) is None

@@ -69,6 +69,7 @@ def test_sentence_transformers_opens_model_directory(tmp_path: Path, architectur
     assert not np.allclose(documents, queries, atol=1e-3), "the prompts differ"
 
 
+@pytest.mark.long
 def test_real_checkpoint_is_read_and_written_by_sentence_transformers(tiny_model: Path, tmp_path: Path) -> None:
     encoder, peer = SparseEncoder.load(tiny_model), _peer(tiny_model)
     size = encoder.card.vocabulary_size

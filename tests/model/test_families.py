@@ -29,6 +29,7 @@ def test_torch_equals_sentence_transformers_over_odd_texts(tmp_path: Path, name:
     assert len({row.tobytes() for row in documents}) == len(TEXTS), "the texts differ"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in LOADED]
 )

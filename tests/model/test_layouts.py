@@ -219,6 +219,7 @@ def pair_router(folder: Path, *, architecture: str = "distilbert", lowercase: bo
     return folder / "pair"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lowercase", [False, True])
 def test_router_of_two_encoders_gives_equal_vectors_before_and_after_save(lowercase: bool, tmp_path: Path) -> None:
     folder = pair_router(tmp_path, lowercase=lowercase)

@@ -58,6 +58,7 @@ def test_unsupported_architectures_are_refused(tmp_path: Path) -> None:
             SparseEncoder.load(tmp_path / folder)
 
 
+@pytest.mark.long
 def test_pickle_weights_are_refused_with_the_command_that_converts_them(tmp_path: Path) -> None:
     checkpoint = tiny_checkpoint(tmp_path / "it's a model", "llama")
     expected = SparseEncoder.load(checkpoint).encode(["w1 W2"])

@@ -105,6 +105,7 @@ def test_weights_and_gradients_equal_plain_implementation(activation: str, poole
         assert not found[1][~pooled].any(), "and what is not pooled has no gradient"
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(data=st.data())
 def test_every_batch_shape_equals_plain_implementation(data: st.DataObject) -> None:

@@ -147,6 +147,7 @@ def test_gradients_equal_plain_pytorch() -> None:
     assert int((results[0][0] > 0).sum()) >= 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
 def test_bundle_equals_model_and_pools_in_its_graph(model: Path, tmp_path: Path, precision: Any) -> None:
     target = tmp_path / "bundle"
@@ -166,6 +167,7 @@ def test_bundle_equals_model_and_pools_in_its_graph(model: Path, tmp_path: Path,
     assert [value.name for value in graph.output] == ["terms", "weights"]
 
 
+@pytest.mark.long
 def test_search_scores_equal_dot_products(folder: Path, bundle: Path, tmp_path: Path) -> None:
     texts = {f"d{i}": text for i, text in enumerate(TEXTS)}
     make_table(tmp_path / "table", encode_corpus(bundle, texts), bundle)

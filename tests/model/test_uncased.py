@@ -87,6 +87,7 @@ def test_vocabulary_with_both_forms_keeps_one(tmp_path: Path) -> None:
     torch.testing.assert_close(vectors[:, at("w4")], all_rows[:, rows["W4"]])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("more", "columns"), [(0, None), (0, [3, 5, 8, 20, 21, 30, 40, 41]), (3000, None), (3000, range(1500))]
 )

@@ -116,6 +116,7 @@ def test_rules_that_tests_once_missed_are_protected() -> None:
     assert result["killed"] == len(ONCE_MISSED)
 
 
+@pytest.mark.long
 def test_code_that_no_test_protects_is_reported() -> None:
     code, output = run("--module", "storage/publications.py", "--only", "pin_publication:", "--budget", "-1")
     assert code == 1

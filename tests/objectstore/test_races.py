@@ -1,5 +1,7 @@
 from pathlib import Path
 
+import pytest
+
 from lsr_prod.storage import Store
 from tests.objectstore.endpoint import s3_endpoint
 from tests.objectstore.races import race_restarts, run_races
@@ -9,6 +11,7 @@ def test_store_with_atomic_creation_passes_all_races(tmp_path: Path, s3_options:
     assert run_races(Store(f"s3://lsr/{tmp_path.name}", s3_options), 10)[1] == []
 
 
+@pytest.mark.long
 def test_races_find_a_store_that_ignores_the_condition() -> None:
     with s3_endpoint("--broken", buckets=["ignores-conditions"]) as options:
         found = run_races(Store("s3://ignores-conditions/races", options), 5)[1]

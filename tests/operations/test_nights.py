@@ -106,6 +106,7 @@ def test_a_damaged_record_shows_no_old_values(tmp_path: Path) -> None:
     assert metrics(index) == {"lsr_prod_watch_up": 0}
 
 
+@pytest.mark.long
 def test_watch_serves_on_loopback_until_it_is_stopped(tmp_path: Path) -> None:
     night(Store(str(tmp_path)))
     command = [sys.executable, "-m", "lsr_prod", "watch", str(tmp_path), "--port", "0", "--seconds", "0"]

@@ -93,6 +93,7 @@ def test_development_queries_are_in_neither_pairs_nor_evaluation(tmp_path: Path)
     assert not (tmp_path / "without" / "development.jsonl").exists()
 
 
+@pytest.mark.long
 def test_collect_is_deterministic_on_this_machine() -> None:
     entries = collect(200)
     assert entries == collect(200)

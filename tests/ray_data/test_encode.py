@@ -52,6 +52,7 @@ def staged(write: DatasetWrite, *rows: tuple[str, str, float]) -> pa.Table:
     return pa.Table.from_pylist(named, schema=write.schema)
 
 
+@pytest.mark.long
 def test_document_that_crashes_the_model_is_one_bad_row(encode: SparseEncode) -> None:
     rows = encode(batch(a="a lock", b="SEGFAULT", c="RAISE", d="NAN", e="a date", f="  ")).to_pylist()
     reasons = {row["doc_id"]: row["reason"] for row in rows}
@@ -61,6 +62,7 @@ def test_document_that_crashes_the_model_is_one_bad_row(encode: SparseEncode) ->
     assert next(row["raw"] for row in rows if row["doc_id"] == "b") == "SEGFAULT"
 
 
+@pytest.mark.long
 def test_staged_documents_are_left_out_and_changed_ones_are_not(write: DatasetWrite, encode: SparseEncode) -> None:
     sink = _StagingSink(write)
     sink.write([encode(batch(a="a lock", b="RAISE", c="a date"))], None)

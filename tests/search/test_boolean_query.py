@@ -157,6 +157,7 @@ QUERIES = st.recursive(
 )
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(made=QUERIES)
 def test_nested_and_or_not_follow_brackets(library, made):

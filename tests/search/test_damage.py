@@ -189,6 +189,7 @@ def wrong_answers(index: Path, count: int, seed: int) -> tuple[list[Any], int]:
     return wrong, met
 
 
+@pytest.mark.long
 def test_lazy_verification_returns_no_wrong_result(index):
     wrong, met = wrong_answers(index, QUICK, 4)
     assert wrong == []

@@ -21,6 +21,7 @@ from lsr_prod.storage.formats.shard import WINDOW
 from lsr_prod.storage.formats.sparse import SparseBatch
 from lsr_prod.storage.formats.table import quantize
 from tests.indexing.corpus import STEP, Doc, make_index
+from tests.quick import first_quick
 
 INDEXES = int(os.environ.get("EXACT_INDEXES", "3"))
 QUERIES = int(os.environ.get("EXACT_QUERIES", "60" if INDEXES <= 3 else "100"))
@@ -204,7 +205,7 @@ class World:
             assert self.searcher.match_terms(terms.tolist(), required) == expected
 
 
-@pytest.mark.parametrize("seed", range(INDEXES))
+@pytest.mark.parametrize("seed", first_quick(range(INDEXES)))
 def test_searches_equal_brute_force(tmp_path: Path, seed: int) -> None:
     world = World(tmp_path, seed)
     for number in range(QUERIES):
@@ -213,7 +214,7 @@ def test_searches_equal_brute_force(tmp_path: Path, seed: int) -> None:
             world.check_terms()
 
 
-@pytest.mark.parametrize("seed", range(INDEXES))
+@pytest.mark.parametrize("seed", first_quick(range(INDEXES)))
 def test_batches_equal_brute_force(tmp_path: Path, seed: int) -> None:
     """All queries in one call, which keeps no state from one to the next."""
     world = World(tmp_path, 1_000 + seed)

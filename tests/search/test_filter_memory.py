@@ -28,6 +28,7 @@ def bytes_of_masks() -> int:
     return sum(mask.nbytes for mask in arrays)
 
 
+@pytest.mark.long
 def test_masks_of_a_version_are_bounded_in_bytes(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lsr_prod.search.snapshot._MASK_BYTES", 0, raising=False)
     before = bytes_of_masks()

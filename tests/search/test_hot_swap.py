@@ -138,6 +138,7 @@ def check(index: Path, reads: int) -> None:
     assert (descriptors(), maps_of(index), len(threading.enumerate())) == before
 
 
+@pytest.mark.long
 def test_every_result_comes_from_one_version_without_leaks(index):
     check(index, 2_000)
 

@@ -240,6 +240,7 @@ def test_selective_filter_matches_words(tmp_path, fusion):
         assert [hit.score for hit in found] == [best["d007"], best["d006"]]
 
 
+@pytest.mark.long
 def test_bm25_ranks_real_text_as_tantivy_does(tmp_path, shared_data):
     """Equal on one shard, except that Tantivy rounds lengths to one byte; more shards do not change our ranking."""
     with (shared_data / "scifact" / "corpus.jsonl").open(encoding="utf-8") as file:

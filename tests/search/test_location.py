@@ -20,6 +20,7 @@ from tests.storage.test_artifacts import descriptors_in
 CORPUS = {f"d{i}": Doc({i % 5: 5, 5: 1 + i}) for i in range(30)}
 
 
+@pytest.mark.long
 def test_remote_index_is_cached_refreshed_and_evicted(tmp_path, s3_options):
     home, remote = tmp_path / "home", Store("s3://lsr/located", s3_options)
     make_index(home, CORPUS, vocabulary_size=6, shards=2)
@@ -52,6 +53,7 @@ def test_remote_index_without_cache_uses_the_node_cache_of_the_user(tmp_path, s3
     assert (tmp_path / "node").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.long
 def test_damaged_file_in_the_cache_is_fetched_again_when_the_index_is_opened(tmp_path, s3_options):
     remote = uploaded(tmp_path / "home", "s3://lsr/located-damaged", s3_options)
     options = {"cache": tmp_path / "cache", "storage_options": s3_options}
@@ -99,6 +101,7 @@ def test_repair_replaces_a_mapped_file_and_never_writes_into_it(tmp_path, s3_opt
         assert searcher.search_vector({5: 1.0}).hits == hits
 
 
+@pytest.mark.long
 def test_failed_refresh_keeps_neither_descriptors_nor_uses(tmp_path, s3_options):
     remote = uploaded(tmp_path / "home", "s3://lsr/located-failing", s3_options)
     options = {"cache": tmp_path / "cache", "storage_options": s3_options}

@@ -14,6 +14,7 @@ from lsr_prod.search import Searcher
 from lsr_prod.search.query.filters import Filter, field
 from lsr_prod.storage.formats.shard import WINDOW
 from tests.indexing.corpus import STEP, Doc, make_index
+from tests.quick import first_quick
 from tests.search.filtering import TYPES, VALUES, filters, truth
 from tests.search.oracle import at_least, brute_force, distinct, in_order, rescored
 
@@ -143,7 +144,7 @@ class Matrix:
         return [(self.ids[row], float(scores[row]), int(counts[row])) for row in order], len(rows)
 
 
-@pytest.mark.parametrize("shards", [1, 2, 3])
+@pytest.mark.parametrize("shards", first_quick([2, 1, 3]))
 def test_queries_about_topics_equal_brute_force(tmp_path, shards):
     corpus = topics(6000, shards)
     make_index(tmp_path, corpus, vocabulary_size=300, shards=shards)
@@ -213,6 +214,7 @@ def test_almost_equal_scores_rank_by_their_float32_sums(tmp_path):
             assert found == matrix.best(vector, 1, k)[0]
 
 
+@pytest.mark.long
 def test_documents_are_found_in_windows_far_apart(tmp_path):
     last = 3 * WINDOW + 1
     gaps = [1, 63, 64, WINDOW - 4, WINDOW - 3, WINDOW - 1, WINDOW, WINDOW + 1, 2 * WINDOW - 3, 3 * WINDOW - 4, last - 4]

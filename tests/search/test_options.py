@@ -223,6 +223,7 @@ def test_settings_of_a_searcher_that_is_not_opened_by_open_are_validated(searche
 # --- arrays against brute force ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @settings(max_examples=25)
 @given(
     impacts=st.lists(st.dictionaries(st.integers(0, 5), st.integers(1, 3), max_size=4), min_size=1, max_size=9),

@@ -63,6 +63,7 @@ def test_a_replica_searches_its_own_shards(index):
     asyncio.run(run())
 
 
+@pytest.mark.long
 def test_replicas_and_router_read_an_object_store_through_the_node_cache(index, tmp_path, s3_options, monkeypatch):
     monkeypatch.setenv("LSR_PROD_CACHE", str(tmp_path / "cache"))
     remote = Store(f"s3://lsr/{tmp_path.name}", s3_options)

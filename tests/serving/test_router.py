@@ -104,6 +104,7 @@ NAMES = ["text", "texts", "vector", "k", *Options.__annotations__, "other"]
 VECTORS = st.dictionaries(st.sampled_from(WORDS), st.floats(0, 9), max_size=3)
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     asked=st.just({}) | VECTORS.map(lambda v: {"vector": v}),

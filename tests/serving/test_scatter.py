@@ -51,6 +51,7 @@ def test_scattered_results_equal_those_of_the_searcher(corpus, queries, shards, 
             assert scattered.search_vector(vector, k, **how).hits == expected.hits
 
 
+@pytest.mark.long
 def test_remote_index_is_served_and_each_group_fetches_its_shards_only(tmp_path, s3_options, monkeypatch):
     monkeypatch.setenv("LSR_PROD_CACHE", str(tmp_path / "cache"))
     home, remote = tmp_path / "home", Store(f"s3://lsr/{tmp_path.name}", s3_options)

@@ -104,6 +104,7 @@ def test_leftovers_are_deleted_except_needed_partial_files(tmp_path: Path) -> No
     assert [path.name for path in (tmp_path / "artifacts" / "one").iterdir() if path.is_dir()] == [version.name]
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.sets(st.integers(1, 40), min_size=1, max_size=5), max_size=5),

@@ -151,6 +151,7 @@ def test_fetched_version_equals_the_uploaded_index(index: Path, folder: Path, re
     cache.close()
 
 
+@pytest.mark.long
 def test_new_version_fetches_only_new_files_and_rollback_nothing(index: Path, folder: Path, remote: Store) -> None:
     first, second = make_versions(index, 2)
     send(index, first, remote)
@@ -224,6 +225,7 @@ def test_killed_fetch_resumes(index: Path, folder: Path, remote: Store, place: s
     cache.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("verb", ["rename", "rmtree"])
 def test_kill_during_eviction_leaves_no_partial_version(index: Path, folder: Path, remote: Store, verb: str) -> None:
     first, second = make_versions(index, 2)
@@ -241,6 +243,7 @@ def test_kill_during_eviction_leaves_no_partial_version(index: Path, folder: Pat
     small.close()
 
 
+@pytest.mark.long
 def test_use_ends_with_its_process(index: Path, folder: Path, remote: Store) -> None:
     first, second = make_versions(index, 2)
     send(index, first, remote)
@@ -262,6 +265,7 @@ def test_use_ends_with_its_process(index: Path, folder: Path, remote: Store) -> 
     cache.close()
 
 
+@pytest.mark.long
 def test_least_recently_used_version_is_evicted_first(index: Path, folder: Path, remote: Store) -> None:
     versions = make_versions(index, 3)
     cache = NodeCache(folder, bytes_of(index, *versions[:2]) + 3000)
@@ -275,6 +279,7 @@ def test_least_recently_used_version_is_evicted_first(index: Path, folder: Path,
     assert cache.bytes == bytes_of(index, versions[0], versions[2])
 
 
+@pytest.mark.long
 def test_version_that_cannot_fit_raises_before_any_fetch_or_eviction(
     index: Path, folder: Path, remote: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,6 +308,7 @@ def test_foreign_files_in_the_cache_are_kept(index: Path, folder: Path, remote: 
     assert not (folder / "files" / ("0" * 64)).exists()
 
 
+@pytest.mark.long
 def test_any_altered_object_raises(index: Path, folder: Path, remote: Store) -> None:
     (version,) = make_versions(index, 1, shards=1)
     send(index, version, remote)
@@ -399,6 +405,7 @@ def test_hostile_version_writes_no_file(index: Path, folder: Path, remote: Store
     check_whole(folder, index, version)
 
 
+@pytest.mark.long
 def test_truncated_file_in_the_cache_is_fetched_again(index: Path, folder: Path, remote: Store) -> None:
     first, second = make_versions(index, 2)
     send(index, first, remote)
@@ -414,6 +421,7 @@ def test_truncated_file_in_the_cache_is_fetched_again(index: Path, folder: Path,
     cache.close()
 
 
+@pytest.mark.long
 def test_concurrent_processes_fetch_a_version_once(index: Path, folder: Path, remote: Store) -> None:
     (version,) = make_versions(index, 1)
     send(index, version, remote)
@@ -442,6 +450,7 @@ def test_threads_share_a_cache(index: Path, folder: Path, remote: Store) -> None
     check_whole(folder, index, version)
 
 
+@pytest.mark.long
 def test_concurrent_evictions_never_show_a_partial_version(index: Path, folder: Path, remote: Store) -> None:
     versions = make_versions(index, 3)
     for i, version in enumerate(versions):

@@ -36,6 +36,7 @@ def test_names_with_syntax_of_urls_are_kept_as_they_are(store: Store, folder: st
     assert store.names() == []
 
 
+@pytest.mark.long
 def test_listing_of_more_than_one_page_is_complete(store: Store) -> None:
     names = [f"{number // 100}/{number:05d}" for number in range(1101)]
     with ThreadPoolExecutor(8) as threads:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.training.batch_sampler import WINDOW, BatchSampler, permuted
+from tests.quick import first_quick
 
 
 @given(st.integers(1, 3000), st.integers(-(2**63), 2**63 - 1))
@@ -24,6 +25,7 @@ def test_permuted_position_does_not_depend_on_other_positions(count: int, key: i
     assert ((together >= 0) & (together < count)).all()
 
 
+@pytest.mark.long
 @given(
     rows=st.integers(2, 600),
     queries=st.integers(2, 40),
@@ -61,6 +63,7 @@ def test_shares_of_workers_make_up_batch(workers: int, step: int):
     np.testing.assert_array_equal(np.concatenate(shares), BatchSampler(1000, 64, 5, lengths).rows_of(step))
 
 
+@pytest.mark.long
 def test_order_differs_by_epoch_and_seed():
     def epoch(seed: int, number: int) -> np.ndarray:
         order = BatchSampler(1003, 10, seed)
@@ -74,7 +77,7 @@ def test_order_differs_by_epoch_and_seed():
     assert len(frozenset().union(*left_out)) > 80  # of 120 draws among 1003
 
 
-@pytest.mark.parametrize("count", [6, 100, 1024, 1500])
+@pytest.mark.parametrize("count", first_quick([1024, 6, 100, 1500]))
 def test_rows_are_uniform_over_positions(count: int):
     # Chi-squared over (place, row) of the permutations of many keys, both put into a few classes.
     keys, classes = 1000 if count < 1000 else 300, 6
@@ -89,6 +92,7 @@ def test_rows_are_uniform_over_positions(count: int):
     assert chi < 25 + 6 * 50**0.5
 
 
+@pytest.mark.long
 def test_neighboring_rows_are_scattered():
     rows, queries = 2048, 64
     together = np.zeros(100)

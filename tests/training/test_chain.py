@@ -171,6 +171,7 @@ def test_moved_data_is_skipped_but_changed_data_is_trained(settings: Settings, t
     assert skipped(run(settings)) == [False, False]
 
 
+@pytest.mark.long
 def test_lineage_leads_to_start_model(settings: Settings, tmp_path: Path) -> None:
     settings["train"]["stages"][0]["watch"] = {"mlflow": "http://user:secret@tracking:5000"}
     summary = run(settings)
@@ -210,6 +211,7 @@ def test_failed_stage_keeps_earlier_stages(settings: Settings, tmp_path: Path, m
     assert skipped(run(settings)) == [True, False]
 
 
+@pytest.mark.long
 def test_killed_chain_resumes_at_its_stage(settings: Settings, undisturbed: str, tmp_path: Path) -> None:
     for step in (1, 2):
         assert ended(start_chain(settings, tmp_path / "answer", kill_step=(2, step))) == -signal.SIGKILL
@@ -219,6 +221,7 @@ def test_killed_chain_resumes_at_its_stage(settings: Settings, undisturbed: str,
     assert model_digest(tmp_path / "out" / "model") == undisturbed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "write", [(Store, "put_new", n) for n in (1, 2, 3, 4, 5)] + [(Path, "rename", n) for n in (1, 2, 4, 5)]
 )
@@ -230,6 +233,7 @@ def test_chain_killed_between_writes_ends_like_undisturbed_chain(
     assert done == model_digest(tmp_path / "out" / "model") == undisturbed
 
 
+@pytest.mark.long
 def test_concurrent_chains_end_in_same_state(settings: Settings, tmp_path: Path) -> None:
     answers = [tmp_path / f"answer{i}" for i in range(3)]
     assert [ended(racer) for racer in [start_chain(settings, answer) for answer in answers]] == [0, 0, 0]
@@ -242,6 +246,7 @@ def ended(process: BaseProcess) -> int | None:
     return process.exitcode
 
 
+@pytest.mark.long
 def test_chain_of_uris_makes_the_same_model(
     start: Path, settings: Settings, tmp_path: Path, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,7 @@ def marks(sets: DataSets, step: int) -> list[int]:
     return [int(example.query[0]) for example in examples]
 
 
+@pytest.mark.long
 @given(
     st.lists(st.tuples(st.integers(1, 40), st.floats(0.5, 3)), min_size=2, max_size=5),
     st.sampled_from(["proportional", "round_robin"]),

@@ -3,7 +3,10 @@
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.long
 def test_preparation_mining_and_counting_load_no_torch() -> None:
     modules = "lsr_prod.training.data.prepare, lsr_prod.training.negatives.job, lsr_prod.training.scoring.job"
     code = f"import sys, {modules}; print(sorted({{'torch', 'transformers'}} & sys.modules.keys()))"

@@ -142,6 +142,7 @@ def test_gradient_equals_that_of_plain_torch(models: tuple[Path, Path], trained:
     torch.testing.assert_close(_gradients(0, 1, folders, chunk, trained), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("chunk", "trained"), [(None, "both"), (1, "both"), (1, "query")])
 def test_two_workers_have_same_gradient_as_one(models: tuple[Path, Path], chunk: int | None, trained: str) -> None:
     folders = str(models[0]), str(models[1])
@@ -210,6 +211,7 @@ def test_chain_trains_pair_and_records_both_parents(models: tuple[Path, Path], t
     assert run_chain(Deployment.model_validate(settings))["stage_rows"][0]["skipped"]
 
 
+@pytest.mark.long
 def test_pair_is_exported_indexed_and_searched(models: tuple[Path, Path], tmp_path: Path) -> None:
     trainer = _trainer(models, _settings())
     for _ in range(6):

@@ -166,6 +166,7 @@ def table_after_steps(rank: int, world: int, start: str, strategy: Any) -> dict[
     return table.state()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("world", "strategy"), [(2, "ddp"), (3, "ddp"), (2, "fsdp")])
 def test_workers_train_the_table_of_one_worker(start: Path, world: int, strategy: str) -> None:
     alone = table_after_steps(0, 1, str(start), "ddp")
@@ -254,6 +255,7 @@ def test_chain_trains_and_validates_query_weights(start: Path, tmp_path: Path) -
     assert run_chain(deployment)["stages_skipped"] == 2
 
 
+@pytest.mark.long
 def test_search_scores_equal_dot_products_with_the_table(start: Path, tmp_path: Path) -> None:
     """Export, encode and index trained weights, and compare a search by text with the dot products."""
     made = SparseEncoder.load(start)

@@ -166,6 +166,7 @@ def gradients(rank: int, world: int, start: str, strategy: Any, chunk: int | Non
     return {name: full_tensor(p.grad) for name, p in trained_parameters(encoder.model).items() if p.grad is not None}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("strategy", "chunk"), [("ddp", None), ("fsdp", 2)])
 def test_two_workers_have_same_gradient_as_one(start: Path, strategy: str, chunk: int | None) -> None:
     alone = gradients(0, 1, str(start), "ddp", None)

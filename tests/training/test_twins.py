@@ -42,6 +42,7 @@ def test_rows_apart_are_twins_of_no_row_and_cannot_be_extended(
         assert all(query in queries or positive in positives for query, positive in more)
 
 
+@pytest.mark.long
 @given(st.integers(1, 20), st.integers(1, 12), st.integers(1, 300), st.integers(0, 10_000))
 @settings(max_examples=60)
 def test_spread_keeps_all_rows_and_adds_no_twin(batches: int, width: int, different: int, seed: int):
@@ -85,6 +86,7 @@ def epoch_of(sampler: BatchSampler, epoch: int) -> np.ndarray:
     return np.stack([sampler.rows_of(first + step) for step in range(sampler.steps_per_epoch)])
 
 
+@pytest.mark.long
 @given(
     rows=st.integers(40, 900),
     queries=st.integers(2, 12),

@@ -54,6 +54,7 @@ def test_chain_without_stages_measures_the_start(material: Material):
     assert found.cost["tldr 0 0 0"]["l0_document"] > 1
 
 
+@pytest.mark.long
 def test_chain_is_run_once_and_seeds_change_it(material: Material):
     stages = (adapt_mlm(steps=1, trained="all"), finetune(steps=2))
     chain = Chain("uncased", stages, ((0, 0), (5, 10)), (0.0, 0.4))
@@ -67,6 +68,7 @@ def test_chain_is_run_once_and_seeds_change_it(material: Material):
     assert Workshop(material).model(chain, 1) != Workshop(material).model(chain, 0)
 
 
+@pytest.mark.long
 def test_low_rank_updates_are_merged_and_every_loss_is_kept(material: Material):
     stage = {**finetune(steps=2, learning_rate=0.05), "scale": {"precision": "fp32", "lora": {"rank": 4, "alpha": 8}}}
     chain = Chain("uncased", (stage,))

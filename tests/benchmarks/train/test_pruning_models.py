@@ -42,6 +42,7 @@ def workshop(tiny_model: Path, ray_local: None, tmp_path_factory: pytest.TempPat
     return Workshop(tmp_path_factory.mktemp("work"), tiny_model, PAIRS)
 
 
+@pytest.mark.long
 def test_a_trained_model_is_kept(workshop: Workshop) -> None:
     recipe = Recipe(steps=1, queries=4)
     objectives = recipe.objectives()
@@ -56,6 +57,7 @@ def test_a_trained_model_is_kept(workshop: Workshop) -> None:
     assert workshop.trained(recipe.stage(objectives[NONE], workshop.data, seed=0)) != first
 
 
+@pytest.mark.long
 def test_a_measurement_is_kept(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     first = workshop.measured(workshop.start, COLLECTION)
     monkeypatch.setattr("benchmarks.train.pruning_models.measure", None)  # not to be called again

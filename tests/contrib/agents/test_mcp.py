@@ -85,11 +85,13 @@ async def use_every_tool(client):
     assert (await ask(client, "term_statistics", terms=["LOCKS"], words=True))["terms"][0]["documents"] == 61
 
 
+@pytest.mark.long
 def test_client_uses_every_tool_in_both_generations_of_the_protocol(searcher):
     for mode in ("auto", "legacy"):
         with_client(agents.make_server(searcher), use_every_tool, mode=mode)
 
 
+@pytest.mark.long
 def test_client_uses_every_tool_over_stdio_of_a_process(folder):
     server = mcp_sdk.StdioServerParameters(
         command=sys.executable, args=["-m", "lsr_prod", "mcp", folder], env=dict(os.environ)
@@ -97,6 +99,7 @@ def test_client_uses_every_tool_over_stdio_of_a_process(folder):
     with_client(server, use_every_tool, read_timeout_seconds=60)
 
 
+@pytest.mark.long
 def test_only_the_protocol_goes_to_stdout(folder):
     lines = [
         {
@@ -156,6 +159,7 @@ def http_server(folder):
         assert SECRET not in errors
 
 
+@pytest.mark.long
 def test_client_uses_every_tool_over_http_with_the_token_only(folder):
     async def use(url):
         async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {SECRET}"}) as http:

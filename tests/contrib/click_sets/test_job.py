@@ -124,6 +124,7 @@ def test_sets_are_read_as_beir_and_pairs_as_training_rows(tmp_path, capsys):
     assert len(table) > 100
 
 
+@pytest.mark.long
 def test_output_in_an_object_store_has_the_bytes_of_a_folder_and_resumes(tmp_path, capsys, s3_options):
     path = write_jsonl(tmp_path / "log.jsonl", records())
     options = ["--storage.options", json.dumps(s3_options)]

@@ -33,6 +33,7 @@ def found(encoder: SparseEncoder) -> dict:
     return diagnose_model(encoder, TEXTS)
 
 
+@pytest.mark.long
 def test_figures_equal_those_of_the_vectors(encoder: SparseEncoder, found: dict):
     vectors = encoder.encode(TEXTS)
     frequencies = np.bincount(vectors.terms, minlength=encoder.card.vocabulary_size)

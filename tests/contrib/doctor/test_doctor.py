@@ -66,6 +66,7 @@ def test_faults_of_object_stores_are_found(broken: dict[str, str], bucket: str, 
     assert faults(check_store("index.output", Store(f"s3://{bucket}/index", broken))) == expected
 
 
+@pytest.mark.long
 def test_store_that_takes_checkpoints_is_sound_and_left_as_it_was(s3_options: dict[str, str]):
     assert faults(check_store("train.work", Store("s3://lsr/doctor", s3_options))) == []
     assert check_checkpoints("train.work", Store("s3://lsr/doctor/", s3_options)).verdict == "ok"

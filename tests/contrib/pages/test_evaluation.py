@@ -43,6 +43,7 @@ def test_unknown_measure_is_an_error_with_the_known_ones() -> None:
         evaluation_page(evaluation_result(5), measure="P@1")
 
 
+@pytest.mark.long
 def test_result_in_the_first_form_without_version_intervals_and_curve_has_a_page() -> None:
     result = evaluation_result(20)
     for key in ("version", "baseline", "significance", "correction"):
@@ -82,6 +83,7 @@ def test_page_is_accessible_printable_and_quiet(browser: Browser, file: str) -> 
     assert problems_of(browser, file) == []
 
 
+@pytest.mark.long
 def test_point_of_a_query_shows_its_text(browser: Browser, file: str) -> None:
     content = json.loads(Path(file).with_suffix(".json").read_text())
     chart = content["data"]["queries_of"][0]["chart"]

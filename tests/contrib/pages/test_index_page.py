@@ -35,6 +35,7 @@ def test_index_page_is_accessible_printable_and_quiet(browser: Browser, file: Pa
     assert problems_of(browser, file) == []
 
 
+@pytest.mark.long
 def test_index_page_has_the_figures_of_the_index(index: Path, file: Path, browser: Browser) -> None:
     data = json.loads(file.with_suffix(".json").read_text())["data"]
     with Searcher.open(index) as searcher:
@@ -54,6 +55,7 @@ def test_index_page_has_the_figures_of_the_index(index: Path, file: Path, browse
         assert page.locator("p.terms code").first.is_visible()
 
 
+@pytest.mark.long
 def test_postings_are_counted_for_given_queries(index: Path, tmp_path: Path) -> None:
     queries = tmp_path / "queries.jsonl"
     queries.write_text('{"_id": "1", "text": "lock thread"}\n{"_id": "2", "text": "json string"}\n')

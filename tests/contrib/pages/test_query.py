@@ -100,10 +100,12 @@ def file(searcher: Searcher, tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_page(tmp_path_factory.mktemp("query"), query_page(data))[0]
 
 
+@pytest.mark.long
 def test_page_is_accessible_printable_and_quiet(browser: Browser, file: str) -> None:
     assert problems_of(browser, file) == []
 
 
+@pytest.mark.long
 def test_page_without_hits_is_accessible_printable_and_quiet(
     browser: Browser, searcher: Searcher, tmp_path: Path
 ) -> None:
@@ -111,6 +113,7 @@ def test_page_without_hits_is_accessible_printable_and_quiet(
     assert problems_of(browser, write_page(tmp_path, query_page(data))[0]) == []
 
 
+@pytest.mark.long
 def test_slider_moved_by_keyboard_changes_the_hits(browser: Browser, file: str) -> None:
     data = json.loads(Path(file).with_suffix(".json").read_text())["data"]
     with opened(browser, file) as (page, problems):

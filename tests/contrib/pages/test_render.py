@@ -153,10 +153,12 @@ def hostile_file(tmp_path: Path) -> str:
     return write_page(tmp_path, demo(HOSTILE))[0]
 
 
+@pytest.mark.long
 def test_hostile_page_is_accessible_printable_and_quiet(browser: Browser, hostile_file: str) -> None:
     assert problems_of(browser, hostile_file) == []
 
 
+@pytest.mark.long
 def test_charts_are_drawn_in_the_colors_of_the_scheme_and_have_a_table(browser: Browser, hostile_file: str) -> None:
     colors = set()
     for scheme in ("light", "dark"):

@@ -15,6 +15,7 @@ from lsr_prod_contrib.pages.training_run import training_page
 from lsr_prod_contrib.pages.write import page_json, render_page
 from tests.contrib.pages.browser import opened, problems_of
 from tests.contrib.pages.runs.records import HOSTILE, encode_records, training_records
+from tests.quick import first_quick
 
 BUILDS: dict[str, Any] = {
     "index": HOSTILE,
@@ -52,7 +53,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {"encode": root / "pages/encode.html", "train": root / "pages/train.html", "index": builds}
 
 
-@pytest.mark.parametrize("name", ["encode", "train", "index"])
+@pytest.mark.parametrize("name", first_quick(["encode", "train", "index"]))
 def test_page_with_hostile_records_is_accessible_printable_and_quiet(
     browser: Browser, files: dict[str, Path], name: str
 ) -> None:
@@ -90,6 +91,7 @@ def test_lines_of_long_runs_are_thinned_and_keep_the_last_report(tmp_path: Path)
     assert (rows[0]["step"], rows[-1]["step"]) == (0, 3998)
 
 
+@pytest.mark.long
 def test_page_of_thousands_of_waves_stays_small(tmp_path: Path) -> None:
     found = describe_encoding(encode_records(tmp_path)[0])
     waves = [{**found["waves"][0], "wave": number} for number in range(5000)]

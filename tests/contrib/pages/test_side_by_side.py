@@ -110,6 +110,7 @@ def file(canary: dict[str, Any], tmp_path: Path) -> str:
     return write_page(tmp_path, side_by_side_page(canary))[0]
 
 
+@pytest.mark.long
 def test_page_is_accessible_printable_and_quiet(browser: Browser, file: str) -> None:
     assert problems_of(browser, file) == []
 

@@ -23,6 +23,7 @@ def test_page_of_a_sweep_of_the_planned_size_is_small_and_has_no_values_per_quer
     assert len(page_json(page).encode()) < 1_000_000
 
 
+@pytest.mark.long
 def test_page_of_a_large_sweep_draws_the_front_and_the_best_points() -> None:
     result = sweep_result(10, 40, 12, queries=1)
     page = sweep_page(result)
@@ -60,6 +61,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_page(tmp_path_factory.mktemp("sweep"), sweep_page(sweep_result(3, 4, 2, queries=2, text=HOSTILE)))[0]
 
 
+@pytest.mark.long
 def test_page_is_accessible_printable_and_quiet(browser: Browser, file: str) -> None:
     assert problems_of(browser, file) == []
 

@@ -41,6 +41,7 @@ def output(section: dict[str, Any], ray_local: None, tmp_path_factory: pytest.Te
     return folder
 
 
+@pytest.mark.long
 def test_points_equal_an_evaluation_of_the_same_vectors(
     output: Path, section: dict[str, Any], tiny_bundle: Path
 ) -> None:
@@ -59,6 +60,7 @@ def test_points_equal_an_evaluation_of_the_same_vectors(
     assert found["matched"] == expected.matched
 
 
+@pytest.mark.long
 def test_finished_sweep_is_only_read_and_longer_lists_add_points(
     output: Path, section: dict[str, Any], ray_local: None
 ) -> None:
@@ -72,6 +74,7 @@ def test_finished_sweep_is_only_read_and_longer_lists_add_points(
     assert len(list((output / "points").iterdir())) == POINTS + 1
 
 
+@pytest.mark.long
 def test_command_prints_the_front_and_writes_the_page(
     output: Path, section: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -109,6 +112,7 @@ def test_killed_sweep_resumes_with_its_points_and_equals_an_uninterrupted_one(
     assert timeless(killed) == timeless(output)
 
 
+@pytest.mark.long
 def test_sweep_in_an_object_store_reuses_its_points(
     section: dict[str, Any], ray_local: None, s3_options: dict[str, str], tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ def test_matrix_without_ids_is_a_config_error(tmp_path):
         find_vector_files([str(tmp_path)], "npz")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "damage", [lambda data: data[:-20], lambda data: data[:-900] + bytes(900), lambda data: b"no gzip" + data]
 )
@@ -94,6 +95,7 @@ def test_batches_contain_good_and_bad_rows(rules, tmp_path):
     assert {TERMS[t]: w for t, w in zip(terms, weights.tolist(), strict=True)} == {"lock": 1.0, "Ω": 0.5}
 
 
+@pytest.mark.long
 def test_memory_is_bounded_by_a_batch(rules, tmp_path):
     write_jsonl(tmp_path / "a.jsonl.gz", ((str(i), dict.fromkeys(TERMS, i + 1), "x" * 400) for i in range(20_000)))
     files = find_vector_files([str(tmp_path)], "jsonl")

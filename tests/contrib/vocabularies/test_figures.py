@@ -39,6 +39,7 @@ def test_neighbors_of_word_that_model_lacks(tmp_path: Path):
     assert found.fragmentation == (1.0, 1.0)
 
 
+@pytest.mark.long
 def test_command_prints_figures_of_real_model(
     splade_tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
@@ -57,6 +58,7 @@ def test_command_prints_figures_of_real_model(
     }
 
 
+@pytest.mark.long
 def test_neighbors_in_embeddings_of_model_without_head(splade_tiny: Path):
     found = inspect_vocabulary(
         str(splade_tiny), target=str(model_folder("minilm")), target_embeddings=None, words=["clears"], texts=[]

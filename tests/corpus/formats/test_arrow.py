@@ -196,6 +196,7 @@ def repeated(size: int, rows: int) -> pa.Table:
     return pa.table({"id": [str(i) for i in range(rows)], "text": text})
 
 
+@pytest.mark.long
 def test_small_file_of_large_values_is_read_in_small_batches():
     file = io.BytesIO()
     pq.write_table(repeated(16 << 20, 40), file, compression="zstd", store_schema=False)
@@ -209,6 +210,7 @@ def test_dictionary_of_a_stream_is_decoded_in_small_batches():
     assert [batch.num_rows for batch in batches] == [3, 3, 3, 1]
 
 
+@pytest.mark.long
 def test_dictionary_that_declares_too_many_bytes_is_damage():
     file = io.BytesIO()
     pq.write_table(repeated((1 << 28) + 1, 2), file, compression="zstd", store_schema=False)

@@ -146,6 +146,7 @@ def test_carriage_return_inside_a_field_is_kept():
     ]
 
 
+@pytest.mark.long
 def test_search_for_good_rows_is_linear_in_the_size_of_the_file():
     """Every other line opens a quote that nothing closes: a search from each of them would read megabytes."""
     data = b"_id,text\n" + b'a",b,"c\nb,x\n' * 20_000

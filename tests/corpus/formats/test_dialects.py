@@ -174,6 +174,7 @@ def test_wide_text_without_the_setting_is_refused_with_the_setting(tmp_path: Pat
     assert reasons(source.model_copy(update={"on_damage": "skip"})) == [None, "damaged_file"]
 
 
+@pytest.mark.long
 def test_file_of_a_superset_of_ascii_is_split_at_its_own_bytes(tmp_path: Path):
     rows = [f"d{i}\tcafé {i}\n" for i in range(50_000)]
     (tmp_path / "a.tsv").write_text("_id\ttext\n" + "".join(rows), encoding="latin-1")

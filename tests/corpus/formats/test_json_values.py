@@ -196,6 +196,7 @@ def test_dotted_paths_lead_into_objects_unless_a_key_has_that_name(tmp_path: Pat
     ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_large_array_on_one_line_needs_little_memory(tmp_path: Path):
     path = tmp_path / "a.json"
     row = json.dumps({"_id": "d", "text": "some words " * 100})

@@ -75,6 +75,7 @@ def test_cell_with_a_missing_row_or_row_count_is_neither_encoded_nor_marked(tmp_
     assert {0: 1, 3: 0, 4: 1}[lost] not in finished_cells(task.table, task.quarantine, "p", 0)
 
 
+@pytest.mark.long
 def test_child_process_writes_the_same_parts(tmp_path: Path, tiny_bundle: Path, ray_local: None):
     encoder = actor(bundle_factory(tiny_bundle))
     ours, isolated = wave(tmp_path / "a"), wave(tmp_path / "b")

@@ -23,6 +23,7 @@ sys.exit(encode.run(sys.argv[1:]))
 """
 
 
+@pytest.mark.long
 def test_auto_provider_on_gpu_nodes_with_cpu_runtime_is_refused(tmp_path: Path, tiny_bundle: Path) -> None:
     (tmp_path / "c.jsonl").write_text('{"_id": "a", "text": "a fox"}\n')
     config = {

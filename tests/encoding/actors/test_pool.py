@@ -145,6 +145,7 @@ def test_pool_uses_new_places_within_wave_and_retires_actors_of_left_ones(
     assert sum(pool.blocks.values()) == 10
 
 
+@pytest.mark.long
 def test_late_block_is_issued_again_and_its_first_result_counts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):

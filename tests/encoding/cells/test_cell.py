@@ -189,6 +189,7 @@ corpora = st.dictionaries(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(before=corpora, after=corpora, splits=st.integers(1, 3))
 def test_cells_of_a_bucket_give_together_the_documents_of_the_new_corpus(

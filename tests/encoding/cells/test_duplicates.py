@@ -112,6 +112,7 @@ def test_new_file_wins_by_its_place_in_the_listing(tmp_path: Path, rule: Rule, w
         assert {Path(row["source"]).stem for row in losers} == {"01", "02"} - {winner}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rule", ["first", "last"])
 def test_large_increment_of_several_cells_per_bucket_equals_full_encode(tmp_path: Path, rule: Rule) -> None:
     source = tmp_path / "corpus"

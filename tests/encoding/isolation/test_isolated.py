@@ -52,6 +52,7 @@ def test_child_returns_the_vectors_of_an_encoder_in_this_process(tiny_bundle: Pa
         assert encoder.starts == 1
 
 
+@pytest.mark.long
 def test_child_starts_on_demand_and_again_after_a_crash():
     with IsolatedEncoder(poison_factory(), timeout_s=60) as encoder:
         assert encoder.starts == 0
@@ -67,6 +68,7 @@ def test_child_starts_on_demand_and_again_after_a_crash():
         assert encoder.starts == 5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("word", ["SPIN", "HOLD"])
 def test_child_that_does_not_answer_is_ended_and_replaced(word: str):
     with IsolatedEncoder(poison_factory(), timeout_s=SHORT_S) as encoder:
@@ -132,6 +134,7 @@ def test_model_that_does_not_open_raises_encoder_broken_error(how: str):
             assert encoder.starts == attempt
 
 
+@pytest.mark.long
 def test_model_that_crashes_on_every_text_is_broken_after_few_starts():
     texts = [f"SEGFAULT {i}" for i in range(1000)]
     with IsolatedEncoder(poison_factory(), timeout_s=60, most_in_a_row=3) as encoder:
@@ -140,6 +143,7 @@ def test_model_that_crashes_on_every_text_is_broken_after_few_starts():
         assert encoder.starts <= 2 * 3 + 6
 
 
+@pytest.mark.long
 def test_successful_call_resets_the_count_of_crashes():
     with IsolatedEncoder(poison_factory(), timeout_s=60, most_in_a_row=2) as encoder:
         for i in range(3):

@@ -96,6 +96,7 @@ class _Actor:
         return self.encoder.encode([text]).terms.tolist()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("word", ["SPIN", "HOLD"])
 def test_driver_sees_a_hung_actor_end_and_its_restart_work(ray_local: None, word: str):
     actor = _Actor.remote()

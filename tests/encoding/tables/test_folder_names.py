@@ -18,6 +18,7 @@ NAMES = [f"a{chr(code)}b" for code in range(ord(" "), 127) if chr(code) != "/"]
 NAMES += ["é日", "50%25", "%2f", "%e9", "a%%25", "a%4", "..a", "a\u2028b", "a\tb"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("refused", [False, True])
 def test_accepted_names_work_and_the_others_are_refused(tmp_path: Path, refused: bool) -> None:
     names = [name for name in NAMES if (table_problem(f"/{name}") is not None) == refused]
@@ -50,6 +51,7 @@ def test_source_table_with_such_a_name_is_a_config_error(tmp_path: Path) -> None
         list(resolve_source(SourceSettings(paths=paths), {}))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("field", ["table", "quarantine"])
 def test_encode_refuses_the_name_before_it_writes(tiny_bundle: Path, tmp_path: Path, field: str) -> None:
     (tmp_path / "corpus.jsonl").write_text('{"_id": "1", "text": "a lock"}\n')

@@ -47,6 +47,7 @@ class Page(NamedTuple):
         return self.body.decode()
 
 
+@pytest.mark.long
 def test_dataset_is_read_as_it_was_registered(shared_data: Path, tmp_path: Path) -> None:
     name = harnesses.register(shared_data / "scifact", tmp_path / "registered" / "part", 80)
     written = write_dataset(name, tmp_path / "inputs")

@@ -29,12 +29,14 @@ def indexed(system: Any, task: Any, rows: list[dict[str, str]]) -> None:
     system.index(datasets.Dataset.from_list(rows), task_metadata=task.metadata, **options)
 
 
+@pytest.mark.long
 def test_systems_are_what_mteb_expects(index: Index, tiny_bundle: Path) -> None:
     assert isinstance(indexes.IndexSearch(index), mteb.SearchProtocol)
     assert isinstance(models.BundleModel(tiny_bundle), mteb.EncoderProtocol)
     assert not isinstance(models.BundleModel(tiny_bundle), mteb.SearchProtocol)
 
 
+@pytest.mark.long
 def test_open_index_has_our_measures(index: Index, task: Any, ours: Measures) -> None:
     assert 0.3 < ours["nDCG@10"] < 1
     assert harnesses.mteb_measures(indexes.IndexSearch(index), task) == pytest.approx(ours, abs=harnesses.SAME)
@@ -44,6 +46,7 @@ def test_corpus_of_a_task_is_indexed_with_our_measures(tiny_bundle: Path, task: 
     assert harnesses.mteb_measures(indexes.IndexSearch(tiny_bundle), task) == pytest.approx(ours, abs=harnesses.SAME)
 
 
+@pytest.mark.long
 def test_options_of_a_search_are_applied(tiny_bundle: Path, index: Index, task: Any, ours: Measures) -> None:
     hybrid = harnesses.mteb_measures(indexes.IndexSearch(index, hybrid=Hybrid()), task)
     assert hybrid["nDCG@10"] > ours["nDCG@10"] + 0.01
@@ -93,6 +96,7 @@ def test_given_rankings_are_refused(index: Index, task: Any) -> None:
         )
 
 
+@pytest.mark.long
 def test_bundle_equals_the_wrapper_of_sentence_transformers(
     tiny_bundle: Path, tiny_model: Path, task: Any, ours: Measures
 ) -> None:

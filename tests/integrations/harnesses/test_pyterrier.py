@@ -29,6 +29,7 @@ def test_retriever_has_our_measures(index: Index, inputs: Path, ours: Measures) 
     )
 
 
+@pytest.mark.long
 def test_indexer_has_our_measures(tiny_bundle: Path, inputs: Path, ours: Measures) -> None:
     assert harnesses.terrier_measures(harnesses.terrier_index(tiny_bundle, inputs), inputs) == pytest.approx(
         ours, abs=harnesses.SAME

@@ -15,6 +15,7 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.publications import find_current_publication
 from tests.indexing.corpus import Doc
 from tests.indexing.increments import deployment, make_world
+from tests.quick import first_quick
 
 # Python cannot import compiled modules from a path that the encoding of the locale lacks.
 needs_ascii_path = pytest.mark.skipif(not sys.prefix.isascii(), reason="the path of Python has characters beyond ASCII")
@@ -67,7 +68,7 @@ def published(tmp_path: Path) -> bool:
     return find_current_publication(Store(str(tmp_path / "index"))) is not None
 
 
-@pytest.mark.parametrize("place", ["closed pipe", "/dev/full", "closed"])
+@pytest.mark.parametrize("place", first_quick(["closed pipe", "/dev/full", "closed"]))
 def test_job_finishes_although_its_output_is_lost(job: str, tmp_path: Path, place: str) -> None:
     if place == "closed":
         ran = subprocess.Popen(["sh", "-c", f"'{sys.executable}' -m lsr_prod index build --config {job} >&- 2>&-"])
@@ -79,6 +80,7 @@ def test_job_finishes_although_its_output_is_lost(job: str, tmp_path: Path, plac
     assert published(tmp_path)
 
 
+@pytest.mark.long
 @needs_ascii_path
 def test_job_in_a_locale_without_utf8_prints_its_tables_in_ascii(job: str, tmp_path: Path) -> None:
     ran = command(
@@ -91,6 +93,7 @@ def test_job_in_a_locale_without_utf8_prints_its_tables_in_ascii(job: str, tmp_p
     assert json.loads(out.splitlines()[-1].removeprefix("RESULT "))["publication"] == 1
 
 
+@pytest.mark.long
 @needs_ascii_path
 def test_search_in_a_locale_without_utf8_reads_utf8_and_escapes_what_it_cannot_print(text_index: Path) -> None:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -112,6 +115,7 @@ def test_search_ends_quietly_when_its_reader_leaves(text_index: Path) -> None:
     assert (ran.returncode, err) == (141, "")
 
 
+@pytest.mark.long
 def test_help_and_lists_end_quietly_when_nobody_reads_them(text_index: Path) -> None:
     for arguments, code in [(["--help"], 0), (["index", "--help"], 0), (["index", "catalog", str(text_index)], 141)]:
         out = closed_pipe()
@@ -141,6 +145,7 @@ def test_output_of_a_pipe_that_does_not_block_is_complete(text_index: Path) -> N
     assert ran.wait(60) == 0
 
 
+@pytest.mark.long
 def test_bar_on_a_terminal_that_goes_away_does_not_end_the_job() -> None:
     master, terminal = pty.openpty()
     ran = subprocess.Popen(

@@ -51,6 +51,7 @@ def test_model_with_values_that_are_not_finite_is_refused(model: Path, tmp_path:
     assert not (tmp_path / "bundle").exists()
 
 
+@pytest.mark.long
 def test_summary_describes_bundle(model: Path, bundle: tuple[Path, dict[str, Any]]) -> None:
     folder, summary = bundle
     sealed = Bundle.load(folder, verify=True)
@@ -65,6 +66,7 @@ def test_summary_describes_bundle(model: Path, bundle: tuple[Path, dict[str, Any
     assert [path.name for path in folder.parent.iterdir()] == ["bundle"], "no drafts are left"
 
 
+@pytest.mark.long
 def test_existing_equal_bundle_is_kept(model: Path, bundle: tuple[Path, dict[str, Any]]) -> None:
     folder, summary = bundle
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
@@ -75,6 +77,7 @@ def test_existing_equal_bundle_is_kept(model: Path, bundle: tuple[Path, dict[str
     assert before == {path: path.stat().st_mtime_ns for path in folder.iterdir()}
 
 
+@pytest.mark.long
 def test_two_exports_have_equal_bytes(
     model: Path, bundle: tuple[Path, dict[str, Any]], traced_once: Traces, tmp_path: Path
 ) -> None:
@@ -84,6 +87,7 @@ def test_two_exports_have_equal_bytes(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("changes", [{"precision": "int8", "top_k": 1000}, {"top_k": 20}])
 def test_output_with_another_bundle_is_refused(
     model: Path, bundle: tuple[Path, dict[str, Any]], changes: dict[str, Any]
@@ -103,6 +107,7 @@ def test_output_with_other_content_is_refused(model: Path, tmp_path: Path) -> No
         export_bundle(_settings(model, Path("x")).model_copy(update={"output": "s3://bucket"}))
 
 
+@pytest.mark.long
 def test_model_and_output_by_uri_give_the_same_bundle_as_folders(
     model: Path, bundle: tuple[Path, dict[str, Any]], s3_options: dict[str, str], tmp_path: Path
 ) -> None:
@@ -126,6 +131,7 @@ def test_model_and_output_by_uri_give_the_same_bundle_as_folders(
         export_bundle(settings.model_copy(update={"parity_texts": f"{root}/none.jsonl"}), s3_options)
 
 
+@pytest.mark.long
 def test_plain_checkpoint_gets_digest_of_its_model_directory(
     checkpoint: Path, traced_once: Traces, tmp_path: Path
 ) -> None:

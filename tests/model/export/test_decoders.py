@@ -19,7 +19,7 @@ from lsr_prod.model.export.graph import export_graph, quantize_graph
 from tests.model.tiny import CAUSAL, VOCABULARY, tiny_checkpoint
 
 TOP_K = 30
-pytestmark = pytest.mark.usefixtures("traced_once")
+pytestmark = [pytest.mark.usefixtures("traced_once"), pytest.mark.long]
 QUICK = [("gpt_neox", "echo"), ("llama", "causal"), ("qwen3", "bidirectional")]  # each kind of attention
 KINDS = [(name, attention) for name in CAUSAL for attention in ("bidirectional", "echo")] + [("llama", "causal")]
 PARAMETERS = [pytest.param(kind, marks=[] if kind in QUICK else pytest.mark.slow) for kind in KINDS]

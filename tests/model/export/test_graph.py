@@ -17,12 +17,13 @@ TOP_K = 40
 pytestmark = pytest.mark.usefixtures("traced_once")
 
 
-def _architectures(*quick: str) -> list[Any]:
-    """Return a parameter per architecture; those that are not named are slow."""
-    return [pytest.param(name, marks=[] if name in quick else pytest.mark.slow) for name in ARCHITECTURES]
+def _architectures(*long: str) -> list[Any]:
+    """Return a parameter per architecture: "bert" is quick, those that are not named are slow."""
+    marks = {"bert": (), **dict.fromkeys(long, (pytest.mark.long,))}
+    return [pytest.param(name, marks=marks.get(name, (pytest.mark.slow,))) for name in ARCHITECTURES]
 
 
-@pytest.fixture(scope="module", params=_architectures("albert", "bert", "modernbert"))
+@pytest.fixture(scope="module", params=_architectures("albert", "modernbert"))
 def exported(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[SparseEncoder, onnx.ModelProto]:
@@ -61,7 +62,7 @@ def test_graph_equals_model_for_every_batch_and_length(exported: tuple[SparseEnc
         np.testing.assert_allclose(-np.sort(-expected, axis=1)[:, :TOP_K], weights, atol=1e-4)
 
 
-@pytest.mark.parametrize("exported", _architectures("bert", "modernbert"), indirect=True)
+@pytest.mark.parametrize("exported", _architectures("modernbert"), indirect=True)
 def test_form_for_gpus_has_the_same_vectors(exported: tuple[SparseEncoder, onnx.ModelProto]) -> None:
     encoder, model = exported
     for_gpus = export_graph(encoder, top_k=TOP_K, gpu=True)

@@ -31,6 +31,7 @@ def test_bundle_ranks_like_torch(tiny_model: Path, tiny_bundle: Path) -> None:
     assert found.weight_difference < 1e-4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", ["layer", "head"])
 def test_corrupt_weight_is_detected(tiny_model: Path, tiny_bundle: Path, part: str) -> None:
     encoder = SparseEncoder.load(tiny_model)
@@ -42,6 +43,7 @@ def test_corrupt_weight_is_detected(tiny_model: Path, tiny_bundle: Path, part: s
         parity.check_parity(encoder, BundleEncoder(tiny_bundle), SENTENCES, min_overlap=0.999)
 
 
+@pytest.mark.long
 def test_rankings_are_compared_when_terms_are_equal(tiny_model: Path, tiny_bundle: Path) -> None:
     """Unevenly scaled weights keep every set of terms and change the ranking."""
     encoder = SparseEncoder.load(tiny_model)
@@ -60,6 +62,7 @@ def test_rankings_are_compared_when_terms_are_equal(tiny_model: Path, tiny_bundl
         parity.check_parity(scaled, bundle, SENTENCES, min_overlap=0.999)
 
 
+@pytest.mark.long
 def test_failed_check_writes_no_bundle(tiny_model: Path, tmp_path: Path) -> None:
     settings = ExportSettings(
         model=str(tiny_model), output=str(tmp_path / "bundle"), precision="int8", int8_min_overlap=0.9999
@@ -69,12 +72,14 @@ def test_failed_check_writes_no_bundle(tiny_model: Path, tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_int8_passes_its_own_limit(tiny_model: Path, tmp_path: Path) -> None:
     summary = export_bundle(ExportSettings(model=str(tiny_model), output=str(tmp_path / "bundle"), precision="int8"))
     assert 0.9 < summary["parity_overlap"] < 1
     assert summary["parity_top10_overlap"] > 0.9
 
 
+@pytest.mark.long
 def test_fp16_is_half_the_size_and_passes_its_own_limit(tiny_model: Path, tiny_bundle: Path, tmp_path: Path) -> None:
     summary = export_bundle(ExportSettings(model=str(tiny_model), output=str(tmp_path / "bundle"), precision="fp16"))
     assert 0.98 < summary["parity_overlap"] < 1

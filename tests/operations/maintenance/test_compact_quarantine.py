@@ -141,6 +141,7 @@ def test_part_with_nullable_columns_of_another_program_is_merged(tables: tuple[S
     assert len(rows(quarantine)) == before
 
 
+@pytest.mark.long
 def test_killed_compaction_changes_no_row_and_is_repeated(tables: tuple[Store, Store]):
     table, quarantine = tables
     commit(tables, 0, 1, 2)

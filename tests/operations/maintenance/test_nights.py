@@ -76,6 +76,7 @@ def maintained(job: Job) -> dict[str, int]:
     return dict(done.kinds)
 
 
+@pytest.mark.long
 def test_increment_after_maintenance_equals_a_full_encode(tmp_path: Path):
     source = Source(tmp_path / "source")
     job = Job((), str(tmp_path / "table"), {})
@@ -99,6 +100,7 @@ def test_increment_after_maintenance_equals_a_full_encode(tmp_path: Path):
     assert states == [("full", "finished"), ("increment", "finished"), ("increment", "finished")]
 
 
+@pytest.mark.long
 def test_unfinished_night_is_resumed_after_maintenance(tmp_path: Path):
     source = Source(tmp_path / "source")
     job = Job((), str(tmp_path / "table"), {})

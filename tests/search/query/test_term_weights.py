@@ -82,6 +82,7 @@ def expected_weights(model: Path, texts: list[str]) -> dict[str, float]:
     return {term: idf(term) for term in tokenizer.get_vocab() if term not in special}
 
 
+@pytest.mark.long
 def test_index_of_texts_in_memory_weights_queries_as_the_built_index(world: Path) -> None:
     with Index.from_texts(TEXTS, world / "bundle") as index, Searcher.open(world / "index") as built:
         (query,), (expected,) = index.encode(["a lock for threads"]), built.encode(["a lock for threads"])
@@ -89,6 +90,7 @@ def test_index_of_texts_in_memory_weights_queries_as_the_built_index(world: Path
         assert (query.terms, query.weights.tolist()) == (expected.terms, expected.weights.tolist())
 
 
+@pytest.mark.long
 def test_text_query_uses_idf_of_indexed_texts(world):
     searcher = Searcher.open(world / "index", verify=True)
     weights = expected_weights(world / "model", list(TEXTS.values()))
@@ -106,6 +108,7 @@ def test_text_query_uses_idf_of_indexed_texts(world):
     assert len(searcher.search("thread lock", 3, qk=1).query) == 1
 
 
+@pytest.mark.long
 def test_inference_free_query_loads_no_model(world):
     code = (
         "import sys; from lsr_prod.search import Searcher; "
@@ -117,6 +120,7 @@ def test_inference_free_query_loads_no_model(world):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_inference_free_model_encodes_documents_and_rejects_queries(world):
     encoder = BundleEncoder(world / "bundle")
     with pytest.raises(ConfigError, match="no model reads queries"):
@@ -128,6 +132,7 @@ def test_inference_free_model_encodes_documents_and_rejects_queries(world):
     assert routes["query"] == ["query_0_SparseStaticEmbedding"]  # without a router, the model would encode queries
 
 
+@pytest.mark.long
 def test_increment_changes_idf_weights(world, tmp_path):
     for name in ("bundle", "model"):
         (tmp_path / name).symlink_to(world / name)
@@ -158,6 +163,7 @@ def test_increment_changes_idf_weights(world, tmp_path):
     assert query.weights.tolist() == pytest.approx([weights[term] for term in query.terms], rel=1e-6)
 
 
+@pytest.mark.long
 def test_damaged_or_missing_term_counts_raise_artifact_error(world, tmp_path):
     make_table(tmp_path / "table", encode_corpus(world / "bundle", TEXTS), world / "bundle")
     build_index(deployment(tmp_path, bundle=str(world / "bundle")))
@@ -172,6 +178,7 @@ def test_damaged_or_missing_term_counts_raise_artifact_error(world, tmp_path):
         Searcher.open(tmp_path / "index").search("a lock")
 
 
+@pytest.mark.long
 def test_inference_free_index_without_text_fields_is_rejected_before_build(world, tmp_path):
     with pytest.raises(ConfigError, match=r"index\.text_fields"):
         build_index(deployment(world, str(tmp_path / "index"), text_fields=[]))

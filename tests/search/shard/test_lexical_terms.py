@@ -48,6 +48,7 @@ def test_cached_word_ids_equal_looked_up_ids(made, monkeypatch):
         assert words.ids(names).tolist() == [expected[name] for name in names]
 
 
+@pytest.mark.long
 def test_impacts_of_words_are_found_in_every_window(tmp_path):
     held = {0: 3, 1: 1, 300: 2, 899: 5, 16_383: 4, 16_384: 6, 40_000: 7}
     corpus = {f"d{i:05d}": Doc({0: 1}, "fox " * held.get(i, 0) + "dog") for i in range(40_001)}

@@ -36,6 +36,7 @@ def looked_up(found: TrainingSet, queries: list[int]) -> list[list[int]]:
     return [sorted(positives[owners == i].tolist()) for i in range(len(queries))]
 
 
+@pytest.mark.long
 @given(rows_of_parts, st.integers(1, 5))
 @settings(max_examples=25, deadline=None)
 def test_known_positives_are_those_of_queries_with_several(

@@ -20,6 +20,7 @@ from lsr_prod.storage import Store
 from lsr_prod.training.data import prepare
 from lsr_prod.training.data.prepare import TrainingSetSummary, prepare_training_set
 from lsr_prod.training.data.training_set import TrainingSet
+from tests.quick import first_quick
 
 pytestmark = pytest.mark.usefixtures("ray_local")
 
@@ -61,6 +62,7 @@ def assert_rows(found: TrainingSet, rows: list[dict[str, Any]], model: Path) -> 
         assert example.scores is None
 
 
+@pytest.mark.long
 def test_real_pairs_become_a_set_in_source_order(shared_data: Path, tiny_model: Path, tmp_path: Path):
     path = shared_data / "tldr_en" / "pairs.jsonl"
     work = Store(str(tmp_path / "work"))
@@ -103,7 +105,7 @@ def write_mixed(folder: Path, form: str) -> Path:
     return folder / "delta"
 
 
-@pytest.mark.parametrize("form", ["jsonl", "parquet", "delta"])
+@pytest.mark.parametrize("form", first_quick(["jsonl", "parquet", "delta"]))
 def test_bad_rows_are_quarantined_and_counted(form: str, tiny_model: Path, tmp_path: Path):
     path = write_mixed(tmp_path, form)
     work = Store(str(tmp_path / "work"))
@@ -290,6 +292,7 @@ def test_deleted_part_is_made_again(tiny_model: Path, tmp_path: Path, monkeypatc
     assert_rows(TrainingSet.open(work, summary.digest), pairs(60), tiny_model)
 
 
+@pytest.mark.long
 def test_source_and_work_store_can_be_object_stores(
     s3_options: dict[str, str], tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

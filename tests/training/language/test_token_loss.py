@@ -103,6 +103,7 @@ def test_sums_and_gradients_are_float32_under_autocast() -> None:
     assert total.item() == pytest.approx(exact.item(), rel=0.02)
 
 
+@pytest.mark.long
 def test_token_losses_never_hold_all_logits() -> None:
     # 1,024 tokens of 100,000 terms would be 400 MB of logits.
     states, weight, labels = torch.randn(1024, 8), torch.randn(100_000, 8), torch.randint(100_000, (1024,))

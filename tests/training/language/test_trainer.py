@@ -17,6 +17,7 @@ from lsr_prod.training.loop.checkpoint import Checkpoint, read_checkpoint, write
 from lsr_prod.training.process_group import Group
 from lsr_prod.training.stage_trainer import total_steps
 from tests.model.tiny import tiny_checkpoint
+from tests.quick import first_quick
 from tests.training.texts import causal_start, worded_start
 
 ALONE = Group(0, 1, torch.device("cpu"))
@@ -107,7 +108,7 @@ def test_language_run_resumed_from_checkpoint_is_bit_identical(
     assert any(not torch.equal(before[name], start[name]) for name in before if name in start) or "scale" in changes
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", first_quick(KINDS))
 def test_language_training_lowers_loss(starts: dict[str, Path], kind: str) -> None:
     one = trainer(starts, kind, steps=60, dropout=0.0, batch={"texts": 24}, trained=_all_but_head(kind))
     losses = [found["total"] for found in run(one, 60)]

@@ -53,6 +53,7 @@ def test_trial_is_refused_if_its_first_losses_are_no_numbers() -> None:
         choose_rate(iter([math.nan] * 48))
 
 
+@pytest.mark.long
 def test_trial_has_no_queue_and_no_regularizer_that_begins_within_it(tmp_path: Path) -> None:
     begins = {"regularizer": "flops", "document": 1e6, "ramp": "linear", "ramp_steps": 10}
     objective = {**BASE["objective"], "queue": {"size": 64}, "sparsity": {"regularizers": [begins]}}  # type: ignore[dict-item]
@@ -77,6 +78,7 @@ def test_model_that_learns_at_no_rate_is_refused_with_the_remedy() -> None:
         choose_rate(iter([3.18] * 48))
 
 
+@pytest.mark.long
 def test_trial_takes_a_step_at_each_rate_and_leaves_no_trace(tmp_path: Path) -> None:
     model, tried, steps = tiny_checkpoint(tmp_path / "model", "bert"), list[Trainer](), list[Any]()
 

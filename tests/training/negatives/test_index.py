@@ -57,6 +57,7 @@ def test_unsupported_settings_raise_config_error(mined_index: Path, tmp_path: Pa
         MinedIndex(settings(tmp_path / "nothing", "pairs"), {})
 
 
+@pytest.mark.long
 def test_remote_index_is_cached_in_the_node_cache(
     mined_index: Path, tmp_path: Path, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ):

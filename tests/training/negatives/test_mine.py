@@ -15,6 +15,7 @@ from lsr_prod.training.negatives.mine import MinedIndex, MinedRow, Miner, Teache
 from lsr_prod.training.negatives.rules import SKETCH_SIZE, Fingerprint, id_key, pair_key, text_key
 from lsr_prod.training.scoring.teacher import open_teacher
 from tests.indexing.corpus import STEP, Doc
+from tests.quick import first_quick
 from tests.training.negatives.conftest import QUERIES, TEXTS, settings
 
 NOTHING = KnownPositives.of([])
@@ -57,7 +58,7 @@ def brute_force(bundle: Path, corpus: dict[str, Doc], query: str) -> dict[str, f
     return {doc_id: score for doc_id, score in scores.items() if score > 0}
 
 
-@pytest.mark.parametrize("ratio", [None, 0.3, 0.6, 0.95])
+@pytest.mark.parametrize("ratio", first_quick([0.6, None, 0.3, 0.95]))
 def test_negatives_match_brute_force(
     opened: MinedIndex, tiny_bundle: Path, corpus: dict[str, Doc], ratio: float | None
 ):

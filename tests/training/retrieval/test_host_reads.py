@@ -26,6 +26,7 @@ class _Reads(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chunk", [None, 3])
 @pytest.mark.parametrize("pruned", [False, True])
 def test_step_reads_a_fixed_number_of_values_and_none_of_its_result(

@@ -21,6 +21,7 @@ from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stage_trainer import check_batch, check_unique, total_steps
 from tests.model.tiny import tiny_checkpoint
+from tests.quick import first_quick
 
 ALONE = Group(0, 1, torch.device("cpu"))
 BASE = {
@@ -73,12 +74,14 @@ def _bits(trainer: Trainer) -> Mapping[str, Tensor]:
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {},
-        {"batch": {"queries": 4, "negatives": 2, "accumulate": 2, "chunk": 3}, "scale": {"precision": "bf16"}},
-        {"objective": {"losses": [{"loss": "info_nce"}], "queue": {"size": 10, "momentum": 0.9}}},
-        {"scale": {"lora": {"rank": 2, "dropout": 0.1}, "gradient_checkpointing": True}},
-    ],
+    first_quick(
+        [
+            {},
+            {"batch": {"queries": 4, "negatives": 2, "accumulate": 2, "chunk": 3}, "scale": {"precision": "bf16"}},
+            {"objective": {"losses": [{"loss": "info_nce"}], "queue": {"size": 10, "momentum": 0.9}}},
+            {"scale": {"lora": {"rank": 2, "dropout": 0.1}, "gradient_checkpointing": True}},
+        ]
+    ),
     ids=["df_flops", "cached_bf16", "queue", "lora"],
 )
 def test_run_resumed_from_checkpoint_is_bit_identical(

@@ -105,6 +105,7 @@ def test_dense_folder_of_sentence_transformers_needs_no_settings(dense: Path, tm
     np.testing.assert_allclose(scores(folder, "dense"), (queries * documents).sum(axis=1), atol=1e-5)
 
 
+@pytest.mark.long
 def test_sparse_model_and_bundle_give_dot_products(tiny_model: Path, tiny_bundle: Path):
     peer = SparseEncoder(str(tiny_model))
     queries = peer.encode_query([query for query, _ in SENTENCES]).to_dense().numpy()

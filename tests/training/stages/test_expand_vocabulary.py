@@ -56,6 +56,7 @@ def test_word_without_tokens_is_refused(splade_tiny: Path):
         expand(encoder, ["sparse", "\u0301"], drawn=False)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_local")
 def test_words_of_corpus_become_output_terms_after_save_and_load(tmp_path: Path, splade_tiny: Path):
     data = write_texts(tmp_path, TEXTS)

@@ -44,6 +44,7 @@ def test_given_constant_divides_output_matrix(tmp_path: Path, architecture: str)
     assert head_norms(loaded).tied == (architecture == "bert")
 
 
+@pytest.mark.long
 def test_auto_corrects_head_that_is_five_times_too_large(tmp_path: Path, splade_tiny: Path):
     data = write_pairs(tmp_path, PAIRS * 3).model_dump(mode="json")
     encoder = SparseEncoder.load(splade_tiny)

@@ -72,6 +72,7 @@ def test_rate_holds_for_held_out_texts(tmp_path: Path, rate: float):
     assert activation_rate(encoder, held_out, max_length=14) == pytest.approx(rate, abs=0.01)
 
 
+@pytest.mark.long
 def test_rates_hold_for_held_out_texts_in_onnx(tmp_path: Path):
     """A bundle has the smallest shift; a larger shift keeps the terms whose logits exceed the difference."""
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "bert", "bert"), document_max_length=14)
@@ -88,6 +89,7 @@ def test_rates_hold_for_held_out_texts_in_onnx(tmp_path: Path):
         assert (logits > shift - shifts[-1]).sum() / (len(held_out) * 97) == pytest.approx(rate, abs=0.01)
 
 
+@pytest.mark.long
 def test_real_model_reaches_rates_of_paper(splade_tiny: Path, shared_data: Path):
     encoder = SparseEncoder.load(splade_tiny)
     with (shared_data / "scifact" / "corpus.jsonl").open(encoding="utf-8") as lines:

@@ -22,6 +22,7 @@ def plain_count(texts: list[str], tokenizer: object, size: int, min_count: int) 
     return sorted(found, key=lambda entry: (-entry.count, entry.word))[:size]
 
 
+@pytest.mark.long
 def test_korean_words_equal_counts_one_by_one(tmp_path: Path):
     tokenizer = train_tokenizer(KOREAN, model="bpe", size=400, min_count=1)
     data = write_texts(tmp_path, KOREAN, files=3)
@@ -30,6 +31,7 @@ def test_korean_words_equal_counts_one_by_one(tmp_path: Path):
     assert found[0].count == 3
 
 
+@pytest.mark.long
 def test_counts_of_real_texts_in_many_slices(
     tmp_path: Path, shared_data: Path, splade_tiny: Path, monkeypatch: pytest.MonkeyPatch
 ):
