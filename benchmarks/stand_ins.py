@@ -45,7 +45,7 @@ from lsr_prod import SparseEncoder
 from lsr_prod.config.language import AdaptCausalSettings, AdaptMlmSettings, LanguageSettings
 from lsr_prod.config.model import TransferVocabularySettings
 from lsr_prod.jobs.terminal.shell import print_result
-from lsr_prod.storage.formats.digest import digest_json
+from lsr_prod.storage.formats.digests import digest_json
 from lsr_prod.training.data.layouts import PackedLayout, pack
 from lsr_prod.training.data.training_set import Example, SampleRows
 from lsr_prod.training.language.trainer import LanguageTrainer, make_objective

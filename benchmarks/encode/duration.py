@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.encode.simulated_nights import Corpus
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.encoding.actors.actor import BlockDurations
-from lsr_prod.encoding.plans.plan import Plan, PlanInputs, make_plan
+from lsr_prod.encoding.plans.encode_plan import Plan, PlanInputs, make_plan
 from lsr_prod.encoding.waves import blocks_of_cells
 from lsr_prod.jobs.terminal.shell import print_result
 from lsr_prod.jobs.terminal.tables import print_table

@@ -29,8 +29,8 @@ from itertools import islice
 from benchmarks.encode.simulated_run import ACTORS, ray_us_per_object, simulate
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.pinned_file import SourceFile
+from lsr_prod.encoding.plans.encode_plan import Plan, PlanInputs, make_plan
 from lsr_prod.encoding.plans.increment import plan_increment
-from lsr_prod.encoding.plans.plan import Plan, PlanInputs, make_plan
 from lsr_prod.encoding.plans.successors import load_plan, plan_chain, save_plan
 from lsr_prod.jobs.terminal.shell import print_result
 from lsr_prod.jobs.terminal.tables import print_table

@@ -37,7 +37,7 @@ from lsr_prod.jobs.terminal.shell import print_result
 from lsr_prod.jobs.terminal.tables import print_table
 from lsr_prod.model.export import export_bundle
 from lsr_prod.model.export.head import fold_weights
-from lsr_prod.storage.formats.bundle import GRAPH_FILE, Kind
+from lsr_prod.storage.formats.bundle_format import GRAPH_FILE, Kind
 from lsr_prod.storage.formats.sparse import SparseBatch
 
 MEASURES = ["nDCG@10", "RR@10"]

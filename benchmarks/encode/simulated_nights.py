@@ -17,8 +17,8 @@ from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.commit.markers import give_up_base
+from lsr_prod.encoding.plans.encode_plan import Plan, PlanInputs
 from lsr_prod.encoding.plans.increment import prepare_plan
-from lsr_prod.encoding.plans.plan import Plan, PlanInputs
 from lsr_prod.encoding.plans.successors import link_successor, save_plan
 from lsr_prod.encoding.results import WaveResult
 from lsr_prod.encoding.tables import Table, open_table

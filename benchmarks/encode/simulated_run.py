@@ -16,16 +16,16 @@ from lsr_prod.cluster import ray_session
 from lsr_prod.config import EncodeSettings, RaySettings, SourceSettings
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
-from lsr_prod.encoding.plans.plan import Plan, PlanInputs, make_plan
+from lsr_prod.encoding.plans.encode_plan import Plan, PlanInputs, make_plan
 from lsr_prod.encoding.plans.successors import load_plan, save_plan
 from lsr_prod.encoding.results import CellResult, Counts, WaveResult
 from lsr_prod.encoding.tables import Part
 from lsr_prod.encoding.tables.live_rows import total
-from lsr_prod.encoding.tables.quarantine import create_quarantine
+from lsr_prod.encoding.tables.quarantine_rows import create_quarantine
 from lsr_prod.encoding.tables.sparse_table import committed_files, create_sparse_table, table_digest
 from lsr_prod.encoding.waves import blocks_of_cells
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.table import TableProperties
+from lsr_prod.storage.formats.table_format import TableProperties
 from lsr_prod.storage.remote import store_counts
 
 __all__ = ["ACTORS", "ray_us_per_object", "simulate"]

@@ -33,7 +33,7 @@ from typing import Any
 
 from benchmarks.evaluation.synthetic_clicks import write_log
 from lsr_prod.inference.terms.analysis import distinct_words
-from lsr_prod.storage.formats.digest import digest_folder
+from lsr_prod.storage.formats.digests import digest_folder
 from lsr_prod_contrib.click_sets import find_leaks
 
 SETS = {"test": "test", "validation": "dev"}

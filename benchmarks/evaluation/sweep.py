@@ -27,7 +27,7 @@ import yaml
 
 from lsr_prod import Index, SparseEncoder
 from lsr_prod.config import Deployment, ExportSettings
-from lsr_prod.config.train import ValidationSettings
+from lsr_prod.config.training import ValidationSettings
 from lsr_prod.evaluation.validation import read_collection
 from lsr_prod.jobs.terminal.shell import log_to_stderr, print_result
 from lsr_prod.jobs.terminal.tables import print_columns, print_table

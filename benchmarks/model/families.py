@@ -38,7 +38,7 @@ from lsr_prod.inference import BundleEncoder
 from lsr_prod.jobs.terminal.shell import print_result
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.export import export_bundle
-from lsr_prod.storage.formats.bundle import Kind
+from lsr_prod.storage.formats.bundle_format import Kind
 
 PAGE = Path(__file__).parents[2] / "docs/formats.md"
 LIMIT = 1e-4

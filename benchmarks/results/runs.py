@@ -17,17 +17,17 @@ from benchmarks.results.material import MEASURE, Material
 from benchmarks.train.causal_adaptation import ALONE, NOTHING
 from benchmarks.train.pruning_models import encode
 from lsr_prod import SparseEncoder
-from lsr_prod.config.train import FinetuneSettings, StageSettings
+from lsr_prod.config.training import FinetuneSettings, StageSettings
 from lsr_prod.evaluation.vector_evaluation import Encoded, evaluate
 from lsr_prod.model import model_digest
-from lsr_prod.storage.formats.digest import digest_json
+from lsr_prod.storage.formats.digests import digest_json
 from lsr_prod.training.data.layouts import PackedLayout, TextForm, TokenSettings, WordLayout, pack, word_rows
 from lsr_prod.training.data.training_set import Example, SampleRows
 from lsr_prod.training.encoder_setup import merge_lora
 from lsr_prod.training.language.trainer import LanguageTrainer, make_objective
 from lsr_prod.training.retrieval.trainer import Trainer
-from lsr_prod.training.stages.facts import TRANSFER_FILE
 from lsr_prod.training.stages.registry import TRANSFORMATIONS
+from lsr_prod.training.stages.stage_facts import TRANSFER_FILE
 
 QUERY_LENGTH, DOCUMENT_LENGTH = 24, 48
 _FORMAT = 2  # raise it when the same stages train other weights

@@ -36,15 +36,15 @@ import pyarrow as pa
 
 from benchmarks.search.published import write_bundle
 from lsr_prod.encoding.tables.impact_scale import impact_scale
-from lsr_prod.indexing.plan import ShardLayout, ShardPlan
+from lsr_prod.indexing.base_shard import build_shard
+from lsr_prod.indexing.index_plan import ShardLayout, ShardPlan
 from lsr_prod.indexing.publish import Publisher
-from lsr_prod.indexing.shard import build_shard
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.digest import canonical_json, digest_json
-from lsr_prod.storage.formats.index import IndexVersion
+from lsr_prod.storage.formats.digests import canonical_json, digest_json
+from lsr_prod.storage.formats.index_format import IndexVersion
 from lsr_prod.storage.formats.sparse import SparseBatch
-from lsr_prod.storage.formats.table import quantize
+from lsr_prod.storage.formats.table_format import quantize
 
 KINDS = ("doc", "query")
 BITS = 8

@@ -11,17 +11,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from benchmarks.search.data import Collection
+from lsr_prod.indexing.base_shard import write_arrays
 from lsr_prod.indexing.impacts.vectors import Vectors, VectorSpill
-from lsr_prod.indexing.plan import ShardLayout
-from lsr_prod.indexing.shard import write_arrays
+from lsr_prod.indexing.index_plan import ShardLayout
 from lsr_prod.search.query.sparse_query import required_terms
 from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.shard.shard_reader import ShardReader
-from lsr_prod.storage.formats.digest import canonical_json, digest_files
-from lsr_prod.storage.formats.index import INDEX_FORMAT, SHARD_FILE, ShardManifest
+from lsr_prod.storage.formats.digests import canonical_json, digest_files
+from lsr_prod.storage.formats.index_format import INDEX_FORMAT, SHARD_FILE, ShardManifest
 from lsr_prod.storage.formats.pages import PAGE_DIGESTS_FILE, page_digests
-from lsr_prod.storage.formats.shard import (
+from lsr_prod.storage.formats.shard_format import (
     BATCH_ROWS,
     DOCUMENTS_FILE,
     FORWARD_ARRAYS,

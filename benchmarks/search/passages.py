@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.search.data import KS, Collection, Queries, save
 from lsr_prod.encoding.tables.impact_scale import impact_scale
 from lsr_prod.storage.formats.sparse import SparseBatch
-from lsr_prod.storage.formats.table import quantize
+from lsr_prod.storage.formats.table_format import quantize
 from quickstart.models import model_folder
 
 __all__ = ["QUERIES", "TERMS", "make_passages"]

@@ -18,14 +18,21 @@ import pyarrow as pa
 
 from benchmarks.search.data import Collection
 from benchmarks.search.ours import array_sizes, count_touched, rows_as_vectors, to_shard_query
-from lsr_prod.indexing.plan import ShardLayout, ShardPlan
+from lsr_prod.indexing.base_shard import build_shard
+from lsr_prod.indexing.index_plan import ShardLayout, ShardPlan
 from lsr_prod.indexing.publish import Publisher
-from lsr_prod.indexing.shard import build_shard
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.bundle import BUNDLE_FILE, CARD_FILE, VOCABULARY_FILE, Bundle, EncoderCard, digest_bundle
-from lsr_prod.storage.formats.digest import canonical_json, digest_json, record_bytes
-from lsr_prod.storage.formats.index import INDEX_FORMAT, IndexVersion
+from lsr_prod.storage.formats.bundle_format import (
+    BUNDLE_FILE,
+    CARD_FILE,
+    VOCABULARY_FILE,
+    Bundle,
+    EncoderCard,
+    digest_bundle,
+)
+from lsr_prod.storage.formats.digests import canonical_json, digest_json, record_bytes
+from lsr_prod.storage.formats.index_format import INDEX_FORMAT, IndexVersion
 
 BUCKETS = 16
 ALL_TERMS = 1 << 30

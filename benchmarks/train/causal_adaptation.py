@@ -29,7 +29,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from benchmarks.train.pruning_data import scifact_pairs, split_tldr
 from lsr_prod import SparseEncoder
 from lsr_prod.config.language import AdaptCausalSettings
-from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.config.training import FinetuneSettings
 from lsr_prod.jobs.terminal.shell import log_to_stderr, print_result
 from lsr_prod.training.data.layouts import PackedLayout, pack
 from lsr_prod.training.data.training_set import Example, SampleRows

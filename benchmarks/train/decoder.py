@@ -30,12 +30,12 @@ from benchmarks.train.causal_adaptation import Sizes, modelled, wikitext
 from benchmarks.train.pruning_data import Split, few_documents, split_tldr
 from benchmarks.vocabulary.transfer import smollm2
 from lsr_prod import SparseEncoder
-from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.config.training import FinetuneSettings
 from lsr_prod.errors import TrainingCollapsedError
 from lsr_prod.jobs.terminal.shell import log_to_stderr, print_result
 from lsr_prod.jobs.terminal.tables import print_columns
 from lsr_prod.model.pooling import pad_rows
-from lsr_prod.storage.formats.bundle import Kind
+from lsr_prod.storage.formats.bundle_format import Kind
 from lsr_prod.training.data.layouts import TextForm, TokenSettings
 from lsr_prod.training.data.training_set import Example, SampleRows
 from lsr_prod.training.observers.activity import CollapseGuard, measure_activity

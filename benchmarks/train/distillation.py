@@ -35,7 +35,7 @@ from lsr_prod.evaluation.validation import Collection
 from lsr_prod.evaluation.vector_evaluation import LevelReport
 from lsr_prod.jobs.terminal.shell import log_to_stderr, print_result
 from lsr_prod.jobs.terminal.tables import print_table
-from lsr_prod.storage.formats.bundle import Kind
+from lsr_prod.storage.formats.bundle_format import Kind
 from lsr_prod.storage.formats.sparse import SparseBatch
 from lsr_prod.training.scoring.job import score_training_rows
 from lsr_prod.training.scoring.transformers import DenseEncoder

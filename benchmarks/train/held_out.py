@@ -21,7 +21,7 @@ from lsr_prod.evaluation.measures import parse_measures
 from lsr_prod.indexing import build_index
 from lsr_prod.model.export import export_bundle
 from lsr_prod.search import Hybrid
-from lsr_prod.storage.formats.bundle import TOKENIZER_FILE
+from lsr_prod.storage.formats.bundle_format import TOKENIZER_FILE
 
 MEASURES = ["RR@10", "nDCG@10", "R@100"]
 Answer = Callable[[str], list[tuple[str, float]]]

@@ -31,7 +31,7 @@ from benchmarks.train.recipes_data import word_piece_tokenizer
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, RaySettings
 from lsr_prod.jobs.terminal.shell import log_to_stderr, print_result
-from lsr_prod.storage.formats.digest import digest_json
+from lsr_prod.storage.formats.digests import digest_json
 from lsr_prod.training.chain import run_chain
 
 DISTRACTORS = 1_500  # encoding all 6,647 pages takes four times as long

@@ -19,11 +19,11 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
-from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.config.training import FinetuneSettings
 from lsr_prod.jobs.terminal.shell import print_result
 from lsr_prod.jobs.terminal.tables import print_table
 from lsr_prod.model import SparseEncoder
-from lsr_prod.storage.formats.bundle import EncoderCard
+from lsr_prod.storage.formats.bundle_format import EncoderCard
 from lsr_prod.training.data.training_set import Example
 from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer

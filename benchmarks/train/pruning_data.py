@@ -15,7 +15,7 @@ import ir_measures
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import RaySettings
 from lsr_prod.config.section import TrainingDataSettings
-from lsr_prod.config.train import ValidationSettings
+from lsr_prod.config.training import ValidationSettings
 from lsr_prod.evaluation.validation import Collection, read_collection
 from lsr_prod.storage import Store
 from lsr_prod.training.data.prepare import prepare_training_set

@@ -15,12 +15,12 @@ from benchmarks.train.pruning_data import Pair, training_data, training_set
 from lsr_prod import SparseEncoder
 from lsr_prod.config.objective import ObjectiveSettings
 from lsr_prod.config.section import TrainingDataSettings
-from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.config.training import FinetuneSettings
 from lsr_prod.evaluation.validation import Collection
 from lsr_prod.evaluation.vector_evaluation import Encoded, LevelReport, evaluate
 from lsr_prod.model import model_digest
-from lsr_prod.storage.formats.bundle import Kind
-from lsr_prod.storage.formats.digest import digest_json
+from lsr_prod.storage.formats.bundle_format import Kind
+from lsr_prod.storage.formats.digests import digest_json
 from lsr_prod.storage.formats.sparse import SparseBatch
 from lsr_prod.training.data.training_set import TrainingSet
 from lsr_prod.training.process_group import Group

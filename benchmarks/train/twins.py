@@ -22,7 +22,7 @@ from rich.table import Table
 from tokenizers import Tokenizer
 
 from lsr_prod.jobs.terminal.shell import print_result
-from lsr_prod.storage.formats.bundle import TOKENIZER_FILE
+from lsr_prod.storage.formats.bundle_format import TOKENIZER_FILE
 from lsr_prod.training.batch_sampler import BatchSampler
 from lsr_prod.training.data.training_set import text_keys
 

@@ -34,11 +34,11 @@ from benchmarks.train.pruning_data import (
 from benchmarks.train.pruning_models import DOCUMENT_LENGTH, QUERY_LENGTH, Recipe, measure
 from lsr_prod import SparseEncoder
 from lsr_prod.config.model import RescaleHeadSettings
-from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.config.training import FinetuneSettings
 from lsr_prod.evaluation.validation import Collection
 from lsr_prod.jobs.terminal.shell import log_to_stderr, print_result
 from lsr_prod.model import model_digest
-from lsr_prod.storage.formats.digest import digest_json
+from lsr_prod.storage.formats.digests import digest_json
 from lsr_prod.training.data.training_set import TrainingSet
 from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer

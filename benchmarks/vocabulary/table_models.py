@@ -21,15 +21,15 @@ from benchmarks.train.recipes_data import word_piece_tokenizer
 from benchmarks.vocabulary.table_stages import DOCUMENTS, WIKITEXT, Job, Sizes, Stages, digested, pretraining, stages_of
 from lsr_prod import SparseEncoder
 from lsr_prod.config.language import AdaptMlmSettings
-from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.config.training import FinetuneSettings
 from lsr_prod.evaluation.validation import Collection
 from lsr_prod.evaluation.vector_evaluation import LevelReport
 from lsr_prod.model import model_digest
-from lsr_prod.storage.formats.digest import digest_json
+from lsr_prod.storage.formats.digests import digest_json
 from lsr_prod.training.data.training_set import Example, SampleRows
 from lsr_prod.training.language.trainer import LanguageTrainer, make_objective
 from lsr_prod.training.retrieval.trainer import Trainer
-from lsr_prod.training.stages.facts import TRANSFER_FILE
+from lsr_prod.training.stages.stage_facts import TRANSFER_FILE
 from lsr_prod.training.stages.transformations import calibrate
 from lsr_prod.training.stages.vocabulary import transfer_vocabulary as transfer
 

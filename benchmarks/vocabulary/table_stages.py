@@ -8,7 +8,7 @@ from benchmarks.train.pruning_models import DOCUMENT_LENGTH, QUERY_LENGTH
 from lsr_prod.config.language import AdaptMlmSettings
 from lsr_prod.config.model import CalibrateSettings, TransferVocabularySettings
 from lsr_prod.config.section import Section
-from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.config.training import FinetuneSettings
 from quickstart.models import model_folder
 
 STAYS = "cased, no transfer"

@@ -6,7 +6,7 @@ from typing import Any, get_type_hints
 
 from lsr_prod import __version__
 from lsr_prod.search.query.filters import Filter
-from lsr_prod.search.result import Contribution, Explanation, Facet, Hit, QueryTerm, SearchResult
+from lsr_prod.search.search_result import Contribution, Explanation, Facet, Hit, QueryTerm, SearchResult
 from lsr_prod.serving.client import FORMS, REQUIRED
 from lsr_prod.serving.http import STATUS
 from lsr_prod.serving.wire import MAX_TEXTS

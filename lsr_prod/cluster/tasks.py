@@ -13,11 +13,10 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.client import ray as client
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from lsr_prod.errors import LsrError, WorkerError
-from lsr_prod.logs import get_log, without_credentials
+from lsr_prod import errors, logs
 from lsr_prod.storage.disk import disk_error
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 _LINE = 400  # characters of the cause in the message; the log has all of it
 _IP = re.compile(r"\bip(?:=|: *)([0-9a-fA-F.:]+)")
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
@@ -35,12 +34,12 @@ def worker_errors(task: str) -> Iterator[None]:
         raise worker_error(error, task) from error
 
 
-def worker_error(error: BaseException, task: str) -> LsrError:
+def worker_error(error: BaseException, task: str) -> errors.LsrError:
     """Return the error to raise for an error of Ray, and log where it happened, with the traceback of the worker."""
     fields = {"task": task, "node": _node(error), "error": _cause(error), "traceback": str(error)}
     log.error("worker failed", extra={"fields": fields})
     remedy = "the log has the worker's traceback; fix the cause, then run again"
-    return our_error(error) or WorkerError(f"{task} failed: {describe(error)}; {remedy}")
+    return our_error(error) or errors.WorkerError(f"{task} failed: {describe(error)}; {remedy}")
 
 
 def describe(error: BaseException) -> str:
@@ -49,13 +48,13 @@ def describe(error: BaseException) -> str:
     return f"{_cause(error)} (node {node})" if node else _cause(error)
 
 
-def our_error(error: BaseException | None, place: str = "a file of a worker") -> LsrError | None:
+def our_error(error: BaseException | None, place: str = "a file of a worker") -> errors.LsrError | None:
     """Return the ``LsrError`` that a worker raised, below the wrappers of Ray and Ray Train, or None.
 
     An error of a library about a full or broken disk becomes one.
     """
     while error is not None:
-        if isinstance(error, LsrError) and not isinstance(error, RayError):
+        if isinstance(error, errors.LsrError) and not isinstance(error, RayError):
             return error
         failures = getattr(error, "worker_failures", None)  # of Ray Train: rank -> error
         if isinstance(failures, Mapping):
@@ -87,7 +86,7 @@ def _cause(error: BaseException) -> str:
     """Return type and message of the innermost error, in one line."""
     *_, inner = _chain(error)
     text = _COLOR.sub("", f"{type(inner).__name__}: {inner}")
-    return without_credentials(" ".join(text.split()))[:_LINE]
+    return logs.without_credentials(" ".join(text.split()))[:_LINE]
 
 
 def _node(error: BaseException) -> str | None:

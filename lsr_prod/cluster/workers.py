@@ -18,14 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from lsr_prod import errors, logs
 from lsr_prod.cluster.session import ray_session
 from lsr_prod.config import RaySettings
-from lsr_prod.errors import ConfigError
-from lsr_prod.logs import get_log
-from lsr_prod.storage import is_remote
-from lsr_prod.storage.drafts import sentinel
+from lsr_prod.storage import drafts, is_remote
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
@@ -163,7 +161,7 @@ def require_shared_folders(folders: Mapping[str, str]) -> None:
     if not local or not has_several_nodes():
         return
     with ExitStack() as stack:
-        files = {field: str(stack.enter_context(sentinel(folder))) for field, folder in local.items()}
+        files = {field: str(stack.enter_context(drafts.sentinel(folder))) for field, folder in local.items()}
         found = on_every_node(_missing, [(file, 0) for file in files.values()])
     for field, file in files.items():
         _require(field, file, found, f"{local[field]} is not the same folder")
@@ -250,7 +248,7 @@ def _flat(function: Callable[..., tuple[Sequence[Any], Any]], *arguments: Any) -
 def _require(field: str, file: str, found: Sequence[tuple[str, set[str]]], problem: str) -> None:
     """Refuse a file that some node lacks, given what every node lacks."""
     if lacking := [name for name, missing in found if file in missing]:
-        raise ConfigError(
+        raise errors.ConfigError(
             field,
             f"{problem} on {summarize_nodes(lacking, len(found))}",
             "give the URI of an object store, or a folder that every node sees",

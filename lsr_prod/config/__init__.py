@@ -19,7 +19,7 @@ from lsr_prod.config.model import (
     RescaleHeadSettings,
     TransferVocabularySettings,
 )
-from lsr_prod.config.train import FinetuneSettings, StageSettings, TrainSettings
+from lsr_prod.config.training import FinetuneSettings, StageSettings, TrainSettings
 
 __all__ = [
     "AdaptCausalSettings",

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from lsr_prod.config.section import Header, ImpactBits, Location, Section, SourceLocation, TableLocation, check_type
-from lsr_prod.storage.formats.values import EPOCHS, AttributeType, read_zone
+from lsr_prod.storage.formats.stored_values import EPOCHS, AttributeType, read_zone
 
 
 def _read_type(kind: str) -> str:

@@ -4,16 +4,13 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from lsr_prod.config import corpus, model, section, training
 from lsr_prod.config.click_set import ClickSetSettings
-from lsr_prod.config.corpus import EncodeSettings, MaintainSettings, SourceSettings
 from lsr_prod.config.evaluate import EvaluateSettings, SweepSettings, TuneSettings
 from lsr_prod.config.mine import MineSettings, ScoreSettings
-from lsr_prod.config.model import ExportSettings
-from lsr_prod.config.section import FieldType, LocalPath, Location, Section, TableLocation
-from lsr_prod.config.train import TrainSettings
 from lsr_prod.config.vectors import VectorsSettings
 from lsr_prod.errors import ConfigError
-from lsr_prod.storage.formats.index import Analyzer
+from lsr_prod.storage.formats.index_format import Analyzer
 from lsr_prod.storage.location import is_credential, normalize_options
 
 # Limit of a gate, and the file that the gate reads.
@@ -25,15 +22,15 @@ _NEEDED_FILES = (
 )
 
 
-class IndexSettings(Section):
+class IndexSettings(section.Section):
     """Index version of a sparse table, and its publication."""
 
-    table: TableLocation = Field(min_length=1)
+    table: section.TableLocation = Field(min_length=1)
     """folder or URI of the sparse table; encode.table if the file has the section encode"""
-    bundle: Location = Field(min_length=1)
+    bundle: section.Location = Field(min_length=1)
     """folder or URI of the bundle that the table was encoded with, copied into the index; encode.bundle if the file has
     the section encode"""
-    output: Location = Field(min_length=1)
+    output: section.Location = Field(min_length=1)
     """folder or URI of the index; a folder must be visible to all nodes, for a URI each node needs scratch in TMPDIR
     for the shards that it builds"""
     table_version: int | None = Field(None, ge=0)
@@ -49,7 +46,7 @@ class IndexSettings(Section):
     only), or bigrams (pairs of characters where Chinese, Japanese, Korean, Thai, Lao, Khmer or Burmese is written)"""
     bm25: bool = False
     """also build impact postings for the words of text_fields, for hybrid search; false: only Tantivy has them"""
-    attributes: dict[str, FieldType] | None = None
+    attributes: dict[str, section.FieldType] | None = None
     """stored fields that queries can filter, sort and count by, with their types; default: all that are not in
     text_fields, with the types of the table. Texts of a string field can be read as another type of source.types; those
     that do not fit are counted, and are no value"""
@@ -67,7 +64,7 @@ class IndexSettings(Section):
     """publish the version if it passes the gates"""
 
 
-class GatesSettings(Section):
+class GatesSettings(section.Section):
     """Limits of the gates before a publication; a gate without a limit is off."""
 
     min_documents: int | None = Field(None, ge=0)
@@ -92,11 +89,11 @@ class GatesSettings(Section):
     verify: Literal["sample", "all"] = "sample"
     """gate completeness: compare the text and the id of a sample of at least 100,000 ids and at most one of 64, or of
     all ids with their stored fields; the source is read whole in any case"""
-    golden_queries: Location | None = None
+    golden_queries: section.Location | None = None
     """gate golden: JSON lines, file or URI: _id, text, must (ids of documents), and k (default 10)"""
     min_golden: float = Field(1.0, ge=0, le=1)
     """gate golden: smallest share of golden queries that find all of their documents"""
-    canary_queries: Location | None = None
+    canary_queries: section.Location | None = None
     """gates overlap and latency: queries as in evaluate, file or URI"""
     canary_sample: int = Field(200, ge=1)
     """gates overlap and latency: number of canary queries to answer"""
@@ -106,9 +103,9 @@ class GatesSettings(Section):
     """gate overlap: smallest mean share of the current version's hits that are found again"""
     max_p95_ms: float | None = Field(None, gt=0, allow_inf_nan=False)
     """gate latency: milliseconds from text to hits, 95th percentile"""
-    judged_queries: Location | None = None
+    judged_queries: section.Location | None = None
     """gate quality: queries as in evaluate, file or URI"""
-    judged_qrels: Location | None = None
+    judged_qrels: section.Location | None = None
     """gate quality: relevance judgments as in evaluate, file or URI"""
     measure: str = Field("nDCG@10", min_length=1)
     """gate quality: measure, as named by ir_measures"""
@@ -128,10 +125,10 @@ class GatesSettings(Section):
         return self
 
 
-class ServeSettings(Section):
+class ServeSettings(section.Section):
     """Serving of a published index by Ray Serve."""
 
-    index: Location = Field(min_length=1)
+    index: section.Location = Field(min_length=1)
     """URI of the index, or its folder at the same path on every machine"""
     name: str = Field("lsr_prod", min_length=1, pattern="^[A-Za-z0-9_-]+$")
     """name of the Serve application"""
@@ -186,18 +183,18 @@ class ServeSettings(Section):
         return self.cpus * (replicas + self.router_count)
 
 
-class ReportSettings(Section):
+class ReportSettings(section.Section):
     """Report pages that jobs write at their end; needs the extra ``pages``."""
 
-    output: Location
+    output: section.Location
     """folder or URI for the pages; pages of the same name are replaced"""
-    cluster: LocalPath | None = None
+    cluster: section.LocalPath | None = None
     """YAML file with prices, as for lsr-prod table estimate, for the cost of encode runs"""
     sample: int = Field(2000, ge=1, le=100_000)
     """documents that the page of an index reads"""
 
 
-class RaySettings(Section):
+class RaySettings(section.Section):
     """Ray cluster that runs the jobs."""
 
     address: str | None = None
@@ -206,7 +203,7 @@ class RaySettings(Section):
     """cores of the local cluster; default: all cores of the machine"""
 
 
-class StorageSettings(Section):
+class StorageSettings(section.Section):
     """Access to object stores: s3://, gs://, az:// and abfss://."""
 
     options: dict[str, str] = Field(default_factory=dict)
@@ -225,14 +222,14 @@ class StorageSettings(Section):
         return normalize_options(options)
 
 
-class Deployment(Section):
+class Deployment(section.Section):
     """All sections of a deployment; a job requires only the sections that it reads."""
 
     ray: RaySettings = RaySettings()
     """Ray cluster that runs the jobs"""
     storage: StorageSettings = StorageSettings()
     """access to object stores"""
-    source: SourceSettings | None = None
+    source: corpus.SourceSettings | None = None
     """the documents to encode"""
     mine: MineSettings | None = None
     """hard negatives for training pairs, from an index"""
@@ -240,11 +237,11 @@ class Deployment(Section):
     """evaluation sets and training pairs from a click log"""
     score: ScoreSettings | None = None
     """scores of a teacher for training rows"""
-    train: TrainSettings | None = None
+    train: training.TrainSettings | None = None
     """training of a model by a chain of stages"""
-    export: ExportSettings | None = None
+    export: model.ExportSettings | None = None
     """export of a model as an ONNX bundle"""
-    encode: EncodeSettings | None = None
+    encode: corpus.EncodeSettings | None = None
     """encoding of the documents into a sparse table"""
     index: IndexSettings | None = None
     """index version of a sparse table"""
@@ -256,7 +253,7 @@ class Deployment(Section):
     """sweep over models, prunings, thresholds and hybrid weights"""
     tune: TuneSettings | None = None
     """tuning of the hybrid weight and the threshold of an index"""
-    maintain: MaintainSettings | None = None
+    maintain: corpus.MaintainSettings | None = None
     """maintenance of a sparse table"""
     vectors: VectorsSettings | None = None
     """exchange of vectors with other tools"""

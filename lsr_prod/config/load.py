@@ -18,10 +18,9 @@ from pydantic_settings import (
     SettingsError,
 )
 
+from lsr_prod.config import evaluate, training
 from lsr_prod.config.deployment import Deployment
-from lsr_prod.config.evaluate import SYSTEMS
 from lsr_prod.config.section import DataSetSettings
-from lsr_prod.config.train import STAGES
 from lsr_prod.errors import ConfigError
 from lsr_prod.logs import without_credentials
 
@@ -81,7 +80,7 @@ def read_yaml(field: str, path: Path) -> Any:
         raise ConfigError(field, f"{path} is not YAML ({' '.join(str(error).split())})", "fix the file") from error
 
 
-_KINDS = {**STAGES, **SYSTEMS}
+_KINDS = {**training.STAGES, **evaluate.SYSTEMS}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -91,10 +90,7 @@ class _Parser(argparse.ArgumentParser):
 
 class _Settings(BaseSettings, Deployment):
     model_config = SettingsConfigDict(
-        cli_exit_on_error=False,
-        cli_avoid_json=True,
-        cli_hide_none_type=True,
-        nested_model_default_partial_update=True,
+        cli_exit_on_error=False, cli_avoid_json=True, cli_hide_none_type=True, nested_model_default_partial_update=True
     )
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from lsr_prod.storage.formats.values import TYPE_NAMES, AttributeType, is_type
+from lsr_prod.storage.formats.stored_values import TYPE_NAMES, AttributeType, is_type
 from lsr_prod.storage.location import location_problem, path_problem, table_problem
 
 Problems = Iterator[str]

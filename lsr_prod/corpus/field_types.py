@@ -8,16 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus.filelist import read_footer
-from lsr_prod.corpus.formats.arrow import field_at
-from lsr_prod.corpus.formats.interface import Record
+from lsr_prod.corpus import filelist, listing, read, source_rows
+from lsr_prod.corpus.formats import arrow, interface
 from lsr_prod.corpus.formats.registry import file_format
-from lsr_prod.corpus.listing import source_schema
 from lsr_prod.corpus.pinned_file import COMPRESSIONS, WHOLE, Slice, SourceFile
-from lsr_prod.corpus.read import read_records, read_request
-from lsr_prod.corpus.rows import table_type
 from lsr_prod.errors import ConfigError
-from lsr_prod.storage.formats.values import AttributeType, kind_of, parse_value
+from lsr_prod.storage.formats.stored_values import AttributeType, kind_of, parse_value
 
 SAMPLE = 1000  # records
 _FOOTERS = 16  # files of which one may lack a column that others have
@@ -39,10 +35,10 @@ def field_types(
     if known is not None:
         for name in source.stored_fields:
             was = known.get(name, "string")
-            if table_type(found.get(name, was)) != was:
+            if source_rows.table_type(found.get(name, was)) != was:
                 raise ConfigError(
                     f"source.types.{name}",
-                    f"the table has it as {was}, not {table_type(found[name])}",
+                    f"the table has it as {was}, not {source_rows.table_type(found[name])}",
                     "leave it out, or give a new encode.table",
                 )
             found.setdefault(name, was)
@@ -58,7 +54,7 @@ def _inferred(
     typed: dict[str, AttributeType] = {}
     for schema in schemas:
         for name in names:
-            field = field_at(schema, source.column(name))
+            field = arrow.field_at(schema, source.column(name))
             if name not in typed and field is not None:
                 kind = kind_of(field.type)
                 if kind is None:
@@ -73,13 +69,13 @@ def _inferred(
 
 def _schemas(source: SourceSettings, files: Sequence[SourceFile], options: dict[str, str]) -> Iterator[pa.Schema]:
     """Yield the schema of a table that is the source, else those of its first files that have one."""
-    schema = source_schema(source, options)
+    schema = listing.source_schema(source, options)
     if schema is not None:
         yield schema
         return
     for file in files:
         if file.size and file_format(file.format).footer is not None:
-            yield read_footer(file, options, field="source.paths").schema
+            yield filelist.read_footer(file, options, field="source.paths").schema
 
 
 def _sample(
@@ -87,13 +83,13 @@ def _sample(
 ) -> dict[str, list[Any]]:
     """Return the values of some fields in the first records, without nulls."""
     values: dict[str, list[Any]] = {name: [] for name in names}
-    request = read_request(source.model_copy(update={"on_damage": "skip"}))  # the job will say what is damaged
+    request = read.read_request(source.model_copy(update={"on_damage": "skip"}))  # the job will say what is damaged
     pieces = (
         Slice(file, 0, 0, WHOLE if file.format.endswith(COMPRESSIONS) else file.size, 0, file.size) for file in files
     )
-    records = (record for piece in pieces for _, record in read_records(piece, request, options))
+    records = (record for piece in pieces for _, record in read.read_records(piece, request, options))
     for record in islice(records, SAMPLE):
-        if isinstance(record, Record):
+        if isinstance(record, interface.Record):
             for name, some in values.items():
                 if (value := record.values.get(source.column(name))) is not None:
                     some.append(value)

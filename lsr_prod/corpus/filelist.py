@@ -15,21 +15,19 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus.compression import decompressed
+from lsr_prod.corpus import compression, lines
 from lsr_prod.corpus.formats.arrow import field_at
 from lsr_prod.corpus.formats.interface import Footer
 from lsr_prod.corpus.formats.parquet import named_as_in_table
 from lsr_prod.corpus.formats.registry import file_format
-from lsr_prod.corpus.lines import WrongEncodingError
 from lsr_prod.corpus.pinned_file import COMPRESSIONS, WHOLE, DamagedFileError, Slice, SourceFile, open_pinned
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage.deletion_vector import VECTOR_TYPE, DeletionVector
-from lsr_prod.storage.formats.digest import canonical_json
+from lsr_prod.storage.formats.digests import canonical_json
 
 READ, KEPT, REMOVED = 0, 1, 2
 """State of a file in a plan: read it; keep the rows of an earlier plan; delete its rows."""
@@ -98,7 +96,7 @@ def iterate_files(files: pa.Table) -> Iterator[tuple[int, SourceFile]]:
         first += batch.num_rows
 
 
-def mark(files: pa.Table, states: npt.NDArray[np.int8]) -> pa.Table:
+def mark(files: pa.Table, states: np.typing.NDArray[np.int8]) -> pa.Table:
     """Return the files with new states."""
     return files.set_column(0, _SCHEMA.field("state"), pa.array(states, pa.int8()))
 
@@ -127,7 +125,7 @@ def with_location_facts(files: pa.Table) -> pa.Table:
     return files
 
 
-def file_keys(files: pa.Table) -> npt.NDArray[np.int64]:
+def file_keys(files: pa.Table) -> np.typing.NDArray[np.int64]:
     """Return ``SourceFile.key`` of every file, int64 [files]."""
     return np.ascontiguousarray(_identities(files)[:, :8]).view(">i8").ravel().astype(np.int64)
 
@@ -138,7 +136,7 @@ def files_digest(files: pa.Table) -> str:
     return hashlib.sha256(np.column_stack([states, _identities(files)]).tobytes()).hexdigest()
 
 
-def _identities(files: pa.Table) -> npt.NDArray[np.uint8]:
+def _identities(files: pa.Table) -> np.typing.NDArray[np.uint8]:
     """Return the identities, uint8 [files, 32]."""
     chunks = [np.frombuffer(_values(chunk), np.uint8) for chunk in files["identity"].chunks]
     return np.concatenate([np.empty(0, np.uint8), *chunks]).reshape(-1, 32)
@@ -226,9 +224,9 @@ def _header(file: SourceFile, source: SourceSettings, options: dict[str, str]) -
     assert read is not None
     with open_pinned(file, options) as watched, io.BufferedReader(watched, _BLOCK) as handle:
         try:
-            with decompressed(handle, file.format) as plain:
+            with compression.decompressed(handle, file.format) as plain:
                 return read(plain, source)
-        except WrongEncodingError as error:
+        except lines.WrongEncodingError as error:
             problem, _, remedy = str(error).partition("; ")
             raise ConfigError("source.csv.encoding", f"{file.location}: {problem}", remedy) from error
         except (DamagedFileError, EOFError, zlib.error, pa.ArrowException, OSError):  # the last one: no zstd

@@ -9,8 +9,7 @@ import codecs
 from collections.abc import Iterable, Iterator
 
 from lsr_prod.config.corpus import is_line_encoding
-from lsr_prod.corpus.compression import Readable
-from lsr_prod.corpus.pinned_file import DamagedFileError
+from lsr_prod.corpus import compression, pinned_file
 
 BOM = b"\xef\xbb\xbf"
 """Byte order mark of UTF-8; some programs begin a file with it."""
@@ -22,7 +21,7 @@ Line = tuple[int, bytes, bool]
 """Offset of a line, its bytes without the line feed, whether they are complete."""
 
 
-def lines(file: Readable, start: int, stop: int | None, limit: int) -> Iterator[Line]:
+def lines(file: compression.Readable, start: int, stop: int | None, limit: int) -> Iterator[Line]:
     """Yield the lines whose first byte is in ``[start, stop)``; ranges that tile a file yield every line exactly once.
 
     Yields:
@@ -64,7 +63,7 @@ def lines(file: Readable, start: int, stop: int | None, limit: int) -> Iterator[
             return
 
 
-def text_lines(file: Readable, start: int, stop: int | None, limit: int) -> Iterator[Line]:
+def text_lines(file: compression.Readable, start: int, stop: int | None, limit: int) -> Iterator[Line]:
     """Yield what ``lines`` yields, without blank lines and without the byte order marks of files that were joined."""
     for at, line, whole in lines(file, start, stop, limit):
         text = line.removeprefix(BOM)
@@ -75,7 +74,7 @@ def text_lines(file: Readable, start: int, stop: int | None, limit: int) -> Iter
 class Counted:
     """Plain bytes that are counted; ``size`` is the number of those that were read."""
 
-    def __init__(self, file: Readable) -> None:
+    def __init__(self, file: compression.Readable) -> None:
         self._file, self._held = file, b""
         self.size = 0
 
@@ -96,7 +95,7 @@ class Counted:
         return self._file.seek(offset)
 
 
-def _skip_line(file: Readable, block: bytes) -> tuple[int, bytes]:
+def _skip_line(file: compression.Readable, block: bytes) -> tuple[int, bytes]:
     """Return the number of bytes up to and including the next newline, and the bytes that were read beyond it."""
     passed = 0
     while block:
@@ -108,7 +107,7 @@ def _skip_line(file: Readable, block: bytes) -> tuple[int, bytes]:
     return passed, b""
 
 
-class WrongEncodingError(DamagedFileError):
+class WrongEncodingError(pinned_file.DamagedFileError):
     """The text is in another encoding than the settings say."""
 
 
@@ -138,7 +137,7 @@ def _utf8(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def narrow(file: Readable, encoding: str) -> Readable:
+def narrow(file: compression.Readable, encoding: str) -> compression.Readable:
     """Return a file whose lines ``to_utf8`` reads: of another encoding, the file as UTF-8."""
     return file if is_line_encoding(encoding) else WideText(file, encoding)
 
@@ -146,7 +145,7 @@ def narrow(file: Readable, encoding: str) -> Readable:
 class WideText:
     """The UTF-8 of a text that cannot be cut into lines before it is decoded."""
 
-    def __init__(self, file: Readable, encoding: str) -> None:
+    def __init__(self, file: compression.Readable, encoding: str) -> None:
         self._file, self._decoder = file, codecs.getincrementaldecoder(encoding)(_INVALID)
         self._read = self._returned = 0
 

@@ -6,16 +6,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from lsr_prod import errors, logs
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.folders import expand_glob, is_glob, is_marker, require_no_dead_link, source_entries, source_error
-from lsr_prod.corpus.formats.interface import FolderFormat
-from lsr_prod.corpus.formats.registry import ENDINGS, FOLDER_FORMATS, find_format, refusal
+from lsr_prod.corpus.formats import interface, registry
 from lsr_prod.corpus.pinned_file import SourceFile, Target, pin_files
-from lsr_prod.errors import ConfigError
-from lsr_prod.logs import get_log
 from lsr_prod.storage import Entry, Store, is_remote
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 
 
 def find_files(path: str, options: dict[str, str]) -> Iterator[tuple[str, Entry]]:
@@ -71,7 +69,7 @@ def _match(pattern: str, match: Path, tables: dict[Path, Path | None]) -> Iterat
         raise _loose_delta(pattern, str(table))
     if match.is_dir():
         # Many programs write a folder of parts under the name of a file.
-        if find_format(match.name, "auto"):
+        if registry.find_format(match.name, "auto"):
             yield from _folder(str(match), {})
     elif (entry := Store(str(match.parent)).entry(match.name)) is not None:
         yield str(match.parent), entry
@@ -89,7 +87,7 @@ def _delta_table(folder: Path, top: Path, known: dict[Path, Path | None]) -> Pat
     return known[folder]
 
 
-def _loose_delta(path: str, table: str) -> ConfigError:
+def _loose_delta(path: str, table: str) -> errors.ConfigError:
     return source_error(f"{path} matches the Delta table {table}", "name a Delta table itself")
 
 
@@ -159,8 +157,8 @@ def source_schema(settings: SourceSettings, options: dict[str, str]) -> pa.Schem
 
 def _folder_format(
     path: str, settings: SourceSettings, options: dict[str, str], documents: bool
-) -> FolderFormat | None:
-    for folder in FOLDER_FORMATS:
+) -> interface.FolderFormat | None:
+    for folder in registry.FOLDER_FORMATS:
         expected = documents or not folder.documents
         recognized = settings.format == "auto" and expected and _may_be_folder(path, folder.documents)
         if settings.format == folder.name or (recognized and folder.recognizes(path, options)):
@@ -170,21 +168,21 @@ def _folder_format(
 
 def _check_version(path: str, settings: SourceSettings, *, versioned: bool) -> None:
     if settings.version is not None and not versioned:
-        raise ConfigError("source.version", f"{path} is not a Delta table", "leave the field unset")
+        raise errors.ConfigError("source.version", f"{path} is not a Delta table", "leave the field unset")
 
 
 def _may_be_folder(path: str, documents: bool) -> bool:
     """Return whether a path is worth a look: not a file or glob of an object store, where a look is a request."""
-    return not is_remote(path) or not (is_glob(path) or (documents and find_format(path, "auto") is not None))
+    return not is_remote(path) or not (is_glob(path) or (documents and registry.find_format(path, "auto") is not None))
 
 
 def _known_files(path: str, wanted: str, found: Iterator[tuple[str, Entry]]) -> Iterator[Target]:
     known, unknown, example = 0, 0, ""
     notes: list[Target] = []  # JSON next to files of another format describes them
     for uri, entry in found:
-        if (refused := refusal(entry.name)) is not None:
+        if (refused := registry.refusal(entry.name)) is not None:
             raise source_error(f"{uri}/{entry.name} {refused[0]}", refused[1])
-        file_format = find_format(entry.name, wanted)
+        file_format = registry.find_format(entry.name, wanted)
         if file_format is not None and wanted == "auto" and file_format.partition(".")[0] == "json":
             notes.append((uri, entry, file_format))
         elif file_format is not None:
@@ -200,8 +198,8 @@ def _known_files(path: str, wanted: str, found: Iterator[tuple[str, Entry]]) -> 
     if not known and not unknown:
         raise source_error(f"there is nothing at {path}", "give files, folders or globs that exist")
     if not known:
-        raise ConfigError(
-            "source.format", f"the format of {path} is unknown", f"use a file name that ends in {ENDINGS}"
+        raise errors.ConfigError(
+            "source.format", f"the format of {path} is unknown", f"use a file name that ends in {registry.ENDINGS}"
         )
     if unknown:
         fields = {"path": path, "files": unknown, "example": example}

@@ -25,10 +25,9 @@ from typing import Any, BinaryIO
 
 from lsr_prod.corpus.folders import source_error
 from lsr_prod.errors import SourceError, StorageError
-from lsr_prod.storage import Entry, ObjectChangedError, Store, is_remote
-from lsr_prod.storage.deletion_vector import DeletionVector
+from lsr_prod.storage import Entry, ObjectChangedError, Store, deletion_vector, is_remote
 from lsr_prod.storage.digest_cache import DigestCache, FileChangedError, FileState
-from lsr_prod.storage.formats.digest import canonical_json
+from lsr_prod.storage.formats.digests import canonical_json
 
 _SHA = re.compile(r"[0-9a-f]{64}")
 Target = tuple[str, Entry, str]
@@ -72,7 +71,7 @@ class SourceFile:
     # in the file. Other columns of the file are not read. Empty: the names are those in the file
     columns: tuple[tuple[str, str | int], ...] = ()
     # where a Delta table stores the numbers of the rows that are deleted; None: none is
-    deleted: DeletionVector | None = None
+    deleted: deletion_vector.DeletionVector | None = None
     etag: str = field(default="", compare=False)  # of an object; empty for a local file
     # time of the last write of a local file, in nanoseconds since 1970; 0 for an object, and for a file that was
     # written so shortly before it was pinned that a later write could leave its time unchanged

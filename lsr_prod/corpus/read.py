@@ -13,8 +13,7 @@ import pyarrow as pa
 from lsr_prod.cluster.workers import has_several_nodes, on_every_node, spread, summarize_nodes
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.compression import Decompressor, Readable, decompressed
-from lsr_prod.corpus.formats.interface import Decoded, ReadRequest
-from lsr_prod.corpus.formats.registry import file_format
+from lsr_prod.corpus.formats import interface, registry
 from lsr_prod.corpus.pinned_file import (
     WHOLE,
     DamagedFileError,
@@ -24,10 +23,9 @@ from lsr_prod.corpus.pinned_file import (
     check_pinned,
     open_pinned,
 )
-from lsr_prod.corpus.rows import DAMAGED_FILE, BadRow, RowBatch, shorten, validate
+from lsr_prod.corpus.source_rows import DAMAGED_FILE, BadRow, RowBatch, shorten, validate
 from lsr_prod.errors import ArtifactError, ConfigError, SourceError
-from lsr_prod.storage import Store, is_remote
-from lsr_prod.storage.deletion_vector import deleted_rows
+from lsr_prod.storage import Store, deletion_vector, is_remote
 
 _BLOCK = 1 << 20
 # Exceptions of the decoders for bytes that they do not understand. Arrow and gzip raise a plain OSError for that too;
@@ -64,9 +62,9 @@ class Reader:
         yield batch.take()
 
 
-def read_request(source: SourceSettings, wants: Callable[[str], bool] | None = None) -> ReadRequest:
+def read_request(source: SourceSettings, wants: Callable[[str], bool] | None = None) -> interface.ReadRequest:
     """Return the values to read for documents."""
-    return ReadRequest(
+    return interface.ReadRequest(
         source=source,
         columns=frozenset(source.column(name) for name in source.fields),
         limit=16 * source.max_text_bytes + _BLOCK,  # escapes can make JSON six times as long as its text
@@ -76,7 +74,7 @@ def read_request(source: SourceSettings, wants: Callable[[str], bool] | None = N
     )
 
 
-def read_records(piece: Slice, request: ReadRequest, options: dict[str, str]) -> Iterator[Decoded]:
+def read_records(piece: Slice, request: interface.ReadRequest, options: dict[str, str]) -> Iterator[interface.Decoded]:
     """Yield (position, record) of a slice, without the rows that the table of the file has deleted.
 
     Damage is a row whose end cannot be found (``damaged_row``), or bytes that do not decode, which end the slice: rows
@@ -104,15 +102,15 @@ def _deleted_rows(piece: Slice, options: dict[str, str]) -> Iterator[int]:
     """Yield the numbers of the rows that the table of a file has deleted, from the first row of a slice on."""
     if piece.file.deleted is not None:
         try:
-            rows = deleted_rows(Store(piece.file.uri, options), piece.file.deleted)
+            rows = deletion_vector.deleted_rows(Store(piece.file.uri, options), piece.file.deleted)
         except ArtifactError as error:
             raise SourceError(f"the deleted rows of {piece.file.location} cannot be read: {error}") from error
         yield from rows[np.searchsorted(rows, piece.first_row) :].data
 
 
-def _undamaged(piece: Slice, request: ReadRequest, watched: WatchedFile) -> Iterator[Decoded]:
+def _undamaged(piece: Slice, request: interface.ReadRequest, watched: WatchedFile) -> Iterator[interface.Decoded]:
     """Yield (position, record) of a slice; damage that ends it is a row ``damaged_file``."""
-    decoder = file_format(piece.file.format)
+    decoder = registry.file_format(piece.file.format)
     position, rows = piece.start if decoder.footer is None else piece.first_row, 0
     with io.BufferedReader(watched, _BLOCK) as handle:
         plain: Readable | Decompressor = handle
@@ -141,7 +139,7 @@ def _unread_bytes(piece: Slice, error: Exception, rows: int, handle: BinaryIO, p
         return piece.size - plain.decoded
     if isinstance(error, DamagedFileError) and error.decoded is not None:
         return piece.size - error.decoded
-    footer = file_format(piece.file.format).footer
+    footer = registry.file_format(piece.file.format).footer
     if footer is None:
         return piece.size
     try:

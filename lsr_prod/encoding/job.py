@@ -11,22 +11,20 @@ from typing import Any
 import ray
 from ray.util.metrics import Counter, Gauge, Histogram
 
+from lsr_prod import errors, logs
 from lsr_prod.cluster import ray_session
 from lsr_prod.cluster.tasks import Needs, run_tasks
 from lsr_prod.config import Deployment
 from lsr_prod.corpus.read import Reader
+from lsr_prod.encoding import node_tasks, pipeline, waves
 from lsr_prod.encoding.actors.actor import ModelSettings, check_gpu_nodes
 from lsr_prod.encoding.actors.places import PoolSize, current_places, pool_size, report_idle_actors, wait_for_room
 from lsr_prod.encoding.actors.pool import EncoderPool
 from lsr_prod.encoding.cells.cell import ENCODER_REASONS
+from lsr_prod.encoding.commit import fence, markers
 from lsr_prod.encoding.commit.committer import Committer, check_on_workers, merge_on_workers, waves_done
-from lsr_prod.encoding.commit.fence import take_epoch
-from lsr_prod.encoding.commit.markers import delete_markers, give_up_base
 from lsr_prod.encoding.isolation.isolated import IsolatedEncoder
-from lsr_prod.encoding.node_tasks import NodeTasks
-from lsr_prod.encoding.pipeline import Pipeline, table_digest_on_ray
-from lsr_prod.encoding.plans.increment import has_order_of
-from lsr_prod.encoding.plans.successors import link_successor, save_plan
+from lsr_prod.encoding.plans import increment, successors
 from lsr_prod.encoding.prepare import Work, prepare, require_on_nodes, run_here
 from lsr_prod.encoding.progress import Progress
 from lsr_prod.encoding.results import BusyTime, Counts, WaveResult
@@ -39,18 +37,11 @@ from lsr_prod.encoding.run_records import (
     save_run,
 )
 from lsr_prod.encoding.scale import probe_scale, settle_scale, with_scale
-from lsr_prod.encoding.tables import load_table
-from lsr_prod.encoding.tables.impact_scale import ImpactScale
-from lsr_prod.encoding.tables.live_rows import total, total_live_rows
-from lsr_prod.encoding.tables.quarantine import create_quarantine
-from lsr_prod.encoding.tables.sparse_table import check_first_plan, check_table, create_sparse_table
-from lsr_prod.encoding.waves import WaveOpener, WaveReader
-from lsr_prod.errors import QuarantineOverflowError
-from lsr_prod.logs import get_log
-from lsr_prod.storage.formats.table import TableProperties
+from lsr_prod.encoding.tables import impact_scale, live_rows, load_table, quarantine_rows, sparse_table
+from lsr_prod.storage.formats.table_format import TableProperties
 from lsr_prod.storage.remote import StoreCounts, store_counts
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 
 _FEW_CALLS = 2  # of 64 parts each: this process reads them before a local Ray has started
 
@@ -84,7 +75,7 @@ def encode_corpus(deployment: Deployment, *, abandon: str | None = None, checked
         session.enter_context(ray_session(deployment.ray))
         summary = _encode(work)
         was_finished = summary.waves_skipped == summary.waves
-        if was_finished or work.listed is None or has_order_of(work.plan, work.listed):
+        if was_finished or work.listed is None or increment.has_order_of(work.plan, work.listed):
             return summary
         log.info("files have another order than in the plan", extra={"fields": {"plan": work.plan.digest}})
         return _encode(_prepare(deployment, None, session))
@@ -178,13 +169,13 @@ def _begin(work: Work) -> _Run:
     size = _pool_size(work)
     log.info("plan sizes", extra={"fields": work.plan.sizes()})
     require_on_nodes(work)
-    save_plan(work.plan, work.table)
+    successors.save_plan(work.plan, work.table)
     if work.plan.base is not None:
-        link_successor(work.table, work.plan, lambda plan: waves_done(load_table(work.table), plan))
-    epoch = take_epoch(work.table, work.plan.digest, work.source.paths)
+        successors.link_successor(work.table, work.plan, lambda plan: waves_done(load_table(work.table), plan))
+    epoch = fence.take_epoch(work.table, work.plan.digest, work.source.paths)
     properties = work.found or _create(work)
-    create_quarantine(work.quarantine)
-    give_up_base(work.plan, work.table, work.quarantine)
+    quarantine_rows.create_quarantine(work.quarantine)
+    markers.give_up_base(work.plan, work.table, work.quarantine)
     table = load_table(work.table)
     skipped = waves_done(table, work.plan.digest)
     counts = counts_before(work, table, skipped)
@@ -218,7 +209,7 @@ def _run_waves(run: _Run) -> None:
         EncoderPool(size, model, partial(current_places, size)) as pool,
         Progress(work.plan.wave_shares().tolist(), skipped, pool.activity) as progress,
     ):
-        tasks = NodeTasks(pool.nodes, encode.threads_per_actor)
+        tasks = node_tasks.NodeTasks(pool.nodes, encode.threads_per_actor)
         check, merge = partial(check_on_workers, tasks), partial(merge_on_workers, tasks)
         committer = replace(run.committer, check=check, merge=merge)
         recorder = WaveRecorder(
@@ -241,8 +232,8 @@ def _run_waves(run: _Run) -> None:
             progress.committed(result.wave, run.counts.document_rows, run.counts.quarantined, seconds)
             recorder.committed(result, seconds)
 
-        opener = WaveOpener(work, run.properties, WaveReader(work, tasks), size.planned)
-        Pipeline(opener, pool, progress, commit, spend).run(skipped, work.plan.waves)
+        opener = waves.WaveOpener(work, run.properties, waves.WaveReader(work, tasks), size.planned)
+        pipeline.Pipeline(opener, pool, progress, commit, spend).run(skipped, work.plan.waves)
     run.actors = pool.peak or len(size.nodes)
 
 
@@ -252,7 +243,7 @@ def _summarize(run: _Run) -> EncodeSummary:
     counts = run.counts + run.spent + Counts.of_store(store_counts() - run.io)
     return EncodeSummary(
         **{**asdict(counts), "rows_out": counts.document_rows},
-        documents=total_live_rows(table.file_table()),
+        documents=live_rows.total_live_rows(table.file_table()),
         max_clipped_share=work.max_clipped_share,
         waves=work.plan.waves,
         waves_skipped=run.skipped,
@@ -262,7 +253,7 @@ def _summarize(run: _Run) -> EncodeSummary:
         encode_seconds=run.busy.span_s,
         busy_share=run.busy.share(run.actors),
         source_bytes=work.plan.source_bytes,
-        table_bytes=total(table.file_table(), "size"),
+        table_bytes=live_rows.total(table.file_table(), "size"),
         impact_step=run.properties.impact_step,
         impact_error=run.properties.impact_error,
         table=work.table.uri,
@@ -271,19 +262,19 @@ def _summarize(run: _Run) -> EncodeSummary:
         base_plan=work.plan.base,
         bundle_digest=run.properties.bundle_digest,
         table_version=table.version,
-        table_digest=table_digest_on_ray(table),
+        table_digest=pipeline.table_digest_on_ray(table),
     )
 
 
 def _check_overflow(work: Work, result: WaveResult, before: Counts) -> None:
     try:
         check_overflow(work, before, result)
-    except QuarantineOverflowError:
+    except errors.QuarantineOverflowError:
         # Rows that the model failed on must be tried again by the next attempt.
         failed = {
             cell.cell for cell in result.cells if not ENCODER_REASONS.isdisjoint(cell.counts.quarantined_by_reason)
         }
-        delete_markers(work.table, work.plan.digest, result.wave, failed)
+        markers.delete_markers(work.table, work.plan.digest, result.wave, failed)
         raise
 
 
@@ -298,20 +289,20 @@ def _warn_of_clipping(work: Work, result: WaveResult) -> None:
 def _create(work: Work) -> TableProperties:
     """Choose the impact scale and create the table, or open it if another attempt was faster."""
     wanted = with_scale(work.wanted, _probe_on_worker(work, 0.0))
-    table = create_sparse_table(work.table, wanted, work.plan.digest)
-    check_first_plan(table, work.plan.digest)
-    created = check_table(work.table, work.wanted)
+    table = sparse_table.create_sparse_table(work.table, wanted, work.plan.digest)
+    sparse_table.check_first_plan(table, work.plan.digest)
+    created = sparse_table.check_table(work.table, work.wanted)
     assert created is not None
     return created
 
 
-def _probe_on_worker(work: Work, floor: float) -> ImpactScale:
+def _probe_on_worker(work: Work, floor: float) -> impact_scale.ImpactScale:
     needs = Needs(cpus=work.encode.threads_per_actor)
     ((_, scale),) = run_tasks(_probe, [(work, floor)], task="encoding the probe documents", needs=needs)
     return scale
 
 
-def _probe(work: Work, floor: float) -> ImpactScale:
+def _probe(work: Work, floor: float) -> impact_scale.ImpactScale:
     encode, reader = work.encode, Reader(work.source, work.plan.buckets, work.table.options)
     # In a child process: Ray would retry a task whose process a document has crashed.
     with IsolatedEncoder(work.factory, timeout_s=encode.document_timeout_s) as encoder:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import ray
 from tokenizers import Encoding, Tokenizer
 
@@ -18,9 +17,8 @@ from lsr_prod.config import EncodeSettings
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.errors import ArtifactError, ConfigError, LineageError
 from lsr_prod.inference import BundleEncoder, Counters
-from lsr_prod.storage import is_remote
-from lsr_prod.storage.folders import open_bundle
-from lsr_prod.storage.formats.bundle import BUNDLE_FILE, TOKENIZER_FILE, EncoderCard, longest_input
+from lsr_prod.storage import folders, is_remote
+from lsr_prod.storage.formats.bundle_format import BUNDLE_FILE, TOKENIZER_FILE, EncoderCard, longest_input
 from lsr_prod.storage.formats.sparse import SparseBatch
 
 _CHARACTERS = 2_000_000  # text whose tokens are in memory at once
@@ -41,7 +39,7 @@ class PinnedBundle:
             raise ArtifactError(
                 f"bundle {self.place} is not on node {_node()}; give a URI (s3://...) or a folder that every node sees"
             )
-        folder, bundle = open_bundle(self.place, self.options)
+        folder, bundle = folders.open_bundle(self.place, self.options)
         if bundle.digest != self.digest:
             raise LineageError(
                 f"bundle {self.place} on node {_node()} has the digest {bundle.digest}, but the table is encoded with "
@@ -154,7 +152,7 @@ class PassageSplitter:
         return next((i for i, end in enumerate(ends) if end > len(self._prompt)), 0)
 
 
-def merge_passages(vectors: SparseBatch, owners: npt.NDArray[np.int64], count: int) -> SparseBatch:
+def merge_passages(vectors: SparseBatch, owners: np.typing.NDArray[np.int64], count: int) -> SparseBatch:
     """Merge vectors by maximum: for each owner and term the largest weight.
 
     Returns:

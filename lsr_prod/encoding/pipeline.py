@@ -16,20 +16,17 @@ from typing import Any
 import pyarrow as pa
 from ray.exceptions import RayError
 
+from lsr_prod import errors, logs
 from lsr_prod.cluster.tasks import describe, our_error, run_tasks
 from lsr_prod.encoding.actors.pool import BlockCall, EncoderPool
 from lsr_prod.encoding.cells.lookup import followed_outputs
 from lsr_prod.encoding.progress import Progress
 from lsr_prod.encoding.results import BlockResult, BusyTime, CellResult, Counts, WaveResult
-from lsr_prod.encoding.tables import Table, TableFile
-from lsr_prod.encoding.tables.live_rows import part_digest, to_files
-from lsr_prod.encoding.tables.part import combine_digests, digest_in_name
+from lsr_prod.encoding.tables import Table, TableFile, live_rows, part
 from lsr_prod.encoding.waves import OpenWave, WaveOpener
-from lsr_prod.errors import EncoderLostError, LsrError, StaleWaveError
-from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 _OPEN_WAVES = 2  # with rows in the object store: one is encoded, one is read
 _CLOSED_WAVES = 2  # that wait for their commit
 _WAIT_S = 0.5  # for a block, before the pipeline looks at its other parts again
@@ -56,7 +53,7 @@ class Pipeline:
         self._closed: dict[int, WaveResult] = {}
         self._committing: Future[None] | None = None
         self._results: dict[int, Mapping[int, CellResult]] = {}  # wave -> its results, until no open wave follows it
-        self._failure: LsrError | None = None
+        self._failure: errors.LsrError | None = None
         self._lost: dict[int, int] = {}
         self._stale: dict[int, int] = {}
 
@@ -98,7 +95,7 @@ class Pipeline:
             except RayError as error:
                 self._lose(self._next, error)
                 return
-            except LsrError as error:
+            except errors.LsrError as error:
                 self._fail(self._next, error)
                 return
             self._open[wave.number] = wave
@@ -139,7 +136,7 @@ class Pipeline:
             return
         try:
             self._closed[wave.number] = wave.close()
-        except LsrError as error:
+        except errors.LsrError as error:
             self._fail(wave.number, error)
             return
         self._spend(wave.number, wave.work, wave.busy)
@@ -153,7 +150,7 @@ class Pipeline:
             committing, self._committing = self._committing, None
             try:
                 committing.result()
-            except StaleWaveError as error:
+            except errors.StaleWaveError as error:
                 self._encode_again(error)
                 return
             self._opener.reader.release(self._committed)
@@ -163,7 +160,7 @@ class Pipeline:
         if self._committed in self._closed:
             self._committing = threads.submit(self._commit, self._closed[self._committed])
 
-    def _encode_again(self, error: StaleWaveError) -> None:
+    def _encode_again(self, error: errors.StaleWaveError) -> None:
         """Encode a wave again whose commit was refused, because parts that it replaces were compacted meanwhile."""
         wave = self._committed
         attempt = self._stale[wave] = self._stale.get(wave, 0) + 1
@@ -183,7 +180,7 @@ class Pipeline:
         fields = {"wave": wave, "attempt": attempt, "error": str(error).strip().split("\n")[-1]}
         log.warning("wave lost", extra={"fields": fields})
         if attempt == _LOST_TRIES:
-            lost = EncoderLostError(
+            lost = errors.EncoderLostError(
                 f"wave {wave} was lost {_LOST_TRIES} times, the last time by {describe(error)}; "
                 "look at Ray's logs, then run the job again"
             )
@@ -193,7 +190,7 @@ class Pipeline:
         self._pool.look_again()
         self._drop(wave)
 
-    def _fail(self, wave: int, error: LsrError) -> None:
+    def _fail(self, wave: int, error: errors.LsrError) -> None:
         """End before a wave: the earlier waves are still encoded and committed."""
         log.error("wave failed", extra={"fields": {"wave": wave, "error": str(error)}})
         self._drop(wave)
@@ -237,12 +234,12 @@ def table_digest_on_ray(table: Table) -> str | None:
     files = table.file_table()
     if files["deleted"].null_count < files.num_rows:
         return None
-    named = [digest_in_name(path) for path in files["path"].to_pylist()]
-    others = to_files(files.filter(pa.array([digest is None for digest in named], pa.bool_())))
+    named = [part.digest_in_name(path) for path in files["path"].to_pylist()]
+    others = live_rows.to_files(files.filter(pa.array([digest is None for digest in named], pa.bool_())))
     groups = [others[start : start + _FILES_PER_TASK] for start in range(0, len(others), _FILES_PER_TASK)]
     sums = run_tasks(_sum_of, [(table.store, group) for group in groups], task="digesting the table")
-    return combine_digests([*(digest for digest in named if digest is not None), *(one for _, one in sums)])
+    return part.combine_digests([*(digest for digest in named if digest is not None), *(one for _, one in sums)])
 
 
 def _sum_of(store: Store, files: Sequence[TableFile]) -> int:
-    return sum(part_digest(store, file) for file in files)
+    return sum(live_rows.part_digest(store, file) for file in files)

@@ -18,30 +18,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.cluster.workers import has_several_nodes, require_files, require_shared_folders
-from lsr_prod.config import Deployment, EncodeSettings, SourceSettings
-from lsr_prod.config.section import quarantine_uri
+from lsr_prod.config import Deployment, EncodeSettings, SourceSettings, section
+from lsr_prod.corpus import filelist, listing, read, source_rows
 from lsr_prod.corpus.field_types import field_types
-from lsr_prod.corpus.filelist import iterate_files, list_files
-from lsr_prod.corpus.listing import resolve_source
-from lsr_prod.corpus.read import require_source_on_nodes
-from lsr_prod.corpus.rows import table_type
-from lsr_prod.encoding.cells.cell import ENCODER_REASONS
-from lsr_prod.encoding.cells.known import Rule, SourceOrder
+from lsr_prod.encoding import encoder, passages
+from lsr_prod.encoding.cells import cell, known_rows
 from lsr_prod.encoding.commit.committer import waves_done
-from lsr_prod.encoding.encoder import EncoderFactory
-from lsr_prod.encoding.passages import PinnedBundle, check_lengths, document_factory
-from lsr_prod.encoding.plans.increment import FileChanges, prepare_plan
-from lsr_prod.encoding.plans.plan import Plan, PlanInputs
-from lsr_prod.encoding.tables import Table, TableFile, open_table, read_all_rows
-from lsr_prod.encoding.tables.live_rows import live_batches
-from lsr_prod.encoding.tables.quarantine import DUPLICATE, PARTITION
-from lsr_prod.encoding.tables.sparse_table import PLAN_PROPERTY, check_table, require_new_folder
+from lsr_prod.encoding.plans import encode_plan, increment
+from lsr_prod.encoding.tables import (
+    Table,
+    TableFile,
+    live_rows,
+    open_table,
+    quarantine_rows,
+    read_all_rows,
+    sparse_table,
+)
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.inference.session import load_onnxruntime
-from lsr_prod.storage import Store, is_remote
-from lsr_prod.storage.folders import absolute, open_bundle
-from lsr_prod.storage.formats.bundle import Bundle, EncoderCard, read_vocabulary
-from lsr_prod.storage.formats.table import CORE_COLUMNS, TableProperties
+from lsr_prod.storage import Store, folders, is_remote
+from lsr_prod.storage.formats.bundle_format import Bundle, EncoderCard, read_vocabulary
+from lsr_prod.storage.formats.table_format import CORE_COLUMNS, TableProperties
 
 Result = TypeVar("Result")
 Run = Callable[[Callable[..., Any], Any, Sequence[tuple[Any, ...]]], Iterable[Any]]
@@ -57,8 +54,8 @@ class _Duplicates:
     """Quarantined duplicates of kept files."""
 
     rows: pa.Table  # doc_id (large_string) and duplicate (int64, key of its file), each pair once
-    rule: Rule  # ``encode.on_duplicate``
-    changes: FileChanges  # of the list of files
+    rule: known_rows.Rule  # ``encode.on_duplicate``
+    changes: increment.FileChanges  # of the list of files
 
 
 def run_here(function: Callable[..., Result], shared: Any, items: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
@@ -67,7 +64,7 @@ def run_here(function: Callable[..., Result], shared: Any, items: Sequence[tuple
 
 
 def find_returning_files(
-    table: Table, changes: FileChanges, *, quarantine: Store, rule: Rule, run: Run = run_here
+    table: Table, changes: increment.FileChanges, *, quarantine: Store, rule: known_rows.Rule, run: Run = run_here
 ) -> frozenset[int]:
     """Return the keys of kept files with a quarantined duplicate that becomes a document.
 
@@ -78,7 +75,7 @@ def find_returning_files(
     if snapshot is None or rule == "error":
         return frozenset()
     bad = pa.concat_tables([_BAD.empty_table(), *run(_bad_rows, quarantine, _groups(snapshot.files()))])
-    are_duplicates = pc.equal(bad["reason"], DUPLICATE)
+    are_duplicates = pc.equal(bad["reason"], quarantine_rows.DUPLICATE)
     known = bad.filter(pc.and_(are_duplicates, pc.is_in(bad["source_file"], value_set=changes.kept)))
     rows = known.select(_OWNERS).rename_columns(["doc_id", "duplicate"]).group_by(["doc_id", "duplicate"]).aggregate([])
     if not rows.num_rows:
@@ -93,7 +90,7 @@ def find_returning_files(
 def _bad_rows(quarantine: Store, files: Sequence[TableFile]) -> pa.Table:
     """Return duplicates, and rows that the model failed on (``_BAD``)."""
     found = [_BAD.empty_table()]
-    reasons = pa.array([DUPLICATE, *sorted(ENCODER_REASONS)], pa.large_string())
+    reasons = pa.array([quarantine_rows.DUPLICATE, *sorted(cell.ENCODER_REASONS)], pa.large_string())
     for file in files:
         rows = read_all_rows(quarantine, file.path, _BAD)
         found.append(rows.filter(pc.and_(pc.is_in(rows["reason"], value_set=reasons), rows["doc_id"].is_valid())))
@@ -104,7 +101,7 @@ def _taking_over_from(duplicates: _Duplicates, store: Store, files: Sequence[Tab
     """Return the files with a duplicate that takes the place of a document of some parts."""
     found: frozenset[int] = frozenset()
     for file in files:
-        for batch in live_batches(store, file, _OWNERS, _BATCH_ROWS):
+        for batch in live_rows.live_batches(store, file, _OWNERS, _BATCH_ROWS):
             owners = pa.Table.from_batches([batch]).cast(_BAD.remove(0))
             found |= _taking_over(duplicates, owners)
     return found
@@ -112,7 +109,7 @@ def _taking_over_from(duplicates: _Duplicates, store: Store, files: Sequence[Tab
 
 def _taking_over(duplicates: _Duplicates, owners: pa.Table) -> frozenset[int]:
     """Return the files with a duplicate that takes the place of some rows."""
-    changes, order = duplicates.changes, SourceOrder(duplicates.rule, duplicates.changes.present)
+    changes, order = duplicates.changes, known_rows.SourceOrder(duplicates.rule, duplicates.changes.present)
     if not changes.reordered:
         owners = owners.filter(pc.is_in(owners["source_file"], value_set=changes.removed))
     owners = owners.filter(pc.is_in(owners["doc_id"], value_set=duplicates.rows["doc_id"].combine_chunks()))
@@ -135,10 +132,10 @@ class Work:
 
     source: SourceSettings  # the section ``source``
     encode: EncodeSettings  # the section ``encode``
-    factory: EncoderFactory  # opens the encoder
+    factory: encoder.EncoderFactory  # opens the encoder
     table: Store  # the sparse table's folder
     quarantine: Store  # the quarantine table's folder
-    plan: Plan  # the plan of this run
+    plan: encode_plan.Plan  # the plan of this run
     wanted: TableProperties  # properties of a new table, without its impact scale
     found: TableProperties | None  # properties of the existing table, or None
     actors: int = 1  # encoders that sizes of a new plan were chosen for
@@ -148,40 +145,36 @@ class Work:
 
 
 def prepare(
-    deployment: Deployment,
-    *,
-    abandon: str | None = None,
-    actors: Callable[[], int] | None = None,
-    run: Run = run_here,
+    deployment: Deployment, *, abandon: str | None = None, actors: Callable[[], int] | None = None, run: Run = run_here
 ) -> Work:
     """Check every input of the job."""
     source, encode, options = deployment.source, deployment.encode, deployment.storage.options
     assert source is not None
     assert encode is not None
     factory, wanted = prepare_encoder(source, encode, options)
-    table = Store(absolute(encode.table), options)
-    quarantine = Store(absolute(quarantine_uri(encode.quarantine, encode.table)), options)
-    found = check_table(table, wanted)
+    table = Store(folders.absolute(encode.table), options)
+    quarantine = Store(folders.absolute(section.quarantine_uri(encode.quarantine, encode.table)), options)
+    found = sparse_table.check_table(table, wanted)
     check_quarantine(quarantine)
     given = encode.actors or encode.max_actors or max((os.cpu_count() or 1) // encode.threads_per_actor, 1)
     counted = cache(actors or (lambda: given))
-    listed = list_files(resolve_source(source, options))
+    listed = filelist.list_files(listing.resolve_source(source, options))
     snapshot = open_table(table) if found else None
     known = None if found is None else {**dict.fromkeys(found.stored_fields, "string"), **found.stored_types}
-    types = field_types(source, (file for _, file in iterate_files(listed)), options, known)
+    types = field_types(source, (file for _, file in filelist.iterate_files(listed)), options, known)
     source = source.model_copy(update={"types": types})
-    wanted = replace(wanted, stored_types={name: table_type(kind) for name, kind in types.items()})
+    wanted = replace(wanted, stored_types={name: source_rows.table_type(kind) for name, kind in types.items()})
 
-    def returning(changes: FileChanges) -> frozenset[int]:
+    def returning(changes: increment.FileChanges) -> frozenset[int]:
         if snapshot is None:
             return frozenset()
         return find_returning_files(snapshot, changes, quarantine=quarantine, rule=encode.on_duplicate, run=run)
 
-    plan = prepare_plan(
-        (file for _, file in iterate_files(listed)),
-        PlanInputs(source, encode, wanted.bundle_digest, options, counted),
+    plan = increment.prepare_plan(
+        (file for _, file in filelist.iterate_files(listed)),
+        encode_plan.PlanInputs(source, encode, wanted.bundle_digest, options, counted),
         table=table,
-        root=None if snapshot is None else snapshot.properties[PLAN_PROPERTY],
+        root=None if snapshot is None else snapshot.properties[sparse_table.PLAN_PROPERTY],
         waves_done=lambda plan: 0 if snapshot is None else waves_done(snapshot, plan),
         abandon=abandon,
         returning=returning,
@@ -193,7 +186,7 @@ def prepare(
 
 def prepare_encoder(
     source: SourceSettings, encode: EncodeSettings, options: dict[str, str]
-) -> tuple[EncoderFactory, TableProperties]:
+) -> tuple[encoder.EncoderFactory, TableProperties]:
     """Check the bundle against the settings.
 
     Returns:
@@ -208,9 +201,9 @@ def prepare_encoder(
             f"{encode.store_k} is more than the {bundle.top_k} terms of the bundle",
             f"set {bundle.top_k} or less",
         )
-    check_lengths(folder, encode)
-    pinned = PinnedBundle(absolute(encode.bundle), bundle.digest, options)
-    factory = document_factory(pinned, encode, threads=encode.threads_per_actor, provider=encode.provider)
+    passages.check_lengths(folder, encode)
+    pinned = passages.PinnedBundle(folders.absolute(encode.bundle), bundle.digest, options)
+    factory = passages.document_factory(pinned, encode, threads=encode.threads_per_actor, provider=encode.provider)
     properties = TableProperties(
         bundle_digest=bundle.digest,
         vocabulary_sha256=card.vocabulary_sha256,
@@ -227,7 +220,7 @@ def prepare_encoder(
 def open_encoder(encode: EncodeSettings, options: dict[str, str]) -> tuple[Path, Bundle, EncoderCard]:
     """Return the folder, the manifest and the encoder card of ``encode.bundle``, every file verified."""
     try:
-        folder, bundle = open_bundle(encode.bundle, options)
+        folder, bundle = folders.open_bundle(encode.bundle, options)
         return folder, bundle, EncoderCard.load(folder)
     except ArtifactError as error:
         raise ConfigError("encode.bundle", str(error), "give the folder or URI that lsr-prod export wrote") from error
@@ -247,8 +240,8 @@ def check_quarantine(store: Store) -> None:
     """Refuse a folder that is neither new nor a quarantine table."""
     table = open_table(store)
     if table is None:
-        require_new_folder("encode.quarantine", store)
-    elif table.partition_by != PARTITION:
+        sparse_table.require_new_folder("encode.quarantine", store)
+    elif table.partition_by != quarantine_rows.PARTITION:
         raise ConfigError("encode.quarantine", f"{store.uri} is not a quarantine table", "give a new folder")
 
 
@@ -260,7 +253,7 @@ def require_on_nodes(work: Work) -> None:
     local = not all(map(is_remote, plan.files["uri"].unique().to_pylist()))
     table = open_table(work.table) if local else None
     if local and (table is None or waves_done(table, plan.digest) < plan.waves):
-        require_source_on_nodes(file for _, file in iterate_files(plan.files))
+        read.require_source_on_nodes(file for _, file in filelist.iterate_files(plan.files))
     if not is_remote(work.encode.bundle):
         folder = Path(work.encode.bundle).absolute()
         require_files("encode.bundle", [(str(folder / file.path), file.size) for file in Bundle.load(folder).files])

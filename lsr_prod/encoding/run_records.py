@@ -19,23 +19,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
-from lsr_prod.corpus.rows import remedy
-from lsr_prod.encoding.prepare import Work
-from lsr_prod.encoding.results import BusyTime, Counts, WaveResult
-from lsr_prod.encoding.tables import Table
-from lsr_prod.encoding.tables.live_rows import total_live_rows
-from lsr_prod.encoding.tables.quarantine import quarantined_by_reason
-from lsr_prod.encoding.tables.sparse_table import PROTOCOL_FOLDER
-from lsr_prod.errors import ArtifactError, QuarantineOverflowError, StorageError
-from lsr_prod.logs import get_log
+from lsr_prod import errors, logs
+from lsr_prod.corpus.source_rows import remedy
+from lsr_prod.encoding import prepare, results
+from lsr_prod.encoding.tables import Table, live_rows, quarantine_rows, sparse_table
 from lsr_prod.storage import Store, in_threads
-from lsr_prod.storage.formats.digest import record_bytes
+from lsr_prod.storage.formats.digests import record_bytes
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 
-TOTALS_FOLDER = f"{PROTOCOL_FOLDER}/totals"
-WAVES_FOLDER = f"{PROTOCOL_FOLDER}/waves"
-RUNS_FOLDER = f"{PROTOCOL_FOLDER}/runs"
+TOTALS_FOLDER = f"{sparse_table.PROTOCOL_FOLDER}/totals"
+WAVES_FOLDER = f"{sparse_table.PROTOCOL_FOLDER}/waves"
+RUNS_FOLDER = f"{sparse_table.PROTOCOL_FOLDER}/runs"
 
 _FORMAT = 1
 _NOT_REPORTED = ("superseded", "displaced", "weights", "padded_tokens")
@@ -43,7 +38,7 @@ _DERIVED = ("quarantined", "unread_share", "clipped_share", "padding_share", "do
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EncodeSummary(Counts):
+class EncodeSummary(results.Counts):
     """Result of an encode run: its ``Counts``, times and places.
 
     Rows and bad rows of a first plan are those of all its runs, those of an increment are those of this run; displaced
@@ -91,7 +86,7 @@ class EncodeSummary(Counts):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaveRecord(Counts):
+class WaveRecord(results.Counts):
     """Record of a committed wave: its counts, with those of work that was lost in the same run, and its times."""
 
     wave: int  # its number
@@ -129,7 +124,7 @@ class RunRecord:
 R = TypeVar("R", WaveRecord, RunRecord)
 
 
-def counts_before(work: Work, table: Table, waves: int) -> Counts:
+def counts_before(work: prepare.Work, table: Table, waves: int) -> results.Counts:
     """Return the counts of the waves that earlier runs of the plan committed, as ``EncodeSummary`` reports them."""
     plan = work.plan
     saved = work.table.get(_saved_totals(plan.digest)) if waves >= plan.waves else None
@@ -139,21 +134,21 @@ def counts_before(work: Work, table: Table, waves: int) -> Counts:
     else:
         # Cell 0, which is in wave 0 of an increment, has all rows with unread bytes.
         counted = waves if plan.base is None else min(waves, 1)
-        reasons, unread = quarantined_by_reason(work.quarantine, plan.digest, counted)
+        reasons, unread = quarantine_rows.quarantined_by_reason(work.quarantine, plan.digest, counted)
     if plan.base is not None:
-        return Counts(unread_bytes=unread)
-    documents = total_live_rows(table.file_table())
+        return results.Counts(unread_bytes=unread)
+    documents = live_rows.total_live_rows(table.file_table())
     rows = documents + reasons.total()
-    return Counts(rows_in=rows, rows_out=documents, quarantined_by_reason=reasons, unread_bytes=unread)
+    return results.Counts(rows_in=rows, rows_out=documents, quarantined_by_reason=reasons, unread_bytes=unread)
 
 
-def save_counts(work: Work, counts: Counts) -> None:
+def save_counts(work: prepare.Work, counts: results.Counts) -> None:
     """Write the quarantined rows of a finished plan next to its table: a later run need not count them."""
     values = {"reasons": counts.quarantined_by_reason, "unread_bytes": counts.unread_bytes}
     work.table.put_new(_saved_totals(work.plan.digest), record_bytes(values))
 
 
-def check_overflow(work: Work, before: Counts, result: WaveResult) -> None:
+def check_overflow(work: prepare.Work, before: results.Counts, result: results.WaveResult) -> None:
     """Refuse a wave that brings the bad share above the limit, before it is committed.
 
     The bad share is u + (1 - u) * r: u is the share of source bytes that were not read, r the share of bad rows
@@ -175,7 +170,7 @@ def check_overflow(work: Work, before: Counts, result: WaveResult) -> None:
     settings = dict.fromkeys(filter(None, (remedy(reason, source) for reason, _ in most)))
     solve = f"set {'; '.join(settings)}, " if settings else ""
     lost = f", and {unread} of {source_bytes} bytes were not read" if unread else ""
-    raise QuarantineOverflowError(
+    raise errors.QuarantineOverflowError(
         f"{bad} of {rows} rows are bad ({top}){lost}, more than encode.max_bad_fraction = "
         f"{work.encode.max_bad_fraction}; wave {result.wave} was not committed; see the rows with: "
         f"lsr-prod table quarantine {shlex.quote(work.quarantine.uri)} --plan {work.plan.digest[:12]} --wave "
@@ -190,16 +185,16 @@ class WaveRecorder:
     def __init__(self, table: Store, plan: str, attempt: int, *, started: float, encoders: Callable[[], int]) -> None:
         self._table, self._plan, self._attempt, self._started = table, plan, attempt, started
         self._encoders = encoders
-        self._spent: dict[int, tuple[Counts, BusyTime]] = {}
+        self._spent: dict[int, tuple[results.Counts, results.BusyTime]] = {}
 
-    def spend(self, wave: int, work: Counts, busy: BusyTime) -> None:
+    def spend(self, wave: int, work: results.Counts, busy: results.BusyTime) -> None:
         """Add the work spent on a wave, or on a part of it that was lost."""
-        before, busy_before = self._spent.get(wave, (Counts(), BusyTime()))
+        before, busy_before = self._spent.get(wave, (results.Counts(), results.BusyTime()))
         self._spent[wave] = before + work, busy_before + busy
 
-    def committed(self, result: WaveResult, commit_seconds: float) -> None:
+    def committed(self, result: results.WaveResult, commit_seconds: float) -> None:
         """Write the record of a wave; a failure is logged, as the wave is committed already."""
-        work, busy = self._spent.pop(result.wave, (Counts(), BusyTime()))
+        work, busy = self._spent.pop(result.wave, (results.Counts(), results.BusyTime()))
         ran = busy.span_s > 0
         parts = [part for cell in result.cells for part in cell.parts]
         record = WaveRecord(
@@ -217,7 +212,7 @@ class WaveRecorder:
         )
         try:
             _save(self._table, f"{WAVES_FOLDER}/{self._plan}/{result.wave:06d}.json", record)
-        except StorageError as error:
+        except errors.StorageError as error:
             log.warning("record of the wave not written", extra={"fields": {"wave": result.wave, "error": str(error)}})
 
 
@@ -225,7 +220,7 @@ def save_run(table: Store, plan: str, attempt: int, summary: Mapping[str, Any]) 
     """Write the record of a finished run; a failure is logged, as the waves are committed already."""
     try:
         _save(table, f"{RUNS_FOLDER}/{plan}/{attempt:06d}.json", RunRecord(attempt, _now(), dict(summary)))
-    except StorageError as error:
+    except errors.StorageError as error:
         log.warning("record of the run not written", extra={"fields": {"plan": plan, "error": str(error)}})
 
 
@@ -258,7 +253,7 @@ def _read(table: Store, folder: str, kind: type[R]) -> list[R]:
                 return None  # a newer release wrote it
             return kind(**{one.name: value[one.name] for one in fields(kind) if one.name in value})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ArtifactError(f"{table.uri}/{name} is damaged ({error!r}); delete it") from error
+            raise errors.ArtifactError(f"{table.uri}/{name} is damaged ({error!r}); delete it") from error
 
     return [record for record in in_threads(read, names) if record is not None]
 

@@ -25,13 +25,12 @@ from lsr_prod.encoding.cells.cell import encode_batches
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.encoder import TextEncoder
 from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE
-from lsr_prod.encoding.plans.plan import Plan
-from lsr_prod.encoding.tables import Part, Table, TableFile, read_part, write_part
+from lsr_prod.encoding.plans.encode_plan import Plan
+from lsr_prod.encoding.tables import Part, Table, TableFile, live_rows, read_part, write_part
 from lsr_prod.encoding.tables.impact_scale import ImpactScale, impact_scale
-from lsr_prod.encoding.tables.live_rows import part_schema, total_live_rows
 from lsr_prod.logs import get_log
 from lsr_prod.storage import in_threads
-from lsr_prod.storage.formats.table import TableProperties, quantize
+from lsr_prod.storage.formats.table_format import TableProperties, quantize
 
 log = get_log(__name__)
 SCALE_PROPERTY = "lsr_prod.scale_plan"
@@ -76,13 +75,13 @@ def _is_open(table: Table, plan: Plan, encode: EncodeSettings) -> bool:
         and properties.probe_documents < encode.probe_documents
         and table.properties.get(SCALE_PROPERTY) != plan.digest
         and waves_done(table, plan.digest) == 0
-        and total_live_rows(table.file_table()) < encode.probe_documents
+        and live_rows.total_live_rows(table.file_table()) < encode.probe_documents
     )
 
 
 def _choose(table: Table, probe: Probe) -> TableProperties:
     before = table.sparse_properties
-    documents = total_live_rows(table.file_table())
+    documents = live_rows.total_live_rows(table.file_table())
     scale = probe(before.impact_step if documents else 0.0)
     if not scale.documents:
         return before
@@ -117,7 +116,7 @@ def _rescaled(
     table: Table, file: TableFile, before: TableProperties, after: TableProperties, origin: str
 ) -> Part | None:
     """Write the rows of a part that are not deleted with impacts of another step; None: all impacts stay the same."""
-    rows = read_part(table.store, file, part_schema(before))
+    rows = read_part(table.store, file, live_rows.part_schema(before))
     impacts = rows["impacts"].combine_chunks()
     old = impacts.flatten().to_numpy()
     values, _ = quantize(old.astype(np.float32) * np.float32(before.impact_step), after.impact_step, after.impact_bits)

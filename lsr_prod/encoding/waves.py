@@ -23,23 +23,19 @@ import numpy as np
 import pyarrow as pa
 import ray
 
+from lsr_prod import errors, logs
 from lsr_prod.cluster.workers import group_by_size
 from lsr_prod.corpus.pinned_file import Slice
 from lsr_prod.corpus.read import Reader
-from lsr_prod.corpus.rows import row_schema
+from lsr_prod.corpus.source_rows import row_schema
+from lsr_prod.encoding import node_tasks, prepare
 from lsr_prod.encoding.cells.lookup import WaveTask, reusable_results, with_row_counts
-from lsr_prod.encoding.commit.committer import waves_done
-from lsr_prod.encoding.commit.markers import read_markers_on_workers
-from lsr_prod.encoding.node_tasks import NodeTasks
-from lsr_prod.encoding.prepare import Work
+from lsr_prod.encoding.commit import committer, markers
 from lsr_prod.encoding.results import BlockResult, BusyTime, CellResult, Counts, WaveResult
-from lsr_prod.encoding.tables import load_table
-from lsr_prod.encoding.tables.sparse_table import committed_files
-from lsr_prod.errors import IncompleteWaveError
-from lsr_prod.logs import get_log
-from lsr_prod.storage.formats.table import TableProperties
+from lsr_prod.encoding.tables import load_table, sparse_table
+from lsr_prod.storage.formats.table_format import TableProperties
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 
 _BLOCKS_PER_ACTOR = 4  # a few are enough to keep all actors busy
 _BLOCK_BYTES = 64_000_000  # source bytes of a block, about: an actor has two of them
@@ -100,7 +96,7 @@ class OpenWave:
         """Return the result of the wave."""
         missing = {*self.cells} - self.results.keys()
         if missing:
-            raise IncompleteWaveError(
+            raise errors.IncompleteWaveError(
                 f"wave {self.number}: {len(missing)} cells, the first {min(missing)}, did not arrive at the encoders; "
                 "nothing was committed, run the job again"
             )
@@ -111,8 +107,8 @@ class OpenWave:
 class WaveReader:
     """Starts the read tasks of waves."""
 
-    work: Work  # the checked job
-    tasks: NodeTasks  # starts tasks beside the encoders
+    work: prepare.Work  # the checked job
+    tasks: node_tasks.NodeTasks  # starts tasks beside the encoders
     _new: dict[int, tuple[Any, ...]] = field(default_factory=dict)  # wave of an increment -> a reference per read task
 
     def read(self, wave: int, blocks: Mapping[int, Sequence[int]]) -> BlockRows:
@@ -162,7 +158,7 @@ class WaveReader:
 class WaveOpener:
     """Opens the waves of a plan."""
 
-    work: Work  # the checked job
+    work: prepare.Work  # the checked job
     properties: TableProperties  # of the sparse table
     reader: WaveReader  # reads rows
     actors: int  # encoder actors when the job began
@@ -171,7 +167,7 @@ class WaveOpener:
         """Open a wave and start reading its rows."""
         plan, task = self.work.plan, self._task(wave)
         cells = plan.cells_of(wave)
-        reused = reusable_results(task, cells, earlier, partial(read_markers_on_workers, self.reader.tasks))
+        reused = reusable_results(task, cells, earlier, partial(markers.read_markers_on_workers, self.reader.tasks))
         count = max(_BLOCKS_PER_ACTOR * self.actors, math.ceil(plan.largest_wave_bytes / _BLOCK_BYTES))
         blocks = {}
         for block, some in enumerate(blocks_of_cells(cells, self.properties.buckets, count)):
@@ -190,11 +186,11 @@ class WaveOpener:
             table=self.work.table,
             quarantine=self.work.quarantine,
             properties=self.properties,
-            committed=committed_files(table),
+            committed=sparse_table.committed_files(table),
             removed=plan.removed,
             present=None if plan.base is None else plan.present(),
             on_duplicate=self.work.encode.on_duplicate,
-            done=waves_done(table, plan.digest),
+            done=committer.waves_done(table, plan.digest),
         )
 
 

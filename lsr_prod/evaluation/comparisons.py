@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import stdtr
 
-Floats = npt.NDArray[np.float64]
+Floats = np.typing.NDArray[np.float64]
 _CELLS = 4_000_000  # random numbers at once
 _TIE = 1e-10  # relative difference of two sums below which they count as equal
-ByQuery = Mapping[str, npt.NDArray[np.float64]]
+ByQuery = Mapping[str, np.typing.NDArray[np.float64]]
 _EQUAL = 1e-12  # differences of a query below it are a tie
 
 
@@ -224,6 +223,6 @@ def compare_with_baseline(
     ]
 
 
-def _correct(p: npt.NDArray[np.float64], families: int, correction: str) -> Sequence[float]:
+def _correct(p: np.typing.NDArray[np.float64], families: int, correction: str) -> Sequence[float]:
     """Return adjusted p values of consecutive families of equal size."""
     return [value for family in np.split(p, families) for value in CORRECTIONS[correction](family).tolist()]

@@ -13,14 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
+from lsr_prod.search.index_snapshot import Snapshot
 from lsr_prod.search.query.sparse_query import SparseQuery, required_terms
 from lsr_prod.search.shard.shard_reader import ShardReader
-from lsr_prod.search.snapshot import Snapshot
-from lsr_prod.storage.formats.index import IndexVersion
-from lsr_prod.storage.formats.shard import array_name
+from lsr_prod.storage.formats import index_format, shard_format
 
 WEIGHT_TOLERANCE = 1e-5  # of shares of a query's weight, whose float32 sums are rounded
 
@@ -66,13 +64,13 @@ class TermCounts:
     p95: float  # 95th percentile
 
     @classmethod
-    def of(cls, lengths: Sequence[int] | npt.NDArray[np.int64]) -> "TermCounts":
+    def of(cls, lengths: Sequence[int] | np.typing.NDArray[np.int64]) -> "TermCounts":
         """Summarize the numbers of terms of some vectors; 0 without vectors."""
         counts = np.asarray(lengths, np.int64)
         return cls.of_histogram(np.bincount(counts)) if len(counts) else cls(0.0, 0.0, 0.0)
 
     @classmethod
-    def of_histogram(cls, histogram: npt.NDArray[np.int64]) -> "TermCounts":
+    def of_histogram(cls, histogram: np.typing.NDArray[np.int64]) -> "TermCounts":
         """Summarize the numbers of vectors by number of terms."""
         total = int(histogram.sum())
         if not total:
@@ -179,7 +177,7 @@ def count_matches(
     thresholds: Sequence[Threshold] = THRESHOLDS,
     *,
     sampled: int | None = None,
-) -> npt.NDArray[np.int64]:
+) -> np.typing.NDArray[np.int64]:
     """Count the documents that pass each threshold for each query.
 
     Returns:
@@ -193,8 +191,8 @@ def count_matches(
 
 
 def multiplications(
-    queries: Sequence[npt.NDArray[np.int32]], document_frequencies: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
+    queries: Sequence[np.typing.NDArray[np.int32]], document_frequencies: np.typing.NDArray[np.int64]
+) -> np.typing.NDArray[np.int64]:
     """Return the multiplications of every query over the whole collection: sum_{t in q} |P_t|.
 
     Their mean, divided by the number of documents, is FLOPS (papers/esplade-pretraining, eq. 1).
@@ -205,7 +203,7 @@ def multiplications(
     return np.array([document_frequencies[ids[ids >= 0]].sum() for ids in queries], np.int64)
 
 
-def bytes_by_part(version: IndexVersion) -> dict[str, int]:
+def bytes_by_part(version: index_format.IndexVersion) -> dict[str, int]:
     """Return the bytes of all shards by part: ``impacts``, ``forward``, ``tantivy`` and ``docs``."""
     total = Counter[str]()
     for shard in version.shards:
@@ -213,7 +211,7 @@ def bytes_by_part(version: IndexVersion) -> dict[str, int]:
     return dict(total)
 
 
-def postings_curve(lengths: npt.NDArray[np.int64]) -> PostingsCurve:
+def postings_curve(lengths: np.typing.NDArray[np.int64]) -> PostingsCurve:
     """Return moments and curve of the lengths of postings lists."""
     ranked = np.sort(lengths)[::-1]
     if not len(ranked):
@@ -239,7 +237,7 @@ def document_term_counts(snapshot: Snapshot) -> TermCounts:
         files, offsets = reader.shard.files, reader.shard.arrays.forward_offsets
         for start in range(0, reader.shard.manifest.documents, _ROWS):
             stop = min(start + _ROWS, reader.shard.manifest.documents)
-            files.verify_items(offsets, array_name("forward_offsets"), start, stop + 1)
+            files.verify_items(offsets, shard_format.array_name("forward_offsets"), start, stop + 1)
             lengths = np.minimum(np.diff(offsets[start : stop + 1]), reader.dk)
             if reader.alive is not None:
                 lengths = lengths[reader.alive[start:stop] != 0]
@@ -254,7 +252,7 @@ def percentile(values: Sequence[float], q: float) -> float:
     return float(np.percentile(np.asarray(values), q)) if values else 0.0
 
 
-def alive_ordinals(reader: ShardReader) -> npt.NDArray[np.int64]:
+def alive_ordinals(reader: ShardReader) -> np.typing.NDArray[np.int64]:
     """Return the ordinals of the documents that are not deleted."""
     if reader.alive is None:
         return np.arange(reader.shard.manifest.documents)
@@ -263,7 +261,7 @@ def alive_ordinals(reader: ShardReader) -> npt.NDArray[np.int64]:
 
 def _count(
     snapshot: Snapshot, queries: Sequence[SparseQuery], thresholds: Sequence[Threshold], step: int
-) -> npt.NDArray[np.int64]:
+) -> np.typing.NDArray[np.int64]:
     size, n = len(snapshot.vocabulary.names), len(queries)
     ones, shares = _query_matrices(queries, size)
     required = np.array([[one.required(len(query.ids)) for query in queries] for one in thresholds], np.int64)
@@ -305,7 +303,7 @@ def _query_matrices(queries: Sequence[SparseQuery], size: int) -> tuple[sparse.c
     )
 
 
-def _percentile_of_histogram(histogram: npt.NDArray[np.int64], q: float) -> float:
+def _percentile_of_histogram(histogram: np.typing.NDArray[np.int64], q: float) -> float:
     """Return the percentile that ``np.percentile`` interpolates between the values of a histogram."""
     place = (int(histogram.sum()) - 1) * q / 100
     below = int(place)

@@ -8,8 +8,7 @@ from typing import Any
 import ir_measures
 import numpy as np
 
-from lsr_prod.config import Deployment, EvaluateSettings
-from lsr_prod.config.evaluate import SystemSettings
+from lsr_prod.config import Deployment, EvaluateSettings, evaluate
 from lsr_prod.evaluation.collection import read_judged, require_files
 from lsr_prod.evaluation.comparisons import Comparison, SignificanceOptions, compare_with_baseline, mean_intervals
 from lsr_prod.evaluation.cost import Efficiency, measure_cost, percentile
@@ -27,8 +26,7 @@ from lsr_prod.evaluation.systems import (
 )
 from lsr_prod.logs import get_log, without_credentials
 from lsr_prod.search import Searcher
-from lsr_prod.storage import is_remote, require_exists
-from lsr_prod.storage.folders import store_file
+from lsr_prod.storage import folders, is_remote, require_exists
 
 log = get_log(__name__)
 
@@ -180,7 +178,7 @@ def evaluate_index(deployment: Deployment) -> Evaluation:
         )
     if settings.output is not None:
         data = json.dumps(evaluation.result(), ensure_ascii=False, allow_nan=False).encode()
-        store_file(f"{settings.output.rstrip('/')}/{OUTPUT_FILE}", data, options)
+        folders.store_file(f"{settings.output.rstrip('/')}/{OUTPUT_FILE}", data, options)
     return evaluation
 
 
@@ -196,7 +194,7 @@ def check_evaluation(settings: EvaluateSettings, options: Mapping[str, str]) -> 
 
 
 def _report(
-    settings: SystemSettings,
+    settings: evaluate.SystemSettings,
     system: System,
     queries: Sequence[EncodedQuery],
     qrels: Sequence[ir_measures.Qrel],

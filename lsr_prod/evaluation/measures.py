@@ -10,11 +10,9 @@ from typing import Any
 
 import ir_measures
 import numpy as np
-import numpy.typing as npt
 
 from lsr_prod.errors import ConfigError, SourceError
-from lsr_prod.evaluation.runs import Ranking
-from lsr_prod.evaluation.systems import Answer, EncodedQuery, System
+from lsr_prod.evaluation import runs, systems
 
 _DEPTH = 1000  # hits per query for a measure without cutoff
 _REMEDY = "use names of ir_measures, e.g. nDCG@10"
@@ -45,8 +43,10 @@ _EXAMPLE = ([ir_measures.Qrel("1", "1", 1), ir_measures.Qrel("1", "2", 0)], [ir_
 class Values:
     """Answers of a system to the queries of a collection, and the values of their measures."""
 
-    answers: Sequence[Answer]  # one per query
-    by_query: dict[str, npt.NDArray[np.float64]]  # name of the measure -> float64 [Q], in the order of the queries
+    answers: Sequence[systems.Answer]  # one per query
+    by_query: dict[
+        str, np.typing.NDArray[np.float64]
+    ]  # name of the measure -> float64 [Q], in the order of the queries
 
     @property
     def means(self) -> dict[str, float]:
@@ -55,8 +55,8 @@ class Values:
 
 
 def measure(
-    system: System,
-    queries: Sequence[EncodedQuery],
+    system: systems.System,
+    queries: Sequence[systems.EncodedQuery],
     qrels: Sequence[ir_measures.Qrel],
     measures: Mapping[str, Any],
     *,
@@ -152,9 +152,9 @@ def _parse(name: str) -> Any:
 def measure_by_query(
     measures: Mapping[str, Any],
     qrels: Sequence[ir_measures.Qrel],
-    rankings: Mapping[str, Ranking],
+    rankings: Mapping[str, runs.Ranking],
     query_ids: Sequence[str],
-) -> dict[str, npt.NDArray[np.float64]]:
+) -> dict[str, np.typing.NDArray[np.float64]]:
     """Return the value of every measure for every query.
 
     Hits with equal scores are ranked as trec_eval ranks them, so a run file of the rankings has the same values.

@@ -14,9 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lsr_prod.corpus.compression import decompressed
+from lsr_prod.corpus import compression, pinned_file
 from lsr_prod.corpus.lines import BOM, lines
-from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.errors import SourceError
 from lsr_prod.storage.folders import open_binary
 
@@ -54,7 +53,7 @@ def numbered_lines(place: str, options: Mapping[str, str] | None = None) -> _Lin
     A compressed file is recognized by its name, as in a source.
     """
     try:
-        with open_binary(place, options) as raw, decompressed(raw, place) as file:
+        with open_binary(place, options) as raw, compression.decompressed(raw, place) as file:
             for number, (at, line, whole) in enumerate(lines(file, 0, None, _LONGEST), start=1):
                 if not whole:
                     raise SourceError(f"line {number} of {place} has more than {_LONGEST} bytes; shorten it")
@@ -63,7 +62,7 @@ def numbered_lines(place: str, options: Mapping[str, str] | None = None) -> _Lin
                     yield number, text
     except UnicodeDecodeError as error:
         raise SourceError(f"{place} cannot be read as UTF-8 ({error}); convert the file to UTF-8") from error
-    except (DamagedFileError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+    except (pinned_file.DamagedFileError, EOFError, zlib.error, zipfile.BadZipFile) as error:
         raise SourceError(f"{place} cannot be decompressed ({error}); copy the file again") from error
 
 

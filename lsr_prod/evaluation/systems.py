@@ -9,24 +9,14 @@ from typing import Protocol
 
 import numpy as np
 
-from lsr_prod.config import EvaluateSettings
-from lsr_prod.config.evaluate import (
-    Bm25System,
-    HybridSystem,
-    RunSystem,
-    SparseSystem,
-    SystemSettings,
-    TwoStepSystem,
-)
+from lsr_prod.config import EvaluateSettings, evaluate
 from lsr_prod.errors import ConfigError, QueryError, SourceError
 from lsr_prod.evaluation.cost import WEIGHT_TOLERANCE, Threshold, count_matches
 from lsr_prod.evaluation.runs import Ranking, read_run
-from lsr_prod.search import Hybrid, Options, Searcher, SearchResult
-from lsr_prod.search.candidates import Ranked
-from lsr_prod.search.query.request import CountOptions, Request
+from lsr_prod.search import Hybrid, Options, Searcher, SearchResult, candidates, index_snapshot
+from lsr_prod.search.query.search_request import CountOptions, Request
 from lsr_prod.search.query.sparse_query import MAX_K, SparseQuery
 from lsr_prod.search.shard.postings import ShardQuery
-from lsr_prod.search.snapshot import Snapshot
 
 WARM_UP_QUERIES = 20  # untimed, before timed ones
 
@@ -73,25 +63,25 @@ def encode_queries(searcher: Searcher, texts: Mapping[str, str]) -> list[Encoded
     return queries
 
 
-def chosen_systems(settings: EvaluateSettings, *, has_text: bool, has_words: bool) -> list[SystemSettings]:
+def chosen_systems(settings: EvaluateSettings, *, has_text: bool, has_words: bool) -> list[evaluate.SystemSettings]:
     """Return the systems to compare: the given ones, or those of the short form."""
     if settings.systems is not None:
         systems = [_with_qk(system, settings.qk) for system in settings.systems]
     else:
-        systems = [Bm25System(kind="bm25")] if settings.bm25 else []
+        systems = [evaluate.Bm25System(kind="bm25")] if settings.bm25 else []
         systems += [
-            SparseSystem(kind="sparse", name=f"threshold {value:g}", overlap_threshold=value, qk=settings.qk)
+            evaluate.SparseSystem(kind="sparse", name=f"threshold {value:g}", overlap_threshold=value, qk=settings.qk)
             for value in dict.fromkeys(settings.thresholds)
         ]
         if settings.hybrid and has_words:
-            systems.append(HybridSystem(kind="hybrid", qk=settings.qk))
+            systems.append(evaluate.HybridSystem(kind="hybrid", qk=settings.qk))
     for system in systems:
         field = "evaluate.bm25" if settings.systems is None else "evaluate.systems"
-        if isinstance(system, Bm25System) and not has_text:
+        if isinstance(system, evaluate.Bm25System) and not has_text:
             raise ConfigError(
                 field, "the index has no text for BM25", "leave BM25 out, or build it with index.text_fields"
             )
-        if isinstance(system, HybridSystem) and not has_words:
+        if isinstance(system, evaluate.HybridSystem) and not has_words:
             raise ConfigError(
                 field, f"{system.name!r} needs postings of words", "build the index with index.bm25: true"
             )
@@ -106,7 +96,7 @@ def chosen_systems(settings: EvaluateSettings, *, has_text: bool, has_words: boo
 def check_systems(settings: EvaluateSettings) -> None:
     """Verify the options of all systems that need no index."""
     for system in settings.systems or []:
-        if not isinstance(system, Bm25System | RunSystem):
+        if not isinstance(system, evaluate.Bm25System | evaluate.RunSystem):
             try:
                 Request(k=settings.k, **_options(system, settings.k))
             except QueryError as error:
@@ -114,7 +104,7 @@ def check_systems(settings: EvaluateSettings) -> None:
 
 
 def open_system(
-    system: SystemSettings,
+    system: evaluate.SystemSettings,
     searcher: Searcher,
     *,
     k: int,
@@ -122,16 +112,16 @@ def open_system(
     options: Mapping[str, str] | None = None,
 ) -> System:
     """Return what answers the queries of a system."""
-    if isinstance(system, RunSystem):
+    if isinstance(system, evaluate.RunSystem):
         rankings = read_run(system.path, options)
         if not rankings.keys() & set(query_ids):
             raise SourceError(f"{system.path} ranks documents for none of the judged queries; give a run of them")
         return _Run({query_id: rankings[query_id][:k] for query_id in query_ids if query_id in rankings})
-    if isinstance(system, Bm25System):
+    if isinstance(system, evaluate.Bm25System):
         return _Bm25(searcher, k)
-    if isinstance(system, SparseSystem) and system.weight_threshold:
+    if isinstance(system, evaluate.SparseSystem) and system.weight_threshold:
         return _AboveWeight(searcher, system.weight_threshold, system.qk, k)
-    return _Search(searcher, _options(system, k), k, words=isinstance(system, HybridSystem))
+    return _Search(searcher, _options(system, k), k, words=isinstance(system, evaluate.HybridSystem))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,11 +207,11 @@ def _answer(result: SearchResult, text_ms: float) -> Answer:
     return Answer(ranking, result.matched if result.matched_exact else None, result.match_ms, text_ms)
 
 
-def _options(system: SparseSystem | HybridSystem | TwoStepSystem, k: int) -> Options:
+def _options(system: evaluate.SparseSystem | evaluate.HybridSystem | evaluate.TwoStepSystem, k: int) -> Options:
     options = Options(overlap_threshold=system.overlap_threshold, min_terms=system.min_terms, qk=system.qk)
-    if isinstance(system, TwoStepSystem):
+    if isinstance(system, evaluate.TwoStepSystem):
         options["rescore"] = k if system.rescore is None else system.rescore
-    if isinstance(system, HybridSystem):
+    if isinstance(system, evaluate.HybridSystem):
         hybrid = Hybrid(terms=system.terms, words=system.words)
         if system.fusion == "rrf":
             depth = max(k, 1) if system.depth is None else system.depth
@@ -230,9 +220,9 @@ def _options(system: SparseSystem | HybridSystem | TwoStepSystem, k: int) -> Opt
     return options
 
 
-def _with_qk(system: SystemSettings, qk: int | None) -> SystemSettings:
+def _with_qk(system: evaluate.SystemSettings, qk: int | None) -> evaluate.SystemSettings:
     """Return the settings of a system with the common ``qk`` if it has none of its own."""
-    if isinstance(system, SparseSystem | HybridSystem) and system.qk is None:
+    if isinstance(system, evaluate.SparseSystem | evaluate.HybridSystem) and system.qk is None:
         return system.model_copy(update={"qk": qk})
     return system
 
@@ -243,7 +233,7 @@ def _mapping(vector: SparseQuery) -> dict[str | int, float]:
     return {term if term_id < 0 else term_id: weight for term_id, term, weight in pairs}
 
 
-def search_above_weight(snapshot: Snapshot, query: SparseQuery, share: float, k: int) -> Ranking:
+def search_above_weight(snapshot: index_snapshot.Snapshot, query: SparseQuery, share: float, k: int) -> Ranking:
     """Return the best documents whose shared terms have at least a share of the query's weight.
 
     Documents after the best 10,000 of a search without a threshold are not considered.
@@ -256,7 +246,7 @@ def search_above_weight(snapshot: Snapshot, query: SparseQuery, share: float, k:
     counted = np.ones(len(ids), np.uint8)
     found = snapshot.match(ShardQuery(ids, query.scaled(snapshot.version.impact_step)[known], counted, 1, MAX_K))
     least = (share - WEIGHT_TOLERANCE) * float(query.weights.sum(dtype=np.float64))
-    passing: list[Ranked] = []
+    passing: list[candidates.Ranked] = []
     for number, reader in snapshot.readers.items():
         mine = [row for row in found.ranked if row[2] == number]
         ordinals = np.array([row[3] for row in mine], np.int64)

@@ -10,17 +10,13 @@ from pathlib import Path
 
 import ir_measures
 
-from lsr_prod.config.train import ValidationSettings
-from lsr_prod.errors import ConfigError, SourceError
+from lsr_prod import errors, logs
+from lsr_prod.config.training import ValidationSettings
+from lsr_prod.evaluation import measures, rows, vector_evaluation
 from lsr_prod.evaluation.collection import read_judged, require_files
-from lsr_prod.evaluation.measures import parse_measures
-from lsr_prod.evaluation.rows import numbered_lines
-from lsr_prod.evaluation.vector_evaluation import Encoded, LevelReport, evaluate
-from lsr_prod.logs import get_log
-from lsr_prod.storage.formats.bundle import Kind
-from lsr_prod.storage.formats.sparse import SparseBatch
+from lsr_prod.storage.formats import bundle_format, sparse
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 
 _CHUNK = 2048  # texts per encode call
 
@@ -34,7 +30,7 @@ class Collection:
     qrels: list[ir_measures.Qrel]  # judgments of these queries
 
 
-Encode = Callable[[Sequence[str], Kind], SparseBatch]
+Encode = Callable[[Sequence[str], bundle_format.Kind], sparse.SparseBatch]
 
 
 class Validator:
@@ -50,13 +46,13 @@ class Validator:
         self._settings = settings
         self._scratch = scratch
 
-    def __call__(self, encode: Encode) -> LevelReport:
+    def __call__(self, encode: Encode) -> vector_evaluation.LevelReport:
         """Validate a model."""
         start = time.perf_counter()
         settings, collection = self._settings, self.collection
         documents = _encoded(collection.documents, encode, "document", settings.dk)
         queries = _encoded(collection.queries, encode, "query", settings.qk)
-        (report,) = evaluate(
+        (report,) = vector_evaluation.evaluate(
             documents,
             queries,
             collection.qrels,
@@ -70,14 +66,16 @@ class Validator:
         return report
 
 
-def _encoded(texts: Mapping[str, str], encode: Encode, kind: Kind, keep: int) -> Encoded:
+def _encoded(
+    texts: Mapping[str, str], encode: Encode, kind: bundle_format.Kind, keep: int
+) -> vector_evaluation.Encoded:
     """Encode and prune in chunks, because an untrained encoder returns thousands of terms per text."""
     values = list(texts.values())
     parts = []
     for start in range(0, len(values), _CHUNK):
         part = encode(values[start : start + _CHUNK], kind)
         parts.append(part.top(keep) if keep else part)
-    return Encoded(list(texts), SparseBatch.concatenate(parts))
+    return vector_evaluation.Encoded(list(texts), sparse.SparseBatch.concatenate(parts))
 
 
 def read_collection(settings: ValidationSettings, options: Mapping[str, str] | None = None) -> Collection:
@@ -88,14 +86,14 @@ def read_collection(settings: ValidationSettings, options: Mapping[str, str] | N
     other judged documents, then the rest.
     """
     require_files({f"validation.{name}": getattr(settings, name) for name in ("corpus", "queries", "qrels")}, options)
-    parse_measures("validation.measures", settings.measures)
+    measures.parse_measures("validation.measures", settings.measures)
     judged = read_judged(settings.queries, settings.qrels, options)
     queries = {query_id: judged.queries[query_id] for query_id in _sample(judged.queries, settings.max_queries)}
     qrels = [qrel for qrel in judged.qrels if qrel.query_id in queries]
     documents = _read_documents(settings, qrels, options)
     answered = {qrel.query_id for qrel in qrels if qrel.relevance > 0 and qrel.doc_id in documents}
     if not answered:
-        raise SourceError(
+        raise errors.SourceError(
             f"no document of {settings.corpus} is relevant in {settings.qrels}; the two files do not belong together"
         )
     if len(answered) < len(queries):
@@ -124,7 +122,7 @@ def _read_documents(
     rest = heapq.nsmallest(settings.documents, unjudged())
     first = [doc_id for doc_id in found if doc_id in relevant]
     if len(first) > settings.documents:
-        raise ConfigError(
+        raise errors.ConfigError(
             "validation.documents",
             f"{settings.documents} is less than the {len(first)} relevant documents of the queries",
             f"give {len(first)} or more, or fewer queries by validation.max_queries",
@@ -138,10 +136,10 @@ def _read_documents(
 def _corpus(path: str, options: Mapping[str, str] | None) -> Iterator[tuple[str, str]]:
     """Yield ids and texts of a corpus in the format of BEIR."""
     seen: set[str] = set()
-    for number, line in numbered_lines(path, options):
+    for number, line in rows.numbered_lines(path, options):
         doc_id, text = _parse(line, f"{path}:{number}")
         if doc_id in seen:
-            raise SourceError(f"{path}:{number} repeats the _id {doc_id!r}; each document needs a unique _id")
+            raise errors.SourceError(f"{path}:{number} repeats the _id {doc_id!r}; each document needs a unique _id")
         seen.add(doc_id)
         yield doc_id, text
 
@@ -153,7 +151,7 @@ def _parse(line: str, place: str) -> tuple[str, str]:
         text = " ".join(part for part in parts if part)
         (doc_id + text).encode()  # JSON can contain lone surrogates, which tokenizers reject
     except (json.JSONDecodeError, UnicodeEncodeError, KeyError, TypeError) as error:
-        raise SourceError(f"{place} is not a document; each line needs _id and text") from error
+        raise errors.SourceError(f"{place} is not a document; each line needs _id and text") from error
     return doc_id, text
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import ir_measures
 import numpy as np
-import numpy.typing as npt
 
 from lsr_prod.evaluation.measures import depth_of, measure, parse_measures
 from lsr_prod.evaluation.systems import Answer, EncodedQuery
@@ -16,10 +15,10 @@ from lsr_prod.indexing.in_memory import InMemoryIndex, InMemoryResult, build_in_
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.inference.terms.words import TermReader
 from lsr_prod.search.hybrid import WeighedWords
-from lsr_prod.search.query.request import Hybrid
+from lsr_prod.search.query.search_request import Hybrid
 from lsr_prod.search.query.sparse_query import SparseQuery, TermWeights, Vocabulary, read_learned_weights
 from lsr_prod.storage.disk import scratch_folder
-from lsr_prod.storage.formats.bundle import Bundle, EncoderCard, Kind, read_vocabulary
+from lsr_prod.storage.formats.bundle_format import Bundle, EncoderCard, Kind, read_vocabulary
 from lsr_prod.storage.formats.sparse import SparseBatch
 
 
@@ -51,7 +50,7 @@ class LevelReport(Level):
     measures: dict[str, float]  # name of the measure -> mean over the judged queries
     # name of the measure -> value of every judged query, in the order of ``Encoded.ids``, for paired tests of two
     # models or levels
-    by_query: dict[str, npt.NDArray[np.float64]]
+    by_query: dict[str, np.typing.NDArray[np.float64]]
     l0_query: float  # mean number of terms per query after pruning
     l0_document: float  # mean number of terms per document after pruning
     # papers/esplade-pretraining, eq. 1, after pruning, postings of words included; independent of the threshold.

@@ -1,10 +1,10 @@
 """Build index versions from a sparse table, publish them, and roll them back.
 
-``build`` is the job. ``plan`` checks its inputs, ``compare`` finds the changes of the table, and ``derive`` makes the
-next version: ``shard`` builds base shards, ``delta`` chooses the documents of a delta shard, ``tombstones`` hides
-superseded documents. ``publish`` makes a version current after its gates, ``takedown`` hides documents on request,
-and ``garbage`` deletes files that no kept publication names. ``text_index`` (``lsr_prod.Index``) indexes texts in one
-call, without jobs; the core wheel is enough for it, so the names of the package are imported on first use.
+``build`` is the job. ``index_plan`` checks its inputs, ``compare`` finds the changes of the table, and ``derive`` makes
+the next version: ``base_shard`` builds base shards, ``delta`` chooses the documents of a delta shard, ``tombstones``
+hides superseded documents. ``publish`` makes a version current after its gates, ``takedown`` hides documents on
+request, and ``garbage`` deletes files that no kept publication names. ``text_index`` (``lsr_prod.Index``) indexes texts
+in one call, without jobs; the core wheel is enough for it, so the names of the package are imported on first use.
 """
 
 from typing import TYPE_CHECKING

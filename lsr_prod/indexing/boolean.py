@@ -18,9 +18,8 @@ from typing import Any, Self
 import tantivy
 
 from lsr_prod.inference.terms.analysis import prepare, tokenizer
-from lsr_prod.storage.formats.digest import canonical_json, digest_json, digest_path
-from lsr_prod.storage.formats.index import Analyzer
-from lsr_prod.storage.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER, TEXT_FIELD
+from lsr_prod.storage.formats import digests, shard_format
+from lsr_prod.storage.formats.index_format import Analyzer
 
 _SEGMENT_BYTES = 64 << 20  # memory of Tantivy for an average segment
 _DOCUMENTS = (64, 1 << 20)  # smallest and largest number of documents of a segment before merges
@@ -54,11 +53,11 @@ class BooleanWriter:
         """Create the index; ``segment_documents`` follows the first texts if it is None."""
         self.seconds = 0.0  # spent so far
         self._analyzer: Analyzer = analyzer
-        self._folder = shard / TANTIVY_FOLDER
+        self._folder = shard / shard_format.TANTIVY_FOLDER
         self._folder.mkdir()
         schema = tantivy.SchemaBuilder()
-        schema.add_unsigned_field(ORDINAL_FIELD, fast=True)
-        schema.add_text_field(TEXT_FIELD, tokenizer_name=_tokenizer_name(analyzer), index_option="freq")
+        schema.add_unsigned_field(shard_format.ORDINAL_FIELD, fast=True)
+        schema.add_text_field(shard_format.TEXT_FIELD, tokenizer_name=_tokenizer_name(analyzer), index_option="freq")
         self._schema = schema.build()
         self._segment_documents = segment_documents
         self._documents = self._folders = self._segments = 0
@@ -74,9 +73,9 @@ class BooleanWriter:
         for text in texts:
             document = tantivy.Document()
             # Keyword arguments of the constructor would create signed integers, and an unsigned field panics on them.
-            document.add_unsigned(ORDINAL_FIELD, self._documents)
+            document.add_unsigned(shard_format.ORDINAL_FIELD, self._documents)
             if text:
-                document.add_text(TEXT_FIELD, prepare(text, self._analyzer))
+                document.add_text(shard_format.TEXT_FIELD, prepare(text, self._analyzer))
             if not self._left:
                 self._begin(self._segment_documents)
             self._writer.add_document(document)
@@ -172,9 +171,9 @@ def _move(runs: list[_Run], target: Path, meta: dict[str, Any]) -> None:
                 path.rename(target / f"{name.hex}{path.suffix}")
             moved.append({**segment, "segment_id": str(name)})
     documents = sum(segment["max_doc"] for segment in moved)
-    (target / _META).write_bytes(canonical_json({**meta, "segments": moved, "opstamp": documents}))
+    (target / _META).write_bytes(digests.canonical_json({**meta, "segments": moved, "opstamp": documents}))
     files = [_META, *(path.name for path in target.glob("*.*") if len(path.stem) == 32)]
-    (target / _MANAGED).write_bytes(canonical_json(sorted(files)))
+    (target / _MANAGED).write_bytes(digests.canonical_json(sorted(files)))
 
 
 def _read_meta(folder: Path) -> dict[str, Any]:
@@ -184,7 +183,7 @@ def _read_meta(folder: Path) -> dict[str, Any]:
 
 def _digest(folder: Path, segment: dict[str, Any]) -> str:
     files = sorted(folder.glob(f"{_name(segment)}.*"), key=lambda path: path.suffix)
-    return digest_json([digest_path(path) for path in files])
+    return digests.digest_json([digests.digest_path(path) for path in files])
 
 
 def _name(segment: dict[str, Any]) -> str:

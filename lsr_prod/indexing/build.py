@@ -15,21 +15,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lsr_prod import errors, logs
 from lsr_prod.cluster.workers import Workers, has_several_nodes, require_files, require_shared_folders
 from lsr_prod.config import Deployment
 from lsr_prod.encoding.tables import Table
-from lsr_prod.errors import StorageError
-from lsr_prod.indexing.derive import DerivedVersion, derive_version
-from lsr_prod.indexing.plan import plan_index
-from lsr_prod.indexing.publish import Inspect, Publisher, read_current_version
-from lsr_prod.indexing.shard import BuiltShard
-from lsr_prod.logs import get_log
-from lsr_prod.storage import Store, in_threads, is_remote
-from lsr_prod.storage.folders import absolute
-from lsr_prod.storage.formats.digest import parsing, record_bytes
-from lsr_prod.storage.index_shards import add_bundle
+from lsr_prod.indexing import base_shard, derive, index_plan, publish
+from lsr_prod.storage import Store, folders, in_threads, index_shards, is_remote
+from lsr_prod.storage.formats.digests import parsing, record_bytes
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 BUILDS_FOLDER = "builds"
 _FORMAT = 1
 _PARTS = ("impacts", "forward", "tantivy", "docs")
@@ -95,7 +89,7 @@ class BuildRecord:
     shards: Sequence[Mapping[str, Any]]
 
 
-def save_build(index: Store, summary: IndexSummary, shards: Sequence[BuiltShard], report: str) -> None:
+def save_build(index: Store, summary: IndexSummary, shards: Sequence[base_shard.BuiltShard], report: str) -> None:
     """Write the record of a build; a failure is logged, as the version is written already."""
     now = datetime.now(UTC)
     rows = {shard.manifest.sha: _row(shard) for shard in shards}
@@ -104,7 +98,7 @@ def save_build(index: Store, summary: IndexSummary, shards: Sequence[BuiltShard]
         index.put_new(
             f"{BUILDS_FOLDER}/{now.strftime(_TIME)}.json", record_bytes({"format": _FORMAT, **asdict(record)})
         )
-    except StorageError as error:
+    except errors.StorageError as error:
         log.warning("record of the build not written", extra={"fields": {"error": str(error)}})
 
 
@@ -132,7 +126,7 @@ def _names(index: Store) -> list[str]:
     return sorted(name for name in index.names(BUILDS_FOLDER) if _NAME.fullmatch(name))
 
 
-def _row(shard: BuiltShard) -> dict[str, Any]:
+def _row(shard: base_shard.BuiltShard) -> dict[str, Any]:
     manifest = shard.manifest
     return {
         "sha": manifest.sha,
@@ -146,7 +140,7 @@ def _row(shard: BuiltShard) -> dict[str, Any]:
     }
 
 
-def build_index(deployment: Deployment, inspect: Inspect | None = None) -> IndexSummary:
+def build_index(deployment: Deployment, inspect: publish.Inspect | None = None) -> IndexSummary:
     """Bring an index to the pinned version of its sparse table and publish it; a repeated run changes nothing.
 
     If ``index.max_delta`` allows it, the shards of the current version stay, and one delta shard and tombstones are
@@ -166,17 +160,17 @@ def build_index(deployment: Deployment, inspect: Inspect | None = None) -> Index
     started = time.perf_counter()
     settings = deployment.index
     assert settings is not None  # the job demanded the section
-    plan = plan_index(deployment)
-    index = Store(absolute(settings.output), deployment.storage.options)
-    add_bundle(index, plan.bundle)
-    attempts: list[DerivedVersion] = []
-    publisher, publication = Publisher(index, inspect=inspect), None
+    plan = index_plan.plan_index(deployment)
+    index = Store(folders.absolute(settings.output), deployment.storage.options)
+    index_shards.add_bundle(index, plan.bundle)
+    attempts: list[derive.DerivedVersion] = []
+    publisher, publication = publish.Publisher(index, inspect=inspect), None
     with Workers(deployment.ray, check=partial(require_on_nodes, plan.snapshot, settings.output)) as workers:
         while publication is None:
-            current = read_current_version(index)
+            current = publish.read_current_version(index)
             before = current.number
             known = attempts[-1].changes if attempts else None
-            derived = derive_version(plan, settings, index, current.version, workers, known)
+            derived = derive.derive_version(plan, settings, index, current.version, workers, known)
             attempts.append(derived)
             log.info("version derived", extra={"fields": {"mode": derived.mode, "reason": derived.reason}})
             if not settings.publish:
@@ -189,7 +183,7 @@ def build_index(deployment: Deployment, inspect: Inspect | None = None) -> Index
     return summary
 
 
-def _summarize(attempts: Sequence[DerivedVersion], seconds: float, publication: int) -> IndexSummary:
+def _summarize(attempts: Sequence[derive.DerivedVersion], seconds: float, publication: int) -> IndexSummary:
     """Summarize the final attempt, with the bytes and documents that all attempts wrote."""
     last = attempts[-1]
     version = last.version
@@ -223,7 +217,7 @@ def _summarize(attempts: Sequence[DerivedVersion], seconds: float, publication: 
     )
 
 
-def _tombstone_bytes(attempts: Sequence[DerivedVersion]) -> int:
+def _tombstone_bytes(attempts: Sequence[derive.DerivedVersion]) -> int:
     sizes: dict[str, int] = {}
     for attempt in attempts:
         before = {one.file.path for one in attempt.base.tombstones if one} if attempt.base else set()

@@ -14,13 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsr_prod.encoding.tables import Table, TableFile, read_all_rows, read_part
-from lsr_prod.encoding.tables.live_rows import to_files
-from lsr_prod.encoding.tables.part import large_strings
+from lsr_prod.encoding.tables import Table, TableFile, live_rows, part, read_all_rows, read_part
 from lsr_prod.storage import Store
 from lsr_prod.storage.deletion_vector import deleted_rows, file_of
 
@@ -74,11 +71,11 @@ def changed_parts(old: Table, new: Table) -> list[PartChange]:
     same = before.take(places.drop_null())
     differ = np.flatnonzero(_vectors_differ(same["deleted"], both["deleted"]))
     buckets: dict[int, tuple[list[Any], list[Any], list[Any]]] = defaultdict(lambda: ([], [], []))
-    for file in to_files(before.filter(pc.invert(pc.is_in(before["path"], value_set=both["path"])))):
+    for file in live_rows.to_files(before.filter(pc.invert(pc.is_in(before["path"], value_set=both["path"])))):
         buckets[_bucket(file)][0].append(file)
-    for file in to_files(after.filter(places.is_null())):
+    for file in live_rows.to_files(after.filter(places.is_null())):
         buckets[_bucket(file)][1].append(file)
-    for pair in zip(to_files(same.take(differ)), to_files(both.take(differ)), strict=True):
+    for pair in zip(live_rows.to_files(same.take(differ)), live_rows.to_files(both.take(differ)), strict=True):
         buckets[_bucket(pair[0])][2].append(pair)
     return [PartChange(bucket, *map(tuple, lists)) for bucket, lists in sorted(buckets.items())]
 
@@ -113,7 +110,7 @@ def find_rows(store: Store, files: Sequence[TableFile], schema: pa.Schema, ids: 
     Returns:
         Columns of ``schema``, with ``large_string`` in place of ``string``.
     """
-    wide = large_strings(schema)
+    wide = part.large_strings(schema)
     found = [wide.empty_table()]
     id_schema = pa.schema([wide.field("doc_id")])
     for file in files:
@@ -131,7 +128,7 @@ def _bucket(file: TableFile) -> int:
     return int(file.partition["bucket"] or 0)
 
 
-def _vectors_differ(one: pa.ChunkedArray, other: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+def _vectors_differ(one: pa.ChunkedArray, other: pa.ChunkedArray) -> np.typing.NDArray[np.bool_]:
     """Return which deletion vectors differ, bool [n]; vectors that differ may delete the same rows."""
     differ = np.zeros(len(one), np.bool_)
     for place in np.flatnonzero(pc.or_(one.is_valid(), other.is_valid()).to_numpy()).tolist():
@@ -161,7 +158,7 @@ def _cut_rows(
     return pa.concat_arrays(deleted), pa.concat_arrays(restored), moved
 
 
-def _rows_that_differ(old: pa.Table, new: pa.Table, places: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+def _rows_that_differ(old: pa.Table, new: pa.Table, places: np.typing.NDArray[np.int32]) -> np.typing.NDArray[np.bool_]:
     """Return which rows of ``new`` differ from their row of ``old``, bool [n]."""
     differs = np.zeros(new.num_rows, np.bool_)
     chunks = old.to_batches()
@@ -178,7 +175,7 @@ def _rows_that_differ(old: pa.Table, new: pa.Table, places: npt.NDArray[np.int32
     return differs
 
 
-def _differs(old: pa.RecordBatch, new: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+def _differs(old: pa.RecordBatch, new: pa.RecordBatch) -> np.typing.NDArray[np.bool_]:
     """Return which rows differ, bool [n]; both batches have the same ids in the same order."""
     differs = np.zeros(new.num_rows, np.bool_)
     for field in new.schema:
@@ -192,9 +189,9 @@ def _differs(old: pa.RecordBatch, new: pa.RecordBatch) -> npt.NDArray[np.bool_]:
     return differs
 
 
-def _lists_differ(one: pa.Array, other: pa.Array) -> npt.NDArray[np.bool_]:
+def _lists_differ(one: pa.Array, other: pa.Array) -> np.typing.NDArray[np.bool_]:
     lengths, others = (pc.fill_null(pc.list_value_length(column), -1).to_numpy() for column in (one, other))
-    differs: npt.NDArray[np.bool_] = lengths != others
+    differs: np.typing.NDArray[np.bool_] = lengths != others
     equal = pa.array(~differs)
     flat, flat_other = (column.filter(equal).flatten().to_numpy(zero_copy_only=False) for column in (one, other))
     rows = np.repeat(np.flatnonzero(~differs), np.maximum(lengths[~differs], 0))

@@ -11,16 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.cluster.workers import Workers
-from lsr_prod.encoding.tables import TableFile
-from lsr_prod.encoding.tables.live_rows import files_of_buckets, to_files
+from lsr_prod.encoding.tables import TableFile, live_rows
+from lsr_prod.indexing.base_shard import BuiltShard, build_shard
 from lsr_prod.indexing.changes import RowChange, find_rows, row_schema
-from lsr_prod.indexing.plan import IndexPlan, ShardPlan
-from lsr_prod.indexing.shard import BuiltShard, build_shard
+from lsr_prod.indexing.index_plan import IndexPlan, ShardPlan
 from lsr_prod.indexing.tombstones import as_ids, load_tombstones, read_ids, scan_size
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.digest import digest_json
-from lsr_prod.storage.formats.index import INDEX_FORMAT, IndexVersion, ShardManifest, Tombstones
-from lsr_prod.storage.formats.table import bucket_of
+from lsr_prod.storage.formats.digests import digest_json
+from lsr_prod.storage.formats.index_format import INDEX_FORMAT, IndexVersion, ShardManifest, Tombstones
+from lsr_prod.storage.formats.table_format import bucket_of
 
 
 def choose_merged(shards: Sequence[ShardManifest], upserts: int, limit: int) -> tuple[int, ...]:
@@ -93,7 +92,7 @@ def select_documents(
     store = plan.snapshot.store
     wanted = {bucket: pa.chunked_array(some).unique().sort() for bucket, some in sorted(ids.items())}
     parts: dict[int, list[TableFile]] = defaultdict(list)
-    for file in to_files(files_of_buckets(plan.snapshot.file_table(), wanted)):
+    for file in live_rows.to_files(live_rows.files_of_buckets(plan.snapshot.file_table(), wanted)):
         parts[int(file.partition["bucket"] or 0)].append(file)
     return tuple(
         Selection(bucket, store, tuple(parts[bucket]), schema, some) for bucket, some in wanted.items() if len(some)

@@ -11,19 +11,15 @@ import pyarrow as pa
 
 from lsr_prod.cluster.workers import Workers
 from lsr_prod.config import IndexSettings
-from lsr_prod.encoding.tables import Table, open_table
-from lsr_prod.encoding.tables.live_rows import total
+from lsr_prod.encoding.tables import Table, live_rows, open_table
 from lsr_prod.errors import ArtifactError, PublicationError
+from lsr_prod.indexing import delta, index_plan, publish
+from lsr_prod.indexing.base_shard import BuiltShard, build_shard, read_buckets
 from lsr_prod.indexing.changes import RowChange, changed_parts, changed_rows, row_schema
-from lsr_prod.indexing.delta import build_delta, choose_merged, digest_selection, plan_delta, select_documents
-from lsr_prod.indexing.plan import IndexPlan, ShardPlan, digest_parts, version_of
-from lsr_prod.indexing.publish import write_version
-from lsr_prod.indexing.shard import BuiltShard, build_shard, read_buckets
 from lsr_prod.indexing.tombstones import as_ids, hide_everywhere, load_takedowns
 from lsr_prod.logs import get_log
-from lsr_prod.storage import Store, is_remote
-from lsr_prod.storage.formats.index import IndexVersion
-from lsr_prod.storage.index_versions import check_files
+from lsr_prod.storage import Store, index_versions, is_remote
+from lsr_prod.storage.formats.index_format import IndexVersion
 
 log = get_log(__name__)
 Mode = Literal["full", "delta", "merge", "unchanged"]
@@ -48,7 +44,7 @@ class TableChanges:
         return sum(len(change.deletes) for change in self.rows)
 
 
-def compare_table(plan: IndexPlan, base: IndexVersion, max_delta: float, workers: Workers) -> TableChanges:
+def compare_table(plan: index_plan.IndexPlan, base: IndexVersion, max_delta: float, workers: Workers) -> TableChanges:
     """Find the documents that changed since ``base`` was built; stop when they are too many for a delta shard."""
     table, base_parts = plan.snapshot, base.table_parts
     if base_parts == plan.table_parts:
@@ -86,7 +82,7 @@ def _open_base(base: IndexVersion, table: Table) -> Table | None:
     if base.table_version not in {entry.version for entry in table.log()}:
         return None
     old = open_table(table.store, base.table_version)
-    return old if old is not None and digest_parts(old) == base.table_parts else None
+    return old if old is not None and index_plan.digest_parts(old) == base.table_parts else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +100,7 @@ class DerivedVersion:
 
 
 def derive_version(
-    plan: IndexPlan,
+    plan: index_plan.IndexPlan,
     settings: IndexSettings,
     index: Store,
     base: IndexVersion | None,
@@ -124,17 +120,17 @@ def derive_version(
         version, shards = _build_all(plan, index, base, takedowns, workers)
         mode, reason = ("unchanged", "") if version == base else ("full", reason)
     else:
-        merged = choose_merged(base.shards, changes.upserts, settings.max_delta_shards)
+        merged = delta.choose_merged(base.shards, changes.upserts, settings.max_delta_shards)
         if not changes.upserts and not changes.deletes and not merged:
             return DerivedVersion(base, base, "unchanged", "", changes, ())
         version, shards = _build_delta(plan, index, base, takedowns, changes, merged, workers)
         mode = "merge" if merged else "delta"
     _check_documents(plan, version, base, changes, mode)
-    write_version(index, version)
+    publish.write_version(index, version)
     return DerivedVersion(version, base, mode, reason, changes, shards)
 
 
-def _reason_not_to_compare(plan: IndexPlan, base: IndexVersion | None) -> str:
+def _reason_not_to_compare(plan: index_plan.IndexPlan, base: IndexVersion | None) -> str:
     """Return why no shard of the current version can be kept, or ""."""
     if base is None:
         return "no version of this format is published"
@@ -150,7 +146,7 @@ def _reason_not_to_keep(index: Store, base: IndexVersion | None) -> str:
     if base is None or not is_remote(index.uri):
         return ""
     try:
-        check_files(index, base)
+        index_versions.check_files(index, base)
     except ArtifactError as error:
         log.warning("current version is incomplete", extra={"fields": {"reason": str(error)}})
         return "files of the current version are missing"
@@ -158,15 +154,15 @@ def _reason_not_to_keep(index: Store, base: IndexVersion | None) -> str:
 
 
 def _build_all(
-    plan: IndexPlan, index: Store, base: IndexVersion | None, takedowns: list[str], workers: Workers
+    plan: index_plan.IndexPlan, index: Store, base: IndexVersion | None, takedowns: list[str], workers: Workers
 ) -> tuple[IndexVersion, tuple[BuiltShard, ...]]:
-    size = total(plan.snapshot.file_table(), "size")
+    size = live_rows.total(plan.snapshot.file_table(), "size")
     built = dict(workers.run(_build_base, [(shard, index) for shard in plan.shards], size=size))
     shards = tuple(built[place] for place in range(len(plan.shards)))
     manifests = tuple(shard.manifest for shard in shards)
     table = plan.snapshot
     version = replace(
-        version_of(manifests, plan.properties, plan.layout, table.store.location, table.version),
+        index_plan.version_of(manifests, plan.properties, plan.layout, table.store.location, table.version),
         tombstones=hide_everywhere(index, manifests, [None] * len(manifests), as_ids(takedowns), workers),
         takedowns=base.takedowns if base else None,
         table_parts=plan.table_parts,
@@ -175,12 +171,12 @@ def _build_all(
     return version, shards
 
 
-def _build_base(plan: ShardPlan, index: Store) -> BuiltShard:
+def _build_base(plan: index_plan.ShardPlan, index: Store) -> BuiltShard:
     return build_shard(plan, read_buckets(plan), index)
 
 
 def _build_delta(
-    plan: IndexPlan,
+    plan: index_plan.IndexPlan,
     index: Store,
     base: IndexVersion,
     takedowns: list[str],
@@ -188,12 +184,12 @@ def _build_delta(
     merged: tuple[int, ...],
     workers: Workers,
 ) -> tuple[IndexVersion, tuple[BuiltShard, ...]]:
-    selections = select_documents(plan, index, base, takedowns, changes.rows, merged, workers)
+    selections = delta.select_documents(plan, index, base, takedowns, changes.rows, merged, workers)
     size = sum(selection.size for selection in selections)
-    digests = dict(workers.run(digest_selection, [(selection,) for selection in selections], size=size))
-    shard = plan_delta(plan, selections, [digests[place] for place in range(len(selections))])
+    digests = dict(workers.run(delta.digest_selection, [(selection,) for selection in selections], size=size))
+    shard = delta.plan_delta(plan, selections, [digests[place] for place in range(len(selections))])
     tasks = [(shard, selections, index)] if shard.documents else []
-    built = tuple(one for _, one in workers.run(build_delta, tasks, size=size))
+    built = tuple(one for _, one in workers.run(delta.build_delta, tasks, size=size))
 
     ids = [*(change.deletes for change in changes.rows), *(selection.ids for selection in selections)]
     superseded = pa.chunked_array(ids, pa.large_string()).combine_chunks()
@@ -212,7 +208,7 @@ def _build_delta(
 
 
 def _check_documents(
-    plan: IndexPlan, version: IndexVersion, base: IndexVersion | None, changes: TableChanges, mode: Mode
+    plan: index_plan.IndexPlan, version: IndexVersion, base: IndexVersion | None, changes: TableChanges, mode: Mode
 ) -> None:
     """Check that the version holds the documents of the table, except those that are taken down."""
     rows, documents = plan.documents, version.documents

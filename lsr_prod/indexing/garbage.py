@@ -22,13 +22,9 @@ from typing import Any
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.logs import get_log
-from lsr_prod.storage import Entry, Store, as_store, in_threads, is_remote
-from lsr_prod.storage.disk import is_draft
-from lsr_prod.storage.drafts import remove
-from lsr_prod.storage.formats.bundle import BUNDLE_FILE
-from lsr_prod.storage.formats.index import SHARD_FILE
+from lsr_prod.storage import Entry, Store, as_store, disk, drafts, in_threads, is_remote, version_locks
+from lsr_prod.storage.formats import bundle_format, index_format
 from lsr_prod.storage.publications import delete_publication, read_pins
-from lsr_prod.storage.version_locks import delete_unless_read
 
 log = get_log(__name__)
 _SHA = "[0-9a-f]{64}"
@@ -37,7 +33,7 @@ _VERSION = re.compile(rf"versions/({_SHA})\.json")
 _FILE = re.compile(rf"(versions|takedowns|reports)/{_SHA}\.json|tombstones/{_SHA}\.npy|files/{_SHA}")
 _SHARED = re.compile(rf"files/{_SHA}")
 _FOLDER = re.compile(rf"(shards|bundles)/{_SHA}")
-_MANIFESTS = {"shards": SHARD_FILE, "bundles": BUNDLE_FILE}
+_MANIFESTS = {"shards": index_format.SHARD_FILE, "bundles": bundle_format.BUNDLE_FILE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +122,7 @@ def _list_items(store: Store, prefix: str = "") -> Iterator[_Item]:
             if name in (entry.name for entry in group) or (remote and not manifest):
                 continue  # a file of that name, or of that folder, is not ours
             dated = manifest or group
-        elif not _FILE.fullmatch(name) and not is_draft(name):
+        elif not _FILE.fullmatch(name) and not disk.is_draft(name):
             continue
         yield _Item(name, max(entry.modified for entry in dated), sum(entry.size for entry in group))
 
@@ -198,8 +194,8 @@ def _delete_item(store: Store, name: str, horizon: float) -> bool:
     path = Path(store.uri) / name
     with suppress(FileNotFoundError):  # another garbage collection deleted it
         if _VERSION.fullmatch(name):
-            return delete_unless_read(path, horizon)
-        remove(path, unless=lambda draft: _used(draft / Path(_object(name)).name, horizon))
+            return version_locks.delete_unless_read(path, horizon)
+        drafts.remove(path, unless=lambda draft: _used(draft / Path(_object(name)).name, horizon))
         return not path.exists()
     return False
 

@@ -6,24 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.encoding.tables.impact_scale import impact_scale
+from lsr_prod.indexing import base_shard, index_plan
 from lsr_prod.indexing.impacts.postings import WordSpill, average_length_of
 from lsr_prod.indexing.impacts.vectors import Vectors, VectorSpill
-from lsr_prod.indexing.plan import ShardLayout
-from lsr_prod.indexing.shard import write_arrays
 from lsr_prod.inference.terms.analysis import distinct_words
 from lsr_prod.search.hybrid import WeighedWords, with_words
-from lsr_prod.search.query.request import Hybrid
+from lsr_prod.search.query.search_request import Hybrid
 from lsr_prod.search.query.sparse_query import MAX_TERMS, SparseQuery, required_terms
-from lsr_prod.search.shard.open_shard import OpenShard
+from lsr_prod.search.shard import open_shard, shard_reader
 from lsr_prod.search.shard.postings import ShardQuery
-from lsr_prod.search.shard.shard_reader import ShardReader
-from lsr_prod.storage.formats.digest import digest_folder
-from lsr_prod.storage.formats.index import ShardManifest
-from lsr_prod.storage.formats.shard import (
+from lsr_prod.storage.formats import digests, index_format, sparse, table_format
+from lsr_prod.storage.formats.shard_format import (
     BATCH_ROWS,
     DOCUMENTS_FILE,
     IMPACTS_FOLDER,
@@ -32,8 +28,6 @@ from lsr_prod.storage.formats.shard import (
     array_name,
     term_dtype,
 )
-from lsr_prod.storage.formats.sparse import SparseBatch
-from lsr_prod.storage.formats.table import quantize
 from lsr_prod.storage.formats.term_weights import inverse_frequencies
 
 _BITS = 8
@@ -43,7 +37,7 @@ _WORDS = "words"  # folder of temporary files
 def build_in_memory(
     folder: Path,
     ids: Sequence[str],
-    vectors: SparseBatch,
+    vectors: sparse.SparseBatch,
     *,
     vocabulary_size: int,
     dk: int,
@@ -57,11 +51,11 @@ def build_in_memory(
     order = np.argsort(np.array([id_.encode() for id_ in ids], dtype=object), kind="stable")
     pruned = vectors.take(order).top(dk) if dk else vectors.take(order)
     step = impact_scale(pruned.weights, _BITS, documents=len(pruned)).step
-    impacts, _ = quantize(pruned.weights, step, _BITS)
+    impacts, _ = table_format.quantize(pruned.weights, step, _BITS)
     terms = pruned.terms.astype(term_dtype(vocabulary_size))
     rows = Vectors(pruned.offsets.astype(np.uint32), terms, impacts.astype(np.uint8))
     lengths = rows.lengths
-    layout = ShardLayout(max(1, int(lengths.max(initial=1))), vocabulary_size, (), ())
+    layout = index_plan.ShardLayout(max(1, int(lengths.max(initial=1))), vocabulary_size, (), ())
     (folder / IMPACTS_FOLDER).mkdir()
     forward = VectorSpill(folder / IMPACTS_FOLDER, vocabulary_size, prefix="forward_")
     forward.add(rows)
@@ -70,15 +64,15 @@ def build_in_memory(
         spill = WordSpill(folder / _WORDS, average_length_of(texts))
         spill.add([texts[i] for i in order])
         words = spill.finish()
-    postings = write_arrays(folder, forward.finish(), layout, words)
+    postings = base_shard.write_arrays(folder, forward.finish(), layout, words)
     table = pa.table({"doc_id": pa.array([ids[i] for i in order], pa.large_string())})
     with pa.OSFile(str(folder / DOCUMENTS_FILE), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table, max_chunksize=BATCH_ROWS)
     shutil.rmtree(folder / _WORDS, ignore_errors=True)
-    files = digest_folder(folder)
-    manifest = ShardManifest("", len(rows), postings, "base", {}, files)
-    shard = OpenShard(folder, manifest, lazy=False)
-    reader = ShardReader(shard, None, dk=layout.dk)
+    files = digests.digest_folder(folder)
+    manifest = index_format.ShardManifest("", len(rows), postings, "base", {}, files)
+    shard = open_shard.OpenShard(folder, manifest, lazy=False)
+    reader = shard_reader.ShardReader(shard, None, dk=layout.dk)
     matching = set(map(array_name, (*MATCHING_ARRAYS, *WORD_ARRAYS)))
     return InMemoryIndex(
         reader,
@@ -110,11 +104,11 @@ class InMemoryIndex:
 
     def __init__(
         self,
-        reader: ShardReader,
+        reader: shard_reader.ShardReader,
         *,
         impact_step: float,
-        lengths: npt.NDArray[np.int64],
-        frequencies: npt.NDArray[np.int64],
+        lengths: np.typing.NDArray[np.int64],
+        frequencies: np.typing.NDArray[np.int64],
         posting_bytes: int,
     ) -> None:
         self.impact_step = impact_step
@@ -128,15 +122,15 @@ class InMemoryIndex:
         names = distinct_words(text)
         return WeighedWords(tuple(names), inverse_frequencies(len(self.lengths), self._word_frequencies(names)))
 
-    def touched_postings(self, terms: npt.NDArray[np.int32], words: WeighedWords | None = None) -> int:
+    def touched_postings(self, terms: np.typing.NDArray[np.int32], words: WeighedWords | None = None) -> int:
         """Return the total length of the postings lists of a query's terms and words."""
         touched = int(self.document_frequencies[terms].sum(dtype=np.int64))
         return touched + (0 if words is None else int(self._word_frequencies(words.names).sum()))
 
     def search(
         self,
-        terms: npt.NDArray[np.int32],
-        weights: npt.NDArray[np.float32],
+        terms: np.typing.NDArray[np.int32],
+        weights: np.typing.NDArray[np.float32],
         *,
         threshold: float,
         k: int,
@@ -158,7 +152,7 @@ class InMemoryIndex:
         doc_id = self._reader.shard.documents.doc_id
         return InMemoryResult([doc_id(ordinal) for ordinal in hits.ordinals], hits.scores, hits.matched)
 
-    def _word_frequencies(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
+    def _word_frequencies(self, names: Sequence[str]) -> np.typing.NDArray[np.int64]:
         """Return int64 [t]: number of documents that have each word."""
         ids = self._reader.word_ids(names)
         frequencies = np.zeros(len(names), np.int64)

@@ -17,19 +17,21 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from lsr_prod import errors, logs
 from lsr_prod.cluster.workers import IN_PROCESS, Workers
-from lsr_prod.errors import ArtifactError, FormatVersionError, PublicationError, StaleParentError
 from lsr_prod.indexing.tombstones import as_ids, hide_everywhere, load_takedowns, load_tombstones, save_takedowns
-from lsr_prod.logs import get_log
-from lsr_prod.storage import Store, as_store, index_versions, is_remote
-from lsr_prod.storage.formats.bundle import BUNDLE_FILE, Bundle
-from lsr_prod.storage.formats.digest import FileDigest, record_bytes, verify_files
-from lsr_prod.storage.formats.index import INDEX_FORMAT, SHARD_FILE, Forced, IndexVersion, Publication, ShardManifest
-from lsr_prod.storage.index_versions import read_version
-from lsr_prod.storage.publications import create_publication, find_current_publication, read_publication
-from lsr_prod.storage.signatures import sign
+from lsr_prod.storage import Store, as_store, index_versions, is_remote, publications, signatures
+from lsr_prod.storage.formats import bundle_format, digests
+from lsr_prod.storage.formats.index_format import (
+    INDEX_FORMAT,
+    SHARD_FILE,
+    Forced,
+    IndexVersion,
+    Publication,
+    ShardManifest,
+)
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class Publisher:
         """
         try:
             return self.publish(version.sha, current.number)
-        except StaleParentError as error:
+        except errors.StaleParentError as error:
             log.info("another publication came first", extra={"fields": {"reason": str(error)}})
             return None
 
@@ -96,18 +98,18 @@ class Publisher:
         down is refused (``check_takedowns``). A version that was derived from publication ``parent``, 0 if nothing was
         published, becomes ``parent + 1``, or is stale; None: it was not derived from a publication.
         """
-        found = read_version(self._index, version)
+        found = index_versions.read_version(self._index, version)
         touch_version(self._index, found)
         while True:
             current = read_current_version(self._index)
             if current.sha == version:
-                return read_publication(self._index, current.number)
+                return publications.read_publication(self._index, current.number)
             if parent is not None and current.number != parent:
-                raise StaleParentError(
+                raise errors.StaleParentError(
                     f"publication {current.number} came after {parent}; derive the version from it again"
                 )
             approval = self._pass_gates(found, current.version, derived=parent is not None)
-            publication = sign(
+            publication = signatures.sign(
                 Publication(
                     current.number + 1,
                     version,
@@ -120,7 +122,7 @@ class Publisher:
                 )
             )
             # If the number is taken, another writer was faster: decide again from its publication.
-            if create_publication(self._index, publication):
+            if publications.create_publication(self._index, publication):
                 log.info("published", extra={"fields": publication.to_json()})
                 return publication
 
@@ -160,7 +162,7 @@ def rollback(index: Store | Path, number: int, workers: Workers = IN_PROCESS) ->
         PublicationError: there is no such publication.
         ArtifactError: a file of that version is missing or damaged.
     """
-    older = read_version(index, read_publication(index, number).version)
+    older = index_versions.read_version(index, publications.read_publication(index, number).version)
     publisher, publication = Publisher(index, note=f"rollback to {number}"), None
     while publication is None:
         current = read_current_version(index)
@@ -182,12 +184,12 @@ def take_down(index: Store | Path, version: IndexVersion, ids: Iterable[str], wo
 
 def read_current_version(index: Store | Path) -> CurrentVersion:
     """Read the current publication and its version."""
-    publication = find_current_publication(index)
+    publication = publications.find_current_publication(index)
     if publication is None:
         return CurrentVersion(0, None, "", "")
     try:
-        version = read_version(index, publication.version)
-    except FormatVersionError as error:
+        version = index_versions.read_version(index, publication.version)
+    except errors.FormatVersionError as error:
         if int(json.loads(as_store(index).get(_name(publication.version)) or b"")["format"]) > INDEX_FORMAT:
             raise
         fields = {"publication": publication.number, "reason": str(error)}
@@ -198,7 +200,7 @@ def read_current_version(index: Store | Path) -> CurrentVersion:
 
 def write_version(index: Store | Path, version: IndexVersion) -> None:
     """Write ``versions/<sha>.json`` unless it exists, and touch all files of the version."""
-    as_store(index).put_new(_name(version.sha), record_bytes(version.to_json()))
+    as_store(index).put_new(_name(version.sha), digests.record_bytes(version.to_json()))
     touch_version(index, version)
 
 
@@ -209,13 +211,13 @@ def touch_version(index: Store | Path, version: IndexVersion) -> None:
     """
     store, lists = as_store(index), [*version.tombstones, version.takedowns]
     names = [f"shards/{shard.sha}/{SHARD_FILE}" for shard in version.shards]
-    names += [(one if isinstance(one, FileDigest) else one.file).path for one in lists if one]
-    names.append(f"bundles/{version.bundle_digest}/{BUNDLE_FILE}")
+    names += [(one if isinstance(one, digests.FileDigest) else one.file).path for one in lists if one]
+    names.append(f"bundles/{version.bundle_digest}/{bundle_format.BUNDLE_FILE}")
     for name in [*(() if is_remote(store.uri) else names), _name(version.sha)]:
         try:
             store.touch(name)
         except FileNotFoundError as error:
-            raise ArtifactError(f"{store.uri}/{name} is missing; build the index again") from error
+            raise errors.ArtifactError(f"{store.uri}/{name} is missing; build the index again") from error
 
 
 def check_files(candidate: Candidate) -> None:
@@ -242,7 +244,7 @@ def check_takedowns(candidate: Candidate) -> None:
     current, own = (load_takedowns(candidate.index, version) for version in (candidate.current, candidate.version))
     lost = set(current) - set(own)
     if lost:
-        raise PublicationError(
+        raise errors.PublicationError(
             f"version {candidate.version.sha[:12]} would bring back {len(lost)} documents that were taken down; "
             "build the index again"
         )
@@ -253,11 +255,11 @@ def _check_folder(index: Path, candidate: Candidate) -> None:
     known = {**candidate.verified, **({shard.sha: shard for shard in current.shards} if current else {})}
     for shard in version.shards:
         if known.get(shard.sha) != shard:
-            verify_files(index / "shards" / shard.sha, shard.files)
+            digests.verify_files(index / "shards" / shard.sha, shard.files)
     new_bundle = current is None or current.bundle_digest != version.bundle_digest
-    bundle = Bundle.load(index / "bundles" / version.bundle_digest, verify=new_bundle)
+    bundle = bundle_format.Bundle.load(index / "bundles" / version.bundle_digest, verify=new_bundle)
     if bundle.digest != version.bundle_digest:
-        raise PublicationError(f"the bundle in {index} is not {version.bundle_digest}; build the index again")
+        raise errors.PublicationError(f"the bundle in {index} is not {version.bundle_digest}; build the index again")
 
 
 def _name(sha: str) -> str:

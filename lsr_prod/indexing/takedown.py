@@ -13,11 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.cluster.workers import IN_PROCESS, Workers
-from lsr_prod.encoding.tables import open_table
-from lsr_prod.encoding.tables.live_rows import files_of_buckets, to_files
+from lsr_prod.encoding.tables import live_rows, open_table
 from lsr_prod.errors import ArtifactError, PublicationError
-from lsr_prod.indexing.changes import find_rows
-from lsr_prod.indexing.publish import Publisher, read_current_version, take_down, write_version
+from lsr_prod.indexing import changes, publish
 from lsr_prod.indexing.tombstones import (
     as_ids,
     find_documents,
@@ -28,8 +26,8 @@ from lsr_prod.indexing.tombstones import (
     scan_size,
 )
 from lsr_prod.storage import Store, as_store
-from lsr_prod.storage.formats.index import IndexVersion, Publication
-from lsr_prod.storage.formats.table import bucket_of
+from lsr_prod.storage.formats.index_format import IndexVersion, Publication
+from lsr_prod.storage.formats.table_format import bucket_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ def delete_documents(
     """
     hidden = _check_ids(ids)
     note = note or f"takedown of {len(hidden)}"
-    return _publish_changed(index, note, lambda before: take_down(index, before, hidden, workers))
+    return _publish_changed(index, note, lambda before: publish.take_down(index, before, hidden, workers))
 
 
 def restore_documents(
@@ -102,16 +100,16 @@ def _check_ids(ids: Iterable[str]) -> list[str]:
 
 def _publish_changed(index: Store | Path, note: str, change: Callable[[IndexVersion], IndexVersion]) -> TakedownSummary:
     """Publish what ``change`` makes of the current version; again, if another publication came first."""
-    publisher = Publisher(index, note=note)
+    publisher = publish.Publisher(index, note=note)
     while True:
-        current = read_current_version(index)
+        current = publish.read_current_version(index)
         if (before := current.version) is None:
             raise PublicationError(
                 f"{as_store(index).uri} has no publication of this release; build one with lsr-prod index build"
             )
         after = change(before)
         if after != before:
-            write_version(index, after)
+            publish.write_version(index, after)
         if (publication := publisher.publish_next(current, after)) is not None:
             changed = abs(before.documents - after.documents)
             return TakedownSummary(publication, after.documents, changed, len(load_takedowns(index, after)))
@@ -161,6 +159,6 @@ def _find_in_table(version: IndexVersion, ids: list[str], options: dict[str, str
         wanted.setdefault(bucket_of(doc_id, buckets), []).append(doc_id)
     found: list[str] = []
     for bucket, some in wanted.items():
-        files = to_files(files_of_buckets(table.file_table(), [bucket]))
-        found += find_rows(store, files, schema, as_ids(some))["doc_id"].to_pylist()
+        files = live_rows.to_files(live_rows.files_of_buckets(table.file_table(), [bucket]))
+        found += changes.find_rows(store, files, schema, as_ids(some))["doc_id"].to_pylist()
     return as_ids(found)

@@ -19,23 +19,19 @@ import numpy as np
 import pyarrow as pa
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-from lsr_prod.corpus.rows import as_string
+from lsr_prod.corpus.source_rows import as_string
 from lsr_prod.encoding.tables.impact_scale import impact_scale
 from lsr_prod.encoding.tables.live_rows import build_rows
 from lsr_prod.errors import ConfigError
+from lsr_prod.indexing import base_shard, index_plan
 from lsr_prod.indexing.impacts.postings import average_length_of
-from lsr_prod.indexing.plan import ShardLayout, ShardPlan, version_of
-from lsr_prod.indexing.shard import build_shard
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.inference.terms.words import TermReader
+from lsr_prod.search import index_snapshot, searcher
 from lsr_prod.search.query.filters import shorten
-from lsr_prod.search.searcher import Searcher
-from lsr_prod.search.snapshot import Snapshot
-from lsr_prod.storage import Store
-from lsr_prod.storage.disk import scratch_folder
-from lsr_prod.storage.drafts import write_file
-from lsr_prod.storage.folders import open_bundle
-from lsr_prod.storage.formats.bundle import (
+from lsr_prod.storage import Store, disk, drafts, folders, index_shards, publications
+from lsr_prod.storage.formats import digests, sparse, table_format
+from lsr_prod.storage.formats.bundle_format import (
     BUNDLE_FILE,
     CARD_FILE,
     TOKENIZER_FILE,
@@ -44,12 +40,8 @@ from lsr_prod.storage.formats.bundle import (
     EncoderCard,
     digest_bundle,
 )
-from lsr_prod.storage.formats.digest import digest_json, record_bytes
-from lsr_prod.storage.formats.index import Analyzer, IndexVersion, Publication
-from lsr_prod.storage.formats.sparse import SparseBatch
-from lsr_prod.storage.formats.table import TableProperties, content_hash, quantize
-from lsr_prod.storage.formats.term_weights import IMPACT_STEP, word_impacts
-from lsr_prod.storage.formats.values import (
+from lsr_prod.storage.formats.index_format import Analyzer, IndexVersion, Publication
+from lsr_prod.storage.formats.stored_values import (
     TYPE_NAMES,
     AttributeType,
     arrow_type,
@@ -59,8 +51,7 @@ from lsr_prod.storage.formats.values import (
     value_text,
     value_to_json,
 )
-from lsr_prod.storage.index_shards import add_bundle
-from lsr_prod.storage.publications import create_publication
+from lsr_prod.storage.formats.term_weights import IMPACT_STEP, word_impacts
 
 _TEXT = "text"
 _BITS, _STORE_K = 8, 256  # defaults of encode.impact_bits and encode.store_k
@@ -69,7 +60,7 @@ _UNKNOWN = "[UNK]"  # has the id 0; no document and no query has it
 _MAX_QUERY_WORDS = 4096
 
 
-class Index(Searcher):
+class Index(searcher.Searcher):
     """A ``Searcher`` over texts, in a private temporary folder that ``close`` deletes.
 
     Examples:
@@ -114,12 +105,12 @@ class Index(Searcher):
             raise ConfigError("analyzer", f"{shorten(analyzer)} is none", f"choose from {known}")
         stored, typed = _checked_columns(texts, fields or {}, attributes)
         with ExitStack() as scratch:
-            folder = scratch.enter_context(scratch_folder(prefix="lsr_prod-index-"))
+            folder = scratch.enter_context(disk.scratch_folder(prefix="lsr_prod-index-"))
             vectors, source, bundle = _encode(folder, encoder, storage_options, stored)
             version = _build(folder, vectors, source, bundle, stored, typed, bm25, analyzer)
             publication = Publication(1, version.sha, dt.datetime.now(dt.UTC).isoformat(timespec="seconds"))
-            create_publication(folder, publication)  # another process can open the folder too
-            index = cls(Snapshot(folder, publication, verify=False), verify=False)
+            publications.create_publication(folder, publication)  # another process can open the folder too
+            index = cls(index_snapshot.Snapshot(folder, publication, verify=False), verify=False)
             index._folder = weakref.finalize(index, scratch.pop_all().close)
         return index
 
@@ -147,20 +138,20 @@ def write_word_bundle(folder: Path, texts: Sequence[str]) -> Bundle:
     card = EncoderCard(
         "BM25",
         len(vocabulary),
-        digest_json(vocabulary),
+        digests.digest_json(vocabulary),
         casing="lowercase",
         query_max_length=_MAX_QUERY_WORDS,
         query_encoder="idf",
     )
-    write_file(folder / TOKENIZER_FILE, tokenizer.to_str().encode())
-    write_file(folder / VOCABULARY_FILE, record_bytes(vocabulary))
-    write_file(folder / CARD_FILE, card.to_bytes())
+    drafts.write_file(folder / TOKENIZER_FILE, tokenizer.to_str().encode())
+    drafts.write_file(folder / VOCABULARY_FILE, digests.record_bytes(vocabulary))
+    drafts.write_file(folder / CARD_FILE, card.to_bytes())
     bundle = Bundle(files=digest_bundle(folder), precision="fp32", top_k=len(vocabulary), model_digest="", inputs=())
-    write_file(folder / BUNDLE_FILE, bundle.to_bytes())
+    drafts.write_file(folder / BUNDLE_FILE, bundle.to_bytes())
     return bundle
 
 
-def encode_words(folder: Path, texts: Sequence[str]) -> SparseBatch:
+def encode_words(folder: Path, texts: Sequence[str]) -> sparse.SparseBatch:
     """Return the BM25 weights of the words of texts; ``folder`` is their bundle."""
     tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
     encodings = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
@@ -170,8 +161,8 @@ def encode_words(folder: Path, texts: Sequence[str]) -> SparseBatch:
     for encoding, length in zip(encodings, lengths, strict=True):
         terms, counts = np.unique(np.array(encoding.ids, np.int64), return_counts=True)
         weights = (word_impacts(counts, np.full(len(terms), length), average) * IMPACT_STEP).astype(np.float32)
-        rows.append(SparseBatch.from_topk(terms[None], weights[None]))
-    return SparseBatch.concatenate(rows)
+        rows.append(sparse.SparseBatch.from_topk(terms[None], weights[None]))
+    return sparse.SparseBatch.concatenate(rows)
 
 
 def _checked_columns(
@@ -242,23 +233,23 @@ def _encode(
     encoder: str | Path | None,
     storage_options: Mapping[str, str] | None,
     stored: Mapping[str, list[Any]],
-) -> tuple[SparseBatch, Path, Bundle]:
+) -> tuple[sparse.SparseBatch, Path, Bundle]:
     """Return the vectors of the texts, and the bundle that made them: its folder and its manifest."""
     texts = [text or "" for text in stored[_TEXT]]
     if encoder is None:
         folder = scratch / "words"
         bundle = write_word_bundle(folder, texts)
         return encode_words(folder, texts), folder, bundle
-    source, bundle = open_bundle(str(encoder), None if storage_options is None else dict(storage_options))
+    source, bundle = folders.open_bundle(str(encoder), None if storage_options is None else dict(storage_options))
     running = BundleEncoder(source)
     parts = (texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH))
-    found = SparseBatch.concatenate([running.encode(part, kind="document", top_k=_STORE_K) for part in parts])
+    found = sparse.SparseBatch.concatenate([running.encode(part, kind="document", top_k=_STORE_K) for part in parts])
     return found, source, bundle
 
 
 def _build(
     index: Path,
-    vectors: SparseBatch,
+    vectors: sparse.SparseBatch,
     source: Path,
     bundle: Bundle,
     stored: Mapping[str, list[Any]],
@@ -268,11 +259,11 @@ def _build(
 ) -> IndexVersion:
     """Write bundle, shard and version to the folder of an index."""
     card, texts = EncoderCard.load(source), [text or "" for text in stored[_TEXT]]
-    add_bundle(index, source)
+    index_shards.add_bundle(index, source)
     store_k = max(_STORE_K, int(np.diff(vectors.offsets).max(initial=0)))  # words of a text have no limit
     step = impact_scale(vectors.weights, _BITS, documents=len(texts)).step
     names, text_fields = tuple(name for name in stored if name != "doc_id"), (_TEXT,)
-    layout = ShardLayout(
+    layout = index_plan.ShardLayout(
         store_k,
         card.vocabulary_size,
         names,
@@ -282,7 +273,7 @@ def _build(
         text_terms=TermReader.digest(source) if card.query_encoder == "idf" else None,
         analyzer=analyzer,
     )
-    properties = TableProperties(
+    properties = table_format.TableProperties(
         bundle_digest=bundle.digest,
         vocabulary_sha256=card.vocabulary_sha256,
         vocabulary_size=card.vocabulary_size,
@@ -294,20 +285,22 @@ def _build(
         stored_types={name: kind for name, kind in attributes.items() if kind != "string"},
     )
     values = {name: list(map(value_to_json, stored[name])) for name in ("doc_id", *names)}
-    identity = digest_json([bundle.digest, layout.identity(), values])
-    plan = ShardPlan(identity, Store(str(index)), 0, (0,), len(texts), layout, bundle=bundle.digest)
-    built = build_shard(plan, [_rows(properties, vectors, stored)], index)
-    version = version_of((built.manifest,), properties, layout, "memory", 0)
-    Store(str(index)).put_new(f"versions/{version.sha}.json", record_bytes(version.to_json()))
+    identity = digests.digest_json([bundle.digest, layout.identity(), values])
+    plan = index_plan.ShardPlan(identity, Store(str(index)), 0, (0,), len(texts), layout, bundle=bundle.digest)
+    built = base_shard.build_shard(plan, [_rows(properties, vectors, stored)], index)
+    version = index_plan.version_of((built.manifest,), properties, layout, "memory", 0)
+    Store(str(index)).put_new(f"versions/{version.sha}.json", digests.record_bytes(version.to_json()))
     return version
 
 
-def _rows(properties: TableProperties, vectors: SparseBatch, stored: Mapping[str, list[Any]]) -> pa.Table:
+def _rows(
+    properties: table_format.TableProperties, vectors: sparse.SparseBatch, stored: Mapping[str, list[Any]]
+) -> pa.Table:
     """Return the documents as rows of a sparse table."""
-    impacts, _ = quantize(vectors.weights, properties.impact_step, properties.impact_bits)
+    impacts, _ = table_format.quantize(vectors.weights, properties.impact_step, properties.impact_bits)
     kinds = properties.stored_types
     columns = {name: pa.array(values, arrow_type(kinds.get(name, "string"))) for name, values in stored.items()}
-    hashes = pa.array([content_hash(text or "") for text in stored[_TEXT]], pa.large_string())
+    hashes = pa.array([table_format.content_hash(text or "") for text in stored[_TEXT]], pa.large_string())
     postings = vectors.offsets, pa.array(vectors.terms), impacts
     ids = columns.pop("doc_id")
     return build_rows(properties, ids, postings, hashes, pa.array(np.zeros(len(ids), np.int64)), columns)

@@ -9,20 +9,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.cluster.workers import Workers
 from lsr_prod.errors import ArtifactError, StorageError
-from lsr_prod.storage import Store, as_store, is_remote
-from lsr_prod.storage.formats.digest import FileDigest, record_bytes
-from lsr_prod.storage.formats.index import IndexVersion, ShardManifest, Tombstones
-from lsr_prod.storage.formats.pages import npy_bytes, parse_npy
-from lsr_prod.storage.formats.shard import DOCUMENTS_FILE
-from lsr_prod.storage.index_shards import open_shard_file, read_list, write_list
+from lsr_prod.storage import Store, as_store, index_shards, is_remote
+from lsr_prod.storage.formats import digests, pages, shard_format
+from lsr_prod.storage.formats.index_format import IndexVersion, ShardManifest, Tombstones
 
-Ordinals = npt.NDArray[np.uint32]
+Ordinals = np.typing.NDArray[np.uint32]
 
 
 def as_ids(ids: Iterable[str]) -> pa.Array:
@@ -52,8 +48,8 @@ def read_ids(index: Store | Path, shard: ShardManifest) -> pa.ChunkedArray:
 
 
 def _batches_of_ids(index: Store | Path, shard: ShardManifest) -> Iterator[pa.Array]:
-    source = open_shard_file(index, shard, DOCUMENTS_FILE)
-    name, documents = f"{DOCUMENTS_FILE} of shard {shard.sha} in {as_store(index).uri}", 0
+    source = index_shards.open_shard_file(index, shard, shard_format.DOCUMENTS_FILE)
+    name, documents = f"{shard_format.DOCUMENTS_FILE} of shard {shard.sha} in {as_store(index).uri}", 0
     try:
         with pa.PythonFile(source, "r") as file:
             # Column 0 holds the ids; the stored fields are not read.
@@ -113,14 +109,16 @@ def save_tombstones(index: Store | Path, ordinals: Ordinals) -> Tombstones | Non
     """Write rising ordinals to a file that is named by its content; return None if there are none."""
     if not len(ordinals):
         return None
-    data = npy_bytes(ordinals.astype("<u4"))
-    return Tombstones(write_list(index, "tombstones", ".npy", data), len(ordinals))
+    data = pages.npy_bytes(ordinals.astype("<u4"))
+    return Tombstones(index_shards.write_list(index, "tombstones", ".npy", data), len(ordinals))
 
 
 def load_tombstones(index: Store | Path, shard: ShardManifest, tombstones: Tombstones) -> Ordinals:
     """Read tombstones and verify their digest, their number and that the shard has the ordinals."""
     path = f"{tombstones.file.path} of {as_store(index).uri}"
-    ordinals: Ordinals = parse_npy(read_list(index, tombstones.file), path, "publish another version")
+    ordinals: Ordinals = pages.parse_npy(
+        index_shards.read_list(index, tombstones.file), path, "publish another version"
+    )
     rising = bool(np.all(ordinals[1:] > ordinals[:-1]))
     if ordinals.dtype != np.uint32 or not rising or len(ordinals) != tombstones.documents:
         raise ArtifactError(f"{path} is not a list of {tombstones.documents} rising ordinals; publish another version")
@@ -129,16 +127,16 @@ def load_tombstones(index: Store | Path, shard: ShardManifest, tombstones: Tombs
     return ordinals
 
 
-def save_takedowns(index: Store | Path, ids: Sequence[str]) -> FileDigest | None:
+def save_takedowns(index: Store | Path, ids: Sequence[str]) -> digests.FileDigest | None:
     """Write the list of ids that are taken down; return None if there are none."""
-    return write_list(index, "takedowns", ".json", record_bytes(sorted(set(ids)))) if ids else None
+    return index_shards.write_list(index, "takedowns", ".json", digests.record_bytes(sorted(set(ids)))) if ids else None
 
 
 def load_takedowns(index: Store | Path, version: IndexVersion) -> list[str]:
     """Return the ids that are taken down, sorted."""
     if version.takedowns is None:
         return []
-    ids = json.loads(read_list(index, version.takedowns))
+    ids = json.loads(index_shards.read_list(index, version.takedowns))
     if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids):
         raise ArtifactError(
             f"{version.takedowns.path} of {as_store(index).uri} is not a list of ids; publish another version"

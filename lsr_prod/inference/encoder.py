@@ -9,13 +9,13 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from lsr_prod.errors import ArtifactError, EncoderRaisedError
 from lsr_prod.inference.session import GraphSession, Provider
 from lsr_prod.logs import get_log
-from lsr_prod.storage.formats.bundle import (
+from lsr_prod.storage.formats import digests, sparse
+from lsr_prod.storage.formats.bundle_format import (
     BUNDLE_FILE,
     GRAPH_FILE,
     QUERY_FOLDER,
@@ -26,8 +26,6 @@ from lsr_prod.storage.formats.bundle import (
     QueryGraph,
     read_vocabulary,
 )
-from lsr_prod.storage.formats.digest import read_record
-from lsr_prod.storage.formats.sparse import SparseBatch
 
 log = get_log(__name__)
 
@@ -120,7 +118,7 @@ class BundleEncoder:
         self._tokenizers: dict[int, Tokenizer] = {}
         for kind in ("query", "document"):
             self._tokenizer(self.card.max_length(kind))
-        self._pad_id = read_record(
+        self._pad_id = digests.read_record(
             folder / "config.json", lambda config: int(config.get("pad_token_id") or 0), "export the model again"
         )
         self._session = GraphSession(folder / GRAPH_FILE, threads=threads, provider=provider)
@@ -143,7 +141,7 @@ class BundleEncoder:
 
     def encode(
         self, texts: Sequence[str], *, kind: Kind, top_k: int | None = None, batch_tokens: int = 512
-    ) -> SparseBatch:
+    ) -> sparse.SparseBatch:
         """Encode texts; a text of white space becomes an empty vector.
 
         Args:
@@ -183,7 +181,7 @@ class BundleEncoder:
 
     def encode_ids(
         self, rows: Sequence[Sequence[int]], *, top_k: int | None = None, batch_tokens: int = 512
-    ) -> SparseBatch:
+    ) -> sparse.SparseBatch:
         """Encode rows of token ids, as ``token_ids`` returns them; an empty row becomes an empty vector.
 
         Args:
@@ -203,7 +201,7 @@ class BundleEncoder:
         by_length = sorted((i for i, length in enumerate(lengths) if length), key=lambda i: lengths[i])
         batches = token_batches(by_length, lengths, batch_tokens)
         parts = [self._run([rows[i] for i in batch]).top(k) for batch in batches]
-        return SparseBatch.concatenate(parts).spread(by_length, len(rows))
+        return sparse.SparseBatch.concatenate(parts).spread(by_length, len(rows))
 
     def _tokenizer(self, max_length: int) -> Tokenizer:
         # One tokenizer per length, because truncation is a state of a tokenizer that threads would share.
@@ -218,7 +216,7 @@ class BundleEncoder:
             self._tokenizers[max_length] = tokenizer
         return self._tokenizers[max_length]
 
-    def _run(self, rows: Sequence[Sequence[int]]) -> SparseBatch:
+    def _run(self, rows: Sequence[Sequence[int]]) -> sparse.SparseBatch:
         terms, weights = self._graph(rows)
         if terms.ndim != 2 or terms.shape[0] != len(rows) or terms.shape != weights.shape:
             raise EncoderRaisedError(f"the graph returned {terms.shape} terms and {weights.shape} weights")
@@ -229,14 +227,16 @@ class BundleEncoder:
         lengths = [len(row) for row in rows]
         with self._lock:
             self._counters += Counters(len(rows), sum(lengths), len(rows) * max(lengths))
-        return SparseBatch.from_topk(terms, weights)
+        return sparse.SparseBatch.from_topk(terms, weights)
 
     def _length(self, longest: int) -> int:
         """Return the length of a batch: on a GPU a multiple of 8, which its matrix units take, if the model has it."""
         most = max(self.card.query_max_length, self.card.document_max_length)
         return longest if self.provider.startswith("CPU") else max(longest, min(-(-longest // 8) * 8, most))
 
-    def _graph(self, rows: Sequence[Sequence[int]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    def _graph(
+        self, rows: Sequence[Sequence[int]]
+    ) -> tuple[np.typing.NDArray[np.int64], np.typing.NDArray[np.float32]]:
         shape = len(rows), self._length(max(len(row) for row in rows))
         input_ids = np.full(shape, self._pad_id, dtype=np.int64)
         attention_mask = np.zeros(shape, dtype=np.int64)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from lsr_prod.errors import ArtifactError, ConfigError, EncoderRaisedError, MissingExtraError
 from lsr_prod.logs import get_log
@@ -77,7 +76,9 @@ class GraphSession:
         self._value: Any = ort.OrtValue.ortvalue_from_numpy
         log.info("opened a graph", extra={"fields": {"provider": self.provider, "asked": provider, "threads": threads}})
 
-    def run(self, feed: Mapping[str, npt.NDArray[np.int64]], outputs: Sequence[str]) -> list[npt.NDArray[Any]]:
+    def run(
+        self, feed: Mapping[str, np.typing.NDArray[np.int64]], outputs: Sequence[str]
+    ) -> list[np.typing.NDArray[Any]]:
         """Run the graph and return the arrays ``outputs``."""
         binding = self._session.io_binding()
         try:
@@ -86,7 +87,7 @@ class GraphSession:
             for name in outputs:
                 binding.bind_output(name, self._device)
             self._session.run_with_iobinding(binding)
-            arrays: list[npt.NDArray[Any]] = binding.copy_outputs_to_cpu()
+            arrays: list[np.typing.NDArray[Any]] = binding.copy_outputs_to_cpu()
         except Exception as error:  # ONNX Runtime raises bare Exceptions
             raise EncoderRaisedError(f"ONNX Runtime: {_line(error)}") from error
         return arrays

@@ -5,15 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lsr_prod.errors import ConfigError, SourceError
-from lsr_prod.extras import missing_extra
+from lsr_prod import errors, extras
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.storage.drafts import Draft, new_file
 
 try:
     import ir_datasets
 except ModuleNotFoundError as error:
-    raise missing_extra(error) from error
+    raise extras.missing_extra(error) from error
 
 __all__ = ["write_dataset"]
 
@@ -41,18 +40,18 @@ def write_dataset(dataset: Any, folder: str | Path, *, fields: Sequence[str] = (
             dataset = ir_datasets.load(dataset)
         except KeyError as error:
             known = "choose one of https://ir-datasets.com, or register it first"
-            raise ConfigError("dataset", f"{shorten(dataset)} is unknown", known) from error
+            raise errors.ConfigError("dataset", f"{shorten(dataset)} is unknown", known) from error
     parts = {"corpus.jsonl": _documents, "queries.jsonl": _queries, "qrels.jsonl": _judgments}
     has = dict(zip(parts, (dataset.has_docs(), dataset.has_queries(), dataset.has_qrels()), strict=True))
     if not any(has.values()):
-        raise ConfigError("dataset", "it has neither documents nor queries nor judgments", "choose another one")
+        raise errors.ConfigError("dataset", "it has neither documents nor queries nor judgments", "choose another one")
     written = {}
     with Draft(Path(folder)) as draft:
         for name in (name for name in parts if has[name]):
             with new_file(draft.folder / name) as file:
                 written[name] = sum(file.write(line) > 0 for line in _lines(parts[name](dataset, fields), name))
         if not draft.seal():
-            raise ConfigError("folder", f"{draft.target} has content", "name a folder that does not exist")
+            raise errors.ConfigError("folder", f"{draft.target} has content", "name a folder that does not exist")
     return written
 
 
@@ -73,7 +72,7 @@ def _judgments(dataset: Any, _: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 def _value(row: Any, name: str) -> Any:
     if not hasattr(row, name):
-        raise ConfigError("fields", f"a row has no {name}, only {', '.join(row._fields)}", "choose other fields")
+        raise errors.ConfigError("fields", f"a row has no {name}, only {', '.join(row._fields)}", "choose other fields")
     return getattr(row, name)
 
 
@@ -83,6 +82,6 @@ def _lines(rows: Iterator[Mapping[str, Any]], name: str) -> Iterator[bytes]:
         for row in rows:
             yield json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
     except TypeError as error:
-        raise ConfigError("fields", f"a value of {name} is no JSON ({error})", "choose other fields") from error
+        raise errors.ConfigError("fields", f"a value of {name} is no JSON ({error})", "choose other fields") from error
     except (OSError, RuntimeError, ValueError) as error:
-        raise SourceError(f"ir_datasets cannot read the rows of {name} ({error}); repair the dataset") from error
+        raise errors.SourceError(f"ir_datasets cannot read the rows of {name} ({error}); repair the dataset") from error

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
-from lsr_prod.errors import QueryError
-from lsr_prod.extras import missing_extra
+from lsr_prod import errors, extras
 from lsr_prod.integrations.passages import checked_options, condition, find_passages, open_index, read_filter
 from lsr_prod.search import Filter, Options, Searcher, field
 from lsr_prod.search.query.filters import combine, shorten
@@ -16,7 +15,7 @@ try:
     from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
     from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 except ModuleNotFoundError as error:
-    raise missing_extra(error) from error
+    raise extras.missing_extra(error) from error
 
 __all__ = ["SparseRetriever", "filter_of_llama_index"]
 
@@ -76,6 +75,6 @@ def filter_of_llama_index(filters: MetadataFilters | MetadataFilter) -> Filter:
     parts = [filter_of_llama_index(part) for part in filters.filters]
     operator = "and" if filters.condition is None else filters.condition.value
     if not parts:
-        raise QueryError(f"the filters {shorten(filters)} have no condition; leave them out")
+        raise errors.QueryError(f"the filters {shorten(filters)} have no condition; leave them out")
     joined = combine("or" if operator == "or" else "and", *parts)
     return ~joined if operator == "not" else joined

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
-from lsr_prod.errors import ConfigError
-from lsr_prod.extras import missing_extra
+from lsr_prod import errors, extras
 from lsr_prod.indexing.text_index import Index
 from lsr_prod.search import Options, Searcher
 from lsr_prod.storage.folders import open_bundle
@@ -15,7 +14,7 @@ try:
     from mteb.models.model_meta import ModelMeta, ScoringFunction
     from mteb.types import PromptType
 except ModuleNotFoundError as error:
-    raise missing_extra(error) from error
+    raise extras.missing_extra(error) from error
 
 __all__ = ["IndexSearch"]
 
@@ -66,21 +65,21 @@ class IndexSearch:
             texts = texts_of(create_dataloader(corpus, task_metadata=task_metadata, prompt_type=PromptType.document))
             by_id = dict(zip(ids, texts, strict=True))
             if len(by_id) < len(ids):
-                raise ConfigError("corpus", f"{task_metadata.name} repeats an id", "give every document its own")
+                raise errors.ConfigError("corpus", f"{task_metadata.name} repeats an id", "give every document its own")
             self._index = Index.from_texts(by_id, self._encoder, bm25=self._bm25)
             return
         parts = [self._opened.get(ids[start : start + _MOST_IDS]) for start in range(0, len(ids), _MOST_IDS)]
         missing, documents = sum(part.count(None) for part in parts), self._opened.version.documents
         if missing or documents != len(ids):
             found = f"{documents} documents are open, without {missing} of the {len(ids)} of {task_metadata.name}"
-            raise ConfigError("source", found, "open an index of the corpus of this task")
+            raise errors.ConfigError("source", found, "open an index of the corpus of this task")
 
     def search(
         self, queries: Any, *, task_metadata: Any, top_k: int, top_ranked: Any = None, **_: Any
     ) -> dict[str, dict[str, float]]:
         """Search for queries; returns the score by document id, by query id."""
         if top_ranked is not None or self._index is None:
-            raise ConfigError("tasks", f"{task_metadata.name} ranks given texts", "evaluate a BundleModel on it")
+            raise errors.ConfigError("tasks", f"{task_metadata.name} ranks given texts", "evaluate a BundleModel on it")
         texts = texts_of(create_dataloader(queries, task_metadata=task_metadata, prompt_type=PromptType.query))
         results = self._index.search_batch(texts, top_k, **self._options)
         found = [{hit.doc_id: float(hit.score) for hit in result.hits} for result in results]

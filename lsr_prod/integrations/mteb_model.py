@@ -6,11 +6,10 @@ from warnings import catch_warnings
 
 import numpy as np
 
-from lsr_prod.errors import ConfigError
-from lsr_prod.extras import missing_extra
+from lsr_prod import errors, extras
 from lsr_prod.integrations.mteb import describe, texts_of
 from lsr_prod.storage.folders import open_bundle
-from lsr_prod.storage.formats.bundle import EncoderCard, Kind
+from lsr_prod.storage.formats.bundle_format import EncoderCard, Kind
 
 try:
     import torch
@@ -19,7 +18,7 @@ try:
 
     from lsr_prod.evaluation.vector_evaluation import encode_with_bundle
 except ModuleNotFoundError as error:
-    raise missing_extra(error) from error
+    raise extras.missing_extra(error) from error
 
 __all__ = ["BundleModel"]
 
@@ -52,7 +51,7 @@ class BundleModel(AbsEncoder):
         self._folder, manifest = open_bundle(str(bundle))
         card = EncoderCard.load(self._folder)
         if card.query_encoder == "idf":
-            raise ConfigError("bundle", "queries have IDF weights, which an index has", "use IndexSearch")
+            raise errors.ConfigError("bundle", "queries have IDF weights, which an index has", "use IndexSearch")
         self._terms = card.vocabulary_size
         self.mteb_model_meta = describe(name, manifest.digest, {})
 

@@ -8,8 +8,7 @@ import time
 
 from lsr_prod import __version__
 from lsr_prod.extras import missing_extra
-from lsr_prod.search import SearchResult
-from lsr_prod.search.observers import BUCKETS, stages
+from lsr_prod.search import SearchResult, observers
 
 try:
     from opentelemetry.metrics import MeterProvider, get_meter_provider
@@ -46,11 +45,7 @@ class OpenTelemetryObserver:
     """
 
     def __init__(
-        self,
-        name: str,
-        *,
-        tracer_provider: TracerProvider | None = None,
-        meter_provider: MeterProvider | None = None,
+        self, name: str, *, tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None
     ) -> None:
         """Create the instruments.
 
@@ -61,7 +56,7 @@ class OpenTelemetryObserver:
         """
         self._tracer = (tracer_provider or get_tracer_provider()).get_tracer("lsr_prod", __version__)
         meter = (meter_provider or get_meter_provider()).get_meter("lsr_prod", __version__)
-        buckets = {"explicit_bucket_boundaries_advisory": list(BUCKETS)}
+        buckets = {"explicit_bucket_boundaries_advisory": list(observers.BUCKETS)}
         self._seconds = meter.create_histogram("db.client.operation.duration", "s", "Duration of searches.", **buckets)
         self._stages = meter.create_histogram(
             "lsr_prod.search.stage.duration", "s", "Duration of searches by stage.", **buckets
@@ -73,7 +68,7 @@ class OpenTelemetryObserver:
 
     def answered(self, result: SearchResult) -> None:
         """See ``Observer``. The span ends now; its start follows from the times of the result."""
-        seconds = stages(result)
+        seconds = observers.stages(result)
         details: dict[str, AttributeValue] = {
             **self._attributes,
             "db.response.returned_rows": len(result.hits),

@@ -8,8 +8,8 @@ from typing import Any
 from lsr_prod.errors import ConfigError, QueryError
 from lsr_prod.search import Filter, Options, Searcher, field, filter_from_json
 from lsr_prod.search.query.filters import Field, shorten
-from lsr_prod.search.query.request import make_request
-from lsr_prod.storage.formats.values import value_to_json
+from lsr_prod.search.query.search_request import make_request
+from lsr_prod.storage.formats.stored_values import value_to_json
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from lsr_prod import __version__
-from lsr_prod.errors import MissingExtraError
-from lsr_prod.extras import contrib, missing_extra
+from lsr_prod import __version__, errors, extras
 from lsr_prod.jobs.terminal.output import accept_utf8, complain, protect_output, say
 
 COMMANDS = {
@@ -98,7 +96,7 @@ class _Command(click.Command):
     def invoke(self, ctx: click.Context) -> int:
         try:
             code: int = load(self.words).run(ctx.args)
-        except MissingExtraError as error:
+        except errors.MissingExtraError as error:
             complain(f"lsr-prod {self.words}: {error}")
             return 2
         return code
@@ -186,9 +184,9 @@ def load(words: str) -> Any:
     """Import the module of a command; returns the command."""
     module = COMMANDS[words][0]
     try:
-        found = contrib(module) if "." in module else import_module(f"lsr_prod.jobs.{module}")
+        found = extras.contrib(module) if "." in module else import_module(f"lsr_prod.jobs.{module}")
     except ModuleNotFoundError as error:
-        raise missing_extra(error) from error
+        raise extras.missing_extra(error) from error
     return getattr(found, words.split()[-1].replace("-", "_"))
 
 
@@ -196,9 +194,9 @@ def options(words: str) -> Iterable[tuple[str, str]]:
     """Yield the options of a command that ``--help`` describes; without its extra, only ``--help``."""
     try:
         parser = load(words).parser()
-    except (MissingExtraError, ModuleNotFoundError) as error:
+    except (errors.MissingExtraError, ModuleNotFoundError) as error:
         if isinstance(error, ModuleNotFoundError):
-            missing_extra(error)  # raises the error again if the module is none of an extra
+            extras.missing_extra(error)  # raises the error again if the module is none of an extra
         yield "--help", "describe the command"
         return
     for action in parser._actions:

@@ -9,8 +9,7 @@ from lsr_prod.config import Deployment
 from lsr_prod.encoding import check_encode, encode_corpus
 from lsr_prod.errors import ConfigError
 from lsr_prod.extras import contrib
-from lsr_prod.jobs.terminal.shell import CommandParser, Job
-from lsr_prod.jobs.terminal.tables import print_columns, print_table
+from lsr_prod.jobs.terminal import shell, tables
 from lsr_prod.operations.table_generations import follow_tables
 
 _COUNTS = (
@@ -20,7 +19,7 @@ _COUNTS = (
 )  # fmt: skip
 
 
-def _add_options(parser: CommandParser) -> None:
+def _add_options(parser: shell.CommandParser) -> None:
     parser.add_argument(
         "--abandon", metavar="PLAN", help="give up the newest plan, named by 8 or more digits of its digest"
     )
@@ -70,15 +69,15 @@ def print_encoded(summary: Mapping[str, Any]) -> None:
         "bytes read from stores": run.pop("bytes_read"),
         "bytes written to stores": run.pop("bytes_written"),
     }
-    print_table("counts", counts)
+    tables.print_table("counts", counts)
     if reasons:
-        print_columns("quarantined rows", ("reason", "rows"), list(reasons.items()))
-    print_table("cost of this run", cost)
-    print_table("sparse table", run)
+        tables.print_columns("quarantined rows", ("reason", "rows"), list(reasons.items()))
+    tables.print_table("cost of this run", cost)
+    tables.print_table("sparse table", run)
 
 
 @partial(
-    Job,
+    shell.Job,
     "encode",
     needs=("source", "encode"),
     optional=("gates",),

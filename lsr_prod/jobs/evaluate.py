@@ -7,8 +7,7 @@ from typing import Any
 from lsr_prod.config import Deployment
 from lsr_prod.evaluation import evaluate_index
 from lsr_prod.evaluation.evaluate import brief
-from lsr_prod.jobs.terminal.shell import Job, scalars
-from lsr_prod.jobs.terminal.tables import print_columns, print_table
+from lsr_prod.jobs.terminal import shell, tables
 
 _LATENCIES = ("match_p50_ms", "match_p95_ms", "text_p50_ms", "text_p95_ms")
 
@@ -30,7 +29,7 @@ def print_systems(systems: Sequence[Mapping[str, Any]], comparisons: Sequence[Ma
     title = "quality and latency"
     if comparisons:
         title += f"; ▲ ▼ significantly better or worse than {comparisons[0]['baseline']}"
-    print_columns(title, headings, rows)
+    tables.print_columns(title, headings, rows)
 
 
 def print_comparisons(comparisons: Sequence[Mapping[str, Any]]) -> None:
@@ -50,13 +49,13 @@ def print_comparisons(comparisons: Sequence[Mapping[str, Any]]) -> None:
     if rows:
         headings = ["measure", "system", "difference", "interval", "wins / ties / losses"]
         headings += ["p of t test", "p of randomization", "corrected p", ""]
-        print_columns(f"compared with {comparisons[0]['baseline']}", headings, rows)
+        tables.print_columns(f"compared with {comparisons[0]['baseline']}", headings, rows)
 
 
 def _print_evaluation(summary: Mapping[str, Any]) -> None:
     print_systems(summary["systems"], summary["comparisons"])
     print_comparisons(summary["comparisons"])
-    print_table("lsr-prod evaluate", {**scalars(summary), **_costs(summary["efficiency"])})
+    tables.print_table("lsr-prod evaluate", {**shell.scalars(summary), **_costs(summary["efficiency"])})
 
 
 def _costs(efficiency: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,7 +90,7 @@ def _mark(comparison: Mapping[str, Any]) -> str:
     return "▲" if comparison["difference"] > 0 else "▼"
 
 
-@partial(Job, "evaluate", needs=("evaluate",), show=_print_evaluation, brief=brief, pages=True)
+@partial(shell.Job, "evaluate", needs=("evaluate",), show=_print_evaluation, brief=brief, pages=True)
 def evaluate(deployment: Deployment) -> Mapping[str, Any]:
     """Measure a published index: quality, significance, matched documents, cost and latency of any number of systems.
 

@@ -15,7 +15,7 @@ from lsr_prod.config import Deployment
 from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation.collection import read_qrels
 from lsr_prod.indexing.takedown import TakedownSummary
-from lsr_prod.jobs.terminal.output import log_to_stderr, print_result
+from lsr_prod.jobs.terminal import output, tables
 from lsr_prod.jobs.terminal.shell import (
     Command,
     CommandParser,
@@ -26,13 +26,11 @@ from lsr_prod.jobs.terminal.shell import (
     scalars,
     store_options,
 )
-from lsr_prod.jobs.terminal.tables import print_columns, print_table
 from lsr_prod.logs import without_credentials
 from lsr_prod.operations.canary import CanarySettings, Judge, open_side, read_queries, run_canary
 from lsr_prod.operations.gates import Gatekeeper, GateReport
 from lsr_prod.operations.table_generations import follow_tables
-from lsr_prod.storage import Store
-from lsr_prod.storage.folders import absolute, file_exists, store_file
+from lsr_prod.storage import Store, folders
 
 _MAX_K = 1_000  # hits per query that are compared
 _SHOWN = 10  # queries and terms in a table of a comparison
@@ -56,17 +54,10 @@ def print_gates(reports: Sequence[GateReport]) -> None:
     results = [result for result in reports[-1].results if result.verdict != "off"] if reports else []
     if results:
         rows = [[result.gate, result.verdict, result.sentence] for result in results]
-        print_columns("gates", ["gate", "verdict", "finding"], rows)
+        tables.print_columns("gates", ["gate", "verdict", "finding"], rows)
 
 
-@partial(
-    Job,
-    "index build",
-    needs=("index",),
-    optional=("gates", "encode"),
-    add_options=add_force_options,
-    pages=True,
-)
+@partial(Job, "index build", needs=("index",), optional=("gates", "encode"), add_options=add_force_options, pages=True)
 def build(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, Any]:
     """Build an index version from a sparse table and publish it.
 
@@ -92,7 +83,7 @@ def _index_to_change(deployment: Deployment) -> Iterator[tuple[Store, Workers]]:
     """Yield the index, and workers for it."""
     settings = deployment.index
     assert settings is not None
-    index = Store(absolute(settings.output), deployment.storage.options)
+    index = Store(folders.absolute(settings.output), deployment.storage.options)
     with Workers(deployment.ray, check=partial(require_shared_folders, {"index.output": settings.output})) as workers:
         yield index, workers
 
@@ -223,7 +214,7 @@ def compare_sides(given: argparse.Namespace) -> dict[str, Any]:
     options = store_options(given)
     for name in ("queries", "qrels"):
         place = getattr(given, name)
-        if place is not None and not file_exists(place, options):
+        if place is not None and not folders.file_exists(place, options):
             raise ConfigError(
                 f"--{name}", f"there is no file at {without_credentials(place)}", "give a path or URI that exists"
             )
@@ -269,21 +260,21 @@ def canary(given: argparse.Namespace) -> None:
     """
     if given.output is not None and Path(given.output).is_file():
         raise ConfigError("--output", f"{given.output} is a file", "give a folder")
-    log_to_stderr()
+    output.log_to_stderr()
     found = compare_sides(given)
     _print_canary(found)
     summary = {**scalars(found), "sides": found["sides"]}
     if given.output is not None:
         place = f"{given.output.rstrip('/')}/canary.json"
-        store_file(place, json.dumps(found, ensure_ascii=False, allow_nan=False).encode(), store_options(given))
+        folders.store_file(place, json.dumps(found, ensure_ascii=False, allow_nan=False).encode(), store_options(given))
         summary["output"] = place
-    print_result(summary)
+    output.print_result(summary)
 
 
 def _print_canary(found: Mapping[str, Any]) -> None:
-    print_table("lsr-prod index canary", scalars(found))
+    tables.print_table("lsr-prod index canary", scalars(found))
     a, b = found["sides"]["a"], found["sides"]["b"]
-    print_columns("sides", ("", "a", "b"), [[name, a[name], b[name]] for name in a])
+    tables.print_columns("sides", ("", "a", "b"), [[name, a[name], b[name]] for name in a])
     rows = [
         [row["query_id"], row["text"], *(row[name] for name in ("overlap", "rbo", "entered", "left")),
          row["value_a"], row["value_b"]]
@@ -292,7 +283,7 @@ def _print_canary(found: Mapping[str, Any]) -> None:
     ]  # fmt: skip
     if rows:
         heads = ("query", "text", "overlap", "rbo", "entered", "left", "value a", "value b")
-        print_columns("queries that changed most", heads, rows)
+        tables.print_columns("queries that changed most", heads, rows)
     if terms := found["terms"][:_SHOWN]:
         drifts = [[each["term"], each["weight_a"], each["weight_b"], each["drift"]] for each in terms]
-        print_columns("query terms that drifted most", ("term", "weight a", "weight b", "drift"), drifts)
+        tables.print_columns("query terms that drifted most", ("term", "weight a", "weight b", "drift"), drifts)

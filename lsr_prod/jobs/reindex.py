@@ -6,31 +6,23 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from lsr_prod.cluster import ray_session
-from lsr_prod.cluster.session import check_temp_folder
+from lsr_prod import errors, logs
+from lsr_prod.cluster import ray_session, session
 from lsr_prod.config import Deployment, EncodeSettings, IndexSettings
 from lsr_prod.encoding import EncodeSummary, check_encode, encode_corpus
 from lsr_prod.encoding.prepare import Work, open_encoder
-from lsr_prod.errors import ConfigError, FencedError
 from lsr_prod.evaluation import evaluate_index
 from lsr_prod.evaluation.evaluate import brief, check_evaluation
-from lsr_prod.indexing import build_index, collect_garbage
-from lsr_prod.indexing.build import delete_old_builds
+from lsr_prod.indexing import build, build_index, collect_garbage
 from lsr_prod.jobs.encode import print_encoded
 from lsr_prod.jobs.evaluate import print_comparisons, print_systems
 from lsr_prod.jobs.index import add_force_options, gate_rows, print_gates
-from lsr_prod.jobs.terminal.shell import Job, scalars
-from lsr_prod.jobs.terminal.tables import print_table
-from lsr_prod.logs import get_log
+from lsr_prod.jobs.terminal import shell, tables
+from lsr_prod.operations import nights, status, table_generations
 from lsr_prod.operations.gates import Gatekeeper, check_force
-from lsr_prod.operations.nights import delete_old_nights, recorded_night
-from lsr_prod.operations.status import wait_for_other_attempts
-from lsr_prod.operations.table_generations import register_table, retire_tables, table_for_bundle, with_table
-from lsr_prod.storage import Store
-from lsr_prod.storage.folders import absolute
-from lsr_prod.storage.publications import find_current_publication
+from lsr_prod.storage import Store, folders, publications
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 
 _NIGHTS = 400  # records that are kept, a year and more
 _FIGURES = {
@@ -53,7 +45,7 @@ def _run(chosen: Deployment, work: Work, gatekeeper: Gatekeeper, first: Store, t
     if chosen.evaluate is not None:
         steps["evaluate"] = _timed(lambda: evaluate_index(chosen).result())
     if index.publish:
-        place = Store(absolute(index.output), options)
+        place = Store(folders.absolute(index.output), options)
         steps["collect"] = _timed(lambda: _collect(index, place, first, table))
     return {f"{step}.{name}": value for step, found in steps.items() for name, value in found.items()}
 
@@ -67,18 +59,18 @@ def _encode_once(deployment: Deployment, work: Work, gatekeeper: Gatekeeper) -> 
         gatekeeper.files = work.listed
         try:
             return encode_corpus(deployment, checked=work)
-        except FencedError as error:
+        except errors.FencedError as error:
             log.warning("a newer run has taken over", extra={"fields": {"reason": str(error)}})
-        wait_for_other_attempts(work.table)
+        status.wait_for_other_attempts(work.table)
         work = check_encode(deployment)
 
 
 def _collect(index: IndexSettings, place: Store, first: Store, table: Store) -> dict[str, int]:
     age = index.keep_hours * 3600
     garbage = collect_garbage(place, keep=index.keep_publications, age_s=age)
-    retired = retire_tables(place, first, table, age_s=age)
-    delete_old_nights(place, keep=_NIGHTS)
-    delete_old_builds(place, keep=_NIGHTS)
+    retired = table_generations.retire_tables(place, first, table, age_s=age)
+    nights.delete_old_nights(place, keep=_NIGHTS)
+    build.delete_old_builds(place, keep=_NIGHTS)
     return {
         "publications": garbage.publications,
         "objects": garbage.objects + retired.objects,
@@ -98,7 +90,7 @@ def _index(deployment: Deployment) -> IndexSettings:
 
 
 def _number(index: Store) -> int | None:
-    found = find_current_publication(index)
+    found = publications.find_current_publication(index)
     return None if found is None else found.number
 
 
@@ -113,11 +105,11 @@ def _print_steps(summary: Mapping[str, Any]) -> None:
     print_encoded(steps["encode"])
     for step in ("index", "collect"):
         if step in steps:
-            print_table(step, scalars(steps[step]))
+            tables.print_table(step, shell.scalars(steps[step]))
     if "evaluate" in steps:
         print_systems(steps["evaluate"]["systems"], steps["evaluate"]["comparisons"])
         print_comparisons(steps["evaluate"]["comparisons"])
-    print_table("lsr-prod reindex", {step: _row(step, figures) for step, figures in steps.items()})
+    tables.print_table("lsr-prod reindex", {step: _row(step, figures) for step, figures in steps.items()})
 
 
 def _figures(summary: Mapping[str, Any], step: str) -> dict[str, Any]:
@@ -135,7 +127,7 @@ def _row(step: str, figures: Mapping[str, Any]) -> str:
 
 
 def _check(deployment: Deployment) -> None:
-    check_temp_folder(deployment.ray)
+    session.check_temp_folder(deployment.ray)
     encode, index, evaluate = deployment.encode, deployment.index, deployment.evaluate
     assert encode is not None
     assert index is not None
@@ -145,7 +137,7 @@ def _check(deployment: Deployment) -> None:
         check_evaluation(evaluate, deployment.storage.options)
     for field, found, made in chain:
         if found != made:
-            raise ConfigError(field, f"{found!r} is not what the step before writes", f"set it to {made!r}")
+            raise errors.ConfigError(field, f"{found!r} is not what the step before writes", f"set it to {made!r}")
 
 
 def _brief(summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,7 +148,7 @@ def _brief(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @partial(
-    Job,
+    shell.Job,
     "reindex",
     needs=("source", "encode", "index"),
     optional=("gates", "evaluate"),
@@ -189,14 +181,14 @@ def reindex(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, A
     check_force(given.force, given.reason)
     _check(deployment)
     options = deployment.storage.options
-    first = Store(absolute(_encode(deployment).table), options)
-    table = table_for_bundle(first, open_encoder(_encode(deployment), options)[1].digest)
-    chosen = with_table(deployment, first, table)
+    first = Store(folders.absolute(_encode(deployment).table), options)
+    table = table_generations.table_for_bundle(first, open_encoder(_encode(deployment), options)[1].digest)
+    chosen = table_generations.with_table(deployment, first, table)
     work = check_encode(chosen)
-    register_table(first, table)
+    table_generations.register_table(first, table)
     gatekeeper = Gatekeeper(chosen, given.force, given.reason)
-    place = Store(absolute(_index(chosen).output), options)
-    figures = recorded_night(
+    place = Store(folders.absolute(_index(chosen).output), options)
+    figures = nights.recorded_night(
         place,
         lambda: _run(chosen, work, gatekeeper, first, table),
         published=lambda: _number(place),

@@ -8,11 +8,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from lsr_prod.errors import QueryError
-from lsr_prod.jobs.terminal.output import lost_output, say
-from lsr_prod.jobs.terminal.shell import Command, CommandParser, add_store_option, location, store_options
-from lsr_prod.search.query.query_text import words_query
-from lsr_prod.search.query.request import Hybrid, Options
-from lsr_prod.search.result import Contribution, Hit, QueryTerm, SearchResult
+from lsr_prod.jobs.terminal import output, shell
+from lsr_prod.search.query import query_text, search_request
+from lsr_prod.search.search_result import Contribution, Hit, QueryTerm, SearchResult
 from lsr_prod.search.searcher import Searcher
 
 _HELP = """\
@@ -38,14 +36,14 @@ class _Settings:
     filter: str = ""
 
     @property
-    def hybrid(self) -> Hybrid | None:
+    def hybrid(self) -> search_request.Hybrid | None:
         """Weights of a hybrid search; None: the encoder's terms only."""
-        return Hybrid(words=self.words) if self.words else None
+        return search_request.Hybrid(words=self.words) if self.words else None
 
     @property
-    def options(self) -> Options:
+    def options(self) -> search_request.Options:
         """The settings as options of a search."""
-        required = words_query(self.filter) if self.filter else None
+        required = query_text.words_query(self.filter) if self.filter else None
         return {"overlap_threshold": self.threshold, "qk": self.qk, "hybrid": self.hybrid, "filter": required}
 
 
@@ -58,9 +56,9 @@ class Warmth:
     next_ms: float  # milliseconds of the same query afterwards
 
 
-def _add_search_options(parser: CommandParser) -> None:
-    parser.add_argument("index", metavar="INDEX", type=location, help="folder or URI of an index")
-    add_store_option(parser)
+def _add_search_options(parser: shell.CommandParser) -> None:
+    parser.add_argument("index", metavar="INDEX", type=shell.location, help="folder or URI of an index")
+    shell.add_store_option(parser)
     parser.add_argument("-k", type=int, default=5, metavar="N", help="number of hits to show (default: 5)")
     parser.add_argument(
         "--threshold", type=float, default=0.0, metavar="X", help="overlap threshold, 0..1 (default: 0, off)"
@@ -75,7 +73,7 @@ def _add_search_options(parser: CommandParser) -> None:
     parser.add_argument("--filter", default="", metavar="WORDS", help="only documents that have all of these words")
 
 
-@partial(Command, "search", add_options=_add_search_options)
+@partial(shell.Command, "search", add_options=_add_search_options)
 def search(given: argparse.Namespace) -> None:
     """Search an index from a prompt, or with queries from a pipe.
 
@@ -87,11 +85,11 @@ def search(given: argparse.Namespace) -> None:
     Exit codes: 0 done, 1 failed, 2 bad usage.
     """
     settings = _Settings(given.k, given.threshold, words=given.words, filter=given.filter)
-    searcher = Searcher.open(given.index, storage_options=store_options(given))
+    searcher = Searcher.open(given.index, storage_options=shell.store_options(given))
     _check(searcher, settings)
-    say(_title(searcher))
+    output.say(_title(searcher))
     for line in _lines():
-        if line in (":quit", ":q") or lost_output() is not None:
+        if line in (":quit", ":q") or output.lost_output() is not None:
             break
         settings = _answer(searcher, settings, line)
 
@@ -124,7 +122,7 @@ def _answer(searcher: Searcher, settings: _Settings, line: str) -> _Settings:
             return _command(searcher, settings, line)
         _show(searcher, settings, line)
     except QueryError as error:
-        say(f"! {error}")
+        output.say(f"! {error}")
     return settings
 
 
@@ -138,16 +136,16 @@ def _command(searcher: Searcher, settings: _Settings, line: str) -> _Settings:
         "filter": lambda: replace(settings, filter=value.strip()),
     }
     if name not in changes:
-        say(_HELP.rstrip(), lines=True)
+        output.say(_HELP.rstrip(), lines=True)
         return settings
     try:
         changed = changes[name]()
     except ValueError:
-        say(f"! {value!r} is not a number")
+        output.say(f"! {value!r} is not a number")
         return settings
     _check(searcher, changed)
     shown = f" filter={changed.filter!r}" if changed.filter else ""
-    say(f"k={changed.k} threshold={changed.threshold} qk={changed.qk or 'all'} words={changed.words}{shown}")
+    output.say(f"k={changed.k} threshold={changed.threshold} qk={changed.qk or 'all'} words={changed.words}{shown}")
     return changed
 
 
@@ -159,18 +157,18 @@ def _check(searcher: Searcher, settings: _Settings) -> None:
 
 def _show(searcher: Searcher, settings: _Settings, text: str) -> None:
     fields = searcher.version.stored_fields
-    options: Options = {**settings.options, "count": True, "fields": fields}
+    options: search_request.Options = {**settings.options, "count": True, "fields": fields}
     result = searcher.search(text, settings.k, **options)
-    say(_expansion(result, settings))
-    say(
+    output.say(_expansion(result, settings))
+    output.say(
         f"{result.matched:,} of {searcher.documents:,} documents share at least {result.required} of them"
         f" · encode {result.encode_ms:.1f} ms · match {result.match_ms:.2f} ms"
     )
     for rank, hit in enumerate(result.hits, 1):
-        say(f"{rank:3}. {hit.score:8.3f}  {hit.doc_id}  ({hit.overlap}/{len(result.query)} {_kinds(settings)})")
-        say(f"     {_contributions(searcher, settings, text, hit)}")
+        output.say(f"{rank:3}. {hit.score:8.3f}  {hit.doc_id}  ({hit.overlap}/{len(result.query)} {_kinds(settings)})")
+        output.say(f"     {_contributions(searcher, settings, text, hit)}")
         if snippet := _snippet(hit):
-            say(f"     {snippet}")
+            output.say(f"     {snippet}")
 
 
 def _kinds(settings: _Settings) -> str:
@@ -202,12 +200,12 @@ def _snippet(hit: Hit) -> str:
     return text if len(text) <= _SHOWN_TEXT else text[: _SHOWN_TEXT - 1] + "…"
 
 
-def _add_warm_options(parser: CommandParser) -> None:
-    parser.add_argument("index", metavar="INDEX", type=location, help="folder or URI of an index")
-    add_store_option(parser)
+def _add_warm_options(parser: shell.CommandParser) -> None:
+    parser.add_argument("index", metavar="INDEX", type=shell.location, help="folder or URI of an index")
+    shell.add_store_option(parser)
 
 
-@partial(Command, "index warm", add_options=_add_warm_options, output_required=False)
+@partial(shell.Command, "index warm", add_options=_add_warm_options, output_required=False)
 def warm(given: argparse.Namespace) -> None:
     """Open an index and run its first query, for example before a new searcher gets traffic.
 
@@ -216,8 +214,8 @@ def warm(given: argparse.Namespace) -> None:
     Reads what every query reads into memory, and prints the time that a cold start takes. Exit codes: 0 done, 1 failed, 2
     bad usage.
     """
-    found = measure_start(given.index, store_options(given))
-    say(
+    found = measure_start(given.index, shell.store_options(given))
+    output.say(
         f"open {found.open_ms:.1f} ms · first queries {found.first_ms:.1f} ms · "
         f"same queries again {found.next_ms:.2f} ms"
     )

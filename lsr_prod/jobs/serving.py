@@ -9,26 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from lsr_prod.errors import ConfigError, MissingExtraError
 from lsr_prod.extras import contrib
-from lsr_prod.jobs.terminal.output import log_to_stderr, say
-from lsr_prod.jobs.terminal.shell import (
-    Command,
-    CommandParser,
-    Job,
-    add_place,
-    add_store_option,
-    deployment_of,
-    store_options,
-)
+from lsr_prod.jobs.terminal import output, shell
 
 if TYPE_CHECKING:
     from lsr_prod.config import Deployment
 
 
-def _add_serve_options(parser: CommandParser) -> None:
+def _add_serve_options(parser: shell.CommandParser) -> None:
     parser.add_argument("--local", action="store_true", help="serve on this machine until interrupted")
 
 
-@partial(Job, "serve", needs=("serve",), add_options=_add_serve_options)
+@partial(shell.Job, "serve", needs=("serve",), add_options=_add_serve_options)
 def serve(deployment: "Deployment", given: argparse.Namespace) -> Mapping[str, Any]:
     """Serve a published index from a Ray cluster and follow its publications.
 
@@ -48,13 +39,13 @@ def serve(deployment: "Deployment", given: argparse.Namespace) -> Mapping[str, A
     return serve_index(deployment, local=given.local, ready=ready)
 
 
-def _add_mcp_options(parser: CommandParser) -> None:
-    add_place(parser, "INDEX", "folder or URI of an index")
+def _add_mcp_options(parser: shell.CommandParser) -> None:
+    shell.add_place(parser, "INDEX", "folder or URI of an index")
     parser.add_argument("--http", type=_port, metavar="PORT", help="serve HTTP on this port of loopback; 0: a free one")
-    add_store_option(parser)
+    shell.add_store_option(parser)
 
 
-@partial(Command, "mcp", add_options=_add_mcp_options, output_required=False)
+@partial(shell.Command, "mcp", add_options=_add_mcp_options, output_required=False)
 def mcp(given: argparse.Namespace) -> int:
     """Serve an index to agents as tools of the Model Context Protocol: search, read, explain, count. Nothing is written.
 
@@ -68,23 +59,23 @@ def mcp(given: argparse.Namespace) -> int:
     With ``--config``, the section ``serve`` names the index. New publications are followed. Answers have at most 50 hits
     and 64 KiB. Exit codes: 0 done, 1 failed, 2 bad usage or bad configuration.
     """
-    deployment = deployment_of(given, "mcp", "INDEX", "serve")
+    deployment = shell.deployment_of(given, "mcp", "INDEX", "serve")
     from lsr_prod.search.searcher import Searcher
 
     agents = contrib("agents.server")
-    place, options = given.index, store_options(given)
+    place, options = given.index, shell.store_options(given)
     token = None if given.http is None else agents.read_token()
     if deployment is not None:
         assert deployment.serve is not None
         place, options = deployment.serve.index, deployment.storage.options
-    log_to_stderr()
+    output.log_to_stderr()
     with Searcher.open(place, storage_options=options) as searcher:
         searcher.follow()
         if token is None:
             agents.serve_stdio(searcher)
             return 0
         server = agents.HttpServer(searcher, given.http, token)
-        say(f"tools of {place} at {server.url}, until interrupted")
+        output.say(f"tools of {place} at {server.url}, until interrupted")
         _wait(lambda: server.is_alive)
         failed = not server.is_alive
         server.close()
@@ -107,15 +98,15 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _add_watch_options(parser: CommandParser) -> None:
-    add_place(parser, "INDEX", "folder or URI of an index")
+def _add_watch_options(parser: shell.CommandParser) -> None:
+    shell.add_place(parser, "INDEX", "folder or URI of an index")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=_port, default=9469, help="port to listen on; 0: a free one")
     parser.add_argument("--seconds", type=_seconds, default=60.0, help="shortest time between two reads of the index")
-    add_store_option(parser)
+    shell.add_store_option(parser)
 
 
-@partial(Command, "watch", add_options=_add_watch_options, output_required=False)
+@partial(shell.Command, "watch", add_options=_add_watch_options, output_required=False)
 def watch(given: argparse.Namespace) -> None:
     """Serve the metrics of a deployment for Prometheus, also while no job runs.
 
@@ -129,7 +120,7 @@ def watch(given: argparse.Namespace) -> None:
     The endpoint has no authentication and listens on loopback unless ``--host`` says otherwise. Runs until SIGINT or
     SIGTERM, which is its end. Exit codes: 0 done, 1 failed, 2 bad usage or bad configuration.
     """
-    place, options = given.index, store_options(given)
+    place, options = given.index, shell.store_options(given)
     if (place is None) == (given.config is None):
         raise ConfigError("INDEX", "give either INDEX or --config", "lsr-prod watch INDEX")
     if place is None:
@@ -152,7 +143,7 @@ def watch(given: argparse.Namespace) -> None:
         server, thread = start_http_server(given.port, given.host, registry)
     except OSError as error:
         raise ConfigError("--port", f"{given.host}:{given.port}: {error.strerror}", "give a free port") from error
-    say(f"metrics of {place} at http://{given.host}:{server.server_port}/metrics, until interrupted")
+    output.say(f"metrics of {place} at http://{given.host}:{server.server_port}/metrics, until interrupted")
     _wait(lambda: True)
     server.shutdown()
     thread.join()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lsr_prod.errors import ConfigError
+from lsr_prod import errors, logs
 from lsr_prod.jobs.terminal.output import log_to_stderr, print_json, print_result, say
 from lsr_prod.jobs.terminal.shell import (
     Command,
@@ -20,7 +20,6 @@ from lsr_prod.jobs.terminal.shell import (
     scalars,
     store_options,
 )
-from lsr_prod.logs import visible
 
 if TYPE_CHECKING:
     from lsr_prod.config import Deployment
@@ -183,7 +182,7 @@ def verify(given: argparse.Namespace) -> int:
     or some is, 2 bad usage or bad configuration.
     """
     if not given.config:
-        raise ConfigError("--config", "no deployment is given", "give the YAML file that encodes the table")
+        raise errors.ConfigError("--config", "no deployment is given", "give the YAML file that encodes the table")
     from lsr_prod.config import load_deployment
     from lsr_prod.operations.audit.audit import figures, problems, verify_deployment
 
@@ -301,7 +300,7 @@ def _cell(name: str, value: Any) -> Any:
         return value
     if name == "plan":
         return value[:12]
-    shown = visible(value)
+    shown = logs.visible(value)
     return shown if name == "source" or len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
 
 

@@ -275,7 +275,7 @@ def push(given: argparse.Namespace) -> None:
     from lsr_prod.errors import ConfigError, StorageError
     from lsr_prod.model import model_digest
     from lsr_prod.storage.folders import open_folder
-    from lsr_prod.storage.formats.bundle import CARD_FILE
+    from lsr_prod.storage.formats.bundle_format import CARD_FILE
 
     # After lsr_prod.model, which names the missing extra: this library prints to stdout if it lacks a package.
     from huggingface_hub import HfApi  # isort: skip

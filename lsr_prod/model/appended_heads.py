@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from lsr_prod.errors import ConfigError
@@ -21,18 +20,18 @@ APPENDED_HEADS_FILE = "appended_heads.safetensors"
 _ROUNDS = 10  # of k-means
 
 
-class AppendedHeads(nn.Module):
+class AppendedHeads(torch.nn.Module):
     """Split of the rows of an output matrix into one head per appended token.
 
     Attributes:
         heads: int64 [V], the appended token that computes each row's term, 0..N-1.
     """
 
-    heads: Tensor
-    _order: Tensor
-    _places: Tensor
+    heads: torch.Tensor
+    _order: torch.Tensor
+    _places: torch.Tensor
 
-    def __init__(self, heads: Tensor, count: int) -> None:
+    def __init__(self, heads: torch.Tensor, count: int) -> None:
         """Prepare the products of ``count`` heads."""
         super().__init__()
         heads = heads.to(torch.int64)
@@ -42,7 +41,7 @@ class AppendedHeads(nn.Module):
         self._sizes: list[int] = heads.bincount(minlength=count).tolist()
 
     @classmethod
-    def of_matrix(cls, matrix: Tensor, count: int) -> "AppendedHeads":
+    def of_matrix(cls, matrix: torch.Tensor, count: int) -> "AppendedHeads":
         """Split an output matrix [V, d] by k-means over its rows at unit length; no random numbers are used."""
         rows = normalize(matrix.detach().float().cpu(), dim=1)
         centers = rows[torch.arange(count) * len(rows) // count]
@@ -57,11 +56,11 @@ class AppendedHeads(nn.Module):
         """Number of heads."""
         return len(self._sizes)
 
-    def restricted(self, rows: Tensor) -> "AppendedHeads":
+    def restricted(self, rows: torch.Tensor) -> "AppendedHeads":
         """Return the heads of some rows of the output matrix."""
         return AppendedHeads(self.heads[rows], self.count)
 
-    def forward(self, states: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(self, states: torch.Tensor, matrix: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         """Return the logits [B, V] of the states [B, N, d]; float32 even under autocast."""
         kind = torch.float64 if states.dtype == torch.float64 else torch.float32
         # index_select always becomes a Gather in an exported graph; a head without terms would be an empty product.

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
@@ -25,16 +24,16 @@ _UNUSED = "stats_last_nonzero"  # only training reads it
 _EPSILON = 1e-5
 
 
-class Autoencoder(nn.Linear):
+class Autoencoder(torch.nn.Linear):
     """The encoder of a sparse autoencoder: a linear layer of a shifted vector."""
 
-    def __init__(self, matrix: Tensor, bias: Tensor, pre_bias: Tensor) -> None:
+    def __init__(self, matrix: torch.Tensor, bias: torch.Tensor, pre_bias: torch.Tensor) -> None:
         """Use matrix [V, d], bias [V] and shift [d]."""
         super().__init__(matrix.shape[1], matrix.shape[0], device="meta")
-        self.weight, self.bias = nn.Parameter(matrix), nn.Parameter(bias)
-        self.pre_bias = nn.Parameter(pre_bias)
+        self.weight, self.bias = torch.nn.Parameter(matrix), torch.nn.Parameter(bias)
+        self.pre_bias = torch.nn.Parameter(pre_bias)
 
-    def forward(self, states: Tensor) -> Tensor:
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
         """Return the latents before the activation: [B, d] -> [B, V]."""
         return super().forward(states - self.pre_bias)
 
@@ -49,7 +48,7 @@ def latent_terms(size: int) -> list[str]:
     return [f"latent_{i}" for i in range(size)]
 
 
-def latent_weights(states: Tensor, layer: Autoencoder, pooled: Tensor, scaling: str) -> Tensor:
+def latent_weights(states: torch.Tensor, layer: Autoencoder, pooled: torch.Tensor, scaling: str) -> torch.Tensor:
     """Return the latents of texts with one state each, [B, 1, d] -> [B, V], at least 0, without the limit k.
 
     A text without pooled positions becomes the zero vector.

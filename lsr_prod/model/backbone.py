@@ -14,7 +14,7 @@ from torch.nn.functional import gelu
 from transformers.masking_utils import create_bidirectional_mask
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.storage.formats.bundle import Attention
+from lsr_prod.storage.formats.bundle_format import Attention
 
 
 def _lm_head(model: Any, hidden: Tensor) -> Tensor:

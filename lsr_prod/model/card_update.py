@@ -12,19 +12,16 @@ from typing import Any
 
 import torch
 from tokenizers import normalizers
-from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.inference.terms.surfaces import cased_terms, uncased_groups
-from lsr_prod.inference.terms.words import check_words
-from lsr_prod.model.backbone import is_causal
-from lsr_prod.model.tokenizer_files import append_tokens
-from lsr_prod.storage.formats.bundle import HEADS, LONGEST, EncoderCard, longest_input
-from lsr_prod.storage.formats.digest import digest_json
+from lsr_prod.inference.terms import surfaces, words
+from lsr_prod.model import backbone, tokenizer_files
+from lsr_prod.storage.formats.bundle_format import HEADS, LONGEST, EncoderCard, longest_input
+from lsr_prod.storage.formats.digests import digest_json
 
 
-class UncasedOutput(nn.Module):
+class UncasedOutput(torch.nn.Module):
     """Folds the weights of the V terms of a head into weights of G uncased terms.
 
     Attributes:
@@ -34,19 +31,19 @@ class UncasedOutput(nn.Module):
         more_terms: int64 [E], the terms of ``more_rows``, 0..G-1.
     """
 
-    first: Tensor
-    more_rows: Tensor
-    more_terms: Tensor
+    first: torch.Tensor
+    more_rows: torch.Tensor
+    more_terms: torch.Tensor
 
     def __init__(self, vocabulary: Sequence[str]) -> None:
         """Group the terms of a head."""
         super().__init__()
         check_uncased(letters_of(vocabulary))
-        found = uncased_groups(vocabulary)
+        found = surfaces.uncased_groups(vocabulary)
         self.terms = found.terms
         self._assign(torch.tensor(found.rows), torch.tensor(found.groups))
 
-    def restricted(self, columns: Tensor) -> tuple[Tensor, "UncasedOutput"]:
+    def restricted(self, columns: torch.Tensor) -> tuple[torch.Tensor, "UncasedOutput"]:
         """Restrict the output to some terms: return the rows of the head to keep, and the folding of these rows.
 
         Returns:
@@ -61,7 +58,7 @@ class UncasedOutput(nn.Module):
         fold._assign(torch.arange(len(rows)), groups[order])
         return rows, fold
 
-    def _assign(self, rows: Tensor, groups: Tensor) -> None:
+    def _assign(self, rows: torch.Tensor, groups: torch.Tensor) -> None:
         order = groups.argsort(stable=True)
         rows, groups = rows[order], groups[order]
         leads = torch.ones_like(groups, dtype=torch.bool)
@@ -69,7 +66,7 @@ class UncasedOutput(nn.Module):
         for name, value in (("first", rows[leads]), ("more_rows", rows[~leads]), ("more_terms", groups[~leads])):
             self.register_buffer(name, value, persistent=False)
 
-    def forward(self, weights: Tensor) -> Tensor:
+    def forward(self, weights: torch.Tensor) -> torch.Tensor:
         """Fold weights [B, V], at least 0, into [B, G]."""
         folded = weights.index_select(1, self.first)
         if not len(self.more_rows):
@@ -81,7 +78,7 @@ class UncasedOutput(nn.Module):
 def letters_of(terms: Sequence[str]) -> frozenset[str]:
     """Return ``lower`` if a term has a lowercase letter, and ``capital`` if a term is cased."""
     lower = {"lower"} if any(term != term.upper() for term in terms) else set()
-    return frozenset(lower | ({"capital"} if any(cased_terms(terms)) else set()))
+    return frozenset(lower | ({"capital"} if any(surfaces.cased_terms(terms)) else set()))
 
 
 def check_uncased(letters: frozenset[str]) -> None:
@@ -127,9 +124,9 @@ def update_card(
     check_appended(card.appended_tokens, changed.appended_tokens)
     check_query_encoder(changed.query_encoder, changed.query_prompt)
     if changed.inference_free and changed.output_vocabulary == "words":
-        check_words(terms, "query_encoder")
+        words.check_words(terms, "query_encoder")
     if changed.appended_tokens != card.appended_tokens:
-        append_tokens(tokenizer, config, changed.appended_tokens)
+        tokenizer_files.append_tokens(tokenizer, config, changed.appended_tokens)
     _check_lengths(changed, config, tokenizer)
     if changed.casing != card.casing:
         check_casing(changed.casing, letters_of(list(tokenizer.get_vocab())))
@@ -163,12 +160,12 @@ def output_terms(terms: Sequence[str], output_casing: str) -> list[str]:
     if output_casing == "all":
         return list(terms)
     check_uncased(letters_of(terms))
-    return uncased_groups(terms).terms
+    return surfaces.uncased_groups(terms).terms
 
 
 def check_attention(card: EncoderCard) -> None:
     """Refuse an attention and pooled tokens that the architecture does not support, or that contradict each other."""
-    causal = is_causal(card.architecture)
+    causal = backbone.is_causal(card.architecture)
     if not causal and card.attention != "bidirectional":
         raise ConfigError(
             "attention", f"{card.architecture} is not a decoder and cannot be {card.attention}", "leave it out"
@@ -214,9 +211,7 @@ def check_query_encoder(query_encoder: str, query_prompt: str) -> None:
     """Refuse a query prompt for inference-free queries."""
     if query_encoder in ("idf", "learned") and query_prompt:
         raise ConfigError(
-            "query_prompt",
-            "inference-free queries use no model, so a prompt has no effect",
-            "set it to the empty text",
+            "query_prompt", "inference-free queries use no model, so a prompt has no effect", "set it to the empty text"
         )
 
 
@@ -233,9 +228,7 @@ def _check_lengths(card: EncoderCard, config: PreTrainedConfig, tokenizer: PreTr
         most = LONGEST if card.inference_free and name == "query_max_length" else longest
         if not shortest <= getattr(card, name) <= most:
             raise ConfigError(
-                name,
-                f"{getattr(card, name)} is outside the lengths of this model",
-                f"give {shortest} to {most} tokens",
+                name, f"{getattr(card, name)} is outside the lengths of this model", f"give {shortest} to {most} tokens"
             )
 
 

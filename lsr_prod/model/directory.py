@@ -28,31 +28,22 @@ from typing import NamedTuple
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from lsr_prod.errors import ArtifactError, ConfigError
-from lsr_prod.logs import get_log
-from lsr_prod.model.appended_heads import AppendedHeads, save_appended_heads
-from lsr_prod.model.autoencoder import AUTOENCODER
-from lsr_prod.model.backbone import is_causal
-from lsr_prod.model.layout_reader import DOCUMENT_FOLDER
-from lsr_prod.model.layout_writer import write_layout
-from lsr_prod.model.model_card import write_model_card
-from lsr_prod.model.output_layer import (
-    has_own_output_layer,
-    save_output_layer,
-    weights_without_output_layer,
-    write_output_vocabulary,
+from lsr_prod import errors, logs
+from lsr_prod.model import (
+    appended_heads,
+    autoencoder,
+    backbone,
+    layout_reader,
+    layout_writer,
+    model_card,
+    output_layer,
+    token_weights,
+    tokenizer_files,
 )
-from lsr_prod.model.token_weights import save_sparse_linear, weights_of_backbone
-from lsr_prod.model.tokenizer_files import write_tokenizer
-from lsr_prod.storage import is_remote
-from lsr_prod.storage.disk import scratch_folder
-from lsr_prod.storage.drafts import Draft, write_file
-from lsr_prod.storage.folders import save_folder
-from lsr_prod.storage.formats.bundle import CARD_FILE, QUERY_FOLDER, EncoderCard
-from lsr_prod.storage.formats.digest import digest_folder, digest_json
-from lsr_prod.storage.formats.term_weights import QUERY_WEIGHTS_FILE, weights_to_bytes
+from lsr_prod.storage import disk, drafts, folders, is_remote
+from lsr_prod.storage.formats import bundle_format, digests, term_weights
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 # Fields of the card that sentence-transformers has too, or that change no vector.
 _EXPRESSIBLE = {
     "activation", "casing", "document_max_length", "document_prompt", "max_terms", "parents", "query_encoder",
@@ -66,11 +57,11 @@ class ModelParts(NamedTuple):
 
     model: PreTrainedModel  # a language model
     tokenizer: PreTrainedTokenizerFast  # its tokenizer
-    card: EncoderCard  # the encoder card
+    card: bundle_format.EncoderCard  # the encoder card
     words: list[str] | None = None  # the output terms if they are not the tokenizer's tokens
     # float32 [V], learned weights of query terms, or the IDF of the training documents; None: there are none
     query_weights: Tensor | None = None
-    heads: AppendedHeads | None = None  # heads of appended tokens
+    heads: appended_heads.AppendedHeads | None = None  # heads of appended tokens
 
 
 def write_model_directory(folder: Path, parts: ModelParts, queries: ModelParts | None = None) -> str:
@@ -79,11 +70,11 @@ def write_model_directory(folder: Path, parts: ModelParts, queries: ModelParts |
     Returns:
         Its digest (hex).
     """
-    with Draft(folder) as draft:
+    with drafts.Draft(folder) as draft:
         _write_parts(draft.folder, parts, queries)
         if queries is not None:
-            _write_parts(draft.folder / QUERY_FOLDER, queries)
-        write_model_card(draft.folder)
+            _write_parts(draft.folder / bundle_format.QUERY_FOLDER, queries)
+        model_card.write_model_card(draft.folder)
         digest = model_digest(draft.folder)
         seal_directory(draft, field="output")
     return digest
@@ -97,71 +88,71 @@ def _write_parts(made: Path, parts: ModelParts, queries: ModelParts | None = Non
         inexpressible["max_terms"] = f"{card.max_terms} and {queries.card.max_terms}"
     if inexpressible:
         log.warning("sentence-transformers cannot open this model", extra={"fields": inexpressible})
-    folder = made if card.query_encoder == "model" or inexpressible else made / DOCUMENT_FOLDER
-    saved = weights_without_output_layer(model) if own else None
+    folder = made if card.query_encoder == "model" or inexpressible else made / layout_reader.DOCUMENT_FOLDER
+    saved = output_layer.weights_without_output_layer(model) if own else None
     if card.head != "vocabulary":
-        saved = weights_of_backbone(model)
+        saved = token_weights.weights_of_backbone(model)
     model.save_pretrained(folder, state_dict=saved)
     # safetensors creates its file readable by the owner only; the other files follow the umask.
     (folder / "model.safetensors").chmod((folder / "config.json").stat().st_mode)
-    write_tokenizer(folder, tokenizer, card.document_max_length)
+    tokenizer_files.write_tokenizer(folder, tokenizer, card.document_max_length)
     if own:
-        save_output_layer(made, model)
+        output_layer.save_output_layer(made, model)
     if card.head == "token_weights":
-        save_sparse_linear(made, model)
+        token_weights.save_sparse_linear(made, model)
     if heads is not None:
-        save_appended_heads(made, heads)
+        appended_heads.save_appended_heads(made, heads)
     if words is not None:
-        write_output_vocabulary(made, words)
+        output_layer.write_output_vocabulary(made, words)
     if query_weights is not None:
-        write_file(made / QUERY_WEIGHTS_FILE, weights_to_bytes(query_weights.numpy()))
+        drafts.write_file(made / term_weights.QUERY_WEIGHTS_FILE, term_weights.weights_to_bytes(query_weights.numpy()))
     if not inexpressible:
-        write_layout(made, card, model, tokenizer, query_weights, queries and queries.card)
-    write_file(made / CARD_FILE, card.to_bytes())
+        layout_writer.write_layout(made, card, model, tokenizer, query_weights, queries and queries.card)
+    drafts.write_file(made / bundle_format.CARD_FILE, card.to_bytes())
 
 
 def model_digest(folder: Path) -> str:
     """Return the sha256 (hex) that names a model directory: it covers path and bytes of every file."""
-    return digest_json([file.to_json() for file in digest_folder(folder)])
+    return digests.digest_json([file.to_json() for file in digests.digest_folder(folder)])
 
 
 @contextmanager
 def folder_to_save(place: str, options: Mapping[str, str] | None = None, *, field: str) -> Iterator[Path]:
     """Yield an empty folder that is stored at a path or URI when the block ends without an error."""
     if not is_remote(place):
-        with Draft(Path(place)) as draft:
+        with drafts.Draft(Path(place)) as draft:
             yield draft.folder
             seal_directory(draft, field=field)
         return
-    with scratch_folder() as scratch:
+    with disk.scratch_folder() as scratch:
         yield scratch
         try:
-            save_folder(scratch, place, options)
-        except ArtifactError as error:
-            raise ConfigError(field, str(error), "name a folder that does not exist") from error
+            folders.save_folder(scratch, place, options)
+        except errors.ArtifactError as error:
+            raise errors.ConfigError(field, str(error), "name a folder that does not exist") from error
 
 
-def seal_directory(draft: Draft, *, field: str) -> None:
+def seal_directory(draft: drafts.Draft, *, field: str) -> None:
     """Seal the draft of a folder; a folder that already has the same content is kept."""
     if not draft.seal() and model_digest(draft.target) != model_digest(draft.folder):
-        raise ConfigError(field, f"{draft.target} has other content", "name a folder that does not exist")
+        raise errors.ConfigError(field, f"{draft.target} has other content", "name a folder that does not exist")
 
 
 def _has_own_output_layer(parts: ModelParts) -> bool:
-    return parts.card.head == "vocabulary" and has_own_output_layer(parts.model)
+    return parts.card.head == "vocabulary" and output_layer.has_own_output_layer(parts.model)
 
 
 def _inexpressible(parts: ModelParts) -> dict[str, str]:
     """Return the fields that sentence-transformers cannot express: with them it would compute other vectors."""
     card = parts.card
-    expressible = _EXPRESSIBLE | (_OF_AUTOENCODER if card.head == AUTOENCODER else set())
+    expressible = _EXPRESSIBLE | (_OF_AUTOENCODER if card.head == autoencoder.AUTOENCODER else set())
     standard = {one.name: one.default for one in fields(card) if one.default is not MISSING}
     found = {
         name: str(getattr(card, name))
         for name, usual in standard.items()
         if name not in expressible and getattr(card, name) != usual
     }
-    if is_causal(card.architecture):
+    if backbone.is_causal(card.architecture):
         found["architecture"] = card.architecture
     if card.inference_free and card.max_terms is not None:
         found["max_terms"] = str(card.max_terms)  # it would apply to queries, too

@@ -9,32 +9,20 @@ from typing import Any
 import numpy as np
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from lsr_prod.errors import ConfigError, EncoderRaisedError
-from lsr_prod.logs import get_log
-from lsr_prod.model import backbone, pooling
-from lsr_prod.model.appended_heads import AppendedHeads
+from lsr_prod import errors, logs
+from lsr_prod.model import appended_heads, backbone, card_update, loading, pooling
 from lsr_prod.model.autoencoder import autoencoder_of, latent_weights
-from lsr_prod.model.card_update import UncasedOutput, check_attention, update_card
 from lsr_prod.model.directory import ModelParts, write_model_directory
-from lsr_prod.model.loading import (
-    kept_query_weights,
-    local_folder,
-    output_vocabulary,
-    read_parts,
-    read_query_parts,
-)
 from lsr_prod.model.pooled_head import PooledArgmax, find_argmax, pool_vocabulary
 from lsr_prod.model.token_weights import pool_token_weights, sparse_linear, unweighted_tokens
-from lsr_prod.storage.formats.bundle import QUERY_FOLDER, EncoderCard, Kind
-from lsr_prod.storage.formats.sparse import SparseBatch
+from lsr_prod.storage.formats import bundle_format, sparse
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 
 
-class SparseEncoder(nn.Module):
+class SparseEncoder(torch.nn.Module):
     """Encoder of texts as sparse vectors, in torch.
 
     Examples:
@@ -57,17 +45,17 @@ class SparseEncoder(nn.Module):
         heads: heads of appended tokens; None unless ``pooled_tokens`` is ``appended``.
     """
 
-    unweighted: Tensor
+    unweighted: torch.Tensor
 
     def __init__(
         self,
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerFast,
-        card: EncoderCard,
+        card: bundle_format.EncoderCard,
         vocabulary: list[str] | None = None,
-        query_weights: Tensor | None = None,
+        query_weights: torch.Tensor | None = None,
         queries: "SparseEncoder | None" = None,
-        heads: AppendedHeads | None = None,
+        heads: appended_heads.AppendedHeads | None = None,
     ) -> None:
         """Combine the parts; ``load`` reads them.
 
@@ -86,32 +74,32 @@ class SparseEncoder(nn.Module):
         super().__init__()
         allowed = backbone.ARCHITECTURES if card.head == "vocabulary" else backbone.HEADLESS
         backbone.check_architecture(type(model).__name__, field="model", allowed=allowed)
-        check_attention(replace(card, architecture=type(model).__name__))
+        card_update.check_attention(replace(card, architecture=type(model).__name__))
         if (card.output_vocabulary == "words") != (vocabulary is not None):
-            raise ConfigError(
+            raise errors.ConfigError(
                 "vocabulary", f"the card's output vocabulary is {card.output_vocabulary}", "give terms with words only"
             )
         self.model, self.tokenizer, self.card = model, tokenizer, card
         rows = self._rows()
-        terms = output_vocabulary(tokenizer, rows) if vocabulary is None else vocabulary
+        terms = loading.output_vocabulary(tokenizer, rows) if vocabulary is None else vocabulary
         if card.head == "token_weights":
             self.register_buffer("unweighted", unweighted_tokens(tokenizer, rows), persistent=False)
-        self.uncased = UncasedOutput(terms) if card.output_casing == "uncased" else None
+        self.uncased = card_update.UncasedOutput(terms) if card.output_casing == "uncased" else None
         self.vocabulary = self.uncased.terms if self.uncased else terms
         if rows != len(terms) or len(self.vocabulary) != card.vocabulary_size:
-            raise ConfigError(
+            raise errors.ConfigError(
                 "model",
                 f"its head has {rows} outputs for {len(terms)} terms",
                 f"give it what the card says, {card.vocabulary_size} terms",
             )
         if query_weights is not None and len(query_weights) != card.vocabulary_size:
-            raise ConfigError(
+            raise errors.ConfigError(
                 "query_weights", f"there are {len(query_weights)} for {card.vocabulary_size} terms", "give one per term"
             )
         self.query_weights = query_weights if card.inference_free else None
         self.queries = queries
         if heads is None and card.appended_tokens:
-            heads = AppendedHeads.of_matrix(backbone.output_layer(model)[0], card.appended_tokens)
+            heads = appended_heads.AppendedHeads.of_matrix(backbone.output_layer(model)[0], card.appended_tokens)
         self.heads = heads
         _check_queries(card, queries)
 
@@ -129,12 +117,12 @@ class SparseEncoder(nn.Module):
         Raises:
             ConfigError: the model cannot be read, has no trained vocabulary head, or does not support an override.
         """
-        folder = local_folder(source)
+        folder = loading.local_folder(source)
         own = {name: value for name, value in card_overrides.items() if name in ("query_max_length", "query_prompt")}
-        found = read_query_parts(folder, own)
+        found = loading.read_query_parts(folder, own)
         others = {name: value for name, value in card_overrides.items() if found is None or name not in own}
         queries = None if found is None else cls(*found[:5], heads=found.heads).eval()
-        parts = read_parts(folder, others)
+        parts = loading.read_parts(folder, others)
         return cls(*parts[:5], queries=queries, heads=parts.heads).eval()
 
     def with_card(self, **card_changes: Any) -> "SparseEncoder":
@@ -145,10 +133,10 @@ class SparseEncoder(nn.Module):
         """
         tokenizer = copy.deepcopy(self.tokenizer)
         words = self._words()
-        terms = output_vocabulary(tokenizer, self._rows()) if words is None else words
-        card = update_card(self.card, card_changes, self.model.config, tokenizer, terms)
+        terms = loading.output_vocabulary(tokenizer, self._rows()) if words is None else words
+        card = card_update.update_card(self.card, card_changes, self.model.config, tokenizer, terms)
         queries = self.queries if card.query_encoder == "separate" else None
-        kept = kept_query_weights(self.query_weights, self.card, card)
+        kept = loading.kept_query_weights(self.query_weights, self.card, card)
         return SparseEncoder(self.model, tokenizer, card, words, kept, queries, self.heads).train(self.training)
 
     def clone(self) -> "SparseEncoder":
@@ -171,7 +159,7 @@ class SparseEncoder(nn.Module):
             ConfigError: the output terms differ, or one of the encoders has inference-free or separate queries already.
         """
         if self.card.query_encoder != "model":
-            raise ConfigError(
+            raise errors.ConfigError(
                 "query_model",
                 f"the card says query_encoder {self.card.query_encoder}: another encoder reads queries already",
                 "leave query_model out, or start from a model that encodes queries",
@@ -197,11 +185,11 @@ class SparseEncoder(nn.Module):
 
     def forward(
         self,
-        input_ids: Tensor,
-        attention_mask: Tensor,
-        token_type_ids: Tensor | None = None,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        token_type_ids: torch.Tensor | None = None,
         found: PooledArgmax | None = None,
-    ) -> Tensor:
+    ) -> torch.Tensor:
         """Return vectors over the output vocabulary.
 
         Args:
@@ -226,7 +214,7 @@ class SparseEncoder(nn.Module):
 
     @torch.no_grad()
     def find_argmax(
-        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
     ) -> PooledArgmax:
         """Return the weights of the head and the token of each maximum, without a graph: the first of two passes.
 
@@ -245,14 +233,14 @@ class SparseEncoder(nn.Module):
         matrix, bias = backbone.output_layer(self.model)
         return find_argmax(states, matrix, bias, pooled, activation=self.card.activation, heads=self.heads)
 
-    def fold(self, weights: Tensor) -> Tensor:
+    def fold(self, weights: torch.Tensor) -> torch.Tensor:
         """Fold weights of the head's terms [B, rows of the output matrix] into vectors over the output terms [B, V]."""
-        vectors: Tensor = weights if self.uncased is None else self.uncased(weights)
+        vectors: torch.Tensor = weights if self.uncased is None else self.uncased(weights)
         return vectors
 
     def pooled_states(
-        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the states that the head's linear layer multiplies, and the mask of the positions to pool.
 
         Args:
@@ -278,7 +266,9 @@ class SparseEncoder(nn.Module):
             return hidden, pooled
         return backbone.head_input(self.model, hidden), pooled
 
-    def encode(self, texts: Sequence[str], kind: Kind = "document", batch_size: int = 32) -> SparseBatch:
+    def encode(
+        self, texts: Sequence[str], kind: bundle_format.Kind = "document", batch_size: int = 32
+    ) -> sparse.SparseBatch:
         """Encode texts, without pruning beyond ``max_terms`` of the card; a text of whitespace becomes an empty vector.
 
         Args:
@@ -306,19 +296,19 @@ class SparseEncoder(nn.Module):
             for start in range(0, len(ids), batch_size)
         ]
         self.train(was_training)
-        return SparseBatch.concatenate(parts).spread([visible[i] for i in by_length], len(texts))
+        return sparse.SparseBatch.concatenate(parts).spread([visible[i] for i in by_length], len(texts))
 
     def _parts(self) -> ModelParts:
         return ModelParts(self.model, self.tokenizer, self.card, self._words(), self.query_weights, self.heads)
 
-    def head_layer(self) -> tuple[Tensor, Tensor | None]:
+    def head_layer(self) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return matrix and bias of the head's linear layer."""
         if self.card.head == "vocabulary":
             return backbone.output_layer(self.model)
         layer = sparse_linear(self.model) if self.card.head == "token_weights" else autoencoder_of(self.model)
         return layer.weight, layer.bias
 
-    def _other_head(self, states: Tensor, pooled: Tensor, input_ids: Tensor) -> Tensor:
+    def _other_head(self, states: torch.Tensor, pooled: torch.Tensor, input_ids: torch.Tensor) -> torch.Tensor:
         """Return the vectors of a head that is no vocabulary head."""
         if self.card.head == "token_weights":
             return pool_token_weights(states, sparse_linear(self.model), input_ids, pooled, self.unweighted)
@@ -332,7 +322,7 @@ class SparseEncoder(nn.Module):
     def _words(self) -> list[str] | None:
         return self.vocabulary if self.card.output_vocabulary == "words" else None
 
-    def _token_ids(self, texts: Sequence[str], kind: Kind) -> list[list[int]]:
+    def _token_ids(self, texts: Sequence[str], kind: bundle_format.Kind) -> list[list[int]]:
         tokenizer = Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())
         tokenizer.no_padding()
         tokenizer.enable_truncation(self.card.max_length(kind))
@@ -340,37 +330,37 @@ class SparseEncoder(nn.Module):
         return [encoding.ids for encoding in tokenizer.encode_batch([prompt + text for text in texts])]
 
     @torch.inference_mode()
-    def _encode_batch(self, rows: Sequence[Sequence[int]]) -> SparseBatch:
+    def _encode_batch(self, rows: Sequence[Sequence[int]]) -> sparse.SparseBatch:
         input_ids, attention_mask = pooling.pad_rows(rows, self.model.config.pad_token_id or 0)
         device = self.model.device
         weights = self(input_ids.to(device), attention_mask.to(device)).float().cpu().numpy()  # [B, V]
         if not np.isfinite(weights).all():  # NaN would be left out, like a weight of 0
-            raise EncoderRaisedError("the model returned a weight that is not finite")
-        batch = SparseBatch.from_topk(np.broadcast_to(np.arange(weights.shape[1]), weights.shape), weights)
+            raise errors.EncoderRaisedError("the model returned a weight that is not finite")
+        batch = sparse.SparseBatch.from_topk(np.broadcast_to(np.arange(weights.shape[1]), weights.shape), weights)
         return batch if self.card.max_terms is None else batch.top(self.card.max_terms)
 
 
-def _check_queries(card: EncoderCard, queries: SparseEncoder | None) -> None:
+def _check_queries(card: bundle_format.EncoderCard, queries: SparseEncoder | None) -> None:
     if (card.query_encoder == "separate") != (queries is not None):
-        raise ConfigError(
+        raise errors.ConfigError(
             "query_encoder",
             f"the card says {card.query_encoder}, with {'no' if queries is None else 'a'} separate query encoder",
-            f"restore the folder {QUERY_FOLDER} of the model directory, or save the model again",
+            f"restore the folder {bundle_format.QUERY_FOLDER} of the model directory, or save the model again",
         )
     if queries is None:
         return
     if "autoencoder" in (card.head, queries.card.head):
-        raise ConfigError(
+        raise errors.ConfigError(
             "query_model", "a sparse autoencoder has no separate query encoder", "give models with vocabulary heads"
         )
     if queries.card.query_encoder != "model":
-        raise ConfigError(
+        raise errors.ConfigError(
             "query_model",
             f"its card says query_encoder {queries.card.query_encoder}",
             "give a model that encodes queries",
         )
     if queries.card.vocabulary_sha256 != card.vocabulary_sha256:
-        raise ConfigError(
+        raise errors.ConfigError(
             "query_model",
             f"its {queries.card.vocabulary_size} output terms differ from the model's {card.vocabulary_size}",
             "give a model with the same output vocabulary, or transfer it to that vocabulary first",

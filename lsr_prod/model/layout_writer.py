@@ -15,28 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from lsr_prod.inference.terms.words import special_tokens
-from lsr_prod.model.autoencoder import AUTOENCODER, save_autoencoder
-from lsr_prod.model.layout_reader import (
-    ACTIVATIONS,
-    DENSE_TRANSFORMER,
-    DOCUMENT_FOLDER,
-    POOLED_STATES,
-    ROUTER_FILE,
-    SETTINGS_FILE,
-    TRANSFORMER,
-    TRANSFORMER_FILE,
-    parts_folder,
-)
-from lsr_prod.model.output_layer import save_tensors
-from lsr_prod.model.tokenizer_files import write_json, write_tokenizer
-from lsr_prod.storage.formats.bundle import QUERY_FOLDER, EncoderCard
+from lsr_prod.model import autoencoder, layout_reader, output_layer, tokenizer_files
+from lsr_prod.storage.formats.bundle_format import QUERY_FOLDER, EncoderCard
 
 _POOLING_FOLDER = "1_SpladePooling"
-_DOCUMENT = {DOCUMENT_FOLDER: "Transformer", "document_1_SpladePooling": "SpladePooling"}
+_DOCUMENT = {layout_reader.DOCUMENT_FOLDER: "Transformer", "document_1_SpladePooling": "SpladePooling"}
 _STATIC_FOLDER = "query_0_SparseStaticEmbedding"
 _SEPARATE = {QUERY_FOLDER: "Transformer", f"{QUERY_FOLDER}/{_POOLING_FOLDER}": "SpladePooling"}
 _SPARSE = "sentence_transformers.sparse_encoder.modules"
@@ -56,22 +42,22 @@ def write_layout(
     card: EncoderCard,
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerFast,
-    query_weights: Tensor | None,
+    query_weights: torch.Tensor | None,
     queries: EncoderCard | None,
 ) -> None:
     """Write all files apart from weights and tokenizer in ``parts_folder``; ``queries`` is a separate query encoder."""
-    router, parts, head = card.query_encoder != "model", parts_folder(folder), _head(card, model)
+    router, parts, head = card.query_encoder != "model", layout_reader.parts_folder(folder), _head(card, model)
     kinds = {path: kind for path, (kind, _) in head.items()}
     modules = {"": "Router"} if router else {"": "Transformer", **kinds}
     listed = enumerate(modules.items())
     named = [{"idx": i, "name": str(i), "path": path, "type": _TYPES[kind]} for i, (path, kind) in listed]
-    write_json(folder / "modules.json", named)
+    tokenizer_files.write_json(folder / "modules.json", named)
     for path, (_, config) in head.items():
-        write_json(folder / path / "config.json", config)
+        tokenizer_files.write_json(folder / path / "config.json", config)
     lengths = {"query_length": card.query_max_length, "document_length": card.document_max_length}
     same = router or card.query_max_length == card.document_max_length
-    transformer = DENSE_TRANSFORMER if card.head == AUTOENCODER else TRANSFORMER
-    write_json(parts / TRANSFORMER_FILE, {**transformer, **({} if same else lengths)})
+    transformer = layout_reader.DENSE_TRANSFORMER if card.head == autoencoder.AUTOENCODER else layout_reader.TRANSFORMER
+    tokenizer_files.write_json(parts / layout_reader.TRANSFORMER_FILE, {**transformer, **({} if same else lengths)})
     if queries is not None:
         same = queries.query_max_length == queries.document_max_length
     reason = f"version {'5.4 has these modules' if same else '6 has a length of queries and one of documents'}"
@@ -83,11 +69,12 @@ def write_layout(
         # Checked since version 6.
         "requirements": {"sentence-transformers": {"specifier": ">=5.4" if same else ">=6.0", "reason": reason}},
     }
-    write_json(
-        folder / SETTINGS_FILE, settings | ({} if card.max_terms is None else {"max_active_dims": card.max_terms})
+    tokenizer_files.write_json(
+        folder / layout_reader.SETTINGS_FILE,
+        settings | ({} if card.max_terms is None else {"max_active_dims": card.max_terms}),
     )
-    if card.head == AUTOENCODER:
-        save_autoencoder(folder / next(reversed(head)) / "model.safetensors", model)
+    if card.head == autoencoder.AUTOENCODER:
+        autoencoder.save_autoencoder(folder / next(reversed(head)) / "model.safetensors", model)
     if card.inference_free:
         _write_router(folder, {_STATIC_FOLDER: "SparseStaticEmbedding"})
         _write_query_weights(folder / _STATIC_FOLDER, card, tokenizer, query_weights)
@@ -97,14 +84,14 @@ def write_layout(
 
 def _head(card: EncoderCard, model: PreTrainedModel) -> dict[str, tuple[str, dict[str, Any]]]:
     """Return folder, class and settings of each module after the transformer, in order."""
-    if card.head != AUTOENCODER:
+    if card.head != autoencoder.AUTOENCODER:
         path = _POOLING_FOLDER if card.query_encoder == "model" else next(reversed(_DOCUMENT))
-        activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == card.activation)
+        activation = next(theirs for theirs, ours in layout_reader.ACTIVATIONS.items() if ours == card.activation)
         size = card.vocabulary_size
         head = {"pooling_strategy": "max", "activation_function": activation, "embedding_dimension": size}
         return {path: ("SpladePooling", head)}
     width = int(model.config.hidden_size)
-    mode = next(theirs for theirs, ours in POOLED_STATES.items() if ours == card.pooled_states)
+    mode = next(theirs for theirs, ours in layout_reader.POOLED_STATES.items() if ours == card.pooled_states)
     layer = {
         "input_dim": width,
         "hidden_dim": card.vocabulary_size,
@@ -128,18 +115,18 @@ def _write_router(folder: Path, queries: dict[str, str]) -> None:
         "structure": {"query": list(queries), "document": list(_DOCUMENT)},
         "parameters": {"default_route": "document", "allow_empty_key": True, "route_mappings": {}},
     }
-    write_json(folder / ROUTER_FILE, router)
+    tokenizer_files.write_json(folder / layout_reader.ROUTER_FILE, router)
 
 
 def _write_query_weights(
-    folder: Path, card: EncoderCard, tokenizer: PreTrainedTokenizerFast, query_weights: Tensor | None
+    folder: Path, card: EncoderCard, tokenizer: PreTrainedTokenizerFast, query_weights: torch.Tensor | None
 ) -> None:
     """Write the weights of query terms, which are all 1 before training, and their tokenizer."""
     backend = tokenizer.backend_tokenizer
-    write_json(folder / "config.json", {"frozen": False})
+    tokenizer_files.write_json(folder / "config.json", {"frozen": False})
     # The library cuts queries without special tokens.
-    write_tokenizer(folder, tokenizer, card.query_max_length - backend.num_special_tokens_to_add(False))
+    tokenizer_files.write_tokenizer(folder, tokenizer, card.query_max_length - backend.num_special_tokens_to_add(False))
     weights = torch.ones(card.vocabulary_size) if query_weights is None else query_weights.clone()
     if card.query_special_tokens == "skipped":
         weights[sorted(number for number in special_tokens(backend) if number < len(weights))] = 0
-    save_tensors(folder / "model.safetensors", {"weight": weights})
+    output_layer.save_tensors(folder / "model.safetensors", {"weight": weights})

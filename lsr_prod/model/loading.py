@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
-from torch import Tensor
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     MODEL_FOR_MASKED_LM_MAPPING,
@@ -32,32 +31,14 @@ from transformers import (
 from lsr_prod.errors import ConfigError
 from lsr_prod.inference.terms.words import lowercases
 from lsr_prod.logs import get_log
-from lsr_prod.model.appended_heads import load_appended_heads
+from lsr_prod.model import appended_heads, card_update, layout_reader, model_card, static_queries, tokenizer_files
 from lsr_prod.model.autoencoder import add_autoencoder, autoencoder_of, latent_terms
-from lsr_prod.model.backbone import (
-    ARCHITECTURES,
-    HEADLESS,
-    check_architecture,
-    is_causal,
-    output_layer,
-    rename_head,
-)
-from lsr_prod.model.card_update import add_lowercase, output_terms, update_card
+from lsr_prod.model.backbone import ARCHITECTURES, HEADLESS, check_architecture, is_causal, output_layer, rename_head
 from lsr_prod.model.directory import ModelParts, model_digest
-from lsr_prod.model.layout_reader import SentenceTransformersFolder, parts_folder, read_sentence_transformers
-from lsr_prod.model.model_card import LICENSE, is_non_commercial, source_license
-from lsr_prod.model.output_layer import (
-    OUTPUT_LAYER_FILE,
-    load_output_layer,
-    output_layer_names,
-    read_output_vocabulary,
-)
-from lsr_prod.model.static_queries import read_static_queries
+from lsr_prod.model.output_layer import OUTPUT_LAYER_FILE, load_output_layer, output_layer_names, read_output_vocabulary
 from lsr_prod.model.token_weights import has_sparse_linear, read_backbone
-from lsr_prod.model.tokenizer_files import prepend_start_token, read_tokenizer, readable
-from lsr_prod.storage.formats.bundle import CARD_FILE, QUERY_FOLDER, TOKENIZER_FILE, EncoderCard, longest_input
-from lsr_prod.storage.formats.digest import digest_json
-from lsr_prod.storage.formats.term_weights import QUERY_WEIGHTS_FILE, weights_from_bytes
+from lsr_prod.storage.formats import digests, term_weights
+from lsr_prod.storage.formats.bundle_format import CARD_FILE, QUERY_FOLDER, TOKENIZER_FILE, EncoderCard, longest_input
 
 log = get_log(__name__)
 
@@ -74,21 +55,21 @@ def read_query_parts(folder: Path, overrides: Mapping[str, Any]) -> ModelParts |
         return read_parts(folder / QUERY_FOLDER, overrides)
     if (folder / CARD_FILE).is_file() or has_sparse_linear(folder):
         return None
-    settings = read_sentence_transformers(folder)
-    if settings is None or not isinstance(settings.queries, SentenceTransformersFolder):
+    settings = layout_reader.read_sentence_transformers(folder)
+    if settings is None or not isinstance(settings.queries, layout_reader.SentenceTransformersFolder):
         return None
     return read_parts(folder, overrides, settings.queries)
 
 
 def read_parts(
-    folder: Path, overrides: Mapping[str, Any], route: SentenceTransformersFolder | None = None
+    folder: Path, overrides: Mapping[str, Any], route: layout_reader.SentenceTransformersFolder | None = None
 ) -> ModelParts:
     """Read the parts of an encoder: that of the whole folder, or the one that ``route`` describes."""
     card = EncoderCard.load(folder) if route is None and (folder / CARD_FILE).is_file() else None
     token_weights = has_sparse_linear(folder) if card is None else card.head == "token_weights"
     of_pair = card is not None and card.query_encoder == "separate"  # its query encoder has files of its own
-    settings = None if token_weights or of_pair else route or read_sentence_transformers(folder)
-    weights = folder / settings.weights if settings else parts_folder(folder)
+    settings = None if token_weights or of_pair else route or layout_reader.read_sentence_transformers(folder)
+    weights = folder / settings.weights if settings else layout_reader.parts_folder(folder)
     autoencoder = settings.autoencoder if settings else None
     if token_weights:
         model = read_backbone(folder, _read_config(folder))
@@ -100,7 +81,7 @@ def read_parts(
         words = latent_terms(len(autoencoder_of(model).bias))
     # FlagEmbedding uses tokenizer.json as it is; the class of XLM-RoBERTa in transformers would rebuild its rules.
     as_it_is = token_weights and (folder / TOKENIZER_FILE).is_file()
-    tokenizer = read_tokenizer(weights, PreTrainedTokenizerFast if as_it_is else None)
+    tokenizer = tokenizer_files.read_tokenizer(weights, PreTrainedTokenizerFast if as_it_is else None)
     if card is not None:
         query_weights = _read_query_weights(folder, card)
         if card.output_vocabulary == "words":
@@ -108,14 +89,14 @@ def read_parts(
         rows = int(model.config.vocab_size) if token_weights or words else len(output_layer(model)[0])
         terms = words or output_vocabulary(tokenizer, rows)
         if card.appended_tokens:
-            heads = load_appended_heads(folder, len(terms), card.appended_tokens)
-        if card.vocabulary_sha256 != digest_json(output_terms(terms, card.output_casing)):
+            heads = appended_heads.load_appended_heads(folder, len(terms), card.appended_tokens)
+        if card.vocabulary_sha256 != digests.digest_json(card_update.output_terms(terms, card.output_casing)):
             raise ConfigError(
                 "source", f"the tokenizer of {folder} does not match the output vocabulary of its card", "save it again"
             )
     else:
         if is_causal(type(model).__name__):
-            prepend_start_token(tokenizer, model.config)
+            tokenizer_files.prepend_start_token(tokenizer, model.config)
         terms = words or output_vocabulary(tokenizer, int(model.config.vocab_size))
         card = _new_card(model, tokenizer, terms, parent=model_digest(folder))
         _keep_license(model.config, folder)
@@ -124,33 +105,33 @@ def read_parts(
         elif settings is not None:
             card = _with_settings(card, model.config, tokenizer, settings)
             if isinstance(settings.queries, str):
-                card, query_weights = read_static_queries(folder / settings.queries, card, tokenizer)
-    changed = update_card(card, overrides, model.config, tokenizer, terms)
+                card, query_weights = static_queries.read_static_queries(folder / settings.queries, card, tokenizer)
+    changed = card_update.update_card(card, overrides, model.config, tokenizer, terms)
     return ModelParts(model, tokenizer, changed, words, kept_query_weights(query_weights, card, changed), heads)
 
 
 def _keep_license(config: PreTrainedConfig, folder: Path) -> None:
     """Keep the license of a model in its configuration, which every model that is made from it has too."""
-    name = source_license(folder)
+    name = model_card.source_license(folder)
     if name is None:
         return
-    setattr(config, LICENSE, name)
-    if is_non_commercial(name):
+    setattr(config, model_card.LICENSE, name)
+    if model_card.is_non_commercial(name):
         log.warning("the license of the model forbids commercial use", extra={"fields": {"license": name}})
 
 
-def kept_query_weights(weights: Tensor | None, card: EncoderCard, changed: EncoderCard) -> Tensor | None:
+def kept_query_weights(weights: torch.Tensor | None, card: EncoderCard, changed: EncoderCard) -> torch.Tensor | None:
     """Return the weights of query terms after a change of the card, float32 [V]; None: they belong to the old one."""
     same = (card.query_encoder, card.vocabulary_sha256) == (changed.query_encoder, changed.vocabulary_sha256)
     return weights if same else None
 
 
-def _read_query_weights(folder: Path, card: EncoderCard) -> Tensor | None:
+def _read_query_weights(folder: Path, card: EncoderCard) -> torch.Tensor | None:
     """Return the weights of query terms of a model directory, float32 [V]; None: there are none."""
-    path = folder / QUERY_WEIGHTS_FILE
+    path = folder / term_weights.QUERY_WEIGHTS_FILE
     if not card.inference_free or not path.is_file():
         return None
-    return torch.from_numpy(weights_from_bytes(path.read_bytes(), card.vocabulary_size, str(path)))
+    return torch.from_numpy(term_weights.weights_from_bytes(path.read_bytes(), card.vocabulary_size, str(path)))
 
 
 def output_vocabulary(tokenizer: PreTrainedTokenizerFast, size: int) -> list[str]:
@@ -194,7 +175,7 @@ def _read_model(folder: Path, *, dense: bool) -> PreTrainedModel:
     config.tie_word_embeddings |= own  # the layer is replaced below; tied, it needs no memory until then
     loader: Any = AutoModel if dense else AutoModelForCausalLM if is_causal(name) else AutoModelForMaskedLM
     try:
-        with without_load_report(), readable(folder, "the weights"):
+        with without_load_report(), tokenizer_files.readable(folder, "the weights"):
             model, report = loader.from_pretrained(
                 folder,
                 config=config,
@@ -238,7 +219,7 @@ def _without_safetensors(folder: Path, loader: str) -> ConfigError:
 
 def _read_config(folder: Path) -> PreTrainedConfig:
     try:
-        with readable(folder, "config.json"):
+        with tokenizer_files.readable(folder, "config.json"):
             config: PreTrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except OSError as error:
         raise ConfigError("source", f"{folder} has no config.json that transformers can read", _REMEDY) from error
@@ -279,7 +260,7 @@ def _new_card(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, terms:
     return EncoderCard(
         architecture=name,
         vocabulary_size=len(terms),
-        vocabulary_sha256=digest_json(terms),
+        vocabulary_sha256=digests.digest_json(terms),
         casing="lowercase" if lowercases(tokenizer.backend_tokenizer) else "none",
         query_max_length=min(_QUERY_LENGTH, longest),
         document_max_length=min(_DOCUMENT_LENGTH, longest),
@@ -298,14 +279,14 @@ def _with_settings(
     card: EncoderCard,
     config: PreTrainedConfig,
     tokenizer: PreTrainedTokenizerFast,
-    settings: SentenceTransformersFolder,
+    settings: layout_reader.SentenceTransformersFolder,
 ) -> EncoderCard:
     """Return the card with the settings of sentence-transformers; lowercasing is added to the tokenizer, in place."""
     longest = longest_input(config.to_dict())
     most = min(tokenizer.model_max_length, longest)
     if settings.lowercase and card.casing == "none":
-        add_lowercase(tokenizer)
-    separate = isinstance(settings.queries, SentenceTransformersFolder)
+        card_update.add_lowercase(tokenizer)
+    separate = isinstance(settings.queries, layout_reader.SentenceTransformersFolder)
     return replace(
         card,
         casing="lowercase" if settings.lowercase else card.casing,

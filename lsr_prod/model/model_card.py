@@ -11,7 +11,7 @@ from typing import Any
 
 from lsr_prod.model.layout_reader import parts_folder
 from lsr_prod.storage.drafts import write_file
-from lsr_prod.storage.formats.bundle import QUERY_FOLDER, EncoderCard
+from lsr_prod.storage.formats.bundle_format import QUERY_FOLDER, EncoderCard
 
 MODEL_CARD_FILE = "README.md"
 LICENSE = "source_license"

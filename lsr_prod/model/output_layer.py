@@ -13,21 +13,20 @@ from typing import Any, cast
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage.drafts import write_file
-from lsr_prod.storage.formats.digest import read_record, record_bytes
+from lsr_prod.storage.formats.digests import read_record, record_bytes
 
 OUTPUT_LAYER_FILE = "output_layer.safetensors"
 OUTPUT_VOCABULARY_FILE = "output_vocabulary.json"
 
 
-class OutputLayer(nn.Linear):
+class OutputLayer(torch.nn.Linear):
     """An output matrix [U, d], with or without a bias, that replaces that of the architecture."""
 
-    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None) -> None:
+    def __init__(self, weight: torch.nn.Parameter, bias: torch.nn.Parameter | None) -> None:
         """Use the parameters without a copy."""
         super().__init__(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
         self.weight = weight
@@ -35,7 +34,7 @@ class OutputLayer(nn.Linear):
             self.bias = bias
 
 
-def replace_output_layer(model: PreTrainedModel, weight: Tensor, bias: Tensor | None) -> None:
+def replace_output_layer(model: PreTrainedModel, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
     """Replace the output matrix by an untied one of U terms; the input embeddings stay."""
     place = _layer(model).weight
     width = place.shape[1]
@@ -45,12 +44,12 @@ def replace_output_layer(model: PreTrainedModel, weight: Tensor, bias: Tensor | 
     model.config.tie_word_embeddings = False
 
 
-def add_output_bias(model: PreTrainedModel, bias: Tensor) -> None:
+def add_output_bias(model: PreTrainedModel, bias: torch.Tensor) -> None:
     """Add a bias to a head that has none; the output matrix stays, tied to the input embeddings or not."""
     layer = _layer(model)
     if layer.bias is not None:
         raise ConfigError("head", f"{type(model).__name__} has a bias already", "change that one")
-    _put(model, cast("nn.Parameter", layer.weight), bias)
+    _put(model, cast("torch.nn.Parameter", layer.weight), bias)
 
 
 def has_own_output_layer(model: PreTrainedModel) -> bool:
@@ -65,7 +64,7 @@ def output_layer_names(model: PreTrainedModel) -> set[str]:
     return {f"{name}.weight", f"{name}.bias", f"{prefix}bias"}
 
 
-def weights_without_output_layer(model: PreTrainedModel) -> dict[str, Tensor]:
+def weights_without_output_layer(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     """Return the weights that transformers saves for a model with a separate output layer."""
     excluded = output_layer_names(model)
     return {name: value for name, value in model.state_dict().items() if name not in excluded}
@@ -80,7 +79,7 @@ def save_output_layer(folder: Path, model: PreTrainedModel) -> None:
     save_tensors(folder / OUTPUT_LAYER_FILE, tensors)
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     """Write a file of safetensors next to ``config.json``."""
     contents = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     save_file(contents, path, metadata={"format": "pt"})
@@ -88,7 +87,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     path.chmod(path.with_name("config.json").stat().st_mode)
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
+def read_tensors(path: Path) -> dict[str, torch.Tensor]:
     """Read a file of safetensors, as float32."""
     if not path.is_file():
         raise ConfigError("source", f"{path.parent} has no {path.name}", "copy it again")
@@ -124,7 +123,7 @@ def read_output_vocabulary(folder: Path) -> list[str]:
     return read_record(folder / OUTPUT_VOCABULARY_FILE, parse, "save the model again")
 
 
-def _put(model: PreTrainedModel, weight: nn.Parameter, values: Tensor | None) -> None:
+def _put(model: PreTrainedModel, weight: torch.nn.Parameter, values: torch.Tensor | None) -> None:
     """Replace the output layer by one of this weight, and of a bias with these values."""
     if values is not None and values.shape != weight.shape[:1]:
         raise ConfigError("head", f"{len(weight)} rows have {len(values)} biases", "give one bias per row")
@@ -136,14 +135,14 @@ def _put(model: PreTrainedModel, weight: nn.Parameter, values: Tensor | None) ->
         owner._parameters["bias"] = bias
 
 
-def _layer(model: PreTrainedModel) -> nn.Linear:
+def _layer(model: PreTrainedModel) -> torch.nn.Linear:
     layer: Any = _output(model)
-    assert isinstance(layer, nn.Linear)
+    assert isinstance(layer, torch.nn.Linear)
     return layer
 
 
-def _output(model: Any) -> nn.Module:
-    layer: nn.Module = model.get_output_embeddings()
+def _output(model: Any) -> torch.nn.Module:
+    layer: torch.nn.Module = model.get_output_embeddings()
     return layer
 
 
@@ -159,5 +158,5 @@ def is_tied(model: PreTrainedModel) -> bool:
     return _layer(model).weight is model.get_input_embeddings().weight
 
 
-def _parameter(value: Tensor, like: Tensor) -> nn.Parameter:
-    return nn.Parameter(value.detach().to(device=like.device, dtype=like.dtype).clone())
+def _parameter(value: torch.Tensor, like: torch.Tensor) -> torch.nn.Parameter:
+    return torch.nn.Parameter(value.detach().to(device=like.device, dtype=like.dtype).clone())

@@ -23,8 +23,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding_bag
 
-from lsr_prod.model.appended_heads import AppendedHeads
-from lsr_prod.model.pooling import activate
+from lsr_prod.model import appended_heads, pooling
 
 
 def are_free(device: torch.device) -> bool:
@@ -55,7 +54,7 @@ def pool_vocabulary(
     *,
     activation: Activation,
     found: PooledArgmax | None = None,
-    heads: AppendedHeads | None = None,
+    heads: appended_heads.AppendedHeads | None = None,
 ) -> Tensor:
     """Return vectors over the vocabulary. Autocast applies to products only; maxima, weights and gradients are float32.
 
@@ -86,11 +85,11 @@ def find_argmax(
     pooled: Tensor,
     *,
     activation: Activation,
-    heads: AppendedHeads | None = None,
+    heads: appended_heads.AppendedHeads | None = None,
 ) -> PooledArgmax:
     """Return the same vectors without a graph, and the token of each weight. Arguments as in ``pool_vocabulary``."""
     if heads is not None:
-        weights = activate(heads(hidden, weight, bias), pooled, activation)
+        weights = pooling.activate(heads(hidden, weight, bias), pooled, activation)
         return PooledArgmax(weights, heads.heads.expand(len(weights), -1))
     weights, positions = _forward(hidden, weight, bias, pooled, activation, places=True)
     assert positions is not None

@@ -7,22 +7,19 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from lsr_prod.errors import ConfigError
+from lsr_prod import errors, logs
 from lsr_prod.inference.terms.words import special_tokens
-from lsr_prod.logs import get_log
-from lsr_prod.model.layout_reader import read_json
-from lsr_prod.model.tokenizer_files import read_tokenizer, readable
-from lsr_prod.storage.formats.bundle import LONGEST, EncoderCard
+from lsr_prod.model import layout_reader, tokenizer_files
+from lsr_prod.storage.formats.bundle_format import LONGEST, EncoderCard
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 
 
 def read_static_queries(
     folder: Path, card: EncoderCard, tokenizer: PreTrainedTokenizerFast
-) -> tuple[EncoderCard, Tensor]:
+) -> tuple[EncoderCard, torch.Tensor]:
     """Return the card with the settings of ``SparseStaticEmbedding``, and its weights of query terms, float32 [V].
 
     Args:
@@ -30,25 +27,25 @@ def read_static_queries(
         card: card of the document encoder.
         tokenizer: tokenizer of documents.
     """
-    settings = read_json(folder, "config.json")
+    settings = layout_reader.read_json(folder, "config.json")
     if others := settings.keys() - {"frozen"}:
         problem = f"{folder / 'config.json'} sets {', '.join(sorted(others))}"
-        raise ConfigError("source", problem, "load the model with sentence-transformers, and save it again")
+        raise errors.ConfigError("source", problem, "load the model with sentence-transformers, and save it again")
     if settings.get("frozen"):
         log.warning("a finetune stage trains the frozen query weights unless query_weights.learning_rate_factor is 0")
-    own = read_tokenizer(folder)
+    own = tokenizer_files.read_tokenizer(folder)
     if _rules(own) != _rules(tokenizer):
-        raise ConfigError(
+        raise errors.ConfigError(
             "source", f"{folder} has another tokenizer than the document encoder", "give a model with one tokenizer"
         )
     if not (folder / "model.safetensors").is_file():
-        raise ConfigError("source", f"{folder} has no model.safetensors", "copy it again")
-    with readable(folder, "the weights"):
+        raise errors.ConfigError("source", f"{folder} has no model.safetensors", "copy it again")
+    with tokenizer_files.readable(folder, "the weights"):
         weights = load_file(folder / "model.safetensors")["weight"].to(torch.float32)
     size = len(own.get_vocab())
     if weights.shape != (size,) or size > card.vocabulary_size or not (weights.isfinite() & (weights >= 0)).all():
         problem = f"the query weights of {folder} are not {size} finite numbers of 0 or more"
-        raise ConfigError("source", problem, "train or copy it again")
+        raise errors.ConfigError("source", problem, "train or copy it again")
     backend = own.backend_tokenizer
     changed = replace(
         card,

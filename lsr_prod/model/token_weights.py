@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.model.autoencoder import AUTOENCODER
-from lsr_prod.model.output_layer import save_tensors
+from lsr_prod.model import autoencoder, output_layer
 
 SPARSE_LINEAR_FILE = "sparse_linear.safetensors"
 _PICKLED_LINEAR, _PICKLED_WEIGHTS = "sparse_linear.pt", "pytorch_model.bin"
@@ -97,13 +96,13 @@ def read_backbone(folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
 
 def weights_of_backbone(model: PreTrainedModel) -> dict[str, Tensor]:
     """Return the weights that transformers saves, without the layer of a head."""
-    layers = (f"{_LAYER}.", f"{AUTOENCODER}.")
+    layers = (f"{_LAYER}.", f"{autoencoder.AUTOENCODER}.")
     return {name: value for name, value in model.state_dict().items() if not name.startswith(layers)}
 
 
 def save_sparse_linear(folder: Path, model: PreTrainedModel) -> None:
     """Write ``sparse_linear.safetensors``."""
-    save_tensors(folder / SPARSE_LINEAR_FILE, sparse_linear(model).state_dict())
+    output_layer.save_tensors(folder / SPARSE_LINEAR_FILE, sparse_linear(model).state_dict())
 
 
 def _read(folder: Path, name: str, pickled: str) -> dict[str, Tensor]:

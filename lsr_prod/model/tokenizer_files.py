@@ -21,7 +21,7 @@ from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerFas
 from lsr_prod.errors import ConfigError, LsrError
 from lsr_prod.model.layout_reader import read_json
 from lsr_prod.storage.drafts import write_file
-from lsr_prod.storage.formats.bundle import TOKENIZER_FILE
+from lsr_prod.storage.formats.bundle_format import TOKENIZER_FILE
 
 _GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _LONGEST_CAUSE = 300  # characters of the message of another library

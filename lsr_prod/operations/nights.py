@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from lsr_prod.errors import ArtifactError, LsrError, StorageError
 from lsr_prod.logs import get_log
 from lsr_prod.operations.gates import GATES
-from lsr_prod.storage import Store
-from lsr_prod.storage.formats.digest import record_bytes
-from lsr_prod.storage.publications import find_current_publication
+from lsr_prod.storage import Store, publications
+from lsr_prod.storage.formats.digests import record_bytes
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -159,7 +158,7 @@ def _one_of(name: str, text: str, label: str, values: Iterable[str], true: Colle
 
 
 def _publication(index: Store) -> Iterator["Metric"]:
-    found = find_current_publication(index)
+    found = publications.find_current_publication(index)
     if found is not None:
         published = datetime.fromisoformat(found.published_at).astimezone(UTC).timestamp()
         yield _gauge("lsr_prod_index_publication", "Number of the current publication.", found.number)

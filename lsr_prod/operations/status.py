@@ -12,16 +12,13 @@ from typing import Any
 from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.commit.fence import Attempt, newest_attempt
 from lsr_prod.encoding.commit.markers import MARKERS_FOLDER
-from lsr_prod.encoding.plans.header import PLAN_FORMAT, PlanHeader
+from lsr_prod.encoding.plans.plan_header import PLAN_FORMAT, PlanHeader
 from lsr_prod.encoding.plans.successors import plan_chain, read_record, record_name, successor_of
-from lsr_prod.encoding.tables import Table, open_table
+from lsr_prod.encoding.tables import Table, open_table, quarantine_rows, sparse_table
 from lsr_prod.encoding.tables.live_rows import total_live_rows
-from lsr_prod.encoding.tables.quarantine import QuarantinePart, quarantine_parts, quarantined_rows
-from lsr_prod.encoding.tables.sparse_table import PLAN_PROPERTY, PROTOCOL_FOLDER
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.logs import get_log, without_credentials
-from lsr_prod.storage import Store
-from lsr_prod.storage.publications import find_current_publication
+from lsr_prod.storage import Store, publications
 
 log = get_log(__name__)
 
@@ -78,7 +75,7 @@ class QuarantineFilter:
     plan: str | None = None  # first digits of the digest of the plan
     wave: int | None = None  # number of the wave
 
-    def has_part(self, part: QuarantinePart) -> bool:
+    def has_part(self, part: quarantine_rows.QuarantinePart) -> bool:
         """Return whether rows of a part can match."""
         return part.plan.startswith(self.plan or "") and self.wave in (None, part.wave)
 
@@ -89,19 +86,19 @@ class QuarantineFilter:
 
 def table_status(store: Store) -> TableStatus:
     """Return the status of the table in a folder. It may be called while jobs write to the table."""
-    saved = [name.rpartition("/")[2] for name in store.names(f"{PROTOCOL_FOLDER}/plans")]
+    saved = [name.rpartition("/")[2] for name in store.names(f"{sparse_table.PROTOCOL_FOLDER}/plans")]
     digests = [name.removesuffix(".json") for name in saved if name.endswith(".json")]
     table = open_table(store)  # after the plans: a plan is saved before its table is created
     if table is None:
         if not digests:
             raise ArtifactError(f"{store.uri} is not a table; give the folder or URI of encode.table")
         return TableStatus(store.uri, None, None, 0, tuple(_plan(store, None, digest, None) for digest in digests))
-    if PLAN_PROPERTY not in table.properties:
+    if sparse_table.PLAN_PROPERTY not in table.properties:
         raise ArtifactError(f"{store.uri} is not a sparse table of lsr-prod encode; give the folder of encode.table")
     commits = table.log()
     committed_at = commits[-1].committed_at if commits else None
     done = partial(waves_done, table)
-    chain = plan_chain(store, table.properties[PLAN_PROPERTY], done)
+    chain = plan_chain(store, table.properties[sparse_table.PLAN_PROPERTY], done)
     followed = {*chain[:-1]}
     plans = [_plan(store, table, digest, committed_at, in_chain=True, followed=digest in followed) for digest in chain]
     # A plan with a successor is an old one that the chain leaves out (``maintenance.vacuum``).
@@ -112,7 +109,7 @@ def table_status(store: Store) -> TableStatus:
 
 def published_version(index: Store) -> dict[str, Any] | None:
     """Return the current publication of an index: number, version, time and note; None: nothing is published."""
-    found = find_current_publication(index)
+    found = publications.find_current_publication(index)
     return None if found is None else asdict(found)
 
 
@@ -136,7 +133,7 @@ def read_quarantine(
     Returns:
         Number of matching rows by reason and state.
     """
-    known = quarantine_parts(store)
+    known = quarantine_rows.quarantine_parts(store)
     parts = [part for part in known if wanted.has_part(part)]
     if known and not parts:
         name, value = ("--plan", wanted.plan) if wanted.plan is not None else ("--wave", wanted.wave)
@@ -144,7 +141,7 @@ def read_quarantine(
         raise ConfigError(name, f"{store.uri} has no rows of {value}", f"its plans are {plans}")
     counts: Counter[tuple[str, str]] = Counter()
     for part in parts:
-        for row in quarantined_rows(store, part):
+        for row in quarantine_rows.quarantined_rows(store, part):
             if not wanted.has_row(row):
                 continue
             counts[row["reason"] or "", part.state] += 1

@@ -19,19 +19,14 @@ from dataclasses import dataclass
 from itertools import count
 
 from lsr_prod.config import Deployment, EncodeSettings, IndexSettings, MaintainSettings
-from lsr_prod.encoding.tables import Table, open_table
-from lsr_prod.encoding.tables.sparse_table import PROTOCOL_FOLDER
+from lsr_prod.encoding.tables import Table, open_table, sparse_table
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.logs import get_log
-from lsr_prod.storage import Store, in_threads
-from lsr_prod.storage.folders import absolute, bundle_manifest
-from lsr_prod.storage.index_versions import read_version
-from lsr_prod.storage.location import same_location
-from lsr_prod.storage.publications import find_current_publication
+from lsr_prod.storage import Store, folders, in_threads, index_versions, location, publications
 
 log = get_log(__name__)
-_RETIRED = f"{PROTOCOL_FOLDER}/retired.json"
-_GENERATIONS = f"{PROTOCOL_FOLDER}/generations"
+_RETIRED = f"{sparse_table.PROTOCOL_FOLDER}/retired.json"
+_GENERATIONS = f"{sparse_table.PROTOCOL_FOLDER}/generations"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +82,7 @@ def register_table(first: Store, table: Store) -> None:
 
 def retire_tables(index: Store, first: Store, used: Store, *, age_s: float) -> RetiredTables:
     """Delete the tables of earlier bundles that no version of the index names, once ``used`` is published."""
-    current = find_current_publication(index)
+    current = publications.find_current_publication(index)
     if current is None:
         return RetiredTables(0, 0, 0)
     uris = _table_uris(index)
@@ -98,7 +93,7 @@ def retire_tables(index: Store, first: Store, used: Store, *, age_s: float) -> R
         if table.location == used.location or table.location in uris.values():
             continue
         files = [entry for entry in table.entries() if not _is_kept(entry.name)]
-        if not files or max(entry.modified for entry in files) >= table.now(PROTOCOL_FOLDER) - age_s:
+        if not files or max(entry.modified for entry in files) >= table.now(sparse_table.PROTOCOL_FOLDER) - age_s:
             continue
         table.put_new(_RETIRED, b"{}\n")
         table.delete_all([entry.name for entry in files])
@@ -144,7 +139,7 @@ def follow_tables(deployment: Deployment, options: Mapping[str, str] | None = No
     """Return the deployment with the table and quarantine of its bundle; unchanged if no other bundle was used."""
     section, name = (deployment.encode, "encode") if deployment.encode else (deployment.index, "index")
     assert section is not None
-    first = Store(absolute(section.table), deployment.storage.options if options is None else dict(options))
+    first = Store(folders.absolute(section.table), deployment.storage.options if options is None else dict(options))
     if not find_tables(first):
         return deployment
     table = table_of_bundle(first, _bundle_digest(section, name, first.options))
@@ -176,12 +171,12 @@ def follow_maintained_table(deployment: Deployment) -> Deployment:
     """
     settings = deployment.maintain
     assert settings is not None
-    first = Store(absolute(settings.table), deployment.storage.options)
+    first = Store(folders.absolute(settings.table), deployment.storage.options)
     found = find_tables(first)
     if not found:
         return deployment
     published = _published_table(settings, first)
-    named = [store for store, _ in found if published and same_location(store.location, published)]
+    named = [store for store, _ in found if published and location.same_location(store.location, published)]
     table = named[0] if named else max(found, key=lambda one: one[1].log()[-1].committed_at)[0]
     changed = {"table": table.uri, "quarantine": _beside(settings.quarantine, first, table)}
     return deployment.model_copy(update={"maintain": settings.model_copy(update=changed)})
@@ -191,8 +186,8 @@ def _published_table(settings: MaintainSettings, first: Store) -> str:
     """Return the table of the current version of the first index; "" if there is none."""
     for place in settings.indexes:
         index = Store(place, first.options)
-        current = find_current_publication(index)
-        return "" if current is None else read_version(index, current.version).table_uri
+        current = publications.find_current_publication(index)
+        return "" if current is None else index_versions.read_version(index, current.version).table_uri
     return ""
 
 
@@ -204,6 +199,6 @@ def _beside(quarantine: str | None, first: Store, table: Store) -> str | None:
 
 def _bundle_digest(section: EncodeSettings | IndexSettings, name: str, options: Mapping[str, str]) -> str:
     try:
-        return bundle_manifest(section.bundle, options).digest
+        return folders.bundle_manifest(section.bundle, options).digest
     except ArtifactError as error:
         raise ConfigError(f"{name}.bundle", str(error), "give the folder or URI that lsr-prod export wrote") from error

@@ -6,10 +6,8 @@ import pyarrow as pa
 import ray.data
 
 from lsr_prod.cluster.workers import group_by_size
-from lsr_prod.encoding.tables import live_batches, load_table
-from lsr_prod.encoding.tables.live_rows import to_files
-from lsr_prod.storage import Store
-from lsr_prod.storage.folders import absolute
+from lsr_prod.encoding.tables import live_batches, live_rows, load_table
+from lsr_prod.storage import Store, folders
 
 _GROUP_BYTES = 128_000_000  # of parts that a task reads
 _BATCH_ROWS = 16_384
@@ -37,7 +35,7 @@ def read_sparse_table(
         >>> read_sparse_table("table").filter(expr="bucket < 8").count()  # doctest: +SKIP
         1204
     """
-    snapshot = load_table(Store(absolute(table), dict(options or {})), version)
+    snapshot = load_table(Store(folders.absolute(table), dict(options or {})), version)
     properties = snapshot.sparse_properties
     left_out = {"content_key", "source_file"}
     schema = pa.schema([field for field in properties.schema if field.name not in left_out])
@@ -51,7 +49,7 @@ def read_sparse_table(
     names = [name for name in schema.names if name != "bucket"]
 
     def read(batch: pa.Table) -> Iterator[pa.Table]:
-        for file in to_files(batch):
+        for file in live_rows.to_files(batch):
             bucket = pa.scalar(int(file.partition["bucket"] or 0), pa.int32())
             for rows in map(pa.table, live_batches(store, file, names, _BATCH_ROWS)):
                 yield rows.append_column("bucket", pa.repeat(bucket, rows.num_rows)).select(schema.names).cast(schema)

@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import ray
 import ray.data
@@ -22,23 +21,20 @@ from lsr_prod.config import Deployment, EncodeSettings, SourceSettings
 from lsr_prod.config.section import quarantine_uri
 from lsr_prod.corpus.formats.arrow import flatten, select_columns, typed_records
 from lsr_prod.corpus.read import read_request
-from lsr_prod.corpus.rows import BadRow, Document, shorten, table_type, validate
+from lsr_prod.corpus.source_rows import BadRow, Document, shorten, table_type, validate
 from lsr_prod.encoding.actors.places import pool_size
 from lsr_prod.encoding.cells.cell import Failure, encode_batches
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE, IsolatedEncoder
-from lsr_prod.encoding.plans.header import ROW_SETTINGS
+from lsr_prod.encoding.plans.plan_header import ROW_SETTINGS
 from lsr_prod.encoding.prepare import check_quarantine, prepare_encoder
-from lsr_prod.encoding.tables import Table, read_all_rows
-from lsr_prod.encoding.tables.sparse_table import PROTOCOL_FOLDER, finished_table
+from lsr_prod.encoding.tables import Table, read_all_rows, sparse_table
 from lsr_prod.errors import ConfigError, EncoderCrashedError, EncoderRaisedError, EncoderTimeoutError
 from lsr_prod.logs import get_log
-from lsr_prod.storage import Entry, Store
-from lsr_prod.storage.folders import absolute
-from lsr_prod.storage.formats.digest import digest_json
+from lsr_prod.storage import Entry, Store, folders
+from lsr_prod.storage.formats import stored_values, table_format
+from lsr_prod.storage.formats.digests import digest_json
 from lsr_prod.storage.formats.sparse import SparseBatch
-from lsr_prod.storage.formats.table import TableProperties, content_hash
-from lsr_prod.storage.formats.values import arrow_type
 
 log = get_log(__name__)
 
@@ -52,7 +48,7 @@ _OF_WAVES = {
 }  # fmt: skip
 _FILES_PER_TASK = 256
 
-Keys = npt.NDArray[np.uint64]
+Keys = np.typing.NDArray[np.uint64]
 """Keys of documents, uint64 [2, n]: 128 bits of the sha256 of content hash and id, sorted by the first row."""
 
 
@@ -63,7 +59,7 @@ class DatasetWrite:
     source: SourceSettings  # the section ``source``; its paths only name the corpus
     encode: EncodeSettings  # the section ``encode``
     factory: EncoderFactory  # opens the encoder
-    wanted: TableProperties  # properties of a new table, without buckets and impact scale
+    wanted: table_format.TableProperties  # properties of a new table, without buckets and impact scale
     table: Store  # the sparse table's folder
     quarantine: Store  # the quarantine table's folder
 
@@ -84,8 +80,8 @@ class DatasetWrite:
             raise ConfigError("encode.on_duplicate", "rows of a dataset have no order", "give first or error")
         factory, wanted = prepare_encoder(source, encode, options)
         types = {name: table_type(kind) for name, kind in source.types.items() if kind != "string"}
-        table = Store(absolute(encode.table), options)
-        quarantine = Store(absolute(quarantine_uri(encode.quarantine, encode.table)), options)
+        table = Store(folders.absolute(encode.table), options)
+        quarantine = Store(folders.absolute(quarantine_uri(encode.quarantine, encode.table)), options)
         write = cls(source, encode, factory, replace(wanted, stored_types=types), table, quarantine)
         write.finished()
         check_quarantine(quarantine)
@@ -106,7 +102,7 @@ class DatasetWrite:
     @property
     def folder(self) -> str:
         """Folder of the staged files in the table's folder."""
-        return f"{PROTOCOL_FOLDER}/staged/{self.plan}"
+        return f"{sparse_table.PROTOCOL_FOLDER}/staged/{self.plan}"
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -119,7 +115,7 @@ class DatasetWrite:
                 pa.field("terms", pa.large_list(pa.int32())),
                 pa.field("weights", pa.large_list(pa.float32())),
                 *(
-                    pa.field(f"stored.{name}", arrow_type(types.get(name, "string")))
+                    pa.field(f"stored.{name}", stored_values.arrow_type(types.get(name, "string")))
                     for name in self.source.stored_fields
                 ),
             ]
@@ -127,7 +123,7 @@ class DatasetWrite:
 
     def finished(self) -> Table | None:
         """Return the table if an earlier run has finished this write."""
-        return finished_table("encode.table", self.table, self.plan)
+        return sparse_table.finished_table("encode.table", self.table, self.plan)
 
     def staged(self) -> list[Entry]:
         """Return the staged files."""
@@ -154,7 +150,7 @@ class StagedKeys:
             remote(_sorted_keys)(*(remote(_read_keys)(shared, group) for group in groups)) if names else None
         )
 
-    def missing(self, ids: Sequence[str], hashes: Sequence[str]) -> npt.NDArray[np.bool_]:
+    def missing(self, ids: Sequence[str], hashes: Sequence[str]) -> np.typing.NDArray[np.bool_]:
         """Return which documents are not staged, bool [n]."""
         staged: Keys = np.zeros((2, 0), np.uint64) if self._sorted is None else ray.get(self._sorted)
         if not staged.shape[1]:
@@ -162,7 +158,7 @@ class StagedKeys:
         wanted = document_keys(ids, hashes)
         places = np.minimum(np.searchsorted(staged[0], wanted[0]), staged.shape[1] - 1)
         # Of two staged keys that share 64 bits the second is not found: that document is encoded twice, which is right.
-        found: npt.NDArray[np.bool_] = (staged[:, places] != wanted).any(axis=0)
+        found: np.typing.NDArray[np.bool_] = (staged[:, places] != wanted).any(axis=0)
         return found
 
 
@@ -217,7 +213,7 @@ class SparseEncode:
         rows = self._rows(batch)
         documents = [row for row in rows if isinstance(row, Document)]
         bad = [_bad(row, None) for row in rows if isinstance(row, BadRow)]
-        hashes = [content_hash(row.text) for row in documents]
+        hashes = [table_format.content_hash(row.text) for row in documents]
         new = self._staged.missing([row.doc_id for row in documents], hashes)
         left = [(row, digest) for row, digest, is_new in zip(documents, hashes, new, strict=True) if is_new]
         vectors, failures = self._encode([row.text for row, _ in left])

@@ -8,36 +8,34 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import ray.data
 from ray.data.block import Block, BlockAccessor
 
+from lsr_prod import errors, logs
 from lsr_prod.cluster.tasks import usable_nodes, worker_errors
 from lsr_prod.cluster.workers import group_by_size, has_several_nodes, merge, require_shared_folders, split
 from lsr_prod.config import Deployment
-from lsr_prod.corpus.rows import row_schema
+from lsr_prod.corpus.source_rows import row_schema
+from lsr_prod.encoding import node_tasks, pipeline, results, scale
 from lsr_prod.encoding.cells.cell import ENCODER_REASONS
-from lsr_prod.encoding.cells.known import first_rows
+from lsr_prod.encoding.cells.known_rows import first_rows
 from lsr_prod.encoding.commit.committer import Committer, check_on_workers
 from lsr_prod.encoding.commit.fence import take_epoch
-from lsr_prod.encoding.node_tasks import NodeTasks
-from lsr_prod.encoding.pipeline import table_digest_on_ray
-from lsr_prod.encoding.plans.header import choose_sizes
-from lsr_prod.encoding.results import CellResult, Counts, WaveResult
-from lsr_prod.encoding.scale import with_scale
-from lsr_prod.encoding.tables import Table, load_table, open_table, write_part
+from lsr_prod.encoding.plans.plan_header import choose_sizes
+from lsr_prod.encoding.tables import Table, live_rows, load_table, open_table, sparse_table, write_part
 from lsr_prod.encoding.tables.impact_scale import ImpactScale, impact_scale
-from lsr_prod.encoding.tables.live_rows import build_rows, total_live_rows
-from lsr_prod.encoding.tables.quarantine import DUPLICATE, create_quarantine, quarantined_by_reason, write_quarantine
-from lsr_prod.encoding.tables.sparse_table import check_first_plan, create_sparse_table
-from lsr_prod.errors import QuarantineOverflowError, SourceError
-from lsr_prod.logs import get_log
+from lsr_prod.encoding.tables.quarantine_rows import (
+    DUPLICATE,
+    create_quarantine,
+    quarantined_by_reason,
+    write_quarantine,
+)
 from lsr_prod.ray_data.staging import DatasetWrite
-from lsr_prod.storage.formats.table import TableProperties, bucket_of, quantize
+from lsr_prod.storage.formats.table_format import TableProperties, bucket_of, quantize
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 _LEAST_BYTES = 64_000_000  # of staged files that a task splits
 _MOST_TASKS = 512  # that split, and as many that merge: their product is the number of objects in between
 _SAMPLE = 64  # documents of each task, to measure the error of the impact scale
@@ -94,7 +92,7 @@ def write_sparse_table(dataset: ray.data.Dataset, deployment: Deployment) -> Tab
         dataset.write_datasink(_StagingSink(write), ray_remote_args={"num_cpus": 0})
     cells, repeated = _commit(write)
     write.table.delete_all([entry.name for entry in write.staged()])
-    counts = Counts.sum(cell.counts for cell in cells).quarantined_by_reason
+    counts = results.Counts.sum(cell.counts for cell in cells).quarantined_by_reason
     return _result(write, load_table(write.table), counts, repeated)
 
 
@@ -110,7 +108,7 @@ class _StagingSink(ray.data.Datasink[None]):
         for block in blocks:
             rows = BlockAccessor.for_block(block).to_arrow()
             if missing := sorted({*schema.names} - {*rows.column_names}):
-                raise SourceError(
+                raise errors.SourceError(
                     f"the dataset has no column {missing[0]}; give the result of map_batches with SparseEncode and the "
                     "options of the same deployment"
                 )
@@ -118,7 +116,7 @@ class _StagingSink(ray.data.Datasink[None]):
                 write_part(self._write.table, self._write.folder, rows.select(schema.names).cast(schema), "")
 
 
-def _commit(write: DatasetWrite) -> tuple[list[CellResult], int]:
+def _commit(write: DatasetWrite) -> tuple[list[results.CellResult], int]:
     """Merge the staged rows into parts and commit them; return the cells and the number of repeated rows."""
     entries = write.staged()
     size = sum(entry.size for entry in entries)
@@ -130,19 +128,19 @@ def _commit(write: DatasetWrite) -> tuple[list[CellResult], int]:
     shared = ray.put(write)
     calls = [(shared, group, buckets, partitions) for group in groups]
     splits = split(_split, calls, partitions, task="splitting staged rows", on_ray=True)
-    wanted = with_scale(replace(write.wanted, buckets=buckets), _scale(write, splits.notes))
-    table = create_sparse_table(write.table, wanted, write.plan)
-    check_first_plan(table, write.plan)
+    wanted = scale.with_scale(replace(write.wanted, buckets=buckets), _scale(write, splits.notes))
+    table = sparse_table.create_sparse_table(write.table, wanted, write.plan)
+    sparse_table.check_first_plan(table, write.plan)
     properties = table.sparse_properties
     create_quarantine(write.quarantine)
     epoch = take_epoch(write.table, write.plan, write.source.paths)
-    tasks = NodeTasks(lambda: [node["NodeID"] for node in usable_nodes()], 2)
+    tasks = node_tasks.NodeTasks(lambda: [node["NodeID"] for node in usable_nodes()], 2)
     committer = Committer(epoch, write.table, write.quarantine, check=partial(check_on_workers, tasks))
     committer.fence()
     merged = merge(_merge, (shared, properties), splits, partitions, task="merging staged rows", on_ray=True)
     cells = sorted((cell for some in merged for cell in some), key=lambda cell: cell.cell)
     _check_overflow(write, cells)
-    committer.commit(WaveResult(0, tuple(cells)))
+    committer.commit(results.WaveResult(0, tuple(cells)))
     return cells, sum(note.rows for note in splits.notes) - sum(cell.counts.rows_in for cell in cells)
 
 
@@ -153,7 +151,7 @@ class _Note:
     rows: int  # all of them
     documents: int  # rows that are no bad rows
     largest: float  # weight; 0 without any
-    sample: npt.NDArray[np.float32]  # weights of some documents
+    sample: np.typing.NDArray[np.float32]  # weights of some documents
 
 
 def _split(write: DatasetWrite, names: Group, buckets: int, partitions: int) -> tuple[list[pa.Table], _Note]:
@@ -186,20 +184,20 @@ def _scale(write: DatasetWrite, notes: Sequence[_Note]) -> ImpactScale:
     return impact_scale(sample, bits, documents=documents, step=step)
 
 
-def _merge(write: DatasetWrite, properties: TableProperties, *tables: pa.Table) -> list[CellResult]:
+def _merge(write: DatasetWrite, properties: TableProperties, *tables: pa.Table) -> list[results.CellResult]:
     """Write the parts of a partition; a bucket is a cell, so repeated ids are found here."""
     rows = pa.concat_tables(tables)
     numbers = rows["bucket"].to_numpy()
     return [_cell(write, properties, number, rows.filter(numbers == number)) for number in np.unique(numbers).tolist()]
 
 
-def _cell(write: DatasetWrite, properties: TableProperties, bucket: int, rows: pa.Table) -> CellResult:
+def _cell(write: DatasetWrite, properties: TableProperties, bucket: int, rows: pa.Table) -> results.CellResult:
     good = rows.filter(rows["reason"].is_null()).sort_by([("doc_id", "ascending"), ("content_hash", "ascending")])
     new_id, new_text = first_rows(good, ["doc_id"]), first_rows(good, ["doc_id", "content_hash"])
     documents, duplicates = good.filter(pa.array(new_id)), good.filter(pa.array(new_text & ~new_id))
     if duplicates.num_rows and write.encode.on_duplicate == "error":
         first = duplicates["doc_id"][0].as_py()
-        raise SourceError(
+        raise errors.SourceError(
             f"{duplicates.num_rows} rows have the id of another row and another text, the first {first!r}; remove one "
             "of them, or set encode.on_duplicate to first"
         )
@@ -210,8 +208,8 @@ def _cell(write: DatasetWrite, properties: TableProperties, bucket: int, rows: p
     vectors = offsets, documents["terms"].combine_chunks().flatten(), impacts
     keys = pa.repeat(pa.scalar(write.source_key, pa.int64()), documents.num_rows)
     stored = {name: documents[f"stored.{name}"] for name in properties.stored_fields}
-    fresh = build_rows(properties, documents["doc_id"], vectors, documents["content_hash"], keys, stored)
-    counts = Counts(
+    fresh = live_rows.build_rows(properties, documents["doc_id"], vectors, documents["content_hash"], keys, stored)
+    counts = results.Counts(
         rows_in=documents.num_rows + len(bad),
         rows_out=documents.num_rows,
         quarantined_by_reason=Counter(row["reason"] for row in bad),
@@ -221,7 +219,7 @@ def _cell(write: DatasetWrite, properties: TableProperties, bucket: int, rows: p
     quarantine = pa.Table.from_pylist(bad, schema=row_schema(()))
     parts = (write_part(write.table, f"bucket={bucket}", fresh, f"{write.plan}/0"),) if fresh.num_rows else ()
     bad_part = write_quarantine(write.quarantine, write.plan, 0, quarantine) if bad else None
-    return CellResult(bucket, bucket, counts, parts, bad_part)
+    return results.CellResult(bucket, bucket, counts, parts, bad_part)
 
 
 def _bad_rows(write: DatasetWrite, bad: pa.Table, documents: pa.Table, duplicates: pa.Table) -> list[dict[str, Any]]:
@@ -240,11 +238,11 @@ def _bad_rows(write: DatasetWrite, bad: pa.Table, documents: pa.Table, duplicate
     return [{name: row[name] for name in ("doc_id", "reason", "detail", "raw")} | place for row in found.values()]
 
 
-def _check_overflow(write: DatasetWrite, cells: Sequence[CellResult]) -> None:
-    counts, limit = Counts.sum(cell.counts for cell in cells), write.encode.max_bad_fraction
+def _check_overflow(write: DatasetWrite, cells: Sequence[results.CellResult]) -> None:
+    counts, limit = results.Counts.sum(cell.counts for cell in cells), write.encode.max_bad_fraction
     if counts.quarantined > limit * counts.rows_in:
         top = ", ".join(f"{reason} {count}" for reason, count in Counter(counts.quarantined_by_reason).most_common(3))
-        raise QuarantineOverflowError(
+        raise errors.QuarantineOverflowError(
             f"{counts.quarantined} of {counts.rows_in} rows are bad ({top}), more than encode.max_bad_fraction = "
             f"{limit}; nothing was committed; fix the dataset and delete {write.table.uri}/{write.folder}, or raise it"
         )
@@ -253,7 +251,7 @@ def _check_overflow(write: DatasetWrite, cells: Sequence[CellResult]) -> None:
 def _result(write: DatasetWrite, table: Table, bad: Mapping[str, int], repeated: int | None) -> TableWrite:
     return TableWrite(
         written=repeated is not None,
-        documents=total_live_rows(table.file_table()),
+        documents=live_rows.total_live_rows(table.file_table()),
         quarantined_by_reason=dict(bad),
         repeated=repeated,
         impact_step=table.sparse_properties.impact_step,
@@ -261,5 +259,5 @@ def _result(write: DatasetWrite, table: Table, bad: Mapping[str, int], repeated:
         quarantine=write.quarantine.uri,
         plan=write.plan,
         table_version=table.version,
-        table_digest=table_digest_on_ray(table),
+        table_digest=pipeline.table_digest_on_ray(table),
     )

@@ -17,8 +17,8 @@ from lsr_prod.search.parallel_searcher import ParallelSearcher
 from lsr_prod.search.query.filter_types import filter_from_json
 from lsr_prod.search.query.filters import Filter, field
 from lsr_prod.search.query.query_text import text_query, words_query
-from lsr_prod.search.query.request import Hybrid, Options
-from lsr_prod.search.result import Contribution, Explanation, Facet, Hit, QueryTerm, SearchResult
+from lsr_prod.search.query.search_request import Hybrid, Options
+from lsr_prod.search.search_result import Contribution, Explanation, Facet, Hit, QueryTerm, SearchResult
 from lsr_prod.search.searcher import Searcher
 
 __all__ = [

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from lsr_prod.errors import QueryError
+from lsr_prod.search.index_snapshot import Snapshot
 from lsr_prod.search.kernels import native
-from lsr_prod.search.query.request import Request
+from lsr_prod.search.query.search_request import Request
 from lsr_prod.search.query.sparse_query import MAX_SCORE, MAX_TERMS, SparseQuery, required_terms
 from lsr_prod.search.shard.postings import DAMAGED, PARTIAL, UNVERIFIED, VectorBatch, damaged_arrays
-from lsr_prod.search.snapshot import Snapshot
 
 _INVALID = -3  # state of the kernels: a query is not valid
 _READ = frozenset(
@@ -49,10 +48,10 @@ class ArrayResult:
         snapshot: the version, which ``doc_ids`` reads.
     """
 
-    scores: npt.NDArray[np.float32]
-    documents: npt.NDArray[np.int64]
-    overlaps: npt.NDArray[np.uint16]
-    numbers: npt.NDArray[np.int64]
+    scores: np.typing.NDArray[np.float32]
+    documents: np.typing.NDArray[np.int64]
+    overlaps: np.typing.NDArray[np.uint16]
+    numbers: np.typing.NDArray[np.int64]
     version: str
     partial: bool
     snapshot: Snapshot
@@ -75,9 +74,9 @@ def check_array_request(request: Request, options: Iterable[str]) -> None:
 
 def search_arrays(
     snapshot: Snapshot,
-    offsets: npt.NDArray[np.int64],
-    ids: npt.NDArray[np.int32],
-    weights: npt.NDArray[np.float32],
+    offsets: np.typing.NDArray[np.int64],
+    ids: np.typing.NDArray[np.int32],
+    weights: np.typing.NDArray[np.float32],
     request: Request,
 ) -> ArrayResult:
     """Search one version for n vectors."""
@@ -136,7 +135,7 @@ def search_arrays(
 
 
 def _checked(
-    offsets: npt.NDArray[np.int64], ids: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]
+    offsets: np.typing.NDArray[np.int64], ids: np.typing.NDArray[np.int32], weights: np.typing.NDArray[np.float32]
 ) -> VectorBatch:
     """Return the arrays in the layout of the kernel."""
     given = (("offsets", offsets, np.int64), ("ids", ids, np.int32), ("weights", weights, np.float32))
@@ -152,7 +151,7 @@ def _checked(
 
 
 @lru_cache(256)
-def _required(largest: int, overlap_threshold: float, min_terms: int) -> npt.NDArray[np.int64]:
+def _required(largest: int, overlap_threshold: float, min_terms: int) -> np.typing.NDArray[np.int64]:
     found = [required_terms(n, overlap_threshold=overlap_threshold, min_terms=min_terms) for n in range(largest + 1)]
     return np.array([min(number, largest + 1) for number in found], np.int64)  # no query has more than its terms
 
@@ -169,7 +168,7 @@ def _heaviest(snapshot: Snapshot, batch: VectorBatch, qk: int) -> VectorBatch:
     return VectorBatch(np.concatenate(([0], ends)).astype(np.int64), ids[kept], weights[kept])
 
 
-def _check_values(snapshot: Snapshot, batch: VectorBatch, query: npt.NDArray[np.int64]) -> None:
+def _check_values(snapshot: Snapshot, batch: VectorBatch, query: np.typing.NDArray[np.int64]) -> None:
     """Validate terms as the kernel does, which does not see those that are left out."""
     offsets, ids, weights = batch
     wrong = ~np.isfinite(weights) | (weights < 0) | (ids < 0) | (ids >= len(snapshot.vocabulary.names))
@@ -183,7 +182,7 @@ def _check_values(snapshot: Snapshot, batch: VectorBatch, query: npt.NDArray[np.
         raise _error(snapshot, int(query[wrong].min()), batch)
 
 
-def _names(snapshot: Snapshot, documents: npt.NDArray[np.int64]) -> list[str]:
+def _names(snapshot: Snapshot, documents: np.typing.NDArray[np.int64]) -> list[str]:
     numbers, begins = list(snapshot.readers), snapshot.starts.tolist()  # an empty shard begins where the next one does
     found = []
     for document in documents.tolist():

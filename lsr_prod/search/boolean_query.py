@@ -15,17 +15,16 @@ from typing import Any
 import tantivy
 
 from lsr_prod.errors import QueryError
-from lsr_prod.search.query.filter_types import check_filter
+from lsr_prod.search.query import filter_types, query_text
 from lsr_prod.search.query.filters import MAX_DEPTH, Combination, Condition, Filter, Negation, shorten
-from lsr_prod.search.query.query_text import Match, TextQuery, TextTokens
-from lsr_prod.storage.formats.shard import TEXT_FIELD
-from lsr_prod.storage.formats.values import AttributeType, AttributeValue, parse_value
+from lsr_prod.storage.formats.shard_format import TEXT_FIELD
+from lsr_prod.storage.formats.stored_values import AttributeType, AttributeValue, parse_value
 
 Analyze = Callable[[str], list[str]]
 
 _MAX_QUERY = 4096  # characters
 _MAX_NOT = 100  # Tantivy's parser is recursive; deep nesting crashes the process
-_EVERYTHING = TextTokens(())
+_EVERYTHING = query_text.TextTokens(())
 
 
 def parse_text_queries(expression: Filter, attributes: Mapping[str, AttributeType], analyze: Analyze) -> Filter:
@@ -35,9 +34,9 @@ def parse_text_queries(expression: Filter, attributes: Mapping[str, AttributeTyp
             return Combination(operator, tuple(parse_text_queries(part, attributes, analyze) for part in parts))
         case Negation(part):
             return Negation(parse_text_queries(part, attributes, analyze))
-        case TextQuery(text, match=match):
+        case query_text.TextQuery(text, match=match):
             parsed = _parse(text, attributes, analyze) if match is None else _words(text, match, analyze)
-            return TextQuery(text, parsed, match)
+            return query_text.TextQuery(text, parsed, match)
     return expression
 
 
@@ -54,12 +53,12 @@ def _parse(text: str, attributes: Mapping[str, AttributeType], analyze: Analyze)
     return _Reader(attributes, analyze).read(tree, 1)
 
 
-def _words(text: str, match: Match, analyze: Analyze) -> Filter:
+def _words(text: str, match: query_text.Match, analyze: Analyze) -> Filter:
     """Return the filter of words without syntax."""
     parts = dict.fromkeys(tuple(tokens) for tokens in map(analyze, text.split()) if tokens)
     if match == "any" or not parts:
-        return _any(map(TextTokens, parts))
-    return TextTokens(tuple(dict.fromkeys(chain.from_iterable(parts))))
+        return _any(map(query_text.TextTokens, parts))
+    return query_text.TextTokens(tuple(dict.fromkeys(chain.from_iterable(parts))))
 
 
 def _check_text(text: str) -> None:
@@ -138,7 +137,7 @@ class _Reader:
             raise QueryError(
                 f"the index stores no positions, which the phrase {shorten(text)} needs; combine its words with AND"
             )
-        return TextTokens(tuple(tokens))
+        return query_text.TextTokens(tuple(tokens))
 
     def _range(self, node: Mapping[str, Any]) -> Filter:
         operators = {("lower", "inclusive"): "ge", ("lower", "exclusive"): "gt"}
@@ -161,7 +160,7 @@ class _Reader:
                 value = parse_value(text, kind)
             except ValueError as error:
                 raise QueryError(f"{shorten(text)} does not fit attribute {name!r}; give a {kind}") from error
-        return check_filter(Condition(name, operator, value), self.attributes)
+        return filter_types.check_filter(Condition(name, operator, value), self.attributes)
 
 
 def _is_text(name: str | None) -> bool:

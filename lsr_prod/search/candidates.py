@@ -15,18 +15,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.errors import QueryError
-from lsr_prod.search.query.filters import shorten
-from lsr_prod.search.query.request import Request
-from lsr_prod.search.query.sparse_query import MAX_K
-from lsr_prod.search.shard.postings import ShardQuery
-from lsr_prod.search.shard.shard_reader import ShardReader
-from lsr_prod.storage.formats.index import attribute_column
-from lsr_prod.storage.formats.values import AttributeValue
+from lsr_prod.search.query import filters, search_request, sparse_query
+from lsr_prod.search.shard import postings, shard_reader
+from lsr_prod.storage.formats.index_format import attribute_column
+from lsr_prod.storage.formats.stored_values import AttributeValue
 
 # Negative score, id, shard, ordinal, overlap: sorts by falling score, then by rising id. A tuple, not a class: a result
 # has up to 10,000 of them, and creating them is part of the matching time.
@@ -92,20 +88,20 @@ class Shards(Protocol):
     def missing_groups(self) -> Collection[int]:
         """Shard groups that did not answer the calls so far; none in this process."""
 
-    def match(self, query: ShardQuery) -> Candidates:
+    def match(self, query: postings.ShardQuery) -> Candidates:
         """Return the best ``query.k`` documents of every shard."""
 
-    def collect(self, query: ShardQuery, plan: CollectPlan) -> Collected:
+    def collect(self, query: postings.ShardQuery, plan: CollectPlan) -> Collected:
         """Enumerate all matches of a query: the first of them in the order of an attribute, and facet counts."""
 
-    def word_frequencies(self, names: Sequence[str], deadline: float | None = None) -> npt.NDArray[np.int64]:
+    def word_frequencies(self, names: Sequence[str], deadline: float | None = None) -> np.typing.NDArray[np.int64]:
         """Return int64 [t]: documents of all shards whose text contains each word, deleted documents included.
 
         After the deadline, a ``time.monotonic()``, words are no longer counted.
         """
 
     def rescore(
-        self, ranked: Sequence[Ranked], ids: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]
+        self, ranked: Sequence[Ranked], ids: np.typing.NDArray[np.int32], weights: np.typing.NDArray[np.float32]
     ) -> Sequence[Ranked]:
         """Return the same documents with scores of all stored terms, in any order."""
 
@@ -114,14 +110,17 @@ class Shards(Protocol):
 
 
 def find_distinct(
-    find: Callable[[ShardQuery], Candidates], shards: Shards, query: ShardQuery, request: Request
+    find: Callable[[postings.ShardQuery], Candidates],
+    shards: Shards,
+    query: postings.ShardQuery,
+    request: search_request.Request,
 ) -> Candidates:
     """Return the best distinct documents, sorted; at least ``request.reach`` of them if the list has so many.
 
     The list ends after ``rescore`` documents, after both lists of ``rrf``, or after 10,000 documents.
     """
     limit = _list_end(request)
-    if request.rescore is not None or limit < MAX_K:
+    if request.rescore is not None or limit < sparse_query.MAX_K:
         query = replace(query, k=limit)  # one round costs as much as several
     values = _Values(shards, request.deduplicate or "")
     before: Candidates | None = None
@@ -137,7 +136,9 @@ def find_distinct(
         query = replace(query, k=min(_GROWTH * query.k, limit))
 
 
-def collect_shards(readers: Mapping[int, ShardReader], query: ShardQuery, plan: CollectPlan) -> Collected:
+def collect_shards(
+    readers: Mapping[int, shard_reader.ShardReader], query: postings.ShardQuery, plan: CollectPlan
+) -> Collected:
     """Collect all matches of some shards, by number of the shard."""
     return merge_collected((_collect(number, reader, query, plan) for number, reader in readers.items()), plan)
 
@@ -156,13 +157,13 @@ def merge_collected(parts: Iterable[Collected], plan: CollectPlan) -> Collected:
     return Collected(ranked, counts, matched, partial)
 
 
-def _list_end(request: Request) -> int:
+def _list_end(request: search_request.Request) -> int:
     """Return the number of documents after which the list of all hits ends."""
     if request.rescore is not None:
         return request.rescore
     if request.hybrid is not None and request.hybrid.fusion == "rrf":
-        return min(2 * request.hybrid.depth, MAX_K)
-    return MAX_K
+        return min(2 * request.hybrid.depth, sparse_query.MAX_K)
+    return sparse_query.MAX_K
 
 
 def _continued(before: Candidates, found: Candidates) -> Candidates:
@@ -212,7 +213,7 @@ class _Missing:
     """The value of a document of a missing group."""
 
 
-def _collect(number: int, reader: ShardReader, query: ShardQuery, plan: CollectPlan) -> Collected:
+def _collect(number: int, reader: shard_reader.ShardReader, query: postings.ShardQuery, plan: CollectPlan) -> Collected:
     """Collect all matches of one shard; none, if the deadline has passed."""
     if query.deadline is not None and time.monotonic() >= query.deadline:
         return Collected([], [Counts() for _ in plan.facets], 0, True)
@@ -247,7 +248,7 @@ def _collect(number: int, reader: ShardReader, query: ShardQuery, plan: CollectP
     return Collected(ranked, counts, matched, partial)
 
 
-def _count(column: pa.ChunkedArray, ordinals: npt.NDArray[np.int64]) -> dict[AttributeValue | None, int]:
+def _count(column: pa.ChunkedArray, ordinals: np.typing.NDArray[np.int64]) -> dict[AttributeValue | None, int]:
     """Return the number of documents by value; of lists, a document counts once for each of its values."""
     taken = column.take(np.sort(ordinals))
     if pa.types.is_list(taken.type):
@@ -261,11 +262,11 @@ def _count(column: pa.ChunkedArray, ordinals: npt.NDArray[np.int64]) -> dict[Att
     return dict(zip(values, counts, strict=True))
 
 
-def _order(values: pa.ChunkedArray, plan: CollectPlan) -> npt.NDArray[np.int64]:
+def _order(values: pa.ChunkedArray, plan: CollectPlan) -> np.typing.NDArray[np.int64]:
     """Return the places of the first ``plan.k`` documents in the order of their values, ties by ordinal."""
     table = pa.table({"value": values, "rank": np.arange(len(values))})
     keys = [("value", "descending" if plan.descending else "ascending"), ("rank", "ascending")]
-    order: npt.NDArray[np.int64] = pc.sort_indices(table, sort_keys=keys).to_numpy()  # nulls last
+    order: np.typing.NDArray[np.int64] = pc.sort_indices(table, sort_keys=keys).to_numpy()  # nulls last
     return order[: plan.k].astype(np.int64)
 
 
@@ -281,6 +282,6 @@ def _check_counts(counts: Sequence[Counts], plan: CollectPlan) -> None:
     for name, values in zip(plan.facets, counts, strict=True):
         if len(values) - (None in values) > MAX_FACET_VALUES:
             raise QueryError(
-                f"facet {shorten(name)} has more than {MAX_FACET_VALUES} values among the matches; "
+                f"facet {filters.shorten(name)} has more than {MAX_FACET_VALUES} values among the matches; "
                 "choose another attribute, or filter"
             )

@@ -11,18 +11,16 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lsr_prod.errors import QueryError
 from lsr_prod.search.candidates import Candidates, Ranked, Shards, find_distinct
 from lsr_prod.search.hybrid import WeighedWords, collect_matches, fuse_ranks, weigh_words, with_words
-from lsr_prod.search.query.filters import shorten
-from lsr_prod.search.query.request import Hybrid, Request
-from lsr_prod.search.query.sparse_query import SparseQuery
-from lsr_prod.search.result import Facet, Hit, QueryTerm, SearchResult
+from lsr_prod.search.index_snapshot import Snapshot
+from lsr_prod.search.query import filters, sparse_query
+from lsr_prod.search.query.search_request import Hybrid, Request
+from lsr_prod.search.search_result import Facet, Hit, QueryTerm, SearchResult
 from lsr_prod.search.shard.postings import ShardQuery
-from lsr_prod.search.snapshot import Snapshot
-from lsr_prod.storage.formats.index import Analyzer
+from lsr_prod.storage.formats.index_format import Analyzer
 
 _TINY = 1e-30  # below every score of a word, above zero in float32
 
@@ -30,7 +28,7 @@ _TINY = 1e-30  # below every score of a word, above zero in float32
 def execute_query(
     snapshot: Snapshot,
     shards: Shards,
-    query: SparseQuery,
+    query: sparse_query.SparseQuery,
     request: Request,
     *,
     encode_ms: float,
@@ -74,7 +72,7 @@ def execute_query(
 
 
 def _execute_plain(
-    snapshot: Snapshot, query: SparseQuery, request: Request, encode_ms: float, deadline: float | None
+    snapshot: Snapshot, query: sparse_query.SparseQuery, request: Request, encode_ms: float, deadline: float | None
 ) -> SearchResult:
     """Search for a query of terms whose hits need no fields."""
     start = time.perf_counter()
@@ -139,8 +137,8 @@ def _result(
 def _search(
     shards: Shards,
     shard_query: ShardQuery,
-    query: SparseQuery,
-    weights: npt.NDArray[np.float32],
+    query: sparse_query.SparseQuery,
+    weights: np.typing.NDArray[np.float32],
     request: Request,
     words: WeighedWords | None,
 ) -> tuple[Candidates, tuple[Facet, ...]]:
@@ -174,7 +172,7 @@ def milliseconds_since(start: float) -> float:
 
 
 def _shard_query(
-    kept: SparseQuery, weights: npt.NDArray[np.float32], request: Request, deadline: float | None
+    kept: sparse_query.SparseQuery, weights: np.typing.NDArray[np.float32], request: Request, deadline: float | None
 ) -> ShardQuery:
     ids = kept.ids
     if len(ids) and ids.min() < 0:  # terms outside the vocabulary
@@ -269,8 +267,8 @@ def check_version(request: Request, version: str) -> None:
     cursor = request.cursor
     if cursor is not None and cursor.version != version:
         raise QueryError(
-            f"search_after is from version {shorten(cursor.version)}, but {shorten(version)} is open now; "
-            "start again with the first page"
+            f"search_after is from version {filters.shorten(cursor.version)}, but {filters.shorten(version)} is open "
+            "now; start again with the first page"
         )
 
 

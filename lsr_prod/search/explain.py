@@ -8,12 +8,12 @@ import numpy as np
 from lsr_prod.errors import QueryError
 from lsr_prod.search.candidates import Shards
 from lsr_prod.search.hybrid import WeighedWords, with_words
-from lsr_prod.search.query.request import Hybrid
+from lsr_prod.search.index_snapshot import Snapshot
+from lsr_prod.search.query.search_request import Hybrid
 from lsr_prod.search.query.sparse_query import MAX_K, SparseQuery
-from lsr_prod.search.result import Contribution, Explanation, Field
+from lsr_prod.search.search_result import Contribution, Explanation, Field
 from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.search.shard.shard_reader import ShardReader
-from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.storage.formats.term_weights import IMPACT_STEP
 
 

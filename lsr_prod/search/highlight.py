@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lsr_prod.inference.terms.analysis import distinct_words, find_places
-from lsr_prod.storage.formats.index import Analyzer
+from lsr_prod.storage.formats.index_format import Analyzer
 
 MAX_CHARACTERS = 100_000  # of a text that are read
 MAX_SPANS = 100  # places of one text

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from lsr_prod.errors import QueryError
 from lsr_prod.search.candidates import Candidates, CollectPlan, Ranked, Shards
 from lsr_prod.search.query.filters import shorten
-from lsr_prod.search.query.request import Hybrid, Request
+from lsr_prod.search.query.search_request import Hybrid, Request
 from lsr_prod.search.query.sparse_query import MAX_SCORE, MAX_TERMS, check_text
-from lsr_prod.search.result import Facet, QueryTerm
+from lsr_prod.search.search_result import Facet, QueryTerm
 from lsr_prod.search.shard.postings import ShardQuery, WordQuery
-from lsr_prod.storage.formats.index import IndexVersion
+from lsr_prod.storage.formats.index_format import IndexVersion
 from lsr_prod.storage.formats.term_weights import IMPACT_STEP, inverse_frequencies
 
 
@@ -24,7 +23,7 @@ class WeighedWords:
     """Weighted words of a query's text."""
 
     names: tuple[str, ...]  # t distinct words, as the index stores them, in the order of the text
-    weights: npt.NDArray[np.float64]  # float64 [t], inverse document frequencies over the whole version
+    weights: np.typing.NDArray[np.float64]  # float64 [t], inverse document frequencies over the whole version
 
     @property
     def query_terms(self) -> tuple[QueryTerm, ...]:

@@ -8,7 +8,7 @@
 from typing import TYPE_CHECKING, Protocol
 
 from lsr_prod.errors import MissingExtraError
-from lsr_prod.search.result import SearchResult
+from lsr_prod.search.search_result import SearchResult
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

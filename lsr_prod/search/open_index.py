@@ -13,20 +13,21 @@ from typing import Self
 
 from lsr_prod.errors import ArtifactError, ConfigError, QueryError, SignatureError
 from lsr_prod.logs import get_log, without_credentials
-from lsr_prod.search.follower import Follower
-from lsr_prod.search.hybrid import count_words
-from lsr_prod.search.observers import Observer
+from lsr_prod.search import follower, hybrid, observers
+from lsr_prod.search.index_snapshot import Snapshot, Verify
 from lsr_prod.search.query.filters import shorten
-from lsr_prod.search.snapshot import Snapshot, Verify
-from lsr_prod.storage import Store, is_remote
-from lsr_prod.storage.artifacts import make_private, user_cache, user_quota
-from lsr_prod.storage.formats.index import IndexVersion, Publication
-from lsr_prod.storage.index_versions import fetch_version
+from lsr_prod.storage import (
+    Store,
+    artifacts,
+    index_versions,
+    is_remote,
+    node_cache,
+    publications,
+    signatures,
+    version_locks,
+)
+from lsr_prod.storage.formats.index_format import IndexVersion, Publication
 from lsr_prod.storage.location import location_problem, path_problem
-from lsr_prod.storage.node_cache import NodeCache
-from lsr_prod.storage.publications import current_publication, read_publication
-from lsr_prod.storage.signatures import trusted_keys
-from lsr_prod.storage.version_locks import lock_version
 
 log = get_log(__name__)
 
@@ -38,7 +39,7 @@ class IndexLocation:
     """An index folder, whose versions are opened in place, or an index in an object store, with a cache of them."""
 
     store: Store  # the index
-    cache: NodeCache | None = None  # cache on a local disk; None: the index is a folder
+    cache: node_cache.NodeCache | None = None  # cache on a local disk; None: the index is a folder
 
     def fetch(
         self, publication: Publication, *, shards: Collection[int] | None = None, verify: bool = False
@@ -49,9 +50,9 @@ class IndexLocation:
         """
         if self.cache is None:
             folder = Path(self.store.location)
-            lock = lock_version(folder, publication.version)
+            lock = version_locks.lock_version(folder, publication.version)
             return folder, (lambda: None) if lock is None else partial(os.close, lock)
-        folder = fetch_version(self.cache, self.store, publication, shards=shards, verify=verify)
+        folder = index_versions.fetch_version(self.cache, self.store, publication, shards=shards, verify=verify)
         return folder, partial(self.cache.release, folder)
 
 
@@ -61,7 +62,7 @@ class OpenIndex:
     _shards_opened: Collection[int] | None = None  # numbers of the shards of every version; None: all
 
     def __init__(
-        self, snapshot: Snapshot, location: IndexLocation, *, verify: Verify, observer: Observer | None
+        self, snapshot: Snapshot, location: IndexLocation, *, verify: Verify, observer: observers.Observer | None
     ) -> None:
         """Start with an open version."""
         self._opened: Snapshot | None = snapshot
@@ -70,7 +71,7 @@ class OpenIndex:
         self._observer = observer
         self._refresh_lock = threading.Lock()
         self._swap_lock = threading.Lock()
-        self._follower: Follower | None = None
+        self._follower: follower.Follower | None = None
         self._damaged = False  # a query found damage in the open version
 
     @property
@@ -137,7 +138,7 @@ class OpenIndex:
 
     def follow(
         self, seconds: float = 5.0, *, jitter: float = 0.2, on_change: Callable[[Publication], None] | None = None
-    ) -> Follower:
+    ) -> follower.Follower:
         """Call ``refresh`` in the background until this object is closed or forgotten.
 
         A thread does not survive a fork: call this in the process that searches.
@@ -160,7 +161,7 @@ class OpenIndex:
             _ = self._snapshot  # raises if closed
             if self._follower is not None:
                 raise QueryError("this searcher follows publications already; close it to end that")
-            self._follower = Follower(self.refresh, seconds, jitter=jitter, changed=changed)
+            self._follower = follower.Follower(self.refresh, seconds, jitter=jitter, changed=changed)
             return self._follower
 
     def _watch(self, snapshot: Snapshot) -> None:
@@ -223,7 +224,7 @@ class OpenIndex:
             if not isinstance(term, str if words else str | Integral) or isinstance(term, bool):
                 raise QueryError(f"term {shorten(term)} is not possible; give a string{' or an id' * (not words)}")
         if words:
-            return count_words(snapshot, snapshot.version, [str(term) for term in terms])
+            return hybrid.count_words(snapshot, snapshot.version, [str(term) for term in terms])
         ids, frequencies = snapshot.vocabulary.ids, snapshot.document_frequencies
         places = (ids.get(term, -1) if isinstance(term, str) else int(term) for term in terms)
         return [int(frequencies[place]) if 0 <= place < len(frequencies) else 0 for place in places]
@@ -240,9 +241,9 @@ def locate(
     if cache is not None and (problem := path_problem(str(cache))) is not None:
         raise QueryError(f"the cache {without_credentials(str(cache))} cannot be used: {problem}")
     if cache is None:
-        cache, cache_bytes = user_cache(), user_quota() if cache_bytes is None else cache_bytes
-        make_private(cache)
-    return IndexLocation(Store(str(index), dict(options or {})), NodeCache(cache, cache_bytes))
+        cache, cache_bytes = artifacts.user_cache(), artifacts.user_quota() if cache_bytes is None else cache_bytes
+        artifacts.make_private(cache)
+    return IndexLocation(Store(str(index), dict(options or {})), node_cache.NodeCache(cache, cache_bytes))
 
 
 def split_publication(place: str) -> tuple[str, int | None]:
@@ -255,7 +256,7 @@ def open_published(location: IndexLocation, number: int | None, verify: Verify) 
     """Open the version of a publication by its number; None: the current one."""
     if number is None:
         return open_current(location, verify)
-    return open_version(location, read_publication(location.store, number), verify)
+    return open_version(location, publications.read_publication(location.store, number), verify)
 
 
 def open_current(
@@ -266,8 +267,8 @@ def open_current(
     If the version is superseded and deleted before it is open, the version that is current then is opened.
     """
     while True:
-        publication = current_publication(location.store)
-        if before is not None and publication.number < before.publication.number and trusted_keys():
+        publication = publications.current_publication(location.store)
+        if before is not None and publication.number < before.publication.number and signatures.trusted_keys():
             raise SignatureError(
                 f"the newest publication is {publication.number}, but {before.publication.number} was opened before: "
                 "newer publications were removed; restore them, or restart to open the older one"
@@ -277,7 +278,7 @@ def open_current(
         try:
             return open_version(location, publication, verify, before=before, shards=shards)
         except ArtifactError:
-            if current_publication(location.store).number == publication.number:
+            if publications.current_publication(location.store).number == publication.number:
                 raise
             log.info("version was superseded while it was opened", extra={"fields": {"version": publication.version}})
 

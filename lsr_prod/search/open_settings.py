@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.search.observers import Observer
+from lsr_prod.search import index_snapshot, observers
 from lsr_prod.search.query.filters import shorten, suggest
 from lsr_prod.search.query.query_text import check_max_bytes
-from lsr_prod.search.snapshot import Verify
 
 _MAX_THREADS = 1024
 _MAX_PUBLICATION = 10**15  # as in INDEX@NUMBER
@@ -18,9 +17,9 @@ _MAX_PUBLICATION = 10**15  # as in INDEX@NUMBER
 class OpenSettings(TypedDict, total=False):
     """Keywords of ``Searcher.open``."""
 
-    verify: Verify
+    verify: index_snapshot.Verify
     encoder_threads: int
-    observer: Observer | None
+    observer: observers.Observer | None
     max_query_bytes: int
     bundle: str | Path | None
     cache: str | Path | None

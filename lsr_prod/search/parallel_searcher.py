@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Self, Unpack
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.search.candidates import Candidates, Shards
-from lsr_prod.search.open_settings import OpenSettings, check_unknown
+from lsr_prod.search import candidates, index_snapshot, open_settings
 from lsr_prod.search.searcher import Searcher
 from lsr_prod.search.shard.postings import ShardQuery
-from lsr_prod.search.snapshot import Snapshot
 
 
 class ParallelSearcher(Searcher):
@@ -38,7 +36,7 @@ class ParallelSearcher(Searcher):
 
     @classmethod
     def open(  # type: ignore[override]  # it takes the same settings
-        cls, index: str | Path, *, threads: int = 2, **settings: Unpack[OpenSettings]
+        cls, index: str | Path, *, threads: int = 2, **settings: Unpack[open_settings.OpenSettings]
     ) -> Self:
         """Open the current version of an index; see ``Searcher.open``.
 
@@ -52,7 +50,7 @@ class ParallelSearcher(Searcher):
             PublicationError: nothing is published there.
             ArtifactError: the version is incomplete, damaged or of another format.
         """
-        check_unknown(settings, more=["threads"])
+        open_settings.check_unknown(settings, more=["threads"])
         if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
             raise ConfigError("threads", f"{threads!r} is not a number of threads", "set it to 1 or more")
         searcher = super().open(index, **settings)
@@ -68,7 +66,7 @@ class ParallelSearcher(Searcher):
         super().close()
         self._pool.shutdown()
 
-    def _shards(self, snapshot: Snapshot) -> Shards:
+    def _shards(self, snapshot: index_snapshot.Snapshot) -> candidates.Shards:
         return _ParallelShards(snapshot, self._pool, self._threads - 1)
 
 
@@ -77,7 +75,7 @@ class _ParallelShards:
 
     missing_groups: tuple[int, ...] = ()
 
-    def __init__(self, snapshot: Snapshot, pool: ThreadPoolExecutor, helpers: int) -> None:
+    def __init__(self, snapshot: index_snapshot.Snapshot, pool: ThreadPoolExecutor, helpers: int) -> None:
         self._snapshot = snapshot
         self._pool = pool
         self._helpers = helpers
@@ -86,7 +84,7 @@ class _ParallelShards:
         self.rescore = snapshot.rescore
         self.fields = snapshot.fields
 
-    def match(self, query: ShardQuery) -> Candidates:
+    def match(self, query: ShardQuery) -> candidates.Candidates:
         """Return the best documents of every shard."""
         run = _ParallelMatch(self._snapshot, query)
         helpers: list[Future[None]] = []
@@ -102,7 +100,7 @@ class _ParallelShards:
 class _ParallelMatch:
     """Progress of one query: the shards that are left, and the candidates found so far."""
 
-    def __init__(self, snapshot: Snapshot, query: ShardQuery) -> None:
+    def __init__(self, snapshot: index_snapshot.Snapshot, query: ShardQuery) -> None:
         self._snapshot = snapshot
         self._query = query
         # The largest shard is last in the list and taken first: taken last, it would keep one thread busy alone.
@@ -110,7 +108,7 @@ class _ParallelMatch:
         self._lock = threading.Lock()
         self._best: list[float] = []
         self._floor = query.floor
-        self._done: list[Candidates] = []
+        self._done: list[candidates.Candidates] = []
         self._error: BaseException | None = None
 
     def work(self) -> None:
@@ -124,11 +122,11 @@ class _ParallelMatch:
                 return
             self._add(found)
 
-    def result(self) -> Candidates:
+    def result(self) -> candidates.Candidates:
         """Return all candidates; call it after all threads have finished."""
         if self._error is not None:
             raise self._error
-        return Candidates.join(self._done)
+        return candidates.Candidates.join(self._done)
 
     def _next(self) -> tuple[int, ShardQuery, float] | None:
         with self._lock:
@@ -136,11 +134,11 @@ class _ParallelMatch:
                 return None
             if self._query.deadline is not None and time.monotonic() >= self._query.deadline:
                 self._remaining = []
-                self._done.append(Candidates([], 0, False, True))
+                self._done.append(candidates.Candidates([], 0, False, True))
                 return None
             return self._remaining.pop(), self._query, self._floor
 
-    def _add(self, found: Candidates) -> None:
+    def _add(self, found: candidates.Candidates) -> None:
         """Add the candidates of a shard, and raise the floor to the k-th best score so far."""
         k = self._query.k
         with self._lock:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from lsr_prod.errors import LineageError
+from lsr_prod.search.index_snapshot import Snapshot
 from lsr_prod.search.query.sparse_query import SparseQuery, check_text
-from lsr_prod.search.snapshot import Snapshot
-from lsr_prod.storage.formats.bundle import Bundle
+from lsr_prod.storage.formats.bundle_format import Bundle
 
 if TYPE_CHECKING:
     from lsr_prod.inference import BundleEncoder

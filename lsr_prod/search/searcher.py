@@ -8,20 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from lsr_prod.errors import ArtifactError, ConfigError, QueryError
+from lsr_prod.search import candidates, observers, open_index, open_settings, query_encoder
 from lsr_prod.search.array_search import ArrayResult, check_array_request, search_arrays
-from lsr_prod.search.candidates import Shards
 from lsr_prod.search.executor import execute_bm25, execute_query
 from lsr_prod.search.explain import explain_parts, rank_explanation
 from lsr_prod.search.hybrid import WeighedWords, check_words, weigh_words
-from lsr_prod.search.observers import Observer
-from lsr_prod.search.open_index import IndexLocation, OpenIndex, locate, open_published
-from lsr_prod.search.open_settings import check_index, check_settings, check_unknown
+from lsr_prod.search.index_snapshot import Snapshot, Verify
 from lsr_prod.search.query.filters import check_names, check_options, shorten
 from lsr_prod.search.query.query_text import MAX_QUERY_BYTES, cut_text, text_query
-from lsr_prod.search.query.request import (
+from lsr_prod.search.query.search_request import (
     ArrayOptions,
     CountOptions,
     Hybrid,
@@ -38,9 +35,7 @@ from lsr_prod.search.query.sparse_query import (
     check_text,
     required_terms,
 )
-from lsr_prod.search.query_encoder import QueryEncoder
-from lsr_prod.search.result import Explanation, SearchResult
-from lsr_prod.search.snapshot import Snapshot, Verify
+from lsr_prod.search.search_result import Explanation, SearchResult
 from lsr_prod.storage import Store, is_remote
 
 if TYPE_CHECKING:
@@ -64,7 +59,7 @@ def _observed(search: _Search) -> _Search:
     return cast("_Search", call)
 
 
-class Searcher(OpenIndex):
+class Searcher(open_index.OpenIndex):
     """Searches the current version of an index. Safe to share between threads.
 
     Every result comes from one version, the one that was open when its query started. ``refresh`` opens the version of
@@ -86,11 +81,11 @@ class Searcher(OpenIndex):
         self,
         snapshot: Snapshot,
         *,
-        location: IndexLocation | None = None,
+        location: open_index.IndexLocation | None = None,
         bundle: Path | None = None,
         verify: Verify = "lazy",
         encoder_threads: int = 1,
-        observer: Observer | None = None,
+        observer: observers.Observer | None = None,
         max_query_bytes: int = MAX_QUERY_BYTES,
     ) -> None:
         """Search an open version; ``Searcher.open`` opens the current one."""
@@ -98,11 +93,11 @@ class Searcher(OpenIndex):
             name = type(self).__name__
             raise ConfigError("snapshot", f"{shorten(snapshot)} is no open version", f"open an index with {name}.open")
         numbers = {"encoder_threads": encoder_threads, "max_query_bytes": max_query_bytes}
-        check_settings({"verify": verify, **numbers, "bundle": bundle, "observer": observer})
-        location = location or IndexLocation(Store(str(snapshot.index)))
+        open_settings.check_settings({"verify": verify, **numbers, "bundle": bundle, "observer": observer})
+        location = location or open_index.IndexLocation(Store(str(snapshot.index)))
         super().__init__(snapshot, location, verify=verify, observer=observer)
         self._max_query_bytes = max_query_bytes
-        self._encoder = QueryEncoder(threads=encoder_threads, verify=verify is not False, bundle=bundle)
+        self._encoder = query_encoder.QueryEncoder(threads=encoder_threads, verify=verify is not False, bundle=bundle)
 
     @classmethod
     def open(
@@ -112,7 +107,7 @@ class Searcher(OpenIndex):
         verify: Verify = "lazy",
         encoder_threads: int = 1,
         bundle: str | Path | None = None,
-        observer: Observer | None = None,
+        observer: observers.Observer | None = None,
         cache: str | Path | None = None,
         cache_bytes: int | None = None,
         storage_options: Mapping[str, str] | None = None,
@@ -144,14 +139,14 @@ class Searcher(OpenIndex):
             ArtifactError: the version is incomplete, damaged or of another format.
             StorageError: the object store cannot be reached, or the version does not fit into the cache.
         """
-        check_unknown(unknown)
-        check_index(index)
+        open_settings.check_unknown(unknown)
+        open_settings.check_index(index)
         settings: dict[str, Any] = {"verify": verify, "encoder_threads": encoder_threads}
         settings |= {"observer": observer, "max_query_bytes": max_query_bytes}
         places = {"bundle": bundle, "cache": cache, "cache_bytes": cache_bytes, "storage_options": storage_options}
-        check_settings({**settings, **places, "publication": publication})
-        location = locate(index, cache, cache_bytes, storage_options)
-        snapshot = open_published(location, publication, verify)
+        open_settings.check_settings({**settings, **places, "publication": publication})
+        location = open_index.locate(index, cache, cache_bytes, storage_options)
+        snapshot = open_index.open_published(location, publication, verify)
         folder = None if bundle is None else _bundle_folder(bundle, storage_options)
         searcher = cls(snapshot, location=location, bundle=folder, **settings)
         searcher._watch(snapshot)
@@ -220,9 +215,9 @@ class Searcher(OpenIndex):
     @_observed
     def search_arrays(
         self,
-        offsets: npt.NDArray[np.int64],
-        ids: npt.NDArray[np.int32],
-        weights: npt.NDArray[np.float32],
+        offsets: np.typing.NDArray[np.int64],
+        ids: np.typing.NDArray[np.int32],
+        weights: np.typing.NDArray[np.float32],
         k: int = 10,
         **options: Unpack[ArrayOptions],
     ) -> ArrayResult:
@@ -416,7 +411,7 @@ class Searcher(OpenIndex):
         """
         return self._encoder.of(self._snapshot)
 
-    def _shards(self, snapshot: Snapshot) -> Shards:
+    def _shards(self, snapshot: Snapshot) -> candidates.Shards:
         return snapshot
 
     def _explain(

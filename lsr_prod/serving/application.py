@@ -10,10 +10,8 @@ from lsr_prod.cluster.address import HAPROXY, check_serve_variables
 from lsr_prod.config import ServeSettings, load_deployment
 from lsr_prod.errors import ConfigError
 from lsr_prod.search.server import RETRY_AFTER_S
-from lsr_prod.serving.client import ServedSearcher
+from lsr_prod.serving import client, haproxy, replica
 from lsr_prod.serving.groups import UnavailableError
-from lsr_prod.serving.haproxy import check_haproxy
-from lsr_prod.serving.replica import ShardReplica
 from lsr_prod.serving.router import Router
 from lsr_prod.storage.signatures import TRUSTED_KEYS, trusted_keys
 
@@ -47,7 +45,7 @@ def build_application(settings: ServeSettings, options: Mapping[str, str] | None
             num_replicas=settings.replicas,
             ray_actor_options={"num_cpus": settings.cpus, "runtime_env": {"env_vars": _ROUTER_LOSS}},
             max_ongoing_requests=settings.concurrency * settings.router_count,
-        )(ShardReplica).bind(group, **process)
+        )(replica.ShardReplica).bind(group, **process)
         for group in numbers
     ]
     admitted = settings.concurrency + settings.queue
@@ -74,7 +72,7 @@ def application_of_file(arguments: Mapping[str, str]) -> Application:
     return build_application(deployment.serve, deployment.storage.options)
 
 
-def start(settings: ServeSettings, options: Mapping[str, str] | None = None) -> ServedSearcher:
+def start(settings: ServeSettings, options: Mapping[str, str] | None = None) -> client.ServedSearcher:
     """Start the application on the connected cluster, or update it; return when it is ready.
 
     The HTTP endpoint is optional and listens on the configured host and port; gRPC is off.
@@ -90,7 +88,7 @@ def start(settings: ServeSettings, options: Mapping[str, str] | None = None) -> 
     check_serve_variables()
     http = settings.http_port is not None
     if http and os.environ.get(HAPROXY) == "1":
-        check_haproxy()
+        haproxy.check_haproxy()
     serve.start(
         proxy_location="HeadOnly" if http else "Disabled",
         http_options={"host": settings.http_host, "port": settings.http_port} if http else {"host": "127.0.0.1"},
@@ -99,7 +97,7 @@ def start(settings: ServeSettings, options: Mapping[str, str] | None = None) -> 
         handle = serve.run(build_application(settings, options), name=settings.name, route_prefix="/" if http else None)
     except RuntimeError as error:
         raise UnavailableError(f"the application {settings.name} did not start: {_reason(settings.name)}") from error
-    return ServedSearcher(handle)
+    return client.ServedSearcher(handle)
 
 
 def deployments(name: str) -> Mapping[str, str]:

@@ -20,10 +20,9 @@ from ray.serve.handle import DeploymentHandle
 
 from lsr_prod.errors import QueryError
 from lsr_prod.search.hybrid import check_words
-from lsr_prod.search.query.filters import shorten
-from lsr_prod.search.query.request import Hybrid, Options
-from lsr_prod.search.query.sparse_query import SparseQuery
-from lsr_prod.search.result import Contribution, Explanation, SearchResult
+from lsr_prod.search.query import filters, sparse_query
+from lsr_prod.search.query.search_request import Hybrid, Options
+from lsr_prod.search.search_result import Contribution, Explanation, SearchResult
 from lsr_prod.search.searcher import Vector
 from lsr_prod.search.server import RETRY_AFTER_S
 from lsr_prod.serving.groups import LOST, OverloadedError, UnavailableError, own_error, pause, send
@@ -80,14 +79,14 @@ def read_explain(value: Any) -> dict[str, Any]:
         if text is None:
             raise QueryError("give a text or a vector to explain, or both with hybrid")
         if not isinstance(text, str):
-            raise QueryError(f"text={shorten(text)} is not a string; give a string")
+            raise QueryError(f"text={filters.shorten(text)} is not a string; give a string")
         return {"query": text, **arguments}
     if (text is not None) != (arguments.get("hybrid") is not None):
         raise QueryError("give a text or a vector to explain, or both with hybrid")
     return {"query": vector, "text": text, **arguments}
 
 
-def query_to_json(query: SparseQuery) -> dict[str, Any]:
+def query_to_json(query: sparse_query.SparseQuery) -> dict[str, Any]:
     """Return an encoded query as a JSON value."""
     return {"terms": list(query.terms), "ids": query.ids.tolist(), "weights": query.weights.tolist()}
 
@@ -188,11 +187,11 @@ class ServedSearcher:
             request["hybrid"] = hybrid_to_json(hybrid)
         return explanation_from_json(self._send(request, "explain")["explanation"])
 
-    def encode(self, texts: Sequence[str]) -> list[SparseQuery]:
+    def encode(self, texts: Sequence[str]) -> list[sparse_query.SparseQuery]:
         """Encode queries as ``search`` does; see ``Searcher.encode``."""
         found = self._send({"texts": list(texts)}, "encode")["queries"]
         arrays = ((np.array(one["ids"], np.int32), np.array(one["weights"], np.float32)) for one in found)
-        return [SparseQuery(*each, tuple(one["terms"])) for one, each in zip(found, arrays, strict=True)]
+        return [sparse_query.SparseQuery(*each, tuple(one["terms"])) for one, each in zip(found, arrays, strict=True)]
 
     def _request(self, request: dict[str, Any]) -> list[SearchResult]:
         return [result_from_json(result) for result in self._send(request)["results"]]

@@ -12,13 +12,12 @@ from ray.exceptions import ObjectLostError, RayActorError, RayTaskError
 from ray.serve.exceptions import DeploymentUnavailableError, ReplicaUnavailableError
 from ray.serve.handle import DeploymentHandle
 
-from lsr_prod.errors import LsrError
-from lsr_prod.logs import get_log
+from lsr_prod import errors, logs
 from lsr_prod.search.candidates import Candidates
 from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.serving.replica import Pin
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 _T = TypeVar("_T")
 # Errors caused by the place where a call ran, not by the call itself.
 LOST = (RayActorError, ObjectLostError, ReplicaUnavailableError, DeploymentUnavailableError)
@@ -29,7 +28,7 @@ _MOST_S = 0.002  # that a call waits for others
 _MOST = 64  # calls that travel together
 
 
-class UnavailableError(LsrError):
+class UnavailableError(errors.LsrError):
     """No replica answered: all replicas that received the call died, or none answered in time. Try again later."""
 
 
@@ -45,7 +44,7 @@ def pause(attempt: int) -> float:
 def own_error(error: RayTaskError) -> BaseException:
     """Return the ``LsrError`` that the remote side raised, or else Ray's error."""
     cause = getattr(error, "cause", None)
-    return cause if isinstance(cause, LsrError) else error
+    return cause if isinstance(cause, errors.LsrError) else error
 
 
 async def send(call: Callable[[], Awaitable[_T]], *, attempts: int, timeout_s: float, what: dict[str, Any]) -> _T:

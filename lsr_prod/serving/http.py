@@ -8,8 +8,7 @@ from typing import Any
 
 from lsr_prod.errors import LsrError, QueryError
 from lsr_prod.search.server import RETRY_AFTER_S
-from lsr_prod.serving.groups import OverloadedError
-from lsr_prod.serving.wire import error_to_json
+from lsr_prod.serving import groups, wire
 
 STATUS = {"QueryError": 400, "SlowBodyError": 408, "BodyTooLargeError": 413, "UnavailableError": 503}
 _JSON = (b"content-type", b"application/json")
@@ -84,13 +83,13 @@ def parse_body(body: bytes) -> Any:
 
 def error_reply(error: LsrError) -> Reply:
     """Return the HTTP response to an error."""
-    return json_reply(error_to_json(error))
+    return json_reply(wire.error_to_json(error))
 
 
 def json_reply(value: Mapping[str, Any], status: int | None = None) -> Reply:
     """Return a JSON response."""
     error = value.get("error")
-    overloaded = error == OverloadedError.__name__
+    overloaded = error == groups.OverloadedError.__name__
     if overloaded:
         status = 503
     elif status is None:

@@ -12,10 +12,8 @@ from lsr_prod.cluster import ray_session
 from lsr_prod.cluster.address import check_serve_variables, serve_variables
 from lsr_prod.config import Deployment, RaySettings, ServeSettings
 from lsr_prod.errors import ConfigError, MissingExtraError, PublicationError
-from lsr_prod.storage import Store, is_remote
-from lsr_prod.storage.folders import absolute
-from lsr_prod.storage.formats.index import Publication
-from lsr_prod.storage.publications import current_publication
+from lsr_prod.storage import Store, folders, is_remote, publications
+from lsr_prod.storage.formats.index_format import Publication
 
 
 def serve_index(
@@ -27,7 +25,7 @@ def serve_index(
         The table of deployments.
     """
     assert deployment.serve is not None
-    settings = deployment.serve.model_copy(update={"index": absolute(deployment.serve.index)})
+    settings = deployment.serve.model_copy(update={"index": folders.absolute(deployment.serve.index)})
     options = deployment.storage.options
     publication = _published(settings, options)
     check_serve_variables()
@@ -57,7 +55,7 @@ def _published(settings: ServeSettings, options: dict[str, str]) -> Publication:
     if not is_remote(settings.index) and not Path(settings.index).is_dir():
         raise ConfigError("serve.index", f"{settings.index} is not a folder", remedy)
     try:
-        return current_publication(Store(settings.index, options))
+        return publications.current_publication(Store(settings.index, options))
     except PublicationError as error:
         raise ConfigError("serve.index", str(error), remedy) from error
 

@@ -16,14 +16,10 @@ import numpy as np
 
 from lsr_prod.config import ServeSettings
 from lsr_prod.errors import ArtifactError, PublicationError
-from lsr_prod.search.candidates import Ranked
-from lsr_prod.search.explain import explain_parts
-from lsr_prod.search.follower import Follower
-from lsr_prod.search.open_index import locate, open_version
+from lsr_prod.search import candidates, explain, follower, index_snapshot, open_index
 from lsr_prod.search.shard.postings import ShardQuery
-from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.serving.haproxy import keep_internal_port_on_loopback
-from lsr_prod.storage.formats.index import Publication
+from lsr_prod.storage.formats.index_format import Publication
 from lsr_prod.storage.publications import current_publication, read_publication
 from lsr_prod.storage.signatures import trust
 
@@ -50,14 +46,14 @@ class Versions:
     """Open snapshots of one shard group. Safe to share between threads."""
 
     def __init__(self, index: str | Path, group: int, groups: int, options: Mapping[str, str] | None = None) -> None:
-        self._index = locate(index, None, None, options)
+        self._index = open_index.locate(index, None, None, options)
         self._shards = shards_of_group(group, groups)
-        self._held: OrderedDict[str, Snapshot] = OrderedDict()
+        self._held: OrderedDict[str, index_snapshot.Snapshot] = OrderedDict()
         self._lock = threading.Lock()
         self._opening = threading.Lock()
         self.follow()
 
-    def get(self, pin: Pin) -> Snapshot:
+    def get(self, pin: Pin) -> index_snapshot.Snapshot:
         """Return the version of a pin; open it if it is published, in place of the least recently used version.
 
         Queries that read the replaced version finish undisturbed.
@@ -86,19 +82,19 @@ class Versions:
             return list(self._held)
 
     @property
-    def last(self) -> Snapshot:
+    def last(self) -> index_snapshot.Snapshot:
         """The most recently used version."""
         with self._lock:
             return next(reversed(self._held.values()))
 
-    def _find(self, version: str) -> Snapshot | None:
+    def _find(self, version: str) -> index_snapshot.Snapshot | None:
         with self._lock:
             found = self._held.get(version)
             if found is not None:
                 self._held.move_to_end(version)
             return found
 
-    def _open(self, publication: Publication, version: str) -> Snapshot:
+    def _open(self, publication: Publication, version: str) -> index_snapshot.Snapshot:
         if publication.version != version:
             raise PublicationError(
                 f"publication {publication.number} of the index is version {publication.version[:12]}, not "
@@ -109,7 +105,7 @@ class Versions:
             if found is not None:
                 return found
             before = self.last if self._held else None
-            opened = open_version(self._index, publication, "lazy", before=before, shards=self._shards)
+            opened = open_index.open_version(self._index, publication, "lazy", before=before, shards=self._shards)
             with self._lock:
                 self._held[version] = opened
                 while len(self._held) > _HELD:
@@ -160,7 +156,7 @@ class ShardReplica:
         self._calls = RunningCalls(HUNG * settings.timeout_s)
         self._pool = ThreadPoolExecutor(settings.threads, thread_name_prefix="lsr-match")
         _compile(self._versions.last)
-        self._follower = Follower(self._versions.follow, settings.poll_seconds)
+        self._follower = follower.Follower(self._versions.follow, settings.poll_seconds)
 
     async def call(self, pin: Pin, left_s: float | None, method: str, *arguments: Any) -> Any:
         """Return the result of a method of ``Shards``, or of ``explain_parts``, for the shards of the group.
@@ -172,7 +168,7 @@ class ShardReplica:
             snapshot, rest = self._versions.get(pin), list(arguments)
             if left_s is not None:
                 rest[0] = replace(rest[0], deadline=time.monotonic() + left_s)
-            return explain_parts(snapshot, *rest) if method == "explain" else getattr(snapshot, method)(*rest)
+            return explain.explain_parts(snapshot, *rest) if method == "explain" else getattr(snapshot, method)(*rest)
 
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._calls.run, work)
 
@@ -190,10 +186,10 @@ class ShardReplica:
         self._calls.check_progress()
 
 
-def _compile(snapshot: Snapshot) -> None:
+def _compile(snapshot: index_snapshot.Snapshot) -> None:
     """Run a query through each kernel, so that the first call does not wait for compilation."""
     anything = ShardQuery(np.zeros(1, np.int32), np.ones(1, np.float32), np.ones(1, np.uint8), 1, 1)
     snapshot.match(anything)
     filled = [number for number, reader in snapshot.readers.items() if reader.shard.manifest.documents]
-    documents: list[Ranked] = [(0.0, "", number, 0, 0) for number in filled]
+    documents: list[candidates.Ranked] = [(0.0, "", number, 0, 0) for number in filled]
     snapshot.rescore(documents, anything.ids, anything.weights)

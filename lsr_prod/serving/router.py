@@ -14,26 +14,21 @@ from ray.util.metrics import Counter, Gauge, Histogram
 
 from lsr_prod.config import ServeSettings
 from lsr_prod.errors import LsrError, QueryError
-from lsr_prod.search.follower import Follower
+from lsr_prod.search import follower, search_result
 from lsr_prod.search.observers import BUCKETS, stages
 from lsr_prod.search.query.filters import shorten
-from lsr_prod.search.result import SearchResult
 from lsr_prod.search.searcher import Searcher
 from lsr_prod.search.server import RETRY_AFTER_S, Admission, Collector
-from lsr_prod.serving.client import FORMS, query_to_json, read_bm25, read_encode, read_explain
+from lsr_prod.serving import client, haproxy, replica, scatter, wire
 from lsr_prod.serving.groups import Groups, OverloadedError
-from lsr_prod.serving.haproxy import answer_http_directly, keep_internal_port_on_loopback
 from lsr_prod.serving.http import Reply, error_reply, json_reply, parse_body, read_body, send_reply
-from lsr_prod.serving.replica import HUNG, RunningCalls
-from lsr_prod.serving.scatter import ScatteringSearcher
-from lsr_prod.serving.wire import WireRequest, error_to_json, result_to_json
 from lsr_prod.storage.signatures import trust
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-OPERATIONS = tuple(FORMS)
+OPERATIONS = tuple(client.FORMS)
 _HEALTH_S = 1.0  # for a group to answer a health check
 _PATHS = frozenset({"/health", *(f"/{name}" for name in OPERATIONS)})
 
@@ -42,18 +37,18 @@ def run_operation(searcher: Searcher, operation: str, value: Any, waited_ms: flo
     """Return the response to a request."""
     match operation:
         case "search":
-            return _search(searcher, WireRequest.read(value), waited_ms)
+            return _search(searcher, wire.WireRequest.read(value), waited_ms)
         case "bm25":
-            return {"results": [result_to_json(searcher.bm25(**read_bm25(value)))]}
+            return {"results": [wire.result_to_json(searcher.bm25(**client.read_bm25(value)))]}
         case "explain":
-            return {"explanation": asdict(searcher.explain(**read_explain(value)))}
+            return {"explanation": asdict(searcher.explain(**client.read_explain(value)))}
         case "encode":
-            return {"queries": [query_to_json(query) for query in searcher.encode(**read_encode(value))]}
+            return {"queries": [client.query_to_json(query) for query in searcher.encode(**client.read_encode(value))]}
         case _:
             raise QueryError(f"the operation {shorten(operation)} is unknown; use one of: {', '.join(OPERATIONS)}")
 
 
-def _search(searcher: Searcher, request: WireRequest, waited_ms: float) -> dict[str, Any]:
+def _search(searcher: Searcher, request: wire.WireRequest, waited_ms: float) -> dict[str, Any]:
     options = request.options
     deadline_ms = options.get("deadline_ms")
     if isinstance(deadline_ms, int | float) and deadline_ms > 0:  # the search validates the value
@@ -62,7 +57,7 @@ def _search(searcher: Searcher, request: WireRequest, waited_ms: float) -> dict[
         results = [searcher.search_vector(request.vector, request.k, text=request.text, **options)]
     else:
         results = searcher.search_batch(request.queries, request.k, **options)
-    return {"results": [result_to_json(result) for result in results]}
+    return {"results": [wire.result_to_json(result) for result in results]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +81,8 @@ class Router:
         trusted_keys: str | None = None,
     ) -> None:
         """Open the current version; the first text opens the encoder."""
-        keep_internal_port_on_loopback()
-        answer_http_directly(self.asgi, _PATHS)
+        haproxy.keep_internal_port_on_loopback()
+        haproxy.answer_http_directly(self.asgi, _PATHS)
         trust(trusted_keys)
         self._settings = settings
         partial_results, timeout_s = settings.missing_groups == "partial", settings.timeout_s
@@ -98,15 +93,15 @@ class Router:
             "max_query_bytes": settings.max_query_bytes,
         }
         self._searcher = (
-            ScatteringSearcher(settings.index, self._groups, options=options, **opened)
+            scatter.ScatteringSearcher(settings.index, self._groups, options=options, **opened)
             if groups
             else Searcher.open(settings.index, storage_options=options, **opened)
         )
-        self._calls = RunningCalls(HUNG * timeout_s)
+        self._calls = replica.RunningCalls(replica.HUNG * timeout_s)
         threads = settings.concurrency if groups else settings.threads
         self._collector = Collector(self._answer_all, threads, "lsr-route", **({"small_s": 0.0} if groups else {}))
         self._admission = Admission(threads + settings.queue, settings.queue_s)
-        self._follower = Follower(self._searcher.refresh, settings.poll_seconds)
+        self._follower = follower.Follower(self._searcher.refresh, settings.poll_seconds)
 
     async def answer(self, request: Any, operation: str = "search") -> dict[str, Any]:
         """Return the response to a request, both JSON values; an ``LsrError`` becomes a response."""
@@ -117,7 +112,7 @@ class Router:
                 )
                 return answered
         except OverloadedError as error:
-            return error_to_json(error)
+            return wire.error_to_json(error)
 
     async def state(self) -> dict[str, Any]:
         """Return process id, current version and the last failure to open a publication, for operators."""
@@ -217,7 +212,7 @@ class Router:
                 raise OverloadedError(f"the request waited for {waited_s:.1f} s and was not run; try again later")
             return run_operation(self._searcher, asked.operation, asked.value, waited_s * 1e3)
         except LsrError as error:
-            return error_to_json(error)
+            return wire.error_to_json(error)
 
     def _reply_to(self, asked: QueuedRequest) -> Reply:
         try:
@@ -242,7 +237,7 @@ class RayObserver:
         self._publication = Gauge("lsr_prod_search_publication", "number of the current publication")
         self._documents = Gauge("lsr_prod_search_documents", "documents that can be found")
 
-    def answered(self, result: SearchResult) -> None:
+    def answered(self, result: search_result.SearchResult) -> None:
         """See ``Observer``."""
         self._queries.inc(1, tags={"outcome": "partial" if result.partial else "full"})
         for stage, seconds in stages(result).items():

@@ -6,23 +6,17 @@ from pathlib import Path
 from typing import Any, Never, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from lsr_prod.errors import QueryError
-from lsr_prod.search.array_search import ArrayResult
+from lsr_prod.search import array_search, observers, open_index, search_result, searcher
 from lsr_prod.search.candidates import Candidates, Collected, CollectPlan, Ranked, merge_collected
 from lsr_prod.search.explain import rank_explanation
 from lsr_prod.search.hybrid import WeighedWords
-from lsr_prod.search.observers import Observer
-from lsr_prod.search.open_index import locate, open_current
-from lsr_prod.search.query.filters import shorten
-from lsr_prod.search.query.query_text import MAX_QUERY_BYTES
-from lsr_prod.search.query.request import Hybrid
+from lsr_prod.search.index_snapshot import Snapshot
+from lsr_prod.search.query import filters, query_text
+from lsr_prod.search.query.search_request import Hybrid
 from lsr_prod.search.query.sparse_query import SparseQuery
-from lsr_prod.search.result import Explanation, SearchResult
-from lsr_prod.search.searcher import Searcher
 from lsr_prod.search.shard.postings import ShardQuery
-from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.serving.groups import DeadlinePassedError, Groups, UnavailableError
 from lsr_prod.serving.replica import Pin
 from lsr_prod.storage.publications import current_publication
@@ -59,14 +53,14 @@ class ScatteredShards:
         self._deadline = query.deadline
         return merge_collected(self._call_all("collect", query, plan).values(), plan)
 
-    def word_frequencies(self, names: Sequence[str], deadline: float | None = None) -> npt.NDArray[np.int64]:
+    def word_frequencies(self, names: Sequence[str], deadline: float | None = None) -> np.typing.NDArray[np.int64]:
         """Return int64 [t]: number of documents of all shards that contain each word."""
         self._deadline = deadline
         found = self._call_all("word_frequencies", list(names))
         return np.sum(list(found.values()), axis=0, dtype=np.int64) if found else np.zeros(len(names), np.int64)
 
     def rescore(
-        self, ranked: Sequence[Ranked], ids: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]
+        self, ranked: Sequence[Ranked], ids: np.typing.NDArray[np.int32], weights: np.typing.NDArray[np.float32]
     ) -> Sequence[Ranked]:
         """Return scores over all stored terms, without documents of missing groups."""
         return [row for _, row in self._call_owners("rescore", ranked, ids, weights)]
@@ -80,15 +74,15 @@ class ScatteredShards:
 
     def explain(
         self, query: SparseQuery, doc_id: str, hybrid: Hybrid | None, words: WeighedWords | None
-    ) -> Explanation:
+    ) -> search_result.Explanation:
         """Explain the score of a document without its ranks; see ``explain_parts``."""
-        explanation: Explanation | None
+        explanation: search_result.Explanation | None
         for explanation in self._call_all("explain", query, doc_id, hybrid, words).values():
             if explanation is not None:
                 return explanation
         if self.missing_groups:
             raise UnavailableError(f"shard groups {sorted(self.missing_groups)} do not answer; try again later")
-        raise QueryError(f"there is no document {shorten(doc_id)} in this version; give an id of the index")
+        raise QueryError(f"there is no document {filters.shorten(doc_id)} in this version; give an id of the index")
 
     def _call_all(self, method: str, *arguments: Any) -> dict[int, Any]:
         """Return the results of all groups that are not missing."""
@@ -133,7 +127,7 @@ class ScatteredShards:
         return found
 
 
-class ScatteringSearcher(Searcher):
+class ScatteringSearcher(searcher.Searcher):
     """A ``Searcher`` without open shards: it sends queries to the shard groups, with the version to read.
 
     ``match_boolean``, ``match_terms``, ``get`` and ``search_arrays`` need open shards and are not supported.
@@ -148,11 +142,11 @@ class ScatteringSearcher(Searcher):
         *,
         encoder_threads: int,
         options: Mapping[str, str] | None = None,
-        observer: Observer | None = None,
-        max_query_bytes: int = MAX_QUERY_BYTES,
+        observer: observers.Observer | None = None,
+        max_query_bytes: int = query_text.MAX_QUERY_BYTES,
     ) -> None:
-        location = locate(index, None, None, options)
-        snapshot = open_current(location, "lazy", shards=self._shards_opened)
+        location = open_index.locate(index, None, None, options)
+        snapshot = open_index.open_current(location, "lazy", shards=self._shards_opened)
         super().__init__(
             snapshot,
             location=location,
@@ -177,7 +171,7 @@ class ScatteringSearcher(Searcher):
 
     def bm25(
         self, text: str, k: int = 10, *, count: bool = False, fields: Sequence[str] = (), **unknown: Never
-    ) -> SearchResult:
+    ) -> search_result.SearchResult:
         """Rank documents by BM25; see ``Searcher.bm25``."""
         if self.version.text_fields and self.version.average_length is None:
             raise QueryError("this index has no postings of words for a served BM25; build it with index.bm25: true")
@@ -187,13 +181,13 @@ class ScatteringSearcher(Searcher):
         """Refuse: ``QueryError``."""
         raise QueryError("get needs open shards; open the index with Searcher")
 
-    def search_arrays(self, *_: Any, **__: Any) -> ArrayResult:
+    def search_arrays(self, *_: Any, **__: Any) -> array_search.ArrayResult:
         """Refuse: ``QueryError``."""
         raise QueryError("search_arrays needs open shards; open the index with Searcher")
 
     def _explain(
         self, snapshot: Snapshot, query: SparseQuery, doc_id: str, hybrid: Hybrid | None, words: WeighedWords | None
-    ) -> Explanation:
+    ) -> search_result.Explanation:
         shards = self._shards(snapshot)
         step = snapshot.version.impact_step
         explained = rank_explanation(shards.explain(query, doc_id, hybrid, words), query, shards, step, hybrid, words)

@@ -20,10 +20,10 @@ from lsr_prod import errors
 from lsr_prod.errors import LsrError, QueryError
 from lsr_prod.search.query.filter_types import filter_from_json
 from lsr_prod.search.query.filters import Filter, shorten
-from lsr_prod.search.query.request import Hybrid, Options
-from lsr_prod.search.result import Facet, Hit, QueryTerm, SearchResult
+from lsr_prod.search.query.search_request import Hybrid, Options
+from lsr_prod.search.search_result import Facet, Hit, QueryTerm, SearchResult
 from lsr_prod.serving.groups import OverloadedError, UnavailableError
-from lsr_prod.storage.formats.values import json_type, value_from_json, value_to_json
+from lsr_prod.storage.formats.stored_values import json_type, value_from_json, value_to_json
 
 _ERRORS = {
     kind.__name__: kind

@@ -1,6 +1,6 @@
 """Folders and object stores behind one interface, and the immutable artifacts, caches and publications in them.
 
-``store`` is the interface; ``drafts`` writes files and folders that appear whole or not at all; ``transfer`` sends and
+``stores`` is the interface; ``drafts`` writes files and folders that appear whole or not at all; ``transfer`` sends and
 fetches files by sha256; ``node_cache`` keeps artifacts of object stores on a node. On these, ``artifacts`` stores
 models and training sets, and ``publications`` and ``index_versions`` store indexes.
 ``digest_cache`` remembers the digests of local files.
@@ -9,7 +9,7 @@ models and training sets, and ``publications`` and ``index_versions`` store inde
 from lsr_prod.storage.disk import Entry
 from lsr_prod.storage.location import is_remote
 from lsr_prod.storage.remote import ObjectChangedError, in_threads
-from lsr_prod.storage.store import Store, as_store, require_exists, store_digest
+from lsr_prod.storage.stores import Store, as_store, require_exists, store_digest
 
 __all__ = [
     "Entry",

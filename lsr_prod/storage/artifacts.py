@@ -22,14 +22,8 @@ from typing import Any
 
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError, FormatVersionError, StorageError
 from lsr_prod.logs import get_log
-from lsr_prod.storage.cache_folder import cache_errors
-from lsr_prod.storage.disk import home_folder
-from lsr_prod.storage.drafts import Draft, copy_files
-from lsr_prod.storage.formats.digest import FileDigest, digest_folder, digest_json, record_bytes, verify_files
-from lsr_prod.storage.location import is_remote
-from lsr_prod.storage.node_cache import Contents, NodeCache
-from lsr_prod.storage.store import Store
-from lsr_prod.storage.transfer import object_name, send_files
+from lsr_prod.storage import cache_folder, disk, drafts, location, node_cache, stores, transfer
+from lsr_prod.storage.formats.digests import FileDigest, digest_folder, digest_json, record_bytes, verify_files
 
 log = get_log(__name__)
 
@@ -42,7 +36,7 @@ def user_cache() -> Path:
     """Return the folder of the node cache: ``$LSR_PROD_CACHE``, else ``$XDG_CACHE_HOME/lsr_prod``."""
     if given := os.environ.get("LSR_PROD_CACHE"):
         return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or home_folder("LSR_PROD_CACHE") / ".cache") / "lsr_prod"
+    return Path(os.environ.get("XDG_CACHE_HOME") or disk.home_folder("LSR_PROD_CACHE") / ".cache") / "lsr_prod"
 
 
 def user_quota() -> int | None:
@@ -55,20 +49,20 @@ def user_quota() -> int | None:
     return int(given)
 
 
-def has_artifact(store: Store, name: str) -> bool:
+def has_artifact(store: stores.Store, name: str) -> bool:
     """Return whether an artifact was put completely."""
     return store.size(f"{name}.json") is not None
 
 
-def put_artifact(store: Store, name: str, folder: Path) -> None:
+def put_artifact(store: stores.Store, name: str, folder: Path) -> None:
     """Copy a folder into a store; a repeated call resumes an interrupted one, and leaves a finished one as it is."""
     files = digest_folder(folder)
     if not files:
         raise ArtifactError(f"{folder} has no files; it cannot be stored as {name}")
     start = time.perf_counter()
     if not has_artifact(store, name):
-        if is_remote(store.uri):
-            send_files(folder, files, store.child(name), _CONNECTIONS)
+        if location.is_remote(store.uri):
+            transfer.send_files(folder, files, store.child(name), _CONNECTIONS)
         else:
             _copy(folder, files, Path(store.child(name).location))
     if not put_manifest(store, name, files):
@@ -78,7 +72,7 @@ def put_artifact(store: Store, name: str, folder: Path) -> None:
     log.info("artifact put", extra={"fields": fields})
 
 
-def put_manifest(store: Store, name: str, files: Iterable[FileDigest]) -> bool:
+def put_manifest(store: stores.Store, name: str, files: Iterable[FileDigest]) -> bool:
     """Seal an artifact whose files are in the store already, under ``object_name`` of ``store.child(name)``.
 
     Returns:
@@ -88,14 +82,14 @@ def put_manifest(store: Store, name: str, files: Iterable[FileDigest]) -> bool:
     return store.put_new(f"{name}.json", manifest) or store.get(f"{name}.json") == manifest
 
 
-def fetch_artifact(store: Store, name: str, *, verify: bool = True, cache: Path | None = None) -> Path:
+def fetch_artifact(store: stores.Store, name: str, *, verify: bool = True, cache: Path | None = None) -> Path:
     """Return an artifact as a local folder, which must not be changed.
 
     Returns:
         The folder of a local store itself; a copy of a remote one, whose files cannot be written.
     """
     manifest, files = _read_manifest(store, name)
-    if not is_remote(store.uri):
+    if not location.is_remote(store.uri):
         place = Path(store.child(name).location)
         _check(place, files, verify, f"delete {place} and its manifest, then run again")
         return place
@@ -107,7 +101,7 @@ def fetch_artifact(store: Store, name: str, *, verify: bool = True, cache: Path 
         return place
     make_private(cache)
     source = store.child(name)
-    contents = Contents(source, files, f"delete {source.uri} and {source.uri}.json, then run again")
+    contents = node_cache.Contents(source, files, f"delete {source.uri} and {source.uri}.json, then run again")
     cached = nodes.fetch(_SOURCE, digest, lambda: contents)
     nodes.keep_one_use(cached.folder)  # until the process ends
     rest = tuple(file for file in files if file not in cached.fetched)
@@ -115,13 +109,13 @@ def fetch_artifact(store: Store, name: str, *, verify: bool = True, cache: Path 
     return cached.folder
 
 
-def read_artifact_file(store: Store, name: str, path: str) -> bytes | None:
+def read_artifact_file(store: stores.Store, name: str, path: str) -> bytes | None:
     """Return the content of one small file of an artifact without fetching the rest; None if it has no such file."""
     files = {file.path: file for file in _read_manifest(store, name)[1]}
     if path not in files:
         return None
     target = store.child(name)
-    data = target.get(object_name(target, files[path]))
+    data = target.get(transfer.object_name(target, files[path]))
     if data is None:
         raise ArtifactError(f"{target.uri} lacks its {path}; delete it and its manifest, then run again")
     if hashlib.sha256(data).hexdigest() != files[path].sha256:
@@ -130,8 +124,8 @@ def read_artifact_file(store: Store, name: str, path: str) -> bytes | None:
 
 
 @lru_cache
-def _node_cache(folder: Path, max_bytes: int | None) -> NodeCache:
-    return NodeCache(folder, max_bytes, connections=_CONNECTIONS)
+def _node_cache(folder: Path, max_bytes: int | None) -> node_cache.NodeCache:
+    return node_cache.NodeCache(folder, max_bytes, connections=_CONNECTIONS)
 
 
 def make_private(cache: Path) -> None:
@@ -139,7 +133,7 @@ def make_private(cache: Path) -> None:
 
     The mode of a folder of root, such as a volume of a container, is left as it is: only its owner may change it.
     """
-    with cache_errors(cache):
+    with cache_folder.cache_errors(cache):
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         found, user = cache.stat(), os.geteuid()
         private = found.st_uid in (0, user) and not found.st_mode & stat.S_ISVTX
@@ -154,8 +148,8 @@ def make_private(cache: Path) -> None:
 
 def _copy(folder: Path, files: tuple[FileDigest, ...], place: Path) -> None:
     try:
-        with Draft(place) as draft:
-            copy_files(folder, draft.folder, files)
+        with drafts.Draft(place) as draft:
+            drafts.copy_files(folder, draft.folder, files)
             if not draft.seal():  # another process was quicker, or was killed before it wrote the manifest
                 verify_files(place, files)
     except (ArtifactError, StorageError):
@@ -164,7 +158,7 @@ def _copy(folder: Path, files: tuple[FileDigest, ...], place: Path) -> None:
         raise StorageError(f"{place} could not be written ({error}); fix the disk, then run again") from error
 
 
-def _read_manifest(store: Store, name: str) -> tuple[Any, tuple[FileDigest, ...]]:
+def _read_manifest(store: stores.Store, name: str) -> tuple[Any, tuple[FileDigest, ...]]:
     """Return a manifest, and the files that it names."""
     data, where = store.get(f"{name}.json"), f"{store.uri}/{name}.json"
     if data is None:

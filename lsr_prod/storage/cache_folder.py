@@ -12,10 +12,8 @@ from pathlib import Path
 
 from lsr_prod.errors import StorageError
 from lsr_prod.logs import get_log
-from lsr_prod.storage.disk import is_draft
-from lsr_prod.storage.drafts import remove
-from lsr_prod.storage.formats.digest import FileDigest, is_sha256
-from lsr_prod.storage.transfer import PARTIAL
+from lsr_prod.storage import disk, drafts, transfer
+from lsr_prod.storage.formats.digests import FileDigest, is_sha256
 
 log = get_log(__name__)
 
@@ -91,7 +89,7 @@ def make_room(cache: Path, needed: Mapping[str, FileDigest], max_bytes: int | No
     """
     (cache / "files").mkdir(parents=True, exist_ok=True)
     for path in cache.glob("artifacts/*/.*"):
-        if is_draft(path.name):
+        if disk.is_draft(path.name):
             shutil.rmtree(path)
     stored = files_in(cache)
     broken = [name for name, file in needed.items() if stored.get(name, file.size) != file.size]
@@ -118,11 +116,11 @@ def make_room(cache: Path, needed: Mapping[str, FileDigest], max_bytes: int | No
         missing = tuple(file for name, file in needed.items() if name not in stored or name in broken)
         _check_disk(cache, missing, sum(size for name, size in stored.items() if name not in kept))
         for artifact in victims:
-            remove(artifact)
+            drafts.remove(artifact)
             log.info("artifact evicted", extra={"fields": {"artifact": artifact.name}})
-    kept |= {f"{name}{PARTIAL}" for name in needed}
+    kept |= {f"{name}{transfer.PARTIAL}" for name in needed}
     for path in (cache / "files").iterdir():
-        if path.name not in kept and is_sha256(path.name.removesuffix(PARTIAL)):
+        if path.name not in kept and is_sha256(path.name.removesuffix(transfer.PARTIAL)):
             path.unlink()
     return missing
 
@@ -157,7 +155,7 @@ def _lock_unused(artifact: Path, marks: ExitStack) -> bool:
 
 
 def _check_disk(cache: Path, missing: tuple[FileDigest, ...], freed: int) -> None:
-    begun = sum(path.stat().st_size for path in (cache / "files").glob(f"*{PARTIAL}"))
+    begun = sum(path.stat().st_size for path in (cache / "files").glob(f"*{transfer.PARTIAL}"))
     wanted = sum(file.size for file in missing) - begun - freed
     free = shutil.disk_usage(cache).free
     if wanted > free:

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.storage.store import Store
+from lsr_prod.storage.stores import Store
 
-Rows = npt.NDArray[np.uint32]
+Rows = np.typing.NDArray[np.uint32]
 """Numbers of rows of a part, sorted."""
 
 _MAGIC = 1681511377
@@ -179,7 +178,7 @@ def decode_rows(data: bytes) -> Rows:
         raise ArtifactError(f"a deletion vector is damaged ({error}); restore it") from error
 
 
-def _container(values: npt.NDArray[np.uint16]) -> bytes:
+def _container(values: np.typing.NDArray[np.uint16]) -> bytes:
     if len(values) <= _LARGEST_ARRAY:
         return values.tobytes()
     bits = np.zeros(1 << 16, np.bool_)

@@ -14,9 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lsr_prod.errors import ArtifactError
+from lsr_prod.storage import remote, stores
 from lsr_prod.storage.deletion_vector import DeletionVector
-from lsr_prod.storage.remote import in_threads
-from lsr_prod.storage.store import Store
 
 LOG_FOLDER = "_delta_log"
 _SIDECARS = f"{LOG_FOLDER}/_sidecars"
@@ -34,7 +33,7 @@ def is_commit(name: str) -> bool:
     return len(name) == 25 and name[:20].isdigit() and name.endswith(".json")
 
 
-def read_actions(store: Store, version: int) -> list[dict[str, Any]]:
+def read_actions(store: stores.Store, version: int) -> list[dict[str, Any]]:
     """Return the actions of a commit."""
     name = commit_name(version)
     data = store.get(name)
@@ -43,7 +42,7 @@ def read_actions(store: Store, version: int) -> list[dict[str, Any]]:
     return _actions(store, name, data)
 
 
-def deletion_vectors(store: Store, version: int) -> dict[str, DeletionVector]:
+def deletion_vectors(store: stores.Store, version: int) -> dict[str, DeletionVector]:
     """Return the deletion vectors of a snapshot, by path of their part.
 
     Reads two columns of the newest checkpoint and the commits after it.
@@ -53,7 +52,7 @@ def deletion_vectors(store: Store, version: int) -> dict[str, DeletionVector]:
     found: dict[str, DeletionVector | None] = {}
     for file in saved:
         found |= _of_checkpoint(store, f"{LOG_FOLDER}/{file}")
-    for changed in in_threads(partial(_changed_vectors, store), range(start + 1, version + 1)):
+    for changed in remote.in_threads(partial(_changed_vectors, store), range(start + 1, version + 1)):
         found |= changed
     return {path: vector for path, vector in found.items() if vector}
 
@@ -70,7 +69,7 @@ def _newest_checkpoint(names: Iterable[str], version: int) -> tuple[int, list[st
     return max(complete, default=(-1, []))
 
 
-def _changed_vectors(store: Store, number: int) -> dict[str, DeletionVector | None]:
+def _changed_vectors(store: stores.Store, number: int) -> dict[str, DeletionVector | None]:
     """Return the deletion vectors that a commit changes, by path of their part; None: the part has none any more."""
     actions = read_actions(store, number)
     changed: dict[str, DeletionVector | None] = {one["remove"]["path"]: None for one in actions if "remove" in one}
@@ -80,7 +79,7 @@ def _changed_vectors(store: Store, number: int) -> dict[str, DeletionVector | No
     return changed
 
 
-def _of_checkpoint(store: Store, name: str) -> dict[str, DeletionVector]:
+def _of_checkpoint(store: stores.Store, name: str) -> dict[str, DeletionVector]:
     """Return the deletion vectors in a file of a checkpoint, and in its sidecars."""
     if name.endswith(".json"):
         actions = _actions(store, name, store.get(name) or b"")
@@ -94,7 +93,7 @@ def _of_checkpoint(store: Store, name: str) -> dict[str, DeletionVector]:
     return found
 
 
-def _of_parquet(store: Store, name: str) -> tuple[list[dict[str, Any]], list[str]]:
+def _of_parquet(store: stores.Store, name: str) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the added files with a deletion vector, and the paths of the sidecars."""
     try:
         with store.open_reader(name) as data, pq.ParquetFile(data) as file:
@@ -111,7 +110,7 @@ def _of_parquet(store: Store, name: str) -> tuple[list[dict[str, Any]], list[str
         raise ArtifactError(f"{store.uri}/{name} is damaged ({error}); delete it") from error
 
 
-def _actions(store: Store, name: str, data: bytes) -> list[dict[str, Any]]:
+def _actions(store: stores.Store, name: str, data: bytes) -> list[dict[str, Any]]:
     try:
         return [json.loads(line) for line in data.splitlines() if line]
     except ValueError as error:

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import BinaryIO, Self
 
 from lsr_prod.logs import get_log
-from lsr_prod.storage.artifacts import user_cache
-from lsr_prod.storage.cache_folder import locked
-from lsr_prod.storage.formats.digest import is_sha256
+from lsr_prod.storage import artifacts, cache_folder
+from lsr_prod.storage.formats.digests import is_sha256
 
 log = get_log(__name__)
 
@@ -72,7 +71,7 @@ class DigestCache:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._path = (folder or user_cache()) / "digests.sqlite"
+        self._path = (folder or artifacts.user_cache()) / "digests.sqlite"
         self._guard = threading.Lock()
         self._new: dict[str, tuple[str, str]] = {}
         self._database: sqlite3.Connection | None = None
@@ -124,7 +123,7 @@ class DigestCache:
         name = hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:2]
         with ExitStack() as stack:
             try:
-                stack.enter_context(locked(self._path.with_name(f"digests.{name}.lock")))
+                stack.enter_context(cache_folder.locked(self._path.with_name(f"digests.{name}.lock")))
             except OSError as error:
                 self._give_up(error)
             yield

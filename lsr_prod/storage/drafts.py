@@ -13,7 +13,7 @@ from typing import IO, Self
 
 from lsr_prod.errors import LsrError, StorageError
 from lsr_prod.storage.disk import checked_chunks, disk_error, disk_failure, draft_name, is_draft, writing
-from lsr_prod.storage.formats.digest import FileDigest
+from lsr_prod.storage.formats.digests import FileDigest
 
 
 class Draft:

@@ -13,26 +13,22 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from lsr_prod.errors import ArtifactError, ConfigError, StorageError
-from lsr_prod.storage.artifacts import fetch_artifact, has_artifact, put_artifact, read_artifact_file
-from lsr_prod.storage.drafts import write_file
-from lsr_prod.storage.formats.bundle import BUNDLE_FILE, Bundle
-from lsr_prod.storage.formats.digest import parsing
-from lsr_prod.storage.location import is_remote
-from lsr_prod.storage.store import Store
+from lsr_prod.storage import artifacts, drafts, location, stores
+from lsr_prod.storage.formats import bundle_format, digests
 
 Options = Mapping[str, str] | None
 
 
 def absolute(place: str) -> str:
     """Return a URI as it is, and a path as an absolute path: the processes of a job have other working directories."""
-    return place if is_remote(place) else str(Path(place).absolute())
+    return place if location.is_remote(place) else str(Path(place).absolute())
 
 
 def file_exists(place: str, options: Options = None) -> bool:
     """Return whether there is a file at a path or URI."""
-    if is_remote(place):
+    if location.is_remote(place):
         folder, _, name = place.rpartition("/")
-        return bool(name) and Store(folder, dict(options or {})).entry(name) is not None
+        return bool(name) and stores.Store(folder, dict(options or {})).entry(name) is not None
     return Path(place).is_file()
 
 
@@ -44,15 +40,15 @@ def digest_file(place: str, options: Options = None) -> str:
 
 def folder_exists(place: str, options: Options = None) -> bool:
     """Return whether an artifact was put at a URI, or a local folder has content."""
-    if is_remote(place):
-        return has_artifact(*_split(place, options))
+    if location.is_remote(place):
+        return artifacts.has_artifact(*_split(place, options))
     folder = Path(place)
     return folder.is_dir() and any(folder.iterdir())
 
 
 def refuse_file(field: str, place: str, remedy: str = "name a folder") -> None:
     """Refuse an output folder that is a local file."""
-    if not is_remote(place) and Path(place).exists() and not Path(place).is_dir():
+    if not location.is_remote(place) and Path(place).exists() and not Path(place).is_dir():
         raise ConfigError(field, f"{place} is a file", remedy)
 
 
@@ -68,45 +64,45 @@ def output_exists(field: str, output: str, options: Options = None) -> bool:
 
 def open_folder(place: str, options: Options = None, *, verify: bool = True) -> Path:
     """Return a folder that must not be changed: a local one itself, absolute; the verified copy of a remote one."""
-    if not is_remote(place):
+    if not location.is_remote(place):
         return Path(place).absolute()
     store, name = _split(place, options)
-    return fetch_artifact(store, name, verify=verify)
+    return artifacts.fetch_artifact(store, name, verify=verify)
 
 
 def open_source(place: str, options: Options = None) -> str:
     """Return the copy of a remote folder as ``open_folder`` does; a path or a Hugging Face id is returned unchanged."""
-    return str(open_folder(place, options)) if is_remote(place) else place
+    return str(open_folder(place, options)) if location.is_remote(place) else place
 
 
-def open_bundle(place: str, options: Options = None) -> tuple[Path, Bundle]:
+def open_bundle(place: str, options: Options = None) -> tuple[Path, bundle_format.Bundle]:
     """Return the folder of a bundle, every file verified, and its manifest."""
     folder = open_folder(place, options, verify=False)
     try:
-        return folder, Bundle.load(folder, verify=True)
+        return folder, bundle_format.Bundle.load(folder, verify=True)
     except ArtifactError:
-        if not is_remote(place):
+        if not location.is_remote(place):
             raise
     folder = open_folder(place, options)  # replaces damaged files in the cache
-    return folder, Bundle.load(folder, verify=True)
+    return folder, bundle_format.Bundle.load(folder, verify=True)
 
 
-def bundle_manifest(place: str, options: Options = None) -> Bundle:
+def bundle_manifest(place: str, options: Options = None) -> bundle_format.Bundle:
     """Return the manifest of a bundle; nothing else of a remote one is fetched, and no file is verified."""
-    if not is_remote(place):
-        return Bundle.load(Path(place).absolute())
-    data = read_artifact_file(*_split(place, options), BUNDLE_FILE)
-    with parsing(f"{place} is no bundle", "give the URI that lsr-prod export wrote"):
-        return Bundle.from_json(json.loads(data or b""))
+    if not location.is_remote(place):
+        return bundle_format.Bundle.load(Path(place).absolute())
+    data = artifacts.read_artifact_file(*_split(place, options), bundle_format.BUNDLE_FILE)
+    with digests.parsing(f"{place} is no bundle", "give the URI that lsr-prod export wrote"):
+        return bundle_format.Bundle.from_json(json.loads(data or b""))
 
 
 def store_file(place: str, data: bytes, options: Options = None) -> None:
     """Write a file by path or URI; one of that name is replaced."""
-    if not is_remote(place):
-        write_file(Path(place), data)
+    if not location.is_remote(place):
+        drafts.write_file(Path(place), data)
         return
     folder, _, name = place.rpartition("/")
-    store = Store(folder, dict(options or {}))
+    store = stores.Store(folder, dict(options or {}))
     if not store.put_new(name, data):
         store.delete(name)
         store.put_new(name, data)
@@ -115,7 +111,7 @@ def store_file(place: str, data: bytes, options: Options = None) -> None:
 def save_folder(folder: Path, place: str, options: Options = None) -> None:
     """Store a folder as the artifact that a URI names; a repeated call resumes an interrupted one."""
     store, name = _split(place, options)
-    put_artifact(store, name, folder)
+    artifacts.put_artifact(store, name, folder)
 
 
 @contextmanager
@@ -133,7 +129,7 @@ def open_binary(place: str, options: Options = None) -> Iterator[BinaryIO]:
     """Open a file by path or URI for reading; it is seekable, and a remote one is read in pieces."""
     folder, _, name = absolute(place).rpartition("/")
     try:
-        with Store(folder, dict(options or {})).open_reader(name) as file:
+        with stores.Store(folder, dict(options or {})).open_reader(name) as file:
             yield file
     except StorageError:
         raise
@@ -141,9 +137,9 @@ def open_binary(place: str, options: Options = None) -> Iterator[BinaryIO]:
         raise StorageError(f"{place} cannot be read ({error}); give a file that exists") from error
 
 
-def _split(place: str, options: Options) -> tuple[Store, str]:
+def _split(place: str, options: Options) -> tuple[stores.Store, str]:
     """Return the store and the name of the artifact that a URI names."""
     parent, _, name = place.rstrip("/").rpartition("/")
     if parent.endswith("/") or parent.count("/") < 2 or not name or name in (".", ".."):
         raise ArtifactError(f"{place} names no folder in a bucket; give a URI such as s3://bucket/path/name")
-    return Store(parent, dict(options or {})), name
+    return stores.Store(parent, dict(options or {})), name

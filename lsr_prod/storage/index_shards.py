@@ -23,18 +23,9 @@ from typing import Any, BinaryIO, Self
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError
 from lsr_prod.logs import get_log
-from lsr_prod.storage.disk import scratch_folder
-from lsr_prod.storage.drafts import Draft, copy_files, write_file
-from lsr_prod.storage.formats.bundle import BUNDLE_FILE, Bundle
-from lsr_prod.storage.formats.digest import FileDigest, record_bytes
-from lsr_prod.storage.formats.index import SHARD_FILE, ShardManifest
-from lsr_prod.storage.formats.pages import PAGE, PAGE_DIGESTS_FILE, PageDigests, VerifiedFile
-from lsr_prod.storage.formats.shard import is_mapped
-from lsr_prod.storage.index_versions import read_bundle, read_shard
-from lsr_prod.storage.location import is_remote
-from lsr_prod.storage.remote import in_threads
-from lsr_prod.storage.store import Store, as_store
-from lsr_prod.storage.transfer import object_name
+from lsr_prod.storage import disk, drafts, index_versions, location, remote, stores, transfer
+from lsr_prod.storage.formats import bundle_format, index_format, pages, shard_format
+from lsr_prod.storage.formats.digests import FileDigest, record_bytes
 
 log = get_log(__name__)
 _CONNECTIONS = 4  # files sent at once; each needs about 50 MiB of memory
@@ -42,10 +33,10 @@ _YOUNG_S = 3600.0  # age of a stored file that is not sent again; garbage collec
 _SCRATCH = "lsr_prod-shard-"
 
 
-def read_list(index: Store | Path, file: FileDigest) -> bytes:
+def read_list(index: stores.Store | Path, file: FileDigest) -> bytes:
     """Return the content of a file, compared with its digest."""
-    store = as_store(index)
-    name = object_name(store, file)
+    store = stores.as_store(index)
+    name = transfer.object_name(store, file)
     data = store.get(name)
     if data is None:
         raise ArtifactError(f"{store.uri}/{name} ({file.path}) is missing; publish another version")
@@ -56,12 +47,12 @@ def read_list(index: Store | Path, file: FileDigest) -> bytes:
     return data
 
 
-def write_list(index: Store | Path, folder: str, ending: str, data: bytes) -> FileDigest:
+def write_list(index: stores.Store | Path, folder: str, ending: str, data: bytes) -> FileDigest:
     """Write a file named by its content, which is kept from garbage collection for now."""
-    store = as_store(index)
+    store = stores.as_store(index)
     sha = hashlib.sha256(data).hexdigest()
     file = FileDigest(f"{folder}/{sha}{ending}", sha, len(data))
-    name = object_name(store, file)
+    name = transfer.object_name(store, file)
     while not store.put_new(name, data):
         try:
             store.touch(name)
@@ -74,18 +65,18 @@ def write_list(index: Store | Path, folder: str, ending: str, data: bytes) -> Fi
 class ShardDraft:
     """A private folder for the files of one shard; a context manager that deletes it unless it was sealed."""
 
-    def __init__(self, index: Store | Path, sha: str) -> None:
-        self._store = as_store(index)
+    def __init__(self, index: stores.Store | Path, sha: str) -> None:
+        self._store = stores.as_store(index)
         self._sha = sha
-        self._draft: Draft | None = None
+        self._draft: drafts.Draft | None = None
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         """Create the folder."""
-        if is_remote(self._store.uri):
+        if location.is_remote(self._store.uri):
             self.folder = self._stack.enter_context(_scratch())
         else:
-            self._draft = self._stack.enter_context(Draft(Path(self._store.uri) / "shards" / self._sha))
+            self._draft = self._stack.enter_context(drafts.Draft(Path(self._store.uri) / "shards" / self._sha))
             self.folder = self._draft.folder
         return self
 
@@ -93,7 +84,7 @@ class ShardDraft:
         """Delete what was not sealed, and scratch."""
         self._stack.__exit__(*raised)
 
-    def seal(self, manifest: ShardManifest) -> ShardManifest:
+    def seal(self, manifest: index_format.ShardManifest) -> index_format.ShardManifest:
         """Add the shard to the index, unless another builder was first.
 
         Returns:
@@ -101,8 +92,8 @@ class ShardDraft:
         """
         data = record_bytes(manifest.to_json())
         if self._draft is not None:
-            write_file(self.folder / SHARD_FILE, data)
-            return manifest if self._draft.seal() else read_shard(self._draft.target)
+            drafts.write_file(self.folder / index_format.SHARD_FILE, data)
+            return manifest if self._draft.seal() else index_versions.read_shard(self._draft.target)
         _send(self.folder, manifest.files, self._store)
         while not self._store.put_new(_manifest(self._sha), data):
             first = find_shard(self._store, self._sha)
@@ -116,7 +107,7 @@ def _scratch() -> Iterator[Path]:
     """Create a temporary folder that is locked while it is used, and delete those of dead processes."""
     for left in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
         _delete_unused(left)
-    with scratch_folder(prefix=_SCRATCH) as folder:
+    with disk.scratch_folder(prefix=_SCRATCH) as folder:
         lock = os.open(folder, os.O_RDONLY)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)  # ends with the process, however it ends
@@ -141,17 +132,17 @@ def _delete_unused(folder: Path) -> None:
         os.close(lock)
 
 
-def find_shard(index: Store | Path, sha: str) -> ShardManifest | None:
+def find_shard(index: stores.Store | Path, sha: str) -> index_format.ShardManifest | None:
     """Return the manifest of a finished shard, kept from garbage collection for now; None if there is none.
 
     A shard of an object store that lacks files, which a garbage collection may have deleted meanwhile, is forgotten.
     """
-    store = as_store(index)
-    if not is_remote(store.uri):
+    store = stores.as_store(index)
+    if not location.is_remote(store.uri):
         folder = Path(store.uri) / "shards" / sha
         if not folder.is_dir():
             return None
-        found = read_shard(folder)
+        found = index_versions.read_shard(folder)
         store.touch(_manifest(sha))
         return found
     try:
@@ -166,31 +157,31 @@ def find_shard(index: Store | Path, sha: str) -> ShardManifest | None:
     return found
 
 
-def open_shard_file(index: Store | Path, shard: ShardManifest, path: str) -> BinaryIO:
+def open_shard_file(index: stores.Store | Path, shard: index_format.ShardManifest, path: str) -> BinaryIO:
     """Return a mapped file of a shard as a file that is read in pieces; every page is verified when it is read."""
-    store = as_store(index)
+    store = stores.as_store(index)
     files = {file.path: replace(file, path=f"shards/{shard.sha}/{file.path}") for file in shard.files}
-    if absent := {path, PAGE_DIGESTS_FILE} - files.keys():
+    if absent := {path, pages.PAGE_DIGESTS_FILE} - files.keys():
         raise ArtifactError(f"the manifest of shard {shard.sha} lacks {sorted(absent)[0]}; build the shard again")
-    listed = files[PAGE_DIGESTS_FILE]
-    sizes = {name: file.size for name, file in files.items() if is_mapped(name)}
-    digests = PageDigests(read_list(store, listed), sizes, f"{listed.path} of {store.uri}")
-    name = object_name(store, files[path])
+    listed = files[pages.PAGE_DIGESTS_FILE]
+    sizes = {name: file.size for name, file in files.items() if shard_format.is_mapped(name)}
+    digests = pages.PageDigests(read_list(store, listed), sizes, f"{listed.path} of {store.uri}")
+    name = transfer.object_name(store, files[path])
     place = f"{store.uri}/{name} ({path} of shard {shard.sha})"
     try:
         source = store.open_reader(name)
     except FileNotFoundError as error:
         raise ArtifactError(f"{place} is missing; publish another version") from error
     # Arrow reads small pieces: without a buffer, a page would be read and verified for each.
-    raw = VerifiedFile(source, path, files[path].size, digests, place)
-    return io.BufferedReader(raw, PAGE)
+    raw = pages.VerifiedFile(source, path, files[path].size, digests, place)
+    return io.BufferedReader(raw, pages.PAGE)
 
 
-def add_bundle(index: Store | Path, folder: Path) -> None:
+def add_bundle(index: stores.Store | Path, folder: Path) -> None:
     """Copy a bundle into the index, completely or not at all; one that is there is kept from garbage collection."""
-    store, bundle = as_store(index), Bundle.load(folder)
-    name = f"bundles/{bundle.digest}/{BUNDLE_FILE}"
-    if is_remote(store.uri):
+    store, bundle = stores.as_store(index), bundle_format.Bundle.load(folder)
+    name = f"bundles/{bundle.digest}/{bundle_format.BUNDLE_FILE}"
+    if location.is_remote(store.uri):
         try:
             store.touch(name)
             if _is_complete(store, bundle.files):
@@ -202,45 +193,45 @@ def add_bundle(index: Store | Path, folder: Path) -> None:
         return
     target = Path(store.uri) / "bundles" / bundle.digest
     if target.is_dir():
-        Bundle.load(target, verify=True)
+        bundle_format.Bundle.load(target, verify=True)
         store.touch(name)
         return
-    with Draft(target) as draft:
+    with drafts.Draft(target) as draft:
         # Copy only files that the manifest names: the digest does not cover others.
-        copy_files(folder, draft.folder, bundle.files)
-        write_file(draft.folder / BUNDLE_FILE, (folder / BUNDLE_FILE).read_bytes())
+        drafts.copy_files(folder, draft.folder, bundle.files)
+        drafts.write_file(draft.folder / bundle_format.BUNDLE_FILE, (folder / bundle_format.BUNDLE_FILE).read_bytes())
         draft.seal()
 
 
-def bundle_files(index: Store | Path, digest: str, paths: tuple[str, ...], scratch: Path) -> Path:
+def bundle_files(index: stores.Store | Path, digest: str, paths: tuple[str, ...], scratch: Path) -> Path:
     """Return a folder that has some small files of a bundle of the index."""
-    store = as_store(index)
-    if not is_remote(store.uri):
+    store = stores.as_store(index)
+    if not location.is_remote(store.uri):
         return Path(store.uri) / "bundles" / digest
-    for file in read_bundle(store, digest).files:
+    for file in index_versions.read_bundle(store, digest).files:
         if file.path in paths:
-            write_file(scratch / file.path, read_list(store, file))
+            drafts.write_file(scratch / file.path, read_list(store, file))
     return scratch
 
 
-def _send(folder: Path, files: tuple[FileDigest, ...], store: Store) -> None:
+def _send(folder: Path, files: tuple[FileDigest, ...], store: stores.Store) -> None:
     """Send files that the object store lacks, and those that it has for longer than garbage is kept."""
     old = store.now("files") - _YOUNG_S
 
     def send(file: FileDigest) -> int:
-        name = object_name(store, file)
+        name = transfer.object_name(store, file)
         there = store.entry(name)
         if there is None or there.size != file.size or there.modified < old:
             store.put_file(name, folder / file.path, file.sha256)
         return file.size
 
-    in_threads(send, files, _CONNECTIONS)
+    remote.in_threads(send, files, _CONNECTIONS)
 
 
-def _read_manifest(store: Store, sha: str) -> ShardManifest:
+def _read_manifest(store: stores.Store, sha: str) -> index_format.ShardManifest:
     name = _manifest(sha)
     try:
-        found = ShardManifest.from_json(json.loads(store.get(name) or b""))
+        found = index_format.ShardManifest.from_json(json.loads(store.get(name) or b""))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(
             f"{store.uri}/{name} is damaged ({type(error).__name__}: {error}); delete it and build the index again"
@@ -250,9 +241,11 @@ def _read_manifest(store: Store, sha: str) -> ShardManifest:
     return found
 
 
-def _is_complete(store: Store, files: tuple[FileDigest, ...]) -> bool:
-    return all(in_threads(lambda file: store.size(object_name(store, file)) == file.size, files, _CONNECTIONS))
+def _is_complete(store: stores.Store, files: tuple[FileDigest, ...]) -> bool:
+    return all(
+        remote.in_threads(lambda file: store.size(transfer.object_name(store, file)) == file.size, files, _CONNECTIONS)
+    )
 
 
 def _manifest(sha: str) -> str:
-    return f"shards/{sha}/{SHARD_FILE}"
+    return f"shards/{sha}/{index_format.SHARD_FILE}"

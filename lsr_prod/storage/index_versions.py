@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError, StorageError
-from lsr_prod.storage.drafts import create_file
-from lsr_prod.storage.formats.bundle import BUNDLE_FILE
-from lsr_prod.storage.formats.digest import (
+from lsr_prod.storage import drafts, location, stores, transfer
+from lsr_prod.storage.formats.bundle_format import BUNDLE_FILE
+from lsr_prod.storage.formats.digests import (
     FileDigest,
     digest_json,
     is_sha256,
@@ -29,12 +29,9 @@ from lsr_prod.storage.formats.digest import (
     record_bytes,
     verify_files,
 )
-from lsr_prod.storage.formats.index import SHARD_FILE, IndexVersion, Publication, ShardManifest, publication_name
-from lsr_prod.storage.formats.shard import TEXT_TERMS_FILE
-from lsr_prod.storage.location import is_remote
+from lsr_prod.storage.formats.index_format import SHARD_FILE, IndexVersion, Publication, ShardManifest, publication_name
+from lsr_prod.storage.formats.shard_format import TEXT_TERMS_FILE
 from lsr_prod.storage.node_cache import Contents, NodeCache
-from lsr_prod.storage.store import Store, as_store
-from lsr_prod.storage.transfer import object_name, stored_sizes
 
 _REBUILD = "run lsr-prod index build, which builds it again"
 _REPUBLISH = "run lsr-prod index build, or publish another version"
@@ -48,9 +45,9 @@ class BundleManifest:
     files: tuple[FileDigest, ...]  # the files that it names
 
 
-def read_version(index: Store | Path, sha: str) -> IndexVersion:
+def read_version(index: stores.Store | Path, sha: str) -> IndexVersion:
     """Read ``versions/<sha>.json`` and compare it with its name."""
-    store = as_store(index)
+    store = stores.as_store(index)
     _check_sha("version", sha, store)
     name = f"versions/{sha}.json"
     data = _read(store, name)
@@ -65,9 +62,9 @@ def read_version(index: Store | Path, sha: str) -> IndexVersion:
     return version
 
 
-def read_bundle(index: Store | Path, digest: str) -> BundleManifest:
+def read_bundle(index: stores.Store | Path, digest: str) -> BundleManifest:
     """Read ``bundle.json`` of a bundle in the index and compare it with the bundle's digest."""
-    store, name = as_store(index), f"bundles/{digest}/{BUNDLE_FILE}"
+    store, name = stores.as_store(index), f"bundles/{digest}/{BUNDLE_FILE}"
     data = _read(store, name)
     try:
         value = json.loads(data)
@@ -119,19 +116,19 @@ def version_files(version: IndexVersion, bundle: BundleManifest) -> tuple[FileDi
     return tuple(files.values())
 
 
-def check_files(index: Store | Path, version: IndexVersion) -> None:
+def check_files(index: stores.Store | Path, version: IndexVersion) -> None:
     """Refuse an incomplete version: files of a folder are compared with their sha256, objects with their size.
 
     Readers of an object store compare what they fetch with its sha256.
     """
-    store = as_store(index)
+    store = stores.as_store(index)
     files = version_files(version, read_bundle(store, version.bundle_digest))
-    if not is_remote(store.uri):
+    if not location.is_remote(store.uri):
         verify_files(Path(store.uri), files)
         return
-    sizes = stored_sizes(store)
+    sizes = transfer.stored_sizes(store)
     for file in files:
-        name = object_name(store, file)
+        name = transfer.object_name(store, file)
         if name not in sizes:
             raise ArtifactError(f"{store.uri}/{name} ({file.path}) is missing; {_REBUILD}")
         if sizes[name] != file.size:
@@ -142,7 +139,7 @@ def check_files(index: Store | Path, version: IndexVersion) -> None:
 
 def fetch_version(
     cache: NodeCache,
-    index: Store,
+    index: stores.Store,
     publication: Publication,
     *,
     shards: Container[int] | None = None,
@@ -155,7 +152,7 @@ def fetch_version(
     Returns:
         The index folder; of shards that are not selected it has the term counts only.
     """
-    if not is_remote(index.uri):
+    if not location.is_remote(index.uri):
         return Path(index.location)
     selection = index.uri.rstrip("/") if shards is None else f"{index.uri.rstrip('/')} {shards!r}"
     source = hashlib.sha256(selection.encode()).hexdigest()[:16]
@@ -167,7 +164,7 @@ def fetch_version(
             cache.repair(place, _contents(index, publication.version, shards))
         # The folder is an index with the publications for which it was fetched.
         name = publication_name(publication.number)
-        create_file(place / "publications" / name, (record_bytes(publication.to_json()),))
+        drafts.create_file(place / "publications" / name, (record_bytes(publication.to_json()),))
     except BaseException as error:
         cache.release(place)
         if isinstance(error, OSError) and not isinstance(error, StorageError):
@@ -176,7 +173,7 @@ def fetch_version(
     return place
 
 
-def _contents(index: Store, sha: str, shards: Container[int] | None) -> Contents:
+def _contents(index: stores.Store, sha: str, shards: Container[int] | None) -> Contents:
     version = read_version(index, sha)
     bundle = read_bundle(index, version.bundle_digest)
     manifests = {
@@ -200,14 +197,14 @@ def _selected(version: IndexVersion, files: tuple[FileDigest, ...], shards: Cont
     )
 
 
-def _read(store: Store, name: str) -> bytes:
+def _read(store: stores.Store, name: str) -> bytes:
     data = store.get(name)
     if data is None:
         raise ArtifactError(f"{store.uri}/{name} is missing; publish another version")
     return data
 
 
-def _check_sha(kind: str, name: str, store: Store) -> None:
+def _check_sha(kind: str, name: str, store: stores.Store) -> None:
     if not is_sha256(name):
         raise ArtifactError(
             f"{kind} name {name!r} in {store.uri} is no sha256; it cannot be trusted: publish another version"

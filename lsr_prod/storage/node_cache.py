@@ -19,12 +19,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lsr_prod.logs import get_log
-from lsr_prod.storage.cache_folder import cache_errors, locked, make_room, mark_used
-from lsr_prod.storage.drafts import Draft, create_file, link_file, sync_folder, write_file
-from lsr_prod.storage.formats.digest import FileDigest, digest_path
-from lsr_prod.storage.remote import in_threads
-from lsr_prod.storage.store import Store
-from lsr_prod.storage.transfer import fetch_file
+from lsr_prod.storage import cache_folder, drafts, remote, stores, transfer
+from lsr_prod.storage.formats.digests import FileDigest, digest_path
 
 log = get_log(__name__)
 
@@ -33,7 +29,7 @@ log = get_log(__name__)
 class Contents:
     """Content of an artifact in an object store."""
 
-    source: Store  # store of the files
+    source: stores.Store  # store of the files
     files: tuple[FileDigest, ...]  # every file: its path in the artifact, sha256 and size
     remedy: str  # what a user can do if a file is missing or damaged; ends the message
     manifests: Mapping[str, bytes] = field(default_factory=dict)  # small files that are written from memory, by path
@@ -65,15 +61,15 @@ class NodeCache:
         place = self.place(source, digest)
         if not self.writable and place.is_dir():  # nothing is evicted
             return Cached(place)
-        with cache_errors(self._folder):
-            if (mark := mark_used(place)) is not None:
+        with cache_folder.cache_errors(self._folder):
+            if (mark := cache_folder.mark_used(place)) is not None:
                 return self._keep(place, mark)
             contents = read_contents()
-            with locked(self._folder / "lock"):
-                if (mark := mark_used(place)) is not None:  # another process was quicker
+            with cache_folder.locked(self._folder / "lock"):
+                if (mark := cache_folder.mark_used(place)) is not None:  # another process was quicker
                     return self._keep(place, mark)
                 fetched = self._add(contents, place)
-                mark = mark_used(place)
+                mark = cache_folder.mark_used(place)
                 assert mark is not None  # artifacts are evicted under the lock
                 self._keep(place, mark)
                 return Cached(place, fetched)
@@ -88,7 +84,7 @@ class NodeCache:
         lost = [path for path, data in contents.manifests.items() if not _has(artifact / path, data)]
         if not damaged and not lost:
             return 0
-        with cache_errors(self._folder), locked(self._folder / "lock"):
+        with cache_folder.cache_errors(self._folder), cache_folder.locked(self._folder / "lock"):
             # Another process may have been quicker.
             damaged = [file for file in damaged if not _is_whole(artifact / file.path, file, verify)]
             files = self._folder / "files"
@@ -97,9 +93,9 @@ class NodeCache:
                     (files / file.sha256).unlink(missing_ok=True)
             self._fetch_missing(replace(contents, files=tuple(damaged)))
             for file in damaged:
-                link_file(files / file.sha256, artifact / file.path)
+                drafts.link_file(files / file.sha256, artifact / file.path)
             for path in lost:
-                write_file(artifact / path, contents.manifests[path])
+                drafts.write_file(artifact / path, contents.manifests[path])
         fields = {"artifact": artifact.name, "paths": [*(file.path for file in damaged), *lost]}
         log.warning("damaged files in the cache replaced", extra={"fields": fields})
         return len(damaged) + len(lost)
@@ -144,24 +140,24 @@ class NodeCache:
 
     def _fetch_missing(self, contents: Contents) -> tuple[tuple[FileDigest, ...], int]:
         """Make room and fetch the files that the cache lacks; return them, and the bytes fetched."""
-        missing = make_room(self._folder, {file.sha256: file for file in contents.files}, self._max_bytes)
+        missing = cache_folder.make_room(self._folder, {file.sha256: file for file in contents.files}, self._max_bytes)
 
         def fetch(file: FileDigest) -> int:
-            return fetch_file(contents.source, file, self._folder / "files", remedy=contents.remedy)
+            return transfer.fetch_file(contents.source, file, self._folder / "files", remedy=contents.remedy)
 
-        fetched = sum(in_threads(fetch, missing, self._connections))
-        sync_folder(self._folder / "files")
+        fetched = sum(remote.in_threads(fetch, missing, self._connections))
+        drafts.sync_folder(self._folder / "files")
         return missing, fetched
 
     def _assemble(self, contents: Contents, place: Path) -> None:
         """Make the folder of the artifact from links to the files."""
-        with Draft(place) as draft:
+        with drafts.Draft(place) as draft:
             for file in contents.files:
                 target = draft.folder / file.path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.link(self._folder / "files" / file.sha256, target)
             for path, data in contents.manifests.items():
-                create_file(draft.folder / path, (data,))
+                drafts.create_file(draft.folder / path, (data,))
             draft.seal()
 
     def _keep(self, place: Path, mark: int) -> Cached:

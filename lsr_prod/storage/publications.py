@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING
 
 from lsr_prod.errors import ArtifactError, FormatVersionError, PublicationError, SignatureError
 from lsr_prod.logs import get_log
-from lsr_prod.storage.formats.digest import is_sha256, parsing, record_bytes
-from lsr_prod.storage.formats.index import Publication, PublicationPin, publication_name
-from lsr_prod.storage.signatures import TRUSTED_KEYS, is_signed, trusted_keys
-from lsr_prod.storage.store import Store, as_store
+from lsr_prod.storage import signatures, stores
+from lsr_prod.storage.formats.digests import is_sha256, parsing, record_bytes
+from lsr_prod.storage.formats.index_format import Publication, PublicationPin, publication_name
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -33,12 +32,12 @@ log = get_log(__name__)
 _NUMBERED = re.compile(r"(?:publications|pins)/(\d{6,})\.json")
 
 
-def publication_numbers(index: Store | Path) -> list[int]:
+def publication_numbers(index: stores.Store | Path) -> list[int]:
     """Return the numbers of all publications, ascending."""
     return _numbers(index, "publications")
 
 
-def find_current_publication(index: Store | Path) -> Publication | None:
+def find_current_publication(index: stores.Store | Path) -> Publication | None:
     """Return the publication with the largest number; None if nothing is published.
 
     If it is superseded and deleted before it is read, the next one is read.
@@ -54,27 +53,27 @@ def find_current_publication(index: Store | Path) -> Publication | None:
     return None
 
 
-def current_publication(index: Store | Path) -> Publication:
+def current_publication(index: stores.Store | Path) -> Publication:
     """Return the publication with the largest number."""
     found = find_current_publication(index)
     if found is None:
         raise PublicationError(
-            f"{as_store(index).uri} has no publication; build an index there with lsr-prod index build"
+            f"{stores.as_store(index).uri} has no publication; build an index there with lsr-prod index build"
         )
     return found
 
 
-def read_publication(index: Store | Path, number: int) -> Publication:
+def read_publication(index: stores.Store | Path, number: int) -> Publication:
     """Return publication ``number``."""
-    store = as_store(index)
+    store = stores.as_store(index)
     found = _read(store, number)
-    if keys := trusted_keys():
+    if keys := signatures.trusted_keys():
         _check_signed(store, found, keys)
         _check_previous(store, found)
     return found
 
 
-def _check_previous(store: Store, publication: Publication) -> None:
+def _check_previous(store: stores.Store, publication: Publication) -> None:
     """Compare the publication before with the digest in ``publication``, unless retention has deleted it."""
     try:
         before = _read(store, publication.number - 1).sha if publication.number > 1 else ""
@@ -86,31 +85,31 @@ def _check_previous(store: Store, publication: Publication) -> None:
         raise _changed(store, publication.number)
 
 
-def _check_signed(store: Store, publication: Publication, keys: "Mapping[str, Ed25519PublicKey]") -> None:
+def _check_signed(store: stores.Store, publication: Publication, keys: "Mapping[str, Ed25519PublicKey]") -> None:
     """Find a trusted signature of the publication, or of a later one whose history contains it."""
     latest = publication
-    while not is_signed(latest, keys):
+    while not signatures.is_signed(latest, keys):
         try:
             following = _read(store, latest.number + 1)
         except PublicationError:
             by = f"signed by {latest.signature.key}" if latest.signature is not None else "not signed"
             raise SignatureError(
-                f"publication {latest.number} of {store.uri} is {by}, and {TRUSTED_KEYS} trusts {', '.join(keys)} "
-                "only; publish a version with a trusted key, or add the key of the publisher"
+                f"publication {latest.number} of {store.uri} is {by}, and {signatures.TRUSTED_KEYS} trusts "
+                f"{', '.join(keys)} only; publish a version with a trusted key, or add the key of the publisher"
             ) from None
         if following.previous != latest.sha:
             raise _changed(store, following.number)
         latest = following
 
 
-def _changed(store: Store, number: int) -> SignatureError:
+def _changed(store: stores.Store, number: int) -> SignatureError:
     return SignatureError(
         f"the publication before publication {number} of {store.uri} is not the one that {number} names: the history "
         "was changed; find out who can write to the index, and restore its publications"
     )
 
 
-def _read(store: Store, number: int) -> Publication:
+def _read(store: stores.Store, number: int) -> Publication:
     name = f"publications/{publication_name(number)}"
     data = store.get(name)
     if data is None:
@@ -130,23 +129,23 @@ def _read(store: Store, number: int) -> Publication:
     return found
 
 
-def create_publication(index: Store | Path, publication: Publication) -> bool:
+def create_publication(index: stores.Store | Path, publication: Publication) -> bool:
     """Create a publication unless its number is taken, so that one of several writers wins each number.
 
     Returns:
         True if this call created it.
     """
     name = f"publications/{publication_name(publication.number)}"
-    return as_store(index).put_new(name, record_bytes(publication.to_json()))
+    return stores.as_store(index).put_new(name, record_bytes(publication.to_json()))
 
 
-def pin_publication(index: Store | Path, number: int, *, by: str, reason: str) -> tuple[PublicationPin, bool]:
+def pin_publication(index: stores.Store | Path, number: int, *, by: str, reason: str) -> tuple[PublicationPin, bool]:
     """Keep a publication and its version from retention.
 
     Returns:
         The pin, and whether this call created it; an existing pin stays as it is.
     """
-    store = as_store(index)
+    store = stores.as_store(index)
     publication = read_publication(store, number)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     pin = PublicationPin(number, publication.version, now, by, reason)
@@ -164,9 +163,9 @@ def pin_publication(index: Store | Path, number: int, *, by: str, reason: str) -
     return pin, True
 
 
-def unpin_publication(index: Store | Path, number: int) -> PublicationPin:
+def unpin_publication(index: stores.Store | Path, number: int) -> PublicationPin:
     """Remove the pin of a publication and return it."""
-    store = as_store(index)
+    store = stores.as_store(index)
     pin = read_pin(store, number)
     if pin is None:
         pinned = ", ".join(map(str, pinned_numbers(store))) or "none"
@@ -176,20 +175,20 @@ def unpin_publication(index: Store | Path, number: int) -> PublicationPin:
     return pin
 
 
-def pinned_numbers(index: Store | Path) -> list[int]:
+def pinned_numbers(index: stores.Store | Path) -> list[int]:
     """Return the numbers of all pinned publications, ascending."""
     return _numbers(index, "pins")
 
 
-def read_pins(index: Store | Path) -> list[PublicationPin]:
+def read_pins(index: stores.Store | Path) -> list[PublicationPin]:
     """Return all pins, by number."""
     pins = [read_pin(index, number) for number in pinned_numbers(index)]
     return [pin for pin in pins if pin is not None]
 
 
-def read_pin(index: Store | Path, number: int) -> PublicationPin | None:
+def read_pin(index: stores.Store | Path, number: int) -> PublicationPin | None:
     """Return the pin of a publication; None: it is not pinned."""
-    store, name = as_store(index), _pin_name(number)
+    store, name = stores.as_store(index), _pin_name(number)
     data = store.get(name)
     if data is None:
         return None
@@ -200,9 +199,9 @@ def read_pin(index: Store | Path, number: int) -> PublicationPin | None:
     return pin
 
 
-def delete_publication(index: Store | Path, number: int) -> bool:
+def delete_publication(index: stores.Store | Path, number: int) -> bool:
     """Delete a publication unless it is pinned; return whether it was deleted."""
-    store, name = as_store(index), f"publications/{publication_name(number)}"
+    store, name = stores.as_store(index), f"publications/{publication_name(number)}"
     data = store.get(name)
     if data is None or store.entry(_pin_name(number)) is not None:
         return False
@@ -213,8 +212,8 @@ def delete_publication(index: Store | Path, number: int) -> bool:
     return False
 
 
-def _numbers(index: Store | Path, folder: str) -> list[int]:
-    names = as_store(index).names(folder)
+def _numbers(index: stores.Store | Path, folder: str) -> list[int]:
+    names = stores.as_store(index).names(folder)
     return sorted(int(match[1]) for name in names if (match := _NUMBERED.fullmatch(name)))
 
 

@@ -17,11 +17,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
-from lsr_prod.errors import MissingExtraError
-from lsr_prod.logs import without_credentials
-from lsr_prod.storage.disk import Entry, checked_chunks
+from lsr_prod import errors, logs
+from lsr_prod.storage import disk, location
 from lsr_prod.storage.formats.pages import PiecewiseFile
-from lsr_prod.storage.location import is_client_option
 
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta
@@ -114,9 +112,9 @@ def connect(uri: str, options: tuple[tuple[str, str], ...]) -> "ObjectStore":
     try:
         from obstore.store import from_url
     except ImportError as error:
-        raise MissingExtraError("obstore", "jobs") from error
+        raise errors.MissingExtraError("obstore", "jobs") from error
     # delta-rs takes one flat mapping; obstore takes the options of the HTTP client separately.
-    client = {name: value for name, value in options if is_client_option(name)}
+    client = {name: value for name, value in options if location.is_client_option(name)}
     config = {name: value for name, value in options if name not in client}
     escaped = uri.replace("%", "%25").replace("?", "%3F")
     store: ObjectStore = from_url(escaped, config=config, client_options=client)  # type: ignore[call-overload]
@@ -137,20 +135,20 @@ def is_remote_failure(error: BaseException) -> bool:
 def short_message(error: BaseException) -> str:
     """Return the message of a library in one line, without colors and without its debug output."""
     message = _COLOR.sub("", str(error)).partition("Debug source:")[0]
-    return without_credentials(" ".join(message.split()))[:300]
+    return logs.without_credentials(" ".join(message.split()))[:300]
 
 
 class ObjectChangedError(OSError):
     """An object has another ETag than the version that is read."""
 
 
-def object_entry(name: str, found: "ObjectMeta") -> Entry:
+def object_entry(name: str, found: "ObjectMeta") -> disk.Entry:
     """Return the entry of an object, with its time in whole seconds.
 
     Ceph lists times in milliseconds, but answers requests for one object in seconds, so that an unchanged object would
     have two times.
     """
-    return Entry(name, int(found["size"]), float(math.floor(found["last_modified"].timestamp())), found["e_tag"])
+    return disk.Entry(name, int(found["size"]), float(math.floor(found["last_modified"].timestamp())), found["e_tag"])
 
 
 def open_object(store: "ObjectStore", name: str, etag: str | None) -> BinaryIO:
@@ -173,7 +171,7 @@ def get_range(store: "ObjectStore", name: str, start: int, length: int) -> bytes
 def put_parts(store: "ObjectStore", name: str, source: Path, sha256: str) -> None:
     """Send a large file in parts; the object appears when all parts are sent and have the sha256."""
     part = max(PART_BYTES, -(-source.stat().st_size // _PARTS))
-    chunks = checked_chunks(source, sha256, part)
+    chunks = disk.checked_chunks(source, sha256, part)
     store.put(name, chunks, chunk_size=part, max_concurrency=_PARTS_AT_ONCE, use_multipart=True)
 
 

@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal
 
 from lsr_prod.errors import ConfigError, MissingExtraError, SignatureError
-from lsr_prod.storage.formats.index import Publication, Signature
+from lsr_prod.storage.formats.index_format import Publication, Signature
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey

@@ -10,26 +10,24 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError, StorageError
-from lsr_prod.storage.formats.digest import FileDigest
-from lsr_prod.storage.location import is_remote
-from lsr_prod.storage.remote import in_threads
-from lsr_prod.storage.store import Store
+from lsr_prod.storage import location, remote, stores
+from lsr_prod.storage.formats.digests import FileDigest
 
 PARTIAL = ".part"
 _PIECE = 8 << 20  # bytes of one request: the client's time limit is per request
 
 
-def object_name(store: Store, file: FileDigest) -> str:
+def object_name(store: stores.Store, file: FileDigest) -> str:
     """Return the name of an artifact's file in the store."""
-    return f"files/{file.sha256}" if is_remote(store.uri) else file.path
+    return f"files/{file.sha256}" if location.is_remote(store.uri) else file.path
 
 
-def stored_sizes(store: Store) -> dict[str, int]:
+def stored_sizes(store: stores.Store) -> dict[str, int]:
     """Return the bytes of every stored file by object name: one listing."""
-    return {entry.name: entry.size for entry in store.entries("files" if is_remote(store.uri) else "")}
+    return {entry.name: entry.size for entry in store.entries("files" if location.is_remote(store.uri) else "")}
 
 
-def send_files(source: Path, files: Iterable[FileDigest], target: Store, connections: int) -> None:
+def send_files(source: Path, files: Iterable[FileDigest], target: stores.Store, connections: int) -> None:
     """Send the files of a folder that the target lacks; run again after an interruption, it sends the rest."""
     named = {object_name(target, file): file for file in files}
     sizes = stored_sizes(target)
@@ -44,10 +42,10 @@ def send_files(source: Path, files: Iterable[FileDigest], target: Store, connect
             _check_size(target, name, target.size(name), file)
         return file.size
 
-    in_threads(send, [file for name, file in named.items() if name not in sizes], connections)
+    remote.in_threads(send, [file for name, file in named.items() if name not in sizes], connections)
 
 
-def _check_size(target: Store, name: str, size: int | None, file: FileDigest) -> None:
+def _check_size(target: stores.Store, name: str, size: int | None, file: FileDigest) -> None:
     """Refuse an object of another size: objects are written whole or not at all, so that it is damaged."""
     if size != file.size:
         raise DigestMismatchError(
@@ -55,7 +53,7 @@ def _check_size(target: Store, name: str, size: int | None, file: FileDigest) ->
         )
 
 
-def fetch_file(store: Store, file: FileDigest, folder: Path, *, remedy: str) -> int:
+def fetch_file(store: stores.Store, file: FileDigest, folder: Path, *, remedy: str) -> int:
     """Fetch a file into ``folder`` as ``<sha256>``; only one process may do so at a time.
 
     Bytes that an earlier attempt fetched are used again.
@@ -80,7 +78,7 @@ def fetch_file(store: Store, file: FileDigest, folder: Path, *, remedy: str) -> 
     return fetched
 
 
-def _resume(store: Store, file: FileDigest, partial: Path, remedy: str) -> int | None:
+def _resume(store: stores.Store, file: FileDigest, partial: Path, remedy: str) -> int | None:
     """Fetch the missing bytes; if the whole then has another sha256, remove the file and return None."""
     fetched = 0
     digest = hashlib.sha256()
@@ -103,7 +101,7 @@ def _resume(store: Store, file: FileDigest, partial: Path, remedy: str) -> int |
     return None
 
 
-def _read_piece(store: Store, file: FileDigest, start: int, remedy: str) -> bytes:
+def _read_piece(store: stores.Store, file: FileDigest, start: int, remedy: str) -> bytes:
     """Return the next bytes; empty if the object ends before ``start``."""
     name = object_name(store, file)
     try:

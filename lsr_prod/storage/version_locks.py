@@ -9,10 +9,9 @@ import fcntl
 import os
 from pathlib import Path
 
-from lsr_prod.errors import ArtifactError, StorageError
-from lsr_prod.logs import get_log
+from lsr_prod import errors, logs
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 
 
 def lock_version(index: Path, sha: str) -> int | None:
@@ -26,9 +25,9 @@ def lock_version(index: Path, sha: str) -> int | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError as error:
-        raise ArtifactError(gone) from error
+        raise errors.ArtifactError(gone) from error
     except OSError as error:
-        raise StorageError(f"{path} could not be opened ({error}); fix the disk, then run again") from error
+        raise errors.StorageError(f"{path} could not be opened ({error}); fix the disk, then run again") from error
     kept = False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH)  # retention holds it for an instant
@@ -40,7 +39,7 @@ def lock_version(index: Path, sha: str) -> int | None:
         if not kept:
             os.close(descriptor)
     if not kept:
-        raise ArtifactError(gone)
+        raise errors.ArtifactError(gone)
     return descriptor
 
 
@@ -80,7 +79,7 @@ def _lock_alone(path: Path) -> int | None:
         return None
     except OSError as error:
         os.close(descriptor)
-        raise StorageError(
+        raise errors.StorageError(
             f"{path} cannot be locked ({error}), so readers of old versions are unknown; keep the index on a file "
             "system with locks, or in an object store"
         ) from error

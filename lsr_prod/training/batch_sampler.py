@@ -7,7 +7,6 @@ walking (Black and Rogaway, CT-RSA 2002). The permutation is computed on demand 
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
 from lsr_prod.errors import ConfigError, TrainingError
 from lsr_prod.training.process_group import Group
@@ -68,7 +67,7 @@ class BatchSampler:
         rows: int,
         queries: int,
         seed: int,
-        lengths: npt.NDArray[np.int32] | None = None,
+        lengths: np.typing.NDArray[np.int32] | None = None,
         *,
         keys: KeysOfRows | None = None,
         unique: bool = False,

@@ -10,14 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from lsr_prod.storage.formats.digest import field_values
-from lsr_prod.training import process_group
+from lsr_prod.storage.formats.digests import field_values
+from lsr_prod.training import process_group, twins
 from lsr_prod.training.data.training_set import Example, text_keys
-from lsr_prod.training.twins import draw
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,9 @@ def false_negatives(keys: BatchKeys, extra: Tensor | None, shares: process_group
     return excluded
 
 
-KnownPositives = Callable[[npt.NDArray[np.int64]], tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]
+KnownPositives = Callable[
+    [np.typing.NDArray[np.int64]], tuple[np.typing.NDArray[np.int64], np.typing.NDArray[np.int64]]
+]
 """Keys of n queries -> the queries, int64 [t] from 0 to n - 1, and the keys of their further positives, int64 [t]."""
 _MULTIPLE = 8  # suits tensor cores, and leaves fewer shapes to compile
 _NEGATIVES = 3  # purpose of random numbers
@@ -103,7 +103,7 @@ class TrainBatch:
 
 def make_batch(
     examples: Sequence[Example],
-    rows: npt.NDArray[np.int64],
+    rows: np.typing.NDArray[np.int64],
     *,
     negatives: int,
     seed: int,
@@ -145,7 +145,7 @@ def spread(documents: Tensor, present: Tensor | None) -> Tensor:
     return documents.new_zeros(present.numel(), documents.shape[1]).index_copy(0, places, documents)
 
 
-def pad(texts: Sequence[npt.NDArray[np.int32]], pad_id: int) -> TokenBatch:
+def pad(texts: Sequence[np.typing.NDArray[np.int32]], pad_id: int) -> TokenBatch:
     """Pad token lists, one per text, to a common width that is a multiple of 8."""
     lengths = np.array([len(text) for text in texts], np.int64)
     width = -(-int(lengths.max(initial=1)) // _MULTIPLE) * _MULTIPLE
@@ -156,9 +156,9 @@ def pad(texts: Sequence[npt.NDArray[np.int32]], pad_id: int) -> TokenBatch:
 
 
 def _keys(
-    queries: Sequence[npt.NDArray[np.int32]],
-    documents: Sequence[npt.NDArray[np.int32]],
-    present: npt.NDArray[np.bool_],
+    queries: Sequence[np.typing.NDArray[np.int32]],
+    documents: Sequence[np.typing.NDArray[np.int32]],
+    present: np.typing.NDArray[np.bool_],
     known_positives: KnownPositives,
 ) -> BatchKeys:
     of_queries, of_documents = text_keys(queries), np.zeros(present.size, np.int64)  # a missing document has key 0
@@ -168,8 +168,8 @@ def _keys(
 
 
 def _drawn_documents(
-    counts: list[int], rows: npt.NDArray[np.int64], negatives: int, seed: int, step: int
-) -> npt.NDArray[np.int64]:
+    counts: list[int], rows: np.typing.NDArray[np.int64], negatives: int, seed: int, step: int
+) -> np.typing.NDArray[np.int64]:
     """Return positions in the documents of a row, [n, 1 + negatives]: 0, the sample, then ``_MISSING``."""
     drawn = np.zeros((len(rows), 1 + negatives), np.int64)
     if not negatives or not len(rows):
@@ -179,7 +179,7 @@ def _drawn_documents(
     owners = np.repeat(np.arange(len(rows)), available)
     places = np.arange(int(available.sum())) - starts[owners]
     # Permute the negatives of each row and take the first ones.
-    order = np.lexsort((draw(seed, _NEGATIVES, step, rows[owners], places), owners))
+    order = np.lexsort((twins.draw(seed, _NEGATIVES, step, rows[owners], places), owners))
     sampled = np.arange(negatives) < available[:, None]  # [n, negatives]
     picks = (starts[:, None] + np.arange(negatives))[sampled]
     drawn[:, 1:] = _MISSING

@@ -22,26 +22,18 @@ from typing import Any
 
 import ray
 
-from lsr_prod import __version__
+from lsr_prod import __version__, errors, logs
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, RaySettings, StageSettings, TrainSettings
-from lsr_prod.errors import ArtifactError, ConfigError, TrainingError
-from lsr_prod.logs import get_log
-from lsr_prod.model.directory import seal_directory
-from lsr_prod.model.model_card import write_model_card
-from lsr_prod.storage import is_remote
-from lsr_prod.storage.artifacts import fetch_artifact, has_artifact, put_artifact
-from lsr_prod.storage.disk import scratch_folder
-from lsr_prod.storage.drafts import Draft, copy_tree, write_file
-from lsr_prod.storage.folders import save_folder
-from lsr_prod.storage.formats.bundle import EncoderCard
+from lsr_prod.model import directory, model_card
+from lsr_prod.storage import artifacts, disk, drafts, folders, is_remote
+from lsr_prod.storage.formats.bundle_format import EncoderCard
 from lsr_prod.training.chain_plan import ChainPlan, check_unchanged, finished_model, plan_chain, with_resources
 from lsr_prod.training.lineage import StageRecord, load_record, save_record, write_lineage
-from lsr_prod.training.loop.job import StageRun
-from lsr_prod.training.stages import registry
-from lsr_prod.training.stages.facts import TRANSFER_FILE
+from lsr_prod.training.loop.worker_job import StageRun
+from lsr_prod.training.stages import registry, stage_facts
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 
 
 def run_chain(deployment: Deployment) -> dict[str, Any]:
@@ -50,11 +42,11 @@ def run_chain(deployment: Deployment) -> dict[str, Any]:
     Everything is checked before anything is written. After a kill at any moment, the next call resumes.
     """
     started = time.monotonic()
-    with scratch_folder() as scratch:
+    with disk.scratch_folder() as scratch:
         plan = plan_chain(deployment, scratch)
         done = finished_model(plan) is not None
         with nullcontext(plan.train) if done else ray_for(plan.train, deployment.ray) as train:
-            put_artifact(plan.store, f"models/{plan.digest}", plan.start)
+            artifacts.put_artifact(plan.store, f"models/{plan.digest}", plan.start)
             rows = _run_stages(replace(plan, train=train))
     model = rows[-1]["model"]
     _deliver(plan, model)
@@ -87,7 +79,7 @@ def ray_for(train: TrainSettings, settings: RaySettings) -> Iterator[TrainSettin
             wanted = {"CPU": workers * train.cpus_per_worker, "GPU": workers * bool(train.use_gpu)}
             for kind, field in (("CPU", "cpus_per_worker"), ("GPU", "use_gpu")):
                 if wanted[kind] > has.get(kind, 0):
-                    raise ConfigError(
+                    raise errors.ConfigError(
                         f"train.{field}",
                         f"{workers} workers need {wanted[kind]:g} {kind}, but this machine has {has.get(kind, 0):g}",
                         "request less, or set ray.address to a cluster",
@@ -108,8 +100,8 @@ def _run_stages(plan: ChainPlan) -> list[dict[str, Any]]:
             if not all(before["skipped"] for before in rows):  # the stages before it may have taken days
                 check_unchanged(plan, number)
             record = _run(plan, number, name, model)
-        elif not has_artifact(plan.store, f"models/{record.model}"):
-            raise ArtifactError(
+        elif not artifacts.has_artifact(plan.store, f"models/{record.model}"):
+            raise errors.ArtifactError(
                 f"{plan.store.uri}/models/{record.model}, the model of stage {number}, was deleted; "
                 f"delete stages/{name}.json to train it again"
             )
@@ -136,10 +128,10 @@ def _run(plan: ChainPlan, number: int, name: str, parent: str) -> StageRecord:
             # A cluster that runs a submitted checkout has no installed lsr_prod.
             "versions": {"lsr_prod": __version__, "torch": version("torch"), "transformers": version("transformers")},
         }
-        parents = EncoderCard.load(fetch_artifact(plan.store, f"models/{parent}", verify=False)).parents
-        write_model_card(folder, training, summary)
+        parents = EncoderCard.load(artifacts.fetch_artifact(plan.store, f"models/{parent}", verify=False)).parents
+        model_card.write_model_card(folder, training, summary)
         model = write_lineage(folder, parent=parent, parents=parents, training=training)
-        put_artifact(plan.store, f"models/{model}", folder)
+        artifacts.put_artifact(plan.store, f"models/{model}", folder)
     seconds = round(time.monotonic() - started, 3)
     return save_record(plan.store, name, StageRecord(model, parent, training, {"seconds": seconds, **summary}))
 
@@ -147,9 +139,11 @@ def _run(plan: ChainPlan, number: int, name: str, parent: str) -> StageRecord:
 def run_stage(stage: StageSettings, job: StageRun) -> Mapping[str, Any]:
     """Run a stage, or resume it after an interruption. Needs a Ray session."""
     summary = registry.REGISTRY[stage.stage].run(registry.local_inputs(stage, job.options), job)
-    record = fetch_artifact(job.work, f"models/{job.start}", verify=False) / TRANSFER_FILE
-    if record.is_file() and not (job.output / TRANSFER_FILE).exists():
-        write_file(job.output / TRANSFER_FILE, record.read_bytes())  # later stages of the chain read it
+    record = artifacts.fetch_artifact(job.work, f"models/{job.start}", verify=False) / stage_facts.TRANSFER_FILE
+    if record.is_file() and not (job.output / stage_facts.TRANSFER_FILE).exists():
+        drafts.write_file(
+            job.output / stage_facts.TRANSFER_FILE, record.read_bytes()
+        )  # later stages of the chain read it
     return summary
 
 
@@ -157,23 +151,23 @@ def run_stage(stage: StageSettings, job: StageRun) -> Mapping[str, Any]:
 def _scratch(output: str) -> Iterator[Path]:
     """Yield an empty folder: on the disk of a local output, else in the folder of temporary files."""
     if is_remote(output):
-        with scratch_folder() as folder:
+        with disk.scratch_folder() as folder:
             yield folder
         return
-    with Draft(Path(output)) as draft:
+    with drafts.Draft(Path(output)) as draft:
         yield draft.folder
 
 
 def _deliver(plan: ChainPlan, model: str) -> None:
     """Copy a model to the output, atomically."""
-    source = fetch_artifact(plan.store, f"models/{model}")
+    source = artifacts.fetch_artifact(plan.store, f"models/{model}")
     if is_remote(plan.output):
-        save_folder(source, plan.output, plan.store.options)
+        folders.save_folder(source, plan.output, plan.store.options)
         return
-    with Draft(Path(plan.output)) as draft:
-        copy_tree(source, draft.folder)
+    with drafts.Draft(Path(plan.output)) as draft:
+        drafts.copy_tree(source, draft.folder)
         with _started():
-            seal_directory(draft, field="train.output")
+            directory.seal_directory(draft, field="train.output")
 
 
 @contextmanager
@@ -181,5 +175,5 @@ def _started() -> Iterator[None]:
     """Turn configuration errors of a started job, such as a batch larger than the valid rows, into training errors."""
     try:
         yield
-    except ConfigError as error:
-        raise TrainingError(str(error)) from error
+    except errors.ConfigError as error:
+        raise errors.TrainingError(str(error)) from error

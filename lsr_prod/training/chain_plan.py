@@ -7,19 +7,17 @@ from pathlib import Path
 
 import ray
 
-from lsr_prod.config import Deployment, FinetuneSettings, RaySettings, TrainSettings
-from lsr_prod.config.language import LanguageSettings
+from lsr_prod.config import Deployment, FinetuneSettings, RaySettings, TrainSettings, language
 from lsr_prod.errors import ArtifactError, ConfigError, TrainingError
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute, open_folder, open_source, output_exists, refuse_file
-from lsr_prod.storage.formats.bundle import CARD_FILE
-from lsr_prod.training.lineage import load_record
+from lsr_prod.storage.formats.bundle_format import CARD_FILE
+from lsr_prod.training import lineage, regularizers
 from lsr_prod.training.loop.checkpoint import check_work
-from lsr_prod.training.regularizers import joint_warnings
-from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.registry import check_stage, errors_of_stage, stage_digest
+from lsr_prod.training.stages.stage_facts import ModelFacts
 
 log = get_log(__name__)
 
@@ -55,7 +53,7 @@ def plan_chain(deployment: Deployment, scratch: Path) -> ChainPlan:
             pins.append(read)
             facts.append(after)
         if isinstance(stage, FinetuneSettings):
-            warnings += [f"train.stages.{number}.{sentence}" for sentence in joint_warnings(stage)]
+            warnings += [f"train.stages.{number}.{sentence}" for sentence in regularizers.joint_warnings(stage)]
     for sentence in warnings:
         log.warning(sentence)
     plan = ChainPlan(train, store, tuple(pins), tuple(facts), absolute(train.output), start, digest, tuple(warnings))
@@ -81,7 +79,7 @@ def finished_model(plan: ChainPlan) -> str | None:
     """Return the digest of the model that an earlier run of the chain finished; None: not all stages are finished."""
     model = plan.digest
     for stage, pins in zip(plan.train.stages, plan.pins, strict=True):
-        record = load_record(plan.store, stage_digest(stage, pins, model))
+        record = lineage.load_record(plan.store, stage_digest(stage, pins, model))
         if record is None:
             return None
         model = record.model
@@ -143,7 +141,7 @@ def choose_resources(
     """
     gpus = int(sum(machine.gpus for machine in found))
     use_gpu = gpus >= max(1, train.workers or 1) if train.use_gpu is None else train.use_gpu
-    trained = [one for one in train.stages if isinstance(one, FinetuneSettings | LanguageSettings)]
+    trained = [one for one in train.stages if isinstance(one, FinetuneSettings | language.LanguageSettings)]
     if not use_gpu and any(one.scale.attention == "flash" for one in trained):
         raise ConfigError("scale.attention", "flash needs GPUs, and none are used", "leave it out")
     workers = train.workers

@@ -17,14 +17,10 @@ from functools import reduce
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from lsr_prod.config.language import OptimizerSettings
-from lsr_prod.config.section import DataSetSettings
-from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.config import language, section, training
 from lsr_prod.errors import ConfigError
 from lsr_prod.training.batch_sampler import BatchSampler, permuted
 from lsr_prod.training.batches import KnownPositives
@@ -90,7 +86,7 @@ class SetSchedule:
         return sets.astype(np.int64), batches.astype(np.int64)
 
 
-def _shares(total: int, weights: npt.NDArray[np.float64]) -> list[int]:
+def _shares(total: int, weights: np.typing.NDArray[np.float64]) -> list[int]:
     """Divide a total in proportion to weights: whole numbers by the largest remainder."""
     exact = weights / weights.sum() * total
     counts = np.floor(exact + 1e-9).astype(np.int64)
@@ -102,7 +98,7 @@ def _shares(total: int, weights: npt.NDArray[np.float64]) -> list[int]:
 class DataSets:
     """The training sets of a fine-tuning and the rows of every step."""
 
-    def __init__(self, sets: Sequence[TrainingSet | SampleRows], settings: FinetuneSettings) -> None:
+    def __init__(self, sets: Sequence[TrainingSet | SampleRows], settings: training.FinetuneSettings) -> None:
         self._sets, self.rows = list(sets), [one.rows for one in sets]
         seeds = [settings.seed]
         if len(sets) > 1:
@@ -114,7 +110,7 @@ class DataSets:
             )
             for one, seed in zip(sets, seeds, strict=True)
         ]
-        named = [one for one in settings.data_sets if isinstance(one, DataSetSettings)]
+        named = [one for one in settings.data_sets if isinstance(one, section.DataSetSettings)]
         self._names = [one.name for one in named]
         batches = [sampler.steps_per_epoch for sampler in self._samplers]
         weights = [one.weight for one in named] or [1.0]
@@ -151,20 +147,20 @@ class QueryTable:
     but by its own norm.
     """
 
-    def __init__(self, start: Tensor, settings: OptimizerSettings, *, factor: float) -> None:
+    def __init__(self, start: torch.Tensor, settings: language.OptimizerSettings, *, factor: float) -> None:
         # log(exp(s) - 1) without overflow
-        self._parameter = nn.Parameter(start + torch.log(-torch.expm1(-start)))
+        self._parameter = torch.nn.Parameter(start + torch.log(-torch.expm1(-start)))
         self._factor, self._max_norm = factor, settings.max_grad_norm
         self._optimizer = torch.optim.AdamW(
             [self._parameter], betas=settings.betas, eps=settings.epsilon, weight_decay=0.0, fused=True
         )
 
-    def weights(self) -> Tensor:
+    def weights(self) -> torch.Tensor:
         """Return the weights, float32 [V], 0 or more, with a graph; a weight of 0 stays 0."""
         return softplus(self._parameter)
 
     @torch.no_grad()
-    def apply(self, learning_rate: float) -> Tensor:
+    def apply(self, learning_rate: float) -> torch.Tensor:
         """Update the weights, and return the norm of the gradient before clipping; a collective operation."""
         own = self._parameter.grad
         own = torch.zeros_like(self._parameter) if own is None else own
@@ -172,21 +168,21 @@ class QueryTable:
         everyones = all_rows(own[None], [1] * world_size())
         self._parameter.grad = reduce(torch.add, everyones.unbind()) / world_size()
         limit = math.inf if self._max_norm is None else self._max_norm
-        norm = nn.utils.clip_grad_norm_([self._parameter], limit)
+        norm = torch.nn.utils.clip_grad_norm_([self._parameter], limit)
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate * self._factor
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         return norm
 
-    def state(self) -> dict[str, Tensor]:
+    def state(self) -> dict[str, torch.Tensor]:
         """Return the tensors of a checkpoint, copied to the CPU."""
         moments = self._optimizer.state.get(self._parameter, {})
         tensors = {"parameter": self._parameter, **{name: moments[name] for name in _MOMENTS if name in moments}}
         return {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
 
     @torch.no_grad()
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
+    def load_state(self, state: Mapping[str, torch.Tensor]) -> None:
         """Restore ``state()``, bit for bit."""
         self._parameter.copy_(state["parameter"])
         if "step" in state:

@@ -5,11 +5,9 @@ from importlib.util import find_spec
 from typing import Any, Literal
 
 import torch
-from torch import nn
 from transformers import PreTrainedModel
 
-from lsr_prod.config.language import LanguageSettings, LoraSettings, ScaleSettings
-from lsr_prod.config.train import LoopSettings
+from lsr_prod.config import language, training
 from lsr_prod.errors import ConfigError, MissingExtraError
 from lsr_prod.inference.session import processor_has
 from lsr_prod.model import SparseEncoder
@@ -21,7 +19,7 @@ _FIELD = "scale.attention"
 _WIDE = 256  # numbers of a hidden state from which time matters more than equal weights on every processor
 
 
-def check_lora(settings: LoraSettings, names: Collection[str], architecture: str) -> None:
+def check_lora(settings: language.LoraSettings, names: Collection[str], architecture: str) -> None:
     """Reject target modules that a model does not have."""
     try:
         import peft  # noqa: F401
@@ -33,14 +31,14 @@ def check_lora(settings: LoraSettings, names: Collection[str], architecture: str
             raise ConfigError("train.stages.scale.lora.targets", problem, f"it has {', '.join(sorted(names))}")
 
 
-def add_lora(model: PreTrainedModel, settings: LoraSettings) -> None:
+def add_lora(model: PreTrainedModel, settings: language.LoraSettings) -> None:
     """Add low-rank updates in place; afterwards only they and, if configured, the bias of the head are trained.
 
     A head that is tied to the embeddings is not changed; a head without bias gets one of zeros.
     """
     from peft import LoraConfig, inject_adapter_in_model
 
-    linear = [name for name, module in model.base_model.named_modules() if isinstance(module, nn.Linear)]
+    linear = [name for name, module in model.base_model.named_modules() if isinstance(module, torch.nn.Linear)]
     modules = {f"{model.base_model_prefix}.{name}": name.rpartition(".")[2] for name in linear}
     check_lora(settings, set(modules.values()), type(model).__name__)
     targets = [name for name, last in modules.items() if not settings.targets or last in settings.targets]
@@ -72,11 +70,11 @@ def models_of(encoder: SparseEncoder) -> list[PreTrainedModel]:
     return [encoder.model] if encoder.queries is None else [encoder.model, encoder.queries.model]
 
 
-def trained_module(encoder: SparseEncoder) -> nn.Module:
+def trained_module(encoder: SparseEncoder) -> torch.nn.Module:
     """Return the module whose parameters are trained and stored in checkpoints."""
     if encoder.queries is None:
         return encoder.model
-    return nn.ModuleDict({"document": encoder.model, "query": encoder.queries.model})
+    return torch.nn.ModuleDict({"document": encoder.model, "query": encoder.queries.model})
 
 
 def freeze_side(encoder: SparseEncoder, trained: Literal["both", "query", "document"]) -> PreTrainedModel | None:
@@ -119,7 +117,7 @@ def freeze(model: PreTrainedModel, trained: Literal["all", "embeddings", "head"]
         parameter.requires_grad_(after or id(parameter) in layer)
 
 
-def uses_bf16(encoder: SparseEncoder, scale: ScaleSettings, device: torch.device) -> bool:
+def uses_bf16(encoder: SparseEncoder, scale: language.ScaleSettings, device: torch.device) -> bool:
     """Return whether a training on a device multiplies matrices in bf16.
 
     ``auto`` leaves narrow models at fp32: they are trained soon enough, and with equal weights on every processor.
@@ -135,7 +133,7 @@ def uses_bf16(encoder: SparseEncoder, scale: ScaleSettings, device: torch.device
     return processor_has("avx512_bf16", "amx_bf16")
 
 
-def prepare_encoder(encoder: SparseEncoder, settings: LoopSettings) -> None:
+def prepare_encoder(encoder: SparseEncoder, settings: training.LoopSettings) -> None:
     """Set attention and dropout, add LoRA, checkpoint gradients and freeze weights, as the stage configures."""
     seed_torch(settings.seed)  # LoRA weights are random, and must be equal on every worker
     for model in models_of(encoder):
@@ -147,16 +145,16 @@ def prepare_encoder(encoder: SparseEncoder, settings: LoopSettings) -> None:
             add_lora(model, settings.scale.lora)
         if settings.scale.gradient_checkpointing:
             checkpoint_layers(model, kept=settings.scale.kept_layers)
-    if isinstance(settings, LanguageSettings):
+    if isinstance(settings, language.LanguageSettings):
         freeze(encoder.model, settings.trained)
     elif (frozen := freeze_side(encoder, settings.trained)) is not None:
         set_dropout(frozen, 0.0)  # fixed vectors, in training mode too
 
 
-def set_dropout(model: nn.Module, rate: float) -> None:
+def set_dropout(model: torch.nn.Module, rate: float) -> None:
     """Set the rate of every dropout of a model, including attentions that store it as a plain number."""
     for module in model.modules():
-        if isinstance(module, nn.Dropout):
+        if isinstance(module, torch.nn.Dropout):
             module.p = rate
         if isinstance(getattr(module, "attention_dropout", None), float):
             setattr(module, "attention_dropout", rate)  # noqa: B010

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from lsr_prod.config.objective import PruningSettings
@@ -23,7 +22,7 @@ _ROWS = 64  # rows with ties per batch
 
 
 @torch.no_grad()
-def heaviest_terms(weights: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def heaviest_terms(weights: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return ids and weights [B, k] of the heaviest terms of every row, by increasing id; ties go to the lower id.
 
     Rows with fewer active terms are filled up with inactive terms of weight 0.
@@ -40,7 +39,7 @@ def heaviest_terms(weights: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return terms, weights.gather(1, terms)
 
 
-def _lowest_ids(weights: Tensor, least: Tensor, k: int) -> Tensor:
+def _lowest_ids(weights: torch.Tensor, least: torch.Tensor, k: int) -> torch.Tensor:
     """Return the ``k`` kept ids of rows in which more than ``k`` terms weigh ``least`` or more."""
     tied = weights == least
     room = k - (weights > least).sum(dim=1, keepdim=True)
@@ -52,11 +51,11 @@ def _lowest_ids(weights: Tensor, least: Tensor, k: int) -> Tensor:
 class KeptTerms:
     """The heaviest terms of B vectors."""
 
-    terms: Tensor  # int64 [B, k], strictly increasing within a row
-    weights: Tensor  # [B, k]; weights above 0 pass the gradient; 0 fills up vectors with fewer than k terms
+    terms: torch.Tensor  # int64 [B, k], strictly increasing within a row
+    weights: torch.Tensor  # [B, k]; weights above 0 pass the gradient; 0 fills up vectors with fewer than k terms
     vocabulary_size: int  # V
     # bool [B, k], terms that a gradient reaches, at any weight; None: those with a weight above 0
-    reached: Tensor | None = None
+    reached: torch.Tensor | None = None
 
     def __len__(self) -> int:
         """Return the number of vectors."""
@@ -74,19 +73,19 @@ class KeptTerms:
         places, _ = heaviest_terms(self.weights.detach(), k)
         return KeptTerms(self.terms.gather(1, places), self.weights.gather(1, places), self.vocabulary_size)
 
-    def dense(self) -> Tensor:
+    def dense(self) -> torch.Tensor:
         """Return dense rows, [B, V]."""
         rows = self.weights.new_zeros(len(self), self.vocabulary_size)
         return rows.scatter(1, self.terms, self.weights)
 
 
-Vectors = Tensor | KeptTerms
+Vectors = torch.Tensor | KeptTerms
 """B vectors over the vocabulary: [B, V], or the heaviest terms of each."""
 
 
-def weights_of(vectors: Vectors) -> Tensor:
+def weights_of(vectors: Vectors) -> torch.Tensor:
     """Return the stored weights, [B, V] or [B, k]."""
-    return vectors if isinstance(vectors, Tensor) else vectors.weights
+    return vectors if isinstance(vectors, torch.Tensor) else vectors.weights
 
 
 def keep_terms(vectors: Vectors, k: int) -> KeptTerms:
@@ -126,14 +125,14 @@ class Prunable:
 
 def all_vectors(vectors: Vectors, counts: Sequence[int]) -> Vectors:
     """Return the vectors of all workers in rank order, as ``process_group.all_rows``; pruned ones are sent pruned."""
-    if isinstance(vectors, Tensor):
+    if isinstance(vectors, torch.Tensor):
         return process_group.all_rows(vectors, counts)
     terms, weights = process_group.all_rows(vectors.terms, counts), process_group.all_rows(vectors.weights, counts)
     reached = None if vectors.reached is None else process_group.all_rows(vectors.reached.byte(), counts).bool()
     return KeptTerms(terms, weights, vectors.vocabulary_size, reached)
 
 
-def active_terms(rows: Vectors) -> Tensor:
+def active_terms(rows: Vectors) -> torch.Tensor:
     """Return the number of terms with a weight above 0, int64 [B]."""
     return torch.count_nonzero(weights_of(rows).detach(), dim=1)
 
@@ -162,18 +161,18 @@ def prune_through(candidates: KeptTerms, k: int, temperature: float) -> KeptTerm
     # The candidates are ordered by id, so the first of those that tie with the boundary are kept.
     above, tied = weights > boundary, weights == boundary
     kept = above | (tied & (tied.cumsum(dim=1) <= k - above.sum(dim=1, keepdim=True)))
-    hard: Tensor = _StraightThrough.apply(candidates.weights, kept, factors)  # type: ignore[no-untyped-call]
+    hard: torch.Tensor = _StraightThrough.apply(candidates.weights, kept, factors)  # type: ignore[no-untyped-call]
     return KeptTerms(candidates.terms, hard, candidates.vocabulary_size, reached=active)
 
 
 class _StraightThrough(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, weights: Tensor, kept: Tensor, factors: Tensor) -> Tensor:
+    def forward(ctx: Any, weights: torch.Tensor, kept: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(factors)
         return torch.where(kept, weights, 0.0)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         (factors,) = ctx.saved_tensors
         return gradient * factors, None, None

@@ -12,11 +12,8 @@ from typing import Any, TypeVar
 
 from lsr_prod.errors import ArtifactError, FormatVersionError
 from lsr_prod.model import model_digest
-from lsr_prod.storage import Store
-from lsr_prod.storage.artifacts import has_artifact, read_artifact_file
-from lsr_prod.storage.drafts import write_file
-from lsr_prod.storage.formats.bundle import CARD_FILE, EncoderCard
-from lsr_prod.storage.formats.digest import canonical_json, record_bytes
+from lsr_prod.storage import Store, artifacts, drafts
+from lsr_prod.storage.formats import bundle_format, digests
 
 TRAINING_FILE = "training.json"
 TRAINING_FORMAT = 1
@@ -36,11 +33,11 @@ class Ancestor:
 
 def write_lineage(folder: Path, *, parent: str, parents: tuple[str, ...], training: Mapping[str, Any]) -> str:
     """Add the lineage to a new model directory that has no readers yet; return the digest of the directory."""
-    card = replace(EncoderCard.load(folder), parents=(parent, *parents))
-    write_file(folder / CARD_FILE, card.to_bytes())
+    card = replace(bundle_format.EncoderCard.load(folder), parents=(parent, *parents))
+    drafts.write_file(folder / bundle_format.CARD_FILE, card.to_bytes())
     content = {"format": TRAINING_FORMAT, "parent": parent, **training}
-    text = json.dumps(json.loads(canonical_json(content)), indent=2, sort_keys=True, ensure_ascii=False)
-    write_file(folder / TRAINING_FILE, f"{text}\n".encode())
+    text = json.dumps(json.loads(digests.canonical_json(content)), indent=2, sort_keys=True, ensure_ascii=False)
+    drafts.write_file(folder / TRAINING_FILE, f"{text}\n".encode())
     return model_digest(folder)
 
 
@@ -52,7 +49,7 @@ def read_training(folder: Path) -> Mapping[str, Any] | None:
 
 def lineage(folder: Path, store: Store | None = None) -> list[Ancestor]:
     """Return the model and its ancestors, the model first."""
-    card = EncoderCard.load(folder)
+    card = bundle_format.EncoderCard.load(folder)
     found = [Ancestor(model_digest(folder), read_training(folder))]
     for digest in card.parents:
         training = found[-1].training
@@ -66,7 +63,7 @@ def lineage(folder: Path, store: Store | None = None) -> list[Ancestor]:
 
 def _training_of(store: Store, digest: str) -> Mapping[str, Any] | None:
     name = f"models/{digest}"
-    data = read_artifact_file(store, name, TRAINING_FILE) if has_artifact(store, name) else None
+    data = artifacts.read_artifact_file(store, name, TRAINING_FILE) if artifacts.has_artifact(store, name) else None
     return None if data is None else _parse(data, f"{store.uri}/{name}/{TRAINING_FILE}")
 
 
@@ -114,7 +111,7 @@ def load_record(store: Store, name: str) -> StageRecord | None:
 
 def save_record(store: Store, name: str, record: StageRecord) -> StageRecord:
     """Write the record of a finished stage; return the valid one, as a concurrent run may have finished first."""
-    if store.put_new(_path(name), record_bytes({"format": _FORMAT, **asdict(record)})):
+    if store.put_new(_path(name), digests.record_bytes({"format": _FORMAT, **asdict(record)})):
         return record
     found = load_record(store, name)
     assert found is not None  # records are never deleted by a run

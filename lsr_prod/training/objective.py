@@ -11,21 +11,19 @@ import torch
 from torch import Tensor
 
 from lsr_prod.config.objective import LossSettings, ObjectiveSettings
-from lsr_prod.training import process_group
+from lsr_prod.training import process_group, regularizers
 from lsr_prod.training.batches import BatchKeys, false_negatives
 from lsr_prod.training.kept_terms import Prunable, Vectors, cut, prune_through, temperature
-from lsr_prod.training.losses.overlap import OverlapTerm
-from lsr_prod.training.losses.ranking import CONTRASTIVE, distillation_loss, info_nce_loss, n_pair_loss
+from lsr_prod.training.losses import overlap, ranking
 from lsr_prod.training.losses.scores import Scores
-from lsr_prod.training.regularizers import Regularizers
 
 # Each takes settings, scores, the teacher's scores and ``cosine``, and returns the sum over this worker's queries,
 # without the weight of its settings.
 LOSSES: dict[str, Callable[..., Tensor]] = {
-    "info_nce": info_nce_loss,
-    "n_pair": n_pair_loss,
-    "margin_mse": distillation_loss,
-    "kl": distillation_loss,
+    "info_nce": ranking.info_nce_loss,
+    "n_pair": ranking.n_pair_loss,
+    "margin_mse": ranking.distillation_loss,
+    "kl": ranking.distillation_loss,
 }
 
 
@@ -60,8 +58,8 @@ class TrainingObjective:
 
     def __init__(self, objective: ObjectiveSettings, *, vocabulary: Sequence[str], steps: int) -> None:
         self._objective, self._steps = objective, steps
-        self.regularizers = Regularizers(objective.sparsity, vocabulary=vocabulary, steps=steps)
-        self._overlap = OverlapTerm(objective.overlap, len(vocabulary)) if objective.overlap else None
+        self.regularizers = regularizers.Regularizers(objective.sparsity, vocabulary=vocabulary, steps=steps)
+        self._overlap = overlap.OverlapTerm(objective.overlap, len(vocabulary)) if objective.overlap else None
 
     def __call__(
         self,
@@ -95,7 +93,7 @@ class TrainingObjective:
 
     def _excluded(self, keys: BatchKeys | None, extra_keys: Tensor | None, pool: process_group.Shares) -> Tensor | None:
         """Return the documents that are no negatives of a query, bool [n, N * c + m]; None: all are."""
-        contrastive = any(loss.loss in CONTRASTIVE for loss in self._objective.losses)
+        contrastive = any(loss.loss in ranking.CONTRASTIVE for loss in self._objective.losses)
         if keys is None or not contrastive or not self._objective.mask_false_negatives:
             return None
         return false_negatives(keys, extra_keys, pool)

@@ -20,7 +20,6 @@ from typing import Any
 import psutil
 import torch
 import torch.distributed as dist
-from torch import Tensor
 from torch._C._distributed_c10d import TCPStore
 
 # Other workers wait during a validation; a dead worker is noticed at once by its closed connections.
@@ -135,7 +134,7 @@ def shares(queries: int, documents: int, device: torch.device, present: int | No
     return Shares(*_of_all_workers([queries, documents, documents if present is None else present], device))
 
 
-def all_rows(rows: Tensor, counts: Sequence[int] | None = None) -> Tensor:
+def all_rows(rows: torch.Tensor, counts: Sequence[int] | None = None) -> torch.Tensor:
     """Return the rows of all workers in rank order: [sum of the Bs, ...], equal on all workers.
 
     In the backward pass, each worker receives the sum over all workers of the gradients of its rows.
@@ -143,18 +142,18 @@ def all_rows(rows: Tensor, counts: Sequence[int] | None = None) -> Tensor:
     if world_size() == 1:
         return rows
     counts = _of_all_workers([len(rows)], rows.device)[0] if counts is None else list(counts)
-    gathered: Tensor = _AllRows.apply(rows, counts)  # type: ignore[no-untyped-call]
+    gathered: torch.Tensor = _AllRows.apply(rows, counts)  # type: ignore[no-untyped-call]
     return gathered
 
 
-def global_sum(values: Tensor) -> Tensor:
+def global_sum(values: torch.Tensor) -> torch.Tensor:
     """Return the sum over workers, equal on all of them; the backward pass is the identity.
 
     A term that every worker computes from global sums counts once: each worker has the gradient of its own share.
     """
     if world_size() == 1:
         return values
-    total: Tensor = _GlobalSum.apply(values)  # type: ignore[no-untyped-call]
+    total: torch.Tensor = _GlobalSum.apply(values)  # type: ignore[no-untyped-call]
     return total
 
 
@@ -174,7 +173,7 @@ def _distributed() -> bool:
 
 class _AllRows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, counts: list[int]) -> Tensor:
+    def forward(ctx: Any, rows: torch.Tensor, counts: list[int]) -> torch.Tensor:
         ctx.counts = counts
         gathered = rows.new_empty(sum(counts), *rows.shape[1:])
         parts = torch.split(gathered, counts)
@@ -186,7 +185,7 @@ class _AllRows(torch.autograd.Function):
         return gathered
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
         own = None
         for owner, part in enumerate(torch.split(gradients[0], ctx.counts)):
             part = part.clone(memory_format=torch.contiguous_format)  # reduce writes into it, on every worker
@@ -200,27 +199,27 @@ class _AllRows(torch.autograd.Function):
 
 class _GlobalSum(torch.autograd.Function):
     @staticmethod
-    def forward(_: Any, values: Tensor) -> Tensor:
+    def forward(_: Any, values: torch.Tensor) -> torch.Tensor:
         total = values.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total)
         return total
 
     @staticmethod
-    def backward(_: Any, *gradients: Tensor) -> Tensor:
+    def backward(_: Any, *gradients: torch.Tensor) -> torch.Tensor:
         return gradients[0]
 
 
-def sum_of_workers(values: Tensor) -> Tensor:
+def sum_of_workers(values: torch.Tensor) -> torch.Tensor:
     """Return the elementwise sum over all workers; a collective operation of all workers."""
     return _reduced(values, dist.ReduceOp.SUM)
 
 
-def largest_of_workers(values: Tensor) -> Tensor:
+def largest_of_workers(values: torch.Tensor) -> torch.Tensor:
     """Return the elementwise maximum over all workers; a collective operation of all workers."""
     return _reduced(values, dist.ReduceOp.MAX)
 
 
-def _reduced(values: Tensor, operation: dist.ReduceOp.RedOpType) -> Tensor:
+def _reduced(values: torch.Tensor, operation: dist.ReduceOp.RedOpType) -> torch.Tensor:
     if not _distributed():
         return values
     # NCCL reduces tensors on the worker's GPU, gloo tensors in main memory.

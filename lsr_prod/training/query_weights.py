@@ -13,26 +13,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from lsr_prod.config.objective import QueryWeightsSettings
-from lsr_prod.config.section import TrainingDataSettings
+from lsr_prod.config import objective, section
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError
 from lsr_prod.inference.terms.words import TermReader
 from lsr_prod.model import SparseEncoder
 from lsr_prod.search.query.sparse_query import TermWeights
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.bundle import Kind
-from lsr_prod.storage.formats.digest import FileDigest, digest_json
-from lsr_prod.storage.formats.sparse import SparseBatch
-from lsr_prod.storage.formats.term_weights import TermCounts
+from lsr_prod.storage.formats import bundle_format, digests, sparse, term_weights
 from lsr_prod.training.batches import TokenBatch
-from lsr_prod.training.data.rows import read_good_rows
 from lsr_prod.training.data.schemas import pin_data
+from lsr_prod.training.data.training_rows import read_good_rows
 
 _FORMAT = 1
 
-Encode = Callable[[Sequence[str], Kind], SparseBatch]
+Encode = Callable[[Sequence[str], bundle_format.Kind], sparse.SparseBatch]
 
 
 def reader_of(encoder: SparseEncoder) -> TermReader:
@@ -41,8 +36,8 @@ def reader_of(encoder: SparseEncoder) -> TermReader:
 
 
 def count_terms(
-    data: Sequence[TrainingDataSettings], encoder: SparseEncoder, work: Store, options: dict[str, str]
-) -> FileDigest:
+    data: Sequence[section.TrainingDataSettings], encoder: SparseEncoder, work: Store, options: dict[str, str]
+) -> digests.FileDigest:
     """Count the documents with each output term, unless the counts exist; each distinct document once, untruncated."""
     made_from = {
         "format": _FORMAT,
@@ -50,7 +45,7 @@ def count_terms(
         "tokenizer": encoder.tokenizer.backend_tokenizer.to_str(),
         "card": {name: getattr(encoder.card, name) for name in ("vocabulary_sha256", "output_casing")},
     }
-    name = f"term_counts/{digest_json(made_from)}.npy"
+    name = f"term_counts/{digests.digest_json(made_from)}.npy"
     found = work.get(name)
     if found is None:
         texts = _distinct(text for one in data for row in read_good_rows(one, options) for text in row.documents)
@@ -61,10 +56,10 @@ def count_terms(
         work.put_new(name, counts.to_bytes())
         found = work.get(name)
         assert found is not None
-    return FileDigest(name, hashlib.sha256(found).hexdigest(), len(found))
+    return digests.FileDigest(name, hashlib.sha256(found).hexdigest(), len(found))
 
 
-def _source(data: TrainingDataSettings, options: dict[str, str]) -> dict[str, Any]:
+def _source(data: section.TrainingDataSettings, options: dict[str, str]) -> dict[str, Any]:
     return {
         "data": pin_data(data, options),
         "kind": data.kind,
@@ -73,17 +68,17 @@ def _source(data: TrainingDataSettings, options: dict[str, str]) -> dict[str, An
     }
 
 
-def query_weights(file: FileDigest, work: Store, vocabulary_size: int) -> Tensor:
+def query_weights(file: digests.FileDigest, work: Store, vocabulary_size: int) -> torch.Tensor:
     """Return the weight of every query term, float32 [V]."""
     data = work.get(file.path)
     if data is None:
         raise ArtifactError(f"{work.uri}/{file.path} was deleted; run the job again")
     if hashlib.sha256(data).hexdigest() != file.sha256:
         raise DigestMismatchError(f"{work.uri}/{file.path} has changed; delete it and run the job again")
-    return torch.from_numpy(TermCounts.from_bytes(data, vocabulary_size, file.path).weights())
+    return torch.from_numpy(term_weights.TermCounts.from_bytes(data, vocabulary_size, file.path).weights())
 
 
-def weigh_queries(queries: TokenBatch, weights: Tensor) -> Tensor:
+def weigh_queries(queries: TokenBatch, weights: torch.Tensor) -> torch.Tensor:
     """Return query vectors [n, V]: the weight of each present term. A gradient of ``weights`` is deterministic."""
     device = weights.device
     present = queries.attention_mask.to(device)
@@ -94,14 +89,14 @@ def weigh_queries(queries: TokenBatch, weights: Tensor) -> Tensor:
     return rows.scatter_add_(1, ids, found * present)
 
 
-def needs_term_counts(encoder: SparseEncoder, settings: QueryWeightsSettings | None) -> bool:
+def needs_term_counts(encoder: SparseEncoder, settings: objective.QueryWeightsSettings | None) -> bool:
     """Return whether training weighs queries by IDF, or starts from IDF."""
     if encoder.card.query_encoder != "learned":
         return encoder.card.query_encoder == "idf"
-    return encoder.query_weights is None and (settings or QueryWeightsSettings()).initialization == "idf"
+    return encoder.query_weights is None and (settings or objective.QueryWeightsSettings()).initialization == "idf"
 
 
-def initial_weights(encoder: SparseEncoder, counts: FileDigest | None, work: Store) -> Tensor | None:
+def initial_weights(encoder: SparseEncoder, counts: digests.FileDigest | None, work: Store) -> torch.Tensor | None:
     """Return the weights of query terms at the first step, float32 [V]; None: the model encodes queries."""
     if not encoder.card.inference_free:
         return None
@@ -131,13 +126,13 @@ def query_weighing(encoder: SparseEncoder, documents: Iterable[str]) -> Callable
 
 
 def _encode(
-    model: SparseEncoder, reader: TermReader, weights: TermWeights, texts: Sequence[str], kind: Kind
-) -> SparseBatch:
+    model: SparseEncoder, reader: TermReader, weights: TermWeights, texts: Sequence[str], kind: bundle_format.Kind
+) -> sparse.SparseBatch:
     if kind == "document":
         return model.encode(texts, kind)
     queries = (weights.weigh(reader.query(text).ids) for text in texts)
-    return SparseBatch.concatenate(
-        [SparseBatch(np.array([0, len(query.ids)]), query.ids, query.weights) for query in queries]
+    return sparse.SparseBatch.concatenate(
+        [sparse.SparseBatch(np.array([0, len(query.ids)]), query.ids, query.weights) for query in queries]
     )
 
 

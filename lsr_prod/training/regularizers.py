@@ -14,8 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from lsr_prod.config.objective import LossSettings, RegularizerSettings, SparsitySettings
-from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.config import objective, training
 from lsr_prod.inference.terms.surfaces import cased_terms
 from lsr_prod.training import process_group
 from lsr_prod.training.block_dot import pair_dot
@@ -25,7 +24,7 @@ MAX_OWN_SHARE = 0.05
 """Own share above which a stage is warned about."""
 
 
-def ramp(settings: RegularizerSettings, step: int, steps: int) -> float:
+def ramp(settings: objective.RegularizerSettings, step: int, steps: int) -> float:
     """Return the factor of a regularizer's weight at a step: 0 at step 0, 1 from ``ramp_end`` on."""
     if settings.ramp == "none":
         return 1.0
@@ -33,7 +32,7 @@ def ramp(settings: RegularizerSettings, step: int, steps: int) -> float:
     return share if settings.ramp == "linear" else share * share
 
 
-def ramp_end(settings: RegularizerSettings, steps: int) -> int:
+def ramp_end(settings: objective.RegularizerSettings, steps: int) -> int:
     """Return the first step with the full weight of the regularizer; 0 without a ramp."""
     if settings.ramp == "none":
         return 0
@@ -94,7 +93,7 @@ _JOINT = {"all_pairs": joint_flops, "off_diagonal": off_diagonal_joint_flops}
 class Regularizers:
     """All regularizers of an objective."""
 
-    def __init__(self, sparsity: SparsitySettings, *, vocabulary: Sequence[str], steps: int) -> None:
+    def __init__(self, sparsity: objective.SparsitySettings, *, vocabulary: Sequence[str], steps: int) -> None:
         self._sparsity, self._steps = sparsity, steps
         self._frequencies = {
             f"df_flops.{i}": DocumentFrequency(
@@ -132,7 +131,7 @@ class Regularizers:
                 found.append((f"{name}_document", value, settings.document * factor))
         return found
 
-    def _value(self, i: int, settings: RegularizerSettings, rows: Vectors, texts: int) -> Tensor:
+    def _value(self, i: int, settings: objective.RegularizerSettings, rows: Vectors, texts: int) -> Tensor:
         device = weights_of(rows).device
         if settings.regularizer == "l1":
             return l1(rows, texts, l0_mask=settings.l0_mask)
@@ -241,7 +240,7 @@ def frequency_weights(shares: Tensor, *, alpha: float, beta: float) -> Tensor:
     return 1 / (1 + (shares.pow(exponent) - 1).clamp_min(0).pow(beta))
 
 
-def own_share(joint: float, losses: list[LossSettings], documents: int) -> float | None:
+def own_share(joint: float, losses: list[objective.LossSettings], documents: int) -> float | None:
     """Return the own share of a joint FLOPS weight with the estimator ``all_pairs``; None if all losses are of cosines.
 
     The loss margin_mse has no largest gradient; it counts with that of a margin wrong by one unit, 2.
@@ -251,7 +250,7 @@ def own_share(joint: float, losses: list[LossSettings], documents: int) -> float
     return joint / documents / pull if pull else None
 
 
-def joint_warnings(stage: FinetuneSettings) -> list[str]:
+def joint_warnings(stage: training.FinetuneSettings) -> list[str]:
     """Return a sentence per regularizer of the stage whose own share is above ``MAX_OWN_SHARE``."""
     documents = stage.batch.queries // stage.batch.accumulate * (1 + stage.batch.negatives)
     sentences = []

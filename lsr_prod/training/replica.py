@@ -16,9 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lsr_prod.config.language import OptimizerSettings
 from lsr_prod.extras import contrib
-from lsr_prod.model import SparseEncoder
-from lsr_prod.model.backbone import transformer_layers
-from lsr_prod.model.pooled_head import PooledArgmax
+from lsr_prod.model import SparseEncoder, backbone, pooled_head
 from lsr_prod.training.process_group import Group
 
 QUERY_WEIGHTS = "query_weights"
@@ -48,7 +46,7 @@ class Replica:
         )
         if self.sharded:
             mesh = init_device_mesh(group.device.type, (group.world,))
-            for layer in transformer_layers(encoder.model):
+            for layer in backbone.transformer_layers(encoder.model):
                 fully_shard(layer, mesh=mesh)
             fully_shard(self._module, mesh=mesh)
         if self._replicated:
@@ -56,7 +54,7 @@ class Replica:
             if group.device.type == "cpu" and group.world > 2:
                 self._module.register_comm_hook(group.world, _mean_in_order)
 
-    def __call__(self, *batches: Tensor, found: PooledArgmax | None = None) -> tuple[Tensor, ...]:
+    def __call__(self, *batches: Tensor, found: pooled_head.PooledArgmax | None = None) -> tuple[Tensor, ...]:
         """Encode batches, given as token ids and attention masks in turn, to weights [B, V] of each batch."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             weights: tuple[Tensor, ...] = self.run(*batches, found=found)
@@ -67,9 +65,9 @@ class Replica:
         with nullcontext() if self._recomputation is None else self._recomputation.enabled():
             return self._module(*inputs, **options)
 
-    def find_argmax(self, ids: Tensor, mask: Tensor) -> PooledArgmax:
+    def find_argmax(self, ids: Tensor, mask: Tensor) -> pooled_head.PooledArgmax:
         """Return the weights of a batch, without graph, and the token of each weight."""
-        found: PooledArgmax = self._module(ids, mask, search=True)
+        found: pooled_head.PooledArgmax = self._module(ids, mask, search=True)
         return found
 
     @contextmanager
@@ -159,10 +157,7 @@ def make_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim
         {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(
-        [group for group in groups if group["params"]],
-        betas=settings.betas,
-        eps=settings.epsilon,
-        fused=True,
+        [group for group in groups if group["params"]], betas=settings.betas, eps=settings.epsilon, fused=True
     )
 
 
@@ -208,8 +203,8 @@ class _Representations(nn.Module):
         self.encoder = encoder
 
     def forward(
-        self, *batches: Tensor, found: PooledArgmax | None = None, search: bool = False
-    ) -> tuple[Tensor, ...] | PooledArgmax:
+        self, *batches: Tensor, found: pooled_head.PooledArgmax | None = None, search: bool = False
+    ) -> tuple[Tensor, ...] | pooled_head.PooledArgmax:
         """Encode batches, given as token ids and attention masks in turn: int64 [B, L] -> [B, V] each."""
         if search:
             return self.encoder.find_argmax(*batches)

@@ -5,18 +5,15 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 import torch
-from torch import Tensor
 
-from lsr_prod.config.train import FinetuneSettings, LoopSettings
+from lsr_prod.config.training import FinetuneSettings, LoopSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.extras import contrib
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.encoder_setup import models_of, prepare_encoder, uses_bf16
+from lsr_prod.training import encoder_setup, process_group, replica
 from lsr_prod.training.observers.throughput import ThroughputMeter
-from lsr_prod.training.process_group import Group
-from lsr_prod.training.replica import OptimizerStep, Replica
 
-Tensors = Iterable[tuple[str, Tensor]]
+Tensors = Iterable[tuple[str, torch.Tensor]]
 
 
 class StepOutcome(Protocol):
@@ -48,19 +45,19 @@ class StageTrainer(ABC):
     steps: int  # steps of the stage
     encoder: SparseEncoder  # the module; its parameters are shards under FSDP2
     bf16: bool  # whether matrices are multiplied in it
-    _replica: Replica
-    _optimizer: OptimizerStep
+    _replica: replica.Replica
+    _optimizer: replica.OptimizerStep
 
-    def __init__(self, encoder: SparseEncoder, settings: LoopSettings, group: Group, *rows: int) -> None:
+    def __init__(self, encoder: SparseEncoder, settings: LoopSettings, group: process_group.Group, *rows: int) -> None:
         """Prepare the encoder for a training on sets of ``rows`` rows; subclasses distribute it."""
         self._group = group
         self.step, self.steps = 0, total_steps(settings, *rows)
         for count in rows:
             check_batch(settings, count, group.world)
-        self.bf16 = uses_bf16(encoder, settings.scale, group.device)
-        prepare_encoder(encoder, settings)
+        self.bf16 = encoder_setup.uses_bf16(encoder, settings.scale, group.device)
+        encoder_setup.prepare_encoder(encoder, settings)
         if group.device.type == "cpu":
-            for model in models_of(encoder):
+            for model in encoder_setup.models_of(encoder):
                 contrib("cpu_training").use_cpu_kernels(model)
 
     @abstractmethod
@@ -85,11 +82,11 @@ class StageTrainer(ABC):
         """True if each worker holds only a shard of the weights."""
         return self._replica.sharded
 
-    def weights(self, keep: bool) -> dict[str, Tensor]:
+    def weights(self, keep: bool) -> dict[str, torch.Tensor]:
         """Return the trained parameters, whole and on the CPU, on workers with ``keep``; a collective operation."""
         return self._optimizer.weights(keep)
 
-    def tensors(self, keep: bool) -> dict[str, dict[str, Tensor]]:
+    def tensors(self, keep: bool) -> dict[str, dict[str, torch.Tensor]]:
         """Return the tensors of a checkpoint by part, on workers with ``keep``; a collective operation."""
         parts: dict[str, Tensors] = {"weights": self.weights(keep).items(), "optimizer": self._optimizer.state()}
         parts |= self._states()
@@ -100,7 +97,7 @@ class StageTrainer(ABC):
         return {}
 
     @torch.no_grad()
-    def load(self, step: int, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
+    def load(self, step: int, tensors: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
         """Restore the tensors of a checkpoint of ``step`` steps."""
         self.step = step
         self._optimizer.load(tensors["weights"], tensors["optimizer"])

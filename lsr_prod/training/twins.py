@@ -9,13 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-def draw(*names: int | npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+def draw(*names: int | np.typing.NDArray[np.int64]) -> np.typing.NDArray[np.uint64]:
     """Return a pseudo-random 64-bit number for every combination of names, in their common shape.
 
     Each name is mixed into the state by the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
@@ -27,7 +26,7 @@ def draw(*names: int | npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
     return np.asarray(state)
 
 
-def _mixed(value: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+def _mixed(value: np.typing.NDArray[np.uint64]) -> np.typing.NDArray[np.uint64]:
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return value ^ (value >> np.uint64(31))
@@ -44,12 +43,12 @@ def seed_torch(*position: int) -> None:
     torch.manual_seed(seed_value(*position))
 
 
-Numbers = npt.NDArray[np.int64]
+Numbers = np.typing.NDArray[np.int64]
 _REACHES = (2, 4, 8, 16, 32, 64)  # batches
 _EDGES = (32, 16, 8, 4)  # the edge of a batch is a 32nd of it, then a 16th, an 8th, a quarter
 
 
-def repeated(*kinds: Numbers) -> npt.NDArray[np.bool_]:
+def repeated(*kinds: Numbers) -> np.typing.NDArray[np.bool_]:
     """Return which rows have a key of an earlier row of their batch: bool [batches, n]."""
     return _any(_repeated_keys(keys) for keys in kinds)
 
@@ -119,18 +118,18 @@ class _Groups:
         self._counts = counts.reshape(-1, batches).astype(np.int32)
         self._counts[self._none] = 0
 
-    def is_repeated(self, rows: Numbers, batches: Numbers) -> npt.NDArray[np.bool_]:
+    def is_repeated(self, rows: Numbers, batches: Numbers) -> np.typing.NDArray[np.bool_]:
         """Return whether rows have a twin in the batch that they are in."""
-        found: npt.NDArray[np.bool_] = self._counts[self._of_row[rows], batches] > 1
+        found: np.typing.NDArray[np.bool_] = self._counts[self._of_row[rows], batches] > 1
         return found
 
-    def is_free(self, rows: Numbers, batches: Numbers) -> npt.NDArray[np.bool_]:
+    def is_free(self, rows: Numbers, batches: Numbers) -> np.typing.NDArray[np.bool_]:
         """Return whether rows have no twin in another batch, and none among earlier ones of ``rows`` that enters it."""
         groups = self._of_row[rows]
         places = groups * self._counts.shape[1] + batches
         first = np.zeros(len(rows), np.bool_)
         first[np.unique(places, return_index=True)[1]] = True
-        found: npt.NDArray[np.bool_] = (groups == self._none) | (first & (self._counts[groups, batches] == 0))
+        found: np.typing.NDArray[np.bool_] = (groups == self._none) | (first & (self._counts[groups, batches] == 0))
         return found
 
     def move(self, rows: Numbers, before: Numbers, after: Numbers) -> None:
@@ -158,12 +157,12 @@ def _exchange(groups: list[_Groups], order: Numbers, places: Numbers, partners: 
     order[places], order[partners] = order[partners], order[places]
 
 
-def _any(conditions: Iterable[npt.NDArray[np.bool_]]) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = np.logical_or.reduce(list(conditions))
+def _any(conditions: Iterable[np.typing.NDArray[np.bool_]]) -> np.typing.NDArray[np.bool_]:
+    found: np.typing.NDArray[np.bool_] = np.logical_or.reduce(list(conditions))
     return found
 
 
-def _repeated_keys(keys: Numbers) -> npt.NDArray[np.bool_]:
+def _repeated_keys(keys: Numbers) -> np.typing.NDArray[np.bool_]:
     order = np.argsort(keys, axis=1, kind="stable")
     ordered = np.take_along_axis(keys, order, axis=1)
     found = np.zeros(keys.shape, np.bool_)

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from lsr_prod.search.query.filters import OPERATORS, Filter
-from lsr_prod.search.query.request import Hybrid, Options, Request
+from lsr_prod.search.query.search_request import Hybrid, Options, Request
 from lsr_prod.search.query.sparse_query import MAX_K
 
 Schema = dict[str, Any]

@@ -14,12 +14,12 @@ import numpy as np
 from lsr_prod.errors import QueryError
 from lsr_prod.logs import visible
 from lsr_prod.search.query.filters import shorten
-from lsr_prod.search.result import SearchResult
+from lsr_prod.search.search_result import SearchResult
 from lsr_prod.search.searcher import Searcher
 from lsr_prod.serving.wire import LIST, OPTION_FORMS, STRING, VALUE, read_object
 from lsr_prod.serving.wire import VECTOR as VECTOR_FORM
+from lsr_prod.storage.formats.stored_values import value_to_json
 from lsr_prod.storage.formats.term_weights import inverse_frequencies
-from lsr_prod.storage.formats.values import value_to_json
 from lsr_prod_contrib.agents.schemas import VECTOR, Schema, filter_schema, object_schema, option_schemas
 
 MAX_HITS, MAX_TERMS, MAX_TEXT = 50, 256, 8_000  # hits of a search, terms of a call, characters of a text

@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 from lsr_prod.config import Deployment
 from lsr_prod.config.click_set import ClickSetSettings
 from lsr_prod.config.section import quarantine_uri
-from lsr_prod.encoding.tables.quarantine import BadRowWriter
+from lsr_prod.encoding.tables.quarantine_rows import BadRowWriter
 from lsr_prod.errors import ArtifactError, SourceError
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.storage.folders import absolute, refuse_file
-from lsr_prod.storage.formats.digest import canonical_json, digest_folder, digest_json
+from lsr_prod.storage.formats.digests import canonical_json, digest_folder, digest_json
 from lsr_prod.training.data.row_jobs import MANIFEST, RowOutput
 from lsr_prod_contrib.click_sets.build import build_sets
 from lsr_prod_contrib.click_sets.files import SPLITS, write_pairs, write_set

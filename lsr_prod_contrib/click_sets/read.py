@@ -10,8 +10,8 @@ from lsr_prod.corpus.formats.interface import ReadRequest
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.pinned_file import Slice, SourceFile
 from lsr_prod.corpus.read import read_records
-from lsr_prod.corpus.rows import BadRow
-from lsr_prod.encoding.tables.quarantine import BadRowWriter
+from lsr_prod.corpus.source_rows import BadRow
+from lsr_prod.encoding.tables.quarantine_rows import BadRowWriter
 from lsr_prod.errors import ConfigError, QuarantineOverflowError
 from lsr_prod_contrib.click_sets.log import LogBuilder
 from lsr_prod_contrib.click_sets.rows import validate_click

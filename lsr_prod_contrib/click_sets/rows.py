@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from lsr_prod.config.click_set import ClickColumns, ClickSetSettings
 from lsr_prod.corpus.formats.interface import Record
-from lsr_prod.corpus.rows import BadRow, TypedValue, as_string, control_character, is_visible, shorten, show
+from lsr_prod.corpus.source_rows import BadRow, TypedValue, as_string, control_character, is_visible, shorten, show
 
 _NUMBER = re.compile(r"\+?(\d{1,15})(?:\.0*)?")
 _WORD = re.compile(r"\w")

@@ -14,11 +14,11 @@ from lsr_prod.extras import contrib
 from lsr_prod.indexing.tombstones import load_takedowns
 from lsr_prod.inference.terms.words import TermReader
 from lsr_prod.search import Searcher
+from lsr_prod.search.index_snapshot import Snapshot
 from lsr_prod.search.query.sparse_query import SparseQuery
-from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.bundle import TOKENIZER_FILE
-from lsr_prod.storage.formats.index import attribute_column
+from lsr_prod.storage.formats.bundle_format import TOKENIZER_FILE
+from lsr_prod.storage.formats.index_format import attribute_column
 from lsr_prod.storage.formats.sparse import SparseBatch
 from lsr_prod_contrib.diagnostics.unexplained import diagnose_vectors
 from lsr_prod_contrib.diagnostics.vectors import TextTerms, dead_terms

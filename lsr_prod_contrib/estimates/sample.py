@@ -15,7 +15,7 @@ from lsr_prod.corpus.read import Reader
 from lsr_prod.encoding.passages import PassageSplitter, check_lengths
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.storage.folders import open_bundle
-from lsr_prod.storage.formats.bundle import TOKENIZER_FILE, EncoderCard
+from lsr_prod.storage.formats.bundle_format import TOKENIZER_FILE, EncoderCard
 
 _PLACES = 16  # slices that documents are taken from, at even distances
 _SMALLEST_SLICE = 1 << 16

@@ -18,7 +18,7 @@ from lsr_prod.corpus.formats.registry import file_format
 from lsr_prod.corpus.listing import source_schema
 from lsr_prod.corpus.pinned_file import WHOLE, Slice, SourceFile
 from lsr_prod.corpus.read import read_records, read_request
-from lsr_prod.corpus.rows import BadRow, Document, TypedValue, column_of, remedy, validate
+from lsr_prod.corpus.source_rows import BadRow, Document, TypedValue, column_of, remedy, validate
 from lsr_prod.encoding.prepare import Work, open_encoder
 
 ROWS = 1000

@@ -15,18 +15,18 @@ import torch
 from lsr_prod.config import Deployment, StageSettings
 from lsr_prod.config.language import LanguageSettings
 from lsr_prod.config.section import TrainingDataSettings
-from lsr_prod.config.train import FinetuneSettings
-from lsr_prod.corpus.rows import BadRow
+from lsr_prod.config.training import FinetuneSettings
+from lsr_prod.corpus.source_rows import BadRow
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage.artifacts import fetch_artifact, has_artifact
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod.training.chain_plan import ChainPlan, plan_chain
 from lsr_prod.training.data.layouts import QueryTermLayout, TokenSettings
 from lsr_prod.training.data.parts import ReadRow, token_problem, tokenize_rows
-from lsr_prod.training.data.rows import cut_data, pin_files, read_rows
+from lsr_prod.training.data.training_rows import cut_data, pin_files, read_rows
 from lsr_prod.training.data.training_set import Example, SampleRows
 from lsr_prod.training.lineage import load_record
-from lsr_prod.training.loop.job import load_start
+from lsr_prod.training.loop.worker_job import load_start
 from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stage_trainer import total_steps

@@ -20,7 +20,7 @@ from lsr_prod.jobs.terminal.shell import (
     location,
     store_options,
 )
-from lsr_prod.search.query.request import Hybrid
+from lsr_prod.search.query.search_request import Hybrid
 from lsr_prod.search.searcher import Searcher
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute, open_text

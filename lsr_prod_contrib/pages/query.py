@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from lsr_prod.search.query.request import Hybrid, Options
-from lsr_prod.search.result import Hit, SearchResult
+from lsr_prod.search.query.search_request import Hybrid, Options
+from lsr_prod.search.search_result import Hit, SearchResult
 from lsr_prod.search.searcher import Searcher
 from lsr_prod_contrib.pages.charts import bars, series
 from lsr_prod_contrib.pages.sections import Chart, Page

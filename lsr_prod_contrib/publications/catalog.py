@@ -7,7 +7,7 @@ from typing import Any
 
 from lsr_prod.errors import PublicationError
 from lsr_prod.storage import Entry, Store, in_threads, is_remote
-from lsr_prod.storage.formats.index import IndexVersion, Publication, PublicationPin
+from lsr_prod.storage.formats.index_format import IndexVersion, Publication, PublicationPin
 from lsr_prod.storage.publications import publication_numbers, read_pins, read_publication
 from lsr_prod.storage.version_locks import is_read
 from lsr_prod_contrib.publications.difference import Difference, compare_versions, try_version, version_bytes

@@ -11,7 +11,7 @@ import pyarrow as pa
 from lsr_prod.errors import ArtifactError
 from lsr_prod.indexing.tombstones import load_tombstones, read_ids
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.index import IndexVersion, ShardManifest, Tombstones
+from lsr_prod.storage.formats.index_format import IndexVersion, ShardManifest, Tombstones
 from lsr_prod.storage.index_versions import read_version
 
 _LINEAGE = ("bundle_digest", "vocabulary_sha256", "impact_step", "table_uri", "table_version")

@@ -18,7 +18,7 @@ from lsr_prod.evaluation.validation import Collection
 from lsr_prod.evaluation.vector_evaluation import Encoded, measure_levels
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, is_remote
-from lsr_prod.storage.formats.bundle import BUNDLE_FILE
+from lsr_prod.storage.formats.bundle_format import BUNDLE_FILE
 from lsr_prod_contrib.sweeps.patches import write_report
 from lsr_prod_contrib.sweeps.plan import PlannedPoint, Point, SweepPlan, make_plan, point_bytes, read_point
 from lsr_prod_contrib.sweeps.report import COSTS, SweepReport, make_report

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from lsr_prod.config import CollectionSettings, Deployment, SweepSettings
-from lsr_prod.config.train import ValidationSettings
+from lsr_prod.config.training import ValidationSettings
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.evaluation.measures import parse_measures
 from lsr_prod.evaluation.validation import Collection, read_collection
 from lsr_prod.evaluation.vector_evaluation import Level, LevelReport
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute, open_bundle
-from lsr_prod.storage.formats.bundle import Bundle, EncoderCard
-from lsr_prod.storage.formats.digest import canonical_json, digest_json
+from lsr_prod.storage.formats.bundle_format import Bundle, EncoderCard
+from lsr_prod.storage.formats.digests import canonical_json, digest_json
 from lsr_prod_contrib.sweeps.vectors import VectorSlice, slices_of
 
 _DECIMALS = 6

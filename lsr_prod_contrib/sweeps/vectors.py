@@ -14,8 +14,8 @@ from lsr_prod.errors import ArtifactError
 from lsr_prod.evaluation.vector_evaluation import encode_with_bundle
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import open_bundle
-from lsr_prod.storage.formats.bundle import EncoderCard, Kind
-from lsr_prod.storage.formats.digest import digest_json
+from lsr_prod.storage.formats.bundle_format import EncoderCard, Kind
+from lsr_prod.storage.formats.digests import digest_json
 from lsr_prod.storage.formats.sparse import SparseBatch
 
 _FORMAT = 1  # raise it when equal texts get other vectors

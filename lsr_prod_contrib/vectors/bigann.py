@@ -14,7 +14,7 @@ from typing import BinaryIO
 import numpy as np
 
 from lsr_prod.corpus.compression import decompressed
-from lsr_prod.corpus.rows import BadRow
+from lsr_prod.corpus.source_rows import BadRow
 from lsr_prod.errors import LineageError, SourceError
 from lsr_prod.storage import Store
 from lsr_prod_contrib.vectors.npz import Column, rows_of_columns

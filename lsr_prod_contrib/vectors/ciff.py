@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from lsr_prod.corpus.compression import Readable
 from lsr_prod.corpus.pinned_file import DamagedFileError
-from lsr_prod.corpus.rows import BadRow, shorten
+from lsr_prod.corpus.source_rows import BadRow, shorten
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod_contrib.vectors.inversion import Inversion
 from lsr_prod_contrib.vectors.vector import Rules, ValidatedVector, VectorRow, id_problem, row_of_ids

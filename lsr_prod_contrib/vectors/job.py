@@ -15,8 +15,8 @@ from lsr_prod.encoding.tables.sparse_table import finished_table
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.storage import Store, is_remote, require_exists, store_digest
 from lsr_prod.storage.folders import absolute, open_bundle, refuse_file
-from lsr_prod.storage.formats.digest import digest_json
-from lsr_prod.storage.formats.table import CORE_COLUMNS, TableProperties
+from lsr_prod.storage.formats.digests import digest_json
+from lsr_prod.storage.formats.table_format import CORE_COLUMNS, TableProperties
 from lsr_prod_contrib.vectors.read import VectorFile, find_vector_files, read_vectors
 from lsr_prod_contrib.vectors.table_export import EXPORTS, ExportSummary, TableVectors, export_parquet, ids_path
 from lsr_prod_contrib.vectors.table_import import (

@@ -14,7 +14,7 @@ from typing import IO, Any, cast
 
 from lsr_prod.corpus.compression import Readable
 from lsr_prod.corpus.lines import text_lines
-from lsr_prod.corpus.rows import BadRow, parse_object, shorten
+from lsr_prod.corpus.source_rows import BadRow, parse_object, shorten
 from lsr_prod.storage import drafts
 from lsr_prod_contrib.vectors.vector import (
     Problem,

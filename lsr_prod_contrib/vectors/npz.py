@@ -20,7 +20,7 @@ import numpy.typing as npt
 from lsr_prod.corpus.compression import Readable
 from lsr_prod.corpus.lines import lines
 from lsr_prod.corpus.pinned_file import DamagedFileError
-from lsr_prod.corpus.rows import BadRow, parse_line, shorten
+from lsr_prod.corpus.source_rows import BadRow, parse_line, shorten
 from lsr_prod.errors import LineageError, SourceError
 from lsr_prod.storage.disk import scratch_folder
 from lsr_prod_contrib.vectors.jsonl import new_file

@@ -12,7 +12,7 @@ from lsr_prod.corpus.compression import Readable, decompressed
 from lsr_prod.corpus.lines import BOM, lines
 from lsr_prod.corpus.listing import find_files
 from lsr_prod.corpus.pinned_file import DamagedFileError
-from lsr_prod.corpus.rows import BadRow, shorten
+from lsr_prod.corpus.source_rows import BadRow, shorten
 from lsr_prod.errors import ConfigError, SourceError
 from lsr_prod.storage import Entry, Store
 from lsr_prod.storage.folders import absolute

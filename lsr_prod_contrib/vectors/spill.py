@@ -8,7 +8,7 @@ from types import TracebackType
 import numpy as np
 import pyarrow as pa
 
-from lsr_prod.storage.formats.table import bucket_of
+from lsr_prod.storage.formats.table_format import bucket_of
 from lsr_prod_contrib.vectors.vector import VectorRow, as_batch
 
 SCHEMA = pa.schema(

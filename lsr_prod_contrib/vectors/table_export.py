@@ -15,7 +15,7 @@ from lsr_prod.encoding.tables import Table, TableFile, live_batches, read_part
 from lsr_prod.encoding.tables.part import large_strings, parquet_bytes
 from lsr_prod.errors import ArtifactError, ConfigError, LineageError, StorageError
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.table import TableProperties
+from lsr_prod.storage.formats.table_format import TableProperties
 from lsr_prod_contrib.vectors.ciff_write import write_ciff
 from lsr_prod_contrib.vectors.jsonl import write_jsonl
 from lsr_prod_contrib.vectors.npz import CsrBlock, write_csr

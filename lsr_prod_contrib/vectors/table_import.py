@@ -12,17 +12,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.config.vectors import VectorsSettings
-from lsr_prod.corpus.rows import BadRow, shorten
+from lsr_prod.corpus.source_rows import BadRow, shorten
 from lsr_prod.encoding.tables import Part, Table, write_part
 from lsr_prod.encoding.tables.impact_scale import ImpactScale, impact_scale
 from lsr_prod.encoding.tables.live_rows import build_rows
-from lsr_prod.encoding.tables.quarantine import DUPLICATE, BadRowWriter
+from lsr_prod.encoding.tables.quarantine_rows import DUPLICATE, BadRowWriter
 from lsr_prod.encoding.tables.sparse_table import create_sparse_table
 from lsr_prod.errors import SourceError
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.storage.disk import scratch_folder
-from lsr_prod.storage.formats.table import TableProperties, content_hash, quantize
+from lsr_prod.storage.formats.table_format import TableProperties, content_hash, quantize
 from lsr_prod_contrib.vectors.spill import Spill, SpillTotals
 from lsr_prod_contrib.vectors.vector import ValidatedVector, Vocabulary
 

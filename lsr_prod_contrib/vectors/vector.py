@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.corpus.rows import BadRow, control_character
+from lsr_prod.corpus.source_rows import BadRow, control_character
 from lsr_prod.errors import ArtifactError, SourceError
-from lsr_prod.storage.formats.bundle import Bundle, EncoderCard, read_vocabulary
+from lsr_prod.storage.formats.bundle_format import Bundle, EncoderCard, read_vocabulary
 from lsr_prod.storage.formats.sparse import SparseBatch
 
 Problem = tuple[str, str]

@@ -23,7 +23,7 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.model.pooling import pad_rows
 from lsr_prod.storage.drafts import write_file
-from lsr_prod.storage.formats.bundle import Kind
+from lsr_prod.storage.formats.bundle_format import Kind
 from lsr_prod.training.data.layouts import TextForm, TokenSettings
 
 CLASSES = ("uncased", "cased", "special")

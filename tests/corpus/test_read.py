@@ -16,7 +16,7 @@ from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.pinned_file import Slice, SourceFile
 from lsr_prod.corpus.read import Reader
-from lsr_prod.encoding.plans.plan import PlanInputs, make_plan
+from lsr_prod.encoding.plans.encode_plan import PlanInputs, make_plan
 from lsr_prod.errors import SourceError
 from lsr_prod.storage import Store
 

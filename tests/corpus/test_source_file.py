@@ -1,7 +1,7 @@
 import hashlib
 
 from lsr_prod.corpus.pinned_file import SourceFile
-from lsr_prod.storage.formats.digest import canonical_json
+from lsr_prod.storage.formats.digests import canonical_json
 
 
 def test_key_is_64_bits_of_the_identity_in_any_folder():

@@ -13,7 +13,7 @@ from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Store
 from lsr_prod.storage.digest_cache import DigestCache
-from lsr_prod.storage.formats.digest import digest_path
+from lsr_prod.storage.formats.digests import digest_path
 
 
 def resolve(*paths: Path | str, **source: Any) -> tuple[SourceFile, ...]:

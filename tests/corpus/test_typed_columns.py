@@ -25,7 +25,7 @@ from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.read import Reader
 from lsr_prod.search.query.filters import Filter, field
 from lsr_prod.search.shard.shard_reader import evaluate
-from lsr_prod.storage.formats.index import attribute_column
+from lsr_prod.storage.formats.index_format import attribute_column
 
 TEXTS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\x00"), max_size=8)
 MOMENTS = st.datetimes(dt.datetime(1970, 1, 1), dt.datetime(2100, 1, 1), timezones=st.just(dt.UTC))

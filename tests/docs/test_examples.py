@@ -20,10 +20,10 @@ MODULES = [
     "lsr_prod.search.observers",
     "lsr_prod.search.parallel_searcher",
     "lsr_prod.search.query.filters",
-    "lsr_prod.search.query.request",
-    "lsr_prod.search.result",
+    "lsr_prod.search.query.search_request",
+    "lsr_prod.search.search_result",
     "lsr_prod.search.searcher",
-    "lsr_prod.storage.store",
+    "lsr_prod.storage.stores",
 ]
 SEARCH = [name for name in import_module("lsr_prod.search").__all__ if name[0].isupper()]
 

@@ -17,7 +17,7 @@ from lsr_prod.inference import BundleEncoder
 from lsr_prod.model.export import export_bundle
 from lsr_prod.model.output_layer import replace_output_layer
 from lsr_prod.search import Searcher
-from lsr_prod.storage.formats.digest import digest_json
+from lsr_prod.storage.formats.digests import digest_json
 from tests.model.tiny import VOCABULARY, tiny_checkpoint
 
 SIZE = 70_001

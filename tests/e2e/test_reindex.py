@@ -12,7 +12,7 @@ import yaml
 
 from lsr_prod import Searcher
 from lsr_prod.jobs.command import load
-from lsr_prod.storage.formats.bundle import Bundle
+from lsr_prod.storage.formats.bundle_format import Bundle
 from lsr_prod.storage.publications import current_publication
 from quickstart.docstrings import collect, write_collection
 from tests.nights.bundles import make_bundle

@@ -15,8 +15,8 @@ from typing import Any
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.read import Reader
-from lsr_prod.corpus.rows import DAMAGED_FILE, DAMAGED_ROW
-from lsr_prod.encoding.plans.plan import Plan, PlanInputs, make_plan
+from lsr_prod.corpus.source_rows import DAMAGED_FILE, DAMAGED_ROW
+from lsr_prod.encoding.plans.encode_plan import Plan, PlanInputs, make_plan
 from lsr_prod.errors import ConfigError, SourceError
 from tests.encoding.bad_files import (
     ROWS,

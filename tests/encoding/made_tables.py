@@ -6,14 +6,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from lsr_prod.corpus.rows import row_schema
+from lsr_prod.corpus.source_rows import row_schema
 from lsr_prod.encoding.results import CellResult, Counts, WaveResult
 from lsr_prod.encoding.tables import Table, open_table, read_part, write_part
 from lsr_prod.encoding.tables.deletions import Deletion
-from lsr_prod.encoding.tables.quarantine import create_quarantine, quarantined_by_reason, write_quarantine
+from lsr_prod.encoding.tables.quarantine_rows import create_quarantine, quarantined_by_reason, write_quarantine
 from lsr_prod.encoding.tables.sparse_table import create_sparse_table
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.table import TableProperties, sparse_schema
+from lsr_prod.storage.formats.table_format import TableProperties, sparse_schema
 
 PROPERTIES = TableProperties("b" * 64, "v" * 64, 0.01, 8, 16, 2, (), 30522)
 

@@ -24,7 +24,7 @@ from lsr_prod.errors import ConfigError, LineageError, QuarantineOverflowError, 
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.jobs.command import main
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.bundle import BUNDLE_FILE, Bundle
+from lsr_prod.storage.formats.bundle_format import BUNDLE_FILE, Bundle
 
 pytestmark = pytest.mark.usefixtures("ray_local")
 

@@ -18,7 +18,7 @@ from lsr_prod.encoding.tables import open_table, read_part
 from lsr_prod.errors import StaleWaveError
 from lsr_prod.operations.maintenance import compact
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.table import content_hash
+from lsr_prod.storage.formats.table_format import content_hash
 from tests.corpus.delta_tables import actions_of, delete_rows, require
 from tests.encoding.opened_files import opened_files
 from tests.quick import first_quick

@@ -24,7 +24,7 @@ from lsr_prod.encoding.passages import (
 )
 from lsr_prod.errors import ConfigError
 from lsr_prod.inference import BundleEncoder
-from lsr_prod.storage.formats.bundle import EncoderCard
+from lsr_prod.storage.formats.bundle_format import EncoderCard
 from lsr_prod.storage.formats.sparse import SparseBatch
 from tests.encoding.pinned import pin
 

@@ -19,7 +19,7 @@ from lsr_prod.errors import ArtifactError, DigestMismatchError, LineageError
 from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import user_cache
 from lsr_prod.storage.folders import save_folder
-from lsr_prod.storage.formats.bundle import BUNDLE_FILE, CARD_FILE, Bundle, digest_bundle
+from lsr_prod.storage.formats.bundle_format import BUNDLE_FILE, CARD_FILE, Bundle, digest_bundle
 from tests.encoding.actors.test_actor import rows, wave
 from tests.encoding.pinned import pin
 

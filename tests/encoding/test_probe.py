@@ -12,12 +12,12 @@ from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.pinned_file import Slice
 from lsr_prod.corpus.read import Reader
 from lsr_prod.encoding.passages import document_factory
-from lsr_prod.encoding.plans.plan import Plan, PlanInputs, make_plan
+from lsr_prod.encoding.plans.encode_plan import Plan, PlanInputs, make_plan
 from lsr_prod.encoding.scale import probe_scale, spread_slices
 from lsr_prod.errors import SourceError
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.storage.formats.sparse import SparseBatch
-from lsr_prod.storage.formats.table import quantize
+from lsr_prod.storage.formats.table_format import quantize
 from tests.encoding.pinned import pin
 
 

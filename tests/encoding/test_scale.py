@@ -17,19 +17,19 @@ from lsr_prod.encoding import scale as scale_module
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import Epoch, take_epoch
 from lsr_prod.encoding.commit.markers import MARKERS_FOLDER
+from lsr_prod.encoding.plans.encode_plan import Plan, PlanInputs
 from lsr_prod.encoding.plans.increment import prepare_plan
-from lsr_prod.encoding.plans.plan import Plan, PlanInputs
 from lsr_prod.encoding.plans.successors import link_successor, save_plan
 from lsr_prod.encoding.results import WaveResult
 from lsr_prod.encoding.scale import SCALE_PROPERTY, probe_scale, settle_scale, with_scale
 from lsr_prod.encoding.tables import open_table
 from lsr_prod.encoding.tables.impact_scale import HEADROOM, ImpactScale
-from lsr_prod.encoding.tables.quarantine import create_quarantine
+from lsr_prod.encoding.tables.quarantine_rows import create_quarantine
 from lsr_prod.encoding.tables.sparse_table import PLAN_PROPERTY, create_sparse_table
 from lsr_prod.errors import FencedError
 from lsr_prod.storage import Store
 from lsr_prod.storage.formats.sparse import SparseBatch
-from lsr_prod.storage.formats.table import TableProperties
+from lsr_prod.storage.formats.table_format import TableProperties
 from tests.encoding.made_tables import newest, read
 from tests.encoding.tables.deletions import delete_ids
 from tests.faults.protocol import Job, _encode_wave, _Rows, _wave_task

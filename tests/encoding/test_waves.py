@@ -17,12 +17,12 @@ from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.encoding.cells.lookup import check_row_counts
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.node_tasks import NodeTasks
+from lsr_prod.encoding.plans.encode_plan import PlanInputs, make_plan
 from lsr_prod.encoding.plans.increment import plan_increment
-from lsr_prod.encoding.plans.plan import PlanInputs, make_plan
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.waves import BlockRows, WaveReader, blocks_of_cells
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.table import cell_of
+from lsr_prod.storage.formats.table_format import cell_of
 from tests.encoding.made_tables import PROPERTIES
 from tests.encoding.opened_files import opened_files
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from lsr_prod.config import Deployment
-from lsr_prod.config.train import ValidationSettings
+from lsr_prod.config.training import ValidationSettings
 from lsr_prod.errors import ConfigError, SourceError
 from lsr_prod.evaluation import evaluate_index, validation
 from lsr_prod.evaluation.validation import Validator, read_collection
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.bundle import Kind
+from lsr_prod.storage.formats.bundle_format import Kind
 from lsr_prod.storage.formats.sparse import SparseBatch
 from lsr_prod.training.data.schemas import pin_validation
 from tests.indexing.corpus import encode_corpus, make_index

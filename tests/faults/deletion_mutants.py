@@ -7,7 +7,7 @@ __all__ = ["DELETION_MUTANTS"]
 DELETION_MUTANTS = (
     Mutant(
         "increment deletes rows that stay",
-        "encoding/cells/known.py",
+        "encoding/cells/known_rows.py",
         (
             (
                 "            goes = pc.or_(leaves, loses)\n",
@@ -18,20 +18,20 @@ DELETION_MUTANTS = (
     ),
     Mutant(
         "increment keeps rows of removed files",
-        "encoding/cells/known.py",
+        "encoding/cells/known_rows.py",
         (("leaves = pc.and_(pc.is_in(keys, value_set=gone), live)", "leaves = pc.and_(pc.is_null(keys), live)"),),
         "chain_without_faults",
     ),
     Mutant(
         "every cell of a bucket deletes the rows of the bucket",
-        "encoding/cells/known.py",
+        "encoding/cells/known_rows.py",
         (('self.to_delete.filter(pc.equal(self.to_delete["cell"], cell))', "self.to_delete"),),
         "chain_without_faults",
         buckets=1,
     ),
     Mutant(
         "rows that earlier commits deleted are looked up",
-        "encoding/cells/known.py",
+        "encoding/cells/known_rows.py",
         (("yield start, batch, live\n", "yield start, batch, pa.array(np.ones(batch.num_rows, np.bool_))\n"),),
         "source_returns_to_an_earlier_state",
     ),
@@ -58,12 +58,12 @@ DELETION_MUTANTS = (
     Mutant(
         "vacuum deletes deletion vectors",
         "operations/maintenance/vacuum.py",
-        ((" | vector_files(files)", ""),),
+        ((" | live_rows.vector_files(files)", ""),),
         "chain_without_compaction",
     ),
     Mutant(
         "changed document keeps its old vector",
-        "encoding/cells/known.py",
+        "encoding/cells/known_rows.py",
         (
             ("pc.fill_null(pc.equal(before, hashes), False)", "pc.is_valid(before)"),
             ("np.flatnonzero(new == old)", "np.arange(len(new))"),
@@ -108,8 +108,8 @@ DELETION_MUTANTS = (
         "encoding/tables/deletions.py",
         (
             (
-                "    if not store.put_new(commit_name(at), data):\n",
-                "    while not store.put_new(commit_name(at), data):\n        at += 1\n    if False:\n",
+                "    if not store.put_new(delta_log.commit_name(at), data):\n",
+                "    while not store.put_new(delta_log.commit_name(at), data):\n        at += 1\n    if False:\n",
             ),
         ),
         "compaction_commits_before_deletions",
@@ -129,7 +129,12 @@ DELETION_MUTANTS = (
     Mutant(
         "deletion vectors are not checked before their commit",
         "encoding/commit/committer.py",
-        (("        check_vectors(table, (deletion.vector for deletion in cell.deletions))\n", "        pass\n"),),
+        (
+            (
+                "        deletion_vector.check_vectors(table, (deletion.vector for deletion in cell.deletions))\n",
+                "        pass\n",
+            ),
+        ),
         "deletion_vectors_are_damaged_before_their_commit",
         buckets=1,
     ),

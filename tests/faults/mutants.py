@@ -62,12 +62,12 @@ MUTANTS = (
     ),
     Mutant(
         "overwrite instead of create-if-absent",
-        "storage/store.py",
+        "storage/stores.py",
         (
             (
-                "return create_file(Path(self.uri) / _safe(name), (data,))",
+                "return drafts.create_file(Path(self.uri) / _safe(name), (data,))",
                 "return not (Path(self.uri) / _safe(name)).unlink(missing_ok=True) "
-                "and create_file(Path(self.uri) / _safe(name), (data,))",
+                "and drafts.create_file(Path(self.uri) / _safe(name), (data,))",
             ),
         ),
         "older_stalls_until_newer_is_done",

@@ -15,21 +15,21 @@ from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.filelist import iterate_files, list_files
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.read import Reader
-from lsr_prod.corpus.rows import row_schema
+from lsr_prod.corpus.source_rows import row_schema
 from lsr_prod.encoding.cells.cell import encode_batches, prepare_cell, write_cell
-from lsr_prod.encoding.cells.known import Rule
+from lsr_prod.encoding.cells.known_rows import Rule
 from lsr_prod.encoding.cells.lookup import WaveTask, followed_outputs, look_up_cells, reusable_results, with_row_counts
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.commit.markers import give_up_base, mark_finished
 from lsr_prod.encoding.encoder import TextEncoder
+from lsr_prod.encoding.plans.encode_plan import Plan, PlanInputs
 from lsr_prod.encoding.plans.increment import has_order_of, prepare_plan
-from lsr_prod.encoding.plans.plan import Plan, PlanInputs
 from lsr_prod.encoding.plans.successors import link_successor, plan_chain, save_plan
 from lsr_prod.encoding.prepare import find_returning_files
 from lsr_prod.encoding.results import WaveResult
 from lsr_prod.encoding.tables import Table, open_table
-from lsr_prod.encoding.tables.quarantine import create_quarantine
+from lsr_prod.encoding.tables.quarantine_rows import create_quarantine
 from lsr_prod.encoding.tables.sparse_table import (
     PLAN_PROPERTY,
     check_first_plan,
@@ -40,7 +40,7 @@ from lsr_prod.encoding.tables.sparse_table import (
 from lsr_prod.encoding.waves import _read_slices
 from lsr_prod.errors import StaleWaveError
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.table import TableProperties
+from lsr_prod.storage.formats.table_format import TableProperties
 
 __all__ = ["COMMIT", "Job", "run_attempt"]
 

@@ -11,7 +11,7 @@ import pytest
 
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
-from lsr_prod.encoding.tables.quarantine import create_quarantine
+from lsr_prod.encoding.tables.quarantine_rows import create_quarantine
 from lsr_prod.encoding.tables.sparse_table import create_sparse_table
 from lsr_prod.errors import FencedError
 from lsr_prod.storage import Store

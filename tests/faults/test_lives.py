@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.encoding.cells import lookup
-from lsr_prod.encoding.plans.plan import Plan
+from lsr_prod.encoding.plans.encode_plan import Plan
 from tests.faults.lives.campaign import run_life
 from tests.faults.lives.expected import ModelStub, documents_of
 from tests.faults.lives.script import LifeScript, Operation, draw, shorten

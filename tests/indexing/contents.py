@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from lsr_prod.indexing.tombstones import load_takedowns, load_tombstones, read_ids
-from lsr_prod.storage.formats.index import IndexVersion
-from lsr_prod.storage.formats.shard import array_name
+from lsr_prod.storage.formats.index_format import IndexVersion
+from lsr_prod.storage.formats.shard_format import array_name
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import current_publication
 

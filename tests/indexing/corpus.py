@@ -12,16 +12,24 @@ import numpy as np
 import pyarrow as pa
 
 from lsr_prod.encoding.tables import create_table, write_part
-from lsr_prod.indexing.plan import ShardLayout, ShardPlan
-from lsr_prod.indexing.shard import build_shard
+from lsr_prod.indexing.base_shard import build_shard
+from lsr_prod.indexing.index_plan import ShardLayout, ShardPlan
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.inference.terms.analysis import words_of
 from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.bundle import BUNDLE_FILE, CARD_FILE, VOCABULARY_FILE, Bundle, EncoderCard, digest_bundle
-from lsr_prod.storage.formats.digest import FileDigest, canonical_json, digest_json, record_bytes
-from lsr_prod.storage.formats.index import Analyzer, IndexVersion, ShardManifest, Tombstones
-from lsr_prod.storage.formats.table import (
+from lsr_prod.storage.formats.bundle_format import (
+    BUNDLE_FILE,
+    CARD_FILE,
+    VOCABULARY_FILE,
+    Bundle,
+    EncoderCard,
+    digest_bundle,
+)
+from lsr_prod.storage.formats.digests import FileDigest, canonical_json, digest_json, record_bytes
+from lsr_prod.storage.formats.index_format import Analyzer, IndexVersion, ShardManifest, Tombstones
+from lsr_prod.storage.formats.stored_values import AttributeType
+from lsr_prod.storage.formats.table_format import (
     TableProperties,
     bucket_of,
     content_hash,
@@ -29,7 +37,6 @@ from lsr_prod.storage.formats.table import (
     quantize,
     sparse_schema,
 )
-from lsr_prod.storage.formats.values import AttributeType
 from tests.indexing.publishing import publish
 
 STEP = 0.03125

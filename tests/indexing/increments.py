@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from lsr_prod.config import Deployment, IndexSettings
 from lsr_prod.encoding.tables import open_table, write_part
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.table import bucket_of
+from lsr_prod.storage.formats.table_format import bucket_of
 from tests.encoding.tables.deletions import delete_ids
 from tests.indexing.corpus import Doc, make_bundle, make_table, rows
 

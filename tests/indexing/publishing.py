@@ -4,7 +4,7 @@ from pathlib import Path
 
 from lsr_prod.indexing.publish import Inspect, Publisher
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.index import Publication
+from lsr_prod.storage.formats.index_format import Publication
 
 
 def publish(

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.bundle import BUNDLE_FILE
-from lsr_prod.storage.formats.digest import FileDigest, canonical_json, digest_path
-from lsr_prod.storage.formats.index import SHARD_FILE, IndexVersion, Publication, Tombstones
+from lsr_prod.storage.formats.bundle_format import BUNDLE_FILE
+from lsr_prod.storage.formats.digests import FileDigest, canonical_json, digest_path
+from lsr_prod.storage.formats.index_format import SHARD_FILE, IndexVersion, Publication, Tombstones
 from lsr_prod.storage.index_versions import read_bundle, read_version, version_files
 from lsr_prod.storage.publications import create_publication, current_publication
 from lsr_prod.storage.transfer import send_files

@@ -8,9 +8,9 @@ import pytest
 
 from lsr_prod.config import IndexSettings
 from lsr_prod.errors import ConfigError
-from lsr_prod.indexing.plan import attributes_of, parse_attributes
-from lsr_prod.storage.formats.table import TableProperties
-from lsr_prod.storage.formats.values import arrow_type
+from lsr_prod.indexing.index_plan import attributes_of, parse_attributes
+from lsr_prod.storage.formats.stored_values import arrow_type
+from lsr_prod.storage.formats.table_format import TableProperties
 
 ROWS = pa.table(
     {

@@ -9,13 +9,13 @@ import pytest
 from lsr_prod.encoding.tables import Table, open_table
 from lsr_prod.encoding.tables.live_rows import vector_files
 from lsr_prod.indexing import build_index, delete_documents, restore_documents
+from lsr_prod.indexing.base_shard import read_buckets
 from lsr_prod.indexing.changes import changed_parts, changed_rows, find_rows, row_schema
 from lsr_prod.indexing.impacts.postings import average_length
-from lsr_prod.indexing.plan import digest_parts, plan_index
-from lsr_prod.indexing.shard import read_buckets
+from lsr_prod.indexing.index_plan import digest_parts, plan_index
 from lsr_prod.operations.maintenance import compact
 from lsr_prod.storage import Store, deletion_vector
-from lsr_prod.storage.formats.table import bucket_of
+from lsr_prod.storage.formats.table_format import bucket_of
 from tests.indexing.contents import dump
 from tests.indexing.corpus import FIELDS, Doc
 from tests.indexing.increments import Increment, delete_rows, deployment, make_world, random_doc, random_increment

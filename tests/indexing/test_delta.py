@@ -5,7 +5,7 @@ import pytest
 
 from lsr_prod.indexing.changes import row_schema
 from lsr_prod.indexing.delta import Selection, build_delta, digest_rows, digest_selection, plan_delta
-from lsr_prod.indexing.plan import plan_index
+from lsr_prod.indexing.index_plan import plan_index
 from lsr_prod.indexing.tombstones import as_ids, read_ids
 from tests.indexing.corpus import FIELDS, Doc, rows
 from tests.indexing.increments import deployment, make_world

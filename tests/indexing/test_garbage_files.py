@@ -12,7 +12,7 @@ from lsr_prod.errors import ArtifactError
 from lsr_prod.indexing import garbage
 from lsr_prod.indexing.garbage import collect_garbage
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.index import PublicationPin
+from lsr_prod.storage.formats.index_format import PublicationPin
 from lsr_prod.storage.version_locks import lock_version
 
 OLD = time.time() - 7200

@@ -13,7 +13,7 @@ from lsr_prod.indexing.in_memory import InMemoryResult, build_in_memory
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.search import Hybrid, Searcher
 from lsr_prod.storage.formats.sparse import SparseBatch
-from lsr_prod.storage.formats.table import quantize
+from lsr_prod.storage.formats.table_format import quantize
 from tests.indexing.corpus import Doc, make_index
 from tests.search.oracle import brute_force
 

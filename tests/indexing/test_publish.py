@@ -24,8 +24,9 @@ from lsr_prod.indexing.publish import (
     write_version,
 )
 from lsr_prod.indexing.tombstones import load_takedowns
-from lsr_prod.storage.formats.digest import canonical_json, digest_json
-from lsr_prod.storage.formats.index import Publication, publication_name
+from lsr_prod.storage import publications
+from lsr_prod.storage.formats.digests import canonical_json, digest_json
+from lsr_prod.storage.formats.index_format import Publication, publication_name
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import create_publication, current_publication, read_publication
 from tests.indexing.corpus import Doc, make_index
@@ -180,14 +181,14 @@ def test_publication_that_another_writer_makes_at_the_same_moment_is_followed(tm
     create = create_publication
 
     def late(index, publication):
-        monkeypatch.setattr(sys.modules[Publisher.__module__], "create_publication", create)
+        monkeypatch.setattr(publications, "create_publication", create)
         publish(tmp_path, versions[1])
         return create(index, publication)
 
-    monkeypatch.setattr(sys.modules[Publisher.__module__], "create_publication", late)
+    monkeypatch.setattr(publications, "create_publication", late)
     assert publish(tmp_path, versions[0]).number == 6
     assert [read_publication(tmp_path, number).version for number in (5, 6)] == [versions[1], versions[0]]
-    monkeypatch.setattr(sys.modules[Publisher.__module__], "create_publication", late)
+    monkeypatch.setattr(publications, "create_publication", late)
     assert rollback(tmp_path, 3).version == versions[2]
     assert (current_publication(tmp_path).number, current_publication(tmp_path).note) == (8, "rollback to 3")
 

@@ -112,9 +112,9 @@ def test_reader_whose_version_is_deleted_before_it_is_open_opens_the_next(
 ) -> None:
     index, shas = made
     publish(index, shas[0])
-    from lsr_prod.search import open_index
+    from lsr_prod.storage import version_locks
 
-    lock = open_index.lock_version
+    lock = version_locks.lock_version
 
     def late(folder: Path, sha: str) -> int | None:
         if sha == shas[0]:
@@ -123,7 +123,7 @@ def test_reader_whose_version_is_deleted_before_it_is_open_opens_the_next(
             collect(index)
         return lock(folder, sha)
 
-    monkeypatch.setattr(open_index, "lock_version", late)
+    monkeypatch.setattr(version_locks, "lock_version", late)
     assert Searcher.open(index).publication.version == shas[1]
 
 

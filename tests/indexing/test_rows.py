@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.indexing.shard import merge_by_id, spill_sorted
+from lsr_prod.indexing.base_shard import merge_by_id, spill_sorted
 
 _ids = st.lists(st.text(alphabet="aAéz\U0001f600\0", max_size=4), unique=True, max_size=25)
 

@@ -7,8 +7,8 @@ import pytest
 import tantivy
 
 from lsr_prod.indexing.boolean import BooleanWriter, segment_documents, surplus
-from lsr_prod.storage.formats.index import Analyzer
-from lsr_prod.storage.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER
+from lsr_prod.storage.formats.index_format import Analyzer
+from lsr_prod.storage.formats.shard_format import ORDINAL_FIELD, TANTIVY_FOLDER
 
 N = 3250
 

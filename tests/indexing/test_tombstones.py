@@ -23,9 +23,9 @@ from lsr_prod.indexing.tombstones import (
     scan_size,
 )
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.digest import record_bytes
-from lsr_prod.storage.formats.index import Tombstones
-from lsr_prod.storage.formats.shard import DOCUMENTS_FILE
+from lsr_prod.storage.formats.digests import record_bytes
+from lsr_prod.storage.formats.index_format import Tombstones
+from lsr_prod.storage.formats.shard_format import DOCUMENTS_FILE
 from lsr_prod.storage.index_shards import write_list
 from tests.indexing.corpus import Doc, make_index
 
@@ -141,10 +141,10 @@ def test_ids_that_cannot_be_read_are_an_error_of_the_index_or_of_the_service(mad
         def read(self, *_):
             raise OSError("the connection was lost")
 
-    monkeypatch.setattr("lsr_prod.indexing.tombstones.open_shard_file", lambda *_: Broken(whole))
+    monkeypatch.setattr("lsr_prod.storage.index_shards.open_shard_file", lambda *_: Broken(whole))
     with pytest.raises(StorageError, match=r"cannot be read .*; check the disk or the service, then run again"):
         read_ids(index, shard)
-    monkeypatch.setattr("lsr_prod.indexing.tombstones.open_shard_file", lambda *_: io.BytesIO(b"no Arrow file"))
+    monkeypatch.setattr("lsr_prod.storage.index_shards.open_shard_file", lambda *_: io.BytesIO(b"no Arrow file"))
     with pytest.raises(ArtifactError, match=r"cannot be read .*; publish another version"):
         read_ids(index, shard)
 

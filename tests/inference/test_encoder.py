@@ -13,7 +13,7 @@ import pytest
 from lsr_prod.errors import DigestMismatchError
 from lsr_prod.inference import BundleEncoder, Counters
 from lsr_prod.inference.session import GraphSession
-from lsr_prod.storage.formats.bundle import Bundle
+from lsr_prod.storage.formats.bundle_format import Bundle
 from lsr_prod.storage.formats.sparse import SparseBatch
 
 TEXTS = ["how to sort a list", "", "  \n", "ünïcode and 한국어 text", "word " * 400, "a"]

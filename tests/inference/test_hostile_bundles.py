@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from lsr_prod.errors import ArtifactError, EncoderRaisedError
 from lsr_prod.inference import BundleEncoder
-from lsr_prod.storage.formats.bundle import GRAPH_FILE
+from lsr_prod.storage.formats.bundle_format import GRAPH_FILE
 
 Change = Callable[[Path], object]
 

@@ -38,7 +38,7 @@ def test_lint_is_part_of_make_lint():
     ("file", "line"),
     [
         ("inference/terms/words.py", "from lsr_prod.training.vocabulary import head"),  # against the order
-        ("storage/store.py", "from lsr_prod.search import Searcher"),
+        ("storage/stores.py", "from lsr_prod.search import Searcher"),
         ("training/negatives/rules.py", "from lsr_prod import serving"),  # independent packages of one layer
         ("search/follower.py", "import lsr_prod.config"),  # the query library stays light
         ("jobs/command.py", "import lsr_prod_contrib.estimates"),  # extras are imported on demand, by name

@@ -12,8 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lsr_prod.corpus.rows import row_schema
-from lsr_prod.encoding.tables.quarantine import write_quarantine
+from lsr_prod.corpus.source_rows import row_schema
+from lsr_prod.encoding.tables.quarantine_rows import write_quarantine
 from lsr_prod.storage import Store
 from lsr_prod.storage.publications import pin_publication
 from tests.encoding.made_tables import make_tables

@@ -4,7 +4,7 @@ import pytest
 
 from lsr_prod.jobs.training import lineage, model
 from lsr_prod.model import model_digest
-from lsr_prod.storage.formats.bundle import EncoderCard
+from lsr_prod.storage.formats.bundle_format import EncoderCard
 from tests.model.tiny import tiny_checkpoint
 
 

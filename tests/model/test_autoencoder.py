@@ -20,8 +20,8 @@ from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.export import export_bundle
 from lsr_prod.search import Searcher
-from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.registry import check_stage
+from lsr_prod.training.stages.stage_facts import ModelFacts
 from tests.indexing.corpus import encode_corpus, make_table
 from tests.model.test_layouts import TEXTS, assert_equal, ours
 from tests.model.tiny import tiny_checkpoint

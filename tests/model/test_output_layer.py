@@ -17,7 +17,7 @@ from lsr_prod.model.output_layer import (
     replace_output_layer,
     save_output_layer,
 )
-from lsr_prod.storage.formats.digest import digest_json
+from lsr_prod.storage.formats.digests import digest_json
 from tests.model.tiny import ARCHITECTURES, CAUSAL, tiny_checkpoint, tiny_model
 
 WORDS = [f"word{i}" for i in range(150)]

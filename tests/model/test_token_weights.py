@@ -18,9 +18,9 @@ from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.model.export import export_bundle
 from lsr_prod.model.token_weights import pool_token_weights
 from lsr_prod.search import Searcher
-from lsr_prod.storage.formats.table import quantize
-from lsr_prod.training.stages.facts import ModelFacts
+from lsr_prod.storage.formats.table_format import quantize
 from lsr_prod.training.stages.registry import REGISTRY, check_stage
+from lsr_prod.training.stages.stage_facts import ModelFacts
 from lsr_prod_contrib.vocabularies.figures import inspect_vocabulary
 from tests.indexing.corpus import encode_corpus, make_table
 from tests.model.bge_m3 import SENTENCES, bge_m3_folder, lexical_weights

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 from lsr_prod.errors import StorageError
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.index import Publication
+from lsr_prod.storage.formats.index_format import Publication
 from lsr_prod.storage.publications import create_publication, find_current_publication, read_publication
 
 __all__ = ["race_restarts", "run_races"]

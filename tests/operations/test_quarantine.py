@@ -6,11 +6,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lsr_prod.corpus.rows import row_schema
+from lsr_prod.corpus.source_rows import row_schema
 from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.results import WaveResult
-from lsr_prod.encoding.tables.quarantine import write_quarantine
+from lsr_prod.encoding.tables.quarantine_rows import write_quarantine
 from lsr_prod.jobs.command import main
 from lsr_prod.logs import json_line
 from lsr_prod.storage import Store

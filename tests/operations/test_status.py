@@ -12,15 +12,15 @@ import pytest
 from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.commit.markers import mark_finished
-from lsr_prod.encoding.plans.header import ListDigest, PlanHeader
+from lsr_prod.encoding.plans.plan_header import ListDigest, PlanHeader
 from lsr_prod.encoding.results import WaveResult
 from lsr_prod.encoding.tables.deletions import write_deletions
-from lsr_prod.encoding.tables.quarantine import create_quarantine
+from lsr_prod.encoding.tables.quarantine_rows import create_quarantine
 from lsr_prod.encoding.tables.sparse_table import PROTOCOL_FOLDER, create_sparse_table
 from lsr_prod.jobs.command import main
 from lsr_prod.operations.status import PlanStatus, table_status
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.digest import digest_json, record_bytes
+from lsr_prod.storage.formats.digests import digest_json, record_bytes
 from tests.encoding.made_tables import PROPERTIES, make_cell, newest, recount
 
 # Takes the epoch of a plan, says so, and lives until its input ends.

@@ -15,7 +15,7 @@ from lsr_prod.config import Deployment
 from lsr_prod.errors import ConfigError, SourceError
 from lsr_prod.ray_data.staging import DatasetWrite, SparseEncode, StagedKeys, document_keys
 from lsr_prod.ray_data.write import _cell, _StagingSink
-from lsr_prod.storage.formats.table import content_hash
+from lsr_prod.storage.formats.table_format import content_hash
 from tests.encoding.made_tables import PROPERTIES
 from tests.encoding.poison_encoder import poison_factory
 

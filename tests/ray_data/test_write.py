@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from lsr_prod.config import Deployment
 from lsr_prod.encoding import EncodeSummary, encode_corpus, table_digest
-from lsr_prod.encoding.tables.quarantine import quarantined_by_reason
+from lsr_prod.encoding.tables.quarantine_rows import quarantined_by_reason
 from lsr_prod.errors import ConfigError, QuarantineOverflowError
 from lsr_prod.jobs.command import main
 from lsr_prod.ray_data import TableWrite, read_sparse_table, write_sparse_table

@@ -24,10 +24,10 @@ if len(sys.argv) > 3:  # before the first import of the kernels
     sys.modules["lsr_prod.search.kernels.native"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(sys.modules["lsr_prod.search.kernels.native"])
 
+from lsr_prod.search.index_snapshot import Snapshot
 from lsr_prod.search.kernels import native
-from lsr_prod.search.result import Hit, QueryTerm
-from lsr_prod.search.snapshot import Snapshot
-from lsr_prod.storage.formats.shard import BATCH_ROWS, FORWARD_ARRAYS, MATCHING_ARRAYS, WINDOW, ImpactArrays
+from lsr_prod.search.search_result import Hit, QueryTerm
+from lsr_prod.storage.formats.shard_format import BATCH_ROWS, FORWARD_ARRAYS, MATCHING_ARRAYS, WINDOW, ImpactArrays
 from lsr_prod.storage.publications import current_publication
 from tests.indexing.corpus import Doc, make_index
 from tests.search.test_match import topics

@@ -9,8 +9,8 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from lsr_prod.search.query.filters import Combination, Condition, Filter, Negation, field
-from lsr_prod.storage.formats.index import attribute_column
-from lsr_prod.storage.formats.values import AttributeType, arrow_type
+from lsr_prod.storage.formats.index_format import attribute_column
+from lsr_prod.storage.formats.stored_values import AttributeType, arrow_type
 
 TYPES: dict[str, AttributeType] = {
     "lang": "string",

@@ -27,7 +27,7 @@ from lsr_prod.indexing import build_index, delete_documents, restore_documents
 from lsr_prod.indexing.garbage import collect_garbage
 from lsr_prod.search import Hybrid, Searcher
 from lsr_prod.search import field as attribute
-from lsr_prod.search.result import SearchResult
+from lsr_prod.search.search_result import SearchResult
 from lsr_prod.storage.publications import current_publication
 from tests.indexing.corpus import Doc
 from tests.indexing.increments import VOCABULARY, Increment, change_table, deployment, make_world

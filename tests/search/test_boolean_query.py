@@ -19,7 +19,7 @@ from lsr_prod.search.query.filter_types import CheckedFilter
 from lsr_prod.search.query.query_text import text_query
 from lsr_prod.search.shard.boolean_shard import BooleanShard
 from lsr_prod.search.shard.shard_reader import evaluate
-from lsr_prod.storage.formats.shard import TANTIVY_FOLDER
+from lsr_prod.storage.formats.shard_format import TANTIVY_FOLDER
 from tests.search.filtering import TYPES, Row, batches
 
 NOTHING = dict.fromkeys(TYPES)

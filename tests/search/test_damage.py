@@ -12,10 +12,10 @@ import pytest
 from lsr_prod.errors import ArtifactError, PublicationError
 from lsr_prod.search import Searcher
 from lsr_prod.search.query.filters import field
-from lsr_prod.search.query.request import Hybrid
+from lsr_prod.search.query.search_request import Hybrid
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.digest import FileDigest, canonical_json, digest_path
-from lsr_prod.storage.formats.index import IndexVersion
+from lsr_prod.storage.formats.digests import FileDigest, canonical_json, digest_path
+from lsr_prod.storage.formats.index_format import IndexVersion
 from lsr_prod.storage.index_versions import read_version
 from tests.indexing.corpus import Doc, make_index
 from tests.indexing.publishing import publish

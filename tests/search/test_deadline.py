@@ -12,11 +12,11 @@ from lsr_prod.errors import ConfigError, QueryError
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.search import Hybrid, Searcher, field
 from lsr_prod.search.candidates import Candidates
+from lsr_prod.search.index_snapshot import Snapshot
 from lsr_prod.search.query.query_text import MAX_QUERY_BYTES, cut_text
-from lsr_prod.search.query.request import Request
+from lsr_prod.search.query.search_request import Request
 from lsr_prod.search.query.sparse_query import SparseQuery
 from lsr_prod.search.shard.postings import ShardQuery
-from lsr_prod.search.snapshot import Snapshot
 from tests.indexing.corpus import Doc, make_index
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from lsr_prod.search import Hybrid, Searcher
 from lsr_prod.search.candidates import Candidates, Shards, find_distinct
-from lsr_prod.search.query.request import Request
+from lsr_prod.search.index_snapshot import Snapshot
+from lsr_prod.search.query.search_request import Request
 from lsr_prod.search.shard.postings import ShardQuery
-from lsr_prod.search.snapshot import Snapshot
 from tests.indexing.corpus import Doc, make_index
 
 COPIES = {f"d{i:02}": Doc({1: 250 - i}, "same" if i < 30 else f"other {i}") for i in range(40)}
@@ -76,7 +76,7 @@ def test_deadline_in_a_later_round_keeps_the_hits_of_earlier_rounds(searcher: Ob
 
 
 def test_rounds_grow_to_the_limit_of_k(searcher: ObservedSearcher, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lsr_prod.search.candidates.MAX_K", 32)
+    monkeypatch.setattr("lsr_prod.search.query.sparse_query.MAX_K", 32)
     assert ids(searcher, 5) == ["d00", "d30", "d31"]  # the best of 32 documents
     assert max(ROUNDS) == 32
     assert sum(ROUNDS) < 64

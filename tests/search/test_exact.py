@@ -17,9 +17,9 @@ from lsr_prod.indexing.in_memory import build_in_memory
 from lsr_prod.search import Searcher, field
 from lsr_prod.search.kernels import native
 from lsr_prod.search.query.sparse_query import required_terms
-from lsr_prod.storage.formats.shard import WINDOW
+from lsr_prod.storage.formats.shard_format import WINDOW
 from lsr_prod.storage.formats.sparse import SparseBatch
-from lsr_prod.storage.formats.table import quantize
+from lsr_prod.storage.formats.table_format import quantize
 from tests.indexing.corpus import STEP, Doc, make_index
 from tests.quick import first_quick
 

@@ -30,7 +30,7 @@ def bytes_of_masks() -> int:
 
 @pytest.mark.long
 def test_masks_of_a_version_are_bounded_in_bytes(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lsr_prod.search.snapshot._MASK_BYTES", 0, raising=False)
+    monkeypatch.setattr("lsr_prod.search.index_snapshot._MASK_BYTES", 0, raising=False)
     before = bytes_of_masks()
     searcher = Searcher.open(index)
     kept = [field("year") > year for year in range(40)]

@@ -11,7 +11,7 @@ import pytest
 from lsr_prod.errors import ArtifactError, ConfigError, QueryError
 from lsr_prod.search import Searcher
 from lsr_prod.search.follower import Follower
-from lsr_prod.storage.formats.index import Publication
+from lsr_prod.storage.formats.index_format import Publication
 from tests.indexing.corpus import Doc, make_index
 
 

@@ -18,13 +18,13 @@ from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionErr
 from lsr_prod.indexing import delete_documents
 from lsr_prod.search import Searcher
 from lsr_prod.search.query.filters import field
-from lsr_prod.search.query.request import Hybrid
+from lsr_prod.search.query.search_request import Hybrid
 from lsr_prod.storage.formats import pages
-from lsr_prod.storage.formats.bundle import BUNDLE_FILE, CARD_FILE, Bundle, EncoderCard, digest_bundle
-from lsr_prod.storage.formats.digest import digest_folder, record_bytes
-from lsr_prod.storage.formats.index import IndexVersion, ShardManifest
+from lsr_prod.storage.formats.bundle_format import BUNDLE_FILE, CARD_FILE, Bundle, EncoderCard, digest_bundle
+from lsr_prod.storage.formats.digests import digest_folder, record_bytes
+from lsr_prod.storage.formats.index_format import IndexVersion, ShardManifest
 from lsr_prod.storage.formats.pages import PAGE, PAGE_DIGESTS_FILE, PageDigests, page_digests
-from lsr_prod.storage.formats.shard import DOCUMENTS_FILE, TANTIVY_FOLDER, array_name, is_mapped
+from lsr_prod.storage.formats.shard_format import DOCUMENTS_FILE, TANTIVY_FOLDER, array_name, is_mapped
 from lsr_prod.storage.formats.term_weights import QUERY_WEIGHTS_FILE, weights_to_bytes
 from lsr_prod.storage.publications import current_publication
 from lsr_prod.storage.signatures import SIGNING_KEY, TRUSTED_KEYS

@@ -18,7 +18,7 @@ from lsr_prod.errors import QueryError
 from lsr_prod.search import Searcher
 from lsr_prod.search.query.filter_types import filter_from_json
 from lsr_prod.search.query.filters import Combination, Condition, Negation, field
-from lsr_prod.search.result import Explanation, SearchResult
+from lsr_prod.search.search_result import Explanation, SearchResult
 from tests.indexing.corpus import make_index
 from tests.search.test_match import topics
 

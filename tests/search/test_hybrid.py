@@ -17,7 +17,7 @@ from lsr_prod.inference.terms.analysis import distinct_words, words_of
 from lsr_prod.search import Hybrid, Searcher
 from lsr_prod.search.parallel_searcher import ParallelSearcher
 from lsr_prod.search.query.filters import field
-from lsr_prod.search.result import SearchResult
+from lsr_prod.search.search_result import SearchResult
 from tests.indexing.corpus import STEP, Doc, encode_corpus, make_index, mean_words
 from tests.search.conftest import TEXTS
 

@@ -12,7 +12,7 @@ from lsr_prod import Index
 from lsr_prod.errors import ArtifactError, ConfigError, QueryError
 from lsr_prod.search import Hybrid, ParallelSearcher, Searcher, filter_from_json, text_query, words_query
 from lsr_prod.serving.wire import WireRequest, request_to_json
-from lsr_prod.storage.formats.index import IndexVersion
+from lsr_prod.storage.formats.index_format import IndexVersion
 from tests.indexing.corpus import Doc, make_index
 from tests.serving.test_scatter import scattering
 

@@ -11,8 +11,8 @@ from lsr_prod.errors import ArtifactError, LineageError, PublicationError
 from lsr_prod.search import Searcher
 from lsr_prod.search.open_index import split_publication
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.digest import record_bytes
-from lsr_prod.storage.formats.index import Publication
+from lsr_prod.storage.formats.digests import record_bytes
+from lsr_prod.storage.formats.index_format import Publication
 from tests.indexing.corpus import Doc, make_index
 from tests.indexing.remote import upload_current
 from tests.storage.test_artifacts import descriptors_in
@@ -125,7 +125,7 @@ def test_index_in_a_cache_that_cannot_be_written_is_opened(tmp_path, s3_options,
     options = {"cache": tmp_path / "cache", "storage_options": s3_options}
     folder = Searcher.open(remote.uri, **options).snapshot.index
     monkeypatch.setattr("os.access", lambda *_: False)
-    monkeypatch.setattr("lsr_prod.storage.node_cache.mark_used", lambda _: pytest.fail("the cache is read-only"))
+    monkeypatch.setattr("lsr_prod.storage.cache_folder.mark_used", lambda _: pytest.fail("the cache is read-only"))
     for publication in (folder / "publications").iterdir():
         publication.unlink()
     searcher = Searcher.open(remote.uri, verify=True, **options)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lsr_prod.search import Searcher
 from lsr_prod.search.query.filters import Filter, field
-from lsr_prod.storage.formats.shard import WINDOW
+from lsr_prod.storage.formats.shard_format import WINDOW
 from tests.indexing.corpus import STEP, Doc, make_index
 from tests.quick import first_quick
 from tests.search.filtering import TYPES, VALUES, filters, truth

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lsr_prod.errors import ConfigError, LsrError, QueryError
 from lsr_prod.search import Hybrid, ParallelSearcher, Searcher, field, filter_from_json, text_query
 from lsr_prod.search.open_settings import OpenSettings
-from lsr_prod.search.query.request import Options, Request
+from lsr_prod.search.query.search_request import Options, Request
 from lsr_prod.search.query.sparse_query import required_terms
 from tests.indexing.corpus import Doc, make_index
 from tests.search.oracle import at_least, brute_force

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from lsr_prod.errors import ArtifactError, ConfigError, PublicationError, QueryError
 from lsr_prod.search import Searcher
+from lsr_prod.search.index_snapshot import Snapshot
 from lsr_prod.search.parallel_searcher import ParallelSearcher
-from lsr_prod.search.snapshot import Snapshot
 from tests.indexing.corpus import Doc, make_index
 
 V = 12

@@ -11,7 +11,7 @@ from lsr_prod.inference import BundleEncoder
 from lsr_prod.search import Searcher
 from lsr_prod.search.query_encoder import QueryEncoder
 from lsr_prod.storage.folders import save_folder
-from lsr_prod.storage.formats.bundle import BUNDLE_FILE, Bundle
+from lsr_prod.storage.formats.bundle_format import BUNDLE_FILE, Bundle
 from tests.indexing.corpus import Doc, make_index
 
 

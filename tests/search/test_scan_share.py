@@ -10,7 +10,7 @@ import pytest
 
 from lsr_prod.errors import QueryError
 from lsr_prod.search import Hybrid, ParallelSearcher, Searcher, SearchResult, field
-from lsr_prod.search.query.request import Request
+from lsr_prod.search.query.search_request import Request
 from lsr_prod.search.shard.postings import ShardQuery
 from tests.indexing.corpus import Doc, make_index
 from tests.search.test_array_search import batch

@@ -11,7 +11,7 @@ import pytest
 from lsr_prod.errors import QueryError
 from lsr_prod.search import Hybrid, ParallelSearcher, Searcher, field, text_query
 from lsr_prod.search import candidates as collect_module
-from lsr_prod.search.result import Facet
+from lsr_prod.search.search_result import Facet
 from lsr_prod.serving.wire import WireRequest, request_to_json, result_from_json, result_to_json
 from tests.indexing.corpus import Doc, make_index
 from tests.search.oracle import brute_force

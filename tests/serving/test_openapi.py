@@ -10,7 +10,7 @@ from openapi_spec_validator import validate
 from infra.site.openapi import FILE, document, text
 from lsr_prod import Index
 from lsr_prod.config import ServeSettings
-from lsr_prod.search.query.request import OPTIONS
+from lsr_prod.search.query.search_request import OPTIONS
 from lsr_prod.serving.client import FORMS
 from lsr_prod.serving.http import STATUS
 from lsr_prod.serving.router import OPERATIONS, Router

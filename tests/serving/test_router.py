@@ -16,7 +16,7 @@ from starlette.requests import Request
 from lsr_prod.config import ServeSettings
 from lsr_prod.errors import QueryError
 from lsr_prod.search import Searcher
-from lsr_prod.search.query.request import Options
+from lsr_prod.search.query.search_request import Options
 from lsr_prod.serving.client import explanation_from_json
 from lsr_prod.serving.router import QueuedRequest, Router
 from lsr_prod.serving.wire import result_from_json

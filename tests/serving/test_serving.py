@@ -21,12 +21,12 @@ from ray import serve
 from lsr_prod.config import ServeSettings
 from lsr_prod.errors import QueryError
 from lsr_prod.search import Searcher, SearchResult
+from lsr_prod.search.index_snapshot import Snapshot
 from lsr_prod.search.query.filters import field as attribute
-from lsr_prod.search.query.request import Hybrid
-from lsr_prod.search.snapshot import Snapshot
+from lsr_prod.search.query.search_request import Hybrid
 from lsr_prod.serving import ServedSearcher, UnavailableError, deployments, start
 from lsr_prod.serving.wire import result_from_json
-from lsr_prod.storage.formats.index import publication_name
+from lsr_prod.storage.formats.index_format import publication_name
 from lsr_prod.storage.publications import create_publication, read_publication
 from lsr_prod.storage.signatures import SIGNING_KEY, TRUSTED_KEYS
 from tests.indexing.corpus import Doc, encode_corpus, make_index

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from lsr_prod.errors import ArtifactError, ConfigError, LsrError, QueryError
 from lsr_prod.search import Hit, QueryTerm, SearchResult
 from lsr_prod.search.query.filters import field
-from lsr_prod.search.query.request import Options, Request
-from lsr_prod.search.result import Facet
+from lsr_prod.search.query.search_request import Options, Request
+from lsr_prod.search.search_result import Facet
 from lsr_prod.serving.groups import UnavailableError
 from lsr_prod.serving.wire import (
     OPTION_FORMS,

@@ -16,8 +16,8 @@ from lsr_prod.storage import Store, transfer
 from lsr_prod.storage.artifacts import fetch_artifact, put_artifact
 from lsr_prod.storage.disk import is_draft
 from lsr_prod.storage.drafts import Draft, copy_tree, write_file
-from lsr_prod.storage.formats.bundle import Bundle
-from lsr_prod.storage.formats.digest import digest_folder
+from lsr_prod.storage.formats.bundle_format import Bundle
+from lsr_prod.storage.formats.digests import digest_folder
 from lsr_prod.storage.index_shards import add_bundle
 from lsr_prod.storage.node_cache import Contents, NodeCache
 from tests.indexing.corpus import make_bundle

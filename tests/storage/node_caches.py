@@ -5,8 +5,8 @@ from pathlib import Path
 
 from lsr_prod.storage import Store
 from lsr_prod.storage.cache_folder import artifacts_in, files_in
-from lsr_prod.storage.formats.digest import FileDigest
-from lsr_prod.storage.formats.index import Publication
+from lsr_prod.storage.formats.digests import FileDigest
+from lsr_prod.storage.formats.index_format import Publication
 from lsr_prod.storage.index_versions import fetch_version
 from lsr_prod.storage.node_cache import Cached, Contents, NodeCache
 from lsr_prod.storage.publications import current_publication

@@ -12,7 +12,7 @@ from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError, For
 from lsr_prod.storage import Store, transfer
 from lsr_prod.storage.artifacts import fetch_artifact, has_artifact, make_private, put_artifact, user_cache
 from lsr_prod.storage.cache_folder import make_room
-from lsr_prod.storage.formats.digest import FileDigest
+from lsr_prod.storage.formats.digests import FileDigest
 from lsr_prod.storage.node_cache import NodeCache
 from tests.indexing.remote import overwrite
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lsr_prod.errors import StorageError
 from lsr_prod.storage.cache_folder import artifacts_in, files_in, locked, make_room, mark_used
 from lsr_prod.storage.disk import draft_name
-from lsr_prod.storage.formats.digest import FileDigest
+from lsr_prod.storage.formats.digests import FileDigest
 
 
 def room_for(cache: Path, needed: Mapping[str, FileDigest], quota: int | None) -> SimpleNamespace:

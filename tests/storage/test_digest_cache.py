@@ -9,7 +9,7 @@ import pytest
 
 from lsr_prod.storage import digest_cache
 from lsr_prod.storage.digest_cache import DigestCache, FileChangedError
-from lsr_prod.storage.formats.digest import digest_path
+from lsr_prod.storage.formats.digests import digest_path
 
 
 @pytest.fixture

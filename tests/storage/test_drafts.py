@@ -22,7 +22,7 @@ from lsr_prod.storage.drafts import (
     sentinel,
     write_file,
 )
-from lsr_prod.storage.formats.digest import digest_folder
+from lsr_prod.storage.formats.digests import digest_folder
 
 
 def names(folder: Path) -> list[str]:

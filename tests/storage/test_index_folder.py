@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError, PublicationError
-from lsr_prod.storage.formats.digest import FileDigest, canonical_json
-from lsr_prod.storage.formats.index import IndexVersion, Publication, ShardManifest, publication_name
+from lsr_prod.storage.formats.digests import FileDigest, canonical_json
+from lsr_prod.storage.formats.index_format import IndexVersion, Publication, ShardManifest, publication_name
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import current_publication
 

@@ -7,8 +7,8 @@ import pytest
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError, PublicationError
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.digest import FileDigest, canonical_json, digest_json
-from lsr_prod.storage.formats.index import IndexVersion, Publication, ShardManifest, Tombstones
+from lsr_prod.storage.formats.digests import FileDigest, canonical_json, digest_json
+from lsr_prod.storage.formats.index_format import IndexVersion, Publication, ShardManifest, Tombstones
 from lsr_prod.storage.index_versions import BundleManifest, check_files, read_bundle, read_version, version_files
 from lsr_prod.storage.publications import find_current_publication, read_publication
 from tests.indexing.remote import files_of, make_versions, overwrite, send, with_takedown

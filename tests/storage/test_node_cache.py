@@ -21,8 +21,8 @@ from lsr_prod import Searcher
 from lsr_prod.errors import ArtifactError, DigestMismatchError, MissingExtraError, PublicationError, StorageError
 from lsr_prod.indexing import rollback
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.digest import canonical_json, digest_json, verify_files
-from lsr_prod.storage.formats.index import IndexVersion, Publication
+from lsr_prod.storage.formats.digests import canonical_json, digest_json, verify_files
+from lsr_prod.storage.formats.index_format import IndexVersion, Publication
 from lsr_prod.storage.publications import current_publication
 from tests.indexing.remote import bytes_of, files_of, make_versions, overwrite, send, upload_current, with_takedown
 from tests.storage.node_caches import CountedCache as NodeCache
@@ -31,10 +31,7 @@ from tests.storage.node_caches import fetch_current_version
 PRELUDE = """
 import json, os, sys, time
 from pathlib import Path
-from lsr_prod.storage import node_cache as cache
-from lsr_prod.storage import drafts
-from lsr_prod.storage import transfer
-from lsr_prod.storage import Store
+from lsr_prod.storage import Store, cache_folder, drafts, transfer
 from tests.storage.node_caches import CountedCache as NodeCache
 from tests.storage.node_caches import fetch_current_version
 transfer._PIECE = 1000
@@ -44,7 +41,8 @@ options = json.loads(options)
 KILLED = """
 import random
 place, verb, last = arguments
-owner = {"store": Store, "cache": cache, "drafts": drafts, "shutil": drafts.shutil, "os": os, "path": Path}[place]
+owners = {"store": Store, "cache": cache_folder, "drafts": drafts, "shutil": drafts.shutil, "os": os, "path": Path}
+owner = owners[place]
 real, calls = getattr(owner, verb), []
 def killing(*arguments, **named):
     calls.append(1)
@@ -205,7 +203,7 @@ def test_missing_obstore_raises_with_the_extra(folder: Path, monkeypatch: pytest
         ("path", "rename", 9),
         ("os", "link", 12),
         ("drafts", "sync_tree", 1),
-        ("cache", "create_file", 3),
+        ("drafts", "create_file", 3),
         ("cache", "mark_used", 3),
     ],
 )

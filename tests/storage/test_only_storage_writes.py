@@ -17,7 +17,7 @@ ALLOWED = {
     "indexing/impacts/postings.py": SCRATCH,
     "indexing/boolean.py": "Tantivy writes to a folder, in a draft",
     "indexing/in_memory.py": "pyarrow writes to a path, in a temporary folder",
-    "indexing/shard.py": "pyarrow writes to a path, in a draft",
+    "indexing/base_shard.py": "pyarrow writes to a path, in a draft",
     "lsr_prod_contrib/vectors/inversion.py": SCRATCH,
     "lsr_prod_contrib/vectors/npz.py": SCRATCH,
     "lsr_prod_contrib/vectors/spill.py": SCRATCH,

@@ -7,8 +7,8 @@ import pytest
 
 from lsr_prod.errors import ArtifactError, PublicationError
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.digest import record_bytes
-from lsr_prod.storage.formats.index import Publication
+from lsr_prod.storage.formats.digests import record_bytes
+from lsr_prod.storage.formats.index_format import Publication
 from lsr_prod.storage.publications import (
     create_publication,
     delete_publication,

@@ -9,7 +9,7 @@ import pytest
 
 from lsr_prod.errors import StorageError
 from lsr_prod.storage import ObjectChangedError, Store
-from lsr_prod.storage.formats.digest import digest_path
+from lsr_prod.storage.formats.digests import digest_path
 from lsr_prod.storage.remote import PART_BYTES
 from tests.objectstore.endpoint import GIVEN
 

@@ -15,8 +15,8 @@ from lsr_prod.indexing.publish import rollback
 from lsr_prod.jobs.command import main
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.digest import record_bytes
-from lsr_prod.storage.formats.index import Publication, publication_name
+from lsr_prod.storage.formats.digests import record_bytes
+from lsr_prod.storage.formats.index_format import Publication, publication_name
 from lsr_prod.storage.publications import current_publication, delete_publication, read_publication
 from lsr_prod.storage.signatures import SIGNING_KEY, TRUSTED_KEYS, check_keys, sign
 from tests.indexing.corpus import Doc, make_index

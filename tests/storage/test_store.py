@@ -15,7 +15,7 @@ import pytest
 
 from lsr_prod.errors import ConfigError, DigestMismatchError, StorageError
 from lsr_prod.storage import ObjectChangedError, Store, is_remote, require_exists, store_digest
-from lsr_prod.storage.formats.digest import digest_path
+from lsr_prod.storage.formats.digests import digest_path
 from lsr_prod.storage.remote import PART_BYTES, store_counts
 from tests.objectstore.endpoint import GIVEN
 
@@ -115,7 +115,7 @@ def test_deleted_object_can_be_created_again(store: Store) -> None:
 
 
 def test_many_objects_are_deleted_in_few_requests(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lsr_prod.storage.store._DELETED_AT_ONCE", 4)
+    monkeypatch.setattr("lsr_prod.storage.stores._DELETED_AT_ONCE", 4)
     names = ["a/1", "a/2", "a/none", "a/3", "a/b/4", "a/5"]
     for name in (*names, "c"):
         store.put_new(name, b"1")
@@ -223,7 +223,7 @@ def test_creation_that_is_refused_without_an_object_is_repeated(monkeypatch: pyt
             assert not store.put_new("x", b"")
             monkeypatch.setattr(_Conflicts, "exists", False)
             monkeypatch.setattr(_Conflicts, "refusals", 1000)
-            monkeypatch.setattr("lsr_prod.storage.store._CONFLICTS", 2)
+            monkeypatch.setattr("lsr_prod.storage.stores._CONFLICTS", 2)
             with pytest.raises(StorageError, match="conflicts/x could not be written: the service refused it 2 times"):
                 store.put_new("x", b"")
         finally:

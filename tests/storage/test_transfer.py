@@ -8,7 +8,7 @@ import pytest
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError, StorageError
 from lsr_prod.storage import Store, transfer
-from lsr_prod.storage.formats.digest import FileDigest
+from lsr_prod.storage.formats.digests import FileDigest
 from lsr_prod.storage.transfer import fetch_file
 from tests.indexing.remote import overwrite
 

@@ -8,12 +8,12 @@ from typing import Any
 from lsr_prod.config.section import TrainingDataSettings
 from lsr_prod.corpus.pinned_file import Slice
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.digest import digest_json
+from lsr_prod.storage.formats.digests import digest_json
 from lsr_prod.training.data.known_positives import key_ranges, write_key_range
 from lsr_prod.training.data.layouts import TextForm, TokenSettings
 from lsr_prod.training.data.parts import PartMaker
 from lsr_prod.training.data.prepare import _seal
-from lsr_prod.training.data.rows import cut_data, pin_files
+from lsr_prod.training.data.training_rows import cut_data, pin_files
 from lsr_prod.training.data.training_set import SetRecord, set_name
 
 __all__ = ["bytes_as_tokens", "make_set", "part_maker", "write_part"]

@@ -15,7 +15,7 @@ from lsr_prod.config import Deployment, FinetuneSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.training import chain
-from lsr_prod.training.loop.job import StageRun
+from lsr_prod.training.loop.worker_job import StageRun
 
 _PROCESSES = multiprocessing.get_context("forkserver")  # with all imports done: they take longer than a short chain
 

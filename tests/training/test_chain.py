@@ -18,7 +18,7 @@ from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.storage.folders import open_folder, save_folder
-from lsr_prod.storage.formats.bundle import EncoderCard
+from lsr_prod.storage.formats.bundle_format import EncoderCard
 from lsr_prod.training import chain
 from lsr_prod.training.chain import ray_for, run_chain
 from lsr_prod.training.chain_plan import plan_chain

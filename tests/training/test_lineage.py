@@ -10,7 +10,7 @@ from lsr_prod.jobs.command import main
 from lsr_prod.model import model_digest
 from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import put_artifact
-from lsr_prod.storage.formats.bundle import CARD_FILE, EncoderCard
+from lsr_prod.storage.formats.bundle_format import CARD_FILE, EncoderCard
 from lsr_prod.training.lineage import TRAINING_FILE, lineage, read_training, write_lineage
 
 CARD = EncoderCard("BertForMaskedLM", 5, "0" * 64)

@@ -19,7 +19,7 @@ from lsr_prod.indexing.text_index import Index
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.model.export import export_bundle
-from lsr_prod.storage.formats.bundle import Bundle, EncoderCard
+from lsr_prod.storage.formats.bundle_format import Bundle, EncoderCard
 from lsr_prod.training.chain import run_chain
 from lsr_prod.training.data.training_set import Example, SampleRows
 from lsr_prod.training.encoder_setup import trained_module
@@ -28,8 +28,8 @@ from lsr_prod.training.loop.checkpoint import Checkpoint, read_checkpoint, write
 from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.gradient import backward
 from lsr_prod.training.retrieval.trainer import Trainer
-from lsr_prod.training.stages.facts import ModelFacts, check_query_model
 from lsr_prod.training.stages.registry import check_stage
+from lsr_prod.training.stages.stage_facts import ModelFacts, check_query_model
 from tests.model.tiny import VOCABULARY, tiny_checkpoint, tiny_tokenizer
 from tests.training.gloo import run_workers
 from tests.training.small import small_training

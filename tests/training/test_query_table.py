@@ -11,7 +11,7 @@ import torch
 from lsr_prod.config import Deployment, ExportSettings, IndexSettings
 from lsr_prod.config.language import OptimizerSettings
 from lsr_prod.config.objective import ObjectiveSettings
-from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.config.training import FinetuneSettings
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError
 from lsr_prod.indexing import build_index
 from lsr_prod.inference import BundleEncoder
@@ -19,15 +19,15 @@ from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.model.export import export_bundle
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.digest import digest_json
-from lsr_prod.storage.formats.table import quantize
+from lsr_prod.storage.formats.digests import digest_json
+from lsr_prod.storage.formats.table_format import quantize
 from lsr_prod.storage.formats.term_weights import QUERY_WEIGHTS_FILE, weights_from_bytes, weights_to_bytes
 from lsr_prod.training.batches import TrainBatch, pad
 from lsr_prod.training.chain import run_chain
 from lsr_prod.training.data.layouts import QueryTermLayout, TokenSettings
 from lsr_prod.training.data.parts import PartMaker
 from lsr_prod.training.data.prepare import _seal
-from lsr_prod.training.data.rows import cut_data, pin_files
+from lsr_prod.training.data.training_rows import cut_data, pin_files
 from lsr_prod.training.data.training_set import SetRecord, TrainingSet
 from lsr_prod.training.data_sets import QueryTable
 from lsr_prod.training.objective import TrainingObjective
@@ -36,8 +36,8 @@ from lsr_prod.training.query_weights import count_terms, initial_weights, needs_
 from lsr_prod.training.replica import Replica
 from lsr_prod.training.retrieval.gradient import StepPlan, backward
 from lsr_prod.training.retrieval.trainer import Trainer
-from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.registry import check_stage, identity
+from lsr_prod.training.stages.stage_facts import ModelFacts
 from tests.indexing.corpus import encode_corpus, make_table
 from tests.model.tiny import VOCABULARY, tiny_checkpoint
 from tests.training.gloo import run_workers

@@ -14,7 +14,7 @@ import torch
 from lsr_prod.config import Deployment
 from lsr_prod.config.objective import ObjectiveSettings
 from lsr_prod.config.section import TrainingDataSettings
-from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.config.training import FinetuneSettings
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage import Store
@@ -29,8 +29,8 @@ from lsr_prod.training.query_weights import count_terms, query_weighing, query_w
 from lsr_prod.training.replica import Replica, full_tensor, trained_parameters
 from lsr_prod.training.retrieval.gradient import StepPlan, backward
 from lsr_prod.training.retrieval.trainer import Trainer
-from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.registry import check_stage, identity
+from lsr_prod.training.stages.stage_facts import ModelFacts
 from tests.model.tiny import VOCABULARY, tiny_checkpoint
 from tests.training.gloo import run_workers
 from tests.training.small import small_collection, small_training, weights_of

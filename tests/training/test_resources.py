@@ -8,7 +8,7 @@ import pytest
 
 from lsr_prod.config import RaySettings, TrainSettings
 from lsr_prod.config.language import AdaptCausalSettings
-from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.config.training import FinetuneSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.training import chain_plan
 from lsr_prod.training.chain_plan import Machine, choose_resources, with_resources

@@ -26,7 +26,7 @@ def give_words(encoder: SparseEncoder, words: list[str], folder: Path) -> Path:
     """The model directory of an encoder with words as output terms, each with the row of some token."""
     from dataclasses import replace
 
-    from lsr_prod.storage.formats.digest import digest_json
+    from lsr_prod.storage.formats.digests import digest_json
 
     weight = encoder.model.get_input_embeddings().weight.detach()[: len(words)]
     replace_output_layer(encoder.model, weight, weight[:, 0])

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from lsr_prod.corpus.formats.interface import Decoded, ReadRequest, Record, SourceFormat
 from lsr_prod.corpus.pinned_file import DamagedFileError, Slice
-from lsr_prod.corpus.rows import TypedValue
+from lsr_prod.corpus.source_rows import TypedValue
 
 _BATCH_ROWS = 256
 _BATCH_BYTES = 1 << 28

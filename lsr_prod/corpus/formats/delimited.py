@@ -20,13 +20,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from lsr_prod.config import CsvSettings, SourceSettings
-from lsr_prod.config.corpus import is_line_encoding
+from lsr_prod.config import CsvSettings, SourceSettings, corpus
 from lsr_prod.corpus.compression import Readable
 from lsr_prod.corpus.formats.interface import Decoded, ReadRequest, Record, SourceFormat
 from lsr_prod.corpus.lines import BOM, Counted, Line, WideText, lines, narrow, text_lines, to_utf8
 from lsr_prod.corpus.pinned_file import DamagedFileError, Slice
-from lsr_prod.corpus.rows import DAMAGED_ROW, RAW_LIMIT, BadRow, shorten
+from lsr_prod.corpus.source_rows import DAMAGED_ROW, RAW_LIMIT, BadRow, shorten
 
 Row = tuple[int, list[bytes] | BadRow, bytes]
 """Offset; fields, or the bad row; first bytes."""
@@ -314,7 +313,7 @@ def _format(name: str, delimiter: str) -> SourceFormat:
         name,
         (f".{name}",),
         records,
-        splittable=lambda source: not source.csv.quotes and is_line_encoding(source.csv.encoding),
+        splittable=lambda source: not source.csv.quotes and corpus.is_line_encoding(source.csv.encoding),
         training_data=False,
         header=names,
     )

@@ -13,16 +13,10 @@ import pyarrow as pa
 
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.folders import source_entries, source_error
-from lsr_prod.corpus.formats.arrow import is_text, scalar_texts
-from lsr_prod.corpus.formats.interface import FolderFormat
-from lsr_prod.corpus.formats.parquet import Columns, at_location
+from lsr_prod.corpus.formats import arrow, interface, parquet
 from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.errors import ArtifactError, ConfigError
-from lsr_prod.storage import Store, is_remote
-from lsr_prod.storage.deletion_vector import DeletionVector, file_of
-from lsr_prod.storage.delta_log import deletion_vectors
-from lsr_prod.storage.location import table_problem
-from lsr_prod.storage.remote import short_message
+from lsr_prod.storage import Store, deletion_vector, delta_log, is_remote, location, remote
 
 _VECTORS, _MAPPING = "deletionVectors", "delta.columnMapping"
 _READABLE = {_VECTORS, "columnMapping", "timestampNtz", "typeWidening", "v2Checkpoint", "vacuumProtocolCheck"}
@@ -50,8 +44,8 @@ def _files(path: str, settings: SourceSettings, options: dict[str, str]) -> Iter
         name, deleted = unquote(uri), vectors.pop(uri, None)  # the log holds URIs: special characters are escaped
         tag, constants = f"delta:{uri}:{modified}", tuple(zip(partitions, values, strict=True))
         file = SourceFile(store.location, name, "parquet", size, tag, constants, columns, deleted)
-        yield at_location(file, entries)
-        vector_file = None if deleted is None else file_of(deleted)
+        yield parquet.at_location(file, entries)
+        vector_file = None if deleted is None else deletion_vector.file_of(deleted)
         if vector_file is not None and vector_file not in entries:
             problem = f"{store.uri}/{vector_file}, which names deleted rows of {name}, was deleted"
             raise source_error(problem, "restore the table")
@@ -71,10 +65,10 @@ def _texts(values: pa.Array) -> list[str | None]:
     """Return partition values as the readers of files return the values of a column."""
     if pa.types.is_binary(values.type):
         return [None if value is None else value.decode(errors="backslashreplace") for value in values.to_pylist()]
-    return values.to_pylist() if is_text(values.type) else scalar_texts(values)
+    return values.to_pylist() if arrow.is_text(values.type) else arrow.scalar_texts(values)
 
 
-def _columns(table: Any, settings: SourceSettings) -> Columns:
+def _columns(table: Any, settings: SourceSettings) -> parquet.Columns:
     """Return names or numbers in the files of the columns to read; nothing if the files have the names of the table."""
     mode = table.metadata().configuration.get(f"{_MAPPING}.mode", "none")
     if mode == "none":
@@ -93,14 +87,14 @@ def _mapped(fields: Iterable[Any], above: tuple[str, str] = ("", "")) -> Iterato
         yield from _mapped(getattr(field.type, "fields", ()), (f"{name}.", f"{inside}."))
 
 
-def _vectors(store: Store, table: Any) -> dict[str, DeletionVector]:
+def _vectors(store: Store, table: Any) -> dict[str, deletion_vector.DeletionVector]:
     """Return the deletion vectors of a version by path of the file."""
     if _VECTORS not in (table.protocol().reader_features or ()):
         return {}
     try:
-        vectors = deletion_vectors(store, table.version())
+        vectors = delta_log.deletion_vectors(store, table.version())
         for vector in vectors.values():
-            file_of(vector)
+            deletion_vector.file_of(vector)
     except ArtifactError as error:
         raise source_error(*str(error).rsplit("; ", 1)) from error
     return vectors
@@ -110,7 +104,7 @@ def _open(store: Store, version: int | None) -> Any:
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
-    if (problem := table_problem(store.uri)) is not None:
+    if (problem := location.table_problem(store.uri)) is not None:
         what, _, remedy = problem.rpartition("; ")
         raise source_error(what, remedy)
     try:
@@ -120,7 +114,7 @@ def _open(store: Store, version: int | None) -> Any:
         if unsupported := _UNSUPPORTED.search(str(error)):
             raise _unreadable(store, [unsupported["name"] or unsupported["managed"]]) from error
         raise source_error(
-            f"{store.uri} does not open as a Delta table ({short_message(error)})",
+            f"{store.uri} does not open as a Delta table ({remote.short_message(error)})",
             "give a table, and a version that it has",
         ) from error
     if unread := set(features or ()) - _READABLE:
@@ -139,4 +133,4 @@ def _schema(path: str, settings: SourceSettings, options: dict[str, str]) -> pa.
     return pa.schema(_open(Store(path, options), settings.version).schema().to_arrow())
 
 
-DELTA = FolderFormat("delta", _has_log, _files, _schema, versioned=True, documents=False)
+DELTA = interface.FolderFormat("delta", _has_log, _files, _schema, versioned=True, documents=False)

@@ -12,15 +12,11 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
+from lsr_prod import errors, extras
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus.folders import source_entries, source_error
-from lsr_prod.corpus.formats.interface import FolderFormat
-from lsr_prod.corpus.formats.parquet import at_location
-from lsr_prod.corpus.pinned_file import SourceFile
-from lsr_prod.errors import ConfigError
-from lsr_prod.extras import missing_extra
-from lsr_prod.storage import Store
-from lsr_prod.storage.remote import short_message
+from lsr_prod.corpus import folders, pinned_file
+from lsr_prod.corpus.formats import interface, parquet
+from lsr_prod.storage import Store, remote
 
 _SCHEME = re.compile(r"^\w+:(//)?")
 _METADATA = ".metadata.json"
@@ -43,7 +39,7 @@ class _Files:
         top, path = (_SCHEME.sub("", uri) for uri in (self.location, location))  # Hadoop writes s3a: and file:/
         name = path.removeprefix(f"{top.rstrip('/')}/")
         if name == path:
-            raise source_error(f"{location} is not in the folder of its table, {self.location}", _COPY)
+            raise folders.source_error(f"{location} is not in the folder of its table, {self.location}", _COPY)
         return name
 
     def new_input(self, location: str) -> "_Input":
@@ -60,21 +56,21 @@ class _Input:
         return self.store.open_reader(self.name)
 
 
-def _files(path: str, settings: SourceSettings, options: dict[str, str]) -> Iterator[SourceFile]:
+def _files(path: str, settings: SourceSettings, options: dict[str, str]) -> Iterator[pinned_file.SourceFile]:
     """Yield the data files of ``source.version``, sorted by path; values of identity partitions are constants."""
     table, scan = _open(path, settings, options)
     store, schema = table.io.store, scan.projection()
     numbers = {schema.find_column_name(number): number for number in schema.field_ids}
     columns = tuple((name, numbers.get(name, 0)) for name in sorted({*map(settings.column, settings.fields)}))
-    entries = {entry.name: entry for entry in source_entries(store)}
+    entries = {entry.name: entry for entry in folders.source_entries(store)}
     for task in _tasks(path, scan):
         name = table.io.name(task.file.file_path)
         if task.delete_files:
-            raise source_error(f"{path} has deleted rows of {name} in another file", _REWRITE)
+            raise folders.source_error(f"{path} has deleted rows of {name} in another file", _REWRITE)
         if task.file.file_format != "PARQUET":
-            raise source_error(f"{store.uri}/{name} is {task.file.file_format}", _COPY)
+            raise folders.source_error(f"{store.uri}/{name} is {task.file.file_format}", _COPY)
         facts = (task.file.file_size_in_bytes, f"iceberg:{name}", _constants(table, task), columns)
-        yield at_location(SourceFile(store.location, name, "parquet", *facts), entries)
+        yield parquet.at_location(pinned_file.SourceFile(store.location, name, "parquet", *facts), entries)
 
 
 def _constants(table: Any, task: Any) -> tuple[tuple[str, str | None], ...]:
@@ -92,8 +88,8 @@ def _tasks(path: str, scan: Any) -> list[Any]:
     try:
         return sorted(scan.plan_files(), key=lambda task: str(task.file.file_path))
     except _DAMAGE as error:
-        raise source_error(
-            f"the manifests of {path} cannot be read ({short_message(error)})", "restore them"
+        raise folders.source_error(
+            f"the manifests of {path} cannot be read ({remote.short_message(error)})", "restore them"
         ) from error
 
 
@@ -104,22 +100,24 @@ def _open(path: str, settings: SourceSettings, options: dict[str, str]) -> tuple
         from pyiceberg.table import StaticTable
         from pyiceberg.table.metadata import TableMetadataUtil
     except ModuleNotFoundError as error:
-        raise missing_extra(error) from error
+        raise extras.missing_extra(error) from error
     folder, _, name = path.rpartition("/metadata/")
     remedy = "name the newest metadata file of an Iceberg table: FOLDER/metadata/NAME.metadata.json"
     store = Store(folder, options) if folder and name.endswith(_METADATA) else None
     content = store.get(f"metadata/{name}") if store is not None else None
     if store is None or content is None:
-        raise source_error(f"{path} is no metadata file", remedy)
+        raise folders.source_error(f"{path} is no metadata file", remedy)
     try:
         metadata = TableMetadataUtil.parse_raw(content.decode())
     except (*_DAMAGE, ValidationError) as error:
-        raise source_error(f"{path} is not metadata of Iceberg ({short_message(error)})", remedy) from error
+        raise folders.source_error(
+            f"{path} is not metadata of Iceberg ({remote.short_message(error)})", remedy
+        ) from error
     # Not ``from_metadata``, which takes the class that reads files, and an endpoint, from properties in the metadata.
     files: Any = _Files(store, metadata.location)
     table = StaticTable(("table",), metadata, path, files, NoopCatalog("none"))
     if settings.version is not None and table.snapshot_by_id(settings.version) is None:
-        raise ConfigError(
+        raise errors.ConfigError(
             "source.version", f"{path} has no snapshot {settings.version}", "give the id of one that it has"
         )
     return table, table.scan(snapshot_id=settings.version)
@@ -133,4 +131,4 @@ def _recognizes(path: str, _options: dict[str, str]) -> bool:
     return path.endswith(_METADATA) and PurePosixPath(path).parent.name == "metadata"
 
 
-ICEBERG = FolderFormat("iceberg", _recognizes, _files, _schema, versioned=True, documents=False)
+ICEBERG = interface.FolderFormat("iceberg", _recognizes, _files, _schema, versioned=True, documents=False)

@@ -7,8 +7,7 @@ from typing import Any, BinaryIO, NamedTuple
 import pyarrow as pa
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus.pinned_file import Slice, SourceFile
-from lsr_prod.corpus.rows import BadRow
+from lsr_prod.corpus import pinned_file, source_rows
 
 
 class Record(NamedTuple):
@@ -20,7 +19,7 @@ class Record(NamedTuple):
     line: bytes | None = None  # bytes of the record in the file; None for typed columns
 
 
-Decoded = tuple[int, Record | BadRow | None]
+Decoded = tuple[int, Record | source_rows.BadRow | None]
 """Position (byte of a text format, row number of other formats); the record, or None if it is not wanted."""
 
 
@@ -56,7 +55,7 @@ class SourceFormat:
     # file name endings of the format in lower case; without any, only a folder format names such files
     suffixes: tuple[str, ...]
     # decodes the records of a slice from the opened, decompressed file
-    records: Callable[[Any, Slice, ReadRequest], Iterator[Decoded]]
+    records: Callable[[Any, pinned_file.Slice, ReadRequest], Iterator[Decoded]]
     # returns whether an uncompressed file may be cut at any byte; a line belongs to the slice that has its first
     # byte
     splittable: Callable[[SourceSettings], bool] = lambda _: False
@@ -77,7 +76,7 @@ class FolderFormat:
     # returns whether the folder at a path has this format; arguments: path, options of the store
     recognizes: Callable[[str, dict[str, str]], bool]
     # pins the files of a folder; raises ConfigError if it cannot be read. Arguments: path, settings, options.
-    files: Callable[[str, SourceSettings, dict[str, str]], Iterator[SourceFile]]
+    files: Callable[[str, SourceSettings, dict[str, str]], Iterator[pinned_file.SourceFile]]
     # returns the columns of the folder at the version, partition columns included; the same arguments as ``files``;
     # None: only the rows of its files have types
     schema: Callable[[str, SourceSettings, dict[str, str]], pa.Schema] | None = None

@@ -4,12 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus.compression import Readable
-from lsr_prod.corpus.folders import source_error
+from lsr_prod.corpus import compression, folders, lines, pinned_file
 from lsr_prod.corpus.formats.interface import Decoded, FolderFormat, ReadRequest, Record, SourceFormat
-from lsr_prod.corpus.lines import require_narrow, text_lines
-from lsr_prod.corpus.pinned_file import Slice, SourceFile, pin_files
-from lsr_prod.corpus.rows import BadRow, parse_object, shorten
+from lsr_prod.corpus.source_rows import BadRow, parse_object, shorten
 from lsr_prod.storage import Entry, Store
 
 JSON_REMEDY = "JSON has to be in UTF-8: convert it, for example with iconv -f {}"
@@ -21,13 +18,13 @@ Paths = Sequence[tuple[str, Sequence[str]]]
 
 
 def line_records(
-    file: Readable, start: int, stop: int | None, limit: int, columns: frozenset[str] = frozenset()
+    file: compression.Readable, start: int, stop: int | None, limit: int, columns: frozenset[str] = frozenset()
 ) -> Iterator[tuple[int, Record | BadRow]]:
     """Yield (offset, record) of every line that begins in ``[start, stop)``; blank lines are skipped."""
     paths = nested_paths(columns)
-    for at, line, whole in text_lines(file, start, stop, limit):
+    for at, line, whole in lines.text_lines(file, start, stop, limit):
         if at == 0:
-            require_narrow(line, JSON_REMEDY)
+            lines.require_narrow(line, JSON_REMEDY)
         yield at, parse_record(line, whole, paths)
 
 
@@ -52,7 +49,7 @@ def parse_record(text: bytes, whole: bool, paths: Paths) -> Record | BadRow:
     return Record(record, text)
 
 
-def _records(file: Readable, piece: Slice, request: ReadRequest) -> Iterator[Decoded]:
+def _records(file: compression.Readable, piece: pinned_file.Slice, request: ReadRequest) -> Iterator[Decoded]:
     return line_records(file, *piece.byte_range, request.limit, request.columns)
 
 
@@ -69,11 +66,11 @@ def _is_beir(path: str, options: dict[str, str]) -> bool:
     return _corpus(path, options) is not None
 
 
-def _files(path: str, _settings: SourceSettings, options: dict[str, str]) -> Iterator[SourceFile]:
+def _files(path: str, _settings: SourceSettings, options: dict[str, str]) -> Iterator[pinned_file.SourceFile]:
     found = _corpus(path, options)
     if found is None:
-        raise source_error(f"{path} has no corpus.jsonl", "give a BEIR folder")
-    yield from pin_files(iter([(path, *found)]))
+        raise folders.source_error(f"{path} has no corpus.jsonl", "give a BEIR folder")
+    yield from pinned_file.pin_files(iter([(path, *found)]))
 
 
 BEIR = FolderFormat("beir", _is_beir, _files)

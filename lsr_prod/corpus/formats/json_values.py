@@ -13,7 +13,7 @@ from lsr_prod.corpus.formats.interface import Decoded, ReadRequest, Record, Sour
 from lsr_prod.corpus.formats.json_lines import JSON_REMEDY, line_records, nested_paths, parse_record
 from lsr_prod.corpus.lines import BOM, Counted, Line, require_narrow
 from lsr_prod.corpus.pinned_file import DamagedFileError, Slice
-from lsr_prod.corpus.rows import DAMAGED_FILE, BadRow, parse_line, parse_object, shorten
+from lsr_prod.corpus.source_rows import DAMAGED_FILE, BadRow, parse_line, parse_object, shorten
 
 _BLOCK = 1 << 20
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'

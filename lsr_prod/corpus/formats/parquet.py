@@ -8,10 +8,8 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lsr_prod.corpus.folders import source_error
-from lsr_prod.corpus.formats.arrow import field_at, flatten, rows_at_once, select_columns, typed_records
-from lsr_prod.corpus.formats.interface import Decoded, Footer, ReadRequest, SourceFormat
-from lsr_prod.corpus.pinned_file import DamagedFileError, Slice, SourceFile
+from lsr_prod.corpus import folders, pinned_file
+from lsr_prod.corpus.formats import arrow, interface
 from lsr_prod.storage import Entry
 
 # Bytes of a column of a row group that are read at once; Spark's times, which have microseconds from year 1 on.
@@ -25,12 +23,12 @@ _NUMBER = b"PARQUET:field_id"
 def parquet_batches(handle: BinaryIO, start: int, stop: int, columns: frozenset[str]) -> Iterator[pa.RecordBatch]:
     """Yield the row groups ``[start, stop)``, or all if ``stop`` is negative, as small batches of the given columns."""
     with pq.ParquetFile(handle, **_OPTIONS) as parquet:
-        names = select_columns(parquet.schema_arrow, columns)
+        names = arrow.select_columns(parquet.schema_arrow, columns)
         # Group by group: a batch of two groups would lose good rows of the first one if the second one is damaged.
         for group in range(start, parquet.num_row_groups if stop < 0 else stop):
-            rows = rows_at_once(_bytes_of_row(handle, parquet.metadata.row_group(group), columns))
+            rows = arrow.rows_at_once(_bytes_of_row(handle, parquet.metadata.row_group(group), columns))
             for batch in parquet.iter_batches(rows, row_groups=[group], columns=names, use_threads=False):
-                yield flatten(batch, names)
+                yield arrow.flatten(batch, names)
 
 
 def _bytes_of_row(handle: BinaryIO, group: pq.RowGroupMetaData, columns: frozenset[str]) -> int:
@@ -45,7 +43,7 @@ def _bytes_of_row(handle: BinaryIO, group: pq.RowGroupMetaData, columns: frozens
                 start = min(start, column.dictionary_page_offset)
             kind, size = _page(handle, start)
             if kind == _DICTIONARY_PAGE and size > _LARGEST_PAGE:
-                raise DamagedFileError(f"the dictionary of column {path} declares {size} bytes")
+                raise pinned_file.DamagedFileError(f"the dictionary of column {path} declares {size} bytes")
             average = column.total_uncompressed_size // max(group.num_rows, 1)
             widest += max(average, size if kind == _DICTIONARY_PAGE else 0)
     return widest
@@ -58,7 +56,7 @@ def _page(handle: BinaryIO, start: int) -> tuple[int, int]:
     numbers, at = [], 0
     for _ in range(2):
         if header[at : at + 1] != b"\x15":  # the next field, an i32
-            raise DamagedFileError(f"there is no header of a page at byte {start}")
+            raise pinned_file.DamagedFileError(f"there is no header of a page at byte {start}")
         number, shift, at = 0, 0, at + 1
         while at < len(header):
             number |= (header[at] & 0x7F) << shift
@@ -69,15 +67,15 @@ def _page(handle: BinaryIO, start: int) -> tuple[int, int]:
     return numbers[0], numbers[1]
 
 
-def _records(handle: BinaryIO, piece: Slice, request: ReadRequest) -> Iterator[Decoded]:
+def _records(handle: BinaryIO, piece: pinned_file.Slice, request: interface.ReadRequest) -> Iterator[interface.Decoded]:
     if piece.file.columns:
         batches = _table_batches(handle, piece, request.columns)
     else:
         batches = parquet_batches(handle, piece.start, piece.stop, request.columns)
-    return typed_records(batches, piece.first_row, dict(piece.file.constants), request)
+    return arrow.typed_records(batches, piece.first_row, dict(piece.file.constants), request)
 
 
-def _table_batches(handle: BinaryIO, piece: Slice, columns: frozenset[str]) -> Iterator[pa.RecordBatch]:
+def _table_batches(handle: BinaryIO, piece: pinned_file.Slice, columns: frozenset[str]) -> Iterator[pa.RecordBatch]:
     """Yield the row groups of a slice of a table whose files have other names for its columns."""
     inside = names_in_file(pq.read_schema(handle), piece.file.columns)
     names = {inside[name]: name for name in columns & inside.keys()}
@@ -85,20 +83,20 @@ def _table_batches(handle: BinaryIO, piece: Slice, columns: frozenset[str]) -> I
         yield batch.rename_columns([names[name] for name in batch.schema.names])
 
 
-def _footer(handle: BinaryIO) -> Footer:
+def _footer(handle: BinaryIO) -> interface.Footer:
     with pq.ParquetFile(handle) as parquet:
         footer = parquet.metadata
         groups = map(footer.row_group, range(footer.num_row_groups))
         sizes = tuple((group.num_rows, group.total_byte_size) for group in groups)
-        return Footer(parquet.schema_arrow, sizes)
+        return interface.Footer(parquet.schema_arrow, sizes)
 
 
-def at_location(file: SourceFile, entries: Mapping[str, Entry]) -> SourceFile:
+def at_location(file: pinned_file.SourceFile, entries: Mapping[str, Entry]) -> pinned_file.SourceFile:
     """Return a file of a table with the facts of its location, after a comparison with the listing of the folder."""
     entry = entries.get(file.name)
     if entry is None or entry.size != file.size:
         state = "was deleted" if entry is None else f"has {entry.size} bytes instead of {file.size}"
-        raise source_error(
+        raise folders.source_error(
             f"{file.location}, a file of the table at this version, {state}",
             "read a version with all of its files, or restore the table",
         )
@@ -123,7 +121,7 @@ def _found(schema: pa.Schema, columns: Columns) -> Iterator[tuple[str, str, pa.F
     for name, inside in columns:
         # Files without numbers were written by another program, and added to the table with the names that it had.
         path = inside if isinstance(inside, str) else numbered.get(inside, "") if numbered else name
-        if (field := field_at(schema, path)) is not None:
+        if (field := arrow.field_at(schema, path)) is not None:
             yield name, path, field
 
 
@@ -135,4 +133,4 @@ def _numbered(fields: Iterable[pa.Field], above: str = "") -> Iterator[tuple[int
             yield from _numbered(field.type, f"{above}{field.name}.")
 
 
-PARQUET = SourceFormat("parquet", (".parquet",), _records, compressible=False, footer=_footer)
+PARQUET = interface.SourceFormat("parquet", (".parquet",), _records, compressible=False, footer=_footer)

@@ -2,19 +2,33 @@
 
 import re
 
-from lsr_prod.corpus.formats.arrow import ARROW_STREAM
-from lsr_prod.corpus.formats.delimited import CSV, TSV
-from lsr_prod.corpus.formats.delta import DELTA
-from lsr_prod.corpus.formats.iceberg import ICEBERG
-from lsr_prod.corpus.formats.interface import FolderFormat, SourceFormat
-from lsr_prod.corpus.formats.json_lines import BEIR, JSON_LINES
-from lsr_prod.corpus.formats.json_values import JSON
-from lsr_prod.corpus.formats.parquet import PARQUET
-from lsr_prod.corpus.formats.saved_dataset import SAVED_DATASET
+from lsr_prod.corpus.formats import (
+    arrow,
+    delimited,
+    delta,
+    iceberg,
+    interface,
+    json_lines,
+    json_values,
+    parquet,
+    saved_dataset,
+)
 from lsr_prod.corpus.pinned_file import COMPRESSIONS
 
-FILE_FORMATS: tuple[SourceFormat, ...] = (PARQUET, JSON_LINES, JSON, CSV, TSV, ARROW_STREAM)
-FOLDER_FORMATS: tuple[FolderFormat, ...] = (ICEBERG, DELTA, BEIR, SAVED_DATASET)
+FILE_FORMATS: tuple[interface.SourceFormat, ...] = (
+    parquet.PARQUET,
+    json_lines.JSON_LINES,
+    json_values.JSON,
+    delimited.CSV,
+    delimited.TSV,
+    arrow.ARROW_STREAM,
+)
+FOLDER_FORMATS: tuple[interface.FolderFormat, ...] = (
+    iceberg.ICEBERG,
+    delta.DELTA,
+    json_lines.BEIR,
+    saved_dataset.SAVED_DATASET,
+)
 
 ENDINGS = (
     f"{', '.join(suffix for found in FILE_FORMATS for suffix in found.suffixes)}, "
@@ -38,7 +52,7 @@ _UNREAD = re.compile(
 _BY_NAME = {found.name: found for found in FILE_FORMATS}
 
 
-def file_format(name: str) -> SourceFormat:
+def file_format(name: str) -> interface.SourceFormat:
     """Return the format with a value of ``SourceFile.format``, compressed or not."""
     compression = next((ending for ending in COMPRESSIONS if name.endswith(ending)), "")
     return _BY_NAME[name.removesuffix(compression)]

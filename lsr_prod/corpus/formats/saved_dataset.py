@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.folders import source_entries, source_error
-from lsr_prod.corpus.formats.arrow import ARROW_STREAM
-from lsr_prod.corpus.formats.interface import FolderFormat
+from lsr_prod.corpus.formats import arrow, interface
 from lsr_prod.corpus.pinned_file import SourceFile, pin_files
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Entry, Store
@@ -75,7 +74,7 @@ def _open(path: str, options: dict[str, str]) -> Store:
 
 def _files(path: str, _settings: SourceSettings, options: dict[str, str]) -> Iterator[SourceFile]:
     store = _open(path, options)
-    yield from pin_files((path, entry, ARROW_STREAM.name) for entry in dataset_files(store))
+    yield from pin_files((path, entry, arrow.ARROW_STREAM.name) for entry in dataset_files(store))
 
 
 def _schema(path: str, _settings: SourceSettings, options: dict[str, str]) -> pa.Schema:
@@ -91,4 +90,4 @@ def _schema(path: str, _settings: SourceSettings, options: dict[str, str]) -> pa
         raise _broken(store, first.name, f"it is not a readable Arrow stream ({error})") from error
 
 
-SAVED_DATASET = FolderFormat("datasets", _recognizes, _files, _schema)
+SAVED_DATASET = interface.FolderFormat("datasets", _recognizes, _files, _schema)

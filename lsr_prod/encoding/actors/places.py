@@ -13,13 +13,12 @@ from typing import Any
 
 import ray
 
+from lsr_prod import errors, logs
 from lsr_prod.cluster.tasks import Needs, usable_nodes
 from lsr_prod.config import EncodeSettings
-from lsr_prod.encoding.plans.plan import Plan
-from lsr_prod.errors import ConfigError, EncoderLostError
-from lsr_prod.logs import get_log
+from lsr_prod.encoding.plans.encode_plan import Plan
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 
 _MEGABYTE = 1_000_000
 _LOOK_S = 1.0  # between two looks at the nodes
@@ -53,7 +52,7 @@ def pool_size(settings: EncodeSettings) -> PoolSize:
     gpus = sum(int(node["Resources"].get("GPU", 0)) for node in alive)
     on_gpu = settings.provider in ("cuda", "tensorrt") or (settings.provider == "auto" and gpus > 0)
     if on_gpu and not gpus and not may_wait:
-        raise ConfigError(
+        raise errors.ConfigError(
             "encode.provider",
             f"{settings.provider} on a cluster without a GPU",
             "set cpu or auto, or encode.max_actors to wait for nodes of an autoscaler",
@@ -93,16 +92,16 @@ def _places(size: PoolSize, nodes: Sequence[Any]) -> tuple[str, ...]:
     return tuple(places[: size.most])
 
 
-def _no_room(settings: EncodeSettings, alive: Sequence[Any]) -> ConfigError:
+def _no_room(settings: EncodeSettings, alive: Sequence[Any]) -> errors.ConfigError:
     fitting = [node for node in alive if matches(settings.labels, node["Labels"])]
     if alive and not fitting:
         wanted = ", ".join(f"{key}={value}" for key, value in sorted(settings.labels.items()))
-        return ConfigError("encode.labels", f"no node has {wanted}", "correct the selector, or label nodes")
+        return errors.ConfigError("encode.labels", f"no node has {wanted}", "correct the selector, or label nodes")
     cores = max((int(node["Resources"].get("CPU", 0)) for node in fitting), default=0)
     memory = max((int(node["Resources"].get("memory", 0)) for node in fitting), default=0) // _MEGABYTE
     if (settings.actor_memory_megabytes or 0) > memory:
-        return ConfigError("encode.actor_memory_megabytes", f"nodes have at most {memory} MB", "lower it")
-    return ConfigError(
+        return errors.ConfigError("encode.actor_memory_megabytes", f"nodes have at most {memory} MB", "lower it")
+    return errors.ConfigError(
         "encode.threads_per_actor",
         f"{settings.threads_per_actor} threads on {cores} cores",
         "lower it, or set encode.max_actors to wait for nodes of an autoscaler",
@@ -167,15 +166,12 @@ def wait_for_room(settings: EncodeSettings) -> PoolSize:
     if size.nodes:
         return size
     asked, limit_s = max(size.fewest, size.most or 0), settings.node_wait_seconds
-    log.info(
-        "waiting for nodes",
-        extra={"fields": {"actors": asked, "gpus": size.needs.gpus, "limit_s": limit_s}},
-    )
+    log.info("waiting for nodes", extra={"fields": {"actors": asked, "gpus": size.needs.gpus, "limit_s": limit_s}})
     end = time.monotonic() + limit_s
     with Demand(size) as demand:
         while not size.nodes:
             if time.monotonic() > end:
-                raise EncoderLostError(
+                raise errors.EncoderLostError(
                     f"no node with room for an encoder joined within {limit_s:g} s; look at the autoscaler, "
                     "then run the job again"
                 )

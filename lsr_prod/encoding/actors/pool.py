@@ -16,6 +16,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
+from lsr_prod import errors, logs
 from lsr_prod.encoding.actors.actor import (
     BLOCKS_AT_A_TIME,
     LOST,
@@ -27,10 +28,8 @@ from lsr_prod.encoding.actors.actor import (
 )
 from lsr_prod.encoding.actors.places import Demand, PoolSize
 from lsr_prod.encoding.results import BlockResult
-from lsr_prod.errors import EncoderLostError
-from lsr_prod.logs import get_log
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 
 _IDLE_S = 0.02  # without a call that runs
 _ATTEMPTS = 4  # per block; all but the first run the model in a child process
@@ -113,7 +112,7 @@ class EncoderPool:
     def nodes(self) -> tuple[str, ...]:
         """Return the Ray node id of every encoder that runs; it may be called from another thread."""
         if self._stopped:
-            raise EncoderLostError("the encoders were stopped")
+            raise errors.EncoderLostError("the encoders were stopped")
         return tuple(member.node for member in list(self._members) if member.ready and not member.leaving)
 
     def activity(self) -> PoolActivity:
@@ -206,7 +205,7 @@ class EncoderPool:
             if self._other_calls(call):
                 return None
             if attempt == _ATTEMPTS:
-                raise EncoderLostError(
+                raise errors.EncoderLostError(
                     f"encoder actors died {_ATTEMPTS} times on one block of wave {call.wave}; look for the "
                     "cause in Ray's logs (out of memory?), then run the job again"
                 ) from error
@@ -255,7 +254,7 @@ class EncoderPool:
             fields = {"actors": len(self._members), "limit_s": limit_s}
             log.info("waiting for encoders", extra={"fields": fields})
         elif time.monotonic() > self._without_room + limit_s:
-            raise EncoderLostError(
+            raise errors.EncoderLostError(
                 f"no encoder could start for {limit_s:g} s; add nodes with room for one, then run the job again"
             )
 

@@ -13,16 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsr_prod.corpus.rows import shorten
-from lsr_prod.encoding.cells.known import DETAILS, displaced_rows, refuse_duplicates, unchanged_rows
-from lsr_prod.encoding.cells.lookup import CellRows, WaveTask
+from lsr_prod.corpus.source_rows import shorten
+from lsr_prod.encoding.cells import known_rows, lookup
 from lsr_prod.encoding.commit.markers import mark_finished
 from lsr_prod.encoding.encoder import TextEncoder
 from lsr_prod.encoding.results import CellOutput, CellResult, Counts
-from lsr_prod.encoding.tables import write_part
-from lsr_prod.encoding.tables.deletions import write_deletions
-from lsr_prod.encoding.tables.live_rows import build_rows
-from lsr_prod.encoding.tables.quarantine import DUPLICATE, write_quarantine
+from lsr_prod.encoding.tables import deletions, live_rows, write_part
+from lsr_prod.encoding.tables.quarantine_rows import DUPLICATE, write_quarantine
 from lsr_prod.errors import (
     ArtifactError,
     EncoderBrokenError,
@@ -31,8 +28,7 @@ from lsr_prod.errors import (
     EncoderTimeoutError,
     StorageError,
 )
-from lsr_prod.storage.formats.sparse import SparseBatch
-from lsr_prod.storage.formats.table import TableProperties, content_hash, quantize
+from lsr_prod.storage.formats import sparse, table_format
 
 BATCH_SIZE = 2048
 """Documents of one call of the encoder, whose tokens are in memory at once."""
@@ -57,14 +53,14 @@ class Failure:
 
 def encode_batches(
     encoder: TextEncoder, texts: Sequence[str], *, batch_size: int = BATCH_SIZE
-) -> tuple[SparseBatch, dict[int, Failure]]:
+) -> tuple[sparse.SparseBatch, dict[int, Failure]]:
     """Encode documents; leave out those that make the encoder fail.
 
     Returns:
         Vectors of the encoded texts, in order, and the failures of the other texts, by position. ``n`` texts cost at
         most 2n calls of the encoder, and ``p`` failing texts at most p * (log2(batch_size) + 1) failed calls.
     """
-    parts: list[SparseBatch] = []
+    parts: list[sparse.SparseBatch] = []
     failed: dict[int, Failure] = {}
     failed_in_a_row = 0
     todo = [range(start, min(start + batch_size, len(texts))) for start in range(0, len(texts), batch_size)][::-1]
@@ -90,7 +86,7 @@ def encode_batches(
         failed_in_a_row = 0
     if failed_in_a_row:  # the last call failed, so the model may have broken
         _check_alive(encoder, failed_in_a_row, None)
-    return SparseBatch.concatenate(parts), failed
+    return sparse.SparseBatch.concatenate(parts), failed
 
 
 def _check_alive(encoder: TextEncoder, failed_in_a_row: int, error: Exception | None) -> None:
@@ -120,7 +116,7 @@ def _failure(error: Exception) -> Failure:
 class PreparedCell:
     """A cell before the model encodes its new documents."""
 
-    found: CellRows  # its rows and the committed rows of their ids
+    found: lookup.CellRows  # its rows and the committed rows of their ids
     duplicates: pa.Table  # rows whose id has a document already, in this cell or in the table
     fresh: pa.Table  # rows whose text the model encodes
     hashes: pa.Array  # large_string, hashes of their texts
@@ -132,23 +128,23 @@ class PreparedCell:
         return texts
 
 
-def prepare_cell(task: WaveTask, found: CellRows) -> PreparedCell:
+def prepare_cell(task: lookup.WaveTask, found: lookup.CellRows) -> PreparedCell:
     """Decide which rows of a cell are duplicates, which have a vector, and which the model encodes."""
     active = pc.is_in(found.good["doc_id"], value_set=found.known.active)
     duplicates = pa.concat_tables([found.repeated, found.good.filter(active)])
     if task.on_duplicate == "error":
-        refuse_duplicates(duplicates)
+        known_rows.refuse_duplicates(duplicates)
     good = found.good.filter(pc.invert(active))
-    hashes = pa.array([content_hash(text.as_py()) for text in good["text"]], pa.large_string())
+    hashes = pa.array([table_format.content_hash(text.as_py()) for text in good["text"]], pa.large_string())
     unchanged = found.known.has_vector(good["doc_id"], hashes)
     changed = pc.invert(unchanged)
     return PreparedCell(found, duplicates, good.filter(changed), hashes.filter(changed), good.filter(unchanged))
 
 
 def write_cell(
-    task: WaveTask,
+    task: lookup.WaveTask,
     cell: PreparedCell,
-    vectors: SparseBatch,
+    vectors: sparse.SparseBatch,
     failures: Mapping[int, Failure],
     follows: Sequence[CellOutput] = (),
 ) -> CellResult:
@@ -156,19 +152,19 @@ def write_cell(
     found, known = cell.found, cell.found.known
     encoded, failed, clipped = _new_rows(cell, task.properties, vectors, failures)
     files = task.files_of(found.bucket)
-    carried = unchanged_rows(task.table, files, known, cell.unchanged, task.properties)
+    carried = known_rows.unchanged_rows(task.table, files, known, cell.unchanged, task.properties)
     fresh = pa.concat_tables([encoded, carried]).sort_by("doc_id")
     origin = f"{task.plan}/{task.wave}"
     ids = known.to_delete["doc_id"].combine_chunks()
     deleted = ids.filter(pc.invert(pc.is_in(ids, value_set=fresh["doc_id"].combine_chunks())))
-    detail = (DUPLICATE, DETAILS[task.on_duplicate])
+    detail = (DUPLICATE, known_rows.DETAILS[task.on_duplicate])
     lost = known.superseded.filter(pc.is_in(known.superseded["doc_id"], value_set=known.displaced))
     displaced = zip(lost["doc_id"].to_pylist(), lost["source_file"].to_pylist(), strict=True)
     bad = pa.concat_tables(
         [
             found.rows.filter(pc.is_valid(found.rows["reason"])),
             _as_bad(cell.duplicates, [detail] * cell.duplicates.num_rows),
-            displaced_rows(found.rows.schema, task.table, task.plan, displaced, task.on_duplicate),
+            known_rows.displaced_rows(found.rows.schema, task.table, task.plan, displaced, task.on_duplicate),
             failed,
         ]
     )
@@ -189,13 +185,16 @@ def write_cell(
         ),
         parts=(write_part(task.table, f"bucket={found.bucket}", fresh, origin),) if fresh.num_rows else (),
         quarantine=write_quarantine(task.quarantine, task.plan, task.wave, bad) if bad.num_rows else None,
-        deletions=write_deletions(task.table, files, known.to_delete),
+        deletions=deletions.write_deletions(task.table, files, known.to_delete),
         follows=tuple(follows),
     )
 
 
 def _new_rows(
-    cell: PreparedCell, properties: TableProperties, vectors: SparseBatch, failures: Mapping[int, Failure]
+    cell: PreparedCell,
+    properties: table_format.TableProperties,
+    vectors: sparse.SparseBatch,
+    failures: Mapping[int, Failure],
 ) -> tuple[pa.Table, pa.Table, int]:
     """Return (rows of the sparse table, rows that the model failed on, number of clipped weights)."""
     rows, hashes = cell.fresh, cell.hashes
@@ -205,10 +204,10 @@ def _new_rows(
     failed = _as_bad(rows.filter(pa.array(~encodable)), reasons)
     mask = pa.array(encodable)
     rows, hashes = rows.filter(mask), hashes.filter(mask)
-    impacts, clipped = quantize(vectors.weights, properties.impact_step, properties.impact_bits)
+    impacts, clipped = table_format.quantize(vectors.weights, properties.impact_step, properties.impact_bits)
     stored = {name: rows[f"stored.{name}"] for name in properties.stored_fields}
     postings = vectors.offsets, pa.array(vectors.terms), impacts
-    fresh = build_rows(properties, rows["doc_id"], postings, hashes, rows["source_key"], stored)
+    fresh = live_rows.build_rows(properties, rows["doc_id"], postings, hashes, rows["source_key"], stored)
     return fresh, failed, clipped
 
 
@@ -231,7 +230,7 @@ class CellWriter:
         results: of the written cells, in order; complete after the context has ended.
     """
 
-    def __init__(self, task: WaveTask, follows: Mapping[int, Sequence[CellOutput]]) -> None:
+    def __init__(self, task: lookup.WaveTask, follows: Mapping[int, Sequence[CellOutput]]) -> None:
         self._task, self._follows = task, follows
         self._thread = ThreadPoolExecutor(1, "write")
         self._last: Future[CellResult] | None = None
@@ -247,12 +246,12 @@ class CellWriter:
         finally:
             self._thread.shutdown()
 
-    def write(self, cell: PreparedCell, vectors: SparseBatch, failures: Mapping[int, Failure]) -> None:
+    def write(self, cell: PreparedCell, vectors: sparse.SparseBatch, failures: Mapping[int, Failure]) -> None:
         """Begin to write a cell when the one before is written, so that at most two are in memory."""
         self._wait()
         self._last = self._thread.submit(self._write, cell, vectors, failures)
 
-    def _write(self, cell: PreparedCell, vectors: SparseBatch, failures: Mapping[int, Failure]) -> CellResult:
+    def _write(self, cell: PreparedCell, vectors: sparse.SparseBatch, failures: Mapping[int, Failure]) -> CellResult:
         task = self._task
         result = write_cell(task, cell, vectors, failures, self._follows.get(cell.found.cell, ()))
         return mark_finished(task.table, task.quarantine, task.plan, task.wave, result)

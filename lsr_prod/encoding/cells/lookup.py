@@ -22,16 +22,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsr_prod.encoding.cells.known import Known, Rule, SourceOrder, choose_rows, find_known
+from lsr_prod.encoding.cells.known_rows import Known, Rule, SourceOrder, choose_rows, find_known
 from lsr_prod.encoding.commit.markers import ReadMarkers, finished_cells, read_markers
 from lsr_prod.encoding.results import CellOutput, CellResult
-from lsr_prod.encoding.tables import TableFile, open_table
+from lsr_prod.encoding.tables import TableFile, open_table, quarantine_rows, sparse_table
 from lsr_prod.encoding.tables.deletions import Deletion
-from lsr_prod.encoding.tables.quarantine import committed_files
-from lsr_prod.encoding.tables.sparse_table import files_of_bucket
 from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.table import TableProperties
+from lsr_prod.storage.formats.table_format import TableProperties
 
 ROW_COUNT = "row_count"
 """``reason`` of a row that is a row count; its ``position`` is the number of rows. Never written to a table."""
@@ -81,7 +79,7 @@ class WaveTask:
 
     def files_of(self, bucket: int) -> list[TableFile]:
         """Return the committed parts of a bucket."""
-        return files_of_bucket(self.committed, bucket)
+        return sparse_table.files_of_bucket(self.committed, bucket)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +166,7 @@ class _Committed:
         self._task = task
         self._parts: dict[int, dict[str, str | None]] = {}  # bucket -> path -> unique id of its deletion vector
         quarantine = open_table(task.quarantine) if waves else None
-        self._bad = frozenset(committed_files(quarantine, task.plan, waves) if quarantine else ())
+        self._bad = frozenset(quarantine_rows.committed_files(quarantine, task.plan, waves) if quarantine else ())
 
     def has_bases(self, bucket: int, deletions: Collection[Deletion]) -> bool:
         parts = self._parts_of(bucket) if deletions else {}

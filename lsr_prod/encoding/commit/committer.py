@@ -13,29 +13,18 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
+from lsr_prod import errors, logs
+from lsr_prod.encoding import node_tasks, results
 from lsr_prod.encoding.commit.fence import Epoch
-from lsr_prod.encoding.node_tasks import NodeTasks
 from lsr_prod.encoding.plans.successors import check_not_followed
-from lsr_prod.encoding.results import CellResult, WaveResult
-from lsr_prod.encoding.tables import Part, Table, TableFile, check_part, count_rows, open_table
+from lsr_prod.encoding.tables import Part, Table, TableFile, check_part, count_rows, open_table, quarantine_rows
 from lsr_prod.encoding.tables.deletions import Deletion, merge_deletions
 from lsr_prod.encoding.tables.live_rows import files_with_paths, to_files
-from lsr_prod.encoding.tables.quarantine import PARTITION, committed_files
-from lsr_prod.errors import (
-    ArtifactError,
-    CommitError,
-    IncompleteWaveError,
-    StaleWaveError,
-    StorageError,
-    TableConflictError,
-)
-from lsr_prod.logs import get_log
-from lsr_prod.storage import Store
-from lsr_prod.storage.deletion_vector import DeletionVector, check_vectors, file_of
+from lsr_prod.storage import Store, deletion_vector
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 
-CheckParts = Callable[[Store, Store, float, Sequence[CellResult]], None]
+CheckParts = Callable[[Store, Store, float, Sequence[results.CellResult]], None]
 MergeDeletions = Callable[[Store, Sequence[Sequence[Deletion]]], Sequence[Deletion]]
 
 _STORE_TRIES = 5
@@ -48,7 +37,7 @@ def merge_all(table: Store, groups: Sequence[Sequence[Deletion]]) -> list[Deleti
     return [merge_deletions(table, group) for group in groups]
 
 
-def check_cell(table: Store, quarantine: Store, cell: CellResult) -> None:
+def check_cell(table: Store, quarantine: Store, cell: results.CellResult) -> None:
     """Check the parts of a cell in the stores."""
     for part in cell.parts:
         check_part(table, part)
@@ -57,7 +46,7 @@ def check_cell(table: Store, quarantine: Store, cell: CellResult) -> None:
     _check_vectors(table, cell)
 
 
-def check_for_commit(table: Store, quarantine: Store, began: float, cells: Sequence[CellResult]) -> None:
+def check_for_commit(table: Store, quarantine: Store, began: float, cells: Sequence[results.CellResult]) -> None:
     """Check the parts of some cells, and touch those that are older than the attempt: a vacuum would delete them."""
     for cell in cells:
         for part in cell.parts:
@@ -65,20 +54,20 @@ def check_for_commit(table: Store, quarantine: Store, began: float, cells: Seque
         if cell.quarantine:
             _check_and_touch(quarantine, cell.quarantine, began)
         _check_vectors(table, cell)
-        for path in {path for deletion in cell.deletions if (path := file_of(deletion.vector))}:
+        for path in {path for deletion in cell.deletions if (path := deletion_vector.file_of(deletion.vector))}:
             entry = table.entry(path)
             if entry is None or entry.modified < math.floor(began):
                 _touch(table, path)
 
 
 def check_on_workers(
-    tasks: NodeTasks, table: Store, quarantine: Store, began: float, cells: Sequence[CellResult]
+    tasks: node_tasks.NodeTasks, table: Store, quarantine: Store, began: float, cells: Sequence[results.CellResult]
 ) -> None:
     """Run ``check_for_commit``; of many cells by Ray tasks."""
     tasks.run_groups(check_for_commit, (table, quarantine, began), cells, task="checking parts before their commit")
 
 
-def merge_on_workers(tasks: NodeTasks, table: Store, groups: Sequence[Sequence[Deletion]]) -> list[Deletion]:
+def merge_on_workers(tasks: node_tasks.NodeTasks, table: Store, groups: Sequence[Sequence[Deletion]]) -> list[Deletion]:
     """Run ``merge_all``, of many parts by Ray tasks; parts that one cell deletes rows of need no work."""
     merged = [group[0] for group in groups if len(group) == 1]
     left = [group for group in groups if len(group) > 1]
@@ -132,7 +121,7 @@ class Committer:
         self._write(table, [], [], waves_done(table, self.epoch.plan) - 1)
         return True
 
-    def commit(self, result: WaveResult) -> bool:
+    def commit(self, result: results.WaveResult) -> bool:
         """Commit a wave to both tables.
 
         Returns:
@@ -151,25 +140,25 @@ class Committer:
         while conflicts < _CONFLICT_TRIES and failures < _STORE_TRIES:
             try:
                 return decide()
-            except TableConflictError as error:
+            except errors.TableConflictError as error:
                 conflicts += 1
                 refused, pause = error, random.uniform(0.01, 0.05 * min(conflicts, 10))  # noqa: S311 (no secret)
-            except StorageError as error:
+            except errors.StorageError as error:
                 failures += 1
                 refused, pause = error, 0.1 * 2**failures
             log.warning("commit refused", extra={"fields": {"what": what, "error": str(refused)}})
             time.sleep(pause)
-        raise CommitError(
+        raise errors.CommitError(
             f"{what} was refused {conflicts + failures} times ({refused}); run the job again"
         ) from refused
 
-    def _decide(self, result: WaveResult, deletions: Mapping[str, Deletion]) -> bool:
+    def _decide(self, result: results.WaveResult, deletions: Mapping[str, Deletion]) -> bool:
         table = self.load()
         done = waves_done(table, self.epoch.plan)
         if done > result.wave:
             return False
         if done < result.wave:
-            raise CommitError(f"wave {result.wave} is next but the table has {done} waves; run the job again")
+            raise errors.CommitError(f"wave {result.wave} is next but the table has {done} waves; run the job again")
         check_not_followed(self.table, self.epoch.plan, done)
         whole = _check_deletions(table, result.wave, deletions)
         self._commit_quarantine(result.wave, [cell.quarantine for cell in result.cells if cell.quarantine])
@@ -182,8 +171,8 @@ class Committer:
     def _commit_quarantine(self, wave: int, bad: Sequence[Part]) -> None:
         """Replace the committed bad rows of the wave by those of this attempt."""
         table = _load(self.quarantine)
-        values = dict(zip(PARTITION, (self.epoch.plan, str(wave)), strict=True))
-        before = set(committed_files(table, self.epoch.plan, [wave]))
+        values = dict(zip(quarantine_rows.PARTITION, (self.epoch.plan, str(wave)), strict=True))
+        before = set(quarantine_rows.committed_files(table, self.epoch.plan, [wave]))
         removes = sorted(before - {part.path for part in bad})
         adds = [(part, values) for part in bad if part.path not in before]
         if not adds and not before:
@@ -198,7 +187,7 @@ class Committer:
         adds: Sequence[tuple[Part, Mapping[str, str | None]]],
         removes: Sequence[str],
         wave: int,
-        deletions: Mapping[str, DeletionVector] | None = None,
+        deletions: Mapping[str, deletion_vector.DeletionVector] | None = None,
     ) -> None:
         epoch = self.epoch
         table.commit(adds, removes, app=epoch.plan, version=wave, epoch=epoch.number, deletions=deletions)
@@ -207,7 +196,7 @@ class Committer:
 def _load(store: Store) -> Table:
     table = open_table(store)
     if table is None:
-        raise CommitError(f"{store.uri} is no longer a table; restore it, or give a new encode.table")
+        raise errors.CommitError(f"{store.uri} is no longer a table; restore it, or give a new encode.table")
     return table
 
 
@@ -221,15 +210,15 @@ def _touch(store: Store, path: str) -> None:
     try:
         store.touch(path)
     except FileNotFoundError as error:
-        raise CommitError(f"{store.uri}/{path} was deleted; run the job again") from error
+        raise errors.CommitError(f"{store.uri}/{path} was deleted; run the job again") from error
 
 
-def _check_vectors(table: Store, cell: CellResult) -> None:
+def _check_vectors(table: Store, cell: results.CellResult) -> None:
     """Check that the deletion vectors of a cell can be read."""
     try:
-        check_vectors(table, (deletion.vector for deletion in cell.deletions))
-    except ArtifactError as error:
-        raise CommitError(f"{error}, or run the job again") from error
+        deletion_vector.check_vectors(table, (deletion.vector for deletion in cell.deletions))
+    except errors.ArtifactError as error:
+        raise errors.CommitError(f"{error}, or run the job again") from error
 
 
 def _check_deletions(table: Table, wave: int, deletions: Mapping[str, Deletion]) -> list[str]:
@@ -239,7 +228,7 @@ def _check_deletions(table: Table, wave: int, deletions: Mapping[str, Deletion])
         path for path, deletion in deletions.items() if path not in files or _vector_id(files[path]) != deletion.before
     ]
     if stale:
-        raise StaleWaveError(
+        raise errors.StaleWaveError(
             f"wave {wave} deletes rows of {len(stale)} parts that another commit has replaced or changed (a "
             "compaction?); run the job again"
         )
@@ -248,7 +237,7 @@ def _check_deletions(table: Table, wave: int, deletions: Mapping[str, Deletion])
         file, deleted = files[path], deletion.vector.rows
         rows = count_rows(table.store, path) if file.rows is None else file.rows
         if deleted > rows or deletion.rows_before != (file.deleted.rows if file.deleted else 0):
-            raise IncompleteWaveError(
+            raise errors.IncompleteWaveError(
                 f"wave {wave} deletes {deletion.rows} rows of {path}, which has {rows}; nothing was committed, report "
                 "this"
             )

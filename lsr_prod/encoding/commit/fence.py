@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from lsr_prod.encoding.tables.sparse_table import PROTOCOL_FOLDER
 from lsr_prod.errors import ArtifactError, CommitError, FencedError
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.digest import record_bytes
+from lsr_prod.storage.formats.digests import record_bytes
 
 EPOCHS_FOLDER = f"{PROTOCOL_FOLDER}/epochs"
 

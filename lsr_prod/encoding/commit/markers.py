@@ -10,24 +10,20 @@ from itertools import chain
 
 from pydantic import TypeAdapter
 
+from lsr_prod import errors, logs
 from lsr_prod.encoding.commit.committer import Committer, check_cell, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.node_tasks import NodeTasks
-from lsr_prod.encoding.plans.plan import Plan
-from lsr_prod.encoding.plans.successors import read_record
+from lsr_prod.encoding.plans import encode_plan, successors
 from lsr_prod.encoding.results import CellResult
-from lsr_prod.encoding.tables import open_table
-from lsr_prod.encoding.tables.sparse_table import PROTOCOL_FOLDER
-from lsr_prod.errors import CommitError, IncompleteWaveError
-from lsr_prod.logs import get_log
-from lsr_prod.storage import Store
-from lsr_prod.storage.deletion_vector import file_of
-from lsr_prod.storage.formats.digest import record_bytes
+from lsr_prod.encoding.tables import open_table, sparse_table
+from lsr_prod.storage import Store, deletion_vector
+from lsr_prod.storage.formats.digests import record_bytes
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 
 ReadMarkers = Callable[[Store, Store, Sequence[str]], Iterable[CellResult]]
-MARKERS_FOLDER = f"{PROTOCOL_FOLDER}/done"
+MARKERS_FOLDER = f"{sparse_table.PROTOCOL_FOLDER}/done"
 _RESULT = TypeAdapter(CellResult)
 
 
@@ -44,7 +40,7 @@ def mark_finished(table: Store, quarantine: Store, plan: str, wave: int, result:
         return result
     earlier = _read(table, quarantine, name)
     if earlier is not None and earlier.counts.rows_in != result.counts.rows_in:
-        raise IncompleteWaveError(
+        raise errors.IncompleteWaveError(
             f"wave {wave}, cell {result.cell}: {result.counts.rows_in} rows in this attempt, "
             f"{earlier.counts.rows_in} in another; "
             "nothing was committed, report this"
@@ -95,7 +91,7 @@ def marked_files(table: Store, names: Iterable[str]) -> Iterator[str]:
             yield from (part.path for part in result.parts)
             if result.quarantine:
                 yield result.quarantine.path
-            yield from (path for each in result.deletions if (path := file_of(each.vector)))
+            yield from (path for each in result.deletions if (path := deletion_vector.file_of(each.vector)))
 
 
 def _folder(plan: str, wave: int) -> str:
@@ -109,7 +105,7 @@ def _read(table: Store, quarantine: Store, name: str) -> CellResult | None:
     result = _result_of(data)
     try:
         check_cell(table, quarantine, result)
-    except CommitError:
+    except errors.CommitError:
         return None
     return result
 
@@ -123,7 +119,7 @@ def _base(result: CellResult) -> object:
     return {(deletion.path, deletion.before) for deletion in result.deletions}, result.follows
 
 
-def give_up_base(plan: Plan, table: Store, quarantine: Store) -> None:
+def give_up_base(plan: encode_plan.Plan, table: Store, quarantine: Store) -> None:
     """Fence the unfinished plan that a plan follows; call it after the link and before the plan commits.
 
     An attempt at the base checks the link after it has loaded the snapshot that its commit is based on. The fence makes
@@ -140,7 +136,7 @@ def give_up_base(plan: Plan, table: Store, quarantine: Store) -> None:
         log.warning("plan superseded" if waves == 0 else "plan abandoned", extra={"fields": fields})
 
 
-def _given_up(plan: Plan, table: Store) -> list[tuple[str, int]]:
+def _given_up(plan: encode_plan.Plan, table: Store) -> list[tuple[str, int]]:
     """Return the unfinished plans to fence with their committed waves, newest first."""
     snapshot = open_table(table)
     found = []
@@ -149,7 +145,7 @@ def _given_up(plan: Plan, table: Store) -> list[tuple[str, int]]:
         found.append((base, waves))
         if snapshot is None or snapshot.transaction_version(base) is not None:
             break
-        record = read_record(table, base)
+        record = successors.read_record(table, base)
         base, waves = (None, None) if record is None else (record.get("base"), record.get("base_waves"))
     return found
 
@@ -160,7 +156,7 @@ def _fence(plan: str, waves: int, table: Store, quarantine: Store) -> None:
     found = open_table(table)
     done = 0 if found is None else waves_done(found, plan)
     if done != waves:
-        raise CommitError(
+        raise errors.CommitError(
             f"plan {plan[:12]} has committed {done} waves, but {waves} when this run began: another run continues "
             "it; let that run finish, then run this one again"
         )

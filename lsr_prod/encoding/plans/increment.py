@@ -17,15 +17,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.config import EncodeSettings
 from lsr_prod.corpus.filelist import KEPT, READ, REMOVED, file_keys, list_files, mark, relocate
 from lsr_prod.corpus.pinned_file import SourceFile
-from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS, SIZE_SETTINGS, choose_sizes
-from lsr_prod.encoding.plans.plan import Plan, PlanInputs, bytes_to_read, make_plan, plan_files
-from lsr_prod.encoding.plans.successors import load_plan, plan_chain
+from lsr_prod.encoding.plans import plan_header, successors
+from lsr_prod.encoding.plans.encode_plan import Plan, PlanInputs, bytes_to_read, make_plan, plan_files
 from lsr_prod.errors import ConfigError, LineageError
 from lsr_prod.storage import Store
 
@@ -65,7 +63,7 @@ def prepare_plan(
         if abandon is not None:
             raise ConfigError("--abandon", f"{table.uri} has no plan", "leave the option out")
         return make_plan(files, inputs)
-    newest = load_plan(table, plan_chain(table, root, waves_done)[-1])
+    newest = successors.load_plan(table, successors.plan_chain(table, root, waves_done)[-1])
     if newest.header.bundle != inputs.bundle:
         raise LineageError(
             f"{table.uri} was made by bundle {newest.header.bundle[:12]}, encode.bundle is "
@@ -73,9 +71,9 @@ def prepare_plan(
         )
     done = min(waves_done(newest.digest), newest.waves)
     given_up = abandon is not None and _is_abandoned(newest, abandon, done, table)
-    _check_settings(newest, inputs, table, ROW_SETTINGS)
+    _check_settings(newest, inputs, table, plan_header.ROW_SETTINGS)
     if 0 < done < newest.waves and not given_up:
-        _check_settings(newest, inputs, table, PLAN_SETTINGS)
+        _check_settings(newest, inputs, table, plan_header.PLAN_SETTINGS)
     return plan_increment(newest, files, inputs, done=done, abandon=given_up, returning=returning)
 
 
@@ -124,12 +122,12 @@ def plan_increment(
     if finished and (listed["state"].to_numpy() == KEPT).all():
         return base
     buckets = int(base.header.encode["buckets"])
-    sizes = choose_sizes(bytes_to_read(listed), inputs.actors(), inputs.encode, buckets)
+    sizes = plan_header.choose_sizes(bytes_to_read(listed), inputs.actors(), inputs.encode, buckets)
     return plan_files(listed, inputs, sizes, base.digest, None if finished else done)
 
 
 def _with_states(
-    base: Plan, done: int, today: pa.Table, new: npt.NDArray[np.int64], returning: FindReturning
+    base: Plan, done: int, today: pa.Table, new: np.typing.NDArray[np.int64], returning: FindReturning
 ) -> pa.Table:
     """Return the files of the corpus, to be read or kept, then those whose rows are removed."""
     keys = file_keys(base.files)
@@ -148,8 +146,11 @@ def _with_states(
 
 
 def _differences(
-    keys: npt.NDArray[np.int64], whole: npt.NDArray[np.bool_], some: npt.NDArray[np.bool_], new: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    keys: np.typing.NDArray[np.int64],
+    whole: np.typing.NDArray[np.bool_],
+    some: np.typing.NDArray[np.bool_],
+    new: np.typing.NDArray[np.int64],
+) -> tuple[np.typing.NDArray[np.bool_], np.typing.NDArray[np.bool_]]:
     """Return which files of the corpus are read, and which files of the previous plan are removed."""
     in_part = some & ~whole
     whole = whole & ~np.isin(keys, keys[in_part])  # another copy of such a file: its rows are removed with those of it
@@ -161,13 +162,13 @@ def _differences(
 
 def _same_waves(base: Plan, encode: EncodeSettings) -> bool:
     """Return whether a plan has the waves and cells that these settings give."""
-    now = encode.model_dump(mode="json", include=set(PLAN_SETTINGS))
+    now = encode.model_dump(mode="json", include=set(plan_header.PLAN_SETTINGS))
     return all(_is_open(name, value) or base.header.encode[name] == value for name, value in now.items())
 
 
 def _is_open(name: str, value: object) -> bool:
     """Return whether a setting leaves its value to the plan."""
-    return name in SIZE_SETTINGS and value is None
+    return name in plan_header.SIZE_SETTINGS and value is None
 
 
 def _is_abandoned(newest: Plan, wanted: str, done: int, table: Store) -> bool:
@@ -189,18 +190,18 @@ def _is_abandoned(newest: Plan, wanted: str, done: int, table: Store) -> bool:
     return True
 
 
-def _beyond(keys: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+def _beyond(keys: np.typing.NDArray[np.int64], others: np.typing.NDArray[np.int64]) -> np.typing.NDArray[np.bool_]:
     """Return which ``keys`` exceed their count in ``others``: of n equal keys against m, the last n - m."""
     known, counts = np.unique(others, return_counts=True)
     if not len(known):
         return np.ones(len(keys), np.bool_)
     places = np.minimum(np.searchsorted(known, keys), len(known) - 1)
     have = np.where(known[places] == keys, counts[places], 0)
-    beyond: npt.NDArray[np.bool_] = _occurrence(keys) >= have
+    beyond: np.typing.NDArray[np.bool_] = _occurrence(keys) >= have
     return beyond
 
 
-def _occurrence(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _occurrence(keys: np.typing.NDArray[np.int64]) -> np.typing.NDArray[np.int64]:
     """Return the number of equal keys before each key."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
@@ -211,7 +212,7 @@ def _occurrence(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return found
 
 
-def _relocated(base: Plan, old: npt.NDArray[np.int64], new: npt.NDArray[np.int64], today: pa.Table) -> Plan:
+def _relocated(base: Plan, old: np.typing.NDArray[np.int64], new: np.typing.NDArray[np.int64], today: pa.Table) -> Plan:
     """Return ``base`` with the current locations.
 
     Equal keys are matched in their order. If copies of a file are gone, the last one that is left stands for them.

@@ -24,12 +24,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lsr_prod.corpus.filelist import file_keys, files_digest, with_location_facts, without_location_facts
-from lsr_prod.encoding.plans.header import PLAN_FORMAT, PlanHeader
-from lsr_prod.encoding.plans.plan import Plan, slices_digest
+from lsr_prod.encoding.plans import encode_plan, plan_header
 from lsr_prod.encoding.tables.sparse_table import PROTOCOL_FOLDER
 from lsr_prod.errors import ArtifactError, CommitError, DigestMismatchError, FencedError, FormatVersionError
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.digest import digest_json, record_bytes
+from lsr_prod.storage.formats.digests import digest_json, record_bytes
 
 PLANS_FOLDER = f"{PROTOCOL_FOLDER}/plans"
 SUCCESSORS_FOLDER = f"{PROTOCOL_FOLDER}/successors"
@@ -37,7 +36,7 @@ WavesDone = Callable[[str], int]
 """Returns the number of committed waves of a plan."""
 
 
-def save_plan(plan: Plan, table: Store) -> None:
+def save_plan(plan: encode_plan.Plan, table: Store) -> None:
     """Write the plan next to the table unless an earlier attempt did."""
     record, files, slices = plan_objects(plan.digest)
     if table.size(record) is not None:
@@ -57,7 +56,7 @@ def plan_objects(digest: str) -> tuple[str, str, str]:
     return record_name(digest), f"{PLANS_FOLDER}/{digest}.files.parquet", f"{PLANS_FOLDER}/{digest}.slices.parquet"
 
 
-def load_plan(table: Store, digest: str) -> Plan:
+def load_plan(table: Store, digest: str) -> encode_plan.Plan:
     """Read a plan that ``save_plan`` wrote.
 
     Its files have the locations at the time of saving. A corpus that was moved is still the same corpus, so a caller
@@ -69,16 +68,16 @@ def load_plan(table: Store, digest: str) -> Plan:
     if header is None or len(found) < len(tables):
         raise ArtifactError(f"{table.uri} has no plan {digest[:12]}: {folder}.* was deleted; encode into a new table")
     document = json.loads(header)
-    if document.get("format") != PLAN_FORMAT:
+    if document.get("format") != plan_header.PLAN_FORMAT:
         raise FormatVersionError(
-            f"plan {digest[:12]} has format {document.get('format')}, but this release reads format {PLAN_FORMAT}; "
-            "encode into a new table"
+            f"plan {digest[:12]} has format {document.get('format')}, but this release reads "
+            f"format {plan_header.PLAN_FORMAT}; encode into a new table"
         )
     files, slice_table = (pq.read_table(io.BytesIO(data)) for data in found)
     named = (digest, document["files"]["sha256"], document["slices"]["sha256"])
-    if (digest_json(document), files_digest(files), slices_digest(slice_table)) != named:
+    if (digest_json(document), files_digest(files), encode_plan.slices_digest(slice_table)) != named:
         raise DigestMismatchError(f"{folder}.* in {table.uri} is damaged; encode into a new table")
-    return Plan.of(PlanHeader.from_json(document), with_location_facts(files), slice_table)
+    return encode_plan.Plan.of(plan_header.PlanHeader.from_json(document), with_location_facts(files), slice_table)
 
 
 def read_record(table: Store, digest: str) -> dict[str, Any] | None:
@@ -121,7 +120,7 @@ class PlanLink:
     waves: int | None  # committed waves of the unfinished plan that it follows; None: that plan is finished
 
 
-def link_successor(table: Store, plan: Plan, waves_done: WavesDone) -> None:
+def link_successor(table: Store, plan: encode_plan.Plan, waves_done: WavesDone) -> None:
     """Make a plan the successor of its base, unless it is already."""
     base, waves = plan.base, plan.header.base_waves
     assert base is not None
@@ -205,7 +204,7 @@ def _read(table: Store, name: str) -> PlanLink:
     return PlanLink(name, str(record["plan"]), record.get("waves"))
 
 
-def _check_saved(table: Store, plan: Plan) -> None:
+def _check_saved(table: Store, plan: encode_plan.Plan) -> None:
     assert plan.base is not None
     missing = {*plan_objects(plan.digest), record_name(plan.base)} - {*table.names(PLANS_FOLDER)}
     if missing:

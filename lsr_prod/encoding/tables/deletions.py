@@ -18,16 +18,13 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from deltalake.table import ProtocolVersions
 
+from lsr_prod import errors, logs
 from lsr_prod.encoding.tables.live_rows import TableFile
 from lsr_prod.encoding.tables.part import Part
-from lsr_prod.errors import IncompleteWaveError, TableConflictError
-from lsr_prod.logs import get_log
-from lsr_prod.storage import Store
-from lsr_prod.storage.deletion_vector import DeletionVector, Rows, check_vectors, deleted_rows, save_vectors
-from lsr_prod.storage.delta_log import commit_name
+from lsr_prod.storage import Store, deletion_vector, delta_log
 from lsr_prod.storage.remote import short_message
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 
 FEATURE = "deletionVectors"
 """Reader feature of a table with deletions."""
@@ -51,7 +48,7 @@ class Deletion:
 
     path: str  # of the part
     before: str | None  # ``DeletionVector.unique_id`` of the rows that were deleted in the snapshot; None: no row
-    vector: DeletionVector  # these rows and those that the wave deletes
+    vector: deletion_vector.DeletionVector  # these rows and those that the wave deletes
     rows: int  # number of rows that the wave deletes
 
     @property
@@ -72,15 +69,15 @@ class CommitInfo:
 
 def write_deletions(table: Store, files: Iterable[TableFile], to_delete: pa.Table) -> tuple[Deletion, ...]:
     """Write the deletion vectors of parts, each with the rows that are deleted already and those of a cell."""
-    numbers: dict[str, Rows] = {}
+    numbers: dict[str, deletion_vector.Rows] = {}
     before: dict[str, str | None] = {}
     for file in files:
         rows = to_delete.filter(pc.equal(to_delete["path"], file.path))["row"].to_numpy().astype(np.uint32)
         if len(rows):
-            old = [] if file.deleted is None else [deleted_rows(table, file.deleted)]
+            old = [] if file.deleted is None else [deletion_vector.deleted_rows(table, file.deleted)]
             numbers[file.path] = _union([*old, rows])
             before[file.path] = None if file.deleted is None else file.deleted.unique_id
-    vectors = save_vectors(table, numbers)
+    vectors = deletion_vector.save_vectors(table, numbers)
     added = {entry["values"]: entry["counts"] for entry in pc.value_counts(to_delete["path"]).to_pylist()}
     return tuple(Deletion(path, before[path], vectors[path], added[path]) for path in sorted(vectors))
 
@@ -90,15 +87,15 @@ def merge_deletions(table: Store, deletions: Sequence[Deletion]) -> Deletion:
     first = deletions[0]
     if len(deletions) == 1:
         return first
-    rows = _union([deleted_rows(table, each.vector) for each in deletions])
+    rows = _union([deletion_vector.deleted_rows(table, each.vector) for each in deletions])
     added = sum(each.rows for each in deletions)
     if len(rows) != first.rows_before + added or {each.before for each in deletions} != {first.before}:
-        raise IncompleteWaveError(
+        raise errors.IncompleteWaveError(
             f"cells of one bucket delete {added} rows of {first.path}, but some of them are the same rows; nothing was "
             "committed, report this"
         )
-    vector = save_vectors(table, {first.path: rows})[first.path]
-    check_vectors(table, [vector])
+    vector = deletion_vector.save_vectors(table, {first.path: rows})[first.path]
+    deletion_vector.check_vectors(table, [vector])
     return Deletion(first.path, first.before, vector, added)
 
 
@@ -107,7 +104,7 @@ def commit_actions(
     snapshot: DeltaTable,
     adds: Sequence[tuple[Part, Mapping[str, str | None]]],
     removes: Sequence[TableFile],
-    deletions: Sequence[tuple[TableFile, DeletionVector]],
+    deletions: Sequence[tuple[TableFile, deletion_vector.DeletionVector]],
     info: CommitInfo,
     properties: Mapping[str, str],
 ) -> None:
@@ -131,13 +128,13 @@ def commit_actions(
     actions += [{"add": _new(part, values, now, info.data_change)} for part, values in adds]
     data = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions).encode()
     at = snapshot.version() + 1
-    if not store.put_new(commit_name(at), data):
-        raise TableConflictError(f"{store.uri}: commit {at} came first; load the table and decide again")
+    if not store.put_new(delta_log.commit_name(at), data):
+        raise errors.TableConflictError(f"{store.uri}: commit {at} came first; load the table and decide again")
     if at % CHECKPOINT_EVERY == 0:
         _save_checkpoint(store, at)
 
 
-def _union(numbers: Sequence[Rows]) -> Rows:
+def _union(numbers: Sequence[deletion_vector.Rows]) -> deletion_vector.Rows:
     return np.unique(np.concatenate(numbers)).astype(np.uint32)
 
 
@@ -176,7 +173,7 @@ def _remove(file: TableFile, now: int, data_change: bool) -> dict[str, Any]:
     return {**place, **times, **({"deletionVector": file.deleted.to_delta()} if file.deleted else {})}
 
 
-def _add(file: TableFile, vector: DeletionVector, now: int) -> dict[str, Any]:
+def _add(file: TableFile, vector: deletion_vector.DeletionVector, now: int) -> dict[str, Any]:
     place = {"path": file.path, "partitionValues": dict(file.partition), "size": file.size}
     stats = json.dumps({"numRecords": file.rows, "tightBounds": False})
     return {**place, "modificationTime": now, "dataChange": True, "stats": stats, "deletionVector": vector.to_delta()}

@@ -4,9 +4,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from lsr_prod.storage.formats.table import quantize
+from lsr_prod.storage.formats.table_format import quantize
 
 HEADROOM = 1.05
 """The largest impact stands for the largest weight of the probe times this; heavier weights are clipped and counted."""
@@ -26,7 +25,7 @@ class ImpactScale:
 
 
 def impact_scale(
-    weights: npt.NDArray[np.float32], bits: int, *, documents: int, step: float | None = None, floor: float = 0.0
+    weights: np.typing.NDArray[np.float32], bits: int, *, documents: int, step: float | None = None, floor: float = 0.0
 ) -> ImpactScale:
     """Return the scale for the weights of a probe, and its error on them.
 

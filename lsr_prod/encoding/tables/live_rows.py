@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -28,7 +27,7 @@ from lsr_prod.encoding.tables.part import (
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
 from lsr_prod.storage.deletion_vector import VECTOR_TYPE, DeletionVector, Rows, deleted_rows, file_of
-from lsr_prod.storage.formats.table import TableProperties, content_keys
+from lsr_prod.storage.formats.table_format import TableProperties, content_keys
 
 _PREFIX = "partition."
 _BATCH = 4096
@@ -225,7 +224,7 @@ def content_columns(properties: TableProperties) -> list[str]:
 def build_rows(
     properties: TableProperties,
     doc_ids: pa.Array | pa.ChunkedArray,
-    vectors: tuple[npt.NDArray[Any], pa.Array, npt.NDArray[Any]],
+    vectors: tuple[np.typing.NDArray[Any], pa.Array, np.typing.NDArray[Any]],
     content_hashes: pa.Array | pa.ChunkedArray,
     source_files: pa.Array | pa.ChunkedArray,
     stored: Mapping[str, pa.Array | pa.ChunkedArray],

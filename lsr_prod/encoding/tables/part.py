@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -69,19 +68,14 @@ def _rows(batch: pa.RecordBatch) -> Iterator[bytes]:
     (first, terms), (second, impacts) = _lists(batch["terms"]), _lists(batch["impacts"])
     ids, hashes = batch["doc_id"].to_pylist(), batch["content_hash"].to_pylist()
     for i, (doc_id, content) in enumerate(zip(ids, hashes, strict=True)):
-        fields = (
-            doc_id.encode(),
-            terms[first[i] : first[i + 1]],
-            impacts[second[i] : second[i + 1]],
-            content.encode(),
-        )
+        fields = (doc_id.encode(), terms[first[i] : first[i + 1]], impacts[second[i] : second[i + 1]], content.encode())
         # Lengths first, so that no two different rows have the same bytes.
         yield b"".join(part for field in fields for part in (len(field).to_bytes(8, "big"), field))
 
 
 def _lists(column: pa.ListArray) -> tuple[list[int], memoryview]:
     """Return the bounds of the lists in bytes [n + 1], and their values as 32-bit integers."""
-    offsets: npt.NDArray[np.int64] = column.offsets.to_numpy().astype(np.int64)
+    offsets: np.typing.NDArray[np.int64] = column.offsets.to_numpy().astype(np.int64)
     values = np.ascontiguousarray(column.flatten().to_numpy(), "<i4")  # of this slice only
     return ((offsets - offsets[0]) * 4).tolist(), memoryview(values.tobytes())
 

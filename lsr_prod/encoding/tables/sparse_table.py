@@ -3,13 +3,11 @@
 import numpy as np
 import pyarrow as pa
 
-from lsr_prod.encoding.tables.live_rows import TableFile, bucket_numbers, part_digest, partition_column, to_files
-from lsr_prod.encoding.tables.part import combine_digests
+from lsr_prod.encoding.tables import live_rows, part
 from lsr_prod.encoding.tables.table import Table, create_table, load_table, open_table
 from lsr_prod.errors import ConfigError, LineageError
-from lsr_prod.storage import Store
-from lsr_prod.storage.disk import is_draft
-from lsr_prod.storage.formats.table import TableProperties
+from lsr_prod.storage import Store, disk
+from lsr_prod.storage.formats.table_format import TableProperties
 
 PROTOCOL_FOLDER = "_lsr_prod"
 """Folder inside the table's folder with its plans, epochs and markers."""
@@ -80,7 +78,7 @@ def finished_table(field: str, store: Store, plan: str) -> Table | None:
 
 def require_new_folder(field: str, store: Store, *, but: str = "") -> None:
     """Refuse a folder that is not a table and contains more than drafts and files whose name begins with ``but``."""
-    names = (name for name in store.names() if not is_draft(name) and not (but and name.startswith(but)))
+    names = (name for name in store.names() if not disk.is_draft(name) and not (but and name.startswith(but)))
     if (foreign := next(names, None)) is not None:
         raise ConfigError(field, f"{store.uri} contains {foreign} and is not a table", "give a new folder")
 
@@ -91,16 +89,16 @@ def committed_files(table: Table) -> pa.Table:
     Actors of a node share one copy of it in Ray's object store.
     """
     files = table.file_table()
-    plain = files.select([name for name in files.column_names if not name.startswith(partition_column(""))])
-    return plain.append_column("bucket", bucket_numbers(files)).sort_by("bucket").combine_chunks()
+    plain = files.select([name for name in files.column_names if not name.startswith(live_rows.partition_column(""))])
+    return plain.append_column("bucket", live_rows.bucket_numbers(files)).sort_by("bucket").combine_chunks()
 
 
-def files_of_bucket(files: pa.Table, bucket: int) -> list[TableFile]:
+def files_of_bucket(files: pa.Table, bucket: int) -> list[live_rows.TableFile]:
     """Return the parts of a bucket."""
     if not files.num_rows:
         return []
     first, last = np.searchsorted(files["bucket"].chunk(0).to_numpy(), [bucket, bucket + 1])
-    return to_files(files.slice(first, last - first))
+    return live_rows.to_files(files.slice(first, last - first))
 
 
 def table_digest(
@@ -126,4 +124,4 @@ def table_digest(
     """
     store = Store(table_uri, options or {})
     files = load_table(store, version).files()
-    return combine_digests(part_digest(store, file, verify=verify) for file in files)
+    return part.combine_digests(live_rows.part_digest(store, file, verify=verify) for file in files)

@@ -28,13 +28,9 @@ from lsr_prod.encoding.tables.live_rows import (
 )
 from lsr_prod.encoding.tables.part import Part
 from lsr_prod.errors import ArtifactError, CommitError, StorageError, TableConflictError
-from lsr_prod.storage import Store, in_threads
+from lsr_prod.storage import Store, delta_log, disk, in_threads, location, remote
 from lsr_prod.storage.deletion_vector import VECTOR_TYPE, DeletionVector, file_of
-from lsr_prod.storage.delta_log import LOG_FOLDER, commit_name, deletion_vectors, is_commit, read_actions
-from lsr_prod.storage.disk import disk_error, scratch_folder
-from lsr_prod.storage.formats.table import TableProperties
-from lsr_prod.storage.location import table_problem
-from lsr_prod.storage.remote import is_remote_failure, short_message
+from lsr_prod.storage.formats.table_format import TableProperties
 
 # Published index versions name old table versions, so delta-rs must not delete the log of old versions.
 _KEEP_LOG = {"delta.enableExpiredLogCleanup": "false"}
@@ -98,7 +94,7 @@ class Table:
         return pa.table([*plain, *values], names=schema.names).cast(schema).sort_by("path")
 
     def _vectors(self, paths: pa.ChunkedArray) -> pa.Array:
-        found = deletion_vectors(self.store, self.version)
+        found = delta_log.deletion_vectors(self.store, self.version)
         column = vector_column(paths, found)
         if len(column) - column.null_count != len(found):
             raise ArtifactError(f"the log of {self.store.uri} deletes rows of files that the table does not have")
@@ -186,18 +182,19 @@ class Table:
             )
         except CommitFailedError as error:
             raise TableConflictError(
-                f"{self.store.uri}: another commit came first ({short_message(error)}); load the table and decide again"
+                f"{self.store.uri}: another commit came first ({remote.short_message(error)}); load the table "
+                "and decide again"
             ) from error
         except (DeltaError, OSError) as error:
-            failure = disk_error(error, self.store.uri) or StorageError(
-                f"{self.store.uri} cannot be committed to ({short_message(error)}); run the job again"
+            failure = disk.disk_error(error, self.store.uri) or StorageError(
+                f"{self.store.uri} cannot be committed to ({remote.short_message(error)}); run the job again"
             )
             raise failure from error
 
     def log(self) -> list[LogEntry]:
         """Return the commits of the table, oldest first."""
-        found = [(entry.name.rpartition("/")[2], entry.modified) for entry in self.store.entries(LOG_FOLDER)]
-        return [LogEntry(int(name[:20]), modified) for name, modified in sorted(found) if is_commit(name)]
+        found = [(entry.name.rpartition("/")[2], entry.modified) for entry in self.store.entries(delta_log.LOG_FOLDER)]
+        return [LogEntry(int(name[:20]), modified) for name, modified in sorted(found) if delta_log.is_commit(name)]
 
     def added_since(self, version: int) -> set[str]:
         """Return the paths that commits after ``version`` added, up to this snapshot; also those removed since.
@@ -211,7 +208,7 @@ class Table:
         return {path for paths in in_threads(self._added_by, numbers) for path in paths}
 
     def _added_by(self, number: int) -> set[str]:
-        adds = [action["add"] for action in read_actions(self.store, number) if "add" in action]
+        adds = [action["add"] for action in delta_log.read_actions(self.store, number) if "add" in action]
         vectors = (DeletionVector.from_delta(add["deletionVector"]) for add in adds if add.get("deletionVector"))
         return {add["path"] for add in adds} | {path for vector in vectors if (path := file_of(vector))}
 
@@ -226,16 +223,16 @@ def open_table(store: Store, version: int | None = None) -> Table | None:
     Raises:
         StorageError: the store failed, the log is damaged, or the table has no such version.
     """
-    if (problem := table_problem(store.uri)) is not None:
+    if (problem := location.table_problem(store.uri)) is not None:
         raise StorageError(f"{store.uri} cannot be opened as a table: {problem}")
     try:
         return Table(store, DeltaTable(store.location, version=version, storage_options=store.delta_options))
     except TableNotFoundError:
         return None
     except BaseException as error:
-        if not isinstance(error, (DeltaError, OSError)) and not is_remote_failure(error):
+        if not isinstance(error, (DeltaError, OSError)) and not remote.is_remote_failure(error):
             raise
-        raise StorageError(f"{store.uri} cannot be opened as a Delta table ({short_message(error)})") from error
+        raise StorageError(f"{store.uri} cannot be opened as a Delta table ({remote.short_message(error)})") from error
 
 
 def load_table(store: Store, version: int | None = None) -> Table:
@@ -268,7 +265,7 @@ def create_table(store: Store, schema: pa.Schema, partition_by: Sequence[str], p
     found = open_table(store)
     if found is not None:
         return found
-    with scratch_folder() as scratch:
+    with disk.scratch_folder() as scratch:
         DeltaTable.create(
             scratch,
             schema,
@@ -276,8 +273,8 @@ def create_table(store: Store, schema: pa.Schema, partition_by: Sequence[str], p
             configuration={**_KEEP_LOG, **properties},
             raise_if_key_not_exists=False,
         )
-        first = (scratch / commit_name(0)).read_bytes()
-    store.put_new(commit_name(0), first)
+        first = (scratch / delta_log.commit_name(0)).read_bytes()
+    store.put_new(delta_log.commit_name(0), first)
     return load_table(store)
 
 

@@ -12,21 +12,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.encoding.tables.live_rows import live_batches
 from lsr_prod.errors import ArtifactError
 from lsr_prod.indexing.impacts.vectors import GrowingArray, Vectors, VectorSpill, create_array
 from lsr_prod.inference.terms.analysis import words_of
-from lsr_prod.storage.formats.index import Analyzer
-from lsr_prod.storage.formats.shard import BATCH_ROWS, DENSE, MAX_ITEMS, WINDOW, array_name
+from lsr_prod.storage.formats.index_format import Analyzer
+from lsr_prod.storage.formats.shard_format import BATCH_ROWS, DENSE, MAX_ITEMS, WINDOW, array_name
 from lsr_prod.storage.formats.term_weights import word_impacts
 
 if TYPE_CHECKING:
     from lsr_prod.encoding.tables import Table
 
-_Ints = npt.NDArray[np.int64]
+_Ints = np.typing.NDArray[np.int64]
 
 _ALL_TERMS = 1 << 31
 _SAMPLE = 20_000  # documents; their mean length has an error of about one percent
@@ -61,7 +60,7 @@ class _Window:
     first: _Ints  # [r], place of the first posting of a run
     counts: _Ints  # [r]
     ordinals: _Ints  # [p], from the first document of the window
-    impacts: npt.NDArray[np.uint8]  # [p]
+    impacts: np.typing.NDArray[np.uint8]  # [p]
 
 
 def write_postings(folder: Path, fields: Sequence[TermField]) -> None:
@@ -239,7 +238,9 @@ def _fill(
     items[terms] += _items(window.counts)
 
 
-def _rank(starts: npt.NDArray[np.uint32], impacts: npt.NDArray[np.uint8], tenths: Any, hundredths: Any) -> None:
+def _rank(
+    starts: np.typing.NDArray[np.uint32], impacts: np.typing.NDArray[np.uint8], tenths: Any, hundredths: Any
+) -> None:
     """Write the 10th and the 100th largest impact of every term that has so many."""
     counts = np.diff(starts.astype(np.int64))
     many = np.flatnonzero(counts >= 10)

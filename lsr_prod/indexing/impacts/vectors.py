@@ -8,31 +8,29 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.storage.formats.pages import HEADER_LIMIT, npy_header, parse_npy_header
-from lsr_prod.storage.formats.shard import MAX_ITEMS, term_dtype
-from lsr_prod.storage.formats.sparse import put_together
+from lsr_prod.storage.formats import pages, sparse
+from lsr_prod.storage.formats.shard_format import MAX_ITEMS, term_dtype
 
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
     """Vectors of documents as rows of a CSR matrix, heaviest term first."""
 
-    offsets: npt.NDArray[np.uint32]  # uint32 [n + 1]
-    terms: npt.NDArray[Any]  # uint16 or int32 [nnz]
-    impacts: npt.NDArray[np.uint8]  # uint8 [nnz]
+    offsets: np.typing.NDArray[np.uint32]  # uint32 [n + 1]
+    terms: np.typing.NDArray[Any]  # uint16 or int32 [nnz]
+    impacts: np.typing.NDArray[np.uint8]  # uint8 [nnz]
 
     def __len__(self) -> int:
         """Return the number of vectors."""
         return len(self.offsets) - 1
 
     @property
-    def lengths(self) -> npt.NDArray[np.int64]:
+    def lengths(self) -> np.typing.NDArray[np.int64]:
         """Number of terms of each document, int64 [n]."""
-        offsets: npt.NDArray[np.int64] = self.offsets.astype(np.int64)
+        offsets: np.typing.NDArray[np.int64] = self.offsets.astype(np.int64)
         return np.diff(offsets)
 
     @classmethod
@@ -61,10 +59,10 @@ class Vectors:
         ids = terms[order].astype(term_dtype(vocabulary_size))
         return cls(offsets.astype(np.uint32), ids, impacts[order].astype(np.uint8))
 
-    def take(self, order: npt.NDArray[Any]) -> "Vectors":
+    def take(self, order: np.typing.NDArray[Any]) -> "Vectors":
         """Return the rows with the numbers ``order``, in that order."""
         starts = self.offsets[order].astype(np.int64)
-        offsets, places = put_together(starts, self.offsets[order + np.int64(1)] - starts)
+        offsets, places = sparse.put_together(starts, self.offsets[order + np.int64(1)] - starts)
         return Vectors(offsets.astype(np.uint32), self.terms[places], self.impacts[places])
 
     def top(self, dk: int) -> "Vectors":
@@ -72,7 +70,7 @@ class Vectors:
         lengths = np.minimum(self.lengths, dk)
         if np.array_equal(lengths, self.lengths):
             return self
-        offsets, places = put_together(self.offsets[:-1].astype(np.int64), lengths)
+        offsets, places = sparse.put_together(self.offsets[:-1].astype(np.int64), lengths)
         return Vectors(offsets.astype(np.uint32), self.terms[places], self.impacts[places])
 
 
@@ -112,12 +110,12 @@ class GrowingArray:
         weakref.finalize(self, self._file.close)  # of an array that is given up
         self._dtype = dtype
         self.length = 0
-        _write(self._file, npy_header(dtype, 0))
+        _write(self._file, pages.npy_header(dtype, 0))
         self._data = self._file.tell()
         if first is not None:
             self.append(np.array([first]))
 
-    def append(self, values: npt.NDArray[Any]) -> None:
+    def append(self, values: np.typing.NDArray[Any]) -> None:
         """Append items."""
         _write(self._file, values.astype(self._dtype, copy=False).tobytes())
         self.length += len(values)
@@ -128,29 +126,29 @@ class GrowingArray:
     def __exit__(self, *_: object) -> None:
         with self._file:
             self._file.seek(0)
-            _write(self._file, npy_header(self._dtype, self.length))
+            _write(self._file, pages.npy_header(self._dtype, self.length))
             assert self._file.tell() == self._data
             os.fsync(self._file.fileno())
 
 
-def create_array(path: Path, dtype: np.dtype[Any], length: int) -> npt.NDArray[Any]:
+def create_array(path: Path, dtype: np.dtype[Any], length: int) -> np.typing.NDArray[Any]:
     """Create an ``.npy`` file of zeros and map it; writes to the array go to the file.
 
     The disk has room for the whole file before it is mapped: a write to a page of a map for which there is no room
     would end the process with SIGBUS.
     """
     with path.open("xb", buffering=0) as file:
-        _write(file, npy_header(dtype, length))
+        _write(file, pages.npy_header(dtype, length))
         if length:
             os.posix_fallocate(file.fileno(), file.tell(), length * dtype.itemsize)
     return map_array(path, "r+")
 
 
-def map_array(path: Path, mode: Literal["r", "r+"] = "r") -> npt.NDArray[Any]:
+def map_array(path: Path, mode: Literal["r", "r+"] = "r") -> np.typing.NDArray[Any]:
     """Map an ``.npy`` file; an empty array cannot be mapped, and is made."""
     size = path.stat().st_size
     with path.open("rb") as file:
-        dtype, start = parse_npy_header(file.read(HEADER_LIMIT), size)
+        dtype, start = pages.parse_npy_header(file.read(pages.HEADER_LIMIT), size)
     return np.asarray(np.memmap(path, dtype, mode, offset=start)) if size > start else np.zeros(0, dtype)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import tantivy
 
-from lsr_prod.storage.formats.index import Analyzer
+from lsr_prod.storage.formats.index_format import Analyzer
 
 _WIDTH_FORMS = re.compile("[\uff01-\uffee]+")
 _THAI_LAO_BURMESE_KHMER = [*map(chr, (*range(0x0E00, 0x0F00), *range(0x1000, 0x10A0), *range(0x1780, 0x1800)))]

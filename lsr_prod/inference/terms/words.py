@@ -14,14 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.inference.terms.surfaces import Notation, Surface, lowered, notation_of, spell, surfaces
-from lsr_prod.storage.formats.bundle import CARD_FILE, TOKENIZER_FILE, VOCABULARY_FILE, EncoderCard, read_vocabulary
-from lsr_prod.storage.formats.digest import digest_json
-from lsr_prod.storage.formats.term_weights import TermCounts
+from lsr_prod.storage.formats import bundle_format, digests, term_weights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -49,9 +46,9 @@ class QueryTerms(NamedTuple):
 class TermReader:
     """Finds the output terms of texts. Safe to share between threads."""
 
-    FILES = (CARD_FILE, TOKENIZER_FILE, VOCABULARY_FILE)
+    FILES = (bundle_format.CARD_FILE, bundle_format.TOKENIZER_FILE, bundle_format.VOCABULARY_FILE)
 
-    def __init__(self, tokenizer: str, card: EncoderCard, vocabulary: Sequence[str]) -> None:
+    def __init__(self, tokenizer: str, card: bundle_format.EncoderCard, vocabulary: Sequence[str]) -> None:
         """Prepare the tokenizer."""
         self._words = card.output_vocabulary == "words"
         if self._words:
@@ -72,8 +69,8 @@ class TermReader:
     @classmethod
     def open(cls, bundle: Path) -> "TermReader":
         """Open the term reader of a bundle."""
-        tokenizer = (bundle / TOKENIZER_FILE).read_text(encoding="utf-8")
-        return cls(tokenizer, EncoderCard.load(bundle), read_vocabulary(bundle))
+        tokenizer = (bundle / bundle_format.TOKENIZER_FILE).read_text(encoding="utf-8")
+        return cls(tokenizer, bundle_format.EncoderCard.load(bundle), bundle_format.read_vocabulary(bundle))
 
     def query(self, text: str) -> QueryTerms:
         """Return the terms of the first ``query_max_length`` tokens (special tokens included) or words of a query."""
@@ -87,7 +84,7 @@ class TermReader:
         found.pop(-1, None)
         return QueryTerms(list(found), [])
 
-    def documents(self, texts: Sequence[str]) -> list[npt.NDArray[np.int32]]:
+    def documents(self, texts: Sequence[str]) -> list[np.typing.NDArray[np.int32]]:
         """Return the distinct terms of whole texts: int32 [t] per text, rising."""
         if self._words:
             found = [[self._term_of.get(word, -1) for word in split_normalized(t, self._normalizer)] for t in texts]
@@ -95,9 +92,9 @@ class TermReader:
         encodings = self._whole.encode_batch_fast(list(texts), add_special_tokens=False)
         return [_distinct(self._table[encoding.ids]) for encoding in encodings]
 
-    def count(self, texts: Iterable[str], before: TermCounts | None = None) -> TermCounts:
+    def count(self, texts: Iterable[str], before: term_weights.TermCounts | None = None) -> term_weights.TermCounts:
         """Count the texts that have each term; only a few texts are in memory at a time."""
-        counts = before or TermCounts.none(self.vocabulary_size)
+        counts = before or term_weights.TermCounts.none(self.vocabulary_size)
         batch: list[str] = []
         size = 0
         for text in texts:
@@ -110,9 +107,9 @@ class TermReader:
     @staticmethod
     def digest(bundle: Path) -> str:
         """Return the sha256 (hex) of everything that determines the terms of a document."""
-        card = EncoderCard.load(bundle)
-        tokenizer = (bundle / TOKENIZER_FILE).read_text(encoding="utf-8")
-        return digest_json([tokenizer, card.vocabulary_sha256, card.output_vocabulary, card.output_casing])
+        card = bundle_format.EncoderCard.load(bundle)
+        tokenizer = (bundle / bundle_format.TOKENIZER_FILE).read_text(encoding="utf-8")
+        return digests.digest_json([tokenizer, card.vocabulary_sha256, card.output_vocabulary, card.output_casing])
 
 
 def split_words(text: str, tokenizer: "PreTrainedTokenizerFast | None" = None) -> list[str]:
@@ -201,7 +198,7 @@ def special_tokens(tokenizer: Tokenizer) -> set[int]:
     return {number for number, added in tokenizer.get_added_tokens_decoder().items() if added.special}
 
 
-def _tokens(tokenizer: Tokenizer, card: EncoderCard, vocabulary: Sequence[str]) -> list[int]:
+def _tokens(tokenizer: Tokenizer, card: bundle_format.EncoderCard, vocabulary: Sequence[str]) -> list[int]:
     """Return the output term of every token; -1 for tokens without one, such as special tokens that are skipped."""
     skipped = special_tokens(tokenizer) if card.query_special_tokens == "skipped" else ()
     last = max(tokenizer.get_vocab(with_added_tokens=True).values())
@@ -214,7 +211,7 @@ def _tokens(tokenizer: Tokenizer, card: EncoderCard, vocabulary: Sequence[str]) 
     return [-1 if number in skipped else term for number, term in enumerate(found)]
 
 
-def _distinct(ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+def _distinct(ids: np.typing.NDArray[np.int32]) -> np.typing.NDArray[np.int32]:
     found = np.unique(ids)
     return found[1:] if len(found) and found[0] < 0 else found
 

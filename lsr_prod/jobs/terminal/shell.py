@@ -15,13 +15,10 @@ from inspect import getdoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from lsr_prod.errors import ConfigError, LsrError, MissingExtraError
-from lsr_prod.extras import contrib, missing_extra
+from lsr_prod import errors, extras, logs
 from lsr_prod.jobs.terminal.output import complain, log_to_stderr, lost_output, print_result, say
-from lsr_prod.logs import without_credentials
-from lsr_prod.storage.disk import disk_error
+from lsr_prod.storage import disk, signatures
 from lsr_prod.storage.location import is_credential, location_problem, normalize_options, path_problem
-from lsr_prod.storage.signatures import check_keys
 
 if TYPE_CHECKING:
     from lsr_prod.config import Deployment
@@ -46,7 +43,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the usage and leaving the process."""
-        raise ConfigError("command line", message, f"see {self.prog} --help")
+        raise errors.ConfigError("command line", message, f"see {self.prog} --help")
 
 
 AddOptions = Callable[[CommandParser], None]
@@ -188,14 +185,14 @@ def scalars(summary: _Summary) -> dict[str, Any]:
 def location(value: str) -> str:
     """Return an argument that is a path or a URI."""
     if (problem := location_problem(value)) is not None:
-        raise argparse.ArgumentTypeError(f"{without_credentials(value)!r} is not possible; {problem}")
+        raise argparse.ArgumentTypeError(f"{logs.without_credentials(value)!r} is not possible; {problem}")
     return value
 
 
 def local_path(value: str) -> Path:
     """Return an argument that is a path of this machine."""
     if (problem := path_problem(value)) is not None:
-        raise argparse.ArgumentTypeError(f"{without_credentials(value)!r} is not possible; {problem}")
+        raise argparse.ArgumentTypeError(f"{logs.without_credentials(value)!r} is not possible; {problem}")
     return Path(value)
 
 
@@ -211,9 +208,9 @@ def store_options(given: argparse.Namespace) -> dict[str, str]:
     for text in given.store_option:
         name, sign, value = text.partition("=")
         if is_credential(name):
-            raise ConfigError(f"--store-option {name}", "it is a credential", "set it in the environment")
+            raise errors.ConfigError(f"--store-option {name}", "it is a credential", "set it in the environment")
         if not sign:
-            raise ConfigError(f"--store-option {name}", "it has no value", "write NAME=VALUE")
+            raise errors.ConfigError(f"--store-option {name}", "it has no value", "write NAME=VALUE")
         options[name] = value
     return normalize_options(options)
 
@@ -233,7 +230,7 @@ def add_place(parser: argparse.ArgumentParser, metavar: str, help_text: str) -> 
 def deployment_of(given: argparse.Namespace, name: str, metavar: str, section: str) -> "Deployment | None":
     """Return the deployment of ``--config``, which has the section; None: the place is given instead."""
     if (getattr(given, metavar.lower()) is None) == (given.config is None):
-        raise ConfigError("command line", f"give either {metavar} or --config", f"see lsr-prod {name} --help")
+        raise errors.ConfigError("command line", f"give either {metavar} or --config", f"see lsr-prod {name} --help")
     if given.config is None:
         return None
     from lsr_prod.config import load_deployment
@@ -243,7 +240,7 @@ def deployment_of(given: argparse.Namespace, name: str, metavar: str, section: s
 
 def _run(name: str, work: Callable[[], int | None]) -> int:
     try:
-        check_keys()
+        signatures.check_keys()
         return work() or 0
     except SystemExit as ended:  # argparse ends the process after --help
         return int(ended.code or 0)
@@ -252,11 +249,11 @@ def _run(name: str, work: Callable[[], int | None]) -> int:
         return 130
     except Exception as raised:  # noqa: BLE001 - the end of every command: the error and its traceback are reported
         error = _with_extra(_below_ray(name, raised))
-        error = disk_error(error, f"a file of lsr-prod {name}") or error
-        if isinstance(error, ConfigError | MissingExtraError):
+        error = disk.disk_error(error, f"a file of lsr-prod {name}") or error
+        if isinstance(error, errors.ConfigError | errors.MissingExtraError):
             complain(f"lsr-prod {name}: {error}")
             return 2
-        if isinstance(error, LsrError):
+        if isinstance(error, errors.LsrError):
             complain(f"lsr-prod {name} failed: {type(error).__name__}: {error}")
             return 1
         return _unexpected(name, error)
@@ -267,7 +264,7 @@ def _unexpected(name: str, error: Exception) -> int:
     log_to_stderr()
     log.error("unexpected error", exc_info=error)
     complain(
-        f"lsr-prod {name} failed: {type(error).__name__}: {without_credentials(str(error))}; lsr_prod does not expect "
+        f"lsr-prod {name} failed: {type(error).__name__}: {logs.without_credentials(str(error))}; lsr_prod does not expect "
         "this error: please report it with the line of the log before this one"
     )
     return 1
@@ -288,15 +285,15 @@ def _with_extra(error: Exception) -> Exception:
     """Return the error that names the extra for a module that is not installed; other errors as they are."""
     if isinstance(error, ModuleNotFoundError):
         with suppress(ModuleNotFoundError):  # no extra brings it
-            return missing_extra(error)
+            return extras.missing_extra(error)
     return error
 
 
 def _load_reports(deployment: "Deployment") -> Any:
     """Return the module that writes pages, and check everything that it needs, before the job does its work."""
     try:
-        reports = contrib("pages.reports")
+        reports = extras.contrib("pages.reports")
     except ModuleNotFoundError as error:
-        raise missing_extra(error) from error
+        raise extras.missing_extra(error) from error
     reports.report_cluster(deployment)
     return reports

@@ -7,38 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 
 from lsr_prod.config import ExportSettings
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.logs import get_log
-from lsr_prod.model import SparseEncoder, model_digest
-from lsr_prod.model.backbone import is_causal
-from lsr_prod.model.directory import folder_to_save
+from lsr_prod.model import SparseEncoder, backbone, directory, model_digest, tokenizer_files
 from lsr_prod.model.export.columns import check_lost, find_columns
 from lsr_prod.model.export.graph import INPUTS, export_graph, halve_graph, quantize_graph, save_graph
 from lsr_prod.model.export.parity import check_parity, read_parity_texts, read_texts
-from lsr_prod.model.tokenizer_files import write_tokenizer
-from lsr_prod.storage import is_remote
-from lsr_prod.storage.disk import scratch_folder
-from lsr_prod.storage.drafts import write_file
-from lsr_prod.storage.folders import open_bundle, open_source, output_exists
-from lsr_prod.storage.formats.bundle import (
-    BUNDLE_FILE,
-    CARD_FILE,
-    GRAPH_FILE,
-    HEADS,
-    QUERY_FOLDER,
-    VOCABULARY_FILE,
-    Bundle,
-    Cut,
-    EncoderCard,
-    QueryGraph,
-    digest_bundle,
-)
-from lsr_prod.storage.formats.digest import record_bytes
+from lsr_prod.storage import disk, drafts, folders, is_remote
+from lsr_prod.storage.formats import bundle_format, digests
 from lsr_prod.storage.formats.term_weights import QUERY_WEIGHTS_FILE, weights_to_bytes
 
 log = get_log(__name__)
@@ -62,7 +42,7 @@ def export_bundle(settings: ExportSettings, options: dict[str, str] | None = Non
         ParityError: the graph ranks differently from torch; no bundle was written.
     """
     started = time.perf_counter()
-    exists = output_exists("export.output", settings.output, options)
+    exists = folders.output_exists("export.output", settings.output, options)
     texts = read_parity_texts(settings.parity_texts, options)
     source = _open_model(settings.model, options)
     encoder = _load(settings.model, source)
@@ -78,18 +58,18 @@ def export_bundle(settings: ExportSettings, options: dict[str, str] | None = Non
         folder, bundle = _open_same(settings.output, options, (digest, settings.precision, top_k, cut))
         parity = _check_parity(encoder, folder, texts, min_overlap)
     else:
-        with folder_to_save(settings.output, options, field="export.output") as folder:
+        with directory.folder_to_save(settings.output, options, field="export.output") as folder:
             gpu = settings.precision == "fp16"
             graph = export_graph(encoder.document_encoder(), top_k=top_k, columns=columns, gpu=gpu)
             _write_bundle(folder, encoder, settings, graph, top_k=top_k, model=digest, cut=cut)
             parity = _check_parity(encoder, folder, texts, min_overlap)
-            bundle = Bundle.load(folder)
+            bundle = bundle_format.Bundle.load(folder)
     return {
         "bundle_digest": bundle.digest,
         "model_digest": digest,
         "precision": settings.precision,
         "top_k": top_k,
-        "graph_bytes": sum(file.size for file in bundle.files if file.path.startswith(GRAPH_FILE)),
+        "graph_bytes": sum(file.size for file in bundle.files if file.path.startswith(bundle_format.GRAPH_FILE)),
         **_query_figures(bundle),
         "cut_terms": cut.cut if cut else 0,
         "cut_terms_proven": cut.proven if cut else 0,
@@ -109,18 +89,18 @@ def _check_parity(
     return {f"{side}_{name}": value for side, parity in found.items() for name, value in asdict(parity).items()}
 
 
-def _query_figures(bundle: Bundle) -> dict[str, int]:
+def _query_figures(bundle: bundle_format.Bundle) -> dict[str, int]:
     if bundle.query is None:
         return {}
-    prefix = f"{QUERY_FOLDER}/{GRAPH_FILE}"
+    prefix = f"{bundle_format.QUERY_FOLDER}/{bundle_format.GRAPH_FILE}"
     return {"query_graph_bytes": sum(file.size for file in bundle.files if file.path.startswith(prefix))}
 
 
-def _check_precision(precision: str, card: EncoderCard) -> None:
+def _check_precision(precision: str, card: bundle_format.EncoderCard) -> None:
     architecture = card.architecture
     if precision == "fp16" and card.appended_tokens:
         raise ConfigError("export.precision", "heads of appended tokens have no form in fp16", "take fp32 or int8")
-    if precision == "fp16" and (is_causal(architecture) or architecture == "EuroBertForMaskedLM"):
+    if precision == "fp16" and (backbone.is_causal(architecture) or architecture == "EuroBertForMaskedLM"):
         raise ConfigError(
             "export.precision",
             f"fp16 overflows in the norms of a {architecture} and is imprecise at late positions",
@@ -135,16 +115,14 @@ def _min_overlap(settings: ExportSettings) -> float:
 
 def _columns(
     encoder: SparseEncoder, settings: ExportSettings, texts: Sequence[str], options: dict[str, str] | None
-) -> tuple[npt.NDArray[np.int64] | None, Cut | None]:
+) -> tuple[np.typing.NDArray[np.int64] | None, bundle_format.Cut | None]:
     """Return the terms to keep and the record of the cut; None without a probe. The parity texts validate the cut."""
     if settings.probe_texts is None:
         return None, None
     if encoder.card.head != "vocabulary":
-        name = HEADS[encoder.card.head].partition(" (")[0]
+        name = bundle_format.HEADS[encoder.card.head].partition(" (")[0]
         raise ConfigError(
-            "export.probe_texts",
-            f"a model with {name} has no vocabulary head whose terms could be cut",
-            "leave it out",
+            "export.probe_texts", f"a model with {name} has no vocabulary head whose terms could be cut", "leave it out"
         )
     columns, cut = find_columns(encoder, read_texts(settings.probe_texts, field="export.probe_texts", options=options))
     lost = check_lost(encoder, texts, columns, most=1 - settings.min_overlap)
@@ -160,17 +138,17 @@ def _write_bundle(
     *,
     top_k: int,
     model: str,
-    cut: Cut | None,
+    cut: bundle_format.Cut | None,
 ) -> None:
     _write_side(folder, encoder, settings.precision, graph)
     query = None
     if encoder.queries is not None:
-        query = QueryGraph(min(settings.top_k, encoder.queries.card.most_terms), INPUTS)
+        query = bundle_format.QueryGraph(min(settings.top_k, encoder.queries.card.most_terms), INPUTS)
         graph = export_graph(encoder.queries, top_k=query.top_k, columns=None, gpu=settings.precision == "fp16")
-        (folder / QUERY_FOLDER).mkdir()
-        _write_side(folder / QUERY_FOLDER, encoder.queries, settings.precision, graph)
-    bundle = Bundle(
-        files=digest_bundle(folder),
+        (folder / bundle_format.QUERY_FOLDER).mkdir()
+        _write_side(folder / bundle_format.QUERY_FOLDER, encoder.queries, settings.precision, graph)
+    bundle = bundle_format.Bundle(
+        files=bundle_format.digest_bundle(folder),
         precision=settings.precision,
         top_k=top_k,
         model_digest=model,
@@ -178,7 +156,7 @@ def _write_bundle(
         cut=cut,
         query=query,
     )
-    write_file(folder / BUNDLE_FILE, bundle.to_bytes())
+    drafts.write_file(folder / bundle_format.BUNDLE_FILE, bundle.to_bytes())
 
 
 def _write_side(folder: Path, encoder: SparseEncoder, precision: str, graph: onnx.ModelProto) -> None:
@@ -187,18 +165,18 @@ def _write_side(folder: Path, encoder: SparseEncoder, precision: str, graph: onn
             graph = quantize_graph(graph, folder)
         case "fp16":
             graph = halve_graph(graph)
-    save_graph(graph, folder / GRAPH_FILE)
-    write_tokenizer(folder, encoder.tokenizer, encoder.card.document_max_length)
+    save_graph(graph, folder / bundle_format.GRAPH_FILE)
+    tokenizer_files.write_tokenizer(folder, encoder.tokenizer, encoder.card.document_max_length)
     encoder.model.config.save_pretrained(folder)
-    write_file(folder / VOCABULARY_FILE, record_bytes(encoder.vocabulary))
-    write_file(folder / CARD_FILE, encoder.card.to_bytes())
+    drafts.write_file(folder / bundle_format.VOCABULARY_FILE, digests.record_bytes(encoder.vocabulary))
+    drafts.write_file(folder / bundle_format.CARD_FILE, encoder.card.to_bytes())
     if encoder.query_weights is not None and encoder.card.query_encoder == "learned":
-        write_file(folder / QUERY_WEIGHTS_FILE, weights_to_bytes(encoder.query_weights.numpy()))
+        drafts.write_file(folder / QUERY_WEIGHTS_FILE, weights_to_bytes(encoder.query_weights.numpy()))
 
 
 def _open_model(model: str, options: dict[str, str] | None) -> str:
     try:
-        return open_source(model, options)
+        return folders.open_source(model, options)
     except ArtifactError as error:
         raise ConfigError("export.model", str(error), "give a model directory, a URI or a Hugging Face id") from error
 
@@ -222,20 +200,20 @@ def _load(model: str, source: str) -> SparseEncoder:
 
 def _model_digest(source: str, encoder: SparseEncoder) -> str:
     """Return the digest of the model directory; another kind of folder is saved as one first."""
-    if (Path(source) / CARD_FILE).is_file():
+    if (Path(source) / bundle_format.CARD_FILE).is_file():
         return model_digest(Path(source))
-    with scratch_folder() as scratch:
+    with disk.scratch_folder() as scratch:
         return encoder.save(scratch / "model")
 
 
 def _open_same(
-    output: str, options: dict[str, str] | None, wanted: tuple[str, str, int, Cut | None]
-) -> tuple[Path, Bundle]:
+    output: str, options: dict[str, str] | None, wanted: tuple[str, str, int, bundle_format.Cut | None]
+) -> tuple[Path, bundle_format.Bundle]:
     """Return the existing bundle; refuse another one and a damaged one."""
     try:
-        folder, bundle = open_bundle(output, options)
+        folder, bundle = folders.open_bundle(output, options)
     except ArtifactError as error:
-        local = not is_remote(output) and not (Path(output) / BUNDLE_FILE).is_file()
+        local = not is_remote(output) and not (Path(output) / bundle_format.BUNDLE_FILE).is_file()
         problem = "has other content" if local else "is a damaged bundle"
         raise ConfigError("export.output", f"{output} {problem}", "name a folder that does not exist") from error
     if (bundle.model_digest, bundle.precision, bundle.top_k, bundle.cut) != wanted:

@@ -10,20 +10,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from torch import Tensor, nn
 
 from lsr_prod.errors import ConfigError, ParityError
-from lsr_prod.model import SparseEncoder
-from lsr_prod.model.backbone import head_input, hidden_states
-from lsr_prod.storage.formats.bundle import Cut, Kind
-from lsr_prod.storage.formats.digest import digest_json
+from lsr_prod.model import SparseEncoder, backbone
+from lsr_prod.storage.formats import bundle_format, digests
 
 _ROUNDING = 1e-3  # rounding error of float32 in a bound that holds for real numbers
 
 
-def find_columns(encoder: SparseEncoder, texts: Sequence[str]) -> tuple[npt.NDArray[np.int64], Cut]:
+def find_columns(encoder: SparseEncoder, texts: Sequence[str]) -> tuple[np.typing.NDArray[np.int64], bundle_format.Cut]:
     """Return the terms that the probe activates, as documents or as queries.
 
     Returns:
@@ -35,12 +31,14 @@ def find_columns(encoder: SparseEncoder, texts: Sequence[str]) -> tuple[npt.NDAr
     proven = int((_largest_logits(encoder) <= -_ROUNDING).sum())
     kept = np.flatnonzero(active)
     cut = len(active) - len(kept)
-    return kept, Cut(
-        kept=len(kept), cut=cut, proven=min(proven, cut), texts=len(texts), sha256=digest_json(list(texts))
+    return kept, bundle_format.Cut(
+        kept=len(kept), cut=cut, proven=min(proven, cut), texts=len(texts), sha256=digests.digest_json(list(texts))
     )
 
 
-def check_lost(encoder: SparseEncoder, texts: Sequence[str], columns: npt.NDArray[np.int64], *, most: float) -> float:
+def check_lost(
+    encoder: SparseEncoder, texts: Sequence[str], columns: np.typing.NDArray[np.int64], *, most: float
+) -> float:
     """Return the share of the terms of ``texts`` that a cut graph cannot return."""
     terms = np.concatenate([encoder.encode(texts, kind, batch_size=8).terms for kind in _kinds(encoder)])
     lost = float(np.mean(~np.isin(terms, columns))) if len(terms) else 0.0
@@ -52,12 +50,12 @@ def check_lost(encoder: SparseEncoder, texts: Sequence[str], columns: npt.NDArra
     return lost
 
 
-def _kinds(encoder: SparseEncoder) -> tuple[Kind, ...]:
+def _kinds(encoder: SparseEncoder) -> tuple[bundle_format.Kind, ...]:
     """Return the kinds of texts that the model encodes."""
     return ("document",) if encoder.card.inference_free else ("document", "query")
 
 
-def _active(encoder: SparseEncoder, texts: Sequence[str]) -> npt.NDArray[np.bool_]:
+def _active(encoder: SparseEncoder, texts: Sequence[str]) -> np.typing.NDArray[np.bool_]:
     active = np.zeros(encoder.card.vocabulary_size, np.bool_)
     for kind in _kinds(encoder):
         for start in range(0, len(texts), 256):
@@ -66,7 +64,7 @@ def _active(encoder: SparseEncoder, texts: Sequence[str]) -> npt.NDArray[np.bool
 
 
 @torch.inference_mode()
-def _largest_logits(encoder: SparseEncoder) -> npt.NDArray[np.float64]:
+def _largest_logits(encoder: SparseEncoder) -> np.typing.NDArray[np.float64]:
     """Return an upper bound of every term's logit, [V]: the maximum over its rows in the head.
 
     The bounds are infinite if the input of the head is not the output of a LayerNorm.
@@ -81,21 +79,21 @@ def _largest_logits(encoder: SparseEncoder) -> npt.NDArray[np.float64]:
     for bias, factor in ((norm.bias, weight), (head.bias, None)):
         if bias is not None:
             bound = bound + (bias.double() if factor is None else factor @ bias.double())
-    result: npt.NDArray[np.float64] = encoder.fold(bound[None])[0].numpy()
+    result: np.typing.NDArray[np.float64] = encoder.fold(bound[None])[0].numpy()
     return result
 
 
-def _norm_before_output(encoder: SparseEncoder) -> nn.LayerNorm | None:
+def _norm_before_output(encoder: SparseEncoder) -> torch.nn.LayerNorm | None:
     """Return the LayerNorm whose output is the input of the output matrix, found by one forward pass."""
-    outputs: list[tuple[nn.LayerNorm, Tensor]] = []
+    outputs: list[tuple[torch.nn.LayerNorm, torch.Tensor]] = []
 
-    def keep(module: nn.Module, _: Any, output: Tensor) -> None:
-        assert isinstance(module, nn.LayerNorm)
+    def keep(module: torch.nn.Module, _: Any, output: torch.Tensor) -> None:
+        assert isinstance(module, torch.nn.LayerNorm)
         outputs.append((module, output))
 
-    hooks = [norm.register_forward_hook(keep) for norm in encoder.modules() if isinstance(norm, nn.LayerNorm)]
+    hooks = [norm.register_forward_hook(keep) for norm in encoder.modules() if isinstance(norm, torch.nn.LayerNorm)]
     token = torch.zeros(1, 1, dtype=torch.int64, device=encoder.model.device)
-    states = head_input(encoder.model, hidden_states(encoder.model, token, torch.ones_like(token)))
+    states = backbone.head_input(encoder.model, backbone.hidden_states(encoder.model, token, torch.ones_like(token)))
     for hook in hooks:
         hook.remove()
     return next((norm for norm, output in outputs if output is states), None)

@@ -7,14 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 import torch
-from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from lsr_prod.model import SparseEncoder, pooling
-from lsr_prod.model.backbone import output_layer
+from lsr_prod.model import SparseEncoder, backbone, pooling
 from lsr_prod.model.export.head import MAXIMA, fold_weights, fuse_norms, rewrite_head
 
 # Token types are not an input: they are zeros for a single text, which is the default of every architecture.
@@ -24,7 +21,7 @@ OUTPUTS = ("terms", "weights")
 _EXTERNAL_ABOVE = 1_900_000_000  # bytes; a protobuf is limited to 2 GiB
 
 
-class _TopTerms(nn.Module):
+class _TopTerms(torch.nn.Module):
     """Maps ids and mask [B, L] to terms and weights [B, k].
 
     The graph has no loop over texts: it computes logits [B, L, V], and ``rewrite_head`` cuts them into blocks of terms.
@@ -35,23 +32,23 @@ class _TopTerms(nn.Module):
         super().__init__()
         self.encoder, self.k, self.heads = encoder, k, encoder.heads
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         states, pooled = self.encoder.pooled_states(input_ids, attention_mask)
         assert self.encoder.card.activation != "relu"
         return self.heaviest(pooling.activate(self.maxima(states, pooled), pooled, self.encoder.card.activation))
 
-    def maxima(self, states: Tensor, pooled: Tensor) -> Tensor:
+    def maxima(self, states: torch.Tensor, pooled: torch.Tensor) -> torch.Tensor:
         """Return the largest logit of every row of the head, [B, V]."""
         if self.heads is not None:
-            logits: Tensor = self.heads(states, *self.layer())
+            logits: torch.Tensor = self.heads(states, *self.layer())
             return logits
         # [B, L, d] -> [B, L, V]
-        return nn.functional.linear(pooling.fill_unpooled(states, pooled), *self.layer()).amax(dim=1)
+        return torch.nn.functional.linear(pooling.fill_unpooled(states, pooled), *self.layer()).amax(dim=1)
 
-    def layer(self) -> tuple[Tensor, Tensor | None]:
-        return output_layer(self.encoder.model)
+    def layer(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+        return backbone.output_layer(self.encoder.model)
 
-    def heaviest(self, weights: Tensor) -> tuple[Tensor, Tensor]:
+    def heaviest(self, weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         heaviest, terms = weights.topk(self.k, dim=1)
         return terms, heaviest
 
@@ -59,43 +56,43 @@ class _TopTerms(nn.Module):
 class _TopOfRows(_TopTerms):
     """Variant that computes some rows of the head only: those that are folded into uncased terms, or those kept."""
 
-    columns: Tensor
-    fold: nn.Module
-    rows: Tensor
-    bias: Tensor | None
+    columns: torch.Tensor
+    fold: torch.nn.Module
+    rows: torch.Tensor
+    bias: torch.Tensor | None
 
-    def __init__(self, encoder: SparseEncoder, k: int, columns: npt.NDArray[np.int64] | None) -> None:
+    def __init__(self, encoder: SparseEncoder, k: int, columns: np.typing.NDArray[np.int64] | None) -> None:
         super().__init__(encoder, k)
         kept = torch.arange(len(encoder.vocabulary)) if columns is None else torch.from_numpy(columns)
-        rows, self.fold = (kept, nn.Identity()) if encoder.uncased is None else encoder.uncased.restricted(kept)
+        rows, self.fold = (kept, torch.nn.Identity()) if encoder.uncased is None else encoder.uncased.restricted(kept)
         self.heads = None if encoder.heads is None else encoder.heads.restricted(rows)
-        bias = output_layer(encoder.model)[1]
+        bias = backbone.output_layer(encoder.model)[1]
         self.register_buffer("columns", kept)
         self.register_buffer("rows", rows)
         self.register_buffer("bias", None if bias is None else bias.detach()[rows])
 
-    def layer(self) -> tuple[Tensor, Tensor | None]:
+    def layer(self) -> tuple[torch.Tensor, torch.Tensor | None]:
         # index_select always becomes a Gather in the graph; indexing may become a GatherND.
-        return output_layer(self.encoder.model)[0].index_select(0, self.rows), self.bias
+        return backbone.output_layer(self.encoder.model)[0].index_select(0, self.rows), self.bias
 
-    def heaviest(self, weights: Tensor) -> tuple[Tensor, Tensor]:
+    def heaviest(self, weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         places, heaviest = super().heaviest(self.fold(weights))
         return self.columns[places], heaviest
 
 
-class _TopWeights(nn.Module):
+class _TopWeights(torch.nn.Module):
     """Variant for heads that are no vocabulary head, whose vectors [B, V] are cheap."""
 
     def __init__(self, encoder: SparseEncoder, k: int) -> None:
         super().__init__()
         self.encoder, self.k = encoder, k
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         heaviest, terms = self.encoder(input_ids, attention_mask).topk(self.k, dim=1)
         return terms, heaviest
 
 
-def _module(encoder: SparseEncoder, k: int, columns: npt.NDArray[np.int64] | None) -> nn.Module:
+def _module(encoder: SparseEncoder, k: int, columns: np.typing.NDArray[np.int64] | None) -> torch.nn.Module:
     if encoder.card.head != "vocabulary":
         return _TopWeights(encoder, k)
     some = encoder.uncased is not None or (encoder.heads is not None and columns is not None)
@@ -103,7 +100,7 @@ def _module(encoder: SparseEncoder, k: int, columns: npt.NDArray[np.int64] | Non
 
 
 def export_graph(
-    encoder: SparseEncoder, *, top_k: int, columns: npt.NDArray[np.int64] | None = None, gpu: bool = False
+    encoder: SparseEncoder, *, top_k: int, columns: np.typing.NDArray[np.int64] | None = None, gpu: bool = False
 ) -> onnx.ModelProto:
     """Return the encoder as an fp32 ONNX model with dynamic batch size and length; ``gpu``: its head is for GPUs.
 

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
@@ -43,8 +42,8 @@ class VocabularyHead:
     addition: onnx.NodeProto | None  # the Add of the bias, or None
     maximum: onnx.NodeProto  # the ReduceMax over the tokens
     top: onnx.NodeProto  # the TopK
-    weight: npt.NDArray[np.float32]  # float32 [d, V]
-    bias: npt.NDArray[np.float32] | None  # float32 [V], or None
+    weight: np.typing.NDArray[np.float32]  # float32 [d, V]
+    bias: np.typing.NDArray[np.float32] | None  # float32 [V], or None
 
 
 def find_head(model: onnx.ModelProto) -> VocabularyHead:
@@ -66,7 +65,7 @@ def find_head(model: onnx.ModelProto) -> VocabularyHead:
 
 
 def rewrite_head(
-    model: onnx.ModelProto, *, columns: npt.NDArray[np.int64] | None = None, block: int = BLOCK, gpu: bool = False
+    model: onnx.ModelProto, *, columns: np.typing.NDArray[np.int64] | None = None, block: int = BLOCK, gpu: bool = False
 ) -> None:
     """Cut the head into blocks, in place; ``gpu``: in the form for GPUs, with blocks of ``GPU_BLOCK``."""
     head, graph = find_head(model), model.graph
@@ -77,7 +76,7 @@ def rewrite_head(
     sizes = np.full(-(-len(computed) // block), block, np.int64)
     sizes[-1] = len(computed) - block * (len(sizes) - 1)
 
-    def constant(name: str, array: npt.NDArray[np.generic]) -> str:
+    def constant(name: str, array: np.typing.NDArray[np.generic]) -> str:
         graph.initializer.append(numpy_helper.from_array(array, name))
         return name
 
@@ -123,7 +122,7 @@ def rewrite_head(
 
 
 def _every_eighth(
-    hidden: str, nodes: list[onnx.NodeProto], constant: Callable[[str, npt.NDArray[np.generic]], str]
+    hidden: str, nodes: list[onnx.NodeProto], constant: Callable[[str, np.typing.NDArray[np.generic]], str]
 ) -> list[str]:
     """Add nodes that select tokens 0, 8, ..., tokens 1, 9, ... and so on; the last token stands for missing ones."""
     zero, one, parts = (constant(f"head_{n}", np.array(n, np.int64)) for n in (0, 1, _GPU_PARTS))
@@ -195,11 +194,11 @@ def drop_unused(model: onnx.ModelProto) -> None:
         model.graph.initializer.remove(weight)
 
 
-def _constant(model: onnx.ModelProto, name: str) -> npt.NDArray[np.float32]:
+def _constant(model: onnx.ModelProto, name: str) -> np.typing.NDArray[np.float32]:
     """Return the value of a weight, or of a node that rearranges a weight."""
     for weight in model.graph.initializer:
         if weight.name == name:
-            value: npt.NDArray[np.float32] = numpy_helper.to_array(weight)
+            value: np.typing.NDArray[np.float32] = numpy_helper.to_array(weight)
             return value
     for node in model.graph.node:
         if name in node.output and node.op_type in _REARRANGING:
@@ -207,7 +206,7 @@ def _constant(model: onnx.ModelProto, name: str) -> npt.NDArray[np.float32]:
     raise ValueError(f"{name} is not a constant of the exported graph")
 
 
-def _rearranged(model: onnx.ModelProto, node: onnx.NodeProto) -> list[npt.NDArray[np.float32]]:
+def _rearranged(model: onnx.ModelProto, node: onnx.NodeProto) -> list[np.typing.NDArray[np.float32]]:
     first, *others = (_constant(model, name) for name in node.input)
     attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
     if node.op_type == "Transpose":

@@ -11,17 +11,14 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from lsr_prod.errors import ConfigError, ParityError
+from lsr_prod import errors, logs
 from lsr_prod.inference import BundleEncoder
-from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage.folders import file_exists, open_text
-from lsr_prod.storage.formats.bundle import Kind
-from lsr_prod.storage.formats.sparse import SparseBatch
+from lsr_prod.storage.formats import bundle_format, sparse
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 
 MOST_TEXTS = 512
 _DEPTH = 10
@@ -50,7 +47,7 @@ def check_parity(encoder: SparseEncoder, bundle: BundleEncoder, texts: Sequence[
         ("rankings", parity.top10_overlap, least_top10),
     ):
         if not value >= least:
-            raise ParityError(
+            raise errors.ParityError(
                 f"over {parity.texts} texts the {name} of the exported graph share {value:.4f} with torch's, less than "
                 f"{least}; the largest difference of a weight is {parity.weight_difference:.4f}"
             )
@@ -60,8 +57,8 @@ def check_parity(encoder: SparseEncoder, bundle: BundleEncoder, texts: Sequence[
 def measure_parity(encoder: SparseEncoder, bundle: BundleEncoder, texts: Sequence[str]) -> Parity:
     """Encode ``texts`` with both sides and compare vectors and rankings."""
     top_k = bundle.top_k
-    query_kind: Kind = "query" if encoder.card.query_encoder == "model" else "document"
-    kinds: tuple[Kind, Kind] = ("document", query_kind)
+    query_kind: bundle_format.Kind = "query" if encoder.card.query_encoder == "model" else "document"
+    kinds: tuple[bundle_format.Kind, bundle_format.Kind] = ("document", query_kind)
     ours = [encoder.encode(texts, kind, batch_size=8).top(top_k) for kind in kinds]
     theirs = [bundle.encode(texts, kind=kind) for kind in kinds]
     size = encoder.card.vocabulary_size
@@ -87,19 +84,19 @@ def read_texts(
 ) -> list[str]:
     """Read the texts of a JSONL file with the field text."""
     if not file_exists(path, options):
-        raise ConfigError(field, f"there is no file at {path}", "give a JSONL file with the field text")
+        raise errors.ConfigError(field, f"there is no file at {path}", "give a JSONL file with the field text")
     try:
         with open_text(path, options) as file:
             lines = list(islice((line for line in file if line.strip()), most))
         texts = [json.loads(line)["text"] for line in lines]
     except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(field, f"{path} is not JSONL with the field text", "fix the file") from error
+        raise errors.ConfigError(field, f"{path} is not JSONL with the field text", "fix the file") from error
     if not texts or not all(isinstance(text, str) for text in texts):
-        raise ConfigError(field, f"{path} has lines without a text", "give one text per line")
+        raise errors.ConfigError(field, f"{path} has lines without a text", "give one text per line")
     return texts
 
 
-def _overlap(ours: SparseBatch, theirs: SparseBatch) -> float:
+def _overlap(ours: sparse.SparseBatch, theirs: sparse.SparseBatch) -> float:
     shares = []
     for i in range(len(ours)):
         mine, yours = ours.row(i)[0], theirs.row(i)[0]
@@ -108,7 +105,7 @@ def _overlap(ours: SparseBatch, theirs: SparseBatch) -> float:
     return float(np.mean(shares))
 
 
-def _top_overlap(ours: npt.NDArray[np.float32], theirs: npt.NDArray[np.float32]) -> float:
+def _top_overlap(ours: np.typing.NDArray[np.float32], theirs: np.typing.NDArray[np.float32]) -> float:
     depth = min(_DEPTH, ours.shape[1])
     top = np.argsort(-theirs, axis=1, kind="stable")[:, :depth]  # [n, depth]
     tenth = -np.sort(-ours, axis=1)[:, depth - 1 : depth]  # [n, 1]

@@ -19,11 +19,9 @@ import pyarrow as pa
 
 from lsr_prod.cluster import ray_session
 from lsr_prod.cluster.workers import Splits, group_by_size, merge, split
-from lsr_prod.config import Deployment, RaySettings
-from lsr_prod.config.section import quarantine_uri
+from lsr_prod.config import Deployment, RaySettings, section
+from lsr_prod.corpus import listing, pinned_file
 from lsr_prod.corpus.filelist import cut_files, file_keys, file_of, iterate_files, list_files
-from lsr_prod.corpus.listing import resolve_source
-from lsr_prod.corpus.pinned_file import Slice
 from lsr_prod.corpus.read import require_source_on_nodes
 from lsr_prod.encoding.tables import Table, TableFile, open_table
 from lsr_prod.encoding.tables.live_rows import total, total_live_rows
@@ -42,9 +40,8 @@ from lsr_prod.operations.audit.read import (
 )
 from lsr_prod.operations.audit.scope import Scope, open_index_scope, open_scope
 from lsr_prod.operations.table_generations import follow_tables
-from lsr_prod.storage import Store
+from lsr_prod.storage import Store, location
 from lsr_prod.storage.folders import absolute
-from lsr_prod.storage.location import same_location
 
 log = get_log(__name__)
 
@@ -95,13 +92,13 @@ def verify_deployment(deployment: Deployment, table: str | None, sample: int = 1
     assert deployment.encode is not None
     assert followed.encode is not None
     encode = followed.encode if table is None else deployment.encode
-    if table is not None and not same_location(absolute(table), absolute(encode.table)):
+    if table is not None and not location.same_location(absolute(table), absolute(encode.table)):
         encode = encode.model_copy(update={"table": table, "quarantine": None})
     snapshot = open_table(Store(absolute(encode.table), options))
     if snapshot is None:
         raise ConfigError("TABLE", f"{encode.table} is not a table", "give the folder or URI that encode.table names")
     assert deployment.source is not None
-    files = list_files(resolve_source(deployment.source, options))
+    files = list_files(listing.resolve_source(deployment.source, options))
     scope = deployment_scope(followed.model_copy(update={"encode": encode}), files, snapshot)
     if deployment.index is not None:
         scope = replace(scope, index=open_index_scope(Store(absolute(deployment.index.output), options), snapshot))
@@ -113,7 +110,7 @@ def deployment_scope(deployment: Deployment, files: pa.Table, table: Table) -> S
     source, encode = deployment.source, deployment.encode
     assert source is not None
     assert encode is not None
-    quarantine = Store(absolute(quarantine_uri(encode.quarantine, encode.table)), table.store.options)
+    quarantine = Store(absolute(section.quarantine_uri(encode.quarantine, encode.table)), table.store.options)
     rule = "last" if encode.on_duplicate == "last" else "first"
     return open_scope(source, rule, files, table, quarantine)  # type: ignore[arg-type]
 
@@ -170,7 +167,7 @@ class _Work:
 
     scope: Scope
     on_ray: bool
-    pieces: list[Slice]
+    pieces: list[pinned_file.Slice]
     parts: dict[int, list[TableFile]]
 
     @classmethod
@@ -256,12 +253,7 @@ def _read_index(work: _Work, ids: IdRange) -> list[Sequence[Any]]:
 
 
 def _result(
-    scope: Scope,
-    sums: Sums,
-    rows: _Rows,
-    examples: dict[str, list[Example]],
-    passes: int,
-    seconds: float,
+    scope: Scope, sums: Sums, rows: _Rows, examples: dict[str, list[Example]], passes: int, seconds: float
 ) -> Audit:
     unread = [one for note in rows.notes for one in note.unread]
     keys = file_keys(scope.files)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from lsr_prod.storage.formats.values import value_to_json
+from lsr_prod.storage.formats.stored_values import value_to_json
 
 SOURCE, BAD, TABLE, BASE, INDEX, TAKEDOWN, QUARANTINE = range(7)
 """Kind of a record: a document of the source, a bad row of it, a row of the table, a row of the table version that the
@@ -27,13 +26,13 @@ RECORD = np.dtype(
         ("source_file", "<i8"),  # key of the source file
     ]
 )
-Records = npt.NDArray[Any]
+Records = np.typing.NDArray[Any]
 """Array of ``RECORD``."""
 _STRINGS = struct.Struct("<QQ")
 EXAMPLES = 10
 """Examples of each kind of finding."""
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
+Bools = np.typing.NDArray[np.bool_]
+Ints = np.typing.NDArray[np.int64]
 Finding = tuple[Bools, Ints]
 """Which ids, [count], and the record to show of each, [count]."""
 
@@ -100,7 +99,7 @@ class Found:
     # kind of finding -> places (kind of record, file, position), at most ``EXAMPLES``
     examples: Mapping[str, tuple[tuple[int, int, int], ...]]
     missing_files: Mapping[int, int]  # number of the source file -> missing ids whose document is in it
-    source_files: npt.NDArray[np.int64]  # keys of the source files of all rows of the table
+    source_files: np.typing.NDArray[np.int64]  # keys of the source files of all rows of the table
     record_bytes: int  # bytes of the records
 
 

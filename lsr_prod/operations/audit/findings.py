@@ -8,18 +8,15 @@ from typing import Any
 
 from lsr_prod.cluster.workers import run_calls
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus.formats.interface import Record
-from lsr_prod.corpus.formats.registry import file_format
+from lsr_prod.corpus import read, source_rows
+from lsr_prod.corpus.formats import interface, registry
 from lsr_prod.corpus.pinned_file import COMPRESSIONS, Slice
-from lsr_prod.corpus.read import read_records, read_request
-from lsr_prod.corpus.rows import as_string
-from lsr_prod.encoding.tables import TableFile
-from lsr_prod.encoding.tables.live_rows import live_batches
+from lsr_prod.encoding.tables import TableFile, live_rows
 from lsr_prod.indexing.tombstones import read_ids
 from lsr_prod.operations.audit.compare import BAD, BASE, EXAMPLES, INDEX, SOURCE, TABLE, Found
 from lsr_prod.operations.audit.scope import IndexScope, Scope
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.index import ShardManifest
+from lsr_prod.storage.formats.index_format import ShardManifest
 
 _BATCH_ROWS = 16_384
 Place = tuple[int, int, int]
@@ -76,7 +73,7 @@ def _index(scope: Scope) -> IndexScope:
 def _piece_of(pieces: Sequence[Slice], file: int, position: int, source: SourceSettings) -> Slice:
     """Return the slice that has a row; of a text format that may be cut, one of its first byte only."""
     mine = [piece for piece in pieces if piece.ordinal == file]
-    kind = file_format(mine[0].file.format)
+    kind = registry.file_format(mine[0].file.format)
     if kind.footer is not None:
         return max((piece for piece in mine if piece.first_row <= position), key=lambda piece: piece.first_row)
     if mine[0].file.format.endswith(COMPRESSIONS) or not kind.splittable(source):
@@ -90,15 +87,19 @@ def _call(function: Callable[..., Example], arguments: tuple[Any, ...]) -> Examp
 
 def _of_source(piece: Slice, position: int, source: SourceSettings, options: dict[str, str]) -> Example:
     column = source.column(source.id_field)
-    for at, record in read_records(piece, read_request(source), options):
+    for at, record in read.read_records(piece, read.read_request(source), options):
         if at == position:
-            doc_id = as_string(column, record.values.get(column))[0] if isinstance(record, Record) else None
+            doc_id = (
+                source_rows.as_string(column, record.values.get(column))[0]
+                if isinstance(record, interface.Record)
+                else None
+            )
             return Example(doc_id or "", f"{piece.file.location} at {position}")
     raise AssertionError(f"{piece.file.location} has no row at {position}")  # it was read a moment ago
 
 
 def _of_part(store: Store, file: TableFile, position: int) -> Example:
-    batches = live_batches(store, file, ["doc_id"], _BATCH_ROWS)
+    batches = live_rows.live_batches(store, file, ["doc_id"], _BATCH_ROWS)
     batch = next(islice(batches, position // _BATCH_ROWS, None))
     return Example(batch["doc_id"][position % _BATCH_ROWS].as_py(), f"{store.uri}/{file.path}")
 

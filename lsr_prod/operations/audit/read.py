@@ -13,13 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.config import SourceSettings
+from lsr_prod.corpus import pinned_file, read
 from lsr_prod.corpus.formats.interface import ReadRequest, Record
-from lsr_prod.corpus.pinned_file import Slice
-from lsr_prod.corpus.read import read_records, read_request
-from lsr_prod.corpus.rows import DAMAGED_FILE, DAMAGED_ROW, BadRow, Document, as_string, validate
-from lsr_prod.encoding.tables import TableFile
-from lsr_prod.encoding.tables.live_rows import live_batches
-from lsr_prod.encoding.tables.quarantine import DUPLICATE
+from lsr_prod.corpus.source_rows import DAMAGED_FILE, DAMAGED_ROW, BadRow, Document, as_string, validate
+from lsr_prod.encoding.tables import TableFile, live_rows, quarantine_rows
 from lsr_prod.indexing.tombstones import load_takedowns, load_tombstones, read_ids
 from lsr_prod.operations.audit.compare import (
     BAD,
@@ -33,8 +30,8 @@ from lsr_prod.operations.audit.compare import (
     to_records,
 )
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.index import IndexVersion, ShardManifest, Tombstones
-from lsr_prod.storage.formats.table import content_hash, content_keys
+from lsr_prod.storage.formats.index_format import IndexVersion, ShardManifest, Tombstones
+from lsr_prod.storage.formats.table_format import content_hash, content_keys
 
 _BATCH_ROWS = 16_384
 _BLOCK = 65_536  # records that are held as Python objects
@@ -70,7 +67,7 @@ class Clipping:
 
 
 def read_source(
-    pieces: Sequence[Slice], source: SourceSettings, options: dict[str, str], ids: IdRange, stored: bool
+    pieces: Sequence[pinned_file.Slice], source: SourceSettings, options: dict[str, str], ids: IdRange, stored: bool
 ) -> tuple[list[Records], SourceNote]:
     """Read the documents of slices."""
     note = SourceNote()
@@ -78,17 +75,17 @@ def read_source(
 
 
 def _source_rows(
-    pieces: Sequence[Slice],
+    pieces: Sequence[pinned_file.Slice],
     source: SourceSettings,
     options: dict[str, str],
     ids: IdRange,
     stored: bool,
     note: SourceNote,
 ) -> Iterator[tuple[Any, ...]]:
-    request = read_request(source, wants=ids.wants)
+    request = read.read_request(source, wants=ids.wants)
     for piece in pieces:
         key = piece.file.key
-        for position, record in read_records(piece, request, options):
+        for position, record in read.read_records(piece, request, options):
             if record is None or _is_unwanted(record, request, ids):
                 continue
             row = record if isinstance(record, BadRow) else validate(record.values, source, line=record.line)
@@ -132,7 +129,7 @@ def read_table(
         columns = ["doc_id", "content_key", "source_file", *stored_fields, *(["impacts"] if top is not None else [])]
         for number, file in files:
             position = 0
-            for batch in live_batches(store, file, columns, _BATCH_ROWS):
+            for batch in live_rows.live_batches(store, file, columns, _BATCH_ROWS):
                 if top is not None:
                     found.append(_clipping(batch["impacts"], top))
                 yield from _table_rows(batch, number, position, kind, stored_fields, ids)
@@ -166,11 +163,11 @@ def read_quarantine(store: Store, files: Sequence[TableFile], ids: IdRange) -> t
     def rows() -> Iterator[tuple[Any, ...]]:
         columns = ("reason", "doc_id", "source_file", "position")
         for file in files:
-            for batch in live_batches(store, file, columns, _BATCH_ROWS):
+            for batch in live_rows.live_batches(store, file, columns, _BATCH_ROWS):
                 for reason, doc_id, key, position in zip(*(batch[name].to_pylist() for name in columns), strict=True):
                     if (
                         doc_id
-                        and reason not in (DUPLICATE, DAMAGED_FILE, DAMAGED_ROW)
+                        and reason not in (quarantine_rows.DUPLICATE, DAMAGED_FILE, DAMAGED_ROW)
                         and (hashes := ids.hashes(doc_id)) is not None
                     ):
                         yield *hashes, QUARANTINE, -1, position, 0, 0, key

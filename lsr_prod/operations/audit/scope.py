@@ -6,16 +6,12 @@ from typing import Literal
 import pyarrow as pa
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.encoding.tables import Table, open_table
-from lsr_prod.encoding.tables.live_rows import total
+from lsr_prod.encoding.tables import Table, live_rows, open_table
 from lsr_prod.errors import ConfigError
 from lsr_prod.operations.audit.compare import IdRange
-from lsr_prod.storage import Store
+from lsr_prod.storage import Store, index_versions, location, publications
 from lsr_prod.storage.deletion_vector import file_of
-from lsr_prod.storage.formats.index import IndexVersion
-from lsr_prod.storage.index_versions import read_version
-from lsr_prod.storage.location import same_location
-from lsr_prod.storage.publications import find_current_publication
+from lsr_prod.storage.formats.index_format import IndexVersion
 
 Rule = Literal["first", "last"]
 
@@ -46,7 +42,7 @@ class Scope:
     @property
     def size(self) -> int:
         """Bytes of the source and of the table."""
-        return total(self.files, "size") + total(self.table.file_table(), "size")
+        return live_rows.total(self.files, "size") + live_rows.total(self.table.file_table(), "size")
 
     @property
     def stored_fields(self) -> tuple[str, ...]:
@@ -91,16 +87,16 @@ def open_index_scope(index: Store, table: Table) -> IndexScope | None:
     Raises:
         ArtifactError: the version is missing or damaged.
     """
-    publication = find_current_publication(index)
+    publication = publications.find_current_publication(index)
     if publication is None:
         return None
-    version = read_version(index, publication.version)
+    version = index_versions.read_version(index, publication.version)
     return IndexScope(index, version, _base(version, table))
 
 
 def _base(version: IndexVersion, table: Table) -> Table | None:
     """Return the table at the version that an index was built from; None if files of it were deleted."""
-    same = same_location(table.store.location, version.table_uri)
+    same = location.same_location(table.store.location, version.table_uri)
     if same and version.table_version == table.version:
         return table
     store = table.store if same else Store(version.table_uri, table.store.options)

@@ -7,11 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import ir_measures
 
-from lsr_prod.evaluation.cost import percentile
-from lsr_prod.evaluation.measures import measure_by_query, parse_measures
+from lsr_prod.evaluation import cost, measures
 from lsr_prod.operations.canary.changes import QueryChange
-from lsr_prod.search import Searcher, SearchResult
-from lsr_prod.search.open_index import split_publication
+from lsr_prod.search import Searcher, SearchResult, open_index
 
 
 def open_side(place: str, options: Mapping[str, str] | None = None) -> Searcher:
@@ -26,7 +24,7 @@ def open_side(place: str, options: Mapping[str, str] | None = None) -> Searcher:
         ArtifactError: the version is incomplete, damaged or of another format.
         StorageError: the object store cannot be reached.
     """
-    index, publication = split_publication(place)
+    index, publication = open_index.split_publication(place)
     return Searcher.open(index, publication=publication, storage_options=options)
 
 
@@ -87,8 +85,8 @@ class SideTotals:
             answered=self.answered,
             matched=self.matched / queries if self.count else None,
             encode_ms=self.encode_ms / queries,
-            match_p50_ms=percentile(times, 50),
-            match_p95_ms=percentile(times, 95),
+            match_p50_ms=cost.percentile(times, 50),
+            match_p95_ms=cost.percentile(times, 95),
         )
 
 
@@ -112,7 +110,7 @@ class Judge:
     """
 
     def __init__(self, measure: str, qrels: Iterable[ir_measures.Qrel], *, field: str = "--measure") -> None:
-        self._measures = parse_measures(field, [measure])
+        self._measures = measures.parse_measures(field, [measure])
         self.measure = measure
         self._qrels: defaultdict[str, list[ir_measures.Qrel]] = defaultdict(list)
         for judgment in qrels:
@@ -125,7 +123,7 @@ class Judge:
             return list(changes)
         qrels = [judgment for query_id in ids for judgment in self._qrels[query_id]]
         sides = ({change.query_id: getattr(change, side) for change in changes} for side in ("a", "b"))
-        values = (measure_by_query(self._measures, qrels, side, ids)[self.measure].tolist() for side in sides)
+        values = (measures.measure_by_query(self._measures, qrels, side, ids)[self.measure].tolist() for side in sides)
         a, b = (dict(zip(ids, column, strict=True)) for column in values)
         return [
             replace(change, value_a=a[change.query_id], value_b=b[change.query_id]) if change.query_id in a else change

@@ -16,8 +16,8 @@ from lsr_prod.logs import get_log
 from lsr_prod.operations.gates.gates import GATES
 from lsr_prod.operations.gates.report import GateReport, GateResult, Versions
 from lsr_prod.storage import Store, as_store
-from lsr_prod.storage.formats.digest import record_bytes
-from lsr_prod.storage.formats.index import Forced
+from lsr_prod.storage.formats.digests import record_bytes
+from lsr_prod.storage.formats.index_format import Forced
 
 log = get_log(__name__)
 

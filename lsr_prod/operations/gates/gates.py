@@ -15,21 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from lsr_prod.config.deployment import GatesSettings
-from lsr_prod.config.evaluate import SparseSystem
-from lsr_prod.config.section import quarantine_uri
-from lsr_prod.encoding.tables import Table, open_table
-from lsr_prod.encoding.tables.live_rows import total
-from lsr_prod.evaluation.collection import read_judged
-from lsr_prod.evaluation.comparisons import paired_randomization
-from lsr_prod.evaluation.cost import percentile
+from lsr_prod.config import deployment, evaluate, section
+from lsr_prod.encoding.tables import Table, live_rows, open_table
+from lsr_prod.evaluation import collection, comparisons, cost, systems
 from lsr_prod.evaluation.measures import measure, parse_measures
-from lsr_prod.evaluation.systems import WARM_UP_QUERIES, encode_queries, open_system
 from lsr_prod.operations.audit.audit import problems
 from lsr_prod.operations.canary import CanarySettings, run_canary
 from lsr_prod.operations.gates.report import GateResult, Versions, audit_candidate, read_canaries, read_golden
-from lsr_prod.storage import Store
-from lsr_prod.storage.folders import absolute
+from lsr_prod.storage import Store, folders
 
 _JUDGED_HITS = 100
 _SHOWN = 3  # ids or queries in a sentence
@@ -57,11 +50,11 @@ def quarantine(versions: Versions, limit: float) -> GateResult:
     """Refuse a version of a table with too many bad rows."""
     encode, settings = versions.deployment.encode, versions.deployment.index
     assert settings is not None
-    place = quarantine_uri(encode.quarantine if encode else None, settings.table)
+    place = section.quarantine_uri(encode.quarantine if encode else None, settings.table)
     table = _table(versions, place)
     if table is None:
         return _refused(None, limit, f"there is no quarantine at {place}; give encode.quarantine")
-    bad, good = total(table.file_table(), "rows"), versions.candidate.version.documents
+    bad, good = live_rows.total(table.file_table(), "rows"), versions.candidate.version.documents
     share = bad / max(bad + good, 1)
     return _at_most(share, limit, f"{bad:,} bad rows beside {good:,} documents", "max_quarantine_share")
 
@@ -158,16 +151,16 @@ def quality(versions: Versions, max_loss: float) -> GateResult:
         return _passed(None, max_loss, "there is no current version to compare with")
     assert limits.judged_queries is not None
     assert limits.judged_qrels is not None
-    judged = read_judged(limits.judged_queries, limits.judged_qrels, versions.options)
-    system = SparseSystem(kind="sparse", name="search", overlap_threshold=limits.threshold)
+    judged = collection.read_judged(limits.judged_queries, limits.judged_qrels, versions.options)
+    system = evaluate.SparseSystem(kind="sparse", name="search", overlap_threshold=limits.threshold)
     measures = parse_measures("gates.measure", [limits.measure])
     values = []
     for searcher in (versions.current, versions.searcher):
-        opened = open_system(system, searcher, k=_JUDGED_HITS, query_ids=list(judged.queries))
-        queries = encode_queries(searcher, judged.queries)
+        opened = systems.open_system(system, searcher, k=_JUDGED_HITS, query_ids=list(judged.queries))
+        queries = systems.encode_queries(searcher, judged.queries)
         values.append(measure(opened, queries, judged.qrels, measures).by_query[limits.measure])
     before, now = (float(each.mean()) for each in values)
-    p = float(paired_randomization((values[0] - values[1])[:, None], one_sided=True)[0])
+    p = float(comparisons.paired_randomization((values[0] - values[1])[:, None], one_sided=True)[0])
     sentence = (
         f"{limits.measure} {now:.4f} in place of {before:.4f} over {len(judged.queries)} judged queries (p = {p:.3f})"
     )
@@ -183,14 +176,14 @@ def latency(versions: Versions, limit: float) -> GateResult:
     assert limits.canary_queries is not None
     queries = read_canaries(limits.canary_queries, versions.options, limits.canary_sample)
     texts = [query.text for query in queries]
-    for text in texts[:WARM_UP_QUERIES]:
+    for text in texts[: systems.WARM_UP_QUERIES]:
         versions.searcher.search(text, limits.canary_k, overlap_threshold=limits.threshold)
     times = []
     for text in texts:
         began = time.perf_counter()
         versions.searcher.search(text, limits.canary_k, overlap_threshold=limits.threshold)
         times.append((time.perf_counter() - began) * 1e3)
-    value = percentile(times, 95)
+    value = cost.percentile(times, 95)
     return _at_most(value, limit, f"p95 {value:.1f} ms over {len(texts)} queries", "max_p95_ms")
 
 
@@ -212,7 +205,7 @@ def completeness(versions: Versions, limit: int) -> GateResult:
 
 
 def _run(
-    gate: Callable[[Versions, Any], GateResult], setting: Callable[[GatesSettings], Any], versions: Versions
+    gate: Callable[[Versions, Any], GateResult], setting: Callable[[deployment.GatesSettings], Any], versions: Versions
 ) -> GateResult:
     """Run a gate, unless the setting that turns it on is absent."""
     limit = setting(versions.limits)
@@ -243,7 +236,7 @@ GATES: Mapping[str, Callable[[Versions], GateResult]] = MappingProxyType(
 
 
 def _table(versions: Versions, place: str) -> Table | None:
-    return open_table(Store(absolute(place), dict(versions.options)))
+    return open_table(Store(folders.absolute(place), dict(versions.options)))
 
 
 def _passed(measured: float | None, limit: float | None, sentence: str) -> GateResult:

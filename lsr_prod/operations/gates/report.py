@@ -7,26 +7,21 @@ from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.config import Deployment
 from lsr_prod.config.deployment import GatesSettings
-from lsr_prod.encoding.tables import Table, TableFile, live_batches, open_table
-from lsr_prod.encoding.tables.live_rows import to_files
+from lsr_prod.encoding.tables import Table, TableFile, live_batches, live_rows, open_table
 from lsr_prod.errors import ArtifactError, SourceError
 from lsr_prod.evaluation.rows import numbered_lines
 from lsr_prod.indexing.publish import Candidate
+from lsr_prod.operations.audit import compare, findings
 from lsr_prod.operations.audit.audit import audit, deployment_scope
-from lsr_prod.operations.audit.compare import IdRange
-from lsr_prod.operations.audit.findings import Audit
 from lsr_prod.operations.audit.scope import IndexScope
 from lsr_prod.operations.canary import CanaryQuery, read_queries
-from lsr_prod.search import Searcher
-from lsr_prod.search.open_index import locate, open_version
-from lsr_prod.storage import Store, as_store, in_threads
-from lsr_prod.storage.folders import absolute
-from lsr_prod.storage.formats.index import IndexVersion, Publication
+from lsr_prod.search import Searcher, open_index
+from lsr_prod.storage import Store, as_store, folders, in_threads
+from lsr_prod.storage.formats.index_format import IndexVersion, Publication
 
 _PARTS = 256  # of a table, whose impacts are counted: a few requests each
 _DOCUMENTS = 1 << 16  # of these parts, at most about so many
@@ -82,7 +77,7 @@ class GateReport:
 class ImpactCounts:
     """Number of weights by their impact."""
 
-    by_impact: npt.NDArray[np.int64]  # int64 [2**impact_bits]
+    by_impact: np.typing.NDArray[np.int64]  # int64 [2**impact_bits]
     documents: int  # counted documents
 
     @property
@@ -132,9 +127,9 @@ class Versions:
 
     def _open(self, version: IndexVersion) -> Searcher:
         store = as_store(self.candidate.index)
-        location = locate(store.uri, None, None, dict(self.options))
+        location = open_index.locate(store.uri, None, None, dict(self.options))
         # The number of a version that is not published is never shown.
-        snapshot = open_version(location, Publication(0, version.sha, ""), "lazy")
+        snapshot = open_index.open_version(location, Publication(0, version.sha, ""), "lazy")
         return Searcher(snapshot, location=location)
 
     def impacts(self, table: Table) -> ImpactCounts:
@@ -160,7 +155,7 @@ def count_impacts(table: Table, *, parts: int = _PARTS, documents: int = _DOCUME
     A part has documents of one plan whose ids hash to one bucket, so the first ones of many parts are a fair sample of
     all plans.
     """
-    files = to_files(_spread(table.file_table(), parts))
+    files = live_rows.to_files(_spread(table.file_table(), parts))
     bits = table.sparse_properties.impact_bits
     rows = -(-documents // max(len(files), 1))
     counts = in_threads(partial(_count, table, rows=rows, bits=bits), files)
@@ -168,7 +163,7 @@ def count_impacts(table: Table, *, parts: int = _PARTS, documents: int = _DOCUME
     return ImpactCounts(by_impact, sum(one.documents for one in counts))
 
 
-def audit_candidate(versions: Versions) -> Audit:
+def audit_candidate(versions: Versions) -> findings.Audit:
     """Compare the source with the candidate and the table version that it was built from.
 
     A sample has other ids for every version, so that all ids are compared in the course of many nights.
@@ -176,7 +171,7 @@ def audit_candidate(versions: Versions) -> Audit:
     version, encode = versions.candidate.version, versions.deployment.encode
     assert encode is not None
     assert versions.files is not None
-    store = Store(absolute(encode.table), dict(versions.options))
+    store = Store(folders.absolute(encode.table), dict(versions.options))
     table = open_table(store, version.table_version)
     if table is None:
         raise ArtifactError(f"{store.uri} is not a table; encode the corpus again")
@@ -187,7 +182,7 @@ def audit_candidate(versions: Versions) -> Audit:
         replace(
             scope,
             index=IndexScope(as_store(versions.candidate.index), version, table),
-            ids=IdRange(share, int(version.sha[:8], 16) % share),
+            ids=compare.IdRange(share, int(version.sha[:8], 16) % share),
             stored=whole,
             clipping=False,
         ),

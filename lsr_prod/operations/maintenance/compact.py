@@ -17,15 +17,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsr_prod import errors, logs
 from lsr_prod.encoding.tables import Part, Table, TableFile, check_part, load_table, read_part, write_part
 from lsr_prod.encoding.tables.live_rows import files_with_paths, to_files, total_deleted_rows
 from lsr_prod.encoding.tables.part import large_strings
-from lsr_prod.errors import ArtifactError, CommitError, TableConflictError
-from lsr_prod.logs import get_log
-from lsr_prod.storage import Store, in_threads
-from lsr_prod.storage.deletion_vector import DeletionVector
+from lsr_prod.storage import Store, deletion_vector, in_threads
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 
 APP = "lsr_prod.compact"
 DOCUMENT_ORDER = ("doc_id",)
@@ -192,7 +190,7 @@ def merge_parts(store: Store, merge: Merge) -> Part | None:
     for file in merge.files:
         table = read_part(store, file)
         if file.live_rows is not None and table.num_rows != file.live_rows:
-            raise ArtifactError(
+            raise errors.ArtifactError(
                 f"{store.uri}/{file.path} has {table.num_rows} rows, but the table's log says {file.live_rows}; "
                 "encode the table again"
             )
@@ -273,16 +271,16 @@ def _commit(store: Store, done: Sequence[tuple[Merge, Part | None]]) -> list[Mer
         version = (table.transaction_version(APP) or 0) + 1
         try:
             table.commit(adds, removes, app=APP, version=version, epoch=0, data_change=False)
-        except TableConflictError:
+        except errors.TableConflictError:
             time.sleep(min(1.0, 0.02 * (attempt + 1)))
             continue
         log.info("compacted", extra={"fields": {"table": store.uri, "parts": len(removes), "into": len(adds)}})
         return [merge for merge, _ in valid]
-    raise CommitError(
+    raise errors.CommitError(
         f"{store.uri}: other writers committed first {_CONFLICT_TRIES} times; compact when fewer of them run"
     )
 
 
-def _is_valid(merge: Merge, current: Mapping[str, DeletionVector | None]) -> bool:
+def _is_valid(merge: Merge, current: Mapping[str, deletion_vector.DeletionVector | None]) -> bool:
     """Return whether the table has the parts, with the deleted rows that the merge left out."""
     return all(file.path in current and current[file.path] == file.deleted for file in merge.files)

@@ -13,9 +13,7 @@ from lsr_prod.config import Deployment, MaintainSettings
 from lsr_prod.config.section import quarantine_uri
 from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.plans.successors import plan_chain, read_record
-from lsr_prod.encoding.tables import Part, Table, load_table, open_table
-from lsr_prod.encoding.tables.live_rows import partition_column
-from lsr_prod.encoding.tables.sparse_table import PLAN_PROPERTY
+from lsr_prod.encoding.tables import Part, Table, live_rows, load_table, open_table, sparse_table
 from lsr_prod.errors import ConfigError, FormatVersionError
 from lsr_prod.logs import get_log
 from lsr_prod.operations.maintenance.compact import (
@@ -27,11 +25,8 @@ from lsr_prod.operations.maintenance.compact import (
     merge_parts,
 )
 from lsr_prod.operations.maintenance.vacuum import paths_in_markers, shorten_chain, vacuum
-from lsr_prod.storage import Store
+from lsr_prod.storage import Store, index_versions, location, publications
 from lsr_prod.storage.folders import absolute
-from lsr_prod.storage.index_versions import read_version
-from lsr_prod.storage.location import same_location
-from lsr_prod.storage.publications import publication_numbers, read_publication
 
 log = get_log(__name__)
 
@@ -132,12 +127,12 @@ def versions_of_indexes(table: Store, indexes: Sequence[str]) -> set[int]:
 
 
 def _versions_of_index(table: Store, index: Store) -> set[int]:
-    numbers = publication_numbers(index)
+    numbers = publications.publication_numbers(index)
     if not numbers:
         raise ConfigError("maintain.indexes", f"{index.uri} has no publication", "name folders of published indexes")
-    published = {read_publication(index, number).version for number in numbers}
-    found = [read_version(index, sha) for sha in sorted(published)]
-    versions = {version.table_version for version in found if same_location(version.table_uri, table.location)}
+    published = {publications.read_publication(index, number).version for number in numbers}
+    found = [index_versions.read_version(index, sha) for sha in sorted(published)]
+    versions = {version.table_version for version in found if location.same_location(version.table_uri, table.location)}
     if not versions:  # nothing of the table would be protected, although that is what the setting is for
         raise ConfigError(
             "maintain.indexes",
@@ -175,7 +170,7 @@ def _on_ray(store: Store, merges: Sequence[Merge]) -> Iterator[tuple[Merge, Part
 # plan is left alone until it is finished, because its later cells name the parts of its earlier waves.
 
 _ORDER = ("source", "position")
-_PLAN, _WAVE = partition_column("plan"), partition_column("wave")
+_PLAN, _WAVE = live_rows.partition_column("plan"), live_rows.partition_column("wave")
 
 
 def is_quarantine(table: Table | None) -> bool:
@@ -214,7 +209,7 @@ def compact_quarantine(
 
 def _unfinished_plan(table: Table) -> str | None:
     """Return the newest plan of a sparse table, if it has waves left."""
-    root = table.properties.get(PLAN_PROPERTY)
+    root = table.properties.get(sparse_table.PLAN_PROPERTY)
     if root is None:
         return None
     newest = plan_chain(table.store, root, partial(waves_done, table))[-1]

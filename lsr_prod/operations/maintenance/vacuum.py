@@ -22,9 +22,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from lsr_prod.encoding.commit.committer import waves_done
-from lsr_prod.encoding.commit.fence import EPOCHS_FOLDER
-from lsr_prod.encoding.commit.markers import MARKERS_FOLDER, marked_files
+from lsr_prod.encoding.commit import committer, fence, markers
 from lsr_prod.encoding.plans.successors import (
     PLANS_FOLDER,
     SUCCESSORS_FOLDER,
@@ -36,13 +34,10 @@ from lsr_prod.encoding.plans.successors import (
     valid_links,
 )
 from lsr_prod.encoding.run_records import RUNS_FOLDER, TOTALS_FOLDER, WAVES_FOLDER
-from lsr_prod.encoding.tables import Table, load_table
-from lsr_prod.encoding.tables.live_rows import vector_files
-from lsr_prod.encoding.tables.sparse_table import PLAN_PROPERTY
+from lsr_prod.encoding.tables import Table, live_rows, load_table, sparse_table
 from lsr_prod.errors import ArtifactError
 from lsr_prod.logs import get_log
-from lsr_prod.storage import Entry, Store, in_threads
-from lsr_prod.storage.disk import is_draft
+from lsr_prod.storage import Entry, Store, disk, in_threads
 
 log = get_log(__name__)
 
@@ -71,7 +66,7 @@ _MARKER = re.compile(r"^_lsr_prod/done/.+\.json$")
 _LOG = re.compile(r"^_delta_log/(\d{20})\.(json|crc|checkpoint\.parquet|checkpoint\.\d+\.\d+\.parquet)$")
 _CHECKPOINT = "checkpoint.parquet"
 _RECORDS = (TOTALS_FOLDER, RUNS_FOLDER, WAVES_FOLDER)
-_FOLDERS = "|".join(map(re.escape, (PLANS_FOLDER, EPOCHS_FOLDER, SUCCESSORS_FOLDER, *_RECORDS)))
+_FOLDERS = "|".join(map(re.escape, (PLANS_FOLDER, fence.EPOCHS_FOLDER, SUCCESSORS_FOLDER, *_RECORDS)))
 _NAME = re.compile(
     rf"^(?P<folder>{_FOLDERS})/(?P<plan>[0-9a-f]+)(?P<rest>/\d+\.json|\.json|\.(?:files|slices)\.parquet)$"
 )
@@ -138,12 +133,12 @@ def vacuum(
 
 def shorten_chain(table: Table) -> None:
     """Link the first plan to the newest plan of the chain that has committed a wave, if plans are between them."""
-    root = table.properties.get(PLAN_PROPERTY)
-    first = None if root is None else next(valid_links(table.store, root, partial(waves_done, table)), None)
+    root = table.properties.get(sparse_table.PLAN_PROPERTY)
+    first = None if root is None else next(valid_links(table.store, root, partial(committer.waves_done, table)), None)
     if root is None or first is None:
         return
     chain = _chain_from(table, first.plan)
-    committed = [plan for plan in chain if waves_done(table, plan)]
+    committed = [plan for plan in chain if committer.waves_done(table, plan)]
     if committed and committed[-1] != first.plan:
         link_shortcut(table.store, root, committed[-1], first.waves)
         log.info("chain shortened", extra={"fields": {"table": table.store.uri, "plans": chain.index(committed[-1])}})
@@ -153,9 +148,9 @@ def paths_in_markers(store: Store) -> frozenset[str]:
     """Return the paths of the parts, of a sparse table and its quarantine, that the markers in a folder name."""
 
     def paths(name: str) -> list[str]:
-        return [*marked_files(store, [name])]
+        return [*markers.marked_files(store, [name])]
 
-    names = filter(_MARKER.match, store.names(MARKERS_FOLDER))
+    names = filter(_MARKER.match, store.names(markers.MARKERS_FOLDER))
     return frozenset(path for some in in_threads(paths, names) for path in some)
 
 
@@ -171,7 +166,7 @@ def find_garbage(store: Store, horizon: float, keep_versions: Collection[int], m
         "markers": [entry for entry in old if _MARKER.match(entry.name)],
         "parts": [entry for entry in old if _PART.match(entry.name) and entry.name not in marked],
         "deletion_vectors": [entry for entry in old if _VECTORS.match(entry.name) and entry.name not in marked],
-        "drafts": [entry for entry in old if is_draft(entry.name)],
+        "drafts": [entry for entry in old if disk.is_draft(entry.name)],
         "log": find_old_log(table, old, {oldest, *keep_versions}),
         **find_old_plans(table, entries, horizon),
     }
@@ -214,7 +209,7 @@ def _files_of(store: Store, version: int) -> set[str]:
 
 def _paths(table: Table) -> set[str]:
     files = table.file_table()
-    return {*files["path"].to_pylist()} | vector_files(files)
+    return {*files["path"].to_pylist()} | live_rows.vector_files(files)
 
 
 def oldest_kept_version(table: Table, horizon: float) -> int:
@@ -241,7 +236,7 @@ def find_old_log(table: Table, entries: Sequence[Entry], versions: Collection[in
 
 def find_old_plans(table: Table, entries: Sequence[Entry], horizon: float) -> dict[str, list[Entry]]:
     """Find the files of plans that nothing needs; the kinds are some of ``KINDS``."""
-    root = table.properties.get(PLAN_PROPERTY)
+    root = table.properties.get(sparse_table.PLAN_PROPERTY)
     if root is None:
         return {}
     found: dict[str, list[Entry]] = defaultdict(list)
@@ -249,7 +244,7 @@ def find_old_plans(table: Table, entries: Sequence[Entry], horizon: float) -> di
     links = _links_in_use(table, root, {entry.name: entry.modified for entry in entries}, horizon)
     newest, chain = _reachable(table, root, links)
     for plan, own in files.items():
-        found["epochs"] += _needless_epochs(own[EPOCHS_FOLDER], in_chain=plan in chain)
+        found["epochs"] += _needless_epochs(own[fence.EPOCHS_FOLDER], in_chain=plan in chain)
     if links:
         in_use = {link.name for link in links}
         found["successors"] += [entry for entry in files[root][SUCCESSORS_FOLDER] if entry.name not in in_use]
@@ -266,7 +261,7 @@ def find_old_plans(table: Table, entries: Sequence[Entry], horizon: float) -> di
         if plan in bases:  # an attempt at its successor looks for its record and its link
             continue
         found["plan_records"] += [entry for entry in own[PLANS_FOLDER] if entry.name == record_name(plan)]
-        if header is not None and waves_done(table, plan) >= header.get("waves", math.inf):
+        if header is not None and committer.waves_done(table, plan) >= header.get("waves", math.inf):
             found["successors"] += own[SUCCESSORS_FOLDER]
     return {kind: [entry for entry in some if entry.modified < horizon] for kind, some in found.items()}
 
@@ -286,7 +281,7 @@ def _links_in_use(table: Table, root: str, times: Mapping[str, float], horizon: 
     Without an old one nothing is known about the links that are followed, and the result is empty.
     """
     in_use = []
-    for link in valid_links(table.store, root, partial(waves_done, table)):
+    for link in valid_links(table.store, root, partial(committer.waves_done, table)):
         in_use.append(link)
         if times.get(link.name, horizon) < horizon:
             return in_use
@@ -302,7 +297,7 @@ def _reachable(table: Table, root: str, links: Sequence[PlanLink]) -> tuple[str,
 
 
 def _chain_from(table: Table, plan: str) -> list[str]:
-    return plan_chain(table.store, plan, partial(waves_done, table))
+    return plan_chain(table.store, plan, partial(committer.waves_done, table))
 
 
 def _needless_epochs(epochs: Sequence[Entry], *, in_chain: bool) -> list[Entry]:

@@ -24,7 +24,7 @@ from lsr_prod.search.query.filters import (
     shorten,
 )
 from lsr_prod.search.query.query_text import TextQuery, text_query, words_query
-from lsr_prod.storage.formats.values import AttributeType, AttributeValue, parse_value
+from lsr_prod.storage.formats.stored_values import AttributeType, AttributeValue, parse_value
 
 MAX_VALUES = 10_000  # over the whole filter
 _TEXT_QUERY = 1_000  # values that a text query counts as

@@ -34,8 +34,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from lsr_prod.errors import QueryError
-from lsr_prod.storage.formats.digest import canonical_json
-from lsr_prod.storage.formats.values import AttributeValue, value_to_json
+from lsr_prod.storage.formats.digests import canonical_json
+from lsr_prod.storage.formats.stored_values import AttributeValue, value_to_json
 
 Operator = Literal["eq", "in", "gt", "ge", "lt", "le", "prefix", "is_null"]
 DOC_ID = "doc_id"

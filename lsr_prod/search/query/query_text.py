@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from lsr_prod.errors import ConfigError, QueryError
-from lsr_prod.search.query.filters import Combination, Filter, Negation, shorten
-from lsr_prod.search.query.sparse_query import check_text
+from lsr_prod.search.query import filters, sparse_query
 
 MAX_QUERY_BYTES = 1 << 15
 _WORDS_BYTES = 1 << 12
@@ -15,7 +14,7 @@ _SMALLEST, _LARGEST = 1 << 6, 1 << 26
 def check_max_bytes(max_bytes: int) -> int:
     """Validate the limit of texts."""
     if not isinstance(max_bytes, int) or isinstance(max_bytes, bool) or not _SMALLEST <= max_bytes <= _LARGEST:
-        problem = f"{shorten(max_bytes)} is not possible"
+        problem = f"{filters.shorten(max_bytes)} is not possible"
         raise ConfigError("max_query_bytes", problem, f"give an integer from {_SMALLEST} to {_LARGEST}")
     return max_bytes
 
@@ -25,7 +24,7 @@ def cut_text(text: str, max_bytes: int) -> str:
 
     The text is cut after a whole word if one ends in the second half of the limit, else after a whole character.
     """
-    check_text(text)
+    sparse_query.check_text(text)
     if 4 * len(text) <= max_bytes:
         return text
     # A character has at least one byte, so the limit needs no more characters; one more tells whether a word ends.
@@ -43,12 +42,12 @@ Match = Literal["all", "any"]
 
 
 @dataclass(frozen=True, slots=True)
-class TextQuery(Filter):
+class TextQuery(filters.Filter):
     """Documents that match a Boolean query, or contain words."""
 
     text: str  # the query
     # the query as a filter over tokens and attributes; None: it is not parsed yet
-    parsed: Filter | None = field(default=None, compare=False, repr=False)
+    parsed: filters.Filter | None = field(default=None, compare=False, repr=False)
     match: Match | None = None  # how many words of the text a document must contain; None: the text is a Boolean query
 
     def to_json(self) -> dict[str, Any]:
@@ -57,7 +56,7 @@ class TextQuery(Filter):
 
 
 @dataclass(frozen=True, slots=True)
-class TextTokens(Filter):
+class TextTokens(filters.Filter):
     """Documents whose text contains all of the tokens; without tokens all documents. A part of a parsed query."""
 
     tokens: tuple[str, ...]
@@ -67,7 +66,7 @@ class TextTokens(Filter):
         return {"tokens": list(self.tokens)}
 
 
-def text_query(text: str) -> Filter:
+def text_query(text: str) -> filters.Filter:
     """Return a filter for documents that match a Boolean query over text and attributes.
 
     ::
@@ -81,7 +80,7 @@ def text_query(text: str) -> Filter:
     return TextQuery(text)
 
 
-def words_query(text: str, match: Match = "all") -> Filter:
+def words_query(text: str, match: Match = "all") -> filters.Filter:
     """Return a filter for documents that contain the words of a text, which has no syntax and is never refused.
 
     ::
@@ -98,18 +97,18 @@ def words_query(text: str, match: Match = "all") -> Filter:
         QueryError: ``text`` is not a string, or ``match`` is neither.
     """
     if not isinstance(text, str):
-        raise QueryError(f"words={shorten(text)} is not possible; give a string")
+        raise QueryError(f"words={filters.shorten(text)} is not possible; give a string")
     if match not in ("all", "any"):
-        raise QueryError(f"match={shorten(match)} is not possible; give 'all' or 'any'")
+        raise QueryError(f"match={filters.shorten(match)} is not possible; give 'all' or 'any'")
     valid = text[: _WORDS_BYTES + 1].encode(errors="replace").decode()  # lone surrogates
     return TextQuery(cut_text(valid, _WORDS_BYTES), match=match)
 
 
-def has_text_query(expression: Filter) -> bool:
+def has_text_query(expression: filters.Filter) -> bool:
     """Return whether a filter has a text query."""
     match expression:
-        case Combination(_, parts):
+        case filters.Combination(_, parts):
             return any(map(has_text_query, parts))
-        case Negation(part):
+        case filters.Negation(part):
             return has_text_query(part)
     return isinstance(expression, TextQuery)

@@ -15,15 +15,12 @@ from numbers import Integral, Rational, Real
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from lsr_prod.errors import ArtifactError, QueryError
 from lsr_prod.search.kernels import native
 from lsr_prod.search.query.filters import shorten
-from lsr_prod.storage.formats.digest import FileDigest, read_file
-from lsr_prod.storage.formats.index import ShardManifest
-from lsr_prod.storage.formats.shard import TEXT_TERMS_FILE
-from lsr_prod.storage.formats.sparse import terms_of_mass
+from lsr_prod.storage.formats import digests, shard_format, sparse
+from lsr_prod.storage.formats.index_format import ShardManifest
 from lsr_prod.storage.formats.term_weights import QUERY_WEIGHTS_FILE, TermCounts, weights_from_bytes
 
 MAX_K = 10_000
@@ -49,8 +46,8 @@ class SparseQuery:
     """Vector of a query, heaviest term first, ties by rising id. Scores are summed in this order."""
 
     # int32 [q], output-vocabulary ids; -1 for a term outside the vocabulary, which no document has
-    ids: npt.NDArray[np.int32]
-    weights: npt.NDArray[np.float32]  # float32 [q], finite and above zero
+    ids: np.typing.NDArray[np.int32]
+    weights: np.typing.NDArray[np.float32]  # float32 [q], finite and above zero
     terms: tuple[str, ...]  # the q terms as strings
 
     @classmethod
@@ -94,10 +91,10 @@ class SparseQuery:
         if check_qk(qk) is None and mass == 1:
             return self
         if mass < 1:
-            qk = terms_of_mass(self.weights[:qk], mass)
+            qk = sparse.terms_of_mass(self.weights[:qk], mass)
         return SparseQuery(self.ids[:qk], self.weights[:qk], self.terms[:qk])
 
-    def scaled(self, impact_step: float) -> npt.NDArray[np.float32]:
+    def scaled(self, impact_step: float) -> np.typing.NDArray[np.float32]:
         """Return float32 [q]: score per impact unit of each term."""
         if float(self.weights.sum(dtype=np.float64)) * impact_step * 255 > MAX_SCORE:
             raise QueryError(
@@ -193,7 +190,7 @@ def _resolve(term: str | int, vocabulary: Vocabulary) -> tuple[str, int]:
 class TermWeights:
     """Weight of every output term. Safe to share between threads."""
 
-    def __init__(self, weights: npt.NDArray[np.float32], names: Sequence[str], *, unknown: float) -> None:
+    def __init__(self, weights: np.typing.NDArray[np.float32], names: Sequence[str], *, unknown: float) -> None:
         self._names = names
         self._weights = weights
         self._unknown = float(np.float32(unknown))
@@ -208,7 +205,7 @@ class TermWeights:
         return cls(counts.weights(), names, unknown=counts.unseen)
 
     @classmethod
-    def learned(cls, weights: npt.NDArray[np.float32], names: Sequence[str]) -> "TermWeights":
+    def learned(cls, weights: np.typing.NDArray[np.float32], names: Sequence[str]) -> "TermWeights":
         """Return learned weights, float32 [V]; a word that is not an output term has the largest of them."""
         return cls(weights, names, unknown=float(weights.max()))
 
@@ -240,13 +237,13 @@ def read_weights(index: Path, shards: Sequence[ShardManifest], vocabulary: Vocab
     for shard in shards:
         folder = index / "shards" / shard.sha
         problem = "which inference-free queries need; build the index again"
-        data = _read_listed(folder, shard.files, TEXT_TERMS_FILE, problem, verify)
-        counts += TermCounts.from_bytes(data, size, str(folder / TEXT_TERMS_FILE))
+        data = _read_listed(folder, shard.files, shard_format.TEXT_TERMS_FILE, problem, verify)
+        counts += TermCounts.from_bytes(data, size, str(folder / shard_format.TEXT_TERMS_FILE))
     return TermWeights.of_counts(counts, vocabulary.names)
 
 
 def read_learned_weights(
-    bundle: Path, files: Iterable[FileDigest], vocabulary: Vocabulary, *, verify: bool
+    bundle: Path, files: Iterable[digests.FileDigest], vocabulary: Vocabulary, *, verify: bool
 ) -> TermWeights:
     """Read the learned weights of a bundle."""
     problem = "which its queries need; export the model again"
@@ -255,9 +252,9 @@ def read_learned_weights(
     return TermWeights.learned(weights, vocabulary.names)
 
 
-def _read_listed(folder: Path, files: Iterable[FileDigest], name: str, problem: str, verify: bool) -> bytes:
+def _read_listed(folder: Path, files: Iterable[digests.FileDigest], name: str, problem: str, verify: bool) -> bytes:
     """Return the content of a file that a manifest has to list."""
     found = [file for file in files if file.path == name]
     if not found:
         raise ArtifactError(f"{folder} has no {name}, {problem}")
-    return read_file(folder, found[0]) if verify else (folder / name).read_bytes()
+    return digests.read_file(folder, found[0]) if verify else (folder / name).read_bytes()

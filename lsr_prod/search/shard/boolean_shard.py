@@ -7,7 +7,7 @@ from typing import Any
 
 import tantivy
 
-from lsr_prod.storage.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER, TEXT_FIELD
+from lsr_prod.storage.formats.shard_format import ORDINAL_FIELD, TANTIVY_FOLDER, TEXT_FIELD
 
 
 @dataclass(frozen=True, slots=True)

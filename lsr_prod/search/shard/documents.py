@@ -8,10 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.storage.formats.index import attribute_types
-from lsr_prod.storage.formats.pages import MappedFiles
-from lsr_prod.storage.formats.shard import BATCH_ROWS, DOCUMENTS_FILE
-from lsr_prod.storage.formats.values import AttributeType
+from lsr_prod.storage.formats import index_format, pages, shard_format, stored_values
 
 _MAGIC = b"ARROW1"
 _HEAD, _TAIL = struct.Struct("<ii"), struct.Struct("<i6s")
@@ -25,11 +22,11 @@ def damaged_id(folder: Path) -> ArtifactError:
 class Documents:
     """The file ``docs.arrow`` of a shard."""
 
-    def __init__(self, files: MappedFiles, documents: int) -> None:
+    def __init__(self, files: pages.MappedFiles, documents: int) -> None:
         """Read the footer."""
         self._files = files
-        raw = files.bytes_of(DOCUMENTS_FILE)
-        place = files.folder / DOCUMENTS_FILE
+        raw = files.bytes_of(shard_format.DOCUMENTS_FILE)
+        place = files.folder / shard_format.DOCUMENTS_FILE
         try:
             self._verify_metadata(raw.data)
             reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(raw)))
@@ -38,7 +35,7 @@ class Documents:
         except (pa.ArrowInvalid, OSError, ValueError, struct.error) as error:
             raise ArtifactError(f"{place} cannot be read ({error}); build the shard again") from error
         rows = [batch.num_rows for batch in self.batches]
-        if sum(rows) != documents or any(count != BATCH_ROWS for count in rows[:-1]):
+        if sum(rows) != documents or any(count != shard_format.BATCH_ROWS for count in rows[:-1]):
             raise ArtifactError(f"{place} does not hold {documents} documents; build the shard again")
         self._verified_ids = bytearray(len(self.batches))
         # Offsets and text by batch: slicing them is twice as fast as Arrow scalars.
@@ -52,27 +49,27 @@ class Documents:
         its length, and the magic string.
         """
         verify, end = self._files.verify, len(raw)
-        verify(DOCUMENTS_FILE, end - _TAIL.size, end)
+        verify(shard_format.DOCUMENTS_FILE, end - _TAIL.size, end)
         length, magic = _TAIL.unpack(raw[-_TAIL.size :])
         if magic != _MAGIC or not 0 <= length < end:
             raise ValueError("it does not end like an Arrow file")
-        verify(DOCUMENTS_FILE, end - _TAIL.size - length, end)
+        verify(shard_format.DOCUMENTS_FILE, end - _TAIL.size - length, end)
         place = 8
-        verify(DOCUMENTS_FILE, 0, place + _HEAD.size)
+        verify(shard_format.DOCUMENTS_FILE, 0, place + _HEAD.size)
         while True:
-            verify(DOCUMENTS_FILE, place, place + _HEAD.size)
+            verify(shard_format.DOCUMENTS_FILE, place, place + _HEAD.size)
             continued, length = _HEAD.unpack_from(raw, place)
             if continued != -1 or length < 0:
                 raise ValueError(f"there is no message at byte {place}")
             if length == 0:
                 return
-            verify(DOCUMENTS_FILE, place, place + _HEAD.size + length)
+            verify(shard_format.DOCUMENTS_FILE, place, place + _HEAD.size + length)
             columns = pa.ipc.read_message(pa.py_buffer(raw[place:])).body
             place += _HEAD.size + length + (columns.size if columns is not None else 0)
 
     def doc_id(self, ordinal: int) -> str:
         """Return the id of a document."""
-        batch, row = divmod(ordinal, BATCH_ROWS)
+        batch, row = divmod(ordinal, shard_format.BATCH_ROWS)
         if not self._verified_ids[batch]:
             self._verify_column(self.batches[batch].column("doc_id"))
             self._verified_ids[batch] = 1
@@ -87,12 +84,12 @@ class Documents:
         found, verified, parts = [], self._verified_ids, self._ids
         try:
             for ordinal in ordinals:
-                batch = ordinal // BATCH_ROWS
+                batch = ordinal // shard_format.BATCH_ROWS
                 if not verified[batch]:
                     found.append(self.doc_id(ordinal))
                     continue
                 offsets, text = parts[batch]
-                row = ordinal - batch * BATCH_ROWS
+                row = ordinal - batch * shard_format.BATCH_ROWS
                 found.append(str(text[offsets[row] : offsets[row + 1]], "utf-8"))
         except UnicodeDecodeError as error:
             raise damaged_id(self._files.folder) from error
@@ -106,7 +103,7 @@ class Documents:
 
     def fields(self, ordinal: int, columns: Mapping[str, str]) -> Mapping[str, Any]:
         """Return stored fields of a document."""
-        batch, row = divmod(ordinal, BATCH_ROWS)
+        batch, row = divmod(ordinal, shard_format.BATCH_ROWS)
         found = {}
         for name, column_name in columns.items():
             column = self.batches[batch].column(column_name)
@@ -115,9 +112,9 @@ class Documents:
         return found
 
     @property
-    def attributes(self) -> Mapping[str, AttributeType]:
+    def attributes(self) -> Mapping[str, stored_values.AttributeType]:
         """Type of every attribute."""
-        return attribute_types(self._schema)
+        return index_format.attribute_types(self._schema)
 
     def column(self, name: str) -> pa.ChunkedArray:
         """Return a whole column, which is empty in a shard without documents; see ``verify_columns``."""
@@ -132,7 +129,7 @@ class Documents:
     def _verify_column(self, column: pa.Array) -> None:
         for buffer in column.buffers():
             if buffer is not None and buffer.size:
-                self._files.verify_buffer(DOCUMENTS_FILE, buffer.address, buffer.size)
+                self._files.verify_buffer(shard_format.DOCUMENTS_FILE, buffer.address, buffer.size)
 
     def _verify_row(self, column: pa.Array, row: int) -> None:
         """Verify the pages of one value of a column."""
@@ -141,8 +138,8 @@ class Documents:
             return
         valid, offsets, text = column.buffers()
         if valid is not None:
-            self._files.verify_buffer(DOCUMENTS_FILE, valid.address + row // 8, 1)
-        self._files.verify_buffer(DOCUMENTS_FILE, offsets.address + 8 * row, 16)
+            self._files.verify_buffer(shard_format.DOCUMENTS_FILE, valid.address + row // 8, 1)
+        self._files.verify_buffer(shard_format.DOCUMENTS_FILE, offsets.address + 8 * row, 16)
         start, stop = memoryview(offsets).cast("q")[row : row + 2]
         if text is not None:
-            self._files.verify_buffer(DOCUMENTS_FILE, text.address + start, stop - start)
+            self._files.verify_buffer(shard_format.DOCUMENTS_FILE, text.address + start, stop - start)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Allowed = npt.NDArray[np.uint8]
+Allowed = np.typing.NDArray[np.uint8]
 MaskKey = tuple[str, str]
 
 
@@ -18,9 +17,9 @@ class Mask:
     """A set of documents of one shard."""
 
     allowed: Allowed  # uint8 [N], read-only, 1 for those in the set
-    ordinals: npt.NDArray[np.int64] | None  # int64 [n], rising, if they are few; None: they are not
+    ordinals: np.typing.NDArray[np.int64] | None  # int64 [n], rising, if they are few; None: they are not
     # offsets, terms and impacts of those documents, if they are few; see ``ForwardCopy.gather``
-    vectors: tuple[npt.NDArray[Any], ...] = ()
+    vectors: tuple[np.typing.NDArray[Any], ...] = ()
 
     @classmethod
     def of(cls, allowed: Allowed, few: float) -> "Mask":

@@ -5,17 +5,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.search.kernels import native
 from lsr_prod.storage.formats.pages import MappedFiles
-from lsr_prod.storage.formats.shard import FORWARD_ARRAYS, MATCHING_ARRAYS, ImpactArrays, array_name
+from lsr_prod.storage.formats.shard_format import FORWARD_ARRAYS, MATCHING_ARRAYS, ImpactArrays, array_name
 
 if TYPE_CHECKING:
     from lsr_prod.search.query.filters import Filter
 
-Allowed = npt.NDArray[np.uint8]  # [N], 1 for the documents that may be found
+Allowed = np.typing.NDArray[np.uint8]  # [N], 1 for the documents that may be found
 DAMAGED, PARTIAL, UNVERIFIED = -1, 1, 2  # states of the kernels
 
 
@@ -24,7 +23,7 @@ class WordQuery:
     """Words of a text that shards match by BM25; the ids of a word differ from shard to shard."""
 
     names: tuple[str, ...]  # t distinct words, as the index stores them
-    weights: npt.NDArray[np.float32]  # float32 [t], score per impact unit
+    weights: np.typing.NDArray[np.float32]  # float32 [t], score per impact unit
     counted: bool  # whether they count towards ``ShardQuery.required``
 
 
@@ -32,9 +31,9 @@ class WordQuery:
 class ShardQuery:
     """A query in the form that shards match."""
 
-    ids: npt.NDArray[np.int32]  # int32 [q], terms of the vocabulary, in the query's order
-    weights: npt.NDArray[np.float32]  # float32 [q], score per impact unit
-    counted: npt.NDArray[np.uint8]  # uint8 [q], 1 for terms that count towards ``required``
+    ids: np.typing.NDArray[np.int32]  # int32 [q], terms of the vocabulary, in the query's order
+    weights: np.typing.NDArray[np.float32]  # float32 [q], score per impact unit
+    counted: np.typing.NDArray[np.uint8]  # uint8 [q], 1 for terms that count towards ``required``
     required: int  # minimum number of counted terms that a document must share, 1 or more
     k: int  # hits wanted
     floor: float = 0.0  # lowest score of a hit
@@ -47,9 +46,9 @@ class ShardQuery:
 class VectorBatch(NamedTuple):
     """Vectors of n queries, one after another."""
 
-    offsets: npt.NDArray[np.int64]  # int64 [n + 1], where the terms of each query begin
-    ids: npt.NDArray[np.int32]  # int32 [t]
-    weights: npt.NDArray[np.float32]  # float32 [t]
+    offsets: np.typing.NDArray[np.int64]  # int64 [n + 1], where the terms of each query begin
+    ids: np.typing.NDArray[np.int32]  # int32 [t]
+    weights: np.typing.NDArray[np.float32]  # float32 [t]
 
 
 def damaged_arrays(files: MappedFiles) -> ArtifactError:
@@ -76,7 +75,7 @@ class Postings:
         self,
         files: MappedFiles,
         arrays: ImpactArrays,
-        verify_vectors: Callable[[npt.NDArray[np.int64]], None],
+        verify_vectors: Callable[[np.typing.NDArray[np.int64]], None],
         *,
         vocabulary_size: int,
     ) -> None:
@@ -127,12 +126,12 @@ class Postings:
             raise damaged_arrays(self._files)
         return ShardHits(matched, state == PARTIAL, postings, ordinals, scores, overlaps)
 
-    def match_all(self, ids: npt.NDArray[np.int32]) -> Allowed:
+    def match_all(self, ids: np.typing.NDArray[np.int32]) -> Allowed:
         """Return uint8 [N]: 1 for documents that contain every one of some distinct terms or words."""
         ones = np.ones(len(ids), np.uint8)
         return self.mark(ShardQuery(ids, ones.astype(np.float32), ones, len(ids), 0))[0]
 
-    def impacts(self, term: int, ordinals: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    def impacts(self, term: int, ordinals: np.typing.NDArray[np.int64]) -> np.typing.NDArray[np.uint8]:
         """Return uint8 [n]: impacts of a term or word in the postings of documents, 0 where it is not there."""
         self.verify(np.array([term], np.int32), [])
         found = np.zeros(len(ordinals), np.uint8)
@@ -140,20 +139,20 @@ class Postings:
             raise damaged_arrays(self._files)
         return found
 
-    def document_frequencies(self) -> npt.NDArray[np.int64]:
+    def document_frequencies(self) -> np.typing.NDArray[np.int64]:
         """Return int64 [T]: documents whose postings hold each term and word, deleted ones included."""
         postings = self._arrays.term_postings
         self._files.verify_items(postings, array_name("term_postings"), 0, len(postings))
-        wide: npt.NDArray[np.int64] = postings.astype(np.int64)
+        wide: np.typing.NDArray[np.int64] = postings.astype(np.int64)
         return wide[1:] - wide[:-1]
 
-    def frequencies(self, ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    def frequencies(self, ids: np.typing.NDArray[np.int32]) -> np.typing.NDArray[np.int64]:
         """Return int64 [n]: the document frequencies of some terms and words; reads no others."""
         postings = self._arrays.term_postings
         self._files.verify_rows(postings, array_name("term_postings"), ids.astype(np.int64), ids.astype(np.int64) + 2)
         return (postings[1:][ids] - postings[:-1][ids]).astype(np.int64)
 
-    def verify(self, ids: npt.NDArray[np.int32], ordinals: Sequence[int]) -> None:
+    def verify(self, ids: np.typing.NDArray[np.int32], ordinals: Sequence[int]) -> None:
         """Verify everything that the postings of terms and the vectors of documents lie on, each once."""
         a, verify = self._arrays, self._files.verify_items
         for term in ids[(ids >= 0) & (ids < len(self._verified_terms))].tolist():

@@ -7,20 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.search.query.filter_types import CheckedFilter, check_filter
-from lsr_prod.search.query.filters import DOC_ID, Combination, Condition, Filter, Negation
-from lsr_prod.search.query.query_text import TextQuery, TextTokens
-from lsr_prod.search.shard.mask_cache import Mask, MaskCache
-from lsr_prod.search.shard.open_shard import OpenShard
+from lsr_prod.search.query import filter_types, filters, query_text
+from lsr_prod.search.shard import mask_cache, open_shard
 from lsr_prod.search.shard.postings import ShardHits, ShardQuery
-from lsr_prod.storage.formats.digest import read_file
-from lsr_prod.storage.formats.index import Tombstones, attribute_column, attribute_types
-from lsr_prod.storage.formats.pages import parse_npy
+from lsr_prod.storage.formats import digests, index_format, pages
 
 # Share of a shard below which scoring the allowed documents one by one is faster than the scan.
 _FEW = 1 / 200
@@ -29,14 +23,14 @@ _MASK_BYTES = 64 << 20  # of the masks of a reader without a version
 _PER_ID = 1_000  # documents whose ids are compared in the time of one search in the order of ids
 _COMPARE = {"eq": pc.equal, "gt": pc.greater, "ge": pc.greater_equal, "lt": pc.less, "le": pc.less_equal}
 
-Allowed = npt.NDArray[np.uint8]
+Allowed = np.typing.NDArray[np.uint8]
 FindTokens = Callable[[Sequence[str]], Allowed]
 
 
-def read_alive(index: Path, tombstones: Tombstones, documents: int) -> npt.NDArray[np.uint8]:
+def read_alive(index: Path, tombstones: index_format.Tombstones, documents: int) -> np.typing.NDArray[np.uint8]:
     """Return uint8 [documents]: 0 for deleted documents, else 1."""
     path = str(index / tombstones.file.path)
-    ordinals = parse_npy(read_file(index, tombstones.file), path, "publish another version")
+    ordinals = pages.parse_npy(digests.read_file(index, tombstones.file), path, "publish another version")
     if ordinals.dtype != np.uint32 or len(ordinals) != tombstones.documents or (ordinals >= documents).any():
         raise ArtifactError(f"{path} does not fit its shard; publish another version")
     alive = np.ones(documents, np.uint8)
@@ -56,17 +50,17 @@ class ShardReader:
 
     def __init__(
         self,
-        shard: OpenShard,
-        alive: npt.NDArray[np.uint8] | None,
+        shard: open_shard.OpenShard,
+        alive: np.typing.NDArray[np.uint8] | None,
         *,
         dk: int,
-        masks: MaskCache | None = None,
+        masks: mask_cache.MaskCache | None = None,
     ) -> None:
         """Combine a shard with its tombstones."""
         self.shard = shard
         self.dk = dk
         self.alive = alive
-        self._masks = MaskCache(_MASK_BYTES) if masks is None else masks
+        self._masks = mask_cache.MaskCache(_MASK_BYTES) if masks is None else masks
 
     def match(self, query: ShardQuery, floor: float) -> ShardHits:
         """Find the best documents of this shard."""
@@ -80,7 +74,7 @@ class ShardReader:
             allowed = mask.allowed
         return self.shard.postings.match(query, floor, self.dk, allowed)
 
-    def allowed(self, expression: Filter | None) -> npt.NDArray[np.uint8] | None:
+    def allowed(self, expression: filters.Filter | None) -> np.typing.NDArray[np.uint8] | None:
         """Return uint8 [N], 1 for documents that can be found and pass a filter; None: all."""
         return self.alive if expression is None else self._mask(expression).allowed
 
@@ -98,7 +92,7 @@ class ShardReader:
             counted=np.concatenate([query.counted, np.full(int(held.sum()), words.counted, np.uint8)]),
         )
 
-    def word_ids(self, names: Sequence[str], deadline: float | None = None) -> npt.NDArray[np.int32]:
+    def word_ids(self, names: Sequence[str], deadline: float | None = None) -> np.typing.NDArray[np.int32]:
         """Return int32 [t]: ids of words in the postings of this shard, -1 for words that no document of it holds.
 
         Words that are not found by the deadline, a ``time.monotonic()``, get -1 too.
@@ -114,7 +108,9 @@ class ShardReader:
             found[start : start + _WORDS] = self.shard.words.ids(names[start : start + _WORDS])
         return found
 
-    def _score_allowed(self, mask: Mask, ordinals: npt.NDArray[np.int64], query: ShardQuery) -> ShardHits:
+    def _score_allowed(
+        self, mask: mask_cache.Mask, ordinals: np.typing.NDArray[np.int64], query: ShardQuery
+    ) -> ShardHits:
         """Score the allowed documents one by one: the same hits as those of the scan."""
         scores, overlaps = self.shard.forward.score(
             ordinals, query.ids, query.weights, dk=self.dk, vectors=mask.vectors
@@ -127,8 +123,8 @@ class ShardReader:
         return ShardHits(matched, False, 0, ordinals[order].tolist(), scores[order].tolist(), overlaps[order].tolist())
 
     def score(
-        self, query: ShardQuery, ordinals: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint16]]:
+        self, query: ShardQuery, ordinals: np.typing.NDArray[np.int64]
+    ) -> tuple[np.typing.NDArray[np.float32], np.typing.NDArray[np.uint16]]:
         """Score documents by a query with its words, in the query's order.
 
         Returns:
@@ -155,7 +151,7 @@ class ShardReader:
                 return found, alive[:k]
             limit *= 2
 
-    def verify(self, ids: npt.NDArray[np.int32], ordinals: Sequence[int]) -> None:
+    def verify(self, ids: np.typing.NDArray[np.int32], ordinals: Sequence[int]) -> None:
         """Verify what the kernels read of some terms and documents: postings, vectors and ids."""
         self.shard.postings.verify(ids, ordinals)
         self.shard.documents.doc_ids(ordinals)
@@ -169,20 +165,20 @@ class ShardReader:
         ordinal = self.shard.ordinal(doc_id)
         return ordinal if ordinal is not None and self.is_alive(ordinal) else None
 
-    def _mask(self, expression: Filter) -> Mask:
+    def _mask(self, expression: filters.Filter) -> mask_cache.Mask:
         return self._masks.get((self.shard.manifest.sha, expression.key), lambda: self._evaluate(expression))
 
-    def _evaluate(self, expression: Filter) -> Mask:
+    def _evaluate(self, expression: filters.Filter) -> mask_cache.Mask:
         shard, documents = self.shard, self.shard.documents
         allowed = evaluate(
             expression, documents.batches, shard.match_tokens, ordinal=shard.ordinal, verify=documents.verify_columns
         )
-        mask = Mask.of(allowed if self.alive is None else allowed & self.alive, _FEW * len(allowed))
+        mask = mask_cache.Mask.of(allowed if self.alive is None else allowed & self.alive, _FEW * len(allowed))
         return mask if mask.ordinals is None else replace(mask, vectors=shard.forward.gather(mask.ordinals, self.dk))
 
 
 def evaluate(
-    expression: Filter,
+    expression: filters.Filter,
     batches: Sequence[pa.RecordBatch],
     find: FindTokens | None = None,
     *,
@@ -196,41 +192,41 @@ def evaluate(
     """
     if not batches:
         return _seal(np.zeros(0, np.uint8))
-    if isinstance(expression, CheckedFilter):
+    if isinstance(expression, filter_types.CheckedFilter):
         checked = expression.expression
     else:
-        checked = check_filter(expression, attribute_types(batches[0].schema))
+        checked = filter_types.check_filter(expression, index_format.attribute_types(batches[0].schema))
     truth = _truth(checked, lambda condition: _decide(condition, batches, ordinal, verify), find)
     return _seal(truth.fill_null(False).cast(pa.uint8()).to_numpy())
 
 
 def _truth(
-    expression: Filter, decide: Callable[[Condition], pa.ChunkedArray], find: FindTokens | None
+    expression: filters.Filter, decide: Callable[[filters.Condition], pa.ChunkedArray], find: FindTokens | None
 ) -> pa.ChunkedArray:
     """Return bool [N]: true, false, or null for unknown."""
     match expression:
-        case Combination(operator, parts):
+        case filters.Combination(operator, parts):
             combine = pc.and_kleene if operator == "and" else pc.or_kleene
             return functools.reduce(combine, (_truth(part, decide, find) for part in parts))
-        case Negation(part):
+        case filters.Negation(part):
             return pc.invert(_truth(part, decide, find))
-        case Condition():
+        case filters.Condition():
             return decide(expression)
-        case TextQuery(_, Filter() as parsed):
+        case query_text.TextQuery(_, filters.Filter() as parsed):
             return _truth(parsed, decide, find)
-        case TextTokens(tokens) if find is not None:
+        case query_text.TextTokens(tokens) if find is not None:
             return pa.chunked_array([pa.array(find(tokens).astype(bool))])
     raise AssertionError(f"unknown filter {type(expression)}")
 
 
 def _decide(
-    condition: Condition,
+    condition: filters.Condition,
     batches: Sequence[pa.RecordBatch],
     ordinal: Callable[[str], int | None] | None,
     verify: Callable[[Sequence[str]], None] | None,
 ) -> pa.ChunkedArray:
-    column = DOC_ID if condition.name == DOC_ID else attribute_column(condition.name)
-    if condition.name == DOC_ID and ordinal is not None and condition.operator in ("eq", "in"):
+    column = filters.DOC_ID if condition.name == filters.DOC_ID else index_format.attribute_column(condition.name)
+    if condition.name == filters.DOC_ID and ordinal is not None and condition.operator in ("eq", "in"):
         documents = sum(batch.num_rows for batch in batches)
         ids = condition.value if isinstance(condition.value, tuple) else (condition.value,)
         if len(ids) <= max(1, documents // _PER_ID):
@@ -243,7 +239,7 @@ def _decide(
     return _compare(condition, pa.chunked_array([batch.column(column) for batch in batches]))
 
 
-def _compare(condition: Condition, column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _compare(condition: filters.Condition, column: pa.ChunkedArray) -> pa.ChunkedArray:
     match condition.operator:
         case "is_null":
             return pc.is_null(column)
@@ -257,7 +253,7 @@ def _compare(condition: Condition, column: pa.ChunkedArray) -> pa.ChunkedArray:
     return _COMPARE[condition.operator](column, pa.scalar(condition.value, column.type))
 
 
-def _any_item(condition: Condition, lists: pa.Array) -> pa.Array:
+def _any_item(condition: filters.Condition, lists: pa.Array) -> pa.Array:
     """Return which lists have an item for which the condition is true, bool [n]; null for a list that is null."""
     found = np.zeros(len(lists), bool)
     true = _compare(condition, pa.chunked_array([pc.list_flatten(lists)]))

@@ -1,5 +1,5 @@
 """Layouts of the artifacts that packages exchange, with numpy and pyarrow only.
 
-``sparse`` (vectors in memory), ``bundle`` (an exported encoder and its card), ``table`` (the sparse table), ``index``
-and ``shard`` (an index). ``digest`` names them. Nothing here writes files.
+``sparse`` (vectors in memory), ``bundle_format`` (an exported encoder and its card), ``table_format`` (the sparse
+table), ``index_format`` and ``shard_format`` (an index). ``digests`` names them. Nothing here writes files.
 """

@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError
-from lsr_prod.storage.formats.digest import FileDigest, read_file
+from lsr_prod.storage.formats.digests import FileDigest, read_file
 
 PAGE_DIGESTS_FILE = "page_digests.bin"
 PAGE = 1 << 14
@@ -170,11 +169,11 @@ class MappedFiles:
         """Return whether a file is mapped."""
         return name in self._bytes
 
-    def bytes_of(self, name: str) -> npt.NDArray[np.uint8]:
+    def bytes_of(self, name: str) -> np.typing.NDArray[np.uint8]:
         """Return the mapped content of a file, uint8."""
         return self._bytes[name]
 
-    def array(self, name: str) -> npt.NDArray[Any]:
+    def array(self, name: str) -> np.typing.NDArray[Any]:
         """Return a view of a mapped one-dimensional ``.npy``."""
         if name not in self._bytes:
             raise ArtifactError(f"{self.folder} lacks {name}; build the shard again")
@@ -191,19 +190,19 @@ class MappedFiles:
         """1 for every page that was verified, 0 for the others; None: nothing is verified."""
         return None if self._digests is None else self._verified
 
-    def pages_of(self, array: npt.NDArray[Any], name: str) -> tuple[int, int]:
+    def pages_of(self, array: np.typing.NDArray[Any], name: str) -> tuple[int, int]:
         """Return the number of the first page of a file, and the byte of the first item of its array in it."""
         first = 0 if self._digests is None else self._digests.first[name]
         return first, len(self._bytes[name]) - array.nbytes
 
-    def verify_items(self, array: npt.NDArray[Any], name: str, start: int, stop: int) -> None:
+    def verify_items(self, array: np.typing.NDArray[Any], name: str, start: int, stop: int) -> None:
         """Verify the pages of ``array[start:stop]``, where ``array`` is from ``array(name)``."""
         if self._digests is not None:
             size = array.itemsize
             head = len(self._bytes[name]) - len(array) * size
             self.verify(name, head + start * size, head + stop * size)
 
-    def verify_rows(self, array: npt.NDArray[Any], name: str, starts: Any, stops: Any) -> None:
+    def verify_rows(self, array: np.typing.NDArray[Any], name: str, starts: Any, stops: Any) -> None:
         """Verify the pages of ``array[starts[i]:stops[i]]`` for every i."""
         if self._digests is None or not len(starts):
             return
@@ -238,7 +237,7 @@ class MappedFiles:
             self._verified[first + page] = 1
 
 
-def npy_bytes(array: npt.NDArray[Any]) -> bytes:
+def npy_bytes(array: np.typing.NDArray[Any]) -> bytes:
     """Return the content of an ``.npy`` file."""
     return npy_header(array.dtype, len(array)) + array.tobytes()
 
@@ -251,7 +250,7 @@ def npy_header(dtype: np.dtype[Any], length: int) -> bytes:
     return header.getvalue()
 
 
-def parse_npy(data: bytes, name: str, remedy: str) -> npt.NDArray[Any]:
+def parse_npy(data: bytes, name: str, remedy: str) -> np.typing.NDArray[Any]:
     """Return a copy of the array of an ``.npy`` file; ``name`` and ``remedy`` are for the ArtifactError."""
     try:
         dtype, start = parse_npy_header(data[:HEADER_LIMIT], len(data))
@@ -282,14 +281,14 @@ def _damaged(place: str, byte: int) -> DigestMismatchError:
     return DigestMismatchError(f"{place} is damaged at byte {byte} or after; fetch or build the index again")
 
 
-def _expect_random_reads(data: npt.NDArray[np.uint8]) -> None:
+def _expect_random_reads(data: np.typing.NDArray[np.uint8]) -> None:
     """Tell the system not to read ahead: if memory is short, what it read in addition would displace other pages."""
     start = data.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE  # a map begins with a page
     if data.size:
         _madvise(start, data.ctypes.data + data.size - start, mmap.MADV_RANDOM)
 
 
-def _map(path: Path) -> npt.NDArray[np.uint8]:
+def _map(path: Path) -> np.typing.NDArray[np.uint8]:
     if not path.stat().st_size:
         return np.zeros(0, np.uint8)
     # Arrow closes the file and keeps the map; Python's mmap keeps a descriptor, and many shards together have more

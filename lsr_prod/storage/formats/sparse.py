@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 
 def put_together(
-    starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    starts: np.typing.NDArray[np.int64], lengths: np.typing.NDArray[np.int64]
+) -> tuple[np.typing.NDArray[np.int64], np.typing.NDArray[np.int64]]:
     """Return the offsets of rows of a CSR matrix that are put next to each other, and the place of each of their items.
 
     Args:
@@ -20,7 +19,7 @@ def put_together(
     return offsets, np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
 
 
-def terms_of_mass(weights: npt.NDArray[np.float32], mass: float) -> int:
+def terms_of_mass(weights: np.typing.NDArray[np.float32], mass: float) -> int:
     """Return how many weights, the first of a falling list, hold the share ``mass`` of their sum: the fewest."""
     sums = np.cumsum(weights, dtype=np.float64)
     return min(int(np.searchsorted(sums, mass * sums[-1])) + 1, len(sums)) if len(sums) else 0
@@ -30,21 +29,21 @@ def terms_of_mass(weights: npt.NDArray[np.float32], mass: float) -> int:
 class SparseBatch:
     """``n`` sparse vectors over a vocabulary of ``V`` terms, as rows of a CSR matrix."""
 
-    offsets: npt.NDArray[np.int64]  # int64 [n + 1]; row ``i`` is ``terms[offsets[i]:offsets[i + 1]]``
+    offsets: np.typing.NDArray[np.int64]  # int64 [n + 1]; row ``i`` is ``terms[offsets[i]:offsets[i + 1]]``
     # int32 [nnz], output-vocabulary ids; in a row by descending weight, ties by ascending id, no id twice
-    terms: npt.NDArray[np.int32]
-    weights: npt.NDArray[np.float32]  # float32 [nnz], every one finite and above zero
+    terms: np.typing.NDArray[np.int32]
+    weights: np.typing.NDArray[np.float32]  # float32 [nnz], every one finite and above zero
 
     def __len__(self) -> int:
         """The number of vectors."""
         return len(self.offsets) - 1
 
-    def row(self, i: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+    def row(self, i: int) -> tuple[np.typing.NDArray[np.int32], np.typing.NDArray[np.float32]]:
         """Return terms and weights of vector ``i`` (views)."""
         start, stop = self.offsets[i], self.offsets[i + 1]
         return self.terms[start:stop], self.weights[start:stop]
 
-    def dense(self, size: int) -> npt.NDArray[np.float32]:
+    def dense(self, size: int) -> np.typing.NDArray[np.float32]:
         """Return the vectors as rows of ``size`` terms, [n, size]."""
         rows = np.zeros((len(self), size), np.float32)
         rows[np.repeat(np.arange(len(self)), np.diff(self.offsets)), self.terms] = self.weights
@@ -63,7 +62,7 @@ class SparseBatch:
         return SparseBatch(offsets, self.terms[keep], self.weights[keep])
 
     @classmethod
-    def from_topk(cls, terms: npt.NDArray[np.int64], weights: npt.NDArray[np.float32]) -> "SparseBatch":
+    def from_topk(cls, terms: np.typing.NDArray[np.int64], weights: np.typing.NDArray[np.float32]) -> "SparseBatch":
         """Convert rows of fixed length, as the TopK of a graph returns them."""
         order = np.lexsort((terms, -weights), axis=1)
         terms, weights = np.take_along_axis(terms, order, 1), np.take_along_axis(weights, order, 1)
@@ -88,7 +87,7 @@ class SparseBatch:
         empty = SparseBatch(np.zeros(2, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))
         return SparseBatch.concatenate([self, empty]).take(source)
 
-    def take(self, order: npt.NDArray[np.int64]) -> "SparseBatch":
+    def take(self, order: np.typing.NDArray[np.int64]) -> "SparseBatch":
         """Return the rows ``order``, in that order."""
         offsets, keep = put_together(self.offsets[:-1][order], np.diff(self.offsets)[order])
         return SparseBatch(offsets, self.terms[keep], self.weights[keep])

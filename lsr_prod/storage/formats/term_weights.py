@@ -30,7 +30,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage.formats.pages import npy_bytes, parse_npy
@@ -41,7 +40,9 @@ IMPACT_STEP = (K1 + 1) / 255
 QUERY_WEIGHTS_FILE = "query_weights.npy"
 
 
-def word_impacts(counts: npt.NDArray[Any], lengths: npt.NDArray[Any], average_length: float) -> npt.NDArray[np.uint8]:
+def word_impacts(
+    counts: np.typing.NDArray[Any], lengths: np.typing.NDArray[Any], average_length: float
+) -> np.typing.NDArray[np.uint8]:
     """Return the impacts of words.
 
     Returns:
@@ -51,7 +52,7 @@ def word_impacts(counts: npt.NDArray[Any], lengths: npt.NDArray[Any], average_le
     return np.maximum(1, np.rint(saturation / IMPACT_STEP)).astype(np.uint8)
 
 
-def inverse_frequencies(documents: int, frequencies: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+def inverse_frequencies(documents: int, frequencies: np.typing.NDArray[np.int64]) -> np.typing.NDArray[np.float64]:
     """Return ln(1 + (N - n + 0.5) / (n + 0.5)), float64 [n], for words that n of N documents have."""
     return np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5))
 
@@ -61,7 +62,7 @@ class TermCounts:
     """Number of documents that have each output term in their text."""
 
     documents: int  # N, documents that have any term
-    frequencies: npt.NDArray[np.int64]  # int64 [V], documents per term
+    frequencies: np.typing.NDArray[np.int64]  # int64 [V], documents per term
 
     @classmethod
     def none(cls, vocabulary_size: int) -> "TermCounts":
@@ -72,7 +73,7 @@ class TermCounts:
         """Return the counts of two disjoint sets of documents."""
         return TermCounts(self.documents + other.documents, self.frequencies + other.frequencies)
 
-    def with_texts(self, texts: Iterable[npt.NDArray[Any]]) -> "TermCounts":
+    def with_texts(self, texts: Iterable[np.typing.NDArray[Any]]) -> "TermCounts":
         """Return the counts with some more documents."""
         found = [terms for terms in texts if len(terms)]
         if not found:
@@ -81,7 +82,7 @@ class TermCounts:
         more = np.bincount(np.concatenate(found), minlength=size).astype(np.int64)
         return TermCounts(self.documents + len(found), self.frequencies + more)
 
-    def weights(self) -> npt.NDArray[np.float32]:
+    def weights(self) -> np.typing.NDArray[np.float32]:
         """Return the inverse document frequency of every term, float32 [V], above 0."""
         return inverse_frequencies(self.documents, self.frequencies).astype(np.float32)
 
@@ -103,12 +104,12 @@ class TermCounts:
         return cls(int(values[-1]), values[:-1].astype(np.int64))
 
 
-def weights_to_bytes(weights: npt.NDArray[Any]) -> bytes:
+def weights_to_bytes(weights: np.typing.NDArray[Any]) -> bytes:
     """Return the content of ``query_weights.npy``: float32 [V]."""
     return npy_bytes(weights.astype("<f4"))
 
 
-def weights_from_bytes(data: bytes, vocabulary_size: int, name: str) -> npt.NDArray[np.float32]:
+def weights_from_bytes(data: bytes, vocabulary_size: int, name: str) -> np.typing.NDArray[np.float32]:
     """Read what ``weights_to_bytes`` wrote.
 
     Returns:

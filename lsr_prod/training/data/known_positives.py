@@ -11,13 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from lsr_prod.storage import Store
-from lsr_prod.storage.disk import scratch_folder
-from lsr_prod.storage.formats.digest import FileDigest, digest_path
-from lsr_prod.storage.transfer import object_name
+from lsr_prod.storage import Store, disk, transfer
+from lsr_prod.storage.formats.digests import FileDigest, digest_path
 
 KEY_COLUMNS = ("query_key", "positive_key")
 MOST_POSITIVES = 4096
@@ -26,7 +23,7 @@ MOST_POSITIVES = 4096
 _ROWS_OF_RANGE = 1 << 23  # about 130 MB of keys, and as much again while they are sorted
 _SCHEMA = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in KEY_COLUMNS])
 
-Keys = npt.NDArray[np.int64]
+Keys = np.typing.NDArray[np.int64]
 _EMPTY = np.empty(0, np.int64)
 
 
@@ -94,7 +91,7 @@ class KnownTable:
 def _keys_of_parts(store: Store, parts: Sequence[FileDigest]) -> Iterator[tuple[Keys, Keys]]:
     """Yield the keys of queries and positives of each record batch; no other column is read."""
     for part in parts:
-        with store.open_reader(object_name(store, part)) as source, pa.PythonFile(source, mode="r") as file:
+        with store.open_reader(transfer.object_name(store, part)) as source, pa.PythonFile(source, mode="r") as file:
             schema = pa.ipc.open_file(file).schema
             options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in KEY_COLUMNS])
             reader = pa.ipc.open_file(file, options=options)
@@ -103,7 +100,7 @@ def _keys_of_parts(store: Store, parts: Sequence[FileDigest]) -> Iterator[tuple[
                 yield batch.column(KEY_COLUMNS[0]).to_numpy(), batch.column(KEY_COLUMNS[1]).to_numpy()
 
 
-def different_pairs(queries: npt.NDArray[Any], positives: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+def different_pairs(queries: np.typing.NDArray[Any], positives: np.typing.NDArray[Any]) -> np.typing.NDArray[np.intp]:
     """Return the places of the pairs sorted by query, then positive, each pair once."""
     order = np.lexsort((positives, queries))
     queries, positives = queries[order], positives[order]
@@ -113,7 +110,7 @@ def different_pairs(queries: npt.NDArray[Any], positives: npt.NDArray[Any]) -> n
 
 
 def _put(store: Store, pairs: list[Keys], first: int) -> FileDigest:
-    with scratch_folder(prefix="lsr_prod-keys-") as folder:
+    with disk.scratch_folder(prefix="lsr_prod-keys-") as folder:
         path = folder / "keys.arrow"
         with pa.ipc.new_file(str(path), _SCHEMA) as writer:
             writer.write_batch(pa.record_batch([pa.array(keys) for keys in pairs], schema=_SCHEMA))
@@ -124,5 +121,5 @@ def put_arrow(store: Store, path: Path, stem: str) -> FileDigest:
     """Store an Arrow file under a name that contains its digest."""
     sha256 = digest_path(path)
     file = FileDigest(f"{stem}-{sha256[:16]}.arrow", sha256, path.stat().st_size)
-    store.put_file_new(object_name(store, file), path, sha256)
+    store.put_file_new(transfer.object_name(store, file), path, sha256)
     return file

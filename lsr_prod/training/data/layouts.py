@@ -15,15 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.inference.terms.words import TermReader, split_words, word_pieces
 from lsr_prod.model.layout_reader import parts_folder
-from lsr_prod.storage.formats.bundle import QUERY_FOLDER, TOKENIZER_FILE, EncoderCard
-from lsr_prod.storage.formats.digest import digest_json
+from lsr_prod.storage.formats import bundle_format, digests
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -52,12 +50,12 @@ class TokenSettings:
         cls, model: Path, *, query_max_length: int | None, document_max_length: int | None, plain: bool
     ) -> "TokenSettings":
         """Return tokenizer and prompts of a model directory with the given lengths."""
-        card = EncoderCard.load(model)
-        tokenizer = (parts_folder(model) / TOKENIZER_FILE).read_text(encoding="utf-8")
+        card = bundle_format.EncoderCard.load(model)
+        tokenizer = (parts_folder(model) / bundle_format.TOKENIZER_FILE).read_text(encoding="utf-8")
         query_prompt, own = card.query_prompt, None
         if card.query_encoder == "separate":
-            query_prompt = EncoderCard.load(model / QUERY_FOLDER).query_prompt
-            own = (model / QUERY_FOLDER / TOKENIZER_FILE).read_text(encoding="utf-8")
+            query_prompt = bundle_format.EncoderCard.load(model / bundle_format.QUERY_FOLDER).query_prompt
+            own = (model / bundle_format.QUERY_FOLDER / bundle_format.TOKENIZER_FILE).read_text(encoding="utf-8")
         found = cls(
             tokenizer,
             TextForm("" if plain else query_prompt, query_max_length),
@@ -77,16 +75,16 @@ class TokenSettings:
                 raise ConfigError(f"{kind}_max_length", problem, remedy)
         return found
 
-    def token_ids(self, texts: Sequence[str], form: TextForm) -> list[npt.NDArray[np.int32]]:
+    def token_ids(self, texts: Sequence[str], form: TextForm) -> list[np.typing.NDArray[np.int32]]:
         """Return the token ids of each text, int32 [L]."""
         return _token_ids(self.tokenizer, texts, form)
 
-    def query_ids(self, texts: Sequence[str]) -> list[npt.NDArray[np.int32]]:
+    def query_ids(self, texts: Sequence[str]) -> list[np.typing.NDArray[np.int32]]:
         """Return the token ids of each query, int32 [L]."""
         return _token_ids(self.query_tokenizer or self.tokenizer, texts, self.query)
 
 
-def _token_ids(content: str, texts: Sequence[str], form: TextForm) -> list[npt.NDArray[np.int32]]:
+def _token_ids(content: str, texts: Sequence[str], form: TextForm) -> list[np.typing.NDArray[np.int32]]:
     tokenizer = _tokenizer(content, form.max_length)
     encodings: list[Any] = tokenizer.encode_batch_fast([form.prompt + text for text in texts])
     return [np.array(encoding.ids, np.int32) for encoding in encodings]
@@ -103,7 +101,7 @@ def _tokenizer(content: str, max_length: int | None) -> Tokenizer:
     return tokenizer
 
 
-Ids = npt.NDArray[np.int32]
+Ids = np.typing.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +124,7 @@ class WordLayout:
 
     def to_json(self) -> dict[str, Any]:
         """Settings that determine the rows."""
-        return {"layout": "worded", "vocabulary": digest_json(list(self.vocabulary))}
+        return {"layout": "worded", "vocabulary": digests.digest_json(list(self.vocabulary))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +136,7 @@ class TeacherLayout:
     def to_json(self) -> dict[str, Any]:
         """Settings that determine the rows."""
         form = self.teacher.document
-        tokenizer = digest_json(self.teacher.tokenizer)
+        tokenizer = digests.digest_json(self.teacher.tokenizer)
         return {"layout": "taught", "tokenizer": tokenizer, "prompt": form.prompt, "max_length": form.max_length}
 
 
@@ -146,7 +144,7 @@ class TeacherLayout:
 class QueryTermLayout:
     """Queries as the output terms in them; documents as token ids."""
 
-    card: EncoderCard  # of the encoder, which has inference-free queries
+    card: bundle_format.EncoderCard  # of the encoder, which has inference-free queries
     vocabulary: tuple[str, ...] = field(repr=False)  # its output terms
 
     def to_json(self) -> dict[str, Any]:
@@ -214,9 +212,7 @@ def word_rows(texts: Sequence[str], tokens: TokenSettings, form: TextForm, layou
 
 
 @lru_cache(maxsize=2)  # a Ray worker process runs many tasks
-def _word_tokenizer(
-    content: str,
-) -> tuple["PreTrainedTokenizerFast", "PreTrainedTokenizerFast", list[int], list[int]]:
+def _word_tokenizer(content: str) -> tuple["PreTrainedTokenizerFast", "PreTrainedTokenizerFast", list[int], list[int]]:
     """Return a tokenizer, a splitter into its words, and its special tokens before and after a text."""
     backend = Tokenizer.from_str(content)
     backend.no_padding()

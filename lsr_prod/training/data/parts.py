@@ -9,20 +9,15 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.config.section import TrainingDataSettings
-from lsr_prod.corpus.pinned_file import Slice
-from lsr_prod.corpus.rows import BadRow, show
-from lsr_prod.encoding.tables.quarantine import BadRowWriter
-from lsr_prod.storage import Store
-from lsr_prod.storage.disk import scratch_folder
-from lsr_prod.storage.formats.digest import canonical_json
-from lsr_prod.training.data import layouts
-from lsr_prod.training.data.known_positives import put_arrow
-from lsr_prod.training.data.rows import TrainingRow, quarantine, read_rows
-from lsr_prod.training.data.training_set import TrainingPart, part_schema, set_name, text_keys
+from lsr_prod.corpus import pinned_file, source_rows
+from lsr_prod.encoding.tables.quarantine_rows import BadRowWriter
+from lsr_prod.storage import Store, disk
+from lsr_prod.storage.formats.digests import canonical_json
+from lsr_prod.training.data import known_positives, layouts, training_set
+from lsr_prod.training.data.training_rows import TrainingRow, quarantine, read_rows
 
 _CHARACTERS = 1_000_000  # of text tokenized at once: the encodings take a hundred times the memory of the text
 _TOKENS = 4_000_000  # of a record batch
@@ -33,7 +28,7 @@ T = TypeVar("T")
 class ReadRow(NamedTuple):
     """A validated row and its place."""
 
-    piece: Slice  # slice of the row
+    piece: pinned_file.Slice  # slice of the row
     position: int  # byte of JSONL, row number of Parquet
     row: TrainingRow  # the texts
 
@@ -41,8 +36,10 @@ class ReadRow(NamedTuple):
 class TokenizedRow(NamedTuple):
     """A row of the training set."""
 
-    query: npt.NDArray[np.int32]  # int32 token ids; empty without a query
-    documents: list[npt.NDArray[np.int32]]  # int32 token ids of each document; other columns of the layout may follow
+    query: np.typing.NDArray[np.int32]  # int32 token ids; empty without a query
+    documents: list[
+        np.typing.NDArray[np.int32]
+    ]  # int32 token ids of each document; other columns of the layout may follow
     scores: tuple[float, ...] | None = None  # of a teacher, one per document
     texts: int | None = None  # number of leading ``documents`` whose length counts; None: all
 
@@ -116,12 +113,12 @@ def _words(
 
 def receipts_name(digest: str) -> str:
     """Name of the folder with the receipts of a set's parts in a work store."""
-    return f"{set_name(digest)}.parts"
+    return f"{training_set.set_name(digest)}.parts"
 
 
 def quarantine_name(digest: str) -> str:
     """Name of the folder with the bad rows of a set in a work store."""
-    return f"{set_name(digest)}.quarantine"
+    return f"{training_set.set_name(digest)}.quarantine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,30 +133,30 @@ class PartMaker:
     options: dict[str, str]  # options of the object stores of sources
     layout: layouts.Layout | None = None  # content of rows beyond token ids; None: token ids alone
 
-    def make(self, number: int, pieces: Sequence[Slice]) -> TrainingPart:
+    def make(self, number: int, pieces: Sequence[pinned_file.Slice]) -> training_set.TrainingPart:
         """Write part ``number`` of the set, its bad rows, and last its receipt; again, it writes the same bytes."""
         # As many tasks run as there are cores: more threads per task would only compete with the other tasks.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         bad = BadRowWriter(self.store.child(quarantine_name(self.digest)), self.digest, number)
-        with scratch_folder(prefix="lsr_prod-part-") as scratch:
+        with disk.scratch_folder(prefix="lsr_prod-part-") as scratch:
             path = scratch / "rows.arrow"
             batches = _write_rows(self._rows(pieces, bad), path, scores=self.data.kind == "scores")
             bad.flush()
-            folder = self.store.child(set_name(self.digest))
-            file = put_arrow(folder, path, f"part-{number:06d}") if batches else None
-        return self._receipt(number, TrainingPart(file, tuple(batches), dict(sorted(bad.reasons.items()))))
+            folder = self.store.child(training_set.set_name(self.digest))
+            file = known_positives.put_arrow(folder, path, f"part-{number:06d}") if batches else None
+        return self._receipt(number, training_set.TrainingPart(file, tuple(batches), dict(sorted(bad.reasons.items()))))
 
-    def _rows(self, pieces: Sequence[Slice], bad: BadRowWriter) -> Iterator[TokenizedRow]:
+    def _rows(self, pieces: Sequence[pinned_file.Slice], bad: BadRowWriter) -> Iterator[TokenizedRow]:
         rows = self._tokenized(self._validated(pieces, bad), bad)
         if isinstance(self.layout, layouts.PackedLayout):
             blocks = layouts.pack((row.documents[0] for row in rows), self.layout)
             return (TokenizedRow(_EMPTY, [block]) for block in blocks)
         return rows
 
-    def _validated(self, pieces: Sequence[Slice], bad: BadRowWriter) -> Iterator[ReadRow]:
+    def _validated(self, pieces: Sequence[pinned_file.Slice], bad: BadRowWriter) -> Iterator[ReadRow]:
         for piece in pieces:
             for position, row in read_rows(piece, self.data, self.options, needs_negative=self.needs_negative):
-                if isinstance(row, BadRow):
+                if isinstance(row, source_rows.BadRow):
                     quarantine(bad, piece, position, row)
                 else:
                     yield ReadRow(piece, position, row)
@@ -169,21 +166,21 @@ class PartMaker:
             if (problem := token_problem(source, row, self.layout)) is None:
                 yield row
             else:
-                raw = show({"query": source.query, "documents": list(source.documents)})
-                quarantine(bad, piece, position, BadRow(*problem, None, raw))
+                raw = source_rows.show({"query": source.query, "documents": list(source.documents)})
+                quarantine(bad, piece, position, source_rows.BadRow(*problem, None, raw))
 
-    def _receipt(self, number: int, part: TrainingPart) -> TrainingPart:
+    def _receipt(self, number: int, part: training_set.TrainingPart) -> training_set.TrainingPart:
         """Write the receipt of a part; if another task wrote it first, return the part of that task."""
         folder, name = self.store.child(receipts_name(self.digest)), f"{number:06d}.json"
         if folder.put_new(name, canonical_json(asdict(part))):
             return part
         earlier = folder.get(name)
-        return part if earlier is None else TrainingPart.from_json(json.loads(earlier))
+        return part if earlier is None else training_set.TrainingPart.from_json(json.loads(earlier))
 
 
 def _write_rows(rows: Iterator[TokenizedRow], path: Path, *, scores: bool) -> list[int]:
     """Write rows to an Arrow file; return the number of rows of each record batch."""
-    schema = part_schema(scores=scores)
+    schema = training_set.part_schema(scores=scores)
     batches: list[int] = []
     with pa.ipc.new_file(str(path), schema) as writer:
         for group in _groups(rows, lambda row: len(row.query) + sum(map(len, row.documents)), _TOKENS):
@@ -200,8 +197,8 @@ def _record_batch(rows: Sequence[TokenizedRow], schema: pa.Schema) -> pa.RecordB
         "query": _lists(queries),
         "documents": pa.ListArray.from_arrays(_offsets(counts), documents),
         "length": pa.array(lengths, pa.int32()),
-        "query_key": pa.array(text_keys(queries)),
-        "positive_key": pa.array(text_keys([row.documents[0] for row in rows])),
+        "query_key": pa.array(training_set.text_keys(queries)),
+        "positive_key": pa.array(training_set.text_keys([row.documents[0] for row in rows])),
     }
     if "scores" in schema.names:
         scores = pa.array([score for row in rows for score in row.scores or ()], pa.float32())
@@ -209,7 +206,7 @@ def _record_batch(rows: Sequence[TokenizedRow], schema: pa.Schema) -> pa.RecordB
     return pa.record_batch([columns[name] for name in schema.names], schema=schema)
 
 
-def _lists(texts: Sequence[npt.NDArray[np.int32]]) -> pa.ListArray:
+def _lists(texts: Sequence[np.typing.NDArray[np.int32]]) -> pa.ListArray:
     values = np.concatenate([*texts, _EMPTY])
     return pa.ListArray.from_arrays(_offsets([len(text) for text in texts]), pa.array(values, pa.int32()))
 

@@ -14,26 +14,17 @@ from typing import Any
 
 import ray
 
-from lsr_prod.cluster.tasks import run_tasks
-from lsr_prod.cluster.workers import group_by_size
+from lsr_prod import errors, logs
+from lsr_prod.cluster import tasks, workers
 from lsr_prod.config.section import TrainingDataSettings
-from lsr_prod.corpus.pinned_file import Slice, SourceFile
-from lsr_prod.corpus.read import require_source_on_nodes
-from lsr_prod.errors import ConfigError
-from lsr_prod.logs import get_log
-from lsr_prod.storage import Store
-from lsr_prod.storage.artifacts import has_artifact, put_manifest, read_artifact_file
-from lsr_prod.storage.folders import absolute
-from lsr_prod.storage.formats.digest import FileDigest, canonical_json, digest_json, record_bytes
-from lsr_prod.storage.transfer import object_name, stored_sizes
-from lsr_prod.training.data.known_positives import KeyRange, key_ranges, write_key_range
-from lsr_prod.training.data.layouts import Layout, TokenSettings
+from lsr_prod.corpus import pinned_file, read
+from lsr_prod.storage import Store, artifacts, folders, transfer
+from lsr_prod.storage.formats.digests import FileDigest, canonical_json, digest_json, record_bytes
+from lsr_prod.training.data import known_positives, layouts, schemas, training_set
 from lsr_prod.training.data.parts import PartMaker, quarantine_name, receipts_name
-from lsr_prod.training.data.rows import check_bad_rows, cut_data, pin_files
-from lsr_prod.training.data.schemas import check_schemas
-from lsr_prod.training.data.training_set import SET_FILE, SET_FORMAT, SetRecord, TrainingPart, set_name
+from lsr_prod.training.data.training_rows import check_bad_rows, cut_data, pin_files
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 
 _PART_BYTES = 16_000_000  # source bytes of a part, about
 _MOST_PARTS = 256  # about; every part of a set is an open file in every training worker
@@ -60,30 +51,30 @@ def prepare_training_set(
     store: Store,
     options: dict[str, str],
     needs_negative: bool = False,
-    layout: Layout | None = None,
+    layout: layouts.Layout | None = None,
 ) -> TrainingSetSummary:
     """Prepare the training set of these settings unless it exists. Needs a Ray session.
 
     Rows are in the order of the source files and of the rows in them. Bad rows go into the quarantine.
     """
     if needs_negative and data.kind in ("pairs", "texts"):
-        raise ConfigError("data.kind", f"rows of kind {data.kind} have no negatives", "give rows with negatives")
-    store = Store(absolute(store.uri), store.options)
+        raise errors.ConfigError("data.kind", f"rows of kind {data.kind} have no negatives", "give rows with negatives")
+    store = Store(folders.absolute(store.uri), store.options)
     files = pin_files(data, options)
-    tokens = TokenSettings.of_model(
+    tokens = layouts.TokenSettings.of_model(
         model, query_max_length=query_max_length, document_max_length=document_max_length, plain=data.kind == "texts"
     )
     made_from = _made_from(files, data, tokens, layout, needs_negative=needs_negative)
     maker = PartMaker(data, tokens, needs_negative, digest_json(made_from), store, options, layout)
     record = _finished(store, maker.digest)
     if record is None:
-        check_schemas(files, data, options)
-        require_source_on_nodes(files, field="data.paths")
+        schemas.check_schemas(files, data, options)
+        read.require_source_on_nodes(files, field="data.paths")
         limit = _part_bytes(files)
-        groups = group_by_size(list(cut_data(files, data, limit, options)), lambda piece: piece.size, limit)
+        groups = workers.group_by_size(list(cut_data(files, data, limit, options)), lambda piece: piece.size, limit)
         parts = _make_parts(maker, list(groups))
-        _check_rows(SetRecord(made_from, parts), data, store)
-        record = SetRecord(made_from, parts, _key_ranges(store, maker.digest, parts))
+        _check_rows(training_set.SetRecord(made_from, parts), data, store)
+        record = training_set.SetRecord(made_from, parts, _key_ranges(store, maker.digest, parts))
         _seal(store, record)
         record = _finished(store, maker.digest)
         assert record is not None
@@ -94,10 +85,10 @@ def prepare_training_set(
 
 
 def _made_from(
-    files: Sequence[SourceFile],
+    files: Sequence[pinned_file.SourceFile],
     data: TrainingDataSettings,
-    tokens: TokenSettings,
-    layout: Layout | None,
+    tokens: layouts.TokenSettings,
+    layout: layouts.Layout | None,
     *,
     needs_negative: bool,
 ) -> dict[str, Any]:
@@ -105,7 +96,7 @@ def _made_from(
     for file in files:
         pins.update(record_bytes(file.identity()))
     made_from = {
-        "format": SET_FORMAT,
+        "format": training_set.SET_FORMAT,
         "part_bytes": _part_bytes(files),
         "files": len(files),
         "pins": pins.hexdigest(),
@@ -124,11 +115,13 @@ def _made_from(
     return made_from
 
 
-def _part_bytes(files: Sequence[SourceFile]) -> int:
+def _part_bytes(files: Sequence[pinned_file.SourceFile]) -> int:
     return max(_PART_BYTES, sum(file.size for file in files) // _MOST_PARTS)
 
 
-def _make_parts(maker: PartMaker, groups: Sequence[Sequence[Slice]]) -> tuple[TrainingPart, ...]:
+def _make_parts(
+    maker: PartMaker, groups: Sequence[Sequence[pinned_file.Slice]]
+) -> tuple[training_set.TrainingPart, ...]:
     """Return every part of the set; parts with a receipt are not made again."""
     done = _receipts(maker.store, maker.digest)
     todo = [number for number in range(len(groups)) if number not in done]
@@ -136,62 +129,64 @@ def _make_parts(maker: PartMaker, groups: Sequence[Sequence[Slice]]) -> tuple[Tr
     log.info("preparing training set", extra={"fields": fields})
     held = ray.put(maker)
     calls = [(held, number, groups[number]) for number in todo]
-    made = run_tasks(PartMaker.make, calls, task="reading training data")
+    made = tasks.run_tasks(PartMaker.make, calls, task="reading training data")
     done |= {todo[call]: part for call, part in made}
     return tuple(done[number] for number in range(len(groups)))
 
 
-def _key_ranges(store: Store, digest: str, parts: Sequence[TrainingPart]) -> tuple[KeyRange, ...]:
+def _key_ranges(
+    store: Store, digest: str, parts: Sequence[training_set.TrainingPart]
+) -> tuple[known_positives.KeyRange, ...]:
     """Write the known positives of the set, by one task per range of keys."""
-    folder, files = store.child(set_name(digest)), [part.file for part in parts if part.file is not None]
-    ranges = key_ranges(sum(sum(part.batches) for part in parts))
+    folder, files = store.child(training_set.set_name(digest)), [part.file for part in parts if part.file is not None]
+    ranges = known_positives.key_ranges(sum(sum(part.batches) for part in parts))
     calls = [(folder, files, first, last) for first, last in ranges]
-    done = dict(run_tasks(write_key_range, calls, task="collecting the positives of queries"))
+    done = dict(tasks.run_tasks(known_positives.write_key_range, calls, task="collecting the positives of queries"))
     return tuple(done[number] for number in range(len(ranges)))
 
 
-def _receipts(store: Store, digest: str) -> dict[int, TrainingPart]:
+def _receipts(store: Store, digest: str) -> dict[int, training_set.TrainingPart]:
     """Return the finished parts by number; delete the receipt of a part whose file is missing."""
-    folder, files = store.child(receipts_name(digest)), store.child(set_name(digest))
-    sizes = stored_sizes(files)
-    found: dict[int, TrainingPart] = {}
+    folder, files = store.child(receipts_name(digest)), store.child(training_set.set_name(digest))
+    sizes = transfer.stored_sizes(files)
+    found: dict[int, training_set.TrainingPart] = {}
     for name in folder.names():
         if name.endswith(".json") and (receipt := folder.get(name)) is not None:
-            part = TrainingPart.from_json(json.loads(receipt))
-            if part.file is None or sizes.get(object_name(files, part.file)) == part.file.size:
+            part = training_set.TrainingPart.from_json(json.loads(receipt))
+            if part.file is None or sizes.get(transfer.object_name(files, part.file)) == part.file.size:
                 found[int(name.removesuffix(".json"))] = part
             else:
                 folder.delete(name)
     return found
 
 
-def _seal(store: Store, record: SetRecord) -> None:
+def _seal(store: Store, record: training_set.SetRecord) -> None:
     """Write ``set.json``, then the manifest of the folder, which makes the set complete."""
-    folder, data = store.child(set_name(record.digest)), canonical_json(record.to_json())
-    file = FileDigest(SET_FILE, hashlib.sha256(data).hexdigest(), len(data))
-    folder.put_new(object_name(folder, file), data)
-    described: list[TrainingPart | KeyRange] = [*record.parts, *record.keys]
+    folder, data = store.child(training_set.set_name(record.digest)), canonical_json(record.to_json())
+    file = FileDigest(training_set.SET_FILE, hashlib.sha256(data).hexdigest(), len(data))
+    folder.put_new(transfer.object_name(folder, file), data)
+    described: list[training_set.TrainingPart | known_positives.KeyRange] = [*record.parts, *record.keys]
     files = [file, *(one.file for one in described if one.file is not None)]
-    put_manifest(store, set_name(record.digest), sorted(files, key=lambda file: file.path))
+    artifacts.put_manifest(store, training_set.set_name(record.digest), sorted(files, key=lambda file: file.path))
 
 
-def _finished(store: Store, digest: str) -> SetRecord | None:
+def _finished(store: Store, digest: str) -> training_set.SetRecord | None:
     """Return the record of a complete set."""
-    if not has_artifact(store, set_name(digest)):
+    if not artifacts.has_artifact(store, training_set.set_name(digest)):
         return None
-    data = read_artifact_file(store, set_name(digest), SET_FILE)
-    return None if data is None else SetRecord.from_json(json.loads(data))
+    data = artifacts.read_artifact_file(store, training_set.set_name(digest), training_set.SET_FILE)
+    return None if data is None else training_set.SetRecord.from_json(json.loads(data))
 
 
-def _check_rows(record: SetRecord, data: TrainingDataSettings, store: Store) -> None:
+def _check_rows(record: training_set.SetRecord, data: TrainingDataSettings, store: Store) -> None:
     summary = _summary(record, store)
     rows = summary.rows + sum(summary.quarantined.values())
     check_bad_rows(rows, summary.quarantined, data, folder=summary.quarantine)
     if not summary.rows:
-        raise ConfigError("data.paths", f"{', '.join(data.paths)} has no good row", "give data that has rows")
+        raise errors.ConfigError("data.paths", f"{', '.join(data.paths)} has no good row", "give data that has rows")
 
 
-def _summary(record: SetRecord, store: Store) -> TrainingSetSummary:
+def _summary(record: training_set.SetRecord, store: Store) -> TrainingSetSummary:
     quarantined = sum((Counter(part.quarantined) for part in record.parts), Counter[str]())
     return TrainingSetSummary(
         digest=record.digest,

@@ -15,14 +15,12 @@ from typing import Any
 from lsr_prod.cluster import ray_session
 from lsr_prod.cluster.workers import Workers, require_shared_folders
 from lsr_prod.config import Deployment, MineSettings, ScoreSettings
-from lsr_prod.corpus.pinned_file import Slice
-from lsr_prod.corpus.read import require_source_on_nodes
+from lsr_prod.corpus import pinned_file, read
 from lsr_prod.errors import ArtifactError, ConfigError, IncompleteWaveError
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, in_threads, store_digest
-from lsr_prod.storage.formats.digest import canonical_json, digest_json
-from lsr_prod.training.data.row_parts import QUARANTINE, PartFormat, PartReport, part_name
-from lsr_prod.training.data.rows import check_bad_rows
+from lsr_prod.storage.formats.digests import canonical_json, digest_json
+from lsr_prod.training.data import row_parts, training_rows
 
 log = get_log(__name__)
 _PROGRESS_S = 10.0
@@ -88,19 +86,19 @@ class RowJobKind:
     section: str  # section of the settings
     inputs: str  # what decides the rows besides settings and data, for messages
     doing: str  # what an actor does, for messages
-    format: PartFormat  # format of the parts
+    format: row_parts.PartFormat  # format of the parts
     unit: str  # what an actor processes, for rates
-    work: Callable[[PartReport], int]  # returns the number of units of a part
+    work: Callable[[row_parts.PartReport], int]  # returns the number of units of a part
     # counts the rows of a slice, given the slice, the settings and the options of the stores
     survey: Callable[..., Survey]
     # makes a part, given what its actor has opened, the output folder, the digest of the plan, the number of the
     # slice, and the slice
-    make: Callable[..., PartReport]
+    make: Callable[..., row_parts.PartReport]
     # returns the further counts of the summary from those of the job
     measures: Callable[[Mapping[str, Any]], dict[str, Any]]
     gpu_setting: str  # setting that gives each actor a GPU
     # raises an error if the output is useless, given the settings, the counts of the finished parts and the rows of all
-    check: Callable[[Any, PartReport, int], None] | None = None
+    check: Callable[[Any, row_parts.PartReport, int], None] | None = None
     tolerated: frozenset[str] = frozenset()  # reasons of bad rows that do not count for ``max_bad_fraction``
 
 
@@ -111,14 +109,14 @@ class RowJob:
     kind: RowJobKind  # functions and names
     settings: MineSettings | ScoreSettings  # the section of the job
     output: Store  # the output folder
-    slices: Sequence[Slice]  # slices of the input; the position of a slice is the number of its part
+    slices: Sequence[pinned_file.Slice]  # slices of the input; the position of a slice is the number of its part
     plan: Mapping[str, Any]  # everything that decides the rows; its digest identifies the plan
     # returns a function that opens on an actor what it needs, given the surveys; nothing is written yet
     opened: Callable[[Sequence[Any], Deployment], Opener]
     pins: Mapping[str, Any]  # pinned inputs for the manifest
     facts: Mapping[str, Any]  # what the summary says about the inputs
     use_gpu: bool = False  # each actor needs a GPU
-    others: Sequence[Slice] = ()  # slices of further files that are read
+    others: Sequence[pinned_file.Slice] = ()  # slices of further files that are read
 
     @property
     def digest(self) -> str:
@@ -141,7 +139,7 @@ class RowJob:
         with ray_session(deployment.ray):
             actors = self.actors()
             files = dict.fromkeys(piece.file for piece in (*self.slices, *self.others))
-            require_source_on_nodes(files, field=f"{section}.data.paths")
+            read.require_source_on_nodes(files, field=f"{section}.data.paths")
             require_shared_folders({f"{section}.output": self.output.uri})
             surveys = self._survey(deployment)
             opened = self.opened(surveys, deployment)
@@ -173,14 +171,14 @@ class RowJob:
         self._check_bad_rows(rows, bad)
         return surveys
 
-    def _check(self, report: PartReport, rows: int) -> None:
+    def _check(self, report: row_parts.PartReport, rows: int) -> None:
         self._check_bad_rows(rows, report.quarantined)
         if self.kind.check is not None:
             self.kind.check(self.settings, report, rows)
 
     def _check_bad_rows(self, rows: int, bad: Counter[str]) -> None:
         counted = {reason: number for reason, number in bad.most_common() if reason not in self.kind.tolerated}
-        check_bad_rows(rows, counted, self.settings.data, field=f"{self.kind.section}.data")
+        training_rows.check_bad_rows(rows, counted, self.settings.data, field=f"{self.kind.section}.data")
 
     def _make(self, surveys: Sequence[Survey], opened: Opener, actors: int) -> Mapping[str, Any]:
         from lsr_prod.cluster.tasks import Needs, run_on_actors
@@ -194,7 +192,7 @@ class RowJob:
             log.info(kind.doing, extra={"fields": {"slices": len(todo), "reused": reused, "actors": actors}})
             calls = [(self.output, digest, number, self.slices[number]) for number in todo]
             needs = Needs(cpus=self.settings.threads_per_actor, gpus=int(self.use_gpu))
-            before = so_far = sum(reports.values(), PartReport())
+            before = so_far = sum(reports.values(), row_parts.PartReport())
             logged = began
             for call, report in run_on_actors(opened, kind.make, calls, actors=actors, task=kind.doing, needs=needs):
                 reports[todo[call]] = report
@@ -209,19 +207,19 @@ class RowJob:
                 self._check(so_far, sum(rows))  # the job ends early if the rows or the model are bad
         seconds = time.monotonic() - began
         self._check_lost_rows(rows, reports)
-        total = sum(reports.values(), PartReport())
+        total = sum(reports.values(), row_parts.PartReport())
         self._check(total, total.rows)
         counts = kind.format.to_json(total, kind.format.rules)
         self._seal({**self.pins, "plan": digest, "counts": counts}, [reports[i].made for i in range(len(rows))])
         return self._summary(counts, reused=reused, seconds=seconds, actors=actors, work=work)
 
-    def _finished(self) -> dict[int, PartReport]:
+    def _finished(self) -> dict[int, row_parts.PartReport]:
         """Read the reports of the slices that have a part."""
         existing = set(self.output.names())
-        finished = [number for number in range(len(self.slices)) if part_name(number) in existing]
+        finished = [number for number in range(len(self.slices)) if row_parts.part_name(number) in existing]
         return dict(zip(finished, in_threads(partial(self.kind.format.read, self.output), finished), strict=True))
 
-    def _check_lost_rows(self, rows: Sequence[int], reports: Mapping[int, PartReport]) -> None:
+    def _check_lost_rows(self, rows: Sequence[int], reports: Mapping[int, row_parts.PartReport]) -> None:
         """Compare the rows of every part and its quarantine with the rows that its slice has."""
         for number, expected in enumerate(rows):
             report = reports.get(number)
@@ -229,12 +227,12 @@ class RowJob:
                 found = "no report" if report is None else self.kind.format.to_json(report)
                 raise IncompleteWaveError(
                     f"slice {number} has {expected} rows, but its part reports {found}; delete "
-                    f"{self.output.uri}/{part_name(number)}, then run the job again"
+                    f"{self.output.uri}/{row_parts.part_name(number)}, then run the job again"
                 )
 
     def _seal(self, manifest: Mapping[str, Any], rows: Sequence[int]) -> None:
         """Write the manifest, which completes the output."""
-        names = [part_name(number) for number in range(len(rows))]
+        names = [row_parts.part_name(number) for number in range(len(rows))]
         digests = in_threads(partial(store_digest, self.output), names)
         files = [
             {"path": name, "sha256": digest, "rows": count}
@@ -262,7 +260,7 @@ class RowJob:
             **self.facts,
             "plan": self.digest,
             "output": self.output.uri,
-            "quarantine": f"{self.output.uri.rstrip('/')}/{QUARANTINE}",
+            "quarantine": f"{self.output.uri.rstrip('/')}/{row_parts.QUARANTINE}",
         }
 
 
@@ -272,6 +270,6 @@ def decisive_settings(settings: MineSettings | ScoreSettings, left_out: Mapping[
     return settings.model_dump(mode="json", exclude=exclude)
 
 
-def identities(slices: Sequence[Slice]) -> list[list[Any]]:
+def identities(slices: Sequence[pinned_file.Slice]) -> list[list[Any]]:
     """Return pinned file and range of every slice, for a plan."""
     return [[piece.file.identity(), piece.start, piece.stop] for piece in slices]

@@ -14,13 +14,12 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lsr_prod.corpus.pinned_file import Slice
-from lsr_prod.corpus.rows import BadRow
-from lsr_prod.encoding.tables.quarantine import BadRowWriter
+from lsr_prod.corpus import pinned_file, source_rows
+from lsr_prod.encoding.tables.quarantine_rows import BadRowWriter
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.digest import field_values
-from lsr_prod.training.data.rows import quarantine
+from lsr_prod.storage.formats.digests import field_values
+from lsr_prod.training.data.training_rows import quarantine
 
 QUARANTINE = "_quarantine"
 """Folder of the bad rows inside the output; folder readers skip names that begin with ``_``."""
@@ -89,8 +88,8 @@ class PartFormat:
         store: Store,
         plan: str,
         number: int,
-        piece: Slice,
-        rows: Iterator[tuple[int, Row | BadRow, Counter[str]]],
+        piece: pinned_file.Slice,
+        rows: Iterator[tuple[int, Row | source_rows.BadRow, Counter[str]]],
         to_table: Callable[[Sequence[Row]], pa.Table],
     ) -> PartReport:
         """Write the quarantine of a slice, then its part.
@@ -104,7 +103,7 @@ class PartFormat:
             good: list[Row] = []
             for position, row, left_out in batch:
                 dropped += left_out
-                if isinstance(row, BadRow):
+                if isinstance(row, source_rows.BadRow):
                     quarantine(bad, piece, position, row)
                 else:
                     counts.update(row.counts)

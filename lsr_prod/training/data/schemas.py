@@ -9,18 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from lsr_prod.config.section import TrainingDataSettings
-from lsr_prod.config.train import ValidationSettings
-from lsr_prod.corpus.filelist import read_footer
-from lsr_prod.corpus.formats.arrow import is_list, is_text
-from lsr_prod.corpus.formats.registry import file_format
-from lsr_prod.corpus.pinned_file import Slice, SourceFile
-from lsr_prod.corpus.rows import BadRow
+from lsr_prod.config import section, training
+from lsr_prod.corpus import filelist, pinned_file, source_rows
+from lsr_prod.corpus.formats import arrow, registry
 from lsr_prod.errors import ConfigError
 from lsr_prod.logs import get_log
 from lsr_prod.storage.folders import digest_file
-from lsr_prod.storage.formats.digest import digest_json
-from lsr_prod.training.data.rows import LISTS, pin_files, read_data
+from lsr_prod.storage.formats.digests import digest_json
+from lsr_prod.training.data.training_rows import LISTS, pin_files, read_data
 
 log = get_log(__name__)
 
@@ -28,7 +24,9 @@ _THREADS = 32  # files that are read at once: each waits for its store
 _FIRST_ROWS = 100
 
 
-def check_schemas(files: Sequence[SourceFile], data: TrainingDataSettings, options: dict[str, str]) -> None:
+def check_schemas(
+    files: Sequence[pinned_file.SourceFile], data: section.TrainingDataSettings, options: dict[str, str]
+) -> None:
     """Check the footer of every Parquet file and the first rows of every JSONL file.
 
     A JSONL file is rejected if all of its first rows lack a column or have another type in it; single rows are
@@ -40,22 +38,22 @@ def check_schemas(files: Sequence[SourceFile], data: TrainingDataSettings, optio
             pass
 
 
-def check_formats(files: Sequence[SourceFile]) -> None:
+def check_formats(files: Sequence[pinned_file.SourceFile]) -> None:
     """Refuse files of formats that have no training data."""
     for file in files:
-        if not file_format(file.format).training_data:
+        if not registry.file_format(file.format).training_data:
             raise ConfigError("data.paths", f"{file.location} is {file.format}", "give Parquet, JSONL or a Delta table")
 
 
-def _check_file(file: SourceFile, data: TrainingDataSettings, options: dict[str, str]) -> None:
-    if file_format(file.format).footer is not None:
+def _check_file(file: pinned_file.SourceFile, data: section.TrainingDataSettings, options: dict[str, str]) -> None:
+    if registry.file_format(file.format).footer is not None:
         _check_footer(file, data, options)
     else:
         _check_first_rows(file, data, options)
 
 
-def _check_footer(file: SourceFile, data: TrainingDataSettings, options: dict[str, str]) -> None:
-    schema = read_footer(file, options, field="data.paths").schema
+def _check_footer(file: pinned_file.SourceFile, data: section.TrainingDataSettings, options: dict[str, str]) -> None:
+    schema = filelist.read_footer(file, options, field="data.paths").schema
     types = {name: pa.string() for name, _ in file.constants} | {field.name: field.type for field in schema}
     for field in data.fields:
         column = data.column(field)
@@ -67,10 +65,12 @@ def _check_footer(file: SourceFile, data: TrainingDataSettings, options: dict[st
             raise ConfigError("data.paths", problem, "rewrite the column, or leave the file out")
 
 
-def _check_first_rows(file: SourceFile, data: TrainingDataSettings, options: dict[str, str]) -> None:
-    piece = Slice(file, 0, 0, file.size, 0, file.size)
+def _check_first_rows(
+    file: pinned_file.SourceFile, data: section.TrainingDataSettings, options: dict[str, str]
+) -> None:
+    piece = pinned_file.Slice(file, 0, 0, file.size, 0, file.size)
     first = [record for _, record in islice(read_data(piece, data, options), _FIRST_ROWS)]
-    records = [record.values for record in first if record is not None and not isinstance(record, BadRow)]
+    records = [record.values for record in first if record is not None and not isinstance(record, source_rows.BadRow)]
     if not records:
         return
     for field in data.fields:
@@ -86,7 +86,7 @@ def _check_first_rows(file: SourceFile, data: TrainingDataSettings, options: dic
             )
 
 
-def _lacks(file: SourceFile, field: str, column: str, present: Any) -> ConfigError:
+def _lacks(file: pinned_file.SourceFile, field: str, column: str, present: Any) -> ConfigError:
     return ConfigError(
         "data.columns",
         f"{file.location} has no column {column}, which has to be the {field} of a row",
@@ -103,7 +103,7 @@ def _wanted(field: str) -> str:
 def _holds(field: str, kind: pa.DataType) -> bool:
     if field not in LISTS:
         return _is_text(kind)
-    if not is_list(kind):
+    if not arrow.is_list(kind):
         return False
     if field == "scores":
         return bool(pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type))
@@ -116,10 +116,10 @@ def _is_text(kind: pa.DataType) -> bool:
         return _is_text(kind.storage_type)
     if pa.types.is_dictionary(kind):
         return _is_text(kind.value_type)
-    return is_text(kind)
+    return arrow.is_text(kind)
 
 
-def pin_data(data: TrainingDataSettings, options: dict[str, str]) -> str:
+def pin_data(data: section.TrainingDataSettings, options: dict[str, str]) -> str:
     """Return the digest (hex) of the files of training data in order; local files are read, about a second per GiB."""
     files = pin_files(data, options)
     check_schemas(files, data, options)
@@ -127,7 +127,7 @@ def pin_data(data: TrainingDataSettings, options: dict[str, str]) -> str:
     return digest_json([file.identity() for file in files])
 
 
-def pin_validation(validation: ValidationSettings, options: dict[str, str] | None = None) -> str:
+def pin_validation(validation: training.ValidationSettings, options: dict[str, str] | None = None) -> str:
     """Return the digest (hex) of the collection that validates a stage."""
     files = (validation.corpus, validation.queries, validation.qrels)
     return digest_json([digest_file(path, options) for path in files])

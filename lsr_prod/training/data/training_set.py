@@ -20,13 +20,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError, FormatVersionError
-from lsr_prod.storage import Store
-from lsr_prod.storage.artifacts import fetch_artifact
-from lsr_prod.storage.formats.digest import FileDigest, digest_json, read_record
+from lsr_prod.storage import Store, artifacts
+from lsr_prod.storage.formats.digests import FileDigest, digest_json, read_record
 from lsr_prod.training.data.known_positives import KEY_COLUMNS, KeyRange, KnownTable
 
 SET_FILE = "set.json"
@@ -53,10 +51,10 @@ def part_schema(*, scores: bool) -> pa.Schema:
 class Example(NamedTuple):
     """A row of a training set."""
 
-    query: npt.NDArray[np.int32]  # int32 token ids; empty in a set of plain texts
+    query: np.typing.NDArray[np.int32]  # int32 token ids; empty in a set of plain texts
     # int32 token ids of each document, the positive first; the only text in a set of plain texts
-    documents: tuple[npt.NDArray[np.int32], ...]
-    scores: npt.NDArray[np.float32] | None  # float32, of a teacher, one per document; None if the rows have none
+    documents: tuple[np.typing.NDArray[np.int32], ...]
+    scores: np.typing.NDArray[np.float32] | None  # float32, of a teacher, one per document; None if the rows have none
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +117,14 @@ class TrainingSet:
         self.rows = int(self._starts[-1])
         self._readers: dict[Path, pa.ipc.RecordBatchFileReader] = {}
         self._batches: dict[int, _Batch] = {}
-        self._lengths: npt.NDArray[np.int32] | None = None
+        self._lengths: np.typing.NDArray[np.int32] | None = None
         self._known_files = [folder / one.file.path for one in record.keys if one.file is not None]
         self._known: KnownTable | None = None
 
     @classmethod
     def open(cls, store: Store, digest: str, *, verify: bool = True) -> "TrainingSet":
         """Open a prepared training set."""
-        folder = fetch_artifact(store, set_name(digest), verify=verify)
+        folder = artifacts.fetch_artifact(store, set_name(digest), verify=verify)
         record = read_record(folder / SET_FILE, SetRecord.from_json, _REMEDY)
         if record.digest != digest:
             raise ArtifactError(f"{folder / SET_FILE} describes another set, {record.digest}; {_REMEDY}")
@@ -137,14 +135,16 @@ class TrainingSet:
         return _reopened, (self._store, self._record.digest)
 
     @property
-    def lengths(self) -> npt.NDArray[np.int32]:
+    def lengths(self) -> np.typing.NDArray[np.int32]:
         """Tokens of the longest text of each row, int32 [rows]; read at the first use and kept in memory."""
         if self._lengths is None:
             parts = [self._batch(batch).lengths for batch in range(len(self._places))]
             self._lengths = np.concatenate([*parts, np.empty(0, np.int32)])
         return self._lengths
 
-    def keys(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def keys(
+        self, rows: np.typing.NDArray[np.int64]
+    ) -> tuple[np.typing.NDArray[np.int64], np.typing.NDArray[np.int64]]:
         """Return the keys of the queries and of the positives of rows, two arrays int64 [n]."""
         batches = np.searchsorted(self._starts, rows, side="right") - 1
         queries, positives = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
@@ -155,7 +155,9 @@ class TrainingSet:
             queries[places], positives[places] = batch.query_keys[inside], batch.positive_keys[inside]
         return queries, positives
 
-    def known_positives(self, queries: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def known_positives(
+        self, queries: np.typing.NDArray[np.int64]
+    ) -> tuple[np.typing.NDArray[np.int64], np.typing.NDArray[np.int64]]:
         """Return the positives that the rows of the set give to queries; see ``KnownTable.look_up``."""
         if self._known is None:
             try:
@@ -164,7 +166,7 @@ class TrainingSet:
                 raise ArtifactError(f"the known positives do not open ({error}); {_REMEDY}") from error
         return self._known.look_up(queries)
 
-    def examples(self, rows: npt.NDArray[np.int64]) -> list[Example]:
+    def examples(self, rows: np.typing.NDArray[np.int64]) -> list[Example]:
         """Return the given rows; their arrays are read-only views of the mapped files."""
         if len(rows) and (rows.min() < 0 or rows.max() >= self.rows):
             raise IndexError(f"the set has rows 0 to {self.rows - 1}, not {rows.min()} to {rows.max()}")
@@ -196,9 +198,9 @@ class _Batch:
         self._query, self._query_starts = _flat(batch.column("query"), np.int32)
         self._firsts = memoryview(documents.offsets.to_numpy())
         self._tokens, self._starts = _flat(documents.values, np.int32)
-        self.lengths: npt.NDArray[np.int32] = batch.column("length").to_numpy()
+        self.lengths: np.typing.NDArray[np.int32] = batch.column("length").to_numpy()
         self.query_keys, self.positive_keys = (batch.column(name).to_numpy() for name in KEY_COLUMNS)
-        self._scores: npt.NDArray[np.float32] | None = None
+        self._scores: np.typing.NDArray[np.float32] | None = None
         if "scores" in batch.schema.names:
             self._scores, self._score_starts = _flat(batch.column("scores"), np.float32)
 
@@ -213,8 +215,8 @@ class _Batch:
         )
 
 
-def _flat(column: Any, dtype: type[np.generic]) -> tuple[npt.NDArray[Any], memoryview]:
-    values: npt.NDArray[Any] = column.values.to_numpy()
+def _flat(column: Any, dtype: type[np.generic]) -> tuple[np.typing.NDArray[Any], memoryview]:
+    values: np.typing.NDArray[Any] = column.values.to_numpy()
     if values.dtype != dtype:
         raise pa.ArrowInvalid(f"values are {values.dtype}, not {np.dtype(dtype)}")
     return values, memoryview(column.offsets.to_numpy())
@@ -224,7 +226,7 @@ def _reopened(store: Store, digest: str) -> TrainingSet:
     return TrainingSet.open(store, digest, verify=False)
 
 
-def text_keys(texts: Sequence[npt.NDArray[np.int32]]) -> npt.NDArray[np.int64]:
+def text_keys(texts: Sequence[np.typing.NDArray[np.int32]]) -> np.typing.NDArray[np.int64]:
     """Return the key of each text: 8 bytes of BLAKE2b of its token ids.
 
     Texts that differ only after the maximum length have the same token ids, so the model gives them the same vector.
@@ -241,19 +243,23 @@ class SampleRows:
         self._examples = list(examples)
         self.rows = len(self._examples)
         longest = [max(map(len, (one.query, *one.documents))) for one in self._examples]
-        self.lengths: npt.NDArray[np.int32] = np.array(longest, np.int32)
+        self.lengths: np.typing.NDArray[np.int32] = np.array(longest, np.int32)
         self._query_keys = text_keys([one.query for one in self._examples])
         self._positive_keys = text_keys([one.documents[0] for one in self._examples])
 
-    def examples(self, rows: npt.NDArray[np.int64]) -> list[Example]:
+    def examples(self, rows: np.typing.NDArray[np.int64]) -> list[Example]:
         """Return rows by number."""
         return [self._examples[row] for row in rows]
 
-    def keys(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def keys(
+        self, rows: np.typing.NDArray[np.int64]
+    ) -> tuple[np.typing.NDArray[np.int64], np.typing.NDArray[np.int64]]:
         """Return the keys of the queries and of the positives of rows, two arrays int64 [n]."""
         return self._query_keys[rows], self._positive_keys[rows]
 
-    def known_positives(self, queries: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def known_positives(
+        self, queries: np.typing.NDArray[np.int64]
+    ) -> tuple[np.typing.NDArray[np.int64], np.typing.NDArray[np.int64]]:
         """Return the positives of queries among these rows, as ``TrainingSet.known_positives`` does."""
         places, rows = (queries[:, None] == self._query_keys).nonzero()
         return places, self._positive_keys[rows]

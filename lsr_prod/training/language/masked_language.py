@@ -6,17 +6,13 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from lsr_prod.config.language import AdaptMlmSettings, PretrainEmlmSettings
-from lsr_prod.model import SparseEncoder
-from lsr_prod.model.backbone import output_layer
-from lsr_prod.training.batches import TokenBatch, pad
+from lsr_prod.model import SparseEncoder, backbone
+from lsr_prod.training import batches, twins
 from lsr_prod.training.data.training_set import Example
 from lsr_prod.training.language.objective import LanguageBatch, Rows, ordinary, padding, token_sums
-from lsr_prod.training.twins import draw
 
 # Masks of masked language modeling: selection of tokens and their replacements (BERT's 80/10/10).
 #
@@ -30,12 +26,12 @@ _HIDDEN, _REPLACED = 0.8, 0.9  # below: mask token, random token; above: unchang
 class Masked:
     """Masked batch."""
 
-    input_ids: npt.NDArray[np.int64]  # int64 [B, L]
-    places: npt.NDArray[np.int64]  # int64 [M], positions to predict, in the flattened batch
-    labels: npt.NDArray[np.int64]  # int64 [M], tokens or terms to predict
+    input_ids: np.typing.NDArray[np.int64]  # int64 [B, L]
+    places: np.typing.NDArray[np.int64]  # int64 [M], positions to predict, in the flattened batch
+    labels: np.typing.NDArray[np.int64]  # int64 [M], tokens or terms to predict
 
 
-def mask_rates(weights: npt.NDArray[np.float64], rate: float) -> npt.NDArray[np.float64]:
+def mask_rates(weights: np.typing.NDArray[np.float64], rate: float) -> np.typing.NDArray[np.float64]:
     """Return the mask probability of each token: proportional to its weight, on average ``rate`` per text; [B, L].
 
     The weights are omega of vocabulary-transfer, 4.2.3; that the average holds for each text is our choice.
@@ -59,27 +55,29 @@ def mask_rates(weights: npt.NDArray[np.float64], rate: float) -> npt.NDArray[np.
 class Masking:
     """Rules by which the chosen tokens of a batch are replaced."""
 
-    rows: npt.NDArray[np.int64]  # int64 [B], numbers of the rows
+    rows: np.typing.NDArray[np.int64]  # int64 [B], numbers of the rows
     step: int  # number of the step
     seed: int  # of all steps
     mask_id: int  # the mask token
-    ordinary: npt.NDArray[np.int64]  # the tokens that replace others
+    ordinary: np.typing.NDArray[np.int64]  # the tokens that replace others
 
     def hide(
         self,
-        input_ids: npt.NDArray[np.int64],
-        chosen: npt.NDArray[np.bool_],
-        groups: npt.NDArray[np.int64] | None = None,
-    ) -> npt.NDArray[np.int64]:
+        input_ids: np.typing.NDArray[np.int64],
+        chosen: np.typing.NDArray[np.bool_],
+        groups: np.typing.NDArray[np.int64] | None = None,
+    ) -> np.typing.NDArray[np.int64]:
         """Replace chosen tokens: 80 % by the mask token, 10 % by a random token; 10 % are unchanged; int64 [B, L]."""
         rows, positions = self.rows[:, None], np.arange(input_ids.shape[1])
         kinds = uniform(self.seed, _FATE, self.step, rows, positions if groups is None else groups)
-        drawn = draw(self.seed, _RANDOM, self.step, rows, positions) % np.uint64(len(self.ordinary))
+        drawn = twins.draw(self.seed, _RANDOM, self.step, rows, positions) % np.uint64(len(self.ordinary))
         changed = np.where(kinds < _REPLACED, self.ordinary[drawn], input_ids)
         return np.where(chosen, np.where(kinds < _HIDDEN, self.mask_id, changed), input_ids)
 
 
-def mask_tokens(input_ids: npt.NDArray[np.int64], rates: npt.NDArray[np.float64], masking: Masking) -> Masked:
+def mask_tokens(
+    input_ids: np.typing.NDArray[np.int64], rates: np.typing.NDArray[np.float64], masking: Masking
+) -> Masked:
     """Mask each token with its probability."""
     positions = np.arange(input_ids.shape[1])
     chosen = uniform(masking.seed, _CHOICE, masking.step, masking.rows[:, None], positions) < rates
@@ -87,12 +85,14 @@ def mask_tokens(input_ids: npt.NDArray[np.int64], rates: npt.NDArray[np.float64]
     return Masked(masking.hide(input_ids, chosen), places, input_ids.reshape(-1)[places])
 
 
-def uniform(*names: int | npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+def uniform(*names: int | np.typing.NDArray[np.int64]) -> np.typing.NDArray[np.float64]:
     """Return a number in [0, 1) for every combination of names; see ``twins.draw``."""
-    return (draw(*names) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return (twins.draw(*names) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def token_weights(size: int, new: Iterable[int], special: Iterable[int], weight: float) -> npt.NDArray[np.float64]:
+def token_weights(
+    size: int, new: Iterable[int], special: Iterable[int], weight: float
+) -> np.typing.NDArray[np.float64]:
     """Return omega of every token, float64 [size]: ``weight`` for new tokens, 0 for special tokens, otherwise 1."""
     omega = np.ones(size)
     omega[list(new)] = weight
@@ -108,7 +108,7 @@ def token_weights(size: int, new: Iterable[int], special: Iterable[int], weight:
 
 _WORD = 14  # purpose of random numbers
 
-Words = npt.NDArray[np.int32]
+Words = np.typing.NDArray[np.int32]
 """int32 [w, 3]: start, end (exclusive) and output term of each word of a text that is an output term."""
 
 Which = Literal["all", "first", "later"]
@@ -120,7 +120,7 @@ def masked_count(words: int, share: float) -> int:
 
 
 def mask_words(
-    input_ids: npt.NDArray[np.int64],
+    input_ids: np.typing.NDArray[np.int64],
     words: Sequence[Words],
     masking: Masking,
     *,
@@ -150,7 +150,7 @@ def _chosen(words: int, share: float, seed: int, step: int, row: int) -> list[in
     """Return a random choice of a text's words, in increasing order."""
     if not words:
         return []
-    order = np.argsort(draw(seed, _WORD, step, row, np.arange(words)), kind="stable")
+    order = np.argsort(twins.draw(seed, _WORD, step, row, np.arange(words)), kind="stable")
     return sorted(order[: masked_count(words, share)].tolist())
 
 
@@ -171,15 +171,15 @@ class _Prediction:
 
     def batch(self, examples: Sequence[Example], rows: Rows, step: int, /) -> LanguageBatch:
         """Return texts with masked tokens."""
-        texts = pad([example.documents[0] for example in examples], self._pad)
+        texts = batches.pad([example.documents[0] for example in examples], self._pad)
         masked, mask = self._mask(texts, examples, self._masking(rows, step)), texts.attention_mask
         ids, places, labels = (torch.from_numpy(one) for one in (masked.input_ids, masked.places, masked.labels))
         return LanguageBatch((ids, mask, places, labels), len(places), len(ids), int(mask.sum()))
 
-    def _mask(self, texts: TokenBatch, examples: Sequence[Example], masking: Masking) -> Masked:
+    def _mask(self, texts: batches.TokenBatch, examples: Sequence[Example], masking: Masking) -> Masked:
         raise NotImplementedError
 
-    def sums(self, encoder: SparseEncoder, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def sums(self, encoder: SparseEncoder, *inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the cross entropy at the masked places, and the number predicted correctly."""
         total, parts = token_sums(encoder, *inputs, attention="bidirectional", relu_weight=0.0)
         return total, parts[[0, 2]]
@@ -192,12 +192,12 @@ class MaskedTokens(_Prediction):
 
     def __init__(self, stage: AdaptMlmSettings, encoder: SparseEncoder, new_tokens: Sequence[int]) -> None:
         super().__init__(stage, encoder)
-        size = len(output_layer(encoder.model)[0])
+        size = len(backbone.output_layer(encoder.model)[0])
         special = [one for one in encoder.tokenizer.all_special_ids if one < size]
         self._weights = token_weights(size, new_tokens, special, stage.new_token_weight)
         self._rate = stage.mask_rate
 
-    def _mask(self, texts: TokenBatch, examples: Sequence[Example], masking: Masking) -> Masked:  # noqa: ARG002
+    def _mask(self, texts: batches.TokenBatch, examples: Sequence[Example], masking: Masking) -> Masked:  # noqa: ARG002
         ids, present = texts.input_ids.numpy(), texts.attention_mask.numpy()
         rates = mask_rates(np.where(present > 0, self._weights[ids], 0.0), self._rate)
         return mask_tokens(ids, rates, masking)
@@ -212,7 +212,7 @@ class MaskedWords(_Prediction):
         super().__init__(stage, encoder)
         self._stage, self._masked = stage, masked
 
-    def _mask(self, texts: TokenBatch, examples: Sequence[Example], masking: Masking) -> Masked:
+    def _mask(self, texts: batches.TokenBatch, examples: Sequence[Example], masking: Masking) -> Masked:
         ids, words = texts.input_ids.numpy(), [example.documents[1].reshape(-1, 3) for example in examples]
         share, labelled = self._stage.mask_share, self._stage.labelled
         return mask_words(ids, words, masking, share=share, masked=self._masked, labelled=labelled)

@@ -9,17 +9,15 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from transformers import PreTrainedTokenizerFast
 
-from lsr_prod.model import SparseEncoder
-from lsr_prod.model.backbone import head_input, hidden_states, output_layer
+from lsr_prod.model import SparseEncoder, backbone
 from lsr_prod.training.data.training_set import Example
 
-Rows = npt.NDArray[np.int64]
+Rows = np.typing.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +68,12 @@ def token_sums(
     relu_weight: float,
 ) -> tuple[Tensor, Tensor]:
     """Return losses of the tokens at some places of a batch; the head is applied to no others."""
-    hidden = hidden_states(encoder.model, ids, mask, attention=attention)
-    states = head_input(encoder.model, hidden.flatten(0, 1).index_select(0, places))  # [M, d]
-    return token_losses(states, *output_layer(encoder.model), labels, relu_weight=relu_weight)
+    hidden = backbone.hidden_states(encoder.model, ids, mask, attention=attention)
+    states = backbone.head_input(encoder.model, hidden.flatten(0, 1).index_select(0, places))  # [M, d]
+    return token_losses(states, *backbone.output_layer(encoder.model), labels, relu_weight=relu_weight)
 
 
-def ordinary(tokenizer: PreTrainedTokenizerFast) -> npt.NDArray[np.int64]:
+def ordinary(tokenizer: PreTrainedTokenizerFast) -> np.typing.NDArray[np.int64]:
     """Return the ids of all tokens that are not special."""
     special = set(tokenizer.all_special_ids)
     return np.array(sorted(set(tokenizer.get_vocab().values()) - special), np.int64)

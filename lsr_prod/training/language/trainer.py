@@ -11,15 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from lsr_prod.config import AdaptCausalSettings, AdaptMlmSettings, DistilHeadSettings, PretrainEmlmSettings
 from lsr_prod.config.language import LanguageSettings
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.batch_sampler import BatchSampler
-from lsr_prod.training.batches import pad
+from lsr_prod.training import batch_sampler, batches, encoder_setup, replica, stage_trainer, twins
 from lsr_prod.training.data.training_set import Example, TrainingSet
-from lsr_prod.training.encoder_setup import uses_bf16
 from lsr_prod.training.language.masked_language import MaskedTokens, MaskedWords
 from lsr_prod.training.language.objective import (
     LanguageBatch,
@@ -31,9 +28,6 @@ from lsr_prod.training.language.objective import (
 )
 from lsr_prod.training.observers.throughput import ThroughputMeter
 from lsr_prod.training.process_group import Group, sum_of_workers
-from lsr_prod.training.replica import OptimizerStep, Replica
-from lsr_prod.training.stage_trainer import StageTrainer
-from lsr_prod.training.twins import seed_torch
 
 _TEXTS = 32  # held-out texts per forward pass
 _STEP = -1  # no step of a training has this number, so no mask of a step is repeated
@@ -61,7 +55,7 @@ class LanguageStep:
         meter.count(documents=self.texts, tokens=self.tokens, active=self.active, predicted=self.predicted)
 
 
-class LanguageTrainer(StageTrainer):
+class LanguageTrainer(stage_trainer.StageTrainer):
     """Trainer of a stage on plain text on one worker."""
 
     def __init__(
@@ -74,13 +68,13 @@ class LanguageTrainer(StageTrainer):
     ) -> None:
         super().__init__(encoder, settings, group, data.rows)
         self._settings, self._data, self._objective = settings, data, objective
-        self._replica = Replica(
+        self._replica = replica.Replica(
             encoder, settings.scale.strategy, group, around=lambda one: LanguageModule(one, objective)
         )  # fmt: skip
         self.encoder = encoder.train()
-        self._optimizer = OptimizerStep(encoder.model, settings.optimizer)
+        self._optimizer = replica.OptimizerStep(encoder.model, settings.optimizer)
         lengths = data.lengths if settings.batch.group_by_length else None
-        self._sampler = BatchSampler(data.rows, settings.batch.texts, settings.seed, lengths)
+        self._sampler = batch_sampler.BatchSampler(data.rows, settings.batch.texts, settings.seed, lengths)
 
     def train_step(self) -> LanguageStep:
         """Run the next step: batch, forward and backward pass, optimizer."""
@@ -107,10 +101,10 @@ class LanguageTrainer(StageTrainer):
             active=int(sums[len(losses)]) if self._objective.pools else 0,
         )
 
-    def _backward(self, parts: list[LanguageBatch], number: int, all_predicted: int) -> Tensor:
+    def _backward(self, parts: list[LanguageBatch], number: int, all_predicted: int) -> torch.Tensor:
         """Add the gradient of a part; return the sums of its loss, terms and figures."""
         device, part, last = self._group.device, parts[number], number == len(parts) - 1
-        seed_torch(self._settings.seed, self.step, self._group.rank, number)
+        twins.seed_torch(self._settings.seed, self.step, self._group.rank, number)
         with self._replica.synchronized(last=last):
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.bf16):
                 total, sums = self._replica.run(*(one.to(device, non_blocking=True) for one in part.inputs))
@@ -135,7 +129,7 @@ class LanguageValidator:
         self._data = data
         rows = np.arange(min(data.rows, stage.validation.texts or data.rows))
         self._rows = rows[np.argsort(data.lengths[rows], kind="stable")]
-        self._bf16 = uses_bf16(encoder, stage.scale, encoder.model.device)
+        self._bf16 = encoder_setup.uses_bf16(encoder, stage.scale, encoder.model.device)
         whole = make_objective(stage, encoder, new_tokens=new_tokens, teacher=teacher)
         self._sets: dict[str, LanguageObjective] = {"": whole}
         if isinstance(stage, PretrainEmlmSettings):
@@ -199,7 +193,7 @@ class NextTokens:
 
     def batch(self, examples: Sequence[Example], _rows: Rows, _step: int, /) -> LanguageBatch:
         """Return blocks of text; the label of a token is the next token."""
-        texts = pad([example.documents[0] for example in examples], self._pad)
+        texts = batches.pad([example.documents[0] for example in examples], self._pad)
         ids, mask = texts.input_ids, texts.attention_mask
         has_next = torch.zeros_like(mask)
         has_next[:, :-1] = mask[:, 1:]
@@ -207,7 +201,7 @@ class NextTokens:
         labels = ids.flatten()[places + 1]
         return LanguageBatch((ids, mask, places, labels), len(places), len(ids), int(mask.sum()))
 
-    def sums(self, encoder: SparseEncoder, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def sums(self, encoder: SparseEncoder, *inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return both cross entropies, and the number of tokens predicted correctly."""
         return token_sums(encoder, *inputs, attention="causal", relu_weight=self._relu_weight)
 
@@ -226,12 +220,12 @@ class TeacherVectors:
 
     def batch(self, examples: Sequence[Example], _rows: Rows, _step: int, /) -> LanguageBatch:
         """Return texts tokenized for the model and for the teacher."""
-        texts = pad([example.documents[0] for example in examples], self._pad)
-        teacher_texts = pad([example.query for example in examples], self._teacher_pad)
+        texts = batches.pad([example.documents[0] for example in examples], self._pad)
+        teacher_texts = batches.pad([example.query for example in examples], self._teacher_pad)
         inputs = (texts.input_ids, texts.attention_mask, teacher_texts.input_ids, teacher_texts.attention_mask)
         return LanguageBatch(inputs, len(examples), len(examples), int(texts.attention_mask.sum()))
 
-    def sums(self, encoder: SparseEncoder, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def sums(self, encoder: SparseEncoder, *inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the sum of the distances of vectors, and the active terms of both."""
         ids, mask, teacher_ids, teacher_mask = inputs
         with torch.no_grad():
@@ -240,6 +234,6 @@ class TeacherVectors:
         if self._loss == "mse":
             total = (vectors - target).square().sum()
         else:
-            total = (1 - nn.functional.cosine_similarity(vectors, target, dim=1)).sum()
+            total = (1 - torch.nn.functional.cosine_similarity(vectors, target, dim=1)).sum()
         active = [torch.count_nonzero(one).to(total.dtype) for one in (vectors, target)]
         return total, torch.stack([total.detach(), *active])

@@ -23,15 +23,11 @@ import pyarrow.fs
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from lsr_prod.errors import ConfigError, LineageError, StorageError
-from lsr_prod.logs import get_log, without_credentials
-from lsr_prod.storage import Store, is_remote
-from lsr_prod.storage.disk import scratch_folder
-from lsr_prod.storage.drafts import write_file
-from lsr_prod.storage.formats.digest import FileDigest, digest_files, read_record, record_bytes, verify_files
-from lsr_prod.storage.location import options_of
+from lsr_prod import errors, logs
+from lsr_prod.storage import Store, disk, drafts, is_remote, location
+from lsr_prod.storage.formats.digests import FileDigest, digest_files, read_record, record_bytes, verify_files
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 
 REPORTS_FILE = "steps.jsonl"
 RECORD_FILE = "checkpoint.json"
@@ -59,14 +55,14 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint, *, name: str) -> None
         "state": checkpoint.state,
         "files": [file.to_json() for file in files],
     }
-    write_file(folder / RECORD_FILE, record_bytes(record))
+    drafts.write_file(folder / RECORD_FILE, record_bytes(record))
 
 
 def read_checkpoint(folder: Path, *, name: str) -> Checkpoint:
     """Read and verify a checkpoint."""
     record = read_record(folder / RECORD_FILE, dict, "delete the folder of the run to start again")
     if record["format"] != _FORMAT or record["name"] != name:
-        raise LineageError(f"{folder} is a checkpoint of stage {record['name']}, not of {name}; delete it")
+        raise errors.LineageError(f"{folder} is a checkpoint of stage {record['name']}, not of {name}; delete it")
     files = [FileDigest.from_json(file) for file in record["files"]]
     verify_files(folder, files)
     parts = [file.path.removesuffix(".safetensors") for file in files if file.path.endswith(".safetensors")]
@@ -89,9 +85,9 @@ def check_work(work: Store) -> None:
     scheme = work.uri.partition("://")[0]
     if scheme not in _KNOWN:
         problem = f"Ray Train cannot write checkpoints to {scheme}://"
-        raise ConfigError("train.work", problem, "use s3://, gs:// or a folder that all machines share")
-    if unknown := sorted(options_of(work.uri, work.options).keys() - _KNOWN[scheme]):
-        raise ConfigError(
+        raise errors.ConfigError("train.work", problem, "use s3://, gs:// or a folder that all machines share")
+    if unknown := sorted(location.options_of(work.uri, work.options).keys() - _KNOWN[scheme]):
+        raise errors.ConfigError(
             f"storage.options.{unknown[0]}", "Ray Train cannot write checkpoints with this option", "leave it out"
         )
 
@@ -102,7 +98,7 @@ def file_system(work: Store) -> pyarrow.fs.FileSystem | None:
         return None
     if not work.uri.startswith("s3://"):
         return pyarrow.fs.FileSystem.from_uri(work.uri)[0]
-    return _S3Files(options_of(work.uri, work.options))
+    return _S3Files(location.options_of(work.uri, work.options))
 
 
 class _S3Files(pyarrow.fs.S3FileSystem):  # type: ignore[misc]  # pyarrow has no types
@@ -139,7 +135,7 @@ def open_checkpoint(checkpoint: Any) -> Iterator[Path]:
     if isinstance(checkpoint.filesystem, pyarrow.fs.LocalFileSystem):
         yield Path(checkpoint.path)
         return
-    with scratch_folder(prefix="checkpoint-") as scratch:
+    with disk.scratch_folder(prefix="checkpoint-") as scratch:
         yield _fetch(checkpoint, scratch)
 
 
@@ -154,9 +150,9 @@ def _fetch(checkpoint: Any, scratch: Path) -> Path:
             )
             return target
         except OSError as error:
-            message = without_credentials(str(error))
+            message = logs.without_credentials(str(error))
             if attempt == _TRIES or isinstance(error, FileNotFoundError):
-                raise StorageError(
+                raise errors.StorageError(
                     f"the checkpoint {checkpoint.path} could not be fetched in {attempt} attempts ({message}); check "
                     "train.work, then run the job again"
                 ) from error

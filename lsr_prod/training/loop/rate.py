@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from lsr_prod.config.train import FinetuneSettings, LoopSettings
+from lsr_prod.config.training import FinetuneSettings, LoopSettings
 from lsr_prod.errors import TrainingCollapsedError
-from lsr_prod.training.process_group import largest_of_workers
-from lsr_prod.training.stage_trainer import StageTrainer
+from lsr_prod.training import process_group, stage_trainer
 
 RATES = tuple(float(rate) for rate in np.geomspace(1e-6, 1e-1, 48))
 _BATCHES = 8  # that the trial repeats: means over all of them can be compared, those over other batches differ more
@@ -20,7 +19,7 @@ _LEARNED = 0.8  # the minimum has to be less than this much of the mean at the l
 _SAFETY = 10  # the rate with the lowest loss is where the next ones are too high
 
 
-def find_rate(stage: LoopSettings, make: Callable[[LoopSettings], StageTrainer]) -> tuple[float, int]:
+def find_rate(stage: LoopSettings, make: Callable[[LoopSettings], stage_trainer.StageTrainer]) -> tuple[float, int]:
     """Return a learning rate for a stage, and the steps of the trial.
 
     Args:
@@ -36,7 +35,7 @@ def find_rate(stage: LoopSettings, make: Callable[[LoopSettings], StageTrainer])
         for number, rate in enumerate(RATES):
             trainer.step, trainer.full_rate = number % _BATCHES, rate
             # Every worker has to take the same decision.
-            yield float(largest_of_workers(torch.tensor(trainer.train_step().losses["total"])))
+            yield float(process_group.largest_of_workers(torch.tensor(trainer.train_step().losses["total"])))
 
     return choose_rate(losses())
 

@@ -17,16 +17,13 @@ from pyarrow.fs import FileSelector, FileSystem, FileType
 from ray.train import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
 
 from lsr_prod.cluster.tasks import describe, our_error
-from lsr_prod.config.train import LoopSettings, TrainSettings
+from lsr_prod.config.training import LoopSettings, TrainSettings
 from lsr_prod.errors import LsrError, WorkersLostError
 from lsr_prod.logs import get_log
-from lsr_prod.storage import Store, is_remote
-from lsr_prod.storage.artifacts import fetch_artifact
-from lsr_prod.storage.formats.digest import FileDigest
-from lsr_prod.training.loop import result
+from lsr_prod.storage import Store, artifacts, is_remote
+from lsr_prod.storage.formats.digests import FileDigest
+from lsr_prod.training.loop import result, worker, worker_job
 from lsr_prod.training.loop.checkpoint import RECORD_FILE, file_system
-from lsr_prod.training.loop.job import LoopInputs, StageRun, WorkerJob, load_start, with_absolute_paths
-from lsr_prod.training.loop.worker import train_worker
 from lsr_prod.training.observers.progress import shown_progress
 from lsr_prod.training.query_weights import initial_weights
 
@@ -37,18 +34,18 @@ _COLLECTIVE_TIMEOUT_S = "7200"  # other workers wait while the first one validat
 _POLL_S = "0.5"  # delay until a dead worker or the end is noticed
 
 
-def run_loop(stage: LoopSettings, run: StageRun, inputs: LoopInputs) -> dict[str, Any]:
+def run_loop(stage: LoopSettings, run: worker_job.StageRun, inputs: worker_job.LoopInputs) -> dict[str, Any]:
     """Train a stage to its end, save the model and return a flat summary; needs a connection to Ray."""
     checkpoint = _train(stage, run, inputs)
-    encoder = load_start(fetch_artifact(run.work, f"models/{run.start}"), stage)
+    encoder = worker_job.load_start(artifacts.fetch_artifact(run.work, f"models/{run.start}"), stage)
     if inputs.term_counts is not None and encoder.card.query_encoder == "idf":
         encoder.query_weights = initial_weights(encoder, inputs.term_counts, run.work)
     return result.save_result(encoder, checkpoint, stage, run.name, run.output)
 
 
-def _train(stage: LoopSettings, run: StageRun, inputs: LoopInputs) -> Checkpoint:
+def _train(stage: LoopSettings, run: worker_job.StageRun, inputs: worker_job.LoopInputs) -> Checkpoint:
     """Run Ray Train until it ends; a dead controller is replaced, and resumes from the last checkpoint."""
-    train, stage = run.train.model_copy(update={"work": run.work.location}), with_absolute_paths(stage)
+    train, stage = run.train.model_copy(update={"work": run.work.location}), worker_job.with_absolute_paths(stage)
     run = replace(run, train=train)
     files, folder = file_system(run.work) or pyarrow.fs.LocalFileSystem(), f"{_runs(run.work)}/{run.name}"
     os.environ.setdefault("RAY_TRAIN_COLLECTIVE_TIMEOUT_S", _COLLECTIVE_TIMEOUT_S)
@@ -57,9 +54,9 @@ def _train(stage: LoopSettings, run: StageRun, inputs: LoopInputs) -> Checkpoint
     with shown_progress(stage.stage) as progress:
         while True:
             path = find_checkpoint(files, folder, name=run.name)
-            job = WorkerJob(stage, run, inputs, progress, None if path is None else Checkpoint(path, files))
+            job = worker_job.WorkerJob(stage, run, inputs, progress, None if path is None else Checkpoint(path, files))
             trainer = result.RayTrainer(
-                partial(train_worker, job),  # to unpickle a config, the controller would import torch
+                partial(worker.train_worker, job),  # to unpickle a config, the controller would import torch
                 scaling_config=_scaling(train),
                 run_config=_run_config(run),
             )
@@ -95,7 +92,7 @@ def _scaling(train: TrainSettings) -> ScalingConfig:
     return ScalingConfig(num_workers=workers, use_gpu=bool(train.use_gpu), resources_per_worker=resources)
 
 
-def _run_config(run: StageRun) -> RunConfig:
+def _run_config(run: worker_job.StageRun) -> RunConfig:
     return RunConfig(
         name=run.name,
         storage_path=_runs(run.work),

@@ -31,14 +31,12 @@ from ray.train.v2.api.result import Result as Result
 from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
 from torch import Tensor
 
-from lsr_prod.config.language import LanguageSettings
-from lsr_prod.config.train import FinetuneSettings, LoopSettings, ValidationSettings
+from lsr_prod.config import language, training
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.encoder_setup import add_lora, freeze, freeze_side, merge_lora, trained_module
+from lsr_prod.training import encoder_setup, replica
 from lsr_prod.training.loop.checkpoint import REPORTS_FILE, Checkpoint, open_checkpoint, read_checkpoint
 from lsr_prod.training.observers.reports import read_log
-from lsr_prod.training.replica import QUERY_WEIGHTS, load_weights
 
 log = get_log(__name__)
 
@@ -53,7 +51,7 @@ _SUMMARIZED = ("loss", "accuracy", "l0_query", "l0_document", "flops", "dead_ter
 class Best:
     """Weights of the best validation by the measure ``validation.keep_best``, and early stopping."""
 
-    def __init__(self, settings: ValidationSettings | None) -> None:
+    def __init__(self, settings: training.ValidationSettings | None) -> None:
         self._settings = settings
         self.step: int | None = None  # completed steps at the best validation; None without ``keep_best``
         self.value: float | None = None  # the measure at that step
@@ -95,7 +93,7 @@ class Best:
 
 
 def save_result(
-    encoder: SparseEncoder, last: ray.train.Checkpoint, stage: LoopSettings, name: str, output: Path
+    encoder: SparseEncoder, last: ray.train.Checkpoint, stage: training.LoopSettings, name: str, output: Path
 ) -> dict[str, Any]:
     """Save the weights of the last checkpoint, or of the best validation with ``keep_best``, as a model directory.
 
@@ -114,7 +112,7 @@ def save_result(
     encoder.save(output)
     if stage.optimizer.learning_rate == "auto":
         figures["learning_rate"] = checkpoint.state["full_rate"]
-    validation = stage.validation if isinstance(stage, FinetuneSettings) else None
+    validation = stage.validation if isinstance(stage, training.FinetuneSettings) else None
     best = Best(validation)
     best.load_state(checkpoint.state["best"], None)
     if validation is not None and (keeps_start or best.step == 0):
@@ -127,19 +125,19 @@ def save_result(
     return {"steps": checkpoint.step, **figures, **({"stopped_early": True} if best.stopped else {})}
 
 
-def _load_trained(encoder: SparseEncoder, checkpoint: Checkpoint, stage: LoopSettings) -> None:
+def _load_trained(encoder: SparseEncoder, checkpoint: Checkpoint, stage: training.LoopSettings) -> None:
     """Load the weights that a checkpoint keeps into the encoder that the stage started from."""
     if stage.scale.lora is not None:
-        add_lora(encoder.model, stage.scale.lora)
-    if isinstance(stage, LanguageSettings):
-        freeze(encoder.model, stage.trained)  # checkpoints contain no frozen weights
+        encoder_setup.add_lora(encoder.model, stage.scale.lora)
+    if isinstance(stage, language.LanguageSettings):
+        encoder_setup.freeze(encoder.model, stage.trained)  # checkpoints contain no frozen weights
     else:
-        freeze_side(encoder, stage.trained)
+        encoder_setup.freeze_side(encoder, stage.trained)
     weights = checkpoint.tensors.get("best", checkpoint.tensors["weights"])
-    load_weights(trained_module(encoder), weights)
-    encoder.query_weights = weights.get(QUERY_WEIGHTS, encoder.query_weights)
+    replica.load_weights(encoder_setup.trained_module(encoder), weights)
+    encoder.query_weights = weights.get(replica.QUERY_WEIGHTS, encoder.query_weights)
     if stage.scale.lora is not None:
-        merge_lora(encoder.model)
+        encoder_setup.merge_lora(encoder.model)
 
 
 def last_reports(path: Path) -> dict[str, Any]:
@@ -151,7 +149,7 @@ def last_reports(path: Path) -> dict[str, Any]:
     return found
 
 
-def start_and_best(path: Path, stage: LoopSettings) -> dict[str, Any]:
+def start_and_best(path: Path, stage: training.LoopSettings) -> dict[str, Any]:
     """Return ``start``, ``best`` and ``best_step`` of the watched measure in a file of reports.
 
     That is ``validation.keep_best``, the first of ``validation.measures``, or the validation loss of a language model.
@@ -159,7 +157,7 @@ def start_and_best(path: Path, stage: LoopSettings) -> dict[str, Any]:
     if stage.validation is None:
         return {}
     validations = _validations(path)
-    if isinstance(stage, FinetuneSettings):
+    if isinstance(stage, training.FinetuneSettings):
         name, sign = f"validation/{stage.validation.watched}", 1
     else:
         name, sign = next((name for _, values in validations for name in values), ""), -1
@@ -171,9 +169,9 @@ def start_and_best(path: Path, stage: LoopSettings) -> dict[str, Any]:
     return {**start, "best": value, "best_step": step}
 
 
-def is_start_better(path: Path, stage: LoopSettings) -> bool:
+def is_start_better(path: Path, stage: training.LoopSettings) -> bool:
     """Return whether the start is kept by default: the watched measure was better there, with no more FLOPS."""
-    validation = stage.validation if isinstance(stage, FinetuneSettings) else None
+    validation = stage.validation if isinstance(stage, training.FinetuneSettings) else None
     validations = _validations(path)
     if validation is None or validation.keep_best is not None or not validations or validations[0][0] > 0:
         return False

@@ -18,16 +18,12 @@ import ray.util
 import torch
 import torch.distributed as dist
 from ray.train.collective import broadcast_from_rank_zero
-from torch import Tensor
 
-from lsr_prod.config.train import FinetuneSettings, LoopSettings
-from lsr_prod.errors import DiskFullError, LsrError, TrainingCollapsedError
-from lsr_prod.logs import get_log
+from lsr_prod import errors, logs
+from lsr_prod.config.training import FinetuneSettings, LoopSettings
 from lsr_prod.model import SparseEncoder
-from lsr_prod.storage.artifacts import fetch_artifact
-from lsr_prod.storage.disk import scratch_folder, writing
-from lsr_prod.storage.drafts import write_file
-from lsr_prod.training.encoder_setup import prepare_encoder, trained_module
+from lsr_prod.storage import artifacts, disk, drafts
+from lsr_prod.training import encoder_setup, replica
 from lsr_prod.training.loop.checkpoint import (
     REPORTS_FILE,
     Checkpoint,
@@ -35,40 +31,46 @@ from lsr_prod.training.loop.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from lsr_prod.training.loop.job import ValidationResult, WorkerJob, load_start, make_trainer, make_validator, ramps_end
 from lsr_prod.training.loop.rate import find_rate
 from lsr_prod.training.loop.result import Best
+from lsr_prod.training.loop.worker_job import (
+    ValidationResult,
+    WorkerJob,
+    load_start,
+    make_trainer,
+    make_validator,
+    ramps_end,
+)
 from lsr_prod.training.observers.activity import CollapseGuard
 from lsr_prod.training.observers.reports import Reporter
 from lsr_prod.training.observers.throughput import ModelWork, ThroughputMeter, known_peak, measured_peak
 from lsr_prod.training.process_group import Group, largest_of_workers, process_group
-from lsr_prod.training.replica import QUERY_WEIGHTS, load_weights, warmup_end
 from lsr_prod.training.stage_trainer import StageTrainer, StepOutcome
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 
 _EVERY_S = 2.0  # preemptions are announced at least half a minute ahead
 Validate = Callable[[SparseEncoder], ValidationResult]
 
 
-def train_worker(job: WorkerJob) -> LsrError | None:
+def train_worker(job: WorkerJob) -> errors.LsrError | None:
     """Train from the last checkpoint, or from the start, to the end; Ray Train calls it on each worker.
 
     Returned is an error that ends the training, equal on every worker: a collapse, or a full disk. After an error that
     is raised, Ray Train starts all workers again. A full disk is met by one worker, while the others wait for it: it is
     raised, and the workers that are started next return it.
     """
-    ended: LsrError | None = ray.get(job.progress.ended.remote())
+    ended: errors.LsrError | None = ray.get(job.progress.ended.remote())
     if ended is not None:
         return ended
     try:
         return _train(job)
-    except DiskFullError as error:
+    except errors.DiskFullError as error:
         ray.get(job.progress.end.remote(error))
         raise
 
 
-def _train(job: WorkerJob) -> TrainingCollapsedError | None:
+def _train(job: WorkerJob) -> errors.TrainingCollapsedError | None:
     torch.set_num_threads(job.threads)
     context = ray.train.get_context()
     with (
@@ -79,11 +81,11 @@ def _train(job: WorkerJob) -> TrainingCollapsedError | None:
             address=ray.util.get_node_ip_address(),  # type: ignore[no-untyped-call]
             share=broadcast_from_rank_zero,
         ) as group,
-        scratch_folder() as scratch,
+        disk.scratch_folder() as scratch,
     ):
         try:
             _Run(job, group, scratch).train()
-        except TrainingCollapsedError as collapse:
+        except errors.TrainingCollapsedError as collapse:
             return collapse
     return None
 
@@ -94,7 +96,7 @@ class _Run:
     def __init__(self, job: WorkerJob, group: Group, scratch: Path) -> None:
         self._job, self._group, self._scratch, self._first = job, group, scratch, group.rank == 0
         self._work = job.run.work
-        self._model = fetch_artifact(self._work, f"models/{job.run.start}")
+        self._model = artifacts.fetch_artifact(self._work, f"models/{job.run.start}")
         listed = ray.train.get_checkpoint()
         checkpoint = listed or job.unlisted
         rate = self._find_rate() if job.stage.optimizer.learning_rate == "auto" and checkpoint is None else None
@@ -103,7 +105,7 @@ class _Run:
             self._trainer.full_rate = rate
         steps = self._trainer.steps
         self._guard = CollapseGuard(
-            job.stage.watch, ramps_end(job.stage, steps), warmup_end(job.stage.optimizer, steps)
+            job.stage.watch, ramps_end(job.stage, steps), replica.warmup_end(job.stage.optimizer, steps)
         )  # fmt: skip
         self._best = Best(job.stage.validation if isinstance(job.stage, FinetuneSettings) else None)
         self._reports = (job.reports or scratch) / REPORTS_FILE
@@ -192,15 +194,15 @@ class _Run:
         self._stopped = bool(largest_of_workers(torch.tensor(float(self._best.stopped))))
         return values
 
-    def _encoder(self, weights: Mapping[str, Tensor]) -> SparseEncoder:
+    def _encoder(self, weights: Mapping[str, torch.Tensor]) -> SparseEncoder:
         """Return the whole encoder with its query weights: the trained one, or a copy if that is sharded."""
         whole = self._trainer.encoder
         if self._trainer.sharded:
             whole = load_start(self._model, self._job.stage)
-            prepare_encoder(whole, self._job.stage)
-            load_weights(trained_module(whole), weights)
+            encoder_setup.prepare_encoder(whole, self._job.stage)
+            replica.load_weights(encoder_setup.trained_module(whole), weights)
             whole = whole.to(self._group.device)
-        whole.query_weights = weights.get(QUERY_WEIGHTS, whole.query_weights)
+        whole.query_weights = weights.get(replica.QUERY_WEIGHTS, whole.query_weights)
         return whole
 
     def _save(self) -> None:
@@ -212,7 +214,7 @@ class _Run:
         if self._best.weights is not None:
             tensors["best"] = dict(self._best.weights)
         folder = self._scratch / f"checkpoint-{step}"
-        write_file(folder / REPORTS_FILE, self._reports.read_bytes())
+        drafts.write_file(folder / REPORTS_FILE, self._reports.read_bytes())
         state = {
             "guard": self._guard.state(),
             "best": self._best.state(),
@@ -221,7 +223,7 @@ class _Run:
         }
         name = self._job.run.name
         write_checkpoint(folder, Checkpoint(step, tensors, state), name=name)
-        with writing(f"{self._work.uri}/runs/{name}"):
+        with disk.writing(f"{self._work.uri}/runs/{name}"):
             ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(str(folder)))
         shutil.rmtree(folder)
 
@@ -229,7 +231,7 @@ class _Run:
         with open_checkpoint(checkpoint) as folder:
             found = read_checkpoint(folder, name=self._job.run.name)
             if self._first and not self._job.reports:
-                write_file(self._reports, (folder / REPORTS_FILE).read_bytes())
+                drafts.write_file(self._reports, (folder / REPORTS_FILE).read_bytes())
         self._trainer.load(found.step, found.tensors)
         if self._job.stage.optimizer.learning_rate == "auto":
             self._trainer.full_rate = found.state["full_rate"]

@@ -7,25 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lsr_prod.config import MineSettings, SourceSettings, TeacherScoresSettings
-from lsr_prod.corpus.filelist import cut_files
+from lsr_prod.corpus import filelist, listing, read
 from lsr_prod.corpus.formats.interface import ReadRequest
-from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.pinned_file import Slice
-from lsr_prod.corpus.read import read_records
-from lsr_prod.corpus.rows import BadRow, as_string, is_visible, shorten, show
+from lsr_prod.corpus.source_rows import BadRow, as_string, is_visible, shorten, show
 from lsr_prod.errors import ConfigError, SourceError
-from lsr_prod.training.data.known_positives import different_pairs
-from lsr_prod.training.data.row_jobs import Survey
-from lsr_prod.training.data.rows import field_errors, row_limit, source_of
-from lsr_prod.training.data.schemas import check_formats
+from lsr_prod.training.data import known_positives, row_jobs, schemas, training_rows
 from lsr_prod.training.negatives.rules import SKETCH_SIZE, Fingerprint, id_key, normalized, pair_key, text_key
 
 _SLICE_BYTES = 32_000_000
 _LONGEST_LINE = 4 << 20
-Scores = tuple[npt.NDArray[np.uint64], npt.NDArray[np.float32]]
+Scores = tuple[np.typing.NDArray[np.uint64], np.typing.NDArray[np.float32]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +35,15 @@ class Pair:
 def cut_pairs(settings: MineSettings, options: dict[str, str]) -> list[Slice]:
     """Pin the files of the data and cut them into slices."""
     source = _source(settings)
-    with field_errors("mine.data"):
-        files = list(resolve_source(source, options, documents=False))
-        check_formats(files)
-        return list(cut_files(enumerate(files), source, settings.slice_kilobytes * 1000, options))
+    with training_rows.field_errors("mine.data"):
+        files = list(listing.resolve_source(source, options, documents=False))
+        schemas.check_formats(files)
+        return list(filelist.cut_files(enumerate(files), source, settings.slice_kilobytes * 1000, options))
 
 
 def _source(settings: MineSettings) -> SourceSettings:
     """Return the source settings for listing and cutting; a row needs a query, and a positive as text or id."""
-    return source_of(settings.data, settings.data.column("query"), _positive_fields(settings))
+    return training_rows.source_of(settings.data, settings.data.column("query"), _positive_fields(settings))
 
 
 def _positive_fields(settings: MineSettings) -> list[str]:
@@ -62,10 +56,10 @@ def read_pairs(piece: Slice, settings: MineSettings, options: dict[str, str]) ->
     request = ReadRequest(
         source=_source(settings),
         columns=frozenset({settings.data.column("query"), settings.data.column("positive"), *ids}),
-        limit=row_limit(settings.data),
+        limit=training_rows.row_limit(settings.data),
         ids=ids,
     )
-    for position, record in read_records(piece, request, options):
+    for position, record in read.read_records(piece, request, options):
         assert record is not None  # no position is skipped
         if isinstance(record, BadRow):
             yield position, record
@@ -110,13 +104,13 @@ def cut_scores(settings: TeacherScoresSettings, options: dict[str, str]) -> list
     """Pin the teacher's files and cut them into slices."""
     source = _source_of_scores(settings)
     try:
-        files = list(resolve_source(source, options, documents=False))
+        files = list(listing.resolve_source(source, options, documents=False))
     except ConfigError as error:
         raise ConfigError("mine.teacher.paths", error.problem, error.remedy) from error
     for file in files:
         if not file.format.startswith("jsonl"):
             raise ConfigError("mine.teacher.paths", f"{file.location} is {file.format}", "give JSONL")
-    return list(cut_files(enumerate(files), source, _SLICE_BYTES, options))
+    return list(filelist.cut_files(enumerate(files), source, _SLICE_BYTES, options))
 
 
 def _source_of_scores(settings: TeacherScoresSettings) -> SourceSettings:
@@ -128,7 +122,7 @@ def read_scores(piece: Slice, settings: TeacherScoresSettings, options: dict[str
     keys: list[int] = []
     scores: list[float] = []
     request = ReadRequest(_source_of_scores(settings), frozenset({settings.key, "doc_id", "score"}), _LONGEST_LINE)
-    for at, record in read_records(piece, request, options):
+    for at, record in read.read_records(piece, request, options):
         assert record is not None  # no position is skipped
         problem = record.detail if isinstance(record, BadRow) else _problem(record.values, settings.key)
         if isinstance(record, BadRow) or problem:
@@ -154,8 +148,8 @@ def _problem(record: Mapping[str, Any], key: str) -> str | None:
 class TeacherScores:
     """Scores by query and document, in arrays that processes can share."""
 
-    keys: npt.NDArray[np.uint64]  # uint64 [n], ascending
-    scores: npt.NDArray[np.float32]  # float32 [n]
+    keys: np.typing.NDArray[np.uint64]  # uint64 [n], ascending
+    scores: np.typing.NDArray[np.float32]  # float32 [n]
 
     @classmethod
     def of(cls, parts: Iterable[Scores]) -> "TeacherScores":
@@ -178,13 +172,13 @@ class TeacherScores:
         return float(self.scores[place]) if place < len(self.keys) and self.keys[place] == key else None
 
 
-Keys = npt.NDArray[np.uint64]
-Sketches = npt.NDArray[np.uint32]
+Keys = np.typing.NDArray[np.uint64]
+Sketches = np.typing.NDArray[np.uint32]
 _MOST_SKETCHES = 256  # that are compared per query; all keys are
 
 
 @dataclass(frozen=True, slots=True)
-class PairSurvey(Survey):
+class PairSurvey(row_jobs.Survey):
     """Counts and keys of one slice."""
 
     queries: Keys  # uint64 [n], key of the query text, parallel to ``positives``
@@ -240,7 +234,7 @@ class KnownPositives:
         )
         no_rows = np.empty((0, SKETCH_SIZE), np.uint32)
         sketches = np.concatenate([no_rows, *(survey.sketches[rows] for survey, rows in kept)])
-        pairs = different_pairs(queries, positives)
+        pairs = known_positives.different_pairs(queries, positives)
         return cls(queries[pairs], positives[pairs], sketches[pairs])
 
     def of_query(self, query: str) -> tuple[frozenset[int], list[Fingerprint]]:

@@ -11,15 +11,14 @@ import pyarrow as pa
 
 from lsr_prod.config import MineSettings
 from lsr_prod.corpus.pinned_file import Slice
-from lsr_prod.corpus.rows import BadRow, shorten
+from lsr_prod.corpus.source_rows import BadRow, shorten
 from lsr_prod.errors import ArtifactError, ConfigError, PublicationError, QueryError
 from lsr_prod.search import Searcher
 from lsr_prod.search.query.sparse_query import SparseQuery
 from lsr_prod.storage import Store, is_remote, require_exists
-from lsr_prod.storage.formats.table import quantize
+from lsr_prod.storage.formats.table_format import quantize
 from lsr_prod.training.data.row_parts import PartFormat, PartReport, in_batches
-from lsr_prod.training.negatives import rules
-from lsr_prod.training.negatives.inputs import KnownPositives, Pair, TeacherScores, read_pairs
+from lsr_prod.training.negatives import inputs, rules
 
 if TYPE_CHECKING:
     from lsr_prod.training.scoring.teacher import PairScorer
@@ -164,11 +163,11 @@ class Miner:
 
     index: MinedIndex  # the index that is searched
     settings: MineSettings  # the section ``mine``
-    known: KnownPositives  # positives of queries with several rows
+    known: inputs.KnownPositives  # positives of queries with several rows
     # scores of a teacher, or the teacher itself; None: the scores of the index are used
-    teacher: TeacherScores | TeacherModel | None
+    teacher: inputs.TeacherScores | TeacherModel | None
 
-    def mine(self, pairs: Sequence[Pair]) -> Iterator[tuple[MinedRow | BadRow, Counter[str]]]:
+    def mine(self, pairs: Sequence[inputs.Pair]) -> Iterator[tuple[MinedRow | BadRow, Counter[str]]]:
         """Yield for each pair, in order, its row or why it has none, and the number of hits that each rule dropped."""
         answers = self.index.answer([pair.query for pair in pairs])
         positives = self._positives(pairs, answers)
@@ -180,7 +179,7 @@ class Miner:
             else:
                 yield self._mine_one(pair, answer, positive)
 
-    def _positives(self, pairs: Sequence[Pair], answers: Sequence[Answer]) -> list[rules.Candidate | BadRow]:
+    def _positives(self, pairs: Sequence[inputs.Pair], answers: Sequence[Answer]) -> list[rules.Candidate | BadRow]:
         """Return the positive of every row: found by id in the index or by text among the hits, otherwise encoded."""
         found = [self._found(pair, answer) for pair, answer in zip(pairs, answers, strict=True)]
         absent = [i for i, positive in enumerate(found) if positive is None]
@@ -191,7 +190,7 @@ class Miner:
             for pair, positive in zip(pairs, found, strict=True)
         ]
 
-    def _found(self, pair: Pair, answer: Answer) -> rules.Candidate | BadRow | None:
+    def _found(self, pair: inputs.Pair, answer: Answer) -> rules.Candidate | BadRow | None:
         if pair.positive_id is not None:
             document = self.index.document(pair.positive_id, answer.query)
             if document is not None and rules.normalized(pair.positive or document.text):
@@ -205,7 +204,7 @@ class Miner:
         return hit and rules.Candidate(hit.doc_id, pair.positive or hit.text, hit.score)
 
     def _mine_one(
-        self, pair: Pair, answer: Answer, positive: rules.Candidate
+        self, pair: inputs.Pair, answer: Answer, positive: rules.Candidate
     ) -> tuple[MinedRow | BadRow, Counter[str]]:
         settings, text, query = self.settings, rules.normalized(positive.text), frozenset(rules.words_of(pair.query))
         known, sketches = self.known.of_query(pair.query)
@@ -239,7 +238,7 @@ class Miner:
         known_scores = tuple(one for one in scores if one is not None)
         return MinedRow(pair.query, positive, choice.negatives, known_scores), choice.dropped
 
-    def _score(self, pair: Pair, document: rules.Candidate) -> float | None:
+    def _score(self, pair: inputs.Pair, document: rules.Candidate) -> float | None:
         """Return the score that margins compare: of the teacher, or else of the index."""
         if self.teacher is None or self.settings.teacher is None:
             return document.score
@@ -261,8 +260,8 @@ def _mined(
     piece: Slice, miner: Miner, options: dict[str, str]
 ) -> Iterator[tuple[int, MinedRow | BadRow, Counter[str]]]:
     """Yield (position, row, dropped hits by rule); batches start at the slice, so every run makes the same ones."""
-    for batch in in_batches(read_pairs(piece, miner.settings, options), miner.settings.batch):
-        pairs = [(at, row) for at, row in batch if isinstance(row, Pair)]
+    for batch in in_batches(inputs.read_pairs(piece, miner.settings, options), miner.settings.batch):
+        pairs = [(at, row) for at, row in batch if isinstance(row, inputs.Pair)]
         yield from ((at, row, Counter()) for at, row in batch if isinstance(row, BadRow))
         mined = miner.mine([pair for _, pair in pairs]) if pairs else ()
         yield from ((at, row, hits) for (at, _), (row, hits) in zip(pairs, mined, strict=True))
@@ -288,7 +287,7 @@ def _table(rows: Sequence[MinedRow], settings: MineSettings) -> pa.Table:
 
 
 def _texts(
-    pairs: Sequence[Pair], answers: Sequence[Answer], positives: Sequence[rules.Candidate | BadRow]
+    pairs: Sequence[inputs.Pair], answers: Sequence[Answer], positives: Sequence[rules.Candidate | BadRow]
 ) -> Iterator[tuple[str, str]]:
     """Yield query and text of every document that a teacher has to score."""
     for pair, answer, positive in zip(pairs, answers, positives, strict=True):
@@ -297,6 +296,6 @@ def _texts(
             yield from ((pair.query, hit.text) for hit in answer.hits if rules.normalized(hit.text))
 
 
-def _bad(reason: str, detail: str, pair: Pair) -> BadRow:
+def _bad(reason: str, detail: str, pair: inputs.Pair) -> BadRow:
     shown = {"query": pair.query, "positive": pair.positive, "positive_id": pair.positive_id}
     return BadRow(reason, detail, pair.positive_id, shorten(json.dumps(shown, ensure_ascii=False)))

@@ -5,20 +5,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
 
+from lsr_prod import errors, logs
 from lsr_prod.config.language import WatchSettings
-from lsr_prod.errors import TrainingCollapsedError
-from lsr_prod.logs import get_log
 from lsr_prod.training.losses.ranking import CONTRASTIVE
 from lsr_prod.training.process_group import largest_of_workers, sum_of_workers
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 
 _ROWS = 256  # rows per slice: a mask of the whole batch would need a quarter of its memory
 
 
-def measure_activity(queries: Tensor, documents: Tensor) -> dict[str, float]:
+def measure_activity(queries: torch.Tensor, documents: torch.Tensor) -> dict[str, float]:
     """Return figures of the global batch, equal on all workers; a collective operation of all workers.
 
     - ``l0_<kind>``: mean number of active terms per text;
@@ -53,7 +51,7 @@ def measure_activity(queries: Tensor, documents: Tensor) -> dict[str, float]:
     return figures
 
 
-def _mean_cosine(directions: Tensor, texts: float) -> float:
+def _mean_cosine(directions: torch.Tensor, texts: float) -> float:
     """Return the mean cosine of pairs from the sum of the unit vectors: |sum|^2 = texts + the sum over all pairs."""
     if texts < 2:
         return 0.0
@@ -70,7 +68,7 @@ class DeadTerms:
         self._window = window
         self._last = torch.full((vocabulary_size,), -1, dtype=torch.int64, device=device)
 
-    def observe(self, vectors: Tensor, step: int) -> None:
+    def observe(self, vectors: torch.Tensor, step: int) -> None:
         """Record the active terms of a step."""
         if len(vectors):
             self._last[vectors.detach().amax(dim=0) > 0] = step
@@ -84,14 +82,14 @@ class DeadTerms:
             return None
         return int((largest_of_workers(self._last) <= step - self._window).sum())
 
-    def state(self) -> dict[str, Tensor]:
+    def state(self) -> dict[str, torch.Tensor]:
         """Return ``last_active`` for a checkpoint: the last step at which a term was active, -1 for never.
 
         Equal on all workers; a collective operation of all workers.
         """
         return {"last_active": largest_of_workers(self._last).cpu().clone()}
 
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
+    def load_state(self, state: Mapping[str, torch.Tensor]) -> None:
         """Restore a checkpoint, on any number of workers."""
         self._last.copy_(state["last_active"])
 
@@ -133,7 +131,7 @@ class CollapseGuard:
         for name, (sentence, remedy) in found.items():
             seen = self._streaks[name]
             if seen >= self._settings.patience:
-                raise TrainingCollapsedError(f"step {step}: {sentence} in {seen} consecutive reports; {remedy}")
+                raise errors.TrainingCollapsedError(f"step {step}: {sentence} in {seen} consecutive reports; {remedy}")
             if seen == (max(1, self._settings.patience // 2) if name.startswith("equal_") else 1):
                 fields = {"step": step, "symptom": name, "ends_after_reports": self._settings.patience}
                 log.warning("possible collapse: %s; %s", sentence, remedy, extra={"fields": fields})
@@ -202,7 +200,7 @@ def _check_numbers(step: int, values: Mapping[str, float | None]) -> None:
     for name, title in (("loss", "the loss"), ("grad_norm", "the norm of the gradients")):
         value = values.get(name)
         if value is not None and not math.isfinite(value):
-            raise TrainingCollapsedError(
+            raise errors.TrainingCollapsedError(
                 f"step {step}: {title} is {value}; lower optimizer.learning_rate, set optimizer.max_grad_norm, or "
                 "train with scale.precision fp32"
             )

@@ -10,10 +10,9 @@ import ray
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from lsr_prod.errors import LsrError
-from lsr_prod.logs import get_log
+from lsr_prod import errors, logs
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 
 _EVERY_S = 1.0
 _LOGGED_PARTS = 20
@@ -25,7 +24,7 @@ class _Progress:
     def __init__(self) -> None:
         self._last: tuple[int, int, float] | None = None
         self._news: list[tuple[str, dict[str, Any]]] = []
-        self._ended: LsrError | None = None
+        self._ended: errors.LsrError | None = None
 
     def show(self, step: int, steps: int, loss: float) -> None:
         """Store the progress; called by the first worker."""
@@ -43,11 +42,11 @@ class _Progress:
         """Return step, steps and loss of the last call of ``show``."""
         return self._last
 
-    def end(self, error: LsrError) -> None:
+    def end(self, error: errors.LsrError) -> None:
         """Store an error that would only be repeated; called by the worker that met it."""
         self._ended = self._ended or error
 
-    def ended(self) -> LsrError | None:
+    def ended(self) -> errors.LsrError | None:
         """Return the error of the first call of ``end``; None: the stage has to be trained."""
         return self._ended
 

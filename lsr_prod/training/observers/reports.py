@@ -9,14 +9,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from lsr_prod import extras, logs
 from lsr_prod.config.language import WatchSettings
 from lsr_prod.errors import ConfigError
-from lsr_prod.extras import contrib
-from lsr_prod.logs import get_log, without_credentials
-from lsr_prod.storage.disk import disk_failure
-from lsr_prod.storage.drafts import append_file, write_file
+from lsr_prod.storage import disk, drafts
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 
 _REMEDY = "set one that is reachable, or leave it unset"
 
@@ -37,7 +35,7 @@ class Reporter:
             raise ValueError(f"the run {run!r} may contain only letters, digits, '_', '-' and, not at the start, '.'")
         check_watch(settings)
         _cut(path, resumed_at)
-        self._file = append_file(path)
+        self._file = drafts.append_file(path)
         self._path = path
         try:
             self._trackers = open_trackers(settings, run, resumed_at, path.parent)
@@ -53,7 +51,7 @@ class Reporter:
             self._file.write(json.dumps(line, allow_nan=False) + "\n")
             self._file.flush()
         except OSError as error:
-            raise disk_failure(error, self._path) from error
+            raise disk.disk_failure(error, self._path) from error
         known = {name: float(value) for name, value in values.items() if value is not None}
         for tracker in self._trackers:
             tracker.report(step, known, now)
@@ -93,7 +91,7 @@ def _cut(path: Path, resumed_at: int | None) -> None:
     if not path.exists():
         return
     kept = [] if resumed_at is None else [report for report in read_log(path) if report["step"] <= resumed_at]
-    write_file(path, "".join(json.dumps(report) + "\n" for report in kept).encode())
+    drafts.write_file(path, "".join(json.dumps(report) + "\n" for report in kept).encode())
 
 
 def _plain(value: float | None) -> float | str | None:
@@ -102,12 +100,12 @@ def _plain(value: float | None) -> float | str | None:
 
 def check_watch(settings: WatchSettings) -> None:
     """Check that the configured trackers are installed, before anything is trained."""
-    contrib("trackers").check_installed(settings)
+    extras.contrib("trackers").check_installed(settings)
 
 
 def open_trackers(settings: WatchSettings, run: str, resumed_at: int | None, place: Path) -> "list[GuardedTracker]":
     """Open the configured trackers, and Ray's metrics in a process of Ray."""
-    openers: dict[str, Callable[[], Tracker]] = contrib("trackers").openers(settings, run, resumed_at, place)
+    openers: dict[str, Callable[[], Tracker]] = extras.contrib("trackers").openers(settings, run, resumed_at, place)
     if "ray" in sys.modules and sys.modules["ray"].is_initialized():
         openers = {"ray": lambda: _RayMetrics(run), **openers}
     trackers: list[GuardedTracker] = []
@@ -184,4 +182,4 @@ class _RayMetrics:
 
 
 def _short(error: Exception) -> str:
-    return without_credentials(" ".join(str(error).split()))[:300]
+    return logs.without_credentials(" ".join(str(error).split()))[:300]

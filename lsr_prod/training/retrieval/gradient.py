@@ -18,17 +18,14 @@ import torch
 from torch import Tensor
 
 from lsr_prod.config.objective import QueueSettings
-from lsr_prod.model import SparseEncoder
-from lsr_prod.model.pooled_head import PooledArgmax
-from lsr_prod.training.batches import TokenBatch, TrainBatch, spread
+from lsr_prod.model import SparseEncoder, pooled_head
+from lsr_prod.training import batches, twins
 from lsr_prod.training.kept_terms import KeptTerms, heaviest_terms
 from lsr_prod.training.objective import LossTerms, TrainingObjective
-from lsr_prod.training.observers.activity import measure_activity
-from lsr_prod.training.observers.throughput import ThroughputMeter
+from lsr_prod.training.observers import activity, throughput
 from lsr_prod.training.process_group import Group, all_rows
 from lsr_prod.training.query_weights import weigh_queries
 from lsr_prod.training.replica import Replica
-from lsr_prod.training.twins import seed_torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +73,9 @@ class StepResult:
 
     def figures(self) -> dict[str, float]:
         """Return the sparsity of the global batch's vectors; a collective operation of all workers."""
-        return measure_activity(*self.vectors())
+        return activity.measure_activity(*self.vectors())
 
-    def count(self, meter: ThroughputMeter) -> None:
+    def count(self, meter: throughput.ThroughputMeter) -> None:
         """Add the work of this step to the meter."""
         queries, documents = self.vectors()
         active = torch.count_nonzero(queries) + torch.count_nonzero(documents)
@@ -112,7 +109,7 @@ class QueuedDocuments:
 def backward(
     replica: Replica,
     objective: TrainingObjective,
-    parts: Sequence[TrainBatch],
+    parts: Sequence[batches.TrainBatch],
     *,
     step: int,
     plan: StepPlan,
@@ -131,7 +128,7 @@ class _Part:
 
     replica: Replica
     objective: TrainingObjective
-    batch: TrainBatch
+    batch: batches.TrainBatch
     step: int
     number: int  # of the part, from 0
     parts: int  # of the step
@@ -188,7 +185,7 @@ class _Part:
             return *plan.queries(*batch.queries.on(device)), *self.replica(*batch.documents.on(device))
         return self.replica(*batch.queries.on(device), *batch.documents.on(device))
 
-    def _find(self, replica: Replica, chunk: TokenBatch, index: int) -> PooledArgmax:
+    def _find(self, replica: Replica, chunk: batches.TokenBatch, index: int) -> pooled_head.PooledArgmax:
         """Run the first pass: vectors, and the tokens that receive the gradient in the second pass."""
         self._seed(index)
         with torch.no_grad(), self._autocast():
@@ -207,7 +204,7 @@ class _Part:
         )
         return self.objective(
             queries,
-            spread(documents, batch.present),
+            batches.spread(documents, batch.present),
             teacher=teacher,
             present=present,
             step=self.step,
@@ -221,7 +218,7 @@ class _Part:
         torch.autograd.backward(terms.total * (self.plan.group.world / self.parts))
 
     def _seed(self, index: int) -> None:
-        seed_torch(self.plan.seed, self.step, self.plan.group.rank, self.number, index)
+        twins.seed_torch(self.plan.seed, self.step, self.plan.group.rank, self.number, index)
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.plan.group.device.type, dtype=torch.bfloat16, enabled=self.plan.bf16)
@@ -246,7 +243,7 @@ class MomentumQueue:
         return QueuedDocuments(self._queue.kept(), self._queue.keys()) if len(self._queue) else None
 
     @torch.no_grad()
-    def push(self, part: TrainBatch) -> None:
+    def push(self, part: batches.TrainBatch) -> None:
         """Encode the documents of a part with the moving average; enqueue those of all workers."""
         ids, mask = part.documents.input_ids.to(self._device), part.documents.attention_mask.to(self._device)
         # Without keys false negatives are not masked, and the keys of the queue are not read.

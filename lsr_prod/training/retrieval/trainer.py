@@ -3,29 +3,23 @@
 from collections.abc import Mapping, Sequence
 
 import torch
-from torch import Tensor
 
 from lsr_prod.config.objective import QueryWeightsSettings
-from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.config.training import FinetuneSettings
 from lsr_prod.extras import contrib
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.batches import TrainBatch, make_batch
+from lsr_prod.training import batches, data_sets, encoder_setup, process_group, replica, stage_trainer
 from lsr_prod.training.data.training_set import SampleRows, TrainingSet
-from lsr_prod.training.data_sets import DataSets, QueryTable
-from lsr_prod.training.encoder_setup import trained_module
 from lsr_prod.training.losses.ranking import chance_level
 from lsr_prod.training.objective import TrainingObjective
 from lsr_prod.training.observers.activity import DeadTerms
-from lsr_prod.training.process_group import Group
-from lsr_prod.training.replica import QUERY_WEIGHTS, OptimizerStep, Replica
 from lsr_prod.training.retrieval.gradient import EncodedPart, MomentumQueue, StepPlan, StepResult, backward
-from lsr_prod.training.stage_trainer import StageTrainer, Tensors
 
 DEAD_AFTER = 500
 """Steps without activation after which a term counts as dead."""
 
 
-class Trainer(StageTrainer):
+class Trainer(stage_trainer.StageTrainer):
     """Trainer of a fine-tuning stage on one worker."""
 
     def __init__(
@@ -33,30 +27,30 @@ class Trainer(StageTrainer):
         encoder: SparseEncoder,
         data: TrainingSet | SampleRows | Sequence[TrainingSet | SampleRows],
         settings: FinetuneSettings,
-        group: Group,
+        group: process_group.Group,
         *,
-        query_weights: Tensor | None = None,
+        query_weights: torch.Tensor | None = None,
     ) -> None:
         if encoder.card.inference_free != (query_weights is not None):
             needed = "required" if encoder.card.inference_free else "not used"
             raise ValueError(f"query_weights are {needed} with query_encoder {encoder.card.query_encoder}")
         sets = list(data) if isinstance(data, Sequence) else [data]
         super().__init__(encoder, settings, group, *(one.rows for one in sets))
-        self._settings, self._data = settings, DataSets(sets, settings)
+        self._settings, self._data = settings, data_sets.DataSets(sets, settings)
         queue = settings.objective.queue
         documents = encoder.document_encoder()
         self._negatives = None if queue is None else MomentumQueue(documents, queue, group)
-        asked = None if encoder.queries is None else Replica(encoder.queries, settings.scale.strategy, group)
-        self._replica = Replica(documents, settings.scale.strategy, group)
+        asked = None if encoder.queries is None else replica.Replica(encoder.queries, settings.scale.strategy, group)
+        self._replica = replica.Replica(documents, settings.scale.strategy, group)
         self.encoder = encoder.train()
-        self._optimizer = OptimizerStep(trained_module(encoder), settings.optimizer)
+        self._optimizer = replica.OptimizerStep(encoder_setup.trained_module(encoder), settings.optimizer)
         self._objective = TrainingObjective(settings.objective, vocabulary=encoder.vocabulary, steps=self.steps)
         self.dead_terms = DeadTerms(encoder.card.vocabulary_size, window=DEAD_AFTER, device=group.device)
         weights = None if query_weights is None else query_weights.to(group.device)
-        self._table: QueryTable | None = None
+        self._table: data_sets.QueryTable | None = None
         if weights is not None and encoder.card.query_encoder == "learned":
             factor = (settings.query_weights or QueryWeightsSettings()).learning_rate_factor
-            self._table = QueryTable(weights, settings.optimizer, factor=factor)
+            self._table = data_sets.QueryTable(weights, settings.optimizer, factor=factor)
         fixed = None if weights is None else lambda: weights
         of_queries = fixed if self._table is None else self._table.weights
         # Pages that return cost time: only where the settings prefer memory to time.
@@ -82,19 +76,19 @@ class Trainer(StageTrainer):
         tokens = sum(int(part.queries.attention_mask.sum() + part.documents.attention_mask.sum()) for part in parts)
         return StepResult.of(encoded, norm, rate, tokens)
 
-    def _parts(self) -> list[TrainBatch]:
+    def _parts(self) -> list[batches.TrainBatch]:
         """Return this worker's batch of each part of the step."""
         batch, pad = self._settings.batch, self.encoder.model.config.pad_token_id or 0
         masked = self._settings.objective.mask_false_negatives
         return [
-            make_batch(
+            batches.make_batch(
                 examples, rows, negatives=batch.negatives, seed=self._settings.seed, step=self.step, pad_id=pad,
                 known_positives=known if masked else None,
             )
             for examples, rows, known in self._data.worker_rows(self.step, batch.accumulate, self._group)
         ]  # fmt: skip
 
-    def _observe(self, parts: list[TrainBatch], encoded: list[EncodedPart]) -> None:
+    def _observe(self, parts: list[batches.TrainBatch], encoded: list[EncodedPart]) -> None:
         for one in encoded:
             self._objective.regularizers.observe(one.documents, self.step)
             self.dead_terms.observe(one.documents, self.step)
@@ -113,14 +107,14 @@ class Trainer(StageTrainer):
         figures = {"dead_terms": self.dead_terms.count(self.step - 1), "chance": chance}
         return {**figures, **self._data.figures(self.step)}
 
-    def weights(self, keep: bool) -> dict[str, Tensor]:
+    def weights(self, keep: bool) -> dict[str, torch.Tensor]:
         """Return the trained parameters, and the learned weights of query terms."""
         weights = super().weights(keep)
         if keep and self._table is not None:
-            weights[QUERY_WEIGHTS] = self._table.weights().detach().cpu()
+            weights[replica.QUERY_WEIGHTS] = self._table.weights().detach().cpu()
         return weights
 
-    def _states(self) -> Mapping[str, Tensors]:
+    def _states(self) -> Mapping[str, stage_trainer.Tensors]:
         return {
             "loss": self._objective.regularizers.state().items(),
             "dead_terms": self.dead_terms.state().items(),
@@ -128,7 +122,7 @@ class Trainer(StageTrainer):
             **({} if self._table is None else {"query_table": self._table.state().items()}),
         }
 
-    def load(self, step: int, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
+    def load(self, step: int, tensors: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
         """Restore the tensors of a checkpoint of ``step`` steps."""
         super().load(step, tensors)
         self._objective.regularizers.load_state(dict(tensors["loss"]))

@@ -14,19 +14,17 @@ import pyarrow as pa
 
 from lsr_prod.config import Deployment, ScoreSettings
 from lsr_prod.corpus.pinned_file import Slice
-from lsr_prod.corpus.rows import BadRow, show
+from lsr_prod.corpus.source_rows import BadRow, show
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.digest import field_values
-from lsr_prod.training.data.row_jobs import RowJob, RowJobKind, Survey, decisive_settings, identities
-from lsr_prod.training.data.row_parts import PartFormat, PartReport, in_batches
-from lsr_prod.training.data.rows import TrainingRow, cut_data, field_errors, pin_files, read_rows
-from lsr_prod.training.data.schemas import check_schemas
+from lsr_prod.storage.formats.digests import field_values
+from lsr_prod.training.data import row_jobs, row_parts, schemas
+from lsr_prod.training.data.training_rows import TrainingRow, cut_data, field_errors, pin_files, read_rows
 
 if TYPE_CHECKING:  # imports torch, which the tasks that count rows do without
     from lsr_prod.training.scoring.teacher import PairScorer, PinnedModel
 
 _AHEAD = 512  # rows whose pairs are sorted by length together
-SCORED = PartFormat("scored", counts=("pairs", "ranked", "positive_first"), batch=_AHEAD)
+SCORED = row_parts.PartFormat("scored", counts=("pairs", "ranked", "positive_first"), batch=_AHEAD)
 SCHEMA = pa.schema([("query", pa.string()), ("documents", pa.list_(pa.string())), ("scores", pa.list_(pa.float32()))])
 """Columns of a part: training data of kind scores."""
 
@@ -60,7 +58,7 @@ def score_training_rows(deployment: Deployment) -> Mapping[str, Any]:
     return make_job(deployment).run(deployment)
 
 
-def make_job(deployment: Deployment) -> RowJob:
+def make_job(deployment: Deployment) -> row_jobs.RowJob:
     """Validate every setting and input, and open the teacher once on this machine's CPU; nothing is written."""
     from lsr_prod.training.scoring.teacher import PinnedModel, validate_teacher
 
@@ -69,15 +67,15 @@ def make_job(deployment: Deployment) -> RowJob:
     slices = _slices(settings, options)
     model = PinnedModel.of(settings.teacher.model, options, field="score.teacher.model")
 
-    job = RowJob(
+    job = row_jobs.RowJob(
         kind=_SCORING,
         settings=settings,
         output=Store(settings.output, options),
         slices=slices,
         plan={
-            "settings": decisive_settings(settings, {"teacher": {"model"}}),
+            "settings": row_jobs.decisive_settings(settings, {"teacher": {"model"}}),
             "model": model.digest,
-            "slices": identities(slices),
+            "slices": row_jobs.identities(slices),
         },
         opened=lambda *_: partial(_open_scorer, settings, model),
         pins={"model": model.digest},
@@ -89,14 +87,14 @@ def make_job(deployment: Deployment) -> RowJob:
     return job
 
 
-def count_slice(piece: Slice, settings: ScoreSettings, options: dict[str, str]) -> Survey:
+def count_slice(piece: Slice, settings: ScoreSettings, options: dict[str, str]) -> row_jobs.Survey:
     """Count the rows of a slice, and its bad rows by reason."""
     rows, bad = 0, Counter[str]()
     for _, row in read_rows(piece, settings.data, options, needs_negative=False):
         rows += 1
         if isinstance(row, BadRow):
             bad[row.reason] += 1
-    return Survey(rows, bad)
+    return row_jobs.Survey(rows, bad)
 
 
 def _measures(counts: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,7 +105,7 @@ def _measures(counts: Mapping[str, Any]) -> dict[str, Any]:
 def _slices(settings: ScoreSettings, options: dict[str, str]) -> list[Slice]:
     with field_errors("score.data"):
         files = pin_files(settings.data, options)
-        check_schemas(files, settings.data, options)
+        schemas.check_schemas(files, settings.data, options)
         return list(cut_data(files, settings.data, settings.slice_kilobytes * 1000, options))
 
 
@@ -121,7 +119,7 @@ def _open_scorer(settings: ScoreSettings, model: "PinnedModel") -> RowScorer:
     return RowScorer(scorer, settings)
 
 
-def score_slice(opened: RowScorer, store: Store, plan: str, number: int, piece: Slice) -> PartReport:
+def score_slice(opened: RowScorer, store: Store, plan: str, number: int, piece: Slice) -> row_parts.PartReport:
     """Score a slice, then write its quarantine and its part."""
     opened.scorer.forget()
     return SCORED.write(store, plan, number, piece, _scored(piece, opened, store.options), _table)
@@ -153,7 +151,7 @@ def _scored(
     piece: Slice, opened: RowScorer, options: dict[str, str]
 ) -> Iterator[tuple[int, ScoredRow | BadRow, Counter[str]]]:
     """Yield (position, row, nothing dropped); batches start at the slice, so every run makes the same ones."""
-    for batch in in_batches(read_rows(piece, opened.settings.data, options, needs_negative=False), _AHEAD):
+    for batch in row_parts.in_batches(read_rows(piece, opened.settings.data, options, needs_negative=False), _AHEAD):
         good = [row for _, row in batch if isinstance(row, TrainingRow)]
         scored = iter(score_rows(good, opened.scorer))
         for at, row in batch:
@@ -164,7 +162,7 @@ def _table(rows: Sequence[ScoredRow]) -> pa.Table:
     return pa.Table.from_pylist([field_values(row) for row in rows], SCHEMA)
 
 
-_SCORING = RowJobKind(
+_SCORING = row_jobs.RowJobKind(
     section="score",
     inputs="another model",
     doing="scoring training rows",

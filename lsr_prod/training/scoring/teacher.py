@@ -7,18 +7,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from lsr_prod.config import TeacherModelSettings
 from lsr_prod.encoding.cells.cell import encode_batches
 from lsr_prod.errors import ArtifactError, ConfigError, EncoderBrokenError, LineageError
 from lsr_prod.inference import BundleEncoder
-from lsr_prod.model import SparseEncoder, model_digest
-from lsr_prod.model.loading import local_folder
-from lsr_prod.storage import is_remote
-from lsr_prod.storage.folders import open_folder
-from lsr_prod.storage.formats.bundle import BUNDLE_FILE, EncoderCard, Kind
+from lsr_prod.model import SparseEncoder, loading, model_digest
+from lsr_prod.storage import folders, is_remote
+from lsr_prod.storage.formats.bundle_format import BUNDLE_FILE, EncoderCard, Kind
 from lsr_prod.storage.formats.sparse import SparseBatch
 from lsr_prod.training.scoring.transformers import PRECISIONS, CrossEncoder, DenseEncoder
 
@@ -31,7 +28,7 @@ class PairScorer:
     def __init__(self, teacher: "CrossEncoder | TwoEncoder", settings: TeacherModelSettings) -> None:
         self._teacher, self._settings = teacher, settings
 
-    def score(self, pairs: Sequence[tuple[str, str]]) -> tuple[npt.NDArray[np.float32], dict[int, str]]:
+    def score(self, pairs: Sequence[tuple[str, str]]) -> tuple[np.typing.NDArray[np.float32], dict[int, str]]:
         """Return the scores, NaN for a pair on which the model fails; and, by position, why it fails.
 
         Equal pairs in the same order give the same bits.
@@ -101,7 +98,7 @@ class TwoEncoder:
         self._vectors: dict[tuple[Kind, str], Any] = {}
         self._failed: dict[tuple[Kind, str], str] = {}
 
-    def score(self, pairs: Sequence[tuple[str, str]]) -> tuple[npt.NDArray[np.float32], dict[int, str]]:
+    def score(self, pairs: Sequence[tuple[str, str]]) -> tuple[np.typing.NDArray[np.float32], dict[int, str]]:
         """Return the dot products of pairs, as ``PairScorer.score`` does."""
         if len(self._vectors) > _KEPT:
             self.forget()
@@ -132,7 +129,7 @@ class TwoEncoder:
         self._failed.update({new[i]: problem for i, problem in failed.items()})
 
 
-Vector = tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]
+Vector = tuple[np.typing.NDArray[np.int32], np.typing.NDArray[np.float32]]
 
 
 class SparseVectors:
@@ -191,7 +188,7 @@ class _OfKind:
         return self._encoder.encode(texts, self._kind, batch_size=rows)
 
 
-def _by_term(terms: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]) -> Vector:
+def _by_term(terms: np.typing.NDArray[np.int32], weights: np.typing.NDArray[np.float32]) -> Vector:
     order = np.argsort(terms)
     return terms[order], weights[order]
 
@@ -241,4 +238,4 @@ class PinnedModel:
 
 
 def _folder(place: str, options: Mapping[str, str]) -> Path:
-    return open_folder(place, options) if is_remote(place) else local_folder(place)
+    return folders.open_folder(place, options) if is_remote(place) else loading.local_folder(place)

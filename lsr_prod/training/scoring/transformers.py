@@ -6,28 +6,24 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from safetensors import SafetensorError
-from torch import Tensor
 from torch.nn import functional
 from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedTokenizerFast
 
 from lsr_prod.config import TeacherModelSettings
-from lsr_prod.corpus.rows import shorten
+from lsr_prod.corpus.source_rows import shorten
 from lsr_prod.errors import ConfigError, EncoderBrokenError, LsrError
 from lsr_prod.inference.encoder import token_batches
-from lsr_prod.model.card_update import add_lowercase
+from lsr_prod.model import card_update, loading, tokenizer_files
 from lsr_prod.model.layout_reader import pick_prompt, pooling_mode, read_json
-from lsr_prod.model.loading import without_load_report
 from lsr_prod.model.pooling import pad_rows
-from lsr_prod.model.tokenizer_files import read_tokenizer
-from lsr_prod.storage.formats.bundle import Kind, longest_input
+from lsr_prod.storage.formats.bundle_format import Kind, longest_input
 
 PRECISIONS: Mapping[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 """Value of the setting ``precision`` -> torch's type of the weights."""
 _LONGEST = 1_000_000  # tokenizers without a maximum have a number far above it
-Values = npt.NDArray[np.float32]
+Values = np.typing.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +49,9 @@ class CrossEncoder:
         transformer = _check_folder(folder, field)
         self._model = read_model(folder, AutoModelForSequenceClassification, field=f"{field}.model")
         self.label = _label(self._model.config.num_labels, settings.label, folder, field)
-        self._tokenizer: PreTrainedTokenizerFast = read_tokenizer(folder)
+        self._tokenizer: PreTrainedTokenizerFast = tokenizer_files.read_tokenizer(folder)
         if transformer.get("do_lower_case"):
-            add_lowercase(self._tokenizer)
+            card_update.add_lowercase(self._tokenizer)
         if self._model.config.pad_token_id is None:
             self._model.config.pad_token_id = self._tokenizer.pad_token_id
         if self._model.config.pad_token_id is None:
@@ -67,7 +63,7 @@ class CrossEncoder:
         self._model = self._model.to(device=device, dtype=PRECISIONS[settings.precision]).eval()
         self._batch_tokens = batch_tokens
 
-    def score(self, pairs: Sequence[tuple[str, str]]) -> tuple[npt.NDArray[np.float32], dict[int, str]]:
+    def score(self, pairs: Sequence[tuple[str, str]]) -> tuple[np.typing.NDArray[np.float32], dict[int, str]]:
         """Return the raw logits of pairs, as ``PairScorer.score`` does."""
         rows = self._tokenized(pairs)
         values, failed = call_in_halves(
@@ -94,13 +90,13 @@ class CrossEncoder:
         return list(zip(found["input_ids"], types, strict=True))
 
     @torch.inference_mode()
-    def _logits(self, rows: Sequence[tuple[list[int], list[int]]]) -> npt.NDArray[np.float32]:
+    def _logits(self, rows: Sequence[tuple[list[int], list[int]]]) -> np.typing.NDArray[np.float32]:
         tensors = input_tensors([ids for ids, _ in rows], self._model.config.pad_token_id, self._model.device)
         if self._types:
             types = input_tensors([types for _, types in rows], 0, self._model.device)["input_ids"]
             tensors["token_type_ids"] = types
         logits = self._model(**tensors).logits.float().cpu().numpy()  # [n, 1 or 2]
-        scores: npt.NDArray[np.float32] = logits[:, self.label : self.label + 1]
+        scores: np.typing.NDArray[np.float32] = logits[:, self.label : self.label + 1]
         return scores
 
 
@@ -115,9 +111,9 @@ class DenseEncoder:
             raise ConfigError(f"{field}.pooling", f"{folder} does not say how it pools", "set it to mean or cls")
         weights = folder / form.weights
         self._model = read_model(weights, AutoModel, field=f"{field}.model", optional=("pooler.",))
-        self._tokenizer: PreTrainedTokenizerFast = read_tokenizer(weights)
+        self._tokenizer: PreTrainedTokenizerFast = tokenizer_files.read_tokenizer(weights)
         if form.lowercase:
-            add_lowercase(self._tokenizer)
+            card_update.add_lowercase(self._tokenizer)
         limits = (settings.max_length, form.max_length)
         self.max_length = longest_text(self._model.config, self._tokenizer, *limits, field=f"{field}.max_length")
         self._model = self._model.to(device=device, dtype=PRECISIONS[settings.precision]).eval()
@@ -134,7 +130,7 @@ class DenseEncoder:
             lambda: self._vectors(self._token_ids(["word"])),
         )
 
-    def dot(self, query: npt.NDArray[np.float32], document: npt.NDArray[np.float32]) -> float:
+    def dot(self, query: np.typing.NDArray[np.float32], document: np.typing.NDArray[np.float32]) -> float:
         """Return the dot product of two vectors."""
         return float(query @ document)
 
@@ -144,7 +140,7 @@ class DenseEncoder:
         return ids
 
     @torch.inference_mode()
-    def _vectors(self, rows: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
+    def _vectors(self, rows: Sequence[Sequence[int]]) -> np.typing.NDArray[np.float32]:
         tensors = input_tensors(rows, self._model.config.pad_token_id or 0, self._model.device)
         hidden = self._model(**tensors).last_hidden_state.float()  # [n, L, d]
         if self.form.pooling == "cls":
@@ -154,7 +150,7 @@ class DenseEncoder:
             pooled = (hidden * mask).sum(dim=1) / mask.sum(dim=1)
         if self.form.normalize:
             pooled = functional.normalize(pooled, dim=1)
-        vectors: npt.NDArray[np.float32] = pooled.cpu().numpy()
+        vectors: np.typing.NDArray[np.float32] = pooled.cpu().numpy()
         return vectors
 
 
@@ -168,7 +164,7 @@ def read_form(folder: Path, settings: TeacherModelSettings, *, field: str) -> De
 def read_model(folder: Path, loader: Any, *, field: str, optional: tuple[str, ...] = ()) -> Any:
     """Read a transformer in float32 on the CPU; weights are read from safetensors only, no code of the model is run."""
     try:
-        with without_load_report():
+        with loading.without_load_report():
             model, report = loader.from_pretrained(
                 folder, use_safetensors=True, trust_remote_code=False, dtype=torch.float32, output_loading_info=True
             )
@@ -198,7 +194,7 @@ def longest_text(
     return longest
 
 
-def input_tensors(rows: Sequence[Sequence[int]], padding: int, device: torch.device) -> dict[str, Tensor]:
+def input_tensors(rows: Sequence[Sequence[int]], padding: int, device: torch.device) -> dict[str, torch.Tensor]:
     """Return ``input_ids`` and ``attention_mask``, int64 [n, longest row], padded at the end."""
     input_ids, attention_mask = pad_rows(rows, padding)
     return {"input_ids": input_ids.to(device), "attention_mask": attention_mask.to(device)}

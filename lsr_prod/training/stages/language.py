@@ -14,37 +14,34 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from lsr_prod.config import AdaptCausalSettings, AdaptMlmSettings, DistilHeadSettings, PretrainEmlmSettings
-from lsr_prod.config.language import LanguageSettings
-from lsr_prod.config.train import TrainSettings
+from lsr_prod.config import (
+    AdaptCausalSettings,
+    AdaptMlmSettings,
+    DistilHeadSettings,
+    PretrainEmlmSettings,
+    language,
+    training,
+)
 from lsr_prod.errors import ArtifactError, ConfigError
-from lsr_prod.inference.terms.surfaces import Terms, align
-from lsr_prod.inference.terms.words import refuse_tokens
-from lsr_prod.model import SparseEncoder, model_digest
-from lsr_prod.model.backbone import output_layer
-from lsr_prod.model.layout_reader import parts_folder
-from lsr_prod.model.loading import output_vocabulary
+from lsr_prod.inference.terms import surfaces, words
+from lsr_prod.model import SparseEncoder, backbone, layout_reader, loading, model_digest
 from lsr_prod.storage.artifacts import fetch_artifact, put_artifact
-from lsr_prod.storage.formats.bundle import TOKENIZER_FILE, EncoderCard
-from lsr_prod.storage.formats.digest import digest_path, read_record
-from lsr_prod.training.data.layouts import Layout, PackedLayout, TeacherLayout, TokenSettings, WordLayout
+from lsr_prod.storage.formats import bundle_format, digests
+from lsr_prod.training import encoder_setup, stage_trainer
+from lsr_prod.training.data import layouts, schemas
 from lsr_prod.training.data.prepare import prepare_training_set
-from lsr_prod.training.data.schemas import pin_data
-from lsr_prod.training.encoder_setup import prepare_encoder
-from lsr_prod.training.loop.job import LoopInputs, StageRun
-from lsr_prod.training.loop.ray_train import run_loop
+from lsr_prod.training.loop import ray_train, worker_job
 from lsr_prod.training.observers.reports import check_watch
-from lsr_prod.training.stage_trainer import check_batch
-from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts, check_length
 from lsr_prod.training.stages.finetune import check_loop, errors_of
+from lsr_prod.training.stages.stage_facts import TRANSFER_FILE, ModelFacts, check_length
 
 
 def check(
-    stage: LanguageSettings, train: TrainSettings, facts: ModelFacts, options: dict[str, str]
+    stage: language.LanguageSettings, train: training.TrainSettings, facts: ModelFacts, options: dict[str, str]
 ) -> tuple[dict[str, str], ModelFacts]:
     """Check the stage; nothing is written."""
     check_loop(stage, facts)
-    check_batch(stage, stage.batch.texts, train.workers or train.min_workers or 1)
+    stage_trainer.check_batch(stage, stage.batch.texts, train.workers or train.min_workers or 1)
     check_length("max_length", stage.max_length, facts)
     if stage.trained == "head" and facts.tied:
         problem = "the output matrix is tied to the token embeddings, so the head cannot be trained alone"
@@ -52,8 +49,8 @@ def check(
         raise ConfigError("trained", problem, remedy)
     if stage.validation is not None:
         with errors_of("validation.data"):
-            pin_data(stage.validation.data, options)  # it must exist; it has no influence on the weights
-    pins = {"data": pin_data(stage.data, options)}
+            schemas.pin_data(stage.validation.data, options)  # it must exist; it has no influence on the weights
+    pins = {"data": schemas.pin_data(stage.data, options)}
     match stage:
         case AdaptMlmSettings():
             pins |= _check_mlm(stage, facts)
@@ -66,11 +63,11 @@ def check(
     return pins, facts
 
 
-def run(stage: LanguageSettings, job: StageRun) -> Mapping[str, Any]:
+def run(stage: language.LanguageSettings, job: worker_job.StageRun) -> Mapping[str, Any]:
     """Prepare the texts, train the model and return a flat summary; ``rows``: texts or packed blocks. Needs Ray."""
     folder = fetch_artifact(job.work, f"models/{job.start}")
     encoder = SparseEncoder.load(folder)
-    layout: Layout | None = None
+    layout: layouts.Layout | None = None
     new_tokens: tuple[int, ...] = ()
     teacher = None
     longest = stage.max_length or encoder.card.document_max_length
@@ -79,11 +76,11 @@ def run(stage: LanguageSettings, job: StageRun) -> Mapping[str, Any]:
         case AdaptMlmSettings():
             new_tokens = find_new_tokens(stage, encoder, folder)
         case PretrainEmlmSettings():
-            layout = WordLayout(tuple(encoder.vocabulary))
+            layout = layouts.WordLayout(tuple(encoder.vocabulary))
         case AdaptCausalSettings():
             end = encoder.tokenizer.eos_token_id
             assert end is not None
-            layout, length = PackedLayout(longest, int(end)), None  # texts are packed whole
+            layout, length = layouts.PackedLayout(longest, int(end)), None  # texts are packed whole
         case DistilHeadSettings():
             layout, teacher = _teacher_layout(Path(stage.teacher)), model_digest(Path(stage.teacher))
             put_artifact(job.work, f"models/{teacher}", Path(stage.teacher))  # all workers can read the work store
@@ -94,13 +91,13 @@ def run(stage: LanguageSettings, job: StageRun) -> Mapping[str, Any]:
         store=job.work, options=job.options, layout=layout,
     )  # fmt: skip
     data, validation_set = prepare(stage.data), None
-    check_batch(stage, data.rows, job.train.workers or 1)
+    stage_trainer.check_batch(stage, data.rows, job.train.workers or 1)
     if stage.validation is not None:
         with errors_of("validation.data"):
             validation_set = prepare(stage.validation.data).digest
-    inputs = LoopInputs(data.digest, validation_set=validation_set, new_tokens=new_tokens, teacher=teacher)
-    prepare_encoder(encoder, stage)  # reports what the model does not support here, not on every worker
-    summary = run_loop(stage, job, inputs)
+    inputs = worker_job.LoopInputs(data.digest, validation_set=validation_set, new_tokens=new_tokens, teacher=teacher)
+    encoder_setup.prepare_encoder(encoder, stage)  # reports what the model does not support here, not on every worker
+    summary = ray_train.run_loop(stage, job, inputs)
     quarantined = sum(data.quarantined.values())
     return {"training_set": data.digest, "rows": data.rows, "quarantined": quarantined, **summary}
 
@@ -110,12 +107,12 @@ def find_new_tokens(stage: AdaptMlmSettings, encoder: SparseEncoder, folder: Pat
     if stage.new_token_weight == 1:
         return ()
     if stage.reference is None:
-        return read_record(folder / TRANSFER_FILE, lambda value: tuple(map(int, value["new"])), "transfer it")
+        return digests.read_record(folder / TRANSFER_FILE, lambda value: tuple(map(int, value["new"])), "transfer it")
     tokenizer = json.loads(reference_file(stage.reference).read_text(encoding="utf-8"))
     vocabulary, added = tokenizer["model"]["vocab"], [one["content"] for one in tokenizer["added_tokens"]]
     known = [*(vocabulary if isinstance(vocabulary, dict) else (piece for piece, _ in vocabulary)), *added]
-    tokens = output_vocabulary(encoder.tokenizer, len(output_layer(encoder.model)[0]))
-    aligned = align(Terms(known), Terms.of(encoder.tokenizer, tokens))
+    tokens = loading.output_vocabulary(encoder.tokenizer, len(backbone.output_layer(encoder.model)[0]))
+    aligned = surfaces.align(surfaces.Terms(known), surfaces.Terms.of(encoder.tokenizer, tokens))
     return tuple(int(token) for token in (aligned < 0).nonzero()[0])
 
 
@@ -127,7 +124,7 @@ def _check_mlm(stage: AdaptMlmSettings, facts: ModelFacts) -> dict[str, str]:
             "stage", "adapt_mlm predicts tokens, and the model's output terms are words", "take pretrain_emlm"
         )
     if stage.reference is not None:
-        return {"reference": digest_path(reference_file(stage.reference))}
+        return {"reference": digests.digest_path(reference_file(stage.reference))}
     if stage.new_token_weight != 1 and not facts.transferred:
         problem = "the model has no record of which tokens are new"
         remedy = "set it to 1, name the old vocabulary in reference, or put transfer_vocabulary before this stage"
@@ -137,7 +134,11 @@ def _check_mlm(stage: AdaptMlmSettings, facts: ModelFacts) -> dict[str, str]:
 
 def reference_file(reference: str) -> Path:
     """Return the path of the ``tokenizer.json`` that ``reference`` names."""
-    path = parts_folder(Path(reference)) / TOKENIZER_FILE if Path(reference).is_dir() else Path(reference)
+    path = (
+        layout_reader.parts_folder(Path(reference)) / bundle_format.TOKENIZER_FILE
+        if Path(reference).is_dir()
+        else Path(reference)
+    )
     try:
         Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises plain Exception
@@ -152,7 +153,7 @@ def _check_emlm(stage: PretrainEmlmSettings, facts: ModelFacts) -> None:
         problem = "pretrain_emlm predicts words, and the model's output terms are tokens"
         raise ConfigError("stage", problem, "put expand_vocabulary before this stage, or take adapt_mlm")
     if facts.token_head:
-        refuse_tokens("stage")
+        words.refuse_tokens("stage")
 
 
 def _check_masked(kind: str, facts: ModelFacts) -> None:
@@ -179,7 +180,7 @@ def _check_causal(facts: ModelFacts) -> None:
 def _check_teacher(stage: DistilHeadSettings, facts: ModelFacts) -> str:
     """Check the teacher of ``distil_head``; return its digest."""
     try:
-        card = EncoderCard.load(Path(stage.teacher))
+        card = bundle_format.EncoderCard.load(Path(stage.teacher))
         digest = model_digest(Path(stage.teacher))
     except ArtifactError as error:
         raise ConfigError("teacher", str(error), "name a model directory of lsr_prod") from error
@@ -193,7 +194,7 @@ def _check_teacher(stage: DistilHeadSettings, facts: ModelFacts) -> str:
     return digest
 
 
-def _teacher_layout(teacher: Path) -> TeacherLayout:
-    card = EncoderCard.load(teacher)
+def _teacher_layout(teacher: Path) -> layouts.TeacherLayout:
+    card = bundle_format.EncoderCard.load(teacher)
     lengths = {"query_max_length": card.query_max_length, "document_max_length": card.document_max_length}
-    return TeacherLayout(TokenSettings.of_model(teacher, **lengths, plain=False))
+    return layouts.TeacherLayout(layouts.TokenSettings.of_model(teacher, **lengths, plain=False))

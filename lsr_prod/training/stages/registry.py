@@ -15,16 +15,13 @@ from lsr_prod.config import FinetuneSettings, StageSettings, TrainSettings
 from lsr_prod.config.language import LanguageSettings
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.model import SparseEncoder
-from lsr_prod.storage.artifacts import fetch_artifact
-from lsr_prod.storage.disk import scratch_folder
-from lsr_prod.storage.drafts import write_file
+from lsr_prod.storage import artifacts, disk, drafts
 from lsr_prod.storage.folders import open_source
-from lsr_prod.storage.formats.bundle import HEADS
-from lsr_prod.storage.formats.digest import digest_json
-from lsr_prod.training.loop.job import StageRun
+from lsr_prod.storage.formats import bundle_format, digests
+from lsr_prod.training.loop.worker_job import StageRun
 from lsr_prod.training.stage_trainer import batch_rows, check_batch
 from lsr_prod.training.stages import finetune, language, transformations, vocabulary
-from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts
+from lsr_prod.training.stages.stage_facts import TRANSFER_FILE, ModelFacts
 
 Excluded: TypeAlias = dict[str, IncEx | bool]
 """Settings, or parts of settings, that a digest leaves out; in the notation of ``model_dump(exclude=...)``."""
@@ -74,12 +71,12 @@ def _transformation(
     """Return a stage that changes an encoder in one go, without training loop and checkpoints."""
 
     def run_once(settings: Any, job: StageRun) -> dict[str, Any]:
-        encoder = SparseEncoder.load(fetch_artifact(job.work, f"models/{job.start}"))
-        with scratch_folder() as scratch:
+        encoder = SparseEncoder.load(artifacts.fetch_artifact(job.work, f"models/{job.start}"))
+        with disk.scratch_folder() as scratch:
             changed, summary = TRANSFORMATIONS[settings.stage](encoder, settings, job.options, scratch)
             changed.save(job.output)
             if (record := scratch / TRANSFER_FILE).is_file():
-                write_file(job.output / TRANSFER_FILE, record.read_bytes())
+                drafts.write_file(job.output / TRANSFER_FILE, record.read_bytes())
         return summary
 
     return Stage(lambda settings, _, facts, options: check(settings, facts, options), run_once, not_in_digest)
@@ -118,7 +115,7 @@ def check_stage(
         raise ConfigError("stage", problem, "run it before the finetune stage with query_model")
     if facts.head != "vocabulary" and stage.stage not in _SUPPORTED[facts.head]:
         supported = " and ".join(_SUPPORTED[facts.head])
-        problem = f"{stage.stage} needs a vocabulary head, and the model has {HEADS[facts.head]}"
+        problem = f"{stage.stage} needs a vocabulary head, and the model has {bundle_format.HEADS[facts.head]}"
         remedy = f"remove the stage; this model supports {supported}"
         raise ConfigError("stage", problem, remedy if supported else "train it with sentence-transformers")
     return REGISTRY[stage.stage].check(local_inputs(stage, options), train, facts, options)
@@ -170,4 +167,4 @@ def identity(stage: StageSettings) -> dict[str, Any]:
 
 def stage_digest(stage: StageSettings, pins: Mapping[str, str], parent: str) -> str:
     """Return the digest (sha256, hex) that names a stage's work: stages with the same digest make the same model."""
-    return digest_json({"format": _FORMAT, "parent": parent, "pins": dict(pins), "stage": identity(stage)})
+    return digests.digest_json({"format": _FORMAT, "parent": parent, "pins": dict(pins), "stage": identity(stage)})

@@ -13,27 +13,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from lsr_prod import errors, logs
 from lsr_prod.config.model import AdaptEncoderSettings, CalibrateSettings, RescaleHeadSettings
-from lsr_prod.errors import ConfigError
 from lsr_prod.inference.terms.words import refuse_tokens
-from lsr_prod.logs import get_log
-from lsr_prod.model import SparseEncoder
-from lsr_prod.model.card_update import (
-    check_appended,
-    check_attention,
-    check_casing,
-    check_head,
-    check_query_encoder,
-    check_terms,
-    check_uncased,
-)
-from lsr_prod.storage.formats.bundle import EncoderCard, PooledTokens
-from lsr_prod.training.data.rows import sample_rows
-from lsr_prod.training.data.schemas import pin_data
-from lsr_prod.training.stages.facts import ModelFacts, check_length
+from lsr_prod.model import SparseEncoder, card_update
+from lsr_prod.storage.formats.bundle_format import EncoderCard, PooledTokens
+from lsr_prod.training.data import schemas, training_rows
+from lsr_prod.training.stages.stage_facts import ModelFacts, check_length
 from lsr_prod.training.vocabulary import head
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 
 _ALL = 1 - 1e-6  # share of the maxima that a constant per term has to know
 
@@ -43,7 +32,7 @@ def check_calibrate(
 ) -> tuple[dict[str, str], ModelFacts]:
     """Check the stage; nothing is written."""
     check_length("max_length", stage.max_length, facts)
-    pins = {} if stage.data is None else {"data": pin_data(stage.data, options)}
+    pins = {} if stage.data is None else {"data": schemas.pin_data(stage.data, options)}
     return pins, replace(facts, has_bias=True)
 
 
@@ -58,7 +47,7 @@ def calibrate(
         return calibrated, {"shift": stage.shift}
     assert stage.data is not None
     length = stage.max_length or encoder.card.document_max_length
-    texts = [row.documents[0] for row in sample_rows(stage.data, options, stage.texts)]
+    texts = [row.documents[0] for row in training_rows.sample_rows(stage.data, options, stage.texts)]
     chosen_on, held_out = texts[::2], texts[1::2]
     before = head.activation_rate(calibrated, held_out, max_length=length) if held_out else None
     if stage.per == "term":
@@ -89,7 +78,7 @@ def _permitted(shift: float, stage: CalibrateSettings, rate: float) -> float:
     )
     if stage.negative_shift == "refuse":
         remedy = "remove the stage, give a lower rate, or set negative_shift to zero or allow"
-        raise ConfigError("activation_rate", problem, remedy)
+        raise errors.ConfigError("activation_rate", problem, remedy)
     log.warning("%s; the biases are unchanged", problem)
     return 0.0
 
@@ -100,8 +89,8 @@ def check_rescale_head(
     """Check the stage; nothing is written."""
     if stage.alpha == "auto" and facts.query_encoder != "model":
         problem = "auto encodes sample queries, and this model does not encode queries"
-        raise ConfigError("alpha", problem, "rescale before set_encoder")
-    return ({} if stage.data is None else {"data": pin_data(stage.data, options)}), facts
+        raise errors.ConfigError("alpha", problem, "rescale before set_encoder")
+    return ({} if stage.data is None else {"data": schemas.pin_data(stage.data, options)}), facts
 
 
 def rescale_head(
@@ -113,7 +102,7 @@ def rescale_head(
     alpha = stage.alpha
     if isinstance(alpha, str):
         assert stage.data is not None
-        rows = sample_rows(stage.data, options, stage.pairs)
+        rows = training_rows.sample_rows(stage.data, options, stage.pairs)
         queries, positives = [row.query or "" for row in rows], [row.documents[0] for row in rows]
         probes = [head.probe_scale(made, queries, positives, one) for one in head.ALPHAS]
         alpha = head.choose_alpha(probes, max_score=stage.max_score, max_weight=stage.max_weight)
@@ -126,7 +115,7 @@ def rescale_head(
 
 def check_set_encoder(stage: AdaptEncoderSettings, facts: ModelFacts, *_: Any) -> tuple[dict[str, str], ModelFacts]:
     """Check the stage."""
-    check_head(facts.head, stage.changes())
+    card_update.check_head(facts.head, stage.changes())
     attention = stage.attention or facts.attention
     appended = stage.appended_tokens or facts.appended_tokens
     usual: PooledTokens = "not_bos" if facts.kind == "causal" else "all"
@@ -139,8 +128,8 @@ def check_set_encoder(stage: AdaptEncoderSettings, facts: ModelFacts, *_: Any) -
         appended_tokens=appended,
         pooled_states=stage.pooled_states or facts.pooled_states,
     )
-    check_attention(card)
-    check_appended(facts.appended_tokens, appended)
+    card_update.check_attention(card)
+    card_update.check_appended(facts.appended_tokens, appended)
     positions = facts.longest_input * (2 if facts.attention == "echo" else 1)
     after = replace(
         facts,
@@ -154,7 +143,7 @@ def check_set_encoder(stage: AdaptEncoderSettings, facts: ModelFacts, *_: Any) -
         query_encoder=stage.query_encoder or facts.query_encoder,
         query_prompt=facts.query_prompt if stage.query_prompt is None else stage.query_prompt,
     )
-    check_query_encoder(after.query_encoder, after.query_prompt)
+    card_update.check_query_encoder(after.query_encoder, after.query_prompt)
     if after.query_encoder != "model" and facts.token_head:
         refuse_tokens("query_encoder")
     for name in ("query_max_length", "document_max_length"):
@@ -168,12 +157,12 @@ def _check_casings(stage: AdaptEncoderSettings, facts: ModelFacts) -> ModelFacts
     letters = facts.letters[1] if known and facts.letters is not None else None
     if stage.casing is not None and facts.casing != stage.casing:
         if letters is not None and facts.output_vocabulary == "tokenizer":
-            check_casing(stage.casing, letters)
+            card_update.check_casing(stage.casing, letters)
         facts = replace(facts, casing=stage.casing)
     if stage.output_casing == "uncased":
-        check_terms(facts.output_vocabulary)
+        card_update.check_terms(facts.output_vocabulary)
         if letters is not None:
-            check_uncased(letters)
+            card_update.check_uncased(letters)
     # The uncased terms are only known after the run.
     return facts if stage.output_casing is None else replace(facts, vocabulary_sha256=None)
 

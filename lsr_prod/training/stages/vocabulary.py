@@ -14,23 +14,18 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from lsr_prod.config.model import DomainTokenizerSettings, ExpandVocabularySettings, TransferVocabularySettings
-from lsr_prod.config.section import TrainingDataSettings
+from lsr_prod.config import model, section
 from lsr_prod.errors import ConfigError
 from lsr_prod.inference.terms.surfaces import notation_of, overlap_share
 from lsr_prod.inference.terms.words import fragmentation, lowercases, refuse_tokens, word_pieces
 from lsr_prod.logs import get_log
-from lsr_prod.model import SparseEncoder
-from lsr_prod.model.backbone import output_layer
-from lsr_prod.model.layout_reader import parts_folder
+from lsr_prod.model import SparseEncoder, backbone, layout_reader
 from lsr_prod.storage.drafts import write_file
-from lsr_prod.storage.formats.digest import digest_json
-from lsr_prod.training.data.rows import read_good_rows
-from lsr_prod.training.data.schemas import pin_data
-from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts
+from lsr_prod.storage.formats.digests import digest_json
+from lsr_prod.training.data import schemas, training_rows
+from lsr_prod.training.stages.stage_facts import TRANSFER_FILE, ModelFacts
 from lsr_prod.training.vocabulary import target, transfer
 from lsr_prod.training.vocabulary.initialization import Combination, Initialization, initialize, subtoken
 from lsr_prod.training.vocabulary.unigrams import count_words
@@ -42,7 +37,7 @@ _FRAGMENTED = 2000  # texts that fragmentation is measured on
 
 
 def check_transfer(
-    stage: TransferVocabularySettings, facts: ModelFacts, options: dict[str, str]
+    stage: model.TransferVocabularySettings, facts: ModelFacts, options: dict[str, str]
 ) -> tuple[dict[str, str], ModelFacts]:
     """Check the stage; nothing is written."""
     if facts.output_vocabulary == "words":
@@ -56,9 +51,9 @@ def check_transfer(
             transfer.check_tokenizer(tokenizer)
         pins["target"] = target.digest_target(stage.target)
     if stage.train_tokenizer is not None:
-        pins["train_tokenizer"] = pin_data(stage.train_tokenizer.data, options)
+        pins["train_tokenizer"] = schemas.pin_data(stage.train_tokenizer.data, options)
     if stage.unigrams is not None:
-        pins["unigrams"] = pin_data(stage.unigrams, options)
+        pins["unigrams"] = schemas.pin_data(stage.unigrams, options)
     if stage.initialization == "semantic" or stage.bias == "target":
         pins["target_embeddings"] = _check_target_model(stage, tokenizer)
     _check_bias(stage, facts)
@@ -66,7 +61,7 @@ def check_transfer(
 
 
 def transfer_vocabulary(
-    encoder: SparseEncoder, stage: TransferVocabularySettings, options: dict[str, str], scratch: Path
+    encoder: SparseEncoder, stage: model.TransferVocabularySettings, options: dict[str, str], scratch: Path
 ) -> tuple[SparseEncoder, dict[str, Any]]:
     """Give the encoder the new vocabulary."""
     encoder = encoder.with_card(output_casing="all")  # one term per row of the head
@@ -83,7 +78,7 @@ def transfer_vocabulary(
         "overlap": overlap_share(aligned),
     }
     if (data := _corpus(stage)) is not None:
-        texts = [row.documents[0] for row in islice(read_good_rows(data, options), _FRAGMENTED)]
+        texts = [row.documents[0] for row in islice(training_rows.read_good_rows(data, options), _FRAGMENTED)]
         summary["fragmentation"] = fragmentation(texts, tokenizer)
         summary["old_fragmentation"] = fragmentation(texts, encoder.tokenizer)
     if stage.parts == "head":
@@ -93,10 +88,10 @@ def transfer_vocabulary(
     return transfer.move_to_vocabulary(encoder, tokenizer, initialization, bias), summary
 
 
-def _check_target_model(stage: TransferVocabularySettings, tokenizer: PreTrainedTokenizerFast | None) -> str:
+def _check_target_model(stage: model.TransferVocabularySettings, tokenizer: PreTrainedTokenizerFast | None) -> str:
     folder = stage.target_embeddings or stage.target
     reason = "initialization semantic" if stage.initialization == "semantic" else "bias target"
-    has_weights = folder is not None and (parts_folder(Path(folder)) / "model.safetensors").is_file()
+    has_weights = folder is not None and (layout_reader.parts_folder(Path(folder)) / "model.safetensors").is_file()
     if folder is None or (stage.target_embeddings is None and not has_weights):
         problem = f"{reason} needs a model with the target's tokens, and {folder} has no weights"
         remedy = "name such a model, or take initialization subtoken and bias unigrams, rows or none"
@@ -110,7 +105,7 @@ def _check_target_model(stage: TransferVocabularySettings, tokenizer: PreTrained
     return target.digest_embeddings(folder)
 
 
-def _check_bias(stage: TransferVocabularySettings, facts: ModelFacts) -> None:
+def _check_bias(stage: model.TransferVocabularySettings, facts: ModelFacts) -> None:
     if stage.bias in ("target", "rows") and not facts.has_bias:
         problem = f"the head of {facts.architecture} has no bias"
         raise ConfigError("bias", problem, "take none, or unigrams to create a bias")
@@ -120,14 +115,14 @@ def _check_bias(stage: TransferVocabularySettings, facts: ModelFacts) -> None:
         raise ConfigError("bias", f"{folder} has no head with a bias", "take unigrams or rows")
 
 
-def _embeddings_of(stage: TransferVocabularySettings) -> str:
+def _embeddings_of(stage: model.TransferVocabularySettings) -> str:
     folder = stage.target_embeddings or stage.target
     assert folder is not None
     return folder
 
 
 def _facts_after(
-    stage: TransferVocabularySettings, facts: ModelFacts, tokenizer: PreTrainedTokenizerFast | None
+    stage: model.TransferVocabularySettings, facts: ModelFacts, tokenizer: PreTrainedTokenizerFast | None
 ) -> ModelFacts:
     trained = stage.train_tokenizer
     size = len(tokenizer) if tokenizer is not None else trained.size if trained is not None else 0
@@ -148,11 +143,11 @@ def _facts_after(
     return replace(after, casing=casing, roles=frozenset(roles), shortest_input=shortest, transferred=True)
 
 
-def _target_tokenizer(stage: TransferVocabularySettings, options: dict[str, str]) -> PreTrainedTokenizerFast:
+def _target_tokenizer(stage: model.TransferVocabularySettings, options: dict[str, str]) -> PreTrainedTokenizerFast:
     if stage.target is not None:
         return target.read_target(stage.target)
     trained = stage.train_tokenizer
-    assert isinstance(trained, DomainTokenizerSettings)
+    assert isinstance(trained, model.DomainTokenizerSettings)
     texts = _texts(trained.data, options)
     tokenizer = target.train_tokenizer(texts, model=trained.model, size=trained.size, min_count=trained.min_count)
     log.info("tokenizer trained", extra={"fields": {"size": len(tokenizer), "requested": trained.size}})
@@ -161,13 +156,13 @@ def _target_tokenizer(stage: TransferVocabularySettings, options: dict[str, str]
 
 def _bias(
     encoder: SparseEncoder,
-    stage: TransferVocabularySettings,
+    stage: model.TransferVocabularySettings,
     tokenizer: PreTrainedTokenizerFast,
     initialization: Initialization,
     known: target.TargetModel | None,
     options: dict[str, str],
-) -> Tensor | None:
-    _, source = output_layer(encoder.model)
+) -> torch.Tensor | None:
+    _, source = backbone.output_layer(encoder.model)
     match stage.bias:
         case "none":
             return None
@@ -186,14 +181,14 @@ def _bias(
     return created if source is None else transfer.transfer_bias(source, created)
 
 
-def _corpus(stage: TransferVocabularySettings) -> TrainingDataSettings | None:
+def _corpus(stage: model.TransferVocabularySettings) -> section.TrainingDataSettings | None:
     if stage.unigrams is not None:
         return stage.unigrams
     return None if stage.train_tokenizer is None else stage.train_tokenizer.data
 
 
-def _texts(data: TrainingDataSettings, options: dict[str, str]) -> Iterator[str]:
-    return (row.documents[0] for row in read_good_rows(data, options))
+def _texts(data: section.TrainingDataSettings, options: dict[str, str]) -> Iterator[str]:
+    return (row.documents[0] for row in training_rows.read_good_rows(data, options))
 
 
 def _count_tokens(texts: Iterator[str], tokenizer: PreTrainedTokenizerFast) -> NDArray[np.int64]:
@@ -205,19 +200,19 @@ def _count_tokens(texts: Iterator[str], tokenizer: PreTrainedTokenizerFast) -> N
 
 
 def check_expand(
-    stage: ExpandVocabularySettings, facts: ModelFacts, options: dict[str, str]
+    stage: model.ExpandVocabularySettings, facts: ModelFacts, options: dict[str, str]
 ) -> tuple[dict[str, str], ModelFacts]:
     """Check the stage; nothing is written."""
     if facts.output_vocabulary == "words":
         problem = "the model's output terms are words already"
         raise ConfigError("stage", problem, "expand a model whose terms are tokens")
-    pins = {"data": pin_data(stage.data, options)}
+    pins = {"data": schemas.pin_data(stage.data, options)}
     after = replace(facts, vocabulary_size=stage.size, vocabulary_sha256=None, output_vocabulary="words")
     return pins, replace(after, tied=False, transferred=False)
 
 
 def expand_vocabulary(
-    encoder: SparseEncoder, stage: ExpandVocabularySettings, options: dict[str, str], *_: Any
+    encoder: SparseEncoder, stage: model.ExpandVocabularySettings, options: dict[str, str], *_: Any
 ) -> tuple[SparseEncoder, dict[str, Any]]:
     """Count the words and build a head for them. Needs a Ray session."""
     found = count_words(stage.data, encoder.tokenizer, size=stage.size, min_count=stage.min_count, options=options)
@@ -241,7 +236,7 @@ def expand(encoder: SparseEncoder, words: list[str], *, drawn: bool, seed: int =
     empty = next((word for word, piece in zip(words, pieces, strict=True) if not piece), None)
     if empty is not None:
         raise ValueError(f"the tokenizer turns the word {empty!r} into no tokens")
-    _, bias = output_layer(encoder.model)
+    _, bias = backbone.output_layer(encoder.model)
     combination = Combination.of_lists([[]] * len(words), [[]] * len(words)) if drawn else subtoken(pieces)
     initialization = Initialization(combination, torch.empty(0, dtype=torch.int64), drawn=drawn, seed=seed)
     new_bias = None if bias is None else torch.zeros(len(words)) if drawn else initialization.values(bias)

@@ -12,19 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.nn.functional import normalize
 
-from lsr_prod.errors import ConfigError
-from lsr_prod.logs import get_log
-from lsr_prod.model import SparseEncoder
-from lsr_prod.model.backbone import output_layer
+from lsr_prod import errors, logs
+from lsr_prod.model import SparseEncoder, backbone, pooling
 from lsr_prod.model.output_layer import add_output_bias, is_tied
-from lsr_prod.model.pooling import pad_rows
-from lsr_prod.storage.formats.bundle import Kind
+from lsr_prod.storage.formats.bundle_format import Kind
 from lsr_prod.training.data.layouts import TextForm, TokenSettings
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 
 _LARGEST_LIFT = 1 << 14
 _BATCH = 16
@@ -33,9 +29,9 @@ ALPHAS = (1.0, 2.0, 4.0, 8.0, 16.0)
 _BLOCK = 65_536  # rows that are normalized at once
 
 
-def shift_bias(encoder: SparseEncoder, shift: float | Tensor) -> None:
+def shift_bias(encoder: SparseEncoder, shift: float | torch.Tensor) -> None:
     """Subtract a constant, or one per term [V], from the biases, in place, and add a bias if the head has none."""
-    matrix, bias = output_layer(encoder.model)
+    matrix, bias = backbone.output_layer(encoder.model)
     constants = torch.as_tensor(shift, dtype=torch.float32).expand(len(matrix))
     with torch.no_grad():
         if bias is None:
@@ -89,7 +85,7 @@ def pooled_maxima(encoder: SparseEncoder, texts: Sequence[str], rate: float, *, 
         if lift > _LARGEST_LIFT:
             problem = "no constant reaches this rate with this head"
             remedy = "check the norms of the head with lsr-prod inspect vocabulary"
-            raise ConfigError("activation_rate", problem, remedy)
+            raise errors.ConfigError("activation_rate", problem, remedy)
         lift = max(4.0, 4 * lift)
 
 
@@ -100,7 +96,7 @@ def _lifted(encoder: SparseEncoder, lift: float) -> Iterator[None]:
         yield
         return
     shift_bias(encoder, 0.0)  # adds a bias if the head has none
-    _, bias = output_layer(encoder.model)
+    _, bias = backbone.output_layer(encoder.model)
     assert bias is not None
     before = bias.detach().clone()
     shift_bias(encoder, -lift)
@@ -112,7 +108,7 @@ def _lifted(encoder: SparseEncoder, lift: float) -> Iterator[None]:
 
 
 @torch.inference_mode()
-def _weights(encoder: SparseEncoder, texts: Sequence[str], max_length: int) -> Iterator[Tensor]:
+def _weights(encoder: SparseEncoder, texts: Sequence[str], max_length: int) -> Iterator[torch.Tensor]:
     """Yield weights [16, V] of texts of similar length."""
     was_training = encoder.training
     encoder.eval()
@@ -121,7 +117,7 @@ def _weights(encoder: SparseEncoder, texts: Sequence[str], max_length: int) -> I
     rows.sort(key=len)
     device, padding = encoder.model.device, encoder.model.config.pad_token_id or 0
     for start in range(0, len(rows), _BATCH):
-        ids, mask = pad_rows(rows[start : start + _BATCH], padding)
+        ids, mask = pooling.pad_rows(rows[start : start + _BATCH], padding)
         yield encoder(ids.to(device), mask.to(device)).float().cpu()
     encoder.train(was_training)
 
@@ -152,7 +148,7 @@ class Probe:
 
 def head_norms(encoder: SparseEncoder) -> HeadNorms:
     """Return norms and anisotropy of an encoder's output matrix."""
-    matrix, bias = output_layer(encoder.model)
+    matrix, bias = backbone.output_layer(encoder.model)
     blocks = [block.cpu() for block in torch.split(matrix.detach(), _BLOCK)]
     norm, n = torch.cat([block.norm(dim=1) for block in blocks]), len(matrix)
     total = torch.stack([normalize(block.double(), dim=1).sum(dim=0) for block in blocks]).sum(dim=0)
@@ -173,14 +169,14 @@ def scale_head(encoder: SparseEncoder, alpha: float) -> None:
 
     A tied matrix stays tied, so the input embeddings are divided too. The bias stays.
     """
-    matrix, _ = output_layer(encoder.model)
+    matrix, _ = backbone.output_layer(encoder.model)
     with torch.no_grad():
         matrix /= alpha
 
 
 def probe_scale(encoder: SparseEncoder, queries: Sequence[str], positives: Sequence[str], alpha: float) -> Probe:
     """Measure scores and weights of pairs with the head divided by alpha; the encoder is unchanged afterwards."""
-    matrix, _ = output_layer(encoder.model)
+    matrix, _ = backbone.output_layer(encoder.model)
     before = matrix.detach().clone()
     scale_head(encoder, alpha)
     try:
@@ -220,7 +216,7 @@ def choose_alpha(probes: Sequence[Probe], *, max_score: float, max_weight: float
     return last.alpha
 
 
-def _dense(encoder: SparseEncoder, texts: Sequence[str], kind: Kind) -> Tensor:
+def _dense(encoder: SparseEncoder, texts: Sequence[str], kind: Kind) -> torch.Tensor:
     batch = encoder.encode(texts, kind)
     dense = torch.zeros(len(batch), encoder.card.vocabulary_size)
     rows = np.repeat(np.arange(len(batch)), np.diff(batch.offsets))

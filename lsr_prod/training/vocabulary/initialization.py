@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.nn.functional import embedding_bag, normalize
 from transformers import PreTrainedTokenizerFast
 
@@ -30,9 +29,9 @@ _SUPPORT = 64  # scores that are sorted in the first attempt
 class Combination:
     """Sparse matrix [V', V] of the weights with which old rows add up to each new row."""
 
-    starts: Tensor  # int64 [V' + 1], the position of each row's first entry
-    rows: Tensor  # int64 [entries], old rows
-    weights: Tensor  # float32 [entries]
+    starts: torch.Tensor  # int64 [V' + 1], the position of each row's first entry
+    rows: torch.Tensor  # int64 [entries], old rows
+    weights: torch.Tensor  # float32 [entries]
 
     @classmethod
     def of_lists(cls, rows: Sequence[Sequence[int]], weights: Sequence[Sequence[float]]) -> "Combination":
@@ -44,11 +43,11 @@ class Combination:
         )
 
     @property
-    def empty(self) -> Tensor:
+    def empty(self) -> torch.Tensor:
         """Mask of the rows without entries, bool [V']."""
         return self.starts.diff() == 0
 
-    def apply(self, matrix: Tensor) -> Tensor:
+    def apply(self, matrix: torch.Tensor) -> torch.Tensor:
         """Return new rows [V', d] of old rows [V, d]; a copied row is equal to the bit, a row without entries is 0."""
         matrix = matrix.detach()
         weights = self.weights.to(matrix.dtype)
@@ -75,7 +74,7 @@ def copy_overlap(aligned: NDArray[np.int64], new: Combination | None = None) -> 
     return Combination(starts, rows, weights)
 
 
-def semantic(aligned: NDArray[np.int64], target_embeddings: Tensor) -> Combination:
+def semantic(aligned: NDArray[np.int64], target_embeddings: torch.Tensor) -> Combination:
     """Combine the rows of the tokens that are most similar in the target model's embeddings (eq. 7 to 9).
 
     Sparsemax turns the cosines of a new token with all tokens of the overlap into convex weights; the new row is the
@@ -101,17 +100,17 @@ def subtoken(pieces: Sequence[Sequence[int]]) -> Combination:
     return Combination.of_lists(pieces, [[1 / len(entries) for _ in entries] for entries in pieces])
 
 
-def _starts(counts: Tensor) -> Tensor:
+def _starts(counts: torch.Tensor) -> torch.Tensor:
     return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 
-def sparsemax(scores: Tensor) -> Tensor:
+def sparsemax(scores: torch.Tensor) -> torch.Tensor:
     """Return the weights [B, n] nearest to the scores of each row, at least 0 and with sum 1 (eq. 8)."""
     columns, weights = sparsemax_support(scores)
     return torch.zeros_like(scores).scatter_(1, columns, weights)
 
 
-def sparsemax_support(scores: Tensor) -> tuple[Tensor, Tensor]:
+def sparsemax_support(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the weights of ``sparsemax`` as columns [B, k] and values, descending; 0 beyond a row's support.
 
     Only the k highest scores of a row are sorted. They are sufficient if the threshold of the row is above the lowest
@@ -128,7 +127,7 @@ def sparsemax_support(scores: Tensor) -> tuple[Tensor, Tensor]:
         k = min(4 * k, n)
 
 
-def _threshold(highest: Tensor) -> Tensor:
+def _threshold(highest: torch.Tensor) -> torch.Tensor:
     """Return the threshold of each row [B, 1], given its highest scores [B, k] in descending order."""
     sums = highest.cumsum(dim=1) - 1
     counts = torch.arange(1, highest.shape[1] + 1, dtype=highest.dtype, device=highest.device)
@@ -141,13 +140,13 @@ class Initialization:
     """A combination of old rows, and the value of the rows without entries."""
 
     combination: Combination  # [V', V]
-    center: Tensor  # old rows whose mean fills the rows without entries
+    center: torch.Tensor  # old rows whose mean fills the rows without entries
     # fill rows without entries from a normal distribution with mean 0 and the standard deviation of the old rows
     # instead (ours)
     drawn: bool = False
     seed: int = 0  # of the random rows
 
-    def rows(self, matrix: Tensor) -> Tensor:
+    def rows(self, matrix: torch.Tensor) -> torch.Tensor:
         """Return new rows [V', d] from old rows [V, d]."""
         matrix, empty = matrix.detach(), self.combination.empty
         new = self.combination.apply(matrix)
@@ -159,7 +158,7 @@ class Initialization:
             new[empty] = matrix[self.center].mean(dim=0)
         return new
 
-    def values(self, vector: Tensor) -> Tensor:
+    def values(self, vector: torch.Tensor) -> torch.Tensor:
         """Return new values [V'] from old values [V], such as those of a bias."""
         return self.rows(vector[:, None])[:, 0]
 

@@ -12,16 +12,11 @@ from typing import Any, Literal
 import torch
 from safetensors import safe_open
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from torch import Tensor
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.model import SparseEncoder
-from lsr_prod.model.backbone import output_layer
-from lsr_prod.model.layout_reader import parts_folder
-from lsr_prod.model.tokenizer_files import tokenizer_reader
-from lsr_prod.storage.formats.bundle import TOKENIZER_FILE
-from lsr_prod.storage.formats.digest import digest_files, digest_json
+from lsr_prod.model import SparseEncoder, backbone, layout_reader, tokenizer_files
+from lsr_prod.storage.formats import bundle_format, digests
 
 _WEIGHTS = "model.safetensors"
 # Usual names of special tokens, for a tokenizer.json without a tokenizer_config.json.
@@ -40,20 +35,20 @@ _SPECIAL = {role: names[0] for role, names in _KNOWN.items()}
 class TargetModel:
     """Embeddings and bias of a model for the terms of a vocabulary."""
 
-    embeddings: Tensor  # [V', d'], in the order of the requested terms
-    bias: Tensor | None  # [V'] of its head; None: it has none, or it was not requested
+    embeddings: torch.Tensor  # [V', d'], in the order of the requested terms
+    bias: torch.Tensor | None  # [V'] of its head; None: it has none, or it was not requested
 
 
 def read_target(target: str) -> PreTrainedTokenizerFast:
     """Read the tokenizer of a model directory, of a folder, or of a ``tokenizer.json``."""
     if Path(target).is_file():
         return _from_file(Path(target))
-    path = parts_folder(Path(target))
-    if not (path / TOKENIZER_FILE).is_file():
-        problem = f"{target} has no {TOKENIZER_FILE}"
+    path = layout_reader.parts_folder(Path(target))
+    if not (path / bundle_format.TOKENIZER_FILE).is_file():
+        problem = f"{target} has no {bundle_format.TOKENIZER_FILE}"
         raise ConfigError("target", problem, "name a model directory, a tokenizer's folder or its file")
     try:
-        tokenizer = tokenizer_reader(path).from_pretrained(path, trust_remote_code=False)
+        tokenizer = tokenizer_files.tokenizer_reader(path).from_pretrained(path, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ConfigError("target", f"the tokenizer of {target} cannot be read ({error})", "save it again") from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
@@ -72,7 +67,7 @@ def digest_target(target: str) -> str:
     """Return the digest (hex) of a tokenizer; it does not depend on the path."""
     tokenizer = read_target(target)
     special = {name: str(token) for name, token in sorted(tokenizer.special_tokens_map.items())}
-    return digest_json({"tokenizer": tokenizer.backend_tokenizer.to_str(), "special": special})
+    return digests.digest_json({"tokenizer": tokenizer.backend_tokenizer.to_str(), "special": special})
 
 
 def read_embeddings(folder: str, terms: Sequence[str], *, bias: bool) -> TargetModel:
@@ -85,19 +80,19 @@ def read_embeddings(folder: str, terms: Sequence[str], *, bias: bool) -> TargetM
     rows = torch.tensor([vocabulary[term] for term in terms])
     if _has_head(path):
         encoder = SparseEncoder.load(path)
-        matrix, found = encoder.model.get_input_embeddings().weight, output_layer(encoder.model)[1]
+        matrix, found = encoder.model.get_input_embeddings().weight, backbone.output_layer(encoder.model)[1]
         if encoder.card.output_vocabulary == "words":
             found = None
     else:
         model = AutoModel.from_pretrained(path, trust_remote_code=False, use_safetensors=True, dtype=torch.float32)
         matrix, found = model.get_input_embeddings().weight, None
-    assert isinstance(matrix, Tensor)
+    assert isinstance(matrix, torch.Tensor)
     return TargetModel(matrix.detach()[rows], found.detach()[rows] if bias and found is not None else None)
 
 
 def check_embeddings(folder: str) -> Path:
     """Refuse a folder from which no embeddings can be read."""
-    path = parts_folder(Path(folder))
+    path = layout_reader.parts_folder(Path(folder))
     if not (path / _WEIGHTS).is_file() or not (path / "config.json").is_file():
         problem = f"{folder} has no config.json and {_WEIGHTS}"
         remedy = "name the folder of a model with the target's tokens, or take another initialization than semantic"
@@ -114,8 +109,8 @@ def _has_head(path: Path) -> bool:
 def digest_embeddings(folder: str) -> str:
     """Return the digest (hex) of the files from which embeddings are read."""
     path = check_embeddings(folder)
-    files = [path / name for name in (_WEIGHTS, "config.json", TOKENIZER_FILE) if (path / name).is_file()]
-    return digest_json([file.to_json() for file in digest_files(path, files)])
+    files = [path / name for name in (_WEIGHTS, "config.json", bundle_format.TOKENIZER_FILE) if (path / name).is_file()]
+    return digests.digest_json([file.to_json() for file in digests.digest_files(path, files)])
 
 
 def has_bias(folder: str) -> bool:

@@ -11,12 +11,9 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerF
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.inference.terms.words import lowercases
-from lsr_prod.model import SparseEncoder
-from lsr_prod.model.backbone import is_causal, output_layer
-from lsr_prod.model.loading import output_vocabulary
+from lsr_prod.model import SparseEncoder, backbone, loading, tokenizer_files
 from lsr_prod.model.output_layer import add_output_bias, is_tied, output_layer_names, replace_output_layer
-from lsr_prod.model.tokenizer_files import append_tokens, prepend_start_token
-from lsr_prod.storage.formats.digest import digest_json
+from lsr_prod.storage.formats.digests import digest_json
 from lsr_prod.training.vocabulary.initialization import Initialization
 
 # Roles of special tokens in a model's configuration, and the special tokens that can fill them, in order.
@@ -29,7 +26,7 @@ def move_to_vocabulary(
     """Return the encoder with another tokenizer, whose tokens are its inputs and its output terms."""
     model, size = encoder.model, len(tokenizer)
     check_tokenizer(tokenizer)
-    matrix, embeddings = output_layer(model)[0], _embeddings(model)
+    matrix, embeddings = backbone.output_layer(model)[0], _embeddings(model)
     moved: Any = _rebuilt(model, _config(model.config, tokenizer))
     with torch.no_grad():
         moved.get_input_embeddings().weight.copy_(initialization.rows(embeddings))
@@ -39,15 +36,15 @@ def move_to_vocabulary(
     # The forward pass of a model without embeddings of token types refuses them.
     takes_types = int(getattr(moved.config, "type_vocab_size", 0) or 0) > 1
     tokenizer = copy.deepcopy(tokenizer)
-    if is_causal(encoder.card.architecture):
-        prepend_start_token(tokenizer, moved.config)
+    if backbone.is_causal(encoder.card.architecture):
+        tokenizer_files.prepend_start_token(tokenizer, moved.config)
     if encoder.card.appended_tokens:
-        append_tokens(tokenizer, moved.config, encoder.card.appended_tokens)
+        tokenizer_files.append_tokens(tokenizer, moved.config, encoder.card.appended_tokens)
     tokenizer.model_input_names = ["input_ids", *(["token_type_ids"] if takes_types else []), "attention_mask"]
     card = replace(
         encoder.card,
         vocabulary_size=size,
-        vocabulary_sha256=digest_json(output_vocabulary(tokenizer, size)),
+        vocabulary_sha256=digest_json(loading.output_vocabulary(tokenizer, size)),
         casing="lowercase" if lowercases(tokenizer.backend_tokenizer) else "none",
         output_vocabulary="tokenizer",
         output_casing="all",
@@ -60,7 +57,7 @@ def replace_head(
 ) -> SparseEncoder:
     """Return the encoder with other output terms; tokenizer and input embeddings stay."""
     model: Any = copy.deepcopy(encoder.model)
-    matrix, _ = output_layer(model)
+    matrix, _ = backbone.output_layer(model)
     replace_output_layer(model, initialization.rows(matrix), bias)
     vocabulary = list(terms)
     card = replace(
@@ -134,7 +131,7 @@ def _vocabulary_names(model: PreTrainedModel) -> set[str]:
 
 
 def _set_bias(model: PreTrainedModel, bias: Tensor | None) -> None:
-    _, current = output_layer(model)
+    _, current = backbone.output_layer(model)
     if current is None and bias is not None:
         add_output_bias(model, bias)
     elif current is not None:

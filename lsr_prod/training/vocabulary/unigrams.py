@@ -13,13 +13,11 @@ from transformers import PreTrainedTokenizerFast
 
 from lsr_prod.cluster.workers import group_by_size, merge, split
 from lsr_prod.config.section import TrainingDataSettings
-from lsr_prod.corpus.pinned_file import Slice
-from lsr_prod.corpus.read import require_source_on_nodes
-from lsr_prod.corpus.rows import BadRow
+from lsr_prod.corpus import pinned_file, read, source_rows
 from lsr_prod.errors import ConfigError
 from lsr_prod.inference.terms.words import split_normalized, word_normalizer, word_pieces
 from lsr_prod.logs import get_log
-from lsr_prod.training.data.rows import cut_slices, read_rows, report_bad_rows
+from lsr_prod.training.data.training_rows import cut_slices, read_rows, report_bad_rows
 
 log = get_log(__name__)
 
@@ -48,7 +46,7 @@ def count_words(
     Words with an unknown token among their sub-tokens are left out, because no input can distinguish them (ours).
     """
     pieces = cut_slices(data, options)
-    require_source_on_nodes(dict.fromkeys(piece.file for piece in pieces), field="data.paths")
+    read.require_source_on_nodes(dict.fromkeys(piece.file for piece in pieces), field="data.paths")
     groups = [*group_by_size(pieces, lambda piece: piece.size, _TASK_BYTES)]
     partitions = min(_PARTITIONS, len(groups))
     reader = ray.put(_Reader(data, tokenizer, options, partitions))
@@ -79,7 +77,7 @@ class _Reader:
     partitions: int
 
 
-def _count(reader: _Reader, pieces: Sequence[Slice]) -> tuple[list[pa.Table], tuple[int, int]]:
+def _count(reader: _Reader, pieces: Sequence[pinned_file.Slice]) -> tuple[list[pa.Table], tuple[int, int]]:
     """Return the counts of words (word, count) by partition, and the numbers of good and bad rows."""
     counts: Counter[str] = Counter()
     rows = Counter[bool]()
@@ -94,10 +92,10 @@ def _count(reader: _Reader, pieces: Sequence[Slice]) -> tuple[list[pa.Table], tu
     return parts, (rows[True], rows[False])
 
 
-def _texts(reader: _Reader, piece: Slice, rows: Counter[bool]) -> Iterator[str]:
+def _texts(reader: _Reader, piece: pinned_file.Slice, rows: Counter[bool]) -> Iterator[str]:
     for _, row in read_rows(piece, reader.data, reader.options, needs_negative=False):
-        rows[not isinstance(row, BadRow)] += 1
-        if not isinstance(row, BadRow):
+        rows[not isinstance(row, source_rows.BadRow)] += 1
+        if not isinstance(row, source_rows.BadRow):
             yield row.documents[0]
 
 

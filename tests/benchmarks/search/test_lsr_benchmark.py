@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.search.lsr_benchmark import main
 from lsr_prod.encoding.tables.impact_scale import impact_scale
-from lsr_prod.storage.formats.table import quantize
+from lsr_prod.storage.formats.table_format import quantize
 
 
 def write_embeddings(folder: Path, kind: str, rows: dict[str, dict[str, int]], *, tokens: bool) -> None:

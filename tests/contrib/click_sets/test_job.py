@@ -11,7 +11,7 @@ import pytest
 from lsr_prod.evaluation.collection import read_judged
 from lsr_prod.jobs.command import main
 from lsr_prod.storage import Store, store_digest
-from lsr_prod.storage.formats.digest import digest_folder
+from lsr_prod.storage.formats.digests import digest_folder
 from tests.contrib.click_sets.logs import random_rows
 
 SPLIT = json.dumps({"queries": 1, "distractors": 1})

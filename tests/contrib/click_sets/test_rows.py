@@ -1,7 +1,7 @@
 import pytest
 
 from lsr_prod.corpus.formats.interface import Record
-from lsr_prod.corpus.rows import BadRow, TypedValue
+from lsr_prod.corpus.source_rows import BadRow, TypedValue
 from lsr_prod_contrib.click_sets.rows import ClickRow, normalized, validate_click
 from tests.contrib.click_sets.logs import make_settings
 

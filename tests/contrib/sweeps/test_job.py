@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from lsr_prod.config import Deployment
-from lsr_prod.config.train import ValidationSettings
+from lsr_prod.config.training import ValidationSettings
 from lsr_prod.evaluation.validation import read_collection
 from lsr_prod.evaluation.vector_evaluation import Encoded, encode_with_bundle, evaluate
 from lsr_prod.jobs.command import main

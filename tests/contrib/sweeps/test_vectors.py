@@ -9,7 +9,7 @@ from lsr_prod.errors import ArtifactError
 from lsr_prod.evaluation.vector_evaluation import encode_with_bundle
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.bundle import Bundle, EncoderCard
+from lsr_prod.storage.formats.bundle_format import Bundle, EncoderCard
 from lsr_prod_contrib.sweeps.vectors import encode_slice, read_slices, slices_of
 
 DOCUMENTS = ["A lock is held.", "Square root of a number.", "Open a file.", "Signal an event.", "JSON"]

@@ -3,7 +3,7 @@ import gzip
 import numpy as np
 import pytest
 
-from lsr_prod.corpus.rows import BadRow
+from lsr_prod.corpus.source_rows import BadRow
 from lsr_prod.errors import ConfigError, LineageError, SourceError
 from lsr_prod_contrib.vectors import find_vector_files, read_vectors
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.corpus.rows import BadRow
+from lsr_prod.corpus.source_rows import BadRow
 from lsr_prod_contrib.vectors import Rules, ciff, find_vector_files, read_vectors
 from lsr_prod_contrib.vectors.ciff import parse_list
 from lsr_prod_contrib.vectors.ciff_write import postings_message, write_ciff

@@ -18,8 +18,8 @@ from lsr_prod.config import Deployment, IndexSettings
 from lsr_prod.config.vectors import VectorsSettings
 from lsr_prod.encoding import table_digest
 from lsr_prod.encoding.tables import read_all_rows
-from lsr_prod.indexing.plan import plan_index
-from lsr_prod.indexing.shard import read_buckets
+from lsr_prod.indexing.base_shard import read_buckets
+from lsr_prod.indexing.index_plan import plan_index
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
 from lsr_prod_contrib.vectors import write_jsonl

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.corpus.rows import BadRow
+from lsr_prod.corpus.source_rows import BadRow
 from lsr_prod_contrib.vectors import jsonl as module
 from lsr_prod_contrib.vectors.jsonl import json_vectors, vector_line, write_jsonl
 from lsr_prod_contrib.vectors.read import find_vector_files, read_vectors

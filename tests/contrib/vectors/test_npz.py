@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.corpus.rows import BadRow
+from lsr_prod.corpus.source_rows import BadRow
 from lsr_prod.errors import LineageError, LsrError, SourceError, StorageError
 from lsr_prod_contrib.vectors.npz import CsrBlock, read_ids, write_csr
 from lsr_prod_contrib.vectors.read import find_vector_files, read_vectors

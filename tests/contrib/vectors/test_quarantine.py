@@ -3,7 +3,7 @@ import logging
 import pyarrow.parquet as pq
 import pytest
 
-from lsr_prod.corpus.rows import BadRow
+from lsr_prod.corpus.source_rows import BadRow
 from lsr_prod.errors import SourceError
 from lsr_prod.storage import Store
 from lsr_prod_contrib.vectors.table_import import ImportQuarantine
@@ -27,7 +27,7 @@ def test_quarantine_counts_every_bad_row_and_logs_the_first(tmp_path, caplog):
 
 @pytest.mark.parametrize("held", [1, 10**6])
 def test_refused_reason_raises_and_leaves_no_file(tmp_path, monkeypatch, held):
-    monkeypatch.setattr("lsr_prod.encoding.tables.quarantine._HELD_BYTES", held)
+    monkeypatch.setattr("lsr_prod.encoding.tables.quarantine_rows._HELD_BYTES", held)
     quarantine = ImportQuarantine(Store(str(tmp_path)), "p", ["bad_weight"])
     quarantine.add(BadRow("broken_json", "", None, "{"), ordinal=0, key=7, source="a.jsonl", position=0)
     with pytest.raises(SourceError, match=r"a\.jsonl at 7: bad_weight, detail; nothing was written"):

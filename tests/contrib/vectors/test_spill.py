@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from lsr_prod.storage.formats.table import bucket_of
+from lsr_prod.storage.formats.table_format import bucket_of
 from lsr_prod_contrib.vectors import spill as module
 from lsr_prod_contrib.vectors.spill import Spill, SpillTotals
 from lsr_prod_contrib.vectors.vector import VectorRow

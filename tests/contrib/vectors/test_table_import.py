@@ -7,12 +7,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.config.vectors import VectorsSettings
-from lsr_prod.corpus.rows import BadRow
+from lsr_prod.corpus.source_rows import BadRow
 from lsr_prod.encoding import table_digest
 from lsr_prod.encoding.tables import open_table
 from lsr_prod.errors import SourceError
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.table import bucket_of, content_hash, quantize
+from lsr_prod.storage.formats.table_format import bucket_of, content_hash, quantize
 from lsr_prod_contrib.vectors import as_rows, batch_of_decoded
 from lsr_prod_contrib.vectors import table_import as module
 from lsr_prod_contrib.vectors.table_import import ImportQuarantine, Source, import_vectors

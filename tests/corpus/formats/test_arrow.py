@@ -13,8 +13,8 @@ from lsr_prod.corpus.formats.arrow import stream_batches, typed_records
 from lsr_prod.corpus.formats.interface import ReadRequest
 from lsr_prod.corpus.formats.parquet import parquet_batches
 from lsr_prod.corpus.pinned_file import DamagedFileError
-from lsr_prod.corpus.rows import BadRow, Document, validate
-from lsr_prod.storage.formats.values import AttributeType, parse_value
+from lsr_prod.corpus.source_rows import BadRow, Document, validate
+from lsr_prod.storage.formats.stored_values import AttributeType, parse_value
 
 SOURCE = SourceSettings(paths=["c"], text_fields=["text"], stored_fields=[])
 COLUMNS = frozenset({"_id", "text"})

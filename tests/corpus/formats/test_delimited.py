@@ -12,7 +12,7 @@ from lsr_prod.corpus.formats.delimited import delimited_records
 from lsr_prod.corpus.formats.interface import Record
 from lsr_prod.corpus.lines import BOM
 from lsr_prod.corpus.pinned_file import DamagedFileError
-from lsr_prod.corpus.rows import BadRow, Document, validate
+from lsr_prod.corpus.source_rows import BadRow, Document, validate
 
 SOURCE = SourceSettings(paths=["c"], text_fields=["text"], stored_fields=["text"])
 PLAIN = SourceSettings(paths=["c"], text_fields=["text"], stored_fields=["text"], csv={"quotes": False})

@@ -10,14 +10,13 @@ from deltalake import WriterProperties, write_deltalake
 
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.filelist import cut_files, iterate_files, list_files
-from lsr_prod.corpus.formats import delta
 from lsr_prod.corpus.formats.arrow import is_text
 from lsr_prod.corpus.formats.delta import DELTA
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.pinned_file import Slice, SourceFile
 from lsr_prod.corpus.read import Reader
 from lsr_prod.errors import ConfigError, SourceError
-from lsr_prod.storage import Store
+from lsr_prod.storage import Store, delta_log
 from lsr_prod.storage.deletion_vector import DeletionVector
 from tests.corpus.delta_tables import actions_of, delete_rows, rename_columns, require, write_commit
 
@@ -139,7 +138,7 @@ def test_deletion_vector_that_is_lost_or_damaged_is_refused(tmp_path: Path, monk
     write_commit(table, 1, [{"add": {**add, "deletionVector": vector}}])
     with pytest.raises(ConfigError, match="is stored as 'p'"):
         resolve(table)
-    monkeypatch.setattr(delta, "deletion_vectors", lambda *_: {"x.parquet": DeletionVector("i", "", None, 0, 0)})
+    monkeypatch.setattr(delta_log, "deletion_vectors", lambda *_: {"x.parquet": DeletionVector("i", "", None, 0, 0)})
     with pytest.raises(ConfigError, match=r"deletes rows of x\.parquet, which is not one of its files"):
         resolve(table)
 

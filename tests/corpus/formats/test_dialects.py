@@ -18,7 +18,7 @@ from lsr_prod.corpus.formats.delimited import delimited_records
 from lsr_prod.corpus.formats.interface import Record
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.read import Reader
-from lsr_prod.corpus.rows import BadRow
+from lsr_prod.corpus.source_rows import BadRow
 from lsr_prod.errors import ConfigError, SourceError
 
 TEXTS = [

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsr_prod.corpus.formats.json_lines import line_records
-from lsr_prod.corpus.rows import BadRow
+from lsr_prod.corpus.source_rows import BadRow
 
 
 def records(content: bytes, start: int = 0, stop: int | None = None, limit: int = 100) -> list[tuple]:

@@ -17,7 +17,7 @@ from lsr_prod.corpus.filelist import cut_files
 from lsr_prod.corpus.formats.json_values import json_records
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.read import Reader
-from lsr_prod.corpus.rows import BadRow
+from lsr_prod.corpus.source_rows import BadRow
 from lsr_prod.errors import SourceError
 from tests.corpus.test_damage import arrow_codec
 

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lsr_prod.config import EncodeSettings
-from lsr_prod.corpus.rows import row_schema
+from lsr_prod.corpus.source_rows import row_schema
 from lsr_prod.encoding.actors.actor import EncoderActor, ModelSettings
 from lsr_prod.encoding.cells.lookup import WaveTask, with_row_counts
 from lsr_prod.encoding.commit.markers import finished_cells

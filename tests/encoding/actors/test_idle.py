@@ -6,7 +6,7 @@ import pytest
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.encoding.actors.places import report_idle_actors
-from lsr_prod.encoding.plans.plan import Plan, PlanInputs, make_plan
+from lsr_prod.encoding.plans.encode_plan import Plan, PlanInputs, make_plan
 
 
 def plan_of(*megabytes: int, **encode: Any) -> Plan:

@@ -15,7 +15,7 @@ from ray.exceptions import RayError
 
 from lsr_prod.cluster.tasks import our_error
 from lsr_prod.config import EncodeSettings
-from lsr_prod.corpus.rows import row_schema
+from lsr_prod.corpus.source_rows import row_schema
 from lsr_prod.encoding.actors.actor import ModelSettings
 from lsr_prod.encoding.actors.places import pool_size
 from lsr_prod.encoding.actors.pool import BlockCall, EncoderPool

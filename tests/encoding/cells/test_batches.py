@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.corpus.rows import RAW_LIMIT
+from lsr_prod.corpus.source_rows import RAW_LIMIT
 from lsr_prod.encoding.cells.cell import BATCH_SIZE, Failure, encode_batches
 from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE, IsolatedEncoder
 from lsr_prod.errors import (

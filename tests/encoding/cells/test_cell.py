@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.corpus.rows import row_schema
+from lsr_prod.corpus.source_rows import row_schema
 from lsr_prod.encoding.cells.cell import encode_batches, prepare_cell, write_cell
 from lsr_prod.encoding.cells.lookup import ROW_COUNT, WaveTask, look_up_cells
 from lsr_prod.encoding.commit.committer import Committer
@@ -24,7 +24,7 @@ from lsr_prod.encoding.tables import Part, read_all_rows
 from lsr_prod.encoding.tables.sparse_table import committed_files
 from lsr_prod.errors import CommitError
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.table import bucket_of, cell_of, content_hash, content_keys
+from lsr_prod.storage.formats.table_format import bucket_of, cell_of, content_hash, content_keys
 from tests.encoding.made_tables import PROPERTIES, make_tables, newest, read
 from tests.encoding.poison_encoder import PoisonEncoder, term_of
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.corpus.rows import row_schema
-from lsr_prod.encoding.cells.known import Rule, SourceOrder, choose_rows
+from lsr_prod.corpus.source_rows import row_schema
+from lsr_prod.encoding.cells.known_rows import Rule, SourceOrder, choose_rows
 from lsr_prod.errors import SourceError
 from lsr_prod.storage import Store
 from tests.encoding.made_tables import read

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from lsr_prod.corpus.rows import row_schema
+from lsr_prod.corpus.source_rows import row_schema
 from lsr_prod.encoding.cells.lookup import check_row_counts, with_row_counts
 from lsr_prod.errors import IncompleteWaveError
 

@@ -8,7 +8,7 @@ import pytest
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import newest_attempt, take_epoch
 from lsr_prod.encoding.commit.markers import give_up_base
-from lsr_prod.encoding.plans.plan import Plan
+from lsr_prod.encoding.plans.encode_plan import Plan
 from lsr_prod.encoding.plans.successors import plan_chain, successor_of
 from lsr_prod.encoding.results import WaveResult
 from lsr_prod.errors import CommitError, FencedError

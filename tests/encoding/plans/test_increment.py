@@ -19,9 +19,9 @@ from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.filelist import REMOVED, file_keys, list_files
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.pinned_file import SourceFile
-from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS
+from lsr_prod.encoding.plans.encode_plan import Plan, PlanInputs, make_plan
 from lsr_prod.encoding.plans.increment import has_order_of, plan_increment, prepare_plan
-from lsr_prod.encoding.plans.plan import Plan, PlanInputs, make_plan
+from lsr_prod.encoding.plans.plan_header import PLAN_SETTINGS, ROW_SETTINGS
 from lsr_prod.encoding.plans.successors import link_successor, load_plan, plan_chain, save_plan
 from lsr_prod.errors import CommitError, ConfigError, LineageError
 from lsr_prod.storage import Store

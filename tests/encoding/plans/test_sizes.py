@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsr_prod.config import EncodeSettings
-from lsr_prod.encoding.plans.header import Sizes, choose_sizes
+from lsr_prod.encoding.plans.plan_header import Sizes, choose_sizes
 
 MB, TB = 10**6, 10**12
 

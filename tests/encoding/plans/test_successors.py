@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.corpus.filelist import KEPT, READ, REMOVED, file_of
-from lsr_prod.encoding.plans.plan import Plan
+from lsr_prod.encoding.plans.encode_plan import Plan
 from lsr_prod.encoding.plans.successors import (
     check_not_followed,
     link_shortcut,

@@ -10,7 +10,6 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from lsr_prod.encoding.tables import Table, create_table, deletions
-from lsr_prod.encoding.tables import table as tables
 from lsr_prod.errors import ArtifactError, TableConflictError
 from lsr_prod.storage import Store, delta_log
 from lsr_prod.storage.deletion_vector import deleted_rows, save_vectors
@@ -135,7 +134,7 @@ def test_vector_of_a_file_that_delta_rs_does_not_list_is_an_error(tmp_path: Path
     path = add(make(store), "abcd")
     delete(reopen(store), path, [1])
     found = delta_log.deletion_vectors(store, 2)
-    monkeypatch.setattr(tables, "deletion_vectors", lambda *_: {**found, "bucket=0/other.parquet": found[path]})
+    monkeypatch.setattr(delta_log, "deletion_vectors", lambda *_: {**found, "bucket=0/other.parquet": found[path]})
     with pytest.raises(ArtifactError, match="deletes rows of files that the table does not have"):
         reopen(store).files()
 

@@ -4,11 +4,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lsr_prod.corpus.rows import BadRow, row_schema
+from lsr_prod.corpus.source_rows import BadRow, row_schema
 from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
-from lsr_prod.encoding.tables import quarantine, read_all_rows, write_part
-from lsr_prod.encoding.tables.quarantine import (
+from lsr_prod.encoding.tables import quarantine_rows, read_all_rows, write_part
+from lsr_prod.encoding.tables.quarantine_rows import (
     PART_SCHEMA,
     PARTITION,
     QUARANTINE_SCHEMA,
@@ -90,7 +90,7 @@ def test_bad_row_writer_keeps_every_row_whatever_the_size_of_parts(tmp_path: Pat
     rows = [(BadRow("empty_text", f"{i}", None, "r" * (i % 7)), i % 3, 10 * i) for i in range(40)]
     found = []
     for held in (1, 60, 10**6):
-        monkeypatch.setattr(quarantine, "_HELD_BYTES", held)
+        monkeypatch.setattr(quarantine_rows, "_HELD_BYTES", held)
         writer = BadRowWriter(Store(str(tmp_path / str(held))), "p", 2)
         for row, ordinal, position in rows:
             writer.add(row, ordinal=ordinal, key=ordinal - 1, source=f"s{ordinal}", position=position)

@@ -8,7 +8,7 @@ import pytest
 
 from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
-from lsr_prod.encoding.tables.quarantine import PART_SCHEMA, QuarantinePart, quarantine_parts, quarantined_rows
+from lsr_prod.encoding.tables.quarantine_rows import PART_SCHEMA, QuarantinePart, quarantine_parts, quarantined_rows
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
 from tests.encoding.made_tables import make_cell, make_tables, make_wave, newest

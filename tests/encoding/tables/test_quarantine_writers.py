@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lsr_prod.corpus.rows import BadRow, row_schema
-from lsr_prod.encoding.tables.quarantine import PART_SCHEMA, quarantine_folder, write_quarantine
+from lsr_prod.corpus.source_rows import BadRow, row_schema
+from lsr_prod.encoding.tables.quarantine_rows import PART_SCHEMA, quarantine_folder, write_quarantine
 from lsr_prod.storage import Store
 from lsr_prod.training.data.parts import quarantine_name
 from lsr_prod.training.data.row_parts import QUARANTINE

@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 
 from lsr_prod.encoding.tables.live_rows import build_rows, content_columns, part_schema, replace_source
-from lsr_prod.storage.formats.table import TableProperties
+from lsr_prod.storage.formats.table_format import TableProperties
 
 PROPERTIES = TableProperties(
     bundle_digest="b",

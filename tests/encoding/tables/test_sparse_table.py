@@ -21,7 +21,7 @@ from lsr_prod.encoding.tables.sparse_table import (
 )
 from lsr_prod.errors import ArtifactError, ConfigError, FormatVersionError, LineageError
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.table import TableProperties, sparse_schema
+from lsr_prod.storage.formats.table_format import TableProperties, sparse_schema
 from tests.encoding.made_tables import newest
 from tests.encoding.tables.deletions import delete_ids
 

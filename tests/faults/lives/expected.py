@@ -13,7 +13,7 @@ from lsr_prod.encoding.tables import open_table
 from lsr_prod.encoding.tables.live_rows import total_live_rows
 from lsr_prod.storage import Store
 from lsr_prod.storage.formats.sparse import SparseBatch
-from lsr_prod.storage.formats.table import content_hash
+from lsr_prod.storage.formats.table_format import content_hash
 from tests.faults.corpus import POISON
 from tests.faults.oracle import Findings, read_rows
 from tests.faults.protocol import Job

@@ -13,7 +13,7 @@ from lsr_prod.operations.maintenance import maintain
 from lsr_prod.operations.table_generations import retire_tables
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.bundle import Bundle
+from lsr_prod.storage.formats.bundle_format import Bundle
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import publication_numbers, read_publication
 from tests.faults.lives.expected import STEP, VOCABULARY, Document, read_documents

@@ -14,14 +14,14 @@ from typing import NoReturn
 from unittest.mock import patch
 
 from lsr_prod.encoding.commit.committer import waves_done
-from lsr_prod.encoding.plans.plan import Plan
+from lsr_prod.encoding.plans.encode_plan import Plan
 from lsr_prod.encoding.plans.successors import plan_chain, save_plan
 from lsr_prod.encoding.tables import open_table
 from lsr_prod.encoding.tables.sparse_table import PLAN_PROPERTY
 from lsr_prod.errors import ConfigError, LsrError, SourceError
 from lsr_prod.operations.table_generations import register_table, table_for_bundle
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.bundle import EncoderCard
+from lsr_prod.storage.formats.bundle_format import EncoderCard
 from tests.faults import protocol
 from tests.faults.lives.deliveries import CHANGES, Deliveries
 from tests.faults.lives.expected import STEP, VOCABULARY, ModelStub, check_tables

@@ -10,8 +10,8 @@ from typing import Any
 from unittest.mock import patch
 
 from lsr_prod.config import EncodeSettings
-from lsr_prod.encoding.plans import increment, plan
-from lsr_prod.encoding.plans.header import Sizes
+from lsr_prod.encoding.plans import encode_plan, plan_header
+from lsr_prod.encoding.plans.plan_header import Sizes
 
 __all__ = ["SmallSizes", "small_plans"]
 
@@ -49,8 +49,8 @@ def small_plans(sizes: SmallSizes) -> Iterator[None]:
         return int(size) * _UNIT
 
     with (
-        patch.object(plan, "choose_sizes", choose),
-        patch.object(increment, "choose_sizes", choose),
-        patch.object(plan, "_wave_bytes", wave_bytes),
+        patch.object(encode_plan, "choose_sizes", choose),
+        patch.object(plan_header, "choose_sizes", choose),
+        patch.object(encode_plan, "_wave_bytes", wave_bytes),
     ):
         yield

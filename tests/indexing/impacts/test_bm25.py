@@ -14,11 +14,11 @@ from lsr_prod.encoding.tables import open_table
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.indexing import build_index
 from lsr_prod.indexing.impacts.postings import WordSpill, average_length
-from lsr_prod.indexing.plan import plan_index
+from lsr_prod.indexing.index_plan import plan_index
 from lsr_prod.inference.terms.analysis import words_of
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.digest import canonical_json
+from lsr_prod.storage.formats.digests import canonical_json
 from lsr_prod.storage.formats.term_weights import word_impacts
 from tests.indexing.corpus import Doc, make_bundle, make_index, make_table
 from tests.indexing.increments import Increment, change_table

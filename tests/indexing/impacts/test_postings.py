@@ -9,7 +9,7 @@ from lsr_prod.errors import ArtifactError
 from lsr_prod.indexing.impacts import postings as postings_module
 from lsr_prod.indexing.impacts.postings import TermField, write_postings
 from lsr_prod.indexing.impacts.vectors import Vectors
-from lsr_prod.storage.formats.shard import DENSE, MATCHING_ARRAYS, WINDOW, array_name
+from lsr_prod.storage.formats.shard_format import DENSE, MATCHING_ARRAYS, WINDOW, array_name
 
 T = 6
 TYPES = {"term_tenths": "u1", "term_hundredths": "u1", "impacts": "u1", "ids": "<u2", "run_windows": "<u2"}

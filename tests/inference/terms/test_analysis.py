@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from lsr_prod.indexing.boolean import BooleanWriter
 from lsr_prod.indexing.impacts.postings import WordSpill
 from lsr_prod.inference.terms.analysis import distinct_words, find_places, words_of
-from lsr_prod.storage.formats.index import Analyzer
-from lsr_prod.storage.formats.shard import TANTIVY_FOLDER, TEXT_FIELD
+from lsr_prod.storage.formats.index_format import Analyzer
+from lsr_prod.storage.formats.shard_format import TANTIVY_FOLDER, TEXT_FIELD
 
 ANALYZERS = get_args(Analyzer)
 SCRIPTS = [

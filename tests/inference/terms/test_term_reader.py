@@ -11,7 +11,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.inference.terms.surfaces import uncased_groups
 from lsr_prod.inference.terms.words import TermReader, split_words
 from lsr_prod.model import SparseEncoder
-from lsr_prod.storage.formats.bundle import EncoderCard
+from lsr_prod.storage.formats.bundle_format import EncoderCard
 from tests.model.tiny import VOCABULARY, tiny_tokenizer
 
 TOKENIZER = tiny_tokenizer().backend_tokenizer.to_str()

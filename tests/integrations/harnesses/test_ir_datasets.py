@@ -9,7 +9,7 @@ from ir_datasets.datasets.base import Dataset
 from ir_datasets.formats import BaseDocs, BaseQrels, GenericDoc, GenericQrel, TrecQrels, TsvDocs
 from ir_datasets.util import LocalDownload
 
-from lsr_prod.config.train import ValidationSettings
+from lsr_prod.config.training import ValidationSettings
 from lsr_prod.errors import ConfigError, LsrError, SourceError
 from lsr_prod.evaluation.validation import read_collection
 from lsr_prod.integrations.ir_datasets import write_dataset

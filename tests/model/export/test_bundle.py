@@ -14,7 +14,7 @@ from lsr_prod.model.backbone import output_layer
 from lsr_prod.model.export import export_bundle
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import open_bundle, save_folder
-from lsr_prod.storage.formats.bundle import Bundle
+from lsr_prod.storage.formats.bundle_format import Bundle
 from tests.model.conftest import Traces
 from tests.model.tiny import tiny_checkpoint
 

@@ -11,7 +11,7 @@ from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.export import export_bundle
 from lsr_prod.model.export.columns import check_lost, find_columns
-from lsr_prod.storage.formats.bundle import Bundle
+from lsr_prod.storage.formats.bundle_format import Bundle
 from tests.model.tiny import ARCHITECTURES, WORDS, tiny_checkpoint
 
 DEAD = (20, 41, 90)

@@ -10,15 +10,15 @@ import pyarrow as pa
 from lsr_prod.config import Deployment
 from lsr_prod.corpus.filelist import file_keys, list_files
 from lsr_prod.corpus.listing import resolve_source
-from lsr_prod.corpus.rows import row_schema
+from lsr_prod.corpus.source_rows import row_schema
 from lsr_prod.encoding.tables import Table, create_table, open_table, write_part
-from lsr_prod.encoding.tables.quarantine import create_quarantine, write_quarantine
+from lsr_prod.encoding.tables.quarantine_rows import create_quarantine, write_quarantine
 from lsr_prod.indexing.publish import write_version
 from lsr_prod.operations.audit import Audit
 from lsr_prod.operations.audit.audit import verify_deployment
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.index import IndexVersion
-from lsr_prod.storage.formats.table import TableProperties, bucket_of, content_hash, content_keys, sparse_schema
+from lsr_prod.storage.formats.index_format import IndexVersion
+from lsr_prod.storage.formats.table_format import TableProperties, bucket_of, content_hash, content_keys, sparse_schema
 from tests.indexing.corpus import FIELDS, Doc, make_index
 from tests.indexing.publishing import publish
 

@@ -11,7 +11,7 @@ from lsr_prod.indexing.publish import Candidate
 from lsr_prod.operations.gates import GATES, Gatekeeper, GateResult
 from lsr_prod.operations.gates import report as gate
 from lsr_prod.operations.gates.report import Versions
-from lsr_prod.storage.formats.index import IndexVersion
+from lsr_prod.storage.formats.index_format import IndexVersion
 from tests.operations.audit.worlds import World, documents
 
 FILES = {"a.jsonl": [{"_id": f"d{i}", "text": f"text of {i}", "title": f"title {i}"} for i in range(40)]}

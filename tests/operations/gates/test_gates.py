@@ -14,7 +14,7 @@ from lsr_prod.indexing.publish import Candidate
 from lsr_prod.operations.gates import GATES, Gatekeeper, GateReport, read_report
 from lsr_prod.operations.gates.report import Versions, count_impacts
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.index import IndexVersion
+from lsr_prod.storage.formats.index_format import IndexVersion
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import current_publication
 from tests.encoding.tables.deletions import delete_ids

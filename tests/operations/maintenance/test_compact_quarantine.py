@@ -14,7 +14,7 @@ from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.plans.successors import save_plan
 from lsr_prod.encoding.tables import Part
-from lsr_prod.encoding.tables.quarantine import create_quarantine, quarantine_parts, quarantined_rows
+from lsr_prod.encoding.tables.quarantine_rows import create_quarantine, quarantine_parts, quarantined_rows
 from lsr_prod.encoding.tables.sparse_table import create_sparse_table
 from lsr_prod.operations.maintenance.compact import Merge, merge_parts
 from lsr_prod.operations.maintenance.job import compact_quarantine

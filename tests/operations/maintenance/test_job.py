@@ -13,8 +13,8 @@ from lsr_prod.jobs import table as table_commands
 from lsr_prod.operations.maintenance import maintain
 from lsr_prod.operations.maintenance.job import versions_of_indexes
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.digest import canonical_json
-from lsr_prod.storage.formats.index import IndexVersion, Publication
+from lsr_prod.storage.formats.digests import canonical_json
+from lsr_prod.storage.formats.index_format import IndexVersion, Publication
 from tests.encoding.made_tables import ids_of, make_cell, make_tables, newest
 from tests.operations.maintenance.test_vacuum import age, two_waves
 

@@ -7,7 +7,7 @@ import pytest
 
 from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
-from lsr_prod.encoding.plans.plan import Plan
+from lsr_prod.encoding.plans.encode_plan import Plan
 from lsr_prod.encoding.plans.successors import (
     check_not_followed,
     link_successor,
@@ -21,7 +21,7 @@ from lsr_prod.errors import ArtifactError, CommitError, FencedError
 from lsr_prod.operations.maintenance.vacuum import Garbage, shorten_chain, vacuum
 from lsr_prod.operations.status import table_status
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.digest import record_bytes
+from lsr_prod.storage.formats.digests import record_bytes
 from tests.encoding.made_tables import PROPERTIES, newest
 from tests.encoding.plans.test_increment import MEGABYTE, files_of, first_plan, increment, prepare
 from tests.operations.maintenance.test_vacuum import DAY, age

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lsr_prod.search.kernels import native
-from lsr_prod.storage.formats.shard import FORWARD_ARRAYS, MATCHING_ARRAYS
+from lsr_prod.storage.formats.shard_format import FORWARD_ARRAYS, MATCHING_ARRAYS
 
 SETS = [name for name in ("plain", "avx2", "avx512") if native.choose_instructions(name)]
 native.choose_instructions()

@@ -8,11 +8,11 @@ import pytest
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.search.shard.documents import Documents
-from lsr_prod.storage.formats.digest import digest_files
-from lsr_prod.storage.formats.index import attribute_column
+from lsr_prod.storage.formats.digests import digest_files
+from lsr_prod.storage.formats.index_format import attribute_column
 from lsr_prod.storage.formats.pages import PAGE_DIGESTS_FILE, MappedFiles, page_digests
-from lsr_prod.storage.formats.shard import BATCH_ROWS, DOCUMENTS_FILE
-from lsr_prod.storage.formats.values import arrow_type
+from lsr_prod.storage.formats.shard_format import BATCH_ROWS, DOCUMENTS_FILE
+from lsr_prod.storage.formats.stored_values import arrow_type
 
 N = 2 * BATCH_ROWS + 100
 COLUMNS = {"text": "text", "year": "attribute.year", "at": "attribute.at"}

@@ -10,8 +10,8 @@ from lsr_prod.errors import ArtifactError, DigestMismatchError
 from lsr_prod.search import Hybrid, Searcher
 from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.digest import canonical_json
-from lsr_prod.storage.formats.index import ShardManifest
+from lsr_prod.storage.formats.digests import canonical_json
+from lsr_prod.storage.formats.index_format import ShardManifest
 from tests.indexing.corpus import Doc, make_index
 from tests.indexing.publishing import publish
 

@@ -12,8 +12,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.storage.formats.index import attribute_types
-from lsr_prod.storage.formats.values import json_type, kind_of, parse_epoch, parse_value, value_from_json, value_to_json
+from lsr_prod.storage.formats.index_format import attribute_types
+from lsr_prod.storage.formats.stored_values import (
+    json_type,
+    kind_of,
+    parse_epoch,
+    parse_value,
+    value_from_json,
+    value_to_json,
+)
 
 
 def utc(*moment: int) -> dt.datetime:

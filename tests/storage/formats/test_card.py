@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.errors import ArtifactError, ConfigError, FormatVersionError
-from lsr_prod.storage.formats.bundle import CARD_FILE, EncoderCard
+from lsr_prod.storage.formats.bundle_format import CARD_FILE, EncoderCard
 
 CARD = EncoderCard("BertForMaskedLM", 5, "0" * 64, casing="lowercase", query_max_length=8, document_prompt="d: ")
 

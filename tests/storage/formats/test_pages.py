@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError
-from lsr_prod.storage.formats.digest import digest_files
+from lsr_prod.storage.formats.digests import digest_files
 from lsr_prod.storage.formats.pages import PAGE, PAGE_DIGESTS_FILE, MappedFiles, PageDigests, VerifiedFile, page_digests
 
 NAMES = ["a.npy", "b.bin", "empty.bin"]

@@ -77,7 +77,7 @@ def test_word_that_does_not_fit_is_omitted_with_all_later_words() -> None:
 def made(
     work: Path, texts: Sequence[str], layout: Layout | None, tokens: TokenSettings
 ) -> tuple[TrainingPart, TrainingSet]:
-    from lsr_prod.storage.formats.digest import digest_json
+    from lsr_prod.storage.formats.digests import digest_json
     from lsr_prod.training.data.prepare import _seal
     from lsr_prod.training.data.training_set import SetRecord
 

@@ -8,7 +8,7 @@ import pytest
 from deltalake import write_deltalake
 
 from lsr_prod.config.section import TrainingDataSettings
-from lsr_prod.config.train import ValidationSettings
+from lsr_prod.config.training import ValidationSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Store
 from lsr_prod.training.data.schemas import pin_data, pin_validation

@@ -9,9 +9,9 @@ import pytest
 from deltalake import write_deltalake
 
 from lsr_prod.config.section import TrainingDataSettings
-from lsr_prod.corpus.rows import BadRow
+from lsr_prod.corpus.source_rows import BadRow
 from lsr_prod.errors import SourceError
-from lsr_prod.training.data.rows import TrainingRow, cut_data, pin_files, read_rows
+from lsr_prod.training.data.training_rows import TrainingRow, cut_data, pin_files, read_rows
 
 
 def data_of(path: Path, kind: str, **settings: Any) -> TrainingDataSettings:

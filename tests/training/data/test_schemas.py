@@ -10,8 +10,8 @@ from deltalake import write_deltalake
 
 from lsr_prod.config.section import TrainingDataSettings
 from lsr_prod.errors import ConfigError
-from lsr_prod.training.data.rows import pin_files
 from lsr_prod.training.data.schemas import check_schemas
+from lsr_prod.training.data.training_rows import pin_files
 
 
 def check(path: Path, kind: str = "pairs", **settings: Any) -> None:

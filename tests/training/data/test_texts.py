@@ -4,7 +4,7 @@ import pytest
 
 from lsr_prod.config.section import TrainingDataSettings
 from lsr_prod.errors import ConfigError, QuarantineOverflowError
-from lsr_prod.training.data.rows import read_good_rows, sample_rows
+from lsr_prod.training.data.training_rows import read_good_rows, sample_rows
 from tests.training.vocabulary.corpora import write_texts
 
 

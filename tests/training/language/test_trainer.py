@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lsr_prod.config.train import STAGES
+from lsr_prod.config.training import STAGES
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.data.training_set import Example

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsr_prod.config.train import FinetuneSettings, LoopSettings
+from lsr_prod.config.training import FinetuneSettings, LoopSettings
 from lsr_prod.errors import TrainingCollapsedError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.loop.rate import RATES, choose_rate, find_rate

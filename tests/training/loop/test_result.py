@@ -8,11 +8,11 @@ import pytest
 import ray.train
 
 from lsr_prod.config.language import AdaptCausalSettings
-from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.config.training import FinetuneSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.loop.checkpoint import Checkpoint, write_checkpoint
-from lsr_prod.training.loop.job import load_start
 from lsr_prod.training.loop.result import is_start_better, save_result, start_and_best
+from lsr_prod.training.loop.worker_job import load_start
 from tests.training.small import small_start, weights_of
 
 TEXTS = {"paths": ["x"], "kind": "texts"}

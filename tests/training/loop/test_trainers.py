@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from lsr_prod.config.train import STAGES, FinetuneSettings
+from lsr_prod.config.training import STAGES, FinetuneSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.encoder_setup import prepare_encoder
 from lsr_prod.training.language.trainer import LanguageTrainer
-from lsr_prod.training.loop.job import LoopInputs, load_start, make_trainer, ramps_end
+from lsr_prod.training.loop.worker_job import LoopInputs, load_start, make_trainer, ramps_end
 from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer
 from tests.model.tiny import tiny_checkpoint

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lsr_prod.config import TeacherModelSettings
-from lsr_prod.corpus.rows import BadRow
+from lsr_prod.corpus.source_rows import BadRow
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.training.negatives.inputs import KnownPositives, Pair, PairSurvey, TeacherScores
 from lsr_prod.training.negatives.mine import MinedIndex, MinedRow, Miner, TeacherModel

@@ -11,7 +11,7 @@ import pytest
 from deltalake import write_deltalake
 
 from lsr_prod.config import MineSettings
-from lsr_prod.corpus.rows import BadRow
+from lsr_prod.corpus.source_rows import BadRow
 from lsr_prod.errors import ConfigError, SourceError
 from lsr_prod.training.negatives.inputs import Pair, cut_pairs, read_pairs
 from tests.training.negatives.conftest import settings, write_lines

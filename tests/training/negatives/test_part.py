@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lsr_prod.encoding.tables.quarantine import quarantine_folder
+from lsr_prod.encoding.tables.quarantine_rows import quarantine_folder
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
 from lsr_prod.training.data.row_parts import QUARANTINE, PartReport, part_name

@@ -3,7 +3,7 @@ import json
 import pytest
 import torch
 
-from lsr_prod.config.train import ValidationSettings
+from lsr_prod.config.training import ValidationSettings
 from lsr_prod.training.loop.result import Best
 
 SETTINGS = ValidationSettings(corpus="c", queries="q", qrels="r", keep_best="R@10")

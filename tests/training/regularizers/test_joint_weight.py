@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from lsr_prod.config.objective import LossSettings, ObjectiveSettings
-from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.config.training import FinetuneSettings
 from lsr_prod.training.objective import TrainingObjective
 from lsr_prod.training.regularizers import joint_warnings, own_share
 

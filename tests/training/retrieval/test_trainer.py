@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lsr_prod.config.language import WatchSettings
-from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.config.training import FinetuneSettings
 from lsr_prod.errors import ConfigError, TrainingCollapsedError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.data.training_set import Example, SampleRows

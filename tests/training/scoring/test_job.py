@@ -21,7 +21,7 @@ from lsr_prod.config.section import TrainingDataSettings
 from lsr_prod.errors import ConfigError, IncompleteWaveError, QuarantineOverflowError
 from lsr_prod.jobs.training import score
 from lsr_prod.storage import Store
-from lsr_prod.training.data.rows import TrainingRow, cut_data, pin_files, read_rows
+from lsr_prod.training.data.training_rows import TrainingRow, cut_data, pin_files, read_rows
 from lsr_prod.training.scoring.job import make_job, score_slice, score_training_rows
 from lsr_prod.training.scoring.teacher import open_teacher
 from tests.training.scoring.conftest import NOT_A_NUMBER, RAISES, random_rows, section, settings, teacher, write_lines

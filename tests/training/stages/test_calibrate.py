@@ -9,7 +9,7 @@ from lsr_prod.config.model import CalibrateSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
-from lsr_prod.training.stages.facts import ModelFacts
+from lsr_prod.training.stages.stage_facts import ModelFacts
 from lsr_prod.training.stages.transformations import calibrate as run
 from lsr_prod.training.stages.transformations import check_calibrate as check
 from tests.model.tiny import WORDS, tiny_checkpoint

@@ -8,7 +8,7 @@ from lsr_prod.config.model import ExpandVocabularySettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
-from lsr_prod.training.stages.facts import ModelFacts
+from lsr_prod.training.stages.stage_facts import ModelFacts
 from lsr_prod.training.stages.vocabulary import check_expand as check
 from lsr_prod.training.stages.vocabulary import expand
 from lsr_prod.training.stages.vocabulary import expand_vocabulary as run

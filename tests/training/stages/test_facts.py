@@ -6,7 +6,7 @@ import pytest
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts, check_length
+from lsr_prod.training.stages.stage_facts import TRANSFER_FILE, ModelFacts, check_length
 from tests.model.tiny import tiny_checkpoint
 from tests.training.texts import causal_start, worded_start
 

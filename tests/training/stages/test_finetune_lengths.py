@@ -10,9 +10,9 @@ import pytest
 from lsr_prod.config import FinetuneSettings, TrainSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
-from lsr_prod.storage.formats.bundle import EncoderCard
-from lsr_prod.training.stages.facts import ModelFacts
+from lsr_prod.storage.formats.bundle_format import EncoderCard
 from lsr_prod.training.stages.finetune import _training_lengths, check
+from lsr_prod.training.stages.stage_facts import ModelFacts
 from tests.model.tiny import tiny_checkpoint
 
 CARD = EncoderCard("BertForMaskedLM", 97, "", query_max_length=64, document_max_length=72)

@@ -10,7 +10,7 @@ import torch
 from lsr_prod.config import Deployment
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
-from lsr_prod.storage.formats.bundle import EncoderCard
+from lsr_prod.storage.formats.bundle_format import EncoderCard
 from lsr_prod.training.chain import run_chain
 from lsr_prod.training.observers.reports import read_log
 from tests.faults.training.run import Training

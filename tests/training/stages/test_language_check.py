@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from lsr_prod.config.train import STAGES, TrainSettings
+from lsr_prod.config.training import STAGES, TrainSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder, model_digest
-from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.registry import REGISTRY
+from lsr_prod.training.stages.stage_facts import ModelFacts
 from tests.training.texts import causal_start, worded_start, write_texts
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lsr_prod.config.train import TrainSettings
+from lsr_prod.config.training import TrainSettings
 from lsr_prod.training.stages.registry import stage_digest
 
 RECIPES = Path(__file__).parents[3] / "jobs" / "recipes"

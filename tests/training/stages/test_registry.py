@@ -11,7 +11,7 @@ import torch
 from lsr_prod.config import Deployment, FinetuneSettings
 from lsr_prod.config.language import DistilHeadSettings
 from lsr_prod.config.model import AdaptEncoderSettings
-from lsr_prod.config.train import STAGES, StageSettings
+from lsr_prod.config.training import STAGES, StageSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
@@ -20,8 +20,8 @@ from lsr_prod.storage.folders import save_folder
 from lsr_prod.training import chain
 from lsr_prod.training.chain import run_chain
 from lsr_prod.training.lineage import lineage, read_training
-from lsr_prod.training.stages.facts import TRANSFER_FILE
 from lsr_prod.training.stages.registry import REGISTRY, errors_of_stage, identity, local_inputs, stage_digest
+from lsr_prod.training.stages.stage_facts import TRANSFER_FILE
 from tests.model.tiny import tiny_checkpoint
 
 DATA = {"paths": ["a"], "kind": "pairs"}

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from lsr_prod.config.model import AdaptEncoderSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.stages.facts import ModelFacts
+from lsr_prod.training.stages.stage_facts import ModelFacts
 from lsr_prod.training.stages.transformations import check_set_encoder as check
 from lsr_prod.training.stages.transformations import set_encoder as run
 from tests.model.tiny import tiny_checkpoint

@@ -14,7 +14,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.inference.terms.words import fragmentation
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
-from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts
+from lsr_prod.training.stages.stage_facts import TRANSFER_FILE, ModelFacts
 from lsr_prod.training.stages.transformations import check_set_encoder
 from lsr_prod.training.stages.vocabulary import check_transfer as check
 from lsr_prod.training.stages.vocabulary import transfer_vocabulary as run

@@ -1,4 +1,4 @@
-/* Kernels of lsr_prod: what the sources of the extension share. formats/shard.py describes the arrays. */
+/* Kernels of lsr_prod: what the sources of the extension share. formats/shard_format.py describes the arrays. */
 #ifndef LSR_PROD_KERNELS_H
 #define LSR_PROD_KERNELS_H
 

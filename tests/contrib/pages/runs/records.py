@@ -4,13 +4,13 @@ import itertools
 import json
 from pathlib import Path
 
-from lsr_prod.encoding.plans.header import ListDigest, PlanHeader
+from lsr_prod.encoding.plans.plan_header import ListDigest, PlanHeader
 from lsr_prod.encoding.results import BusyTime, Counts
 from lsr_prod.encoding.run_records import WaveRecorder, save_run
-from lsr_prod.encoding.tables.quarantine import create_quarantine
+from lsr_prod.encoding.tables.quarantine_rows import create_quarantine
 from lsr_prod.encoding.tables.sparse_table import PROTOCOL_FOLDER, create_sparse_table
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.digest import digest_json, record_bytes
+from lsr_prod.storage.formats.digests import digest_json, record_bytes
 from lsr_prod.training.lineage import StageRecord, save_record
 from tests.encoding.made_tables import PROPERTIES, as_wave, make_cell, recount
 

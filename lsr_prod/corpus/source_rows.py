@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lsr_prod.corpus.pinned_file import SourceFile
-from lsr_prod.storage.formats.table import cell_of
-from lsr_prod.storage.formats.values import (
+from lsr_prod.storage.formats.stored_values import (
     EPOCHS,
     AttributeType,
     AttributeValue,
@@ -23,6 +22,7 @@ from lsr_prod.storage.formats.values import (
     read_zone,
     value_text,
 )
+from lsr_prod.storage.formats.table_format import cell_of
 
 if TYPE_CHECKING:
     from lsr_prod.config import SourceSettings

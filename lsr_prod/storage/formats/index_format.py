@@ -26,8 +26,7 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionError
-from lsr_prod.storage.formats.digest import FileDigest, digest_json, field_values, is_sha256
-from lsr_prod.storage.formats.values import AttributeType, arrow_type, is_type, kind_of
+from lsr_prod.storage.formats import digests, stored_values
 
 INDEX_FORMAT = 5
 """Attributes have no text column besides their own since format 5."""
@@ -52,16 +51,16 @@ class ShardManifest:
     postings: int  # number of (document, term) pairs
     role: ShardRole  # ``base``: all documents of its buckets; ``delta``: documents inserted or changed later
     bytes_by_part: dict[str, int]  # size in bytes of ``impacts``, ``forward``, ``tantivy`` and ``docs``
-    files: tuple[FileDigest, ...]  # every file of the shard but ``shard.json``
+    files: tuple[digests.FileDigest, ...]  # every file of the shard but ``shard.json``
 
     def to_json(self) -> dict[str, Any]:
         """Return the form stored on disk."""
-        return {**field_values(self), "files": [file.to_json() for file in self.files]}
+        return {**digests.field_values(self), "files": [file.to_json() for file in self.files]}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "ShardManifest":
         """Read the form of ``to_json``."""
-        if not is_sha256(str(value["sha"])):
+        if not digests.is_sha256(str(value["sha"])):
             raise ArtifactError(
                 f"shard name {value['sha']!r} is no sha256; the version cannot be trusted: publish another version"
             )
@@ -71,7 +70,7 @@ class ShardManifest:
             postings=int(value["postings"]),
             role=_known(value["role"], ShardRole, "shard role {!r} is unknown; build the index again"),
             bytes_by_part={str(k): int(v) for k, v in value["bytes_by_part"].items()},
-            files=tuple(FileDigest.from_json(file) for file in value["files"]),
+            files=tuple(digests.FileDigest.from_json(file) for file in value["files"]),
         )
 
 
@@ -79,13 +78,13 @@ class ShardManifest:
 class Tombstones:
     """Documents of a shard that are deleted, taken down, or superseded by a document of a later shard."""
 
-    file: FileDigest  # ``tombstones/<sha256>.npy``, uint32, ascending ordinals
+    file: digests.FileDigest  # ``tombstones/<sha256>.npy``, uint32, ascending ordinals
     documents: int  # number of ordinals
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Tombstones":
         """Read the form of ``to_json``."""
-        return cls(FileDigest.from_json(value["file"]), int(value["documents"]))
+        return cls(digests.FileDigest.from_json(value["file"]), int(value["documents"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +101,10 @@ class IndexVersion:
     stored_fields: tuple[str, ...]  # columns of ``docs.arrow`` besides ``doc_id``
     text_fields: tuple[str, ...]  # stored fields that are indexed for BM25
     # type of every attribute that filters can use
-    attributes: Mapping[str, AttributeType] = field(default_factory=dict)
+    attributes: Mapping[str, stored_values.AttributeType] = field(default_factory=dict)
     # tombstones of every shard, in the order of the shards; None: the shard has none
     tombstones: tuple[Tombstones | None, ...] = ()
-    takedowns: FileDigest | None = None  # list of the ids that were taken down; None: no id
+    takedowns: digests.FileDigest | None = None  # list of the ids that were taken down; None: no id
     table_parts: str = ""  # sha256 of the names and sizes of the table's parts at that version; "": unknown
     layout: str = ""  # sha256 of the settings of the base shards; "": unknown
     # words of an average document, for BM25 impacts; None: the shards have no BM25 impacts
@@ -136,12 +135,12 @@ class IndexVersion:
     @property
     def sha(self) -> str:
         """Name of this version: sha256 (hex)."""
-        return digest_json(self.to_json())
+        return digests.digest_json(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
         """Return the form stored on disk."""
         return {
-            **field_values(self),
+            **digests.field_values(self),
             "shards": [shard.to_json() for shard in self.shards],
             "impact_step": float(self.impact_step).hex(),
             "tombstones": [asdict(one) if one else None for one in self.tombstones],
@@ -167,7 +166,7 @@ class IndexVersion:
             text_fields=tuple(value["text_fields"]),
             attributes=_attributes(value["attributes"]),
             tombstones=tuple(Tombstones.from_json(one) if one else None for one in value["tombstones"]),
-            takedowns=FileDigest.from_json(value["takedowns"]) if value["takedowns"] else None,
+            takedowns=digests.FileDigest.from_json(value["takedowns"]) if value["takedowns"] else None,
             table_parts=str(value["table_parts"]),
             layout=str(value["layout"]),
             average_length=None if value["average_length"] is None else float(value["average_length"]),
@@ -209,7 +208,7 @@ class Publication:
     @property
     def sha(self) -> str:
         """Sha256 of all fields except the signature."""
-        return digest_json(self._fields())
+        return digests.digest_json(self._fields())
 
     @property
     def signed_bytes(self) -> bytes:
@@ -259,7 +258,7 @@ class PublicationPin:
     def to_json(self) -> dict[str, Any]:
         """Return the form stored on disk; ``sha256`` is the digest of the other fields."""
         value = asdict(self)
-        return {**value, "sha256": digest_json(value)}
+        return {**value, "sha256": digests.digest_json(value)}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "PublicationPin":
@@ -280,21 +279,21 @@ def attribute_column(name: str) -> str:
     return _PREFIX + name
 
 
-def attribute_types(schema: pa.Schema) -> dict[str, AttributeType]:
+def attribute_types(schema: pa.Schema) -> dict[str, stored_values.AttributeType]:
     """Return the type of each attribute, by name, in the schema of ``docs.arrow``."""
-    found: dict[str, AttributeType] = {}
+    found: dict[str, stored_values.AttributeType] = {}
     for column in schema:
         if column.name.startswith(_PREFIX):
-            kind = kind_of(column.type)
-            if kind is None or arrow_type(kind) != column.type:
+            kind = stored_values.kind_of(column.type)
+            if kind is None or stored_values.arrow_type(kind) != column.type:
                 raise ArtifactError(f"column {column.name!r} has type {column.type}; build the index again")
             found[column.name.removeprefix(_PREFIX)] = kind
     return found
 
 
-def _attributes(value: dict[str, Any]) -> dict[str, AttributeType]:
+def _attributes(value: dict[str, Any]) -> dict[str, stored_values.AttributeType]:
     for name, kind in value.items():
-        if not is_type(kind):
+        if not stored_values.is_type(kind):
             raise ArtifactError(f"attribute {name!r} has the unknown type {kind!r}; build the index again")
     return value
 

@@ -11,11 +11,11 @@ import pytest
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError, LineageError, QueryError
 from lsr_prod.search import Searcher
+from lsr_prod.search.index_snapshot import Snapshot
 from lsr_prod.search.query.filters import field
-from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.digest import canonical_json
-from lsr_prod.storage.formats.index import IndexVersion
+from lsr_prod.storage.formats.digests import canonical_json
+from lsr_prod.storage.formats.index_format import IndexVersion
 from lsr_prod.storage.publications import current_publication
 from tests.indexing.corpus import Doc, bury, make_index
 from tests.indexing.publishing import publish

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lsr_prod.corpus.rows import RAW_LIMIT, BadRow
+from lsr_prod.corpus.source_rows import RAW_LIMIT, BadRow
 from lsr_prod.encoding.tables.live_rows import partition_column
 from lsr_prod.encoding.tables.part import Part, large_strings, read_all_rows, write_part
 from lsr_prod.encoding.tables.table import Table, create_table, open_table
@@ -38,11 +38,7 @@ PART_SCHEMA = pa.schema(
 )
 """Columns of a stored part; the partition columns are in the path."""
 QUARANTINE_SCHEMA = pa.schema(
-    [
-        pa.field("plan", pa.string(), nullable=False),
-        pa.field("wave", pa.int32(), nullable=False),
-        *PART_SCHEMA,
-    ],
+    [pa.field("plan", pa.string(), nullable=False), pa.field("wave", pa.int32(), nullable=False), *PART_SCHEMA],
     metadata={"raw": f"the first {RAW_LIMIT} bytes of the row; bytes that are no UTF-8 are U+FFFD"},
 )
 DUPLICATE = "duplicate_id"

@@ -14,16 +14,12 @@ from typing import Literal
 
 from torch import nn
 
-from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.config.training import FinetuneSettings
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.inference.terms.surfaces import notation_of
-from lsr_prod.model import SparseEncoder, model_digest
-from lsr_prod.model.backbone import is_causal
-from lsr_prod.model.card_update import letters_of
-from lsr_prod.storage import Store
-from lsr_prod.storage.artifacts import fetch_artifact, put_artifact
-from lsr_prod.storage.disk import scratch_folder
-from lsr_prod.storage.formats.bundle import Attention, EncoderCard, longest_input
+from lsr_prod.model import SparseEncoder, backbone, card_update, model_digest
+from lsr_prod.storage import Store, artifacts, disk
+from lsr_prod.storage.formats.bundle_format import Attention, EncoderCard, longest_input
 
 TRANSFER_FILE = "vocabulary_transfer.json"
 """File of a model directory with the tokens that a vocabulary transfer added, ``{"new": [token ids]}``."""
@@ -69,7 +65,7 @@ class ModelFacts:
         modules = encoder.model.base_model.named_modules()
         return cls(
             architecture=card.architecture,
-            kind="causal" if is_causal(card.architecture) else "masked",
+            kind="causal" if backbone.is_causal(card.architecture) else "masked",
             vocabulary_size=card.vocabulary_size,
             vocabulary_sha256=card.vocabulary_sha256,
             hidden_size=weight.shape[1],
@@ -91,7 +87,7 @@ class ModelFacts:
             query_encoder=card.query_encoder,
             query_prompt=card.query_prompt,
             head=card.head,
-            letters=(card.vocabulary_sha256, letters_of(encoder.vocabulary)),
+            letters=(card.vocabulary_sha256, card_update.letters_of(encoder.vocabulary)),
         )
 
 
@@ -139,11 +135,11 @@ def with_query_model(stage: FinetuneSettings, work: Store, start: str) -> str:
     folder = Path(stage.query_model)
     queries = SparseEncoder.load(folder)
     queries.card = replace(queries.card, parents=(model_digest(folder), *queries.card.parents))
-    documents = SparseEncoder.load(fetch_artifact(work, f"models/{start}"))
+    documents = SparseEncoder.load(artifacts.fetch_artifact(work, f"models/{start}"))
     if (documents.model.config.pad_token_id or 0) != (queries.model.config.pad_token_id or 0):
         raise ConfigError("query_model", "its padding token is another one", "give a model with the same padding token")
-    with scratch_folder() as scratch:
+    with disk.scratch_folder() as scratch:
         pair = scratch / "model"
         digest = documents.with_queries(queries).save(pair)
-        put_artifact(work, f"models/{digest}", pair)
+        artifacts.put_artifact(work, f"models/{digest}", pair)
     return digest

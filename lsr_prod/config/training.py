@@ -4,28 +4,12 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Discriminator, Field, Tag, field_validator
 
-from lsr_prod.config.language import (
-    AdaptCausalSettings,
-    AdaptMlmSettings,
-    DistilHeadSettings,
-    LanguageSettings,
-    PretrainEmlmSettings,
-    TrainedStage,
-)
+from lsr_prod.config import language, section
 from lsr_prod.config.model import AdaptEncoderSettings, VocabularySettings
 from lsr_prod.config.objective import ObjectiveSettings, QueryWeightsSettings
-from lsr_prod.config.section import (
-    BatchSettings,
-    DataSetSettings,
-    JudgedCollection,
-    Location,
-    Problems,
-    Section,
-    TrainingDataSettings,
-)
 
 
-class ValidationSettings(JudgedCollection):
+class ValidationSettings(section.JudgedCollection):
     """Validation during training, with an index of a collection."""
 
     every: int = Field(1000, ge=1)
@@ -58,7 +42,7 @@ class ValidationSettings(JudgedCollection):
         """True if the weights of the best validation are kept."""
         return self.keep_best not in (None, "last")
 
-    def _problems(self) -> Problems:
+    def _problems(self) -> section.Problems:
         if self.min_delta and self.stop_after is None:
             yield "min_delta is a part of early stopping; it needs stop_after"
         if self.keeps_best and self.keep_best not in self.measures:
@@ -70,12 +54,13 @@ def _form(value: Any) -> str:
 
 
 OneOrMoreSets = Annotated[
-    Annotated[TrainingDataSettings, Tag("set")] | Annotated[list[DataSetSettings], Tag("sets")], Discriminator(_form)
+    Annotated[section.TrainingDataSettings, Tag("set")] | Annotated[list[section.DataSetSettings], Tag("sets")],
+    Discriminator(_form),
 ]
 """One data set, or a list of named ones. The tags keep the error messages of one form free of the other."""
 
 
-class FinetuneSettings(TrainedStage):
+class FinetuneSettings(language.TrainedStage):
     """Stage that fine-tunes an encoder for retrieval."""
 
     stage: Literal["finetune"] = "finetune"
@@ -86,7 +71,7 @@ class FinetuneSettings(TrainedStage):
     sampling: Literal["proportional", "round_robin"] = "proportional"
     """with a list of data sets, the data set of each batch. proportional: in random order, each as often as its number
     of batches times its weight; otherwise in turns, each equally often"""
-    batch: BatchSettings = BatchSettings()
+    batch: section.BatchSettings = section.BatchSettings()
     """batch of one step"""
     objective: ObjectiveSettings
     """losses and regularizers"""
@@ -102,10 +87,10 @@ class FinetuneSettings(TrainedStage):
     card_document_max_length: int | None = Field(None, ge=3)
     """maximum tokens of a document in the encoder card of the trained model, for validation, encoding and search; may
     be more than document_max_length, which is its default"""
-    idf_corpus: TrainingDataSettings | None = None
+    idf_corpus: section.TrainingDataSettings | None = None
     """texts that the IDF weights of inference-free queries are counted on, kind texts; default: the documents of data,
     each once"""
-    query_model: Location | None = Field(None, min_length=1)
+    query_model: section.Location | None = Field(None, min_length=1)
     """folder or URI of a model directory that encodes queries from this stage on, with the same output vocabulary, for
     example a smaller one; default: one model encodes queries and documents"""
     trained: Literal["both", "query", "document"] = "both"
@@ -113,13 +98,13 @@ class FinetuneSettings(TrainedStage):
     query_weights: QueryWeightsSettings | None = None
     """training of the query weights of a model with query_encoder learned; default: its defaults"""
 
-    def _problems(self) -> Problems:
+    def _problems(self) -> section.Problems:
         yield from super()._problems()
         yield from self._problems_of_losses()
         yield from self._problems_of_sets()
         yield from self._problems_of_sides()
 
-    def _problems_of_losses(self) -> Problems:
+    def _problems_of_losses(self) -> section.Problems:
         if self.idf_corpus is not None and self.idf_corpus.kind != "texts":
             yield "idf_corpus has documents; its kind has to be texts"
         kinds = {one.kind for one in self.data_sets}
@@ -141,7 +126,7 @@ class FinetuneSettings(TrainedStage):
         if self.objective.queue is not None and self.scale.strategy == "fsdp":
             yield "the momentum copy of a queue needs scale.strategy ddp"
 
-    def _problems_of_sets(self) -> Problems:
+    def _problems_of_sets(self) -> section.Problems:
         if not isinstance(self.data, list):
             if self.sampling != "proportional":
                 yield "sampling chooses among several data sets; give a list of them as data"
@@ -154,7 +139,7 @@ class FinetuneSettings(TrainedStage):
         if self.sampling == "round_robin" and any(one.weight != 1 for one in self.data):
             yield "round_robin takes equally many batches of every data set; remove the weights"
 
-    def _problems_of_sides(self) -> Problems:
+    def _problems_of_sides(self) -> section.Problems:
         for regularizer in self.objective.sparsity.regularizers:
             frozen = {"query": regularizer.document, "document": regularizer.query, "both": 0.0}[self.trained]
             if frozen:
@@ -165,7 +150,7 @@ class FinetuneSettings(TrainedStage):
             yield "a separate query encoder needs scale.strategy ddp"
 
     @property
-    def data_sets(self) -> list[TrainingDataSettings]:
+    def data_sets(self) -> list[section.TrainingDataSettings]:
         """The data sets, in order; a single one has no name."""
         return list(self.data) if isinstance(self.data, list) else [self.data]
 
@@ -178,34 +163,34 @@ class FinetuneSettings(TrainedStage):
         )
 
 
-LoopSettings = FinetuneSettings | LanguageSettings
+LoopSettings = FinetuneSettings | language.LanguageSettings
 """The settings of a stage with a training loop."""
 
 StageSettings = (
     FinetuneSettings
-    | AdaptMlmSettings
-    | PretrainEmlmSettings
-    | AdaptCausalSettings
-    | DistilHeadSettings
+    | language.AdaptMlmSettings
+    | language.PretrainEmlmSettings
+    | language.AdaptCausalSettings
+    | language.DistilHeadSettings
     | VocabularySettings
     | AdaptEncoderSettings
 )
 """Settings of a stage of any kind."""
 
-STAGES: dict[str, type[Section]] = {
+STAGES: dict[str, type[section.Section]] = {
     get_args(kind.model_fields["stage"].annotation)[0]: kind for kind in get_args(StageSettings)
 }
 """Kind of a stage -> its settings."""
 
 
-class TrainSettings(Section):
+class TrainSettings(section.Section):
     """Training by a chain of stages."""
 
-    model: Location = Field(min_length=1)
+    model: section.Location = Field(min_length=1)
     """folder or URI of a model to start from, or a Hugging Face id"""
-    output: Location = Field(min_length=1)
+    output: section.Location = Field(min_length=1)
     """folder or URI of the trained model; must not exist, or hold the same one"""
-    work: Location = Field(min_length=1)
+    work: section.Location = Field(min_length=1)
     """folder or URI that all workers can access, for training sets, checkpoints, logs and intermediate models; finished
     ones are reused"""
     stages: list[Annotated[StageSettings, Field(discriminator="stage")]] = Field(min_length=1)
@@ -230,6 +215,6 @@ class TrainSettings(Section):
             return stages
         return [{"stage": "finetune", **stage} if isinstance(stage, dict) else stage for stage in stages]
 
-    def _problems(self) -> Problems:
+    def _problems(self) -> section.Problems:
         if self.min_workers is not None and self.workers is not None and self.min_workers > self.workers:
             yield "min_workers is more than workers"

@@ -12,7 +12,6 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.config import EncodeSettings, SourceSettings
@@ -28,8 +27,8 @@ from lsr_prod.corpus.filelist import (
     list_files,
 )
 from lsr_prod.corpus.pinned_file import Slice, SourceFile
-from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS, ListDigest, PlanHeader, Sizes, choose_sizes
-from lsr_prod.storage.formats.digest import digest_json
+from lsr_prod.encoding.plans.plan_header import PLAN_SETTINGS, ROW_SETTINGS, ListDigest, PlanHeader, Sizes, choose_sizes
+from lsr_prod.storage.formats.digests import digest_json
 
 _SLICE_SCHEMA = pa.schema(
     [
@@ -56,7 +55,7 @@ class Plan:
     files: pa.Table = field(repr=False)  # every file of the corpus and, at the end, the removed ones (``filelist``)
     slice_table: pa.Table = field(repr=False)  # the slices, in order; ``ordinal`` is a row of ``files``
     removed: frozenset[int] = field(repr=False)  # keys of the removed files, whose rows are deleted from the table
-    _bounds: npt.NDArray[np.int64] = field(repr=False)  # first slice of each wave of a first plan, and the end
+    _bounds: np.typing.NDArray[np.int64] = field(repr=False)  # first slice of each wave of a first plan, and the end
 
     @classmethod
     def of(cls, header: PlanHeader, files: pa.Table, slice_table: pa.Table) -> "Plan":
@@ -75,7 +74,7 @@ class Plan:
         """Number of commits; wave ``w`` is commit ``w``."""
         return self.header.waves
 
-    def committed_files(self, waves: int) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    def committed_files(self, waves: int) -> tuple[np.typing.NDArray[np.bool_], np.typing.NDArray[np.bool_]]:
         """Return which files a table has after some waves: (with all rows, with some or all rows), bool [files] each.
 
         Waves of an increment keep ranges of buckets, so that an unfinished one has read and removed its files only in
@@ -116,13 +115,13 @@ class Plan:
             return self.source_bytes
         return int(self.slice_table["size"].to_numpy()[: self._bounds[wave + 1]].sum())
 
-    def wave_shares(self) -> npt.NDArray[np.float64]:
+    def wave_shares(self) -> np.typing.NDArray[np.float64]:
         """Return the share of the source bytes that each wave encodes, [waves]; an increment spreads them evenly."""
         sizes = self.slice_table["size"].to_numpy()
         if self.base is not None or not sizes.sum():
             return np.full(self.waves, 1 / max(self.waves, 1))
         ends = np.concatenate([[0], np.cumsum(sizes)])[self._bounds]
-        shares: npt.NDArray[np.float64] = np.diff(ends) / ends[-1]
+        shares: np.typing.NDArray[np.float64] = np.diff(ends) / ends[-1]
         return shares
 
     @property
@@ -259,7 +258,7 @@ def bytes_to_read(files: pa.Table) -> int:
     return int(files["size"].to_numpy()[files["state"].to_numpy() == READ].sum())
 
 
-def _largest(sizes: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64]) -> int:
+def _largest(sizes: np.typing.NDArray[np.int64], bounds: np.typing.NDArray[np.int64]) -> int:
     return int(np.add.reduceat(sizes, bounds[:-1]).max()) if len(bounds) > 1 else 0
 
 
@@ -267,7 +266,7 @@ def _wave_bytes(megabytes: int) -> int:
     return megabytes * _MEGABYTE
 
 
-def _wave_bounds(sizes: npt.NDArray[np.int64], limit: int) -> npt.NDArray[np.int64]:
+def _wave_bounds(sizes: np.typing.NDArray[np.int64], limit: int) -> np.typing.NDArray[np.int64]:
     """First slice of each wave, and the end; a wave has as many slices as fit in ``limit`` bytes, at least one."""
     ends = np.cumsum(sizes)
     bounds = [0]

@@ -8,38 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from lsr_prod.errors import LineageError, QueryError
-from lsr_prod.search.candidates import Candidates, Collected, CollectPlan, Ranked, collect_shards
+from lsr_prod.search import candidates, search_result
 from lsr_prod.search.kernels import native
+from lsr_prod.search.query import query_text, search_request, sparse_query
 from lsr_prod.search.query.filters import shorten
-from lsr_prod.search.query.query_text import has_text_query
-from lsr_prod.search.query.request import Request
-from lsr_prod.search.query.sparse_query import (
-    MAX_SCORE,
-    SparseQuery,
-    TermWeights,
-    Vocabulary,
-    read_learned_weights,
-    read_weights,
-)
-from lsr_prod.search.result import Hit, QueryTerm
+from lsr_prod.search.shard import mask_cache, open_shard, postings, shard_reader
 from lsr_prod.search.shard.documents import damaged_id
-from lsr_prod.search.shard.mask_cache import MaskCache
-from lsr_prod.search.shard.open_shard import OpenShard
-from lsr_prod.search.shard.postings import DAMAGED, PARTIAL, UNVERIFIED, ShardQuery, damaged_arrays
-from lsr_prod.search.shard.shard_reader import ShardReader, read_alive
-from lsr_prod.storage.formats.bundle import CARD_FILE, Bundle, EncoderCard, read_vocabulary
-from lsr_prod.storage.formats.digest import digest_json, verify_files
-from lsr_prod.storage.formats.index import Publication, attribute_column
-from lsr_prod.storage.formats.shard import BATCH_ROWS
+from lsr_prod.storage.formats import bundle_format, digests, index_format, shard_format
 from lsr_prod.storage.index_versions import read_version, verify_shard
 
 if TYPE_CHECKING:
     from lsr_prod.search.query.filter_types import CheckedFilter
     from lsr_prod.search.query.filters import Filter
-    from lsr_prod.storage.formats.values import AttributeType
+    from lsr_prod.storage.formats.stored_values import AttributeType
 
 _ALL_TERMS = 1 << 30
 _FILTERS = 64  # number of recently checked filters to keep
@@ -58,7 +41,7 @@ class Snapshot:
     def __init__(
         self,
         index: Path,
-        publication: Publication,
+        publication: index_format.Publication,
         *,
         verify: Verify = "lazy",
         before: "Snapshot | None" = None,
@@ -74,29 +57,29 @@ class Snapshot:
         opened = {reader.shard.manifest.sha: reader.shard for reader in before.readers.values()} if before else {}
         chosen = [number for number in range(len(version.shards)) if shards is None or number in shards]
         documents = sum(version.shards[number].documents for number in chosen)
-        self.masks = MaskCache(max(_MASK_BYTES, _MASKS * documents))
-        self.readers: Mapping[int, ShardReader] = {number: self._open(number, opened) for number in chosen}
+        self.masks = mask_cache.MaskCache(max(_MASK_BYTES, _MASKS * documents))
+        self.readers: Mapping[int, shard_reader.ShardReader] = {number: self._open(number, opened) for number in chosen}
 
-    def _open(self, number: int, opened: Mapping[str, OpenShard]) -> ShardReader:
+    def _open(self, number: int, opened: Mapping[str, open_shard.OpenShard]) -> shard_reader.ShardReader:
         manifest, tombstones = self.version.shards[number], self.version.tombstones[number]
         shard = opened.get(manifest.sha)
         if shard is None or shard.manifest != manifest:
-            shard = OpenShard(self.index / "shards" / manifest.sha, manifest, lazy=self._verify is not False)
+            shard = open_shard.OpenShard(self.index / "shards" / manifest.sha, manifest, lazy=self._verify is not False)
             if shard.vocabulary_size != len(self.vocabulary.names):
                 raise LineageError(f"{shard.folder} has another vocabulary size than the bundle; build the index again")
-        alive = read_alive(self.index, tombstones, manifest.documents) if tombstones else None
-        return ShardReader(shard, alive, dk=self.version.dk, masks=self.masks)
+        alive = shard_reader.read_alive(self.index, tombstones, manifest.documents) if tombstones else None
+        return shard_reader.ShardReader(shard, alive, dk=self.version.dk, masks=self.masks)
 
     def _check_files(self, verify: bool) -> None:
         version = self.version
-        bundle = Bundle.load(self.bundle, verify=verify)
+        bundle = bundle_format.Bundle.load(self.bundle, verify=verify)
         if bundle.digest != version.bundle_digest:
             raise LineageError(f"the bundle in {self.index} did not encode the index; build the index again")
         self._bundle_files = bundle.files
         if verify:
             for shard in version.shards:
                 verify_shard(self.index, shard)
-            verify_files(self.index, [version.takedowns] if version.takedowns else [])
+            digests.verify_files(self.index, [version.takedowns] if version.takedowns else [])
 
     @property
     def bundle(self) -> Path:
@@ -109,27 +92,29 @@ class Snapshot:
         return self.version.attributes
 
     @cached_property
-    def vocabulary(self) -> Vocabulary:
+    def vocabulary(self) -> sparse_query.Vocabulary:
         """Output vocabulary: V terms."""
-        vocabulary = read_vocabulary(self.bundle)
-        if digest_json(vocabulary) != self.version.vocabulary_sha256:
+        vocabulary = bundle_format.read_vocabulary(self.bundle)
+        if digests.digest_json(vocabulary) != self.version.vocabulary_sha256:
             raise LineageError(f"{self.bundle} does not have the vocabulary of the index; build the index again")
-        return Vocabulary(vocabulary)
+        return sparse_query.Vocabulary(vocabulary)
 
     @cached_property
-    def card(self) -> EncoderCard:
+    def card(self) -> bundle_format.EncoderCard:
         """Encoder card of the bundle; it says whether a model encodes queries."""
         if self._verify is not False:
-            verify_files(self.bundle, [file for file in self._bundle_files if file.path == CARD_FILE])
-        return EncoderCard.load(self.bundle)
+            digests.verify_files(
+                self.bundle, [file for file in self._bundle_files if file.path == bundle_format.CARD_FILE]
+            )
+        return bundle_format.EncoderCard.load(self.bundle)
 
     @cached_property
-    def term_weights(self) -> TermWeights:
+    def term_weights(self) -> sparse_query.TermWeights:
         """Term weights of inference-free queries: learned ones, or IDF from all shards of the version, open or not."""
         verify = self._verify is not False
         if self.card.query_encoder == "learned":
-            return read_learned_weights(self.bundle, self._bundle_files, self.vocabulary, verify=verify)
-        return read_weights(self.index, self.version.shards, self.vocabulary, verify=verify)
+            return sparse_query.read_learned_weights(self.bundle, self._bundle_files, self.vocabulary, verify=verify)
+        return sparse_query.read_weights(self.index, self.version.shards, self.vocabulary, verify=verify)
 
     @cached_property
     def native(self) -> object:
@@ -139,17 +124,17 @@ class Snapshot:
             batches, verified = reader.shard.documents.native
             flags = None if self._verify is False else verified
             members.append((reader.shard.postings.native, number, reader.alive, batches, flags))
-        return native.Version(tuple(members), BATCH_ROWS)
+        return native.Version(tuple(members), shard_format.BATCH_ROWS)
 
     @cached_property
-    def starts(self) -> npt.NDArray[np.int64]:
+    def starts(self) -> np.typing.NDArray[np.int64]:
         """int64 [open shards]: number of the first document of each, in the order of all documents of the version."""
         ends = np.cumsum([0, *(shard.documents for shard in self.version.shards)])
         return ends[list(self.readers)].astype(np.int64)
 
     def search(
-        self, query: SparseQuery, request: Request, required: int, deadline: float | None
-    ) -> tuple[tuple[Hit, ...], int, bool, tuple[QueryTerm, ...]]:
+        self, query: sparse_query.SparseQuery, request: search_request.Request, required: int, deadline: float | None
+    ) -> tuple[tuple[search_result.Hit, ...], int, bool, tuple[search_result.QueryTerm, ...]]:
         """Search all open shards for a query of terms alone: in one call of the kernels, from its vector to its hits.
 
         Returns:
@@ -158,7 +143,7 @@ class Snapshot:
         step = self.version.impact_step
         if deadline is not None and time.monotonic() >= deadline:
             query.scaled(step)  # raises
-            return (), 0, True, tuple(map(QueryTerm, query.terms, query.weights.tolist()))
+            return (), 0, True, tuple(map(search_result.QueryTerm, query.terms, query.weights.tolist()))
         while True:
             try:
                 state, number, found, terms = native.search(
@@ -173,40 +158,40 @@ class Snapshot:
                     request.min_score,
                     request.scan_share,
                     step,
-                    MAX_SCORE,
+                    sparse_query.MAX_SCORE,
                     deadline or 0.0,
-                    Hit,
-                    QueryTerm,
+                    search_result.Hit,
+                    search_result.QueryTerm,
                 )
             except UnicodeDecodeError as error:
                 raise damaged_id(self.index) from error
-            if state == UNVERIFIED:
+            if state == postings.UNVERIFIED:
                 self.readers[number].verify(query.ids, found)
-            elif state == DAMAGED:
-                raise damaged_arrays(self.readers[number].shard.files)
+            elif state == postings.DAMAGED:
+                raise postings.damaged_arrays(self.readers[number].shard.files)
             else:
                 break
         if found is None:
             query.scaled(step)  # raises
-        return found, number, state == PARTIAL, terms
+        return found, number, state == postings.PARTIAL, terms
 
-    def match(self, query: ShardQuery) -> Candidates:
+    def match(self, query: postings.ShardQuery) -> candidates.Candidates:
         """Return the best documents of every open shard, one shard after another; see ``Shards``."""
-        done: list[Candidates] = []
+        done: list[candidates.Candidates] = []
         best: list[float] = []
         floor = query.floor
         for number in self.readers:
             if query.deadline is not None and time.monotonic() >= query.deadline:
-                done.append(Candidates([], 0, False, True))
+                done.append(candidates.Candidates([], 0, False, True))
                 break
             done.append(self.match_one(number, query, floor))
             if len(self.readers) > 1 and query.k:
                 # In the next shards, a document below the k-th best score so far cannot be a hit.
                 best = heapq.nlargest(query.k, [*best, *(-row[0] for row in done[-1].ranked)])
                 floor = max(query.floor, best[-1]) if len(best) == query.k else query.floor
-        return Candidates.join(done)
+        return candidates.Candidates.join(done)
 
-    def match_one(self, number: int, query: ShardQuery, floor: float) -> Candidates:
+    def match_one(self, number: int, query: postings.ShardQuery, floor: float) -> candidates.Candidates:
         """Return the best documents of one open shard that score at least ``floor``."""
         reader = self.readers[number]
         hits = reader.match(query, floor)
@@ -215,28 +200,28 @@ class Snapshot:
             (-score, doc_id, number, ordinal, overlap)
             for score, doc_id, ordinal, overlap in zip(hits.scores, ids, hits.ordinals, hits.overlaps, strict=True)
         ]
-        return Candidates(ranked, hits.matched, not hits.partial, hits.partial)
+        return candidates.Candidates(ranked, hits.matched, not hits.partial, hits.partial)
 
-    def bm25(self, tokens: Sequence[str], k: int) -> Candidates:
+    def bm25(self, tokens: Sequence[str], k: int) -> candidates.Candidates:
         """Return the best ``k`` documents by Tantivy; deleted ones count in ``matched`` until their shard is merged."""
         matched, ranked = 0, []
         for number, reader in self.readers.items():
             found, best = reader.bm25(tokens, k)
             matched += found
             ranked += [(-score, reader.shard.documents.doc_id(o), number, o, 0) for score, o in best]
-        return Candidates(sorted(ranked)[:k], matched, self.version.deleted == 0, False)
+        return candidates.Candidates(sorted(ranked)[:k], matched, self.version.deleted == 0, False)
 
     def match_terms(self, terms: Sequence[int], required: int) -> set[str]:
         """Return the ids of all documents with at least ``required`` of some distinct terms."""
         ids, ones = np.array(terms, np.int32), np.ones(len(terms), np.uint8)
-        query = ShardQuery(ids, ones.astype(np.float32), ones, required, 0)
+        query = postings.ShardQuery(ids, ones.astype(np.float32), ones, required, 0)
         return self._marked(lambda reader: reader.shard.postings.mark(query, allowed=reader.alive)[0])
 
     def match_filter(self, expression: "Filter") -> set[str]:
         """Return the ids of all documents for which a checked filter is true."""
         return self._marked(lambda reader: reader.allowed(expression))
 
-    def _marked(self, mark: Callable[[ShardReader], npt.NDArray[np.uint8] | None]) -> set[str]:
+    def _marked(self, mark: Callable[[shard_reader.ShardReader], np.typing.NDArray[np.uint8] | None]) -> set[str]:
         found: set[str] = set()
         for reader in self.readers.values():
             marks = mark(reader)
@@ -244,11 +229,11 @@ class Snapshot:
             found.update(reader.shard.documents.doc_ids(np.flatnonzero(marks).tolist()))
         return found
 
-    def collect(self, query: ShardQuery, plan: CollectPlan) -> Collected:
+    def collect(self, query: postings.ShardQuery, plan: candidates.CollectPlan) -> candidates.Collected:
         """Enumerate all matches in the open shards; see ``Shards``."""
-        return collect_shards(self.readers, query, plan)
+        return candidates.collect_shards(self.readers, query, plan)
 
-    def word_frequencies(self, names: Sequence[str], deadline: float | None = None) -> npt.NDArray[np.int64]:
+    def word_frequencies(self, names: Sequence[str], deadline: float | None = None) -> np.typing.NDArray[np.int64]:
         """Return int64 [t]: documents of the open shards that contain each word; see ``Shards``."""
         total = np.zeros(len(names), np.int64)
         for reader in self.readers.values():
@@ -258,10 +243,13 @@ class Snapshot:
         return total
 
     def rescore(
-        self, ranked: Sequence[Ranked], ids: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]
-    ) -> list[Ranked]:
+        self,
+        ranked: Sequence[candidates.Ranked],
+        ids: np.typing.NDArray[np.int32],
+        weights: np.typing.NDArray[np.float32],
+    ) -> list[candidates.Ranked]:
         """Return the documents scored by all their stored terms; overlaps do not change. See ``Shards``."""
-        result: list[Ranked] = []
+        result: list[candidates.Ranked] = []
         for number, reader in self.readers.items():
             mine = [row for row in ranked if row[2] == number]
             if mine:
@@ -273,10 +261,10 @@ class Snapshot:
                 ]
         return result
 
-    def fields(self, ranked: Sequence[Ranked], names: Sequence[str]) -> list[Mapping[str, Any]]:
+    def fields(self, ranked: Sequence[candidates.Ranked], names: Sequence[str]) -> list[Mapping[str, Any]]:
         """Return the stored fields and attributes of documents, attributes as values of their type; see ``Shards``."""
         typed = self.version.attributes
-        columns = {name: attribute_column(name) if name in typed else name for name in names}
+        columns = {name: index_format.attribute_column(name) if name in typed else name for name in names}
         return [self.readers[number].shard.documents.fields(ordinal, columns) for _, _, number, ordinal, _ in ranked]
 
     def find(self, doc_id: str) -> tuple[int, int]:
@@ -334,7 +322,7 @@ class Snapshot:
 
     def _parse_texts(self, expression: "Filter") -> "Filter":
         """Return a checked filter with its text queries parsed."""
-        if not has_text_query(expression):
+        if not query_text.has_text_query(expression):
             return expression
         from lsr_prod.inference.terms.analysis import (
             distinct_words,  # Tantivy is imported by the first query that needs it
@@ -346,7 +334,7 @@ class Snapshot:
         return parse_text_queries(expression, self.attributes, lambda text: distinct_words(text, self.version.analyzer))
 
     @cached_property
-    def document_frequencies(self) -> npt.NDArray[np.int64]:
+    def document_frequencies(self) -> np.typing.NDArray[np.int64]:
         """int64 [V]: documents whose postings contain each term, deleted ones included."""
         total = np.zeros(len(self.vocabulary.names), np.int64)
         for reader in self.readers.values():

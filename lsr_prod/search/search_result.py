@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from lsr_prod.search.query.filters import Cursor
-from lsr_prod.storage.formats.values import AttributeValue
+from lsr_prod.storage.formats.stored_values import AttributeValue
 
 Field = Literal["terms", "text"]
 

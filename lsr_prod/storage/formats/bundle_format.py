@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError, FormatVersionError
-from lsr_prod.storage.formats.digest import (
+from lsr_prod.storage.formats.digests import (
     FileDigest,
     digest_folder,
     digest_json,

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.storage.formats.digest import digest_files
+from lsr_prod.storage.formats.digests import digest_files
 from lsr_prod.storage.formats.pages import MappedFiles
-from lsr_prod.storage.formats.shard import FORWARD_ARRAYS, MATCHING_ARRAYS, ImpactArrays, array_name, term_dtype
+from lsr_prod.storage.formats.shard_format import FORWARD_ARRAYS, MATCHING_ARRAYS, ImpactArrays, array_name, term_dtype
 
 # Two documents: the first has terms 0 and 2, the second 2.
 GOOD = {

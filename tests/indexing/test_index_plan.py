@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, replace
 
-from lsr_prod.indexing.plan import ShardLayout
+from lsr_prod.indexing.index_plan import ShardLayout
 
 LAYOUT = ShardLayout(64, 97, ("title", "text"), ("text",))
 

@@ -14,26 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from lsr_prod.errors import ConfigError, LsrError, StorageError
-from lsr_prod.logs import without_credentials
+from lsr_prod import errors, logs
+from lsr_prod.storage import drafts, remote
 from lsr_prod.storage.disk import Entry, checked_chunks, disk_failure, draft_name, local_entry, walk
-from lsr_prod.storage.drafts import create_file, new_file
-from lsr_prod.storage.formats.digest import digest_path
+from lsr_prod.storage.formats.digests import digest_path
 from lsr_prod.storage.location import is_remote, location_problem, normalize_options, options_of
-from lsr_prod.storage.remote import (
-    PART_BYTES,
-    CountedFile,
-    ObjectChangedError,
-    connect,
-    count,
-    get_range,
-    in_threads,
-    is_remote_failure,
-    object_entry,
-    open_object,
-    put_parts,
-    short_message,
-)
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -67,7 +52,7 @@ class Store:
         """Refuse a URI that is not supported, which would become a local folder of that name, and normalize options."""
         problem = location_problem(self.uri)
         if problem is not None:
-            raise StorageError(f"{without_credentials(self.uri)} cannot be opened: {problem}")
+            raise errors.StorageError(f"{logs.without_credentials(self.uri)} cannot be opened: {problem}")
         object.__setattr__(self, "options", normalize_options(self.options))
 
     @property
@@ -97,9 +82,9 @@ class Store:
             True if this call created it; False if it existed, which is left as it is.
         """
         with _failures(f"{self.uri}/{name}", "written"):
-            count("put", written=len(data))
+            remote.count("put", written=len(data))
             if not is_remote(self.uri):
-                return create_file(Path(self.uri) / _safe(name), (data,))
+                return drafts.create_file(Path(self.uri) / _safe(name), (data,))
             return self._create_object(name, data)
 
     def put_file_new(self, name: str, source: Path, sha256: str) -> bool:
@@ -122,14 +107,14 @@ class Store:
         with _failures(f"{self.uri}/{name}", "written"):
             size = source.stat().st_size
             if not is_remote(self.uri):
-                count("put", written=size)
-                return create_file(Path(self.uri) / _safe(name), checked_chunks(source, sha256, 1 << 20))
+                remote.count("put", written=size)
+                return drafts.create_file(Path(self.uri) / _safe(name), checked_chunks(source, sha256, 1 << 20))
             if self.entry(name) is not None:
                 return False
-            if size <= PART_BYTES:
-                return self.put_new(name, b"".join(checked_chunks(source, sha256, PART_BYTES)))
-            count("put", requests=-(-size // PART_BYTES), written=size)
-            put_parts(self._remote(), _safe(name), source, sha256)
+            if size <= remote.PART_BYTES:
+                return self.put_new(name, b"".join(checked_chunks(source, sha256, remote.PART_BYTES)))
+            remote.count("put", requests=-(-size // remote.PART_BYTES), written=size)
+            remote.put_parts(self._remote(), _safe(name), source, sha256)
             return True
 
     def put_file(self, name: str, source: Path, sha256: str) -> None:
@@ -145,14 +130,14 @@ class Store:
         """
         with _failures(f"{self.uri}/{name}", "written"):
             size = source.stat().st_size
-            count("put", requests=max(-(-size // PART_BYTES), 1), written=size)
+            remote.count("put", requests=max(-(-size // remote.PART_BYTES), 1), written=size)
             if not is_remote(self.uri):
-                with new_file(Path(self.uri) / _safe(name), replace=True) as file:
+                with drafts.new_file(Path(self.uri) / _safe(name), replace=True) as file:
                     file.writelines(checked_chunks(source, sha256, 1 << 20))
-            elif size <= PART_BYTES:
-                self._remote().put(_safe(name), b"".join(checked_chunks(source, sha256, PART_BYTES)))
+            elif size <= remote.PART_BYTES:
+                self._remote().put(_safe(name), b"".join(checked_chunks(source, sha256, remote.PART_BYTES)))
             else:
-                put_parts(self._remote(), _safe(name), source, sha256)
+                remote.put_parts(self._remote(), _safe(name), source, sha256)
 
     def get(self, name: str) -> bytes | None:
         """Return the content of an object, or None if it does not exist."""
@@ -162,7 +147,7 @@ class Store:
                     data = bytes(self._remote().get(_safe(name)).bytes())
                 else:
                     data = (Path(self.uri) / _safe(name)).read_bytes()
-                count("get", read=len(data))
+                remote.count("get", read=len(data))
                 return data
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 return None
@@ -174,24 +159,24 @@ class Store:
             FileNotFoundError: the object does not exist.
         """
         with _failures(f"{self.uri}/{name}", "read"):
-            count("get", read=length)
+            remote.count("get", read=length)
             if not is_remote(self.uri):
                 with (Path(self.uri) / _safe(name)).open("rb") as file:
                     file.seek(start)
                     return file.read(length)
-            return get_range(self._remote(), _safe(name), start, length)
+            return remote.get_range(self._remote(), _safe(name), start, length)
 
     def entry(self, name: str) -> Entry | None:
         """Return size, time and tag of an object, or None if it does not exist."""
         with _failures(f"{self.uri}/{name}", "looked up"):
-            count("head")
+            remote.count("head")
             try:
                 if not is_remote(self.uri):
                     return local_entry(Path(self.uri), Path(self.uri) / _safe(name))
                 found = self._remote().head(_safe(name))
             except (FileNotFoundError, NotADirectoryError):
                 return None
-            return object_entry(name, found)
+            return remote.object_entry(name, found)
 
     def size(self, name: str) -> int | None:
         """Return the bytes of an object, or None if it does not exist."""
@@ -205,7 +190,7 @@ class Store:
             FileNotFoundError: the object does not exist.
         """
         with _failures(f"{self.uri}/{name}", "looked up"):
-            count("head")
+            remote.count("head")
             return str(self._remote().head(_safe(name))["e_tag"])
 
     def open_reader(self, name: str, *, etag: str | None = None) -> BinaryIO:
@@ -224,9 +209,9 @@ class Store:
         """
         with _failures(f"{self.uri}/{name}", "opened"):
             if not is_remote(self.uri):
-                count("get")
-                return io.BufferedReader(CountedFile(Path(self.uri) / _safe(name)))
-            return open_object(self._remote(), _safe(name), etag)
+                remote.count("get")
+                return io.BufferedReader(remote.CountedFile(Path(self.uri) / _safe(name)))
+            return remote.open_object(self._remote(), _safe(name), etag)
 
     def names(self, prefix: str = "") -> list[str]:
         """Return the names of all objects below the folder ``prefix``, sorted."""
@@ -235,17 +220,17 @@ class Store:
     def entries(self, prefix: str = "") -> list[Entry]:
         """Return all objects below the folder ``prefix``, sorted by name: one listing, no request per object."""
         with _failures(f"{self.uri}/{prefix}", "listed"):
-            count("list")
+            remote.count("list")
             if not is_remote(self.uri):
                 return sorted(walk(Path(self.uri), _safe(prefix)), key=lambda entry: entry.name)
             batches = self._remote().list(prefix=_safe(prefix) or None, chunk_size=1000)
-            found = [object_entry(str(one["path"]), one) for batch in batches for one in batch]
+            found = [remote.object_entry(str(one["path"]), one) for batch in batches for one in batch]
             return sorted(found, key=lambda entry: entry.name)
 
     def delete(self, name: str) -> None:
         """Delete an object; an object that does not exist is no error."""
         with _failures(f"{self.uri}/{name}", "deleted"):
-            count("delete")
+            remote.count("delete")
             if not is_remote(self.uri):
                 (Path(self.uri) / _safe(name)).unlink(missing_ok=True)
                 return
@@ -257,16 +242,16 @@ class Store:
     def delete_all(self, names: Sequence[str]) -> None:
         """Delete objects, up to 1,000 per request; objects that do not exist are no error."""
         if not is_remote(self.uri):
-            in_threads(self.delete, names)
+            remote.in_threads(self.delete, names)
             return
         for start in range(0, len(names), _DELETED_AT_ONCE):
             some = names[start : start + _DELETED_AT_ONCE]
             with _failures(f"{self.uri}/{some[0]}", "deleted"):
-                count("delete")
+                remote.count("delete")
                 try:
                     self._remote().delete([_safe(name) for name in some])
                 except FileNotFoundError:  # of a service that deletes them one by one
-                    in_threads(self.delete, some)
+                    remote.in_threads(self.delete, some)
 
     def touch(self, name: str) -> None:
         """Set the modification time of an object to now, so that garbage collection takes it for new.
@@ -275,7 +260,7 @@ class Store:
             FileNotFoundError: the object does not exist.
         """
         with _failures(f"{self.uri}/{name}", "touched"):
-            count("put")
+            remote.count("put")
             if not is_remote(self.uri):
                 os.utime(Path(self.uri) / _safe(name))  # without times: by the clock of the disk
                 return
@@ -295,7 +280,7 @@ class Store:
         entry = self.entry(name)
         self.delete(name)
         if entry is None:
-            raise StorageError(f"{self.uri} does not keep what is written to it; check the store")
+            raise errors.StorageError(f"{self.uri} does not keep what is written to it; check the store")
         return entry.modified
 
     def _create_object(self, name: str, data: bytes) -> bool:
@@ -315,13 +300,13 @@ class Store:
                 time.sleep(0.05 * 2**attempt)
             else:
                 return True
-        raise StorageError(
+        raise errors.StorageError(
             f"{self.uri}/{name} could not be written: the service refused it {_CONFLICTS} times, but it is absent; "
             "check the service, then run again"
         )
 
     def _remote(self) -> "ObjectStore":
-        return connect(self.uri, tuple(options_of(self.uri, self.options).items()))
+        return remote.connect(self.uri, tuple(options_of(self.uri, self.options).items()))
 
 
 @contextmanager
@@ -329,23 +314,23 @@ def _failures(place: str, verb: str) -> Iterator[None]:
     """Turn errors of a disk or a service into StorageError; the absence of an object stays FileNotFoundError."""
     try:
         yield
-    except (LsrError, ObjectChangedError):
+    except (errors.LsrError, remote.ObjectChangedError):
         raise
     except FileNotFoundError as error:
         if verb not in ("written", "listed"):
             raise
-        raise StorageError(
-            f"{place} could not be {verb} ({short_message(error)}); create the bucket or the folder"
+        raise errors.StorageError(
+            f"{place} could not be {verb} ({remote.short_message(error)}); create the bucket or the folder"
         ) from error
     except OSError as error:
         if verb == "written":
             raise disk_failure(error, place) from error
-        raise StorageError(f"{place} could not be {verb} ({error}); fix the disk, then run again") from error
+        raise errors.StorageError(f"{place} could not be {verb} ({error}); fix the disk, then run again") from error
     except BaseException as error:
-        if not is_remote_failure(error):
+        if not remote.is_remote_failure(error):
             raise
         remedy = "check storage.options, the credentials and the service"
-        raise StorageError(f"{place} could not be {verb} ({short_message(error)}); {remedy}") from error
+        raise errors.StorageError(f"{place} could not be {verb} ({remote.short_message(error)}); {remedy}") from error
 
 
 def as_store(place: Store | Path) -> Store:
@@ -361,7 +346,7 @@ def require_exists(field_name: str, uri: str, options: dict[str, str] | None = N
     """
     found = bool(Store(uri, options or {}).names()) if is_remote(uri) else Path(uri).exists()
     if not found:
-        raise ConfigError(field_name, f"there is nothing at {uri}", "give a path or URI that exists")
+        raise errors.ConfigError(field_name, f"there is nothing at {uri}", "give a path or URI that exists")
 
 
 def store_digest(store: Store, name: str) -> str:

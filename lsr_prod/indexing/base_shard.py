@@ -17,9 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsr_prod.encoding.tables.live_rows import files_of_buckets, read_part, to_files
-from lsr_prod.encoding.tables.part import large_strings
-from lsr_prod.errors import ArtifactError
+from lsr_prod import errors, logs
+from lsr_prod.encoding.tables import live_rows, part
 from lsr_prod.indexing.boolean import BooleanWriter
 from lsr_prod.indexing.impacts.postings import (
     TermField,
@@ -30,15 +29,11 @@ from lsr_prod.indexing.impacts.postings import (
     write_postings,
 )
 from lsr_prod.indexing.impacts.vectors import Vectors, VectorSpill
-from lsr_prod.indexing.plan import ShardLayout, ShardPlan, parse_attributes
+from lsr_prod.indexing.index_plan import ShardLayout, ShardPlan, parse_attributes
 from lsr_prod.inference.terms.words import TermReader
-from lsr_prod.logs import get_log
-from lsr_prod.storage import Store
-from lsr_prod.storage.drafts import write_file
-from lsr_prod.storage.formats.digest import digest_folder
-from lsr_prod.storage.formats.index import ShardManifest, attribute_column
-from lsr_prod.storage.formats.pages import PAGE_DIGESTS_FILE, page_digests
-from lsr_prod.storage.formats.shard import (
+from lsr_prod.storage import Store, drafts, index_shards
+from lsr_prod.storage.formats import digests, index_format, pages, stored_values, term_weights
+from lsr_prod.storage.formats.shard_format import (
     BATCH_ROWS,
     DOCUMENTS_FILE,
     FORWARD_ARRAYS,
@@ -50,18 +45,15 @@ from lsr_prod.storage.formats.shard import (
     array_name,
     is_mapped,
 )
-from lsr_prod.storage.formats.term_weights import TermCounts
-from lsr_prod.storage.formats.values import arrow_type
-from lsr_prod.storage.index_shards import ShardDraft, bundle_files, find_shard
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltShard:
     """A shard in the index, and the work that built it."""
 
-    manifest: ShardManifest  # manifest of the shard
+    manifest: index_format.ShardManifest  # manifest of the shard
     reused: bool  # the index already had the shard
     seconds_impacts: float = 0.0  # time spent on arrays
     seconds_tantivy: float = 0.0  # time spent on the Tantivy index
@@ -70,10 +62,10 @@ class BuiltShard:
 
 def build_shard(plan: ShardPlan, buckets: Iterable[pa.Table], index: Store | Path) -> BuiltShard:
     """Build the shard in an index, or return the one that is there; it appears completely or not at all."""
-    there = find_shard(index, plan.sha)
+    there = index_shards.find_shard(index, plan.sha)
     if there is not None:
         return BuiltShard(there, reused=True)
-    with ShardDraft(index, plan.sha) as draft:
+    with index_shards.ShardDraft(index, plan.sha) as draft:
         built = _write(plan, buckets, index, draft.folder)
         manifest = draft.seal(built.manifest)
     # Another attempt may have sealed the same shard first; versions may name its files.
@@ -88,7 +80,7 @@ def _write(plan: ShardPlan, buckets: Iterable[pa.Table], index: Store | Path, dr
     with documents:
         vectors, words = _write_rows(buckets, plan, draft, documents, _term_reader(plan, index, spill))
     if len(vectors) != plan.documents:
-        raise ArtifactError(
+        raise errors.ArtifactError(
             f"the table's log has {plan.documents} rows for this shard, but its parts have {len(vectors)}; "
             "encode the corpus again"
         )
@@ -116,7 +108,7 @@ def _write_rows(
     words = None
     if layout.average_length is not None:
         words = WordSpill(spill / "words", layout.average_length, layout.analyzer)
-    counts = None if reader is None else TermCounts.none(layout.vocabulary_size)
+    counts = None if reader is None else term_weights.TermCounts.none(layout.vocabulary_size)
     for batch in merge_by_id(spill_sorted(buckets, spill), BATCH_ROWS):
         vectors.add(Vectors.from_rows(batch, layout.vocabulary_size))
         texts = joined_texts(batch, layout.text_fields)
@@ -126,7 +118,7 @@ def _write_rows(
         if reader is not None:
             counts = reader.count(texts, counts)
     if counts is not None:
-        write_file(draft / TEXT_TERMS_FILE, counts.to_bytes())
+        drafts.write_file(draft / TEXT_TERMS_FILE, counts.to_bytes())
     return vectors.finish(), words
 
 
@@ -135,7 +127,7 @@ def _term_reader(plan: ShardPlan, index: Store | Path, scratch: Path) -> TermRea
     if plan.layout.text_terms is None:
         return None
     assert plan.bundle is not None
-    return TermReader.open(bundle_files(index, plan.bundle, TermReader.FILES, scratch))
+    return TermReader.open(index_shards.bundle_files(index, plan.bundle, TermReader.FILES, scratch))
 
 
 def write_arrays(folder: Path, vectors: Vectors, layout: ShardLayout, words: WordVectors | None = None) -> int:
@@ -158,7 +150,10 @@ class _Documents:
         self._boolean: BooleanWriter | None = None
         self._plain = ["doc_id", *(name for name in layout.stored_fields if name not in self._attributes)]
         strings = [pa.field(name, pa.large_string()) for name in self._plain]
-        typed = [pa.field(attribute_column(name), arrow_type(kind)) for name, kind in layout.attributes]
+        typed = [
+            pa.field(index_format.attribute_column(name), stored_values.arrow_type(kind))
+            for name, kind in layout.attributes
+        ]
         self._schema = pa.schema([*strings, *typed])
 
     def __enter__(self) -> None:
@@ -187,15 +182,15 @@ class _Documents:
         return 0.0 if self._boolean is None else self._boolean.seconds
 
 
-def _write_manifest(draft: Path, plan: ShardPlan, postings: int) -> ShardManifest:
+def _write_manifest(draft: Path, plan: ShardPlan, postings: int) -> index_format.ShardManifest:
     """Write the digests of the pages; return the manifest with the digest of every file."""
     names = [path.relative_to(draft).as_posix() for path in draft.rglob("*") if path.is_file()]
-    write_file(draft / PAGE_DIGESTS_FILE, page_digests(draft, filter(is_mapped, names)))
-    files = digest_folder(draft)
+    drafts.write_file(draft / pages.PAGE_DIGESTS_FILE, pages.page_digests(draft, filter(is_mapped, names)))
+    files = digests.digest_folder(draft)
     size = dict.fromkeys(("impacts", "forward", "tantivy", "docs"), 0)
     for file in files:
         size[_component(file.path)] += file.size
-    return ShardManifest(plan.sha, plan.documents, postings, plan.role, size, files)
+    return index_format.ShardManifest(plan.sha, plan.documents, postings, plan.role, size, files)
 
 
 def _component(path: str) -> str:
@@ -212,13 +207,13 @@ def read_buckets(plan: ShardPlan) -> Iterator[pa.Table]:
 
     table = open_table(plan.table, plan.table_version)
     if table is None:
-        raise ArtifactError(f"{plan.table.uri} is no longer a table; encode the corpus again")
+        raise errors.ArtifactError(f"{plan.table.uri} is no longer a table; encode the corpus again")
     columns = ["doc_id", "terms", "impacts", *plan.layout.stored_fields]
     schema = pa.schema([table.schema.field(name) for name in columns])
-    files = files_of_buckets(table.file_table(), plan.buckets)
+    files = live_rows.files_of_buckets(table.file_table(), plan.buckets)
     for bucket in plan.buckets:
-        mine = to_files(files_of_buckets(files, [bucket]))
-        parts = (read_part(table.store, file, schema) for file in mine)
+        mine = live_rows.to_files(live_rows.files_of_buckets(files, [bucket]))
+        parts = (live_rows.read_part(table.store, file, schema) for file in mine)
         yield pa.concat_tables([schema.empty_table(), *parts])
 
 
@@ -228,7 +223,7 @@ def spill_sorted(tables: Iterable[pa.Table], folder: Path) -> list[pa.Table]:
     for number, table in enumerate(tables):
         if not table.num_rows:
             continue
-        schema = large_strings(table.schema)
+        schema = part.large_strings(table.schema)
         path = str(folder / f"{number}.arrow")
         with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             writer.write_table(table.cast(schema).sort_by("doc_id"))
@@ -255,7 +250,7 @@ def merge_by_id(tables: Sequence[pa.Table], batch_rows: int) -> Iterator[pa.Tabl
         repeated = found.slice(1).filter(pc.equal(found.slice(1), found.slice(0, len(found) - 1)))
         if len(repeated) or found[0].as_py() == last:
             name = repeated[0].as_py() if len(repeated) else last
-            raise ArtifactError(
+            raise errors.ArtifactError(
                 f"document {name!r} is in the table twice; the table is damaged, encode the corpus again"
             )
         last = found[-1].as_py()

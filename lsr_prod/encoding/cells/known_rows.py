@@ -15,17 +15,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.encoding.plans.successors import file_locations
-from lsr_prod.encoding.tables import TableFile
-from lsr_prod.encoding.tables.live_rows import content_columns, masked_batches, part_schema, replace_source
-from lsr_prod.encoding.tables.quarantine import DUPLICATE
+from lsr_prod.encoding.tables import TableFile, live_rows, quarantine_rows
 from lsr_prod.errors import ArtifactError, CommitError, SourceError
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.table import TableProperties, cell_of, content_hash, content_keys
+from lsr_prod.storage.formats.table_format import TableProperties, cell_of, content_hash, content_keys
 
 Rule = Literal["first", "last", "error"]
 DETAILS = {
@@ -70,7 +67,7 @@ class SourceOrder:
         """Return whether quarantined duplicates take the place of other rows of the same ids, bool [n]."""
         return self.displaces(pa.array(self._places(duplicates)), owners)
 
-    def _places(self, keys: pa.Array) -> npt.NDArray[np.int64]:
+    def _places(self, keys: pa.Array) -> np.typing.NDArray[np.int64]:
         """Return the number of each file; of a file that is listed several times, the one whose rows count."""
         assert self.files is not None
         listed = self.files.to_numpy()
@@ -79,7 +76,7 @@ class SourceOrder:
         else:
             known, places = np.unique(listed[::-1], return_index=True)
             places = len(listed) - 1 - places
-        found: npt.NDArray[np.int64] = places[np.searchsorted(known, keys.to_numpy(zero_copy_only=False))]
+        found: np.typing.NDArray[np.int64] = places[np.searchsorted(known, keys.to_numpy(zero_copy_only=False))]
         return found
 
 
@@ -91,9 +88,9 @@ def choose_rows(rows: pa.Table, rule: Rule) -> tuple[pa.Table, pa.Table]:
     return rows.filter(pa.array(chosen)), rows.filter(pa.array(~chosen))
 
 
-def first_rows(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+def first_rows(rows: pa.Table, names: Sequence[str]) -> np.typing.NDArray[np.bool_]:
     """Return which rows of a sorted table differ from the row before in one of these columns, bool [n]."""
-    first: npt.NDArray[np.bool_] = np.arange(rows.num_rows) == 0
+    first: np.typing.NDArray[np.bool_] = np.arange(rows.num_rows) == 0
     for column in (rows[name].combine_chunks() for name in names if rows.num_rows):
         first[1:] |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
     return first
@@ -122,7 +119,7 @@ def displaced_rows(
             "source": names.get(key, ""),
             "position": -1,
             "doc_id": doc_id,
-            "reason": DUPLICATE,
+            "reason": quarantine_rows.DUPLICATE,
             "detail": f"{DETAILS[rule]}; this one was a document until then",
             "raw": "",
         }
@@ -192,8 +189,8 @@ def unchanged_rows(
     table: Store, files: Sequence[TableFile], known: Known, rows: pa.Table, properties: TableProperties
 ) -> pa.Table:
     """Return rows of the table for documents with the same text: new source and stored fields, the old vector."""
-    whole = part_schema(properties)
-    schema = pa.schema([whole.field(name) for name in content_columns(properties)])
+    whole = live_rows.part_schema(properties)
+    schema = pa.schema([whole.field(name) for name in live_rows.content_columns(properties)])
     old = known.superseded.filter(pc.is_in(known.superseded["doc_id"], value_set=rows["doc_id"].combine_chunks()))
     found = [schema.empty_table()]
     for file in files:
@@ -202,7 +199,7 @@ def unchanged_rows(
             found += [batch.select(schema.names).cast(schema) for batch in _rows(table, file, schema.names, numbers)]
     vectors, rows = pa.concat_tables(found).sort_by("doc_id"), rows.sort_by("doc_id")
     stored = {name: rows[f"stored.{name}"] for name in properties.stored_fields}
-    return replace_source(properties, vectors, rows["source_key"], stored)
+    return live_rows.replace_source(properties, vectors, rows["source_key"], stored)
 
 
 def _rows_to_delete(path: str, ids: pa.Array, rows: pa.Array, cells: int) -> pa.Table:
@@ -230,7 +227,9 @@ def _with_hashes(table: Store, file: TableFile, rows: pa.Table, texts: pa.Chunke
     return pa.table(columns, schema=_SUPERSEDED)
 
 
-def _rows(table: Store, file: TableFile, columns: Sequence[str], numbers: npt.NDArray[np.int64]) -> Iterator[pa.Table]:
+def _rows(
+    table: Store, file: TableFile, columns: Sequence[str], numbers: np.typing.NDArray[np.int64]
+) -> Iterator[pa.Table]:
     """Yield columns of some rows of a part, whose numbers ascend."""
     for start, batch, _ in _batches(table, file, columns):
         first, last = np.searchsorted(numbers, [start, start + batch.num_rows])
@@ -245,7 +244,7 @@ def _batches(table: Store, file: TableFile, columns: Sequence[str]) -> Iterator[
     """
     start = 0
     try:
-        for batch, live in masked_batches(table, file, columns, 65536):
+        for batch, live in live_rows.masked_batches(table, file, columns, 65536):
             yield start, batch, live
             start += batch.num_rows
     except ArtifactError as error:

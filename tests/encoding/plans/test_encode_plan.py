@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from lsr_prod.config import CsvSettings, EncodeSettings, SourceSettings
 from lsr_prod.corpus.pinned_file import Slice, SourceFile
-from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS
+from lsr_prod.encoding.plans.encode_plan import Plan, PlanInputs, make_plan
 from lsr_prod.encoding.plans.increment import plan_increment
-from lsr_prod.encoding.plans.plan import Plan, PlanInputs, make_plan
+from lsr_prod.encoding.plans.plan_header import PLAN_SETTINGS, ROW_SETTINGS
 from lsr_prod.encoding.plans.successors import file_locations, load_plan, read_record, record_name, save_plan
 from lsr_prod.encoding.tables.sparse_table import PROTOCOL_FOLDER
 from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionError

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.pinned_file import SourceFile
-from lsr_prod.corpus.rows import (
+from lsr_prod.corpus.source_rows import (
     RAW_LIMIT,
     BadRow,
     Document,
@@ -17,7 +17,7 @@ from lsr_prod.corpus.rows import (
     shorten,
     validate,
 )
-from lsr_prod.storage.formats.table import cell_of
+from lsr_prod.storage.formats.table_format import cell_of
 
 FILE = SourceFile("/corpus", "a.jsonl", "jsonl", 9, "tag")
 SOURCE = SourceSettings(paths=["c"], separator=" | ", stored_fields=["title", "url"], max_text_bytes=12)

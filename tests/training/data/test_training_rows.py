@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsr_prod.config.section import TrainingDataSettings
-from lsr_prod.corpus.rows import RAW_LIMIT, BadRow, TypedValue
-from lsr_prod.training.data.rows import TrainingRow, validate
+from lsr_prod.corpus.source_rows import RAW_LIMIT, BadRow, TypedValue
+from lsr_prod.training.data.training_rows import TrainingRow, validate
 
 
 def data(kind: str, **settings: Any) -> TrainingDataSettings:

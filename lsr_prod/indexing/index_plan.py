@@ -11,15 +11,12 @@ from lsr_prod.encoding.tables.live_rows import files_of_buckets, to_files, total
 from lsr_prod.errors import ArtifactError, ConfigError, LineageError, PublicationError
 from lsr_prod.indexing.impacts.postings import average_length
 from lsr_prod.inference.terms.words import TermReader
-from lsr_prod.storage import Store, require_exists
-from lsr_prod.storage.folders import absolute, folder_exists, open_bundle, refuse_file
-from lsr_prod.storage.formats.bundle import EncoderCard
-from lsr_prod.storage.formats.digest import digest_json
-from lsr_prod.storage.formats.index import INDEX_FORMAT, Analyzer, IndexVersion, ShardManifest, ShardRole
-from lsr_prod.storage.formats.table import TableProperties
-from lsr_prod.storage.formats.values import AttributeType, arrow_type, kind_of, parse_value
-from lsr_prod.storage.index_versions import read_version
-from lsr_prod.storage.publications import current_publication
+from lsr_prod.storage import Store, folders, index_versions, publications, require_exists
+from lsr_prod.storage.formats.bundle_format import EncoderCard
+from lsr_prod.storage.formats.digests import digest_json
+from lsr_prod.storage.formats.index_format import INDEX_FORMAT, Analyzer, IndexVersion, ShardManifest, ShardRole
+from lsr_prod.storage.formats.stored_values import AttributeType, arrow_type, kind_of, parse_value
+from lsr_prod.storage.formats.table_format import TableProperties
 
 if TYPE_CHECKING:
     from lsr_prod.config import Deployment, IndexSettings
@@ -157,14 +154,14 @@ def plan_index(deployment: "Deployment") -> IndexPlan:
     """Check the inputs and assign buckets to shards: shard i gets every bucket b with b % shards == i."""
     settings = deployment.index
     assert settings is not None  # the job demanded the section
-    refuse_file("index.output", settings.output)
-    index = Store(absolute(settings.output), deployment.storage.options)
-    if not folder_exists(settings.bundle, deployment.storage.options):
+    folders.refuse_file("index.output", settings.output)
+    index = Store(folders.absolute(settings.output), deployment.storage.options)
+    if not folders.folder_exists(settings.bundle, deployment.storage.options):
         raise ConfigError("index.bundle", f"there is no bundle at {settings.bundle}", "give a path or URI that exists")
-    folder, bundle = open_bundle(settings.bundle, deployment.storage.options)
+    folder, bundle = folders.open_bundle(settings.bundle, deployment.storage.options)
     card = EncoderCard.load(folder)
     require_exists("index.table", settings.table, deployment.storage.options)
-    store = Store(absolute(settings.table), deployment.storage.options)
+    store = Store(folders.absolute(settings.table), deployment.storage.options)
     table = _open(store, settings.table_version)
     properties = table.sparse_properties
     if properties.bundle_digest != bundle.digest or properties.vocabulary_sha256 != card.vocabulary_sha256:
@@ -226,7 +223,7 @@ def _average_length(table: "Table", settings: "IndexSettings", index: Store) -> 
     """Return the published version's average length unless the table drifted: a new value changes every shard."""
     found = average_length(table, settings.text_fields, settings.analyzer)
     try:
-        version = read_version(index, current_publication(index).version)
+        version = index_versions.read_version(index, publications.current_publication(index).version)
     except (PublicationError, ArtifactError):  # no published version, or none that can be read
         return found
     kept, same = version.average_length, (tuple(settings.text_fields), settings.analyzer)

@@ -7,27 +7,22 @@ from typing import Any
 
 import ray.train
 
-from lsr_prod.config.language import LanguageSettings
-from lsr_prod.config.train import FinetuneSettings, LoopSettings, TrainSettings
+from lsr_prod.config import language, training
 from lsr_prod.evaluation.validation import Validator
 from lsr_prod.model import SparseEncoder
-from lsr_prod.storage import Store, is_remote
-from lsr_prod.storage.artifacts import fetch_artifact
-from lsr_prod.storage.formats.digest import FileDigest
+from lsr_prod.storage import Store, artifacts, is_remote
+from lsr_prod.storage.formats.digests import FileDigest
+from lsr_prod.training import process_group, query_weights, regularizers, stage_trainer
 from lsr_prod.training.data.training_set import TrainingSet
 from lsr_prod.training.language.trainer import LanguageTrainer, LanguageValidator, make_objective
-from lsr_prod.training.process_group import Group
-from lsr_prod.training.query_weights import initial_weights, query_weighing
-from lsr_prod.training.regularizers import ramp_end
 from lsr_prod.training.retrieval.trainer import Trainer
-from lsr_prod.training.stage_trainer import StageTrainer
 
 
 @dataclass(frozen=True, slots=True)
 class StageRun:
     """Model and folders of one run of a stage."""
 
-    train: TrainSettings  # the section ``train``
+    train: training.TrainSettings  # the section ``train``
     start: str  # digest of the model to start from, which lies in the work store as ``models/<start>``
     name: str  # digest of the stage; its checkpoints lie under ``runs/<name>``
     output: Path  # the new model directory
@@ -56,7 +51,7 @@ class LoopInputs:
 class WorkerJob:
     """Job of every worker; all paths are absolute, as each Ray worker has a working directory of its own."""
 
-    stage: LoopSettings  # the settings
+    stage: training.LoopSettings  # the settings
     run: StageRun  # model and work store
     inputs: LoopInputs  # further inputs in the work store
     progress: Any  # actor that shows the progress
@@ -74,13 +69,13 @@ class WorkerJob:
         return None if is_remote(work.uri) else Path(work.location) / "runs" / self.run.name
 
 
-def with_absolute_paths(stage: LoopSettings) -> LoopSettings:
+def with_absolute_paths(stage: training.LoopSettings) -> training.LoopSettings:
     """Return settings that do not depend on the working directory."""
     changes: dict[str, Any] = {}
     if stage.watch.tensorboard is not None:
         watch = {"tensorboard": _absolute(stage.watch.tensorboard)}
         changes["watch"] = stage.watch.model_copy(update=watch)
-    if isinstance(stage, FinetuneSettings) and stage.validation is not None:
+    if isinstance(stage, training.FinetuneSettings) and stage.validation is not None:
         paths = {field: _absolute(getattr(stage.validation, field)) for field in ("corpus", "queries", "qrels")}
         changes["validation"] = stage.validation.model_copy(update=paths)
     return stage.model_copy(update=changes)
@@ -90,14 +85,14 @@ def _absolute(path: str) -> str:
     return path if is_remote(path) or "://" in path else str(Path(path).absolute())
 
 
-def load_start(folder: Path, stage: LoopSettings) -> SparseEncoder:
+def load_start(folder: Path, stage: training.LoopSettings) -> SparseEncoder:
     """Load the encoder that a stage starts from, with the maximum lengths of the card that the stage writes."""
-    if isinstance(stage, LanguageSettings):  # max_length limits its texts, not the encoder
+    if isinstance(stage, language.LanguageSettings):  # max_length limits its texts, not the encoder
         return SparseEncoder.load(folder)
     return SparseEncoder.load(folder, **card_lengths(stage))
 
 
-def card_lengths(stage: FinetuneSettings) -> dict[str, int]:
+def card_lengths(stage: training.FinetuneSettings) -> dict[str, int]:
     """Return the maximum lengths that a stage changes in the encoder card."""
     lengths = {
         "query_max_length": stage.card_query_max_length or stage.query_max_length,
@@ -107,24 +102,24 @@ def card_lengths(stage: FinetuneSettings) -> dict[str, int]:
 
 
 def make_trainer(
-    stage: LoopSettings, encoder: SparseEncoder, work: Store, inputs: LoopInputs, group: Group
-) -> StageTrainer:
+    stage: training.LoopSettings, encoder: SparseEncoder, work: Store, inputs: LoopInputs, group: process_group.Group
+) -> stage_trainer.StageTrainer:
     """Create the trainer of a stage, at step 0."""
     data = TrainingSet.open(work, inputs.training_set)
-    if isinstance(stage, FinetuneSettings):
-        weights = initial_weights(encoder, inputs.term_counts, work)
+    if isinstance(stage, training.FinetuneSettings):
+        weights = query_weights.initial_weights(encoder, inputs.term_counts, work)
         further = [TrainingSet.open(work, digest) for digest in inputs.further_sets]
         return Trainer(encoder, [data, *further], stage, group, query_weights=weights)
-    teacher = None if inputs.teacher is None else fetch_artifact(work, f"models/{inputs.teacher}")
+    teacher = None if inputs.teacher is None else artifacts.fetch_artifact(work, f"models/{inputs.teacher}")
     objective = make_objective(stage, encoder, new_tokens=inputs.new_tokens, teacher=teacher)
     return LanguageTrainer(encoder, data, stage, group, objective)
 
 
-def ramps_end(stage: LoopSettings, steps: int) -> int:
+def ramps_end(stage: training.LoopSettings, steps: int) -> int:
     """Return the first step at which all regularizers have their full weights."""
-    if isinstance(stage, LanguageSettings):
+    if isinstance(stage, language.LanguageSettings):
         return 0
-    return max((ramp_end(one, steps) for one in stage.objective.sparsity.regularizers), default=0)
+    return max((regularizers.ramp_end(one, steps) for one in stage.objective.sparsity.regularizers), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,20 +131,20 @@ class ValidationResult:
 
 
 def make_validator(
-    stage: LoopSettings, encoder: SparseEncoder, work: Store, inputs: LoopInputs, scratch: Path
+    stage: training.LoopSettings, encoder: SparseEncoder, work: Store, inputs: LoopInputs, scratch: Path
 ) -> Callable[[SparseEncoder], ValidationResult] | None:
     """Return a function that validates an encoder; None: the stage has no validation."""
     if stage.validation is None:
         return None
-    if isinstance(stage, LanguageSettings):
+    if isinstance(stage, language.LanguageSettings):
         assert inputs.validation_set is not None
-        teacher = None if inputs.teacher is None else fetch_artifact(work, f"models/{inputs.teacher}")
+        teacher = None if inputs.teacher is None else artifacts.fetch_artifact(work, f"models/{inputs.teacher}")
         texts = LanguageValidator(
             stage, TrainingSet.open(work, inputs.validation_set), encoder, new_tokens=inputs.new_tokens, teacher=teacher
         )
         return lambda one: ValidationResult({}, dict(texts(one)))
     collection = Validator(stage.validation, scratch, work.options)
-    weighed = query_weighing(encoder, collection.collection.documents.values())
+    weighed = query_weights.query_weighing(encoder, collection.collection.documents.values())
 
     def validate(one: SparseEncoder) -> ValidationResult:
         found = collection(weighed(one))

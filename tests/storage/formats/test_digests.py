@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError
-from lsr_prod.storage.formats.digest import FileDigest, canonical_json, digest_files, digest_json, verify_files
+from lsr_prod.storage.formats.digests import FileDigest, canonical_json, digest_files, digest_json, verify_files
 
 
 def test_equal_values_have_equal_bytes() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsr_prod.errors import FormatVersionError
-from lsr_prod.storage.formats.table import (
+from lsr_prod.storage.formats.table_format import (
     CORE_COLUMNS,
     TableProperties,
     bucket_of,

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.errors import FormatVersionError
-from lsr_prod.storage.formats.values import AttributeType, arrow_type
+from lsr_prod.storage.formats.stored_values import AttributeType, arrow_type
 
 TABLE_FORMAT = 4
 CORE_COLUMNS = ("doc_id", "bucket", "terms", "impacts", "content_hash", "content_key", "source_file")
@@ -120,7 +119,7 @@ def content_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def content_keys(hashes: Iterable[str]) -> npt.NDArray[np.int32]:
+def content_keys(hashes: Iterable[str]) -> np.typing.NDArray[np.int32]:
     """Return the first 32 bits of content hashes, int32 [n].
 
     A key takes 4 bytes of a part, a hash 17: an increment reads the keys of all rows, and the hashes of equal keys.
@@ -129,8 +128,8 @@ def content_keys(hashes: Iterable[str]) -> npt.NDArray[np.int32]:
 
 
 def quantize(
-    weights: npt.NDArray[np.float32], step: float, bits: int = 8
-) -> tuple[npt.NDArray[np.int16] | npt.NDArray[np.int32], int]:
+    weights: np.typing.NDArray[np.float32], step: float, bits: int = 8
+) -> tuple[np.typing.NDArray[np.int16] | np.typing.NDArray[np.int32], int]:
     """Quantize linearly, rounding half to even, and clip to 1..2**bits - 1.
 
     Returns:

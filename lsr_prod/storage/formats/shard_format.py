@@ -37,7 +37,6 @@ its impacts are those of ``formats.term_weights``. The forward arrays have only 
 from dataclasses import dataclass, fields
 
 import numpy as np
-import numpy.typing as npt
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage.formats.pages import MappedFiles
@@ -50,7 +49,7 @@ BATCH_ROWS = 16384
 ORDINAL_FIELD = "ordinal"
 TEXT_FIELD = "text"
 
-TermIds = npt.NDArray[np.uint16] | npt.NDArray[np.int32]
+TermIds = np.typing.NDArray[np.uint16] | np.typing.NDArray[np.int32]
 _BOUNDS = ("term_runs", "term_postings", "term_ids", "forward_offsets")
 WINDOW = 1 << 14  # documents of a window
 DENSE = WINDOW // 16  # documents of a run above which its ids are a bitmap; also items of the bitmap
@@ -76,18 +75,18 @@ def is_mapped(path: str) -> bool:
 class ImpactArrays:
     """Memory-mapped arrays of a shard; see the module for shapes."""
 
-    term_runs: npt.NDArray[np.uint32]
-    term_postings: npt.NDArray[np.uint32]
-    term_ids: npt.NDArray[np.uint32]
-    term_tenths: npt.NDArray[np.uint8]
-    term_hundredths: npt.NDArray[np.uint8]
-    run_windows: npt.NDArray[np.uint16]
-    run_counts: npt.NDArray[np.uint16]
-    ids: npt.NDArray[np.uint16]
-    impacts: npt.NDArray[np.uint8]
-    forward_offsets: npt.NDArray[np.uint32]
+    term_runs: np.typing.NDArray[np.uint32]
+    term_postings: np.typing.NDArray[np.uint32]
+    term_ids: np.typing.NDArray[np.uint32]
+    term_tenths: np.typing.NDArray[np.uint8]
+    term_hundredths: np.typing.NDArray[np.uint8]
+    run_windows: np.typing.NDArray[np.uint16]
+    run_counts: np.typing.NDArray[np.uint16]
+    ids: np.typing.NDArray[np.uint16]
+    impacts: np.typing.NDArray[np.uint8]
+    forward_offsets: np.typing.NDArray[np.uint32]
     forward_terms: TermIds
-    forward_impacts: npt.NDArray[np.uint8]
+    forward_impacts: np.typing.NDArray[np.uint8]
 
     @classmethod
     def open(cls, files: MappedFiles, *, documents: int) -> "ImpactArrays":
@@ -125,8 +124,8 @@ class ImpactArrays:
 class WordArrays:
     """Memory-mapped dictionary of the words of a shard; see the module for shapes."""
 
-    word_offsets: npt.NDArray[np.int64]
-    word_bytes: npt.NDArray[np.uint8]
+    word_offsets: np.typing.NDArray[np.int64]
+    word_bytes: np.typing.NDArray[np.uint8]
 
     @classmethod
     def open(cls, files: MappedFiles) -> "WordArrays":

@@ -8,7 +8,7 @@ import pytest
 
 from lsr_prod.errors import QueryError
 from lsr_prod.search.query.filters import field
-from lsr_prod.search.query.request import Hybrid, Request, make_request
+from lsr_prod.search.query.search_request import Hybrid, Request, make_request
 
 
 def test_default_k_is_ten():

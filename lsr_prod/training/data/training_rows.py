@@ -13,19 +13,17 @@ from typing import Any
 
 import numpy as np
 
+from lsr_prod import errors, logs
 from lsr_prod.config import SourceSettings
 from lsr_prod.config.section import TrainingDataSettings
-from lsr_prod.corpus.filelist import cut_files
+from lsr_prod.corpus import filelist, listing
 from lsr_prod.corpus.formats.interface import Decoded, ReadRequest
-from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.pinned_file import Slice, SourceFile
 from lsr_prod.corpus.read import read_records
-from lsr_prod.corpus.rows import BadRow, TypedValue, as_string, is_visible, shorten, show
-from lsr_prod.encoding.tables.quarantine import BadRowWriter
-from lsr_prod.errors import ConfigError, QuarantineOverflowError
-from lsr_prod.logs import get_log
+from lsr_prod.corpus.source_rows import BadRow, TypedValue, as_string, is_visible, shorten, show
+from lsr_prod.encoding.tables.quarantine_rows import BadRowWriter
 
-log = get_log(__name__)
+log = logs.get_log(__name__)
 LISTS = frozenset({"negatives", "documents", "scores"})
 """Fields whose value is a list."""
 _OPTIONAL = frozenset({"negative", "negatives"})  # may be null
@@ -141,23 +139,23 @@ def field_errors(section: str) -> Iterator[None]:
     """Name the settings of a section in errors about the source settings that stand for them."""
     try:
         yield
-    except ConfigError as error:
+    except errors.ConfigError as error:
         name = error.field.removeprefix("source.").removeprefix("data.")
         name = "columns" if name in ("id_field", "text_fields") else name
-        raise ConfigError(f"{section}.{name}", error.problem, error.remedy) from error
+        raise errors.ConfigError(f"{section}.{name}", error.problem, error.remedy) from error
 
 
 def pin_files(data: TrainingDataSettings, options: dict[str, str]) -> list[SourceFile]:
     """List the pinned files of training data in order; local files are read, about a second per GiB."""
     with field_errors("data"):
-        return list(resolve_source(_source(data), options, documents=False))
+        return list(listing.resolve_source(_source(data), options, documents=False))
 
 
 def cut_data(
     files: list[SourceFile], data: TrainingDataSettings, limit: int, options: dict[str, str]
 ) -> Iterator[Slice]:
     """Yield slices of about ``limit`` bytes of all files, in order."""
-    return cut_files(enumerate(files), _source(data), limit, options)
+    return filelist.cut_files(enumerate(files), _source(data), limit, options)
 
 
 def read_rows(
@@ -245,7 +243,7 @@ def sample_rows(data: TrainingDataSettings, options: dict[str, str], count: int)
                     found.append(row)
     report_bad_rows(len(found), bad, data)
     if not found:
-        raise ConfigError("data.paths", f"{', '.join(data.paths)} has no good row", "give data that has rows")
+        raise errors.ConfigError("data.paths", f"{', '.join(data.paths)} has no good row", "give data that has rows")
     return found
 
 
@@ -270,7 +268,7 @@ def check_bad_rows(
     """
     if (number := sum(bad.values())) > data.max_bad_fraction * rows:
         reasons = ", ".join(f"{reason} {count}" for reason, count in bad.items() if reason)
-        raise QuarantineOverflowError(
+        raise errors.QuarantineOverflowError(
             f"{number} of {rows} rows are bad{f' ({reasons})' if reasons else ''}, {field}.max_bad_fraction is "
             f"{data.max_bad_fraction:g}; {f'look at {folder}, ' if folder else ''}fix the data or {field}.columns, or "
             "raise the limit"
