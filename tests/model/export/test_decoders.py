@@ -19,7 +19,7 @@ from lsr_prod.model.export.graph import export_graph, quantize_graph
 from tests.model.tiny import CAUSAL, VOCABULARY, tiny_checkpoint
 
 TOP_K = 30
-pytestmark = [pytest.mark.usefixtures("traced_once"), pytest.mark.long]
+pytestmark = pytest.mark.usefixtures("traced_once")
 QUICK = [("gpt_neox", "echo"), ("llama", "causal"), ("qwen3", "bidirectional")]  # each kind of attention
 KINDS = [(name, attention) for name in CAUSAL for attention in ("bidirectional", "echo")] + [("llama", "causal")]
 PARAMETERS = [pytest.param(kind, marks=[] if kind in QUICK else pytest.mark.slow) for kind in KINDS]
@@ -61,6 +61,7 @@ def _same_terms(expected: npt.NDArray[np.float32], terms: npt.NDArray[np.int64])
     return bool(np.all(np.abs(expected[swapped] - last) <= 1e-4))
 
 
+@pytest.mark.long
 def test_graph_returns_terms_of_torch_for_every_batch_and_length(
     exported: tuple[SparseEncoder, onnx.ModelProto],
 ) -> None:
@@ -76,6 +77,7 @@ def test_graph_returns_terms_of_torch_for_every_batch_and_length(
         assert all(_same_terms(row, found) for row, found in zip(expected, terms, strict=True))
 
 
+@pytest.mark.long
 def test_padding_keeps_vectors(exported: tuple[SparseEncoder, onnx.ModelProto]) -> None:
     session = _session(exported[1])
     feed = _batch(4, 20, 5)
@@ -85,6 +87,7 @@ def test_padding_keeps_vectors(exported: tuple[SparseEncoder, onnx.ModelProto]) 
         np.testing.assert_allclose(alone[0], together[row], atol=1e-4)
 
 
+@pytest.mark.long
 def test_8_bit_weights_stay_close(exported: tuple[SparseEncoder, onnx.ModelProto], tmp_path: Path) -> None:
     _, model = exported
     feed = _batch(3, 12, 2)
@@ -107,6 +110,7 @@ def test_fp16_is_refused_before_any_work(tmp_path: Path) -> None:
     assert not (tmp_path / "bundle").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("architecture", "attention", "precision"),
     [("gpt_neox", "echo", "fp32"), pytest.param("qwen3", "bidirectional", "int8", marks=pytest.mark.slow)],
