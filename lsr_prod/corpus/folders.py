@@ -47,8 +47,7 @@ def source_entries(store: Store) -> list[Entry]:
                 continue
             if _is_folder(child):
                 continue
-            name = path.relative_to(root).as_posix()
-            if (entry := store.entry(name)) is not None:
+            if (entry := store.entry(path.relative_to(root).as_posix())) is not None:
                 found.append(entry)
             else:
                 require_no_dead_link(path)

@@ -86,13 +86,11 @@ class SourceFile:
     @property
     def key(self) -> int:
         """64 bits that identify the content: the first 8 bytes of the sha256 of ``identity``, big-endian, signed."""
-        digest = hashlib.sha256(canonical_json(self.identity())).digest()
-        return int.from_bytes(digest[:8], "big", signed=True)
+        return int.from_bytes(hashlib.sha256(canonical_json(self.identity())).digest()[:8], "big", signed=True)
 
     def identity(self) -> dict[str, Any]:
         """Return the values that identify the content; the folder is not one of them, so a corpus can move."""
-        name = self.name.rpartition("/")[2]
-        facts = {"name": name, "format": self.format, "size": self.size, "tag": self.tag}
+        facts = {"name": self.name.rpartition("/")[2], "format": self.format, "size": self.size, "tag": self.tag}
         columns = {"columns": dict(self.columns)} if self.columns else {}
         deleted = {"deleted": self.deleted.unique_id} if self.deleted else {}
         return {**facts, "constants": dict(self.constants), **columns, **deleted}

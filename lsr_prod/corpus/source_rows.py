@@ -354,8 +354,7 @@ class RowBatch:
     def take(self) -> pa.Table:
         """Return the rows as a table and empty the batch."""
         columns = list(zip(*self._rows, strict=True)) or [()] * (len(self._schema) - len(self._place))
-        place = [[value] * len(self._rows) for value in self._place]
-        values = [columns[0], *place, *columns[1:]]
+        values = [columns[0], *[[value] * len(self._rows) for value in self._place], *columns[1:]]
         arrays = [pa.array(column, field.type) for column, field in zip(values, self._schema, strict=True)]
         self._rows, self._bytes = [], 0
         return pa.Table.from_arrays(arrays, schema=self._schema)

@@ -113,8 +113,7 @@ class Pipeline:
         for wave in list(self._open.values()):
             earlier_waves = [self._open[number] for number in self._open if self._follows and number < wave.number]
             for block in [block for block in wave.waiting if all(one.has_finished(block) for one in earlier_waves)]:
-                earlier = self._results if self._follows else {}
-                follows = followed_outputs(wave.task, wave.blocks[block], earlier)
+                follows = followed_outputs(wave.task, wave.blocks[block], self._results if self._follows else {})
                 wave.waiting.remove(block)
                 wave.running.add(block)
                 rows = wave.rows.tables.pop(block)  # released when the block is finished

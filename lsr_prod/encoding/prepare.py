@@ -102,8 +102,7 @@ def _taking_over_from(duplicates: _Duplicates, store: Store, files: Sequence[Tab
     found: frozenset[int] = frozenset()
     for file in files:
         for batch in live_rows.live_batches(store, file, _OWNERS, _BATCH_ROWS):
-            owners = pa.Table.from_batches([batch]).cast(_BAD.remove(0))
-            found |= _taking_over(duplicates, owners)
+            found |= _taking_over(duplicates, pa.Table.from_batches([batch]).cast(_BAD.remove(0)))
     return found
 
 

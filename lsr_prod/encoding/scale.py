@@ -67,12 +67,11 @@ def with_scale(properties: TableProperties, scale: ImpactScale) -> TableProperti
 
 def _is_open(table: Table, plan: Plan, encode: EncodeSettings) -> bool:
     """Return whether a plan has to choose: nothing of it is committed, and few documents would have to change."""
-    properties = table.sparse_properties
     return (
         plan.base is not None
         and plan.slice_table.num_rows > 0
         and encode.impact_step is None
-        and properties.probe_documents < encode.probe_documents
+        and table.sparse_properties.probe_documents < encode.probe_documents
         and table.properties.get(SCALE_PROPERTY) != plan.digest
         and waves_done(table, plan.digest) == 0
         and live_rows.total_live_rows(table.file_table()) < encode.probe_documents

@@ -116,8 +116,7 @@ def _blocks(total: int, width: int) -> Iterator[int]:
 
 def _all_signs(n: int) -> Floats:
     """Return all patterns of n signs, [2^n, n]."""
-    bits = ((np.arange(1 << n)[:, None] >> np.arange(n)) & 1).astype(np.float64)
-    return bits * 2 - 1
+    return ((np.arange(1 << n)[:, None] >> np.arange(n)) & 1).astype(np.float64) * 2 - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,10 +51,9 @@ class Validator:
         start = time.perf_counter()
         settings, collection = self._settings, self.collection
         documents = _encoded(collection.documents, encode, "document", settings.dk)
-        queries = _encoded(collection.queries, encode, "query", settings.qk)
         (report,) = vector_evaluation.evaluate(
             documents,
-            queries,
+            _encoded(collection.queries, encode, "query", settings.qk),
             collection.qrels,
             levels=[(settings.qk, settings.dk)],
             thresholds=[settings.overlap_threshold],

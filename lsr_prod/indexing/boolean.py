@@ -150,8 +150,7 @@ def _merge(runs: list[_Run], folder: Path) -> _Run:
     writer = tantivy.Index.open(str(folder)).writer(heap_size=_HEAP, num_threads=1)
     writer.commit()  # considers merges
     writer.wait_merging_threads()
-    segments = _read_meta(folder)["segments"]
-    return _Run(folder, tuple(sorted(segments, key=_name)), runs[0].merges + 1)
+    return _Run(folder, tuple(sorted(_read_meta(folder)["segments"], key=_name)), runs[0].merges + 1)
 
 
 def _read_run(folder: Path) -> _Run:

@@ -95,8 +95,7 @@ def changed_rows(store: Store, change: PartChange, schema: pa.Schema) -> RowChan
     changed = new_ids.filter(pa.array(_rows_that_differ(old, new, pc.fill_null(places, -1).to_numpy())))
     came = new_ids.filter(places.is_null())
     all_old = pa.concat_arrays([*old_ids.chunks, deleted])
-    all_new = pa.concat_arrays([*new_ids.chunks, restored])
-    gone = all_old.filter(pc.invert(pc.is_in(all_old, value_set=all_new)))
+    gone = all_old.filter(pc.invert(pc.is_in(all_old, value_set=pa.concat_arrays([*new_ids.chunks, restored]))))
     upserts = pa.concat_arrays([*came.chunks, *changed.chunks, restored])
     replaced = pc.sum(pc.is_in(upserts, value_set=all_old), min_count=0).as_py()
     return RowChange(change.bucket, upserts.sort(), gone.sort(), replaced)
@@ -184,8 +183,7 @@ def _differs(old: pa.RecordBatch, new: pa.RecordBatch) -> np.typing.NDArray[np.b
             differs |= _lists_differ(one, other)
         elif field.name != "doc_id":
             same = pc.equal(one, other).fill_null(False)
-            both_null = pc.and_(one.is_null(), other.is_null())
-            differs |= ~pc.or_(same, both_null).to_numpy(zero_copy_only=False)
+            differs |= ~pc.or_(same, pc.and_(one.is_null(), other.is_null())).to_numpy(zero_copy_only=False)
     return differs
 
 

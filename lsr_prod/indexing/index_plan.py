@@ -161,8 +161,7 @@ def plan_index(deployment: "Deployment") -> IndexPlan:
     folder, bundle = folders.open_bundle(settings.bundle, deployment.storage.options)
     card = EncoderCard.load(folder)
     require_exists("index.table", settings.table, deployment.storage.options)
-    store = Store(folders.absolute(settings.table), deployment.storage.options)
-    table = _open(store, settings.table_version)
+    table = _open(Store(folders.absolute(settings.table), deployment.storage.options), settings.table_version)
     properties = table.sparse_properties
     if properties.bundle_digest != bundle.digest or properties.vocabulary_sha256 != card.vocabulary_sha256:
         raise LineageError(

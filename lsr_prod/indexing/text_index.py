@@ -131,8 +131,7 @@ class Index(searcher.Searcher):
 def write_word_bundle(folder: Path, texts: Sequence[str]) -> Bundle:
     """Write the bundle of the words of texts to an existing folder."""
     splitter = _tokenizer({_UNKNOWN: 0})
-    words = {word for text in texts for word in _split(splitter, text)}
-    vocabulary = [_UNKNOWN, *sorted(words)]
+    vocabulary = [_UNKNOWN, *sorted({word for text in texts for word in _split(splitter, text)})]
     tokenizer = _tokenizer({word: number for number, word in enumerate(vocabulary)})
     tokenizer.add_special_tokens([_UNKNOWN])
     card = EncoderCard(

@@ -55,10 +55,9 @@ class SparseRetriever(BaseRetriever):
         self._searcher = open_index(index)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        found = find_passages(self._searcher, query_bundle.query_str, self._k, self._options)
         return [
             NodeWithScore(node=TextNode(id_=each.doc_id, text=each.text, metadata=each.metadata), score=each.score)
-            for each in found
+            for each in find_passages(self._searcher, query_bundle.query_str, self._k, self._options)
         ]
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:

@@ -81,8 +81,7 @@ class OpenTelemetryObserver:
         end = time.time_ns()
         start = end - int(seconds["total"] * 1e9)
         self._tracer.start_span(self._span_name, kind=SpanKind.INTERNAL, attributes=details, start_time=start).end(end)
-        total = seconds.pop("total")
-        self._seconds.record(total, self._attributes)
+        self._seconds.record(seconds.pop("total"), self._attributes)
         self._hits.record(len(result.hits), self._attributes)
         for stage, each in seconds.items():
             self._stages.record(each, {**self._attributes, "stage": stage})

@@ -224,8 +224,7 @@ def compare_sides(given: argparse.Namespace) -> dict[str, Any]:
     settings = CanarySettings(k=given.k, threshold=given.threshold, count=True, rows=given.rows)
     names = (without_credentials(given.a), without_credentials(given.b))
     with open_side(given.a, options) as a, open_side(given.b, options) as b:
-        queries = read_queries(given.queries, options)
-        return run_canary(a, b, queries, settings, names=names, judge=judge).result()
+        return run_canary(a, b, read_queries(given.queries, options), settings, names=names, judge=judge).result()
 
 
 def _check_sides(given: argparse.Namespace) -> None:

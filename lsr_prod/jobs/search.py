@@ -151,8 +151,7 @@ def _command(searcher: Searcher, settings: _Settings, line: str) -> _Settings:
 
 def _check(searcher: Searcher, settings: _Settings) -> None:
     """Raise QueryError for settings that are impossible, or that the index cannot answer."""
-    text = None if settings.hybrid is None else ""
-    searcher.search_vector({}, settings.k, text=text, **settings.options)
+    searcher.search_vector({}, settings.k, text=None if settings.hybrid is None else "", **settings.options)
 
 
 def _show(searcher: Searcher, settings: _Settings, text: str) -> None:

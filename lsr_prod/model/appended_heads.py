@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch.nn.functional import normalize
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.model.output_layer import save_tensors
@@ -43,12 +42,12 @@ class AppendedHeads(torch.nn.Module):
     @classmethod
     def of_matrix(cls, matrix: torch.Tensor, count: int) -> "AppendedHeads":
         """Split an output matrix [V, d] by k-means over its rows at unit length; no random numbers are used."""
-        rows = normalize(matrix.detach().float().cpu(), dim=1)
+        rows = torch.nn.functional.normalize(matrix.detach().float().cpu(), dim=1)
         centers = rows[torch.arange(count) * len(rows) // count]
         nearest = torch.zeros(len(rows), dtype=torch.int64)
         for _ in range(_ROUNDS):
             nearest = (rows @ centers.t()).argmax(dim=1)
-            centers = normalize(torch.zeros_like(centers).index_add_(0, nearest, rows), dim=1)
+            centers = torch.nn.functional.normalize(torch.zeros_like(centers).index_add_(0, nearest, rows), dim=1)
         return cls(nearest, count)
 
     @property

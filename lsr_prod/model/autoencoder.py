@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch.nn import functional
 from transformers import PreTrainedModel
 
 from lsr_prod.errors import ConfigError
@@ -55,7 +54,7 @@ def latent_weights(states: torch.Tensor, layer: Autoencoder, pooled: torch.Tenso
     """
     vectors = states.squeeze(1)
     if scaling in ("length", "both"):
-        vectors = functional.normalize(vectors, dim=-1)
+        vectors = torch.nn.functional.normalize(vectors, dim=-1)
     if scaling in ("variance", "both"):
         centered = vectors - vectors.mean(dim=-1, keepdim=True)
         variance = centered.square().sum(dim=-1, keepdim=True) / (vectors.shape[-1] - 1)

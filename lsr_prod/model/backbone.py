@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu
 from transformers.masking_utils import create_bidirectional_mask
 
 from lsr_prod.errors import ConfigError
@@ -18,7 +17,7 @@ from lsr_prod.storage.formats.bundle_format import Attention
 
 
 def _lm_head(model: Any, hidden: Tensor) -> Tensor:
-    states: Tensor = model.lm_head.layer_norm(gelu(model.lm_head.dense(hidden)))
+    states: Tensor = model.lm_head.layer_norm(torch.nn.functional.gelu(model.lm_head.dense(hidden)))
     return states
 
 

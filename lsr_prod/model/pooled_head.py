@@ -20,8 +20,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
-from torch.nn.functional import embedding_bag
 
 from lsr_prod.model import appended_heads, pooling
 
@@ -114,7 +112,7 @@ class _PooledHead(torch.autograd.Function):
         return weights.view_as(weights)
 
     @staticmethod
-    @once_differentiable
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, weights, positions = ctx.saved_tensors
         slopes = _slopes(gradient, weights, ctx.activation)  # [B, V]
@@ -260,7 +258,7 @@ def _weight_gradient(slopes: Tensor, positions: Tensor, hidden: Tensor, weight: 
 def _sums(row: Tensor, column: Tensor, value: Tensor, matrix: Tensor, rows: int) -> Tensor:
     """Multiply a sparse matrix [rows, n] with ``matrix`` [n, d]; ``row`` is sorted. The summation order is fixed."""
     first = torch.searchsorted(row, torch.arange(rows, device=row.device))
-    return embedding_bag(column, matrix, first, mode="sum", per_sample_weights=value)
+    return torch.nn.functional.embedding_bag(column, matrix, first, mode="sum", per_sample_weights=value)
 
 
 def _sum_type(hidden: Tensor) -> torch.dtype:

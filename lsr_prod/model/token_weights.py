@@ -60,8 +60,7 @@ def pool_token_weights(
     counted = pooled & ~unweighted.index_select(0, input_ids.flatten()).view_as(input_ids)
     weights = torch.where(counted, weights, 0.0)
     # len() would fix the number of texts in an exported graph.
-    vectors = weights.new_zeros(weights.shape[0], unweighted.shape[0])
-    return vectors.scatter_reduce(1, input_ids, weights, "amax")
+    return weights.new_zeros(weights.shape[0], unweighted.shape[0]).scatter_reduce(1, input_ids, weights, "amax")
 
 
 def read_backbone(folder: Path, config: PreTrainedConfig) -> PreTrainedModel:

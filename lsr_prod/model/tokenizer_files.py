@@ -84,8 +84,7 @@ def write_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerFast, max_length
 def has_start_token(tokenizer: PreTrainedTokenizerFast) -> bool:
     """Return whether the tokenizer starts every text with a special token."""
     ids = tokenizer.backend_tokenizer.encode("a").ids
-    plain = tokenizer.backend_tokenizer.encode("a", add_special_tokens=False).ids
-    return ids[:1] != plain[:1]
+    return ids[:1] != tokenizer.backend_tokenizer.encode("a", add_special_tokens=False).ids[:1]
 
 
 def prepend_start_token(tokenizer: PreTrainedTokenizerFast, config: PreTrainedConfig) -> None:

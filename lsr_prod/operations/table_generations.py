@@ -131,8 +131,7 @@ def _table_uris(index: Store) -> dict[str, str]:
         except (ValueError, KeyError, TypeError) as error:
             raise ArtifactError(f"{index.uri}/{name} cannot be read ({error!r}); publish another version") from error
 
-    names = [name for name in index.names("versions") if name.endswith(".json")]
-    return dict(in_threads(read, names))
+    return dict(in_threads(read, [name for name in index.names("versions") if name.endswith(".json")]))
 
 
 def follow_tables(deployment: Deployment, options: Mapping[str, str] | None = None) -> Deployment:

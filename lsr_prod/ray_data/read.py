@@ -42,8 +42,7 @@ def read_sparse_table(
     files = snapshot.file_table()
     if not files.num_rows:
         return ray.data.from_arrow(schema.empty_table())
-    numbers = range(files.num_rows)
-    groups = [*group_by_size(numbers, files["size"].to_numpy().__getitem__, _GROUP_BYTES)]
+    groups = [*group_by_size(range(files.num_rows), files["size"].to_numpy().__getitem__, _GROUP_BYTES)]
     store = snapshot.store
 
     names = [name for name in schema.names if name != "bucket"]

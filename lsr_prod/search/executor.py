@@ -111,8 +111,7 @@ def execute_bm25(snapshot: Snapshot, shards: Shards, text: str, request: Request
     else:
         words = weigh_words(shards, snapshot.version, text)
         ids, weights, counted = np.empty(0, np.int32), np.empty(0, np.float32), np.empty(0, np.uint8)
-        no_terms = ShardQuery(ids, weights, counted, 1, request.k)
-        found = shards.match(with_words(no_terms, words, counted=True))
+        found = shards.match(with_words(ShardQuery(ids, weights, counted, 1, request.k), words, counted=True))
         ranked, query_terms = heapq.nsmallest(request.k, found.ranked), words.query_terms
     match_ms, start = milliseconds_since(start), time.perf_counter()
     hits = _fetch_hits(shards, ranked, request.fields)
@@ -252,13 +251,12 @@ def _highlight(
     from lsr_prod.search.highlight import highlight_fields, words_to_find  # imports Tantivy
 
     wanted = words_to_find(text, terms, analyzer)
-    hits = _fetch_hits(shards, ranked, [*dict.fromkeys([*request.fields, *request.highlight])])
     return tuple(
         hit._replace(
             fields={name: hit.fields[name] for name in request.fields},
             highlights=highlight_fields(hit.fields, request.highlight, wanted, analyzer),
         )
-        for hit in hits
+        for hit in _fetch_hits(shards, ranked, [*dict.fromkeys([*request.fields, *request.highlight])])
     )
 
 

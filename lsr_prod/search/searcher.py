@@ -325,8 +325,7 @@ class Searcher(open_index.OpenIndex):
         check_options("bm25", unknown, ("count", "fields"))
         text = self._cut(text)
         snapshot = self._snapshot
-        request = Request(k=k, fields=fields, count=count)
-        result = execute_bm25(snapshot, self._shards(snapshot), text, request)
+        result = execute_bm25(snapshot, self._shards(snapshot), text, Request(k=k, fields=fields, count=count))
         if self._observer is not None:
             self._observer.answered(result)
         return result

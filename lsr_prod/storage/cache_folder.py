@@ -130,8 +130,7 @@ def _held(cache: Path) -> dict[Path, set[str]]:
     names = {path.stat().st_ino: path.name for path in (cache / "files").iterdir()}
     held = {}
     for artifact in artifacts_in(cache):
-        inodes = map(_inode, artifact.rglob("*"))
-        held[artifact] = {names[inode] for inode in inodes if inode in names}
+        held[artifact] = {names[inode] for inode in map(_inode, artifact.rglob("*")) if inode in names}
     return held
 
 

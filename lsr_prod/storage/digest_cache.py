@@ -176,8 +176,7 @@ class DigestCache:
 
 @lru_cache(maxsize=16)  # a worker opens the cache for every slice
 def _report(path: str, error: str) -> None:
-    fields = {"path": path, "error": error}
-    log.warning("digest cache unusable, files are hashed again", extra={"fields": fields})
+    log.warning("digest cache unusable, files are hashed again", extra={"fields": {"path": path, "error": error}})
 
 
 def _text(path: str) -> str:

@@ -173,8 +173,7 @@ def open_shard_file(index: stores.Store | Path, shard: index_format.ShardManifes
     except FileNotFoundError as error:
         raise ArtifactError(f"{place} is missing; publish another version") from error
     # Arrow reads small pieces: without a buffer, a page would be read and verified for each.
-    raw = pages.VerifiedFile(source, path, files[path].size, digests, place)
-    return io.BufferedReader(raw, pages.PAGE)
+    return io.BufferedReader(pages.VerifiedFile(source, path, files[path].size, digests, place), pages.PAGE)
 
 
 def add_bundle(index: stores.Store | Path, folder: Path) -> None:

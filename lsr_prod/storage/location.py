@@ -148,8 +148,7 @@ def _remote_problem(uri: str, *, pattern: bool) -> str | None:
         return "it contains credentials; set them in the environment"
     if not bucket:
         return f"it names no bucket; write {scheme}://bucket/folder"
-    segments = name.rstrip("/").split("/") if name.rstrip("/") else []
-    if not {"", ".", ".."}.isdisjoint(segments):
+    if not {"", ".", ".."}.isdisjoint(name.rstrip("/").split("/") if name.rstrip("/") else []):
         return "a part of its path is empty, '.' or '..'; write the path without it"
     for character in "#" if pattern else "#?%":
         if character in rest:

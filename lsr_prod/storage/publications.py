@@ -147,8 +147,7 @@ def pin_publication(index: stores.Store | Path, number: int, *, by: str, reason:
     """
     store = stores.as_store(index)
     publication = read_publication(store, number)
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    pin = PublicationPin(number, publication.version, now, by, reason)
+    pin = PublicationPin(number, publication.version, datetime.now(UTC).isoformat(timespec="seconds"), by, reason)
     if not store.put_new(_pin_name(number), record_bytes(pin.to_json())):
         found = read_pin(store, number)
         if found is not None:
@@ -182,8 +181,7 @@ def pinned_numbers(index: stores.Store | Path) -> list[int]:
 
 def read_pins(index: stores.Store | Path) -> list[PublicationPin]:
     """Return all pins, by number."""
-    pins = [read_pin(index, number) for number in pinned_numbers(index)]
-    return [pin for pin in pins if pin is not None]
+    return [pin for pin in [read_pin(index, number) for number in pinned_numbers(index)] if pin is not None]
 
 
 def read_pin(index: stores.Store | Path, number: int) -> PublicationPin | None:

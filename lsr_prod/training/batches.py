@@ -163,8 +163,7 @@ def _keys(
 ) -> BatchKeys:
     of_queries, of_documents = text_keys(queries), np.zeros(present.size, np.int64)  # a missing document has key 0
     of_documents[present.flatten()] = text_keys(documents)
-    arrays = (of_queries, of_documents, *known_positives(of_queries))
-    return BatchKeys(*map(torch.from_numpy, arrays))
+    return BatchKeys(*map(torch.from_numpy, (of_queries, of_documents, *known_positives(of_queries))))
 
 
 def _drawn_documents(

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from lsr_prod.model import pooled_head
 from lsr_prod.training.kept_terms import KeptTerms, Vectors, weights_of
@@ -90,7 +89,7 @@ class _BlockDot(torch.autograd.Function):
         return scores
 
     @staticmethod
-    @once_differentiable
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         query_weights, document_weights, query_terms, document_terms, columns = ctx.saved_tensors
         queries = _Side(query_weights, query_terms, columns, ctx.vocabulary_size)
@@ -169,8 +168,7 @@ def _weights_at(queries: Vectors, terms: Tensor) -> Tensor:
     if isinstance(queries, Tensor):
         return queries.gather(1, terms)
     places = torch.searchsorted(queries.terms.contiguous(), terms).clamp_max(queries.terms.shape[1] - 1)
-    found = queries.terms.gather(1, places) == terms
-    return torch.where(found, queries.weights.gather(1, places), 0.0)
+    return torch.where(queries.terms.gather(1, places) == terms, queries.weights.gather(1, places), 0.0)
 
 
 def norms(vectors: Vectors) -> Tensor:

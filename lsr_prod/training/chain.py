@@ -118,13 +118,12 @@ def _run(plan: ChainPlan, number: int, name: str, parent: str) -> StageRecord:
         folder = scratch / "model"
         with _started(), registry.errors_of_stage(number):
             summary = run_stage(stage, StageRun(plan.train, parent, name, folder, plan.store.options))
-        figures = {key: summary[key] for key in ("training_set", "rows", "steps", "note") if key in summary}
         training = {
             "stage": stage.stage,
             "stage_digest": name,
             "settings": registry.identity(stage),
             "pins": plan.pins[number],
-            **figures,
+            **{key: summary[key] for key in ("training_set", "rows", "steps", "note") if key in summary},
             # A cluster that runs a submitted checkout has no installed lsr_prod.
             "versions": {"lsr_prod": __version__, "torch": version("torch"), "transformers": version("transformers")},
         }

@@ -18,7 +18,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-from torch.nn.functional import softplus
 
 from lsr_prod.config import language, section, training
 from lsr_prod.errors import ConfigError
@@ -90,8 +89,7 @@ def _shares(total: int, weights: np.typing.NDArray[np.float64]) -> list[int]:
     """Divide a total in proportion to weights: whole numbers by the largest remainder."""
     exact = weights / weights.sum() * total
     counts = np.floor(exact + 1e-9).astype(np.int64)
-    missing = total - int(counts.sum())
-    counts[np.argsort(counts - exact, kind="stable")[:missing]] += 1
+    counts[np.argsort(counts - exact, kind="stable")[: total - int(counts.sum())]] += 1
     return [int(count) for count in counts]
 
 
@@ -157,7 +155,7 @@ class QueryTable:
 
     def weights(self) -> torch.Tensor:
         """Return the weights, float32 [V], 0 or more, with a graph; a weight of 0 stays 0."""
-        return softplus(self._parameter)
+        return torch.nn.functional.softplus(self._parameter)
 
     @torch.no_grad()
     def apply(self, learning_rate: float) -> torch.Tensor:
@@ -165,8 +163,7 @@ class QueryTable:
         own = self._parameter.grad
         own = torch.zeros_like(self._parameter) if own is None else own
         # added up in rank order, so that it is equal to the bit after a restart
-        everyones = all_rows(own[None], [1] * world_size())
-        self._parameter.grad = reduce(torch.add, everyones.unbind()) / world_size()
+        self._parameter.grad = reduce(torch.add, all_rows(own[None], [1] * world_size()).unbind()) / world_size()
         limit = math.inf if self._max_norm is None else self._max_norm
         norm = torch.nn.utils.clip_grad_norm_([self._parameter], limit)
         for group in self._optimizer.param_groups:

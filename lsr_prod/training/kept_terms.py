@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from lsr_prod.config.objective import PruningSettings
 from lsr_prod.model import pooled_head
@@ -75,8 +74,7 @@ class KeptTerms:
 
     def dense(self) -> torch.Tensor:
         """Return dense rows, [B, V]."""
-        rows = self.weights.new_zeros(len(self), self.vocabulary_size)
-        return rows.scatter(1, self.terms, self.weights)
+        return self.weights.new_zeros(len(self), self.vocabulary_size).scatter(1, self.terms, self.weights)
 
 
 Vectors = torch.Tensor | KeptTerms
@@ -93,8 +91,7 @@ def keep_terms(vectors: Vectors, k: int) -> KeptTerms:
     if isinstance(vectors, KeptTerms):
         return vectors.top(k)
     terms, weights = heaviest_terms(vectors.detach(), min(k, vectors.shape[1]))
-    gathered = torch.where(weights > 0, vectors.gather(1, terms), 0.0)
-    return KeptTerms(terms, gathered, vectors.shape[1])
+    return KeptTerms(terms, torch.where(weights > 0, vectors.gather(1, terms), 0.0), vectors.shape[1])
 
 
 def cut(vectors: Vectors, k: int | None) -> Vectors:
@@ -172,7 +169,7 @@ class _StraightThrough(torch.autograd.Function):
         return torch.where(kept, weights, 0.0)
 
     @staticmethod
-    @once_differentiable
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         (factors,) = ctx.saved_tensors
         return gradient * factors, None, None

@@ -87,8 +87,7 @@ class TrainingObjective:
             elif present is None:
                 present = torch.ones(len(queries), shares.documents_of_a_query, dtype=torch.bool, device=queries.device)
             pool = shares if self._objective.cross_worker else process_group.Shares([len(queries)], [len(documents)])
-            excluded = self._excluded(keys, extra_keys, pool)
-            sums = self._rankings(vectors, teacher, pool, step, present, excluded)
+            sums = self._rankings(vectors, teacher, pool, step, present, self._excluded(keys, extra_keys, pool))
             return self._terms(vectors, sums, shares, step)
 
     def _excluded(self, keys: BatchKeys | None, extra_keys: Tensor | None, pool: process_group.Shares) -> Tensor | None:

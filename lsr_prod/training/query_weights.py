@@ -85,8 +85,7 @@ def weigh_queries(queries: TokenBatch, weights: torch.Tensor) -> torch.Tensor:
     ids = queries.input_ids.to(device) * present  # the padding token may not be an output term
     rows = weights.new_zeros(len(ids), len(weights))
     # The backward pass of index_select on a CPU adds in a fixed order; that of an index does not.
-    found = weights.index_select(0, ids.flatten()).view_as(ids)
-    return rows.scatter_add_(1, ids, found * present)
+    return rows.scatter_add_(1, ids, weights.index_select(0, ids.flatten()).view_as(ids) * present)
 
 
 def needs_term_counts(encoder: SparseEncoder, settings: objective.QueryWeightsSettings | None) -> bool:

@@ -34,8 +34,7 @@ def _mixed(value: np.typing.NDArray[np.uint64]) -> np.typing.NDArray[np.uint64]:
 
 def seed_value(*position: int) -> int:
     """Return a 63-bit seed for a position in a run, for example (seed, step, worker, part, chunk)."""
-    state = np.random.SeedSequence(position).generate_state(1, np.uint64)[0]
-    return int(state) >> 1
+    return int(np.random.SeedSequence(position).generate_state(1, np.uint64)[0]) >> 1
 
 
 def seed_torch(*position: int) -> None:

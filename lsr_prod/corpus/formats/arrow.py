@@ -162,8 +162,7 @@ def _values(column: pa.Array, *, is_id: bool, lists: bool) -> list[Any]:
     elif is_id and (pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)):
         values = column.cast(pa.string()).to_pylist()
     elif is_scalar(kind):
-        texts = scalar_texts(column)
-        values = [None if text is None else TypedValue(str(kind), text, text) for text in texts]
+        values = [None if text is None else TypedValue(str(kind), text, text) for text in scalar_texts(column)]
     else:
         values = [TypedValue(str(kind), str(kind)) if there else None for there in column.is_valid().to_pylist()]
     return values

@@ -73,8 +73,7 @@ def _open(path: str, options: dict[str, str]) -> Store:
 
 
 def _files(path: str, _settings: SourceSettings, options: dict[str, str]) -> Iterator[SourceFile]:
-    store = _open(path, options)
-    yield from pin_files((path, entry, arrow.ARROW_STREAM.name) for entry in dataset_files(store))
+    yield from pin_files((path, entry, arrow.ARROW_STREAM.name) for entry in dataset_files(_open(path, options)))
 
 
 def _schema(path: str, _settings: SourceSettings, options: dict[str, str]) -> pa.Schema:

@@ -251,8 +251,7 @@ class EncoderPool:
         limit_s = self.size.settings.node_wait_seconds
         if self._without_room is None:
             self._without_room = time.monotonic()
-            fields = {"actors": len(self._members), "limit_s": limit_s}
-            log.info("waiting for encoders", extra={"fields": fields})
+            log.info("waiting for encoders", extra={"fields": {"actors": len(self._members), "limit_s": limit_s}})
         elif time.monotonic() > self._without_room + limit_s:
             raise errors.EncoderLostError(
                 f"no encoder could start for {limit_s:g} s; add nodes with room for one, then run the job again"

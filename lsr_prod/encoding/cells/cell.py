@@ -92,8 +92,7 @@ def encode_batches(
 def _check_alive(encoder: TextEncoder, failed_in_a_row: int, error: Exception | None) -> None:
     """Encode a single word, which every working model can; a device in a bad state fails on every input."""
     try:
-        vectors = encoder.encode(["word"])
-        if np.isfinite(vectors.weights).all():
+        if np.isfinite(encoder.encode(["word"]).weights).all():
             return
         cause: Exception | None = error
     except _OF_BUNDLE:

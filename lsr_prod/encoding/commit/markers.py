@@ -54,8 +54,7 @@ def mark_finished(table: Store, quarantine: Store, plan: str, wave: int, result:
 
 def read_markers(table: Store, quarantine: Store, names: Sequence[str]) -> list[CellResult]:
     """Return the results that markers contain, without those with damaged parts."""
-    results = [_read(table, quarantine, name) for name in names]
-    return [result for result in results if result is not None]
+    return [result for result in [_read(table, quarantine, name) for name in names] if result is not None]
 
 
 def read_markers_on_workers(

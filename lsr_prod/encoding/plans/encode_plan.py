@@ -166,8 +166,7 @@ class Plan:
 
     def present(self) -> pa.Array:
         """Return the keys of the files of the corpus, int64."""
-        files = self.files.filter(pa.array(self.files["state"].to_numpy() != REMOVED))
-        return pa.array(file_keys(files))
+        return pa.array(file_keys(self.files.filter(pa.array(self.files["state"].to_numpy() != REMOVED))))
 
     def slices(self) -> Iterator[Slice]:
         """Yield all slices in order; one batch of them is in memory at a time."""
@@ -199,8 +198,7 @@ class PlanInputs:
 def make_plan(files: Iterable[SourceFile], inputs: PlanInputs) -> Plan:
     """Make the first plan of a table."""
     listed = list_files(files)
-    sizes = choose_sizes(bytes_to_read(listed), inputs.actors(), inputs.encode)
-    return plan_files(listed, inputs, sizes)
+    return plan_files(listed, inputs, choose_sizes(bytes_to_read(listed), inputs.actors(), inputs.encode))
 
 
 def plan_files(

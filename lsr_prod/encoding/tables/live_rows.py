@@ -109,8 +109,7 @@ def total_deleted_rows(files: pa.Table) -> int:
 def vector_column(paths: pa.ChunkedArray, vectors: Mapping[str, DeletionVector]) -> pa.Array:
     """Return the column ``deleted`` for paths of files."""
     values = pa.array([asdict(vector) for vector in vectors.values()], VECTOR_TYPE)
-    places = pc.index_in(paths, value_set=pa.array([*vectors], paths.type))
-    return values.take(places.combine_chunks())
+    return values.take(pc.index_in(paths, value_set=pa.array([*vectors], paths.type)).combine_chunks())
 
 
 def vector_files(files: pa.Table) -> set[str]:

@@ -92,8 +92,7 @@ class BadRowWriter:
         self.reasons[row.counted_as] += 1
         place = {"file": ordinal, "source_key": key, "source": source, "position": position}
         values = {"reason": row.reason, "detail": row.detail, "doc_id": row.doc_id, "raw": row.raw}
-        unread = {"unread_bytes": row.unread or None}
-        self._rows.append(place | values | unread)
+        self._rows.append(place | values | {"unread_bytes": row.unread or None})
         self._bytes += len(row.raw) + len(row.detail) + len(source) + _ROW_OVERHEAD
         if self._bytes >= _HELD_BYTES:
             self.flush()

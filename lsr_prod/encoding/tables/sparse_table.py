@@ -17,8 +17,7 @@ PLAN_PROPERTY = "lsr_prod.plan"
 
 def create_sparse_table(store: Store, properties: TableProperties, plan: str) -> Table:
     """Open the sparse table, or create it if it does not exist."""
-    schema = properties.schema
-    return create_table(store, schema, ["bucket"], {**properties.to_delta(), PLAN_PROPERTY: plan})
+    return create_table(store, properties.schema, ["bucket"], {**properties.to_delta(), PLAN_PROPERTY: plan})
 
 
 def check_first_plan(table: Table, plan: str) -> None:

@@ -242,8 +242,7 @@ def _rank(
     starts: np.typing.NDArray[np.uint32], impacts: np.typing.NDArray[np.uint8], tenths: Any, hundredths: Any
 ) -> None:
     """Write the 10th and the 100th largest impact of every term that has so many."""
-    counts = np.diff(starts.astype(np.int64))
-    many = np.flatnonzero(counts >= 10)
+    many = np.flatnonzero(np.diff(starts.astype(np.int64)) >= 10)
     for terms in np.array_split(many, len(many) // 256 + 1):
         histogram = np.zeros((len(terms), 256), np.int64)
         for row, term in zip(histogram, terms, strict=True):

@@ -134,8 +134,7 @@ def split_normalized(text: str, normalizer: normalizers.Normalizer) -> list[str]
 
 def lowercases(tokenizer: Tokenizer) -> bool:
     """Return whether a tokenizer's normalizer lowercases its input."""
-    normalizer = json.loads(tokenizer.to_str())["normalizer"]
-    return "lowercase" in _steps(normalizer)
+    return "lowercase" in _steps(json.loads(tokenizer.to_str())["normalizer"])
 
 
 def check_words(terms: Sequence[str], field: str) -> None:
@@ -189,8 +188,7 @@ def term_pieces(terms: Sequence[str], tokenizer: "PreTrainedTokenizerFast") -> l
 def fragmentation(texts: list[str], tokenizer: "PreTrainedTokenizerFast") -> float:
     """Return tokens per word (table 9) without special tokens; punctuation marks are words."""
     words = sum(len(split_words(text)) for text in texts)
-    tokens = sum(map(len, tokenizer(texts, add_special_tokens=False)["input_ids"]))
-    return tokens / words if words else 0.0
+    return sum(map(len, tokenizer(texts, add_special_tokens=False)["input_ids"])) / words if words else 0.0
 
 
 def special_tokens(tokenizer: Tokenizer) -> set[int]:

@@ -67,8 +67,7 @@ class IdRange:
         records = np.concatenate([np.empty(0, RECORD), *blocks])
         places = (records["low"] // np.uint64(self.share) % np.uint64(self.partitions)).astype(np.int64) - self.first
         order = np.argsort(places, kind="stable")
-        bounds = np.searchsorted(places[order], np.arange(1, self.count))
-        return np.split(records[order], bounds)
+        return np.split(records[order], np.searchsorted(places[order], np.arange(1, self.count)))
 
 
 def to_records(rows: Iterable[tuple[Any, ...]]) -> Records:

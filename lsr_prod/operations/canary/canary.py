@@ -97,9 +97,8 @@ class Canary:
 
     def result(self) -> dict[str, Any]:
         """Return the content of ``canary.json``."""
-        names = self.__dataclass_fields__
         return {
-            **{name: getattr(self, name) for name in names},
+            **{name: getattr(self, name) for name in self.__dataclass_fields__},
             "sides": {name: asdict(side) for name, side in zip("ab", self.sides, strict=True)},
             "rows": [row.to_json() for row in self.rows],
             "terms": [asdict(term) for term in self.terms],

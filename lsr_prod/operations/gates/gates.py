@@ -72,8 +72,7 @@ def empty(versions: Versions, limit: float) -> GateResult:
 def size(versions: Versions, limit: float) -> GateResult:
     """Refuse a version whose shards are too large for their documents."""
     version = versions.candidate.version
-    stored = sum(sum(shard.bytes_by_part.values()) for shard in version.shards)
-    value = stored / max(version.documents, 1)
+    value = sum(sum(shard.bytes_by_part.values()) for shard in version.shards) / max(version.documents, 1)
     return _at_most(value, limit, f"{value:,.0f} bytes per document", "max_bytes_per_document")
 
 
@@ -174,8 +173,7 @@ def latency(versions: Versions, limit: float) -> GateResult:
     """Refuse a version that answers the canary queries too slowly on this machine."""
     limits = versions.limits
     assert limits.canary_queries is not None
-    queries = read_canaries(limits.canary_queries, versions.options, limits.canary_sample)
-    texts = [query.text for query in queries]
+    texts = [query.text for query in read_canaries(limits.canary_queries, versions.options, limits.canary_sample)]
     for text in texts[: systems.WARM_UP_QUERIES]:
         versions.searcher.search(text, limits.canary_k, overlap_threshold=limits.threshold)
     times = []
@@ -250,8 +248,7 @@ def _refused(measured: float | None, limit: float | None, sentence: str) -> Gate
 def _at_most(value: float, limit: float, sentence: str, setting: str) -> GateResult:
     if value <= limit:
         return _passed(value, limit, sentence)
-    measured = None if math.isnan(value) else value
-    return _refused(measured, limit, f"{sentence}, above gates.{setting} = {limit:g}")
+    return _refused(None if math.isnan(value) else value, limit, f"{sentence}, above gates.{setting} = {limit:g}")
 
 
 def _at_least(value: float, limit: float, sentence: str, setting: str) -> GateResult:

@@ -126,8 +126,7 @@ class Versions:
         return None if self.candidate.current is None else self._open(self.candidate.current)
 
     def _open(self, version: IndexVersion) -> Searcher:
-        store = as_store(self.candidate.index)
-        location = open_index.locate(store.uri, None, None, dict(self.options))
+        location = open_index.locate(as_store(self.candidate.index).uri, None, None, dict(self.options))
         # The number of a version that is not published is never shown.
         snapshot = open_index.open_version(location, Publication(0, version.sha, ""), "lazy")
         return Searcher(snapshot, location=location)
@@ -177,10 +176,9 @@ def audit_candidate(versions: Versions) -> findings.Audit:
         raise ArtifactError(f"{store.uri} is not a table; encode the corpus again")
     whole = versions.limits.verify == "all"
     share = 1 if whole else min(max(version.documents // _SAMPLE, 1), _LARGEST_SHARE)
-    scope = deployment_scope(versions.deployment, versions.files, table)
     return audit(
         replace(
-            scope,
+            deployment_scope(versions.deployment, versions.files, table),
             index=IndexScope(as_store(versions.candidate.index), version, table),
             ids=compare.IdRange(share, int(version.sha[:8], 16) % share),
             stored=whole,

@@ -126,8 +126,7 @@ def vacuum(
     if dry_run:
         return garbage
     delete_garbage(store, garbage)
-    fields = {"table": store.uri, "files": garbage.counts(), "bytes": garbage.size}
-    log.info("vacuumed", extra={"fields": fields})
+    log.info("vacuumed", extra={"fields": {"table": store.uri, "files": garbage.counts(), "bytes": garbage.size}})
     return garbage
 
 

@@ -46,5 +46,4 @@ class BooleanShard:
         searcher = self.index.searcher()
         found = searcher.search(query, limit=max(1, limit), count=True)
         ordinals = searcher.fast_field_values(ORDINAL_FIELD, [address for _, address in found.hits])
-        pairs = zip((score for score, _ in found.hits), ordinals, strict=True)
-        return found.count, list(pairs)[:limit]
+        return found.count, list(zip((score for score, _ in found.hits), ordinals, strict=True))[:limit]

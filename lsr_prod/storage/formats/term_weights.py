@@ -78,8 +78,7 @@ class TermCounts:
         found = [terms for terms in texts if len(terms)]
         if not found:
             return self
-        size = len(self.frequencies)
-        more = np.bincount(np.concatenate(found), minlength=size).astype(np.int64)
+        more = np.bincount(np.concatenate(found), minlength=len(self.frequencies)).astype(np.int64)
         return TermCounts(self.documents + len(found), self.frequencies + more)
 
     def weights(self) -> np.typing.NDArray[np.float32]:

@@ -112,8 +112,7 @@ class TrainingSet:
             if part.file is not None
             for batch in range(len(part.batches))
         ]
-        counts = [rows for part in record.parts for rows in part.batches]
-        self._starts = np.cumsum([0, *counts]).astype(np.int64)
+        self._starts = np.cumsum([0, *[rows for part in record.parts for rows in part.batches]]).astype(np.int64)
         self.rows = int(self._starts[-1])
         self._readers: dict[Path, pa.ipc.RecordBatchFileReader] = {}
         self._batches: dict[int, _Batch] = {}

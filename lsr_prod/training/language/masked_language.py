@@ -199,8 +199,7 @@ class MaskedTokens(_Prediction):
 
     def _mask(self, texts: batches.TokenBatch, examples: Sequence[Example], masking: Masking) -> Masked:  # noqa: ARG002
         ids, present = texts.input_ids.numpy(), texts.attention_mask.numpy()
-        rates = mask_rates(np.where(present > 0, self._weights[ids], 0.0), self._rate)
-        return mask_tokens(ids, rates, masking)
+        return mask_tokens(ids, mask_rates(np.where(present > 0, self._weights[ids], 0.0), self._rate), masking)
 
 
 class MaskedWords(_Prediction):

@@ -11,7 +11,6 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from transformers import PreTrainedTokenizerFast
 
 from lsr_prod.model import SparseEncoder, backbone
@@ -75,8 +74,7 @@ def token_sums(
 
 def ordinary(tokenizer: PreTrainedTokenizerFast) -> np.typing.NDArray[np.int64]:
     """Return the ids of all tokens that are not special."""
-    special = set(tokenizer.all_special_ids)
-    return np.array(sorted(set(tokenizer.get_vocab().values()) - special), np.int64)
+    return np.array(sorted(set(tokenizer.get_vocab().values()) - set(tokenizer.all_special_ids)), np.int64)
 
 
 def padding(encoder: SparseEncoder) -> int:
@@ -116,8 +114,7 @@ class _TokenLosses(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         wanted = [graph and asked for asked in ctx.needs_input_grad[:3]]
         device, V = states.device, weight.shape[0]
-        autocast = torch.is_autocast_enabled(device.type)
-        kind = torch.get_autocast_dtype(device.type) if autocast else weight.dtype
+        kind = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else weight.dtype
         exact = torch.float64 if weight.dtype == torch.float64 else torch.float32
         gradients = [
             torch.zeros_like(tensor, dtype=exact) if tensor is not None and asked else None
@@ -144,7 +141,7 @@ class _TokenLosses(torch.autograd.Function):
         return parts[0] + relu_weight * parts[1], parts
 
     @staticmethod
-    @once_differentiable
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         found = (
             None if one is None else (one * gradient).to(kind)

@@ -47,13 +47,12 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint, *, name: str) -> None
     """Write a checkpoint; ``checkpoint.json`` is written last."""
     for part, tensors in checkpoint.tensors.items():
         save_file({key: value.contiguous() for key, value in tensors.items()}, folder / f"{part}.safetensors")
-    files = digest_files(folder, folder.iterdir())
     record = {
         "format": _FORMAT,
         "name": name,
         "step": checkpoint.step,
         "state": checkpoint.state,
-        "files": [file.to_json() for file in files],
+        "files": [file.to_json() for file in digest_files(folder, folder.iterdir())],
     }
     drafts.write_file(folder / RECORD_FILE, record_bytes(record))
 

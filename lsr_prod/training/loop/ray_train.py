@@ -140,10 +140,9 @@ def remove_strays(files: FileSystem, run: str) -> None:
 
 
 def _folders(files: FileSystem, run: str) -> list[str]:
-    found = files.get_file_info(FileSelector(run, allow_not_found=True))
     return [
         one.path
-        for one in found
+        for one in files.get_file_info(FileSelector(run, allow_not_found=True))
         if one.type == FileType.Directory and one.base_name.startswith(result.CHECKPOINT_PREFIX)
     ]
 

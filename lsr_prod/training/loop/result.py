@@ -197,8 +197,7 @@ class RayTrainer(DataParallelTrainer):
     """Ray Train's trainer without the cleaner of placement groups, the datasets and the handler of Ctrl-C."""
 
     def _create_default_callbacks(self) -> list[Any]:
-        callbacks = super()._create_default_callbacks()
-        return [one for one in callbacks if not isinstance(one, _UNUSED)]
+        return [one for one in super()._create_default_callbacks() if not isinstance(one, _UNUSED)]
 
     def _register_sigint_handler(self, controller: Any) -> None:
         """Install no handler."""

@@ -125,8 +125,7 @@ class _Run:
 
     def _make(self, stage: LoopSettings) -> StageTrainer:
         """Make a trainer at step 0."""
-        job = self._job
-        return make_trainer(stage, load_start(self._model, stage), self._work, job.inputs, self._group)
+        return make_trainer(stage, load_start(self._model, stage), self._work, self._job.inputs, self._group)
 
     def train(self) -> None:
         """Run all remaining steps, with reports, validations and checkpoints."""

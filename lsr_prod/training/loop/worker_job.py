@@ -73,8 +73,7 @@ def with_absolute_paths(stage: training.LoopSettings) -> training.LoopSettings:
     """Return settings that do not depend on the working directory."""
     changes: dict[str, Any] = {}
     if stage.watch.tensorboard is not None:
-        watch = {"tensorboard": _absolute(stage.watch.tensorboard)}
-        changes["watch"] = stage.watch.model_copy(update=watch)
+        changes["watch"] = stage.watch.model_copy(update={"tensorboard": _absolute(stage.watch.tensorboard)})
     if isinstance(stage, training.FinetuneSettings) and stage.validation is not None:
         paths = {field: _absolute(getattr(stage.validation, field)) for field in ("corpus", "queries", "qrels")}
         changes["validation"] = stage.validation.model_copy(update=paths)

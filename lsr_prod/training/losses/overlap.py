@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from lsr_prod.config.objective import OverlapSettings
 from lsr_prod.search.query.sparse_query import required_terms
@@ -84,7 +83,7 @@ class _SumOfSlices(torch.autograd.Function):
         return total
 
     @staticmethod
-    @once_differentiable
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor, Tensor]:
         query_weights, positive_weights = ctx.saved_tensors
         query_gradient, positive_gradient = torch.empty_like(query_weights), torch.empty_like(positive_weights)

@@ -127,8 +127,7 @@ def score_slice(opened: RowScorer, store: Store, plan: str, number: int, piece: 
 
 def score_rows(rows: Sequence[TrainingRow], scorer: "PairScorer") -> list[ScoredRow | BadRow]:
     """Score all documents of some rows in common batches; return one row per row, in order."""
-    pairs = [(row.query or "", document) for row in rows for document in row.documents]
-    scores, failed = scorer.score(pairs)
+    scores, failed = scorer.score([(row.query or "", document) for row in rows for document in row.documents])
     scored: list[ScoredRow | BadRow] = []
     start = 0
     for row in rows:
@@ -152,8 +151,7 @@ def _scored(
 ) -> Iterator[tuple[int, ScoredRow | BadRow, Counter[str]]]:
     """Yield (position, row, nothing dropped); batches start at the slice, so every run makes the same ones."""
     for batch in row_parts.in_batches(read_rows(piece, opened.settings.data, options, needs_negative=False), _AHEAD):
-        good = [row for _, row in batch if isinstance(row, TrainingRow)]
-        scored = iter(score_rows(good, opened.scorer))
+        scored = iter(score_rows([row for _, row in batch if isinstance(row, TrainingRow)], opened.scorer))
         for at, row in batch:
             yield at, row if isinstance(row, BadRow) else next(scored), Counter()
 

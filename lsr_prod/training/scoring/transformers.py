@@ -8,7 +8,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from torch.nn import functional
 from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedTokenizerFast
 
 from lsr_prod.config import TeacherModelSettings
@@ -149,7 +148,7 @@ class DenseEncoder:
             mask = tensors["attention_mask"].unsqueeze(2).float()
             pooled = (hidden * mask).sum(dim=1) / mask.sum(dim=1)
         if self.form.normalize:
-            pooled = functional.normalize(pooled, dim=1)
+            pooled = torch.nn.functional.normalize(pooled, dim=1)
         vectors: np.typing.NDArray[np.float32] = pooled.cpu().numpy()
         return vectors
 
@@ -210,8 +209,7 @@ def call_in_halves(
     """
     values: dict[int, Values] = {}
     failed: dict[int, str] = {}
-    order = sorted(range(len(lengths)), key=lambda i: lengths[i])
-    for batch in token_batches(order, lengths, batch_tokens):
+    for batch in token_batches(sorted(range(len(lengths)), key=lambda i: lengths[i]), lengths, batch_tokens):
         todo = [batch]
         while todo:
             rows = todo.pop()

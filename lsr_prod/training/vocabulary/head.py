@@ -186,11 +186,10 @@ def probe_scale(encoder: SparseEncoder, queries: Sequence[str], positives: Seque
             matrix.copy_(before)
     scores = q @ d.t()  # [n, n]
     own = float(scores.diagonal().mean())
-    others = (float(scores.sum()) - own * len(scores)) / (len(scores) * (len(scores) - 1))
     return Probe(
         alpha=alpha,
         positive_score=own,
-        other_score=others,
+        other_score=(float(scores.sum()) - own * len(scores)) / (len(scores) * (len(scores) - 1)),
         largest_weight=float(torch.cat([q, d]).amax(dim=1).mean()),
         query_terms=float((q > 0).sum(dim=1).float().mean()),
         document_terms=float((d > 0).sum(dim=1).float().mean()),

@@ -58,8 +58,7 @@ def count_words(
     found = sorted((entry for part in parts for entry in part), key=_rank)[:size]
     if not found:
         raise ConfigError("min_count", f"no word of the corpus occurs {min_count} times", "give more text, or lower it")
-    fields = {"texts": good, "words": len(found), "least": found[-1].count}
-    log.info("words counted", extra={"fields": fields})
+    log.info("words counted", extra={"fields": {"texts": good, "words": len(found), "least": found[-1].count}})
     return found
 
 
@@ -106,5 +105,4 @@ def _most_frequent(tokenizer: PreTrainedTokenizerFast, min_count: int, size: int
     pieces = word_pieces(totals["word"].to_pylist(), tokenizer)
     spellable = np.array([bool(ids) and tokenizer.unk_token_id not in ids for ids in pieces], dtype=bool)
     kept = totals.filter(pa.array(spellable))
-    words = map(WordCount, kept["word"].to_pylist(), kept["count_sum"].to_pylist())
-    return sorted(words, key=_rank)[:size]
+    return sorted(map(WordCount, kept["word"].to_pylist(), kept["count_sum"].to_pylist()), key=_rank)[:size]
