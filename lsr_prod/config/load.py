@@ -3,6 +3,7 @@
 import argparse
 import difflib
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn, get_args
@@ -93,6 +94,12 @@ class _Settings(BaseSettings, Deployment):
         cli_exit_on_error=False, cli_avoid_json=True, cli_hide_none_type=True, nested_model_default_partial_update=True
     )
 
+    @classmethod
+    def settings_customise_sources(cls, *_: Any, **given: Any) -> tuple[PydanticBaseSettingsSource, ...]:
+        # Sources are given, in place of the environment; a class with sources of its own would be built for every call.
+        sources: tuple[PydanticBaseSettingsSource, ...] = given["init_settings"].init_kwargs["sources"]
+        return sources
+
 
 def load_deployment(
     argv: Sequence[str],
@@ -121,19 +128,13 @@ def load_deployment(
     """
     known = _Parser(add_help=False, allow_abbrev=False)
     known.add_argument("--config", type=Path, action="append", default=[])
-    _, command_line = settings_parser(job, description, [*needs, *optional], options)
-
-    class _Sources(_Settings):
-        @classmethod
-        def settings_customise_sources(
-            cls, settings_cls: type[BaseSettings], *_: Any, **__: Any
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
-            files = [InitSettingsSource(settings_cls, _read_yaml(path)) for path in reversed(paths)]
-            return command_line(args=list(argv)), *files
+    _, command_line = settings_parser(job, description, (*needs, *optional), options)
 
     try:
         paths: list[Path] = known.parse_known_args(argv)[0].config
-        deployment = _Sources()
+        files = [InitSettingsSource(_Settings, _read_yaml(path)) for path in reversed(paths)]
+        sources: dict[str, Any] = {"sources": (command_line(args=list(argv)), *files)}
+        deployment = _Settings(**sources)
     except SettingsError as error:
         raise _unknown_argument(str(error)) from error
     except ValidationError as error:
@@ -146,12 +147,14 @@ def load_deployment(
     return deployment
 
 
+@cache
 def settings_parser(
-    job: str, description: str, sections: Sequence[str], options: argparse.ArgumentParser | None = None
+    job: str, description: str, sections: tuple[str, ...], options: argparse.ArgumentParser | None = None
 ) -> tuple[argparse.ArgumentParser, CliSettingsSource[Any]]:
     """Return the parser of a job's command line, and the source that reads settings with it.
 
     The parser accepts the fields of every section; ``--help`` describes those of ``sections``, ``ray`` and ``storage``.
+    A process makes each parser once: it has an argument for every setting.
     """
     parser = _Parser(
         prog=job,

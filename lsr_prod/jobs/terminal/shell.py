@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from inspect import getdoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -75,6 +76,13 @@ class Command:
         return exit_code(self.name, lambda: self.work(self.parser().parse_args(argv)), output_required=required)
 
 
+@cache
+def _parser_of_options(name: str, add_options: AddOptions) -> CommandParser:
+    options = CommandParser(name)
+    add_options(options)
+    return options
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """A command that reads a deployment: ``@partial(Job, "mine", needs=("mine",))`` makes it of a function.
@@ -108,11 +116,7 @@ class Job:
         return (*self.optional, "report") if self.pages else self.optional
 
     def _options(self) -> CommandParser | None:
-        if self.add_options is None:
-            return None
-        options = CommandParser(self.name)
-        self.add_options(options)
-        return options
+        return None if self.add_options is None else _parser_of_options(self.name, self.add_options)
 
     def _run(self, argv: Sequence[str]) -> int:
         from lsr_prod.config import load_deployment
