@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,8 +15,10 @@ from lsr_prod.config.training import FinetuneSettings, LoopSettings
 from lsr_prod.errors import TrainingCollapsedError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.loop.rate import RATES, choose_rate, find_rate
+from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer
 from tests.model.tiny import tiny_checkpoint
+from tests.training.gloo import run_workers
 from tests.training.retrieval.test_trainer import ALONE, BASE, Words
 
 
@@ -23,9 +26,9 @@ def settings(learning_rate: float | str, **optimizer: object) -> FinetuneSetting
     return FinetuneSettings.model_validate({**BASE, "optimizer": {"learning_rate": learning_rate, **optimizer}})
 
 
-def trainer_of(model: Path, stage: LoopSettings) -> Trainer:
+def trainer_of(model: Path, stage: LoopSettings, group: Group = ALONE) -> Trainer:
     assert isinstance(stage, FinetuneSettings)
-    return Trainer(SparseEncoder.load(model), Words(9), stage, ALONE)
+    return Trainer(SparseEncoder.load(model), Words(9), stage, group)
 
 
 @given(st.lists(st.floats(0.01, 10), min_size=len(RATES), max_size=len(RATES)))
@@ -100,3 +103,16 @@ def test_trial_takes_a_step_at_each_rate_and_leaves_no_trace(tmp_path: Path) -> 
     found, given_rate = trainer_of(model, stage), trainer_of(model, settings(rate, warmup_share=0.5))
     found.full_rate = rate
     assert [found.train_step().losses for _ in range(4)] == [given_rate.train_step().losses for _ in range(4)]
+
+
+def rate_of_worker(rank: int, world: int, model: str) -> tuple[float, int]:
+    stage = settings("auto").model_copy(update={"dropout": 0.0})  # whose masks differ from worker to worker
+    group = Group(rank, world, torch.device("cpu"))
+    return find_rate(stage, lambda stage: trainer_of(Path(model), stage, group))
+
+
+@pytest.mark.long
+def test_workers_find_the_rate_of_one_worker(tmp_path: Path) -> None:
+    model = str(tiny_checkpoint(tmp_path / "model", "bert"))
+    first, second = run_workers(rate_of_worker, 2, 2, model)
+    assert first == second == rate_of_worker(0, 1, model)
