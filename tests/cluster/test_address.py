@@ -60,6 +60,7 @@ def test_cluster_that_demands_no_token_is_refused(open_store: str) -> None:
     check_address(open_store, token=False)
 
 
+@pytest.mark.long
 def test_cluster_is_accepted_only_with_its_own_token(ray_local: None, monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 

@@ -12,7 +12,7 @@ from lsr_prod import Index
 MODULES = [
     "lsr_prod.indexing.text_index",
     "lsr_prod.inference.encoder",
-    "lsr_prod.integrations.mteb",
+    pytest.param("lsr_prod.integrations.mteb", marks=pytest.mark.long),
     "lsr_prod.integrations.mteb_model",
     "lsr_prod.integrations.pyterrier",
     "lsr_prod.model.encoder",

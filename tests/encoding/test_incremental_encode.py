@@ -103,6 +103,7 @@ def test_increment_of_a_delta_source_with_one_percent_of_changes(tmp_path: Path,
     assert (again.encoded, again.table_version) == (0, increment.table_version)
 
 
+@pytest.mark.long
 def test_rows_that_a_deletion_vector_deletes_leave_the_table(tmp_path: Path, tiny_bundle: Path):
     rng, source, table = random.Random(3), tmp_path / "source", tmp_path / "table"
     for start in range(0, 40, 20):

@@ -141,7 +141,15 @@ def slow_document(encoder: BundleEncoder, text: str, length: int, stride: int, m
     return joined
 
 
-@pytest.mark.parametrize(("length", "stride", "most"), [(32, 30, 99), (32, 15, 99), (16, 7, 4), (128, 100, 1)])
+@pytest.mark.parametrize(
+    ("length", "stride", "most"),
+    [
+        (16, 7, 4),
+        (128, 100, 1),
+        pytest.param(32, 30, 99, marks=pytest.mark.long),
+        pytest.param(32, 15, 99, marks=pytest.mark.long),
+    ],
+)
 def test_document_is_the_maximum_of_its_separately_encoded_windows(
     tiny_bundle: Path, length: int, stride: int, most: int
 ):

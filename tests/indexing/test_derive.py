@@ -91,6 +91,7 @@ def test_document_that_changes_repeatedly_is_found_once(world, corpus):
     check(world, {**gone.after(corpus), "new": Doc({9: 4})})
 
 
+@pytest.mark.long
 def test_delta_shards_are_merged_when_there_are_too_many(world, corpus):
     dice, modes, rebuilt = random.Random(2), [], 0
     for number in range(12):

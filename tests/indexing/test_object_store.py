@@ -59,6 +59,7 @@ def aged(index: Store, hours: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Store, "now", lambda store, folder: real(store, folder) + hours * HOUR)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_local")
 def test_index_in_an_object_store_equals_that_in_a_folder_after_every_change(tmp_path: Path, remote: Store) -> None:
     make_world(tmp_path, CORPUS)

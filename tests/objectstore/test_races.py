@@ -7,6 +7,7 @@ from tests.objectstore.endpoint import s3_endpoint
 from tests.objectstore.races import race_restarts, run_races
 
 
+@pytest.mark.long
 def test_store_with_atomic_creation_passes_all_races(tmp_path: Path, s3_options: dict[str, str]) -> None:
     assert run_races(Store(f"s3://lsr/{tmp_path.name}", s3_options), 10)[1] == []
 

@@ -119,6 +119,7 @@ def undetected(index: Path, count: int, seed: int) -> list[tuple[str, int, int]]
     return missed
 
 
+@pytest.mark.long
 def test_verify_finds_every_flipped_bit(index):
     files = files_of(index)
     kinds = {path.relative_to(index).parts[0] for path in files}

@@ -197,14 +197,19 @@ def test_missing_obstore_raises_with_the_extra(folder: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("place", "verb", "last"),
     [
-        ("store", "read_range", 1),
         ("store", "read_range", 40),
-        ("path", "rename", 1),
         ("path", "rename", 9),
-        ("os", "link", 12),
-        ("drafts", "sync_tree", 1),
-        ("drafts", "create_file", 3),
-        ("cache", "mark_used", 3),
+        *(
+            pytest.param(*place, marks=pytest.mark.long)
+            for place in [
+                ("store", "read_range", 1),
+                ("path", "rename", 1),
+                ("os", "link", 12),
+                ("drafts", "sync_tree", 1),
+                ("drafts", "create_file", 3),
+                ("cache", "mark_used", 3),
+            ]
+        ),
     ],
 )
 def test_killed_fetch_resumes(index: Path, folder: Path, remote: Store, place: str, verb: str, last: int) -> None:

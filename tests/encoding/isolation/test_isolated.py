@@ -40,6 +40,7 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.long
 def test_child_returns_the_vectors_of_an_encoder_in_this_process(tiny_bundle: Path):
     texts = ["a quick fox", "", "\0 null", "naïve 日本 \U0001f98a", "word " * 5000] * 20
     expected = BundleEncoder(tiny_bundle).encode(texts, kind="document", top_k=8, batch_tokens=64)

@@ -11,6 +11,7 @@ from tests.infra.deploy.kubernetes import follow_page, kubernetes_missing
 pytestmark = pytest.mark.skipif(bool(kubernetes_missing()), reason=kubernetes_missing())
 
 
+@pytest.mark.long
 def test_kubectl_commands_of_the_page_run_the_first_night(tmp_path: Path) -> None:
     runs = []
 

@@ -15,6 +15,7 @@ def test_the_page_has_the_packages_of_the_locks():
     assert page({package: rows[package] for package in wanted}) == PAGE.read_text(), "run make licenses"
 
 
+@pytest.mark.long
 def test_the_page_agrees_with_installed_packages():
     rows, found = read_page(), installed()
     same = rows.keys() & found.keys()

@@ -61,6 +61,7 @@ def test_dataset_is_read_as_it_was_registered(shared_data: Path, tmp_path: Path)
     assert {(row.query_id, row.doc_id, row.relevance) for row in read.qrels} == judged
 
 
+@pytest.mark.long
 def test_only_what_a_dataset_has_is_written(tmp_path: Path) -> None:
     (tmp_path / "docs.tsv").write_text("1\ta \u2028 lock\n2\t\n")
     (tmp_path / "qrels").write_text("q 0 1 2\n")

@@ -42,6 +42,7 @@ def test_open_index_has_our_measures(index: Index, task: Any, ours: Measures) ->
     assert harnesses.mteb_measures(indexes.IndexSearch(index), task) == pytest.approx(ours, abs=harnesses.SAME)
 
 
+@pytest.mark.long
 def test_corpus_of_a_task_is_indexed_with_our_measures(tiny_bundle: Path, task: Any, ours: Measures) -> None:
     assert harnesses.mteb_measures(indexes.IndexSearch(tiny_bundle), task) == pytest.approx(ours, abs=harnesses.SAME)
 

@@ -15,6 +15,7 @@ from lsr_prod.training.process_group import Group
 from lsr_prod.training.replica import Replica
 from lsr_prod.training.retrieval.gradient import EncodedPart, StepPlan, backward
 from lsr_prod.training.twins import seed_torch
+from tests.quick import first_quick
 
 GROUP = Group(0, 1, torch.device("cpu"))
 OBJECTIVE = ObjectiveSettings(
@@ -58,7 +59,7 @@ def _gradient(
     return gradients, encoded
 
 
-@pytest.mark.parametrize("chunk", [1, 3, 100])
+@pytest.mark.parametrize("chunk", first_quick([3, 1, 100]))
 def test_gradient_cache_gives_gradient_of_whole_batch(tiny_model: Path, chunk: int) -> None:
     whole, [at_once] = _gradient(tiny_model, [_batch()])
     cached, [in_chunks] = _gradient(tiny_model, [_batch()], chunk=chunk)
@@ -90,7 +91,7 @@ def test_accumulated_parts_give_mean_of_gradients(tiny_model: Path) -> None:
     torch.testing.assert_close(together, mean, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("chunk", [None, 1, 4])
+@pytest.mark.parametrize("chunk", first_quick([1, 4, None]))
 def test_missing_negatives_have_no_part_in_loss_and_gradient(tiny_model: Path, chunk: int | None) -> None:
     part = _incomplete()
     ours, [encoded] = _gradient(tiny_model, [part], chunk=chunk)

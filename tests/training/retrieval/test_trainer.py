@@ -105,6 +105,7 @@ def test_run_resumed_from_checkpoint_is_bit_identical(
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
+@pytest.mark.long
 def test_training_lowers_loss(tiny_model: Path) -> None:
     trainer = _trainer(tiny_model, _settings(steps=30, dropout=0.0, batch={"queries": 8}))
     losses = [trainer.train_step().losses["info_nce"] for _ in range(30)]
