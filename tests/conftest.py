@@ -14,6 +14,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from _pytest import logging as pytest_logging
 from filelock import FileLock
 
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # every listener on loopback; read when Ray is imported
@@ -22,6 +23,8 @@ os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
 os.environ.update({"RAY_num_workers_soft_limit": "8", "RAY_idle_worker_killing_time_threshold_ms": "60000"})
 # Ray's own value is 15: beside other processes of tests its workers would get a thirtieth of a core.
 os.environ.update({"RAY_worker_niceness": "0"})
+# Ray's log monitor looks for new files of its workers this often; its own value is .5.
+os.environ.update({"LOG_NAME_UPDATE_INTERVAL_S": "5"})
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 # Credentials of the S3 endpoint that tests start on loopback; Ray's workers inherit them.
@@ -113,6 +116,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(reason)
 
 
+@pytest.fixture
+def caplog(request: pytest.FixtureRequest) -> Iterator[pytest.LogCaptureFixture]:
+    """As pytest's own, which goes through all loggers of the process six times in every test, with or without it."""
+    handler = request.node.stash[pytest_logging.caplog_handler_key] = pytest_logging.LogCaptureHandler()
+    captured = pytest.LogCaptureFixture(request.node, _ispytest=True)
+    with pytest_logging.catching_logs(handler):
+        yield captured
+    captured._finalize()
+
+
 @pytest.fixture(autouse=True)
 def _log_ends_with_its_test() -> Iterator[None]:
     """A job logs to the stderr of its own test, which is closed after it."""
@@ -120,7 +133,8 @@ def _log_ends_with_its_test() -> Iterator[None]:
     logger = logging.getLogger("lsr_prod")
     logger.handlers.clear()
     logger.propagate = True
-    logger.setLevel(logging.NOTSET)
+    if logger.level != logging.NOTSET:  # every change empties the caches of all loggers
+        logger.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from email.utils import formatdate
 from typing import Any
 
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from moto.moto_server.werkzeug_app import create_backend_app
 from werkzeug.serving import WSGIRequestHandler, run_simple
 
 _CONDITIONS = ("HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH")
@@ -145,7 +145,8 @@ def _options() -> argparse.Namespace:
 
 if __name__ == "__main__":
     given = _options()
-    server: Callable[..., Iterable[bytes]] = DomainDispatcherApplication(create_backend_app)
+    # Its server of all services looks the service of every request up in the folder of its code.
+    server: Callable[..., Iterable[bytes]] = create_backend_app("s3")
     server = _AsCeph(_OneConditionAtATime(server))
     if given.broken:
         server = _BrokenBuckets(server)

@@ -53,7 +53,8 @@ def test_onnxruntime_is_imported_in_one_place() -> None:
     found = {
         path.relative_to(PACKAGE.parent).as_posix()
         for path in PACKAGE.parent.glob("lsr_prod*/**/*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if "onnxruntime" in (source := path.read_text(encoding="utf-8"))
+        for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Import) and "onnxruntime" in {name.name.partition(".")[0] for name in node.names}
     }
     assert found == {"lsr_prod/inference/session.py"}

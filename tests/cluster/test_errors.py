@@ -166,6 +166,7 @@ def test_error_of_a_training_worker_is_found() -> None:
     assert describe(theirs) == "ValueError: theirs"
 
 
+@pytest.mark.usefixtures("caplog")  # "worker failed" is an event of the log, which no command has set up
 @pytest.mark.parametrize(("how", "code", "words"), [("ours", 2, "encode.bundle: "), ("theirs", 1, "WorkerError: ")])
 def test_command_prints_one_line_for_any_error_of_ray(
     ray_local: None, capsys: pytest.CaptureFixture[str], how: str, code: int, words: str

@@ -32,7 +32,8 @@ def private_imports() -> dict[str, set[str]]:
     """Return the files of lsr_prod that import each private name of Ray."""
     found: dict[str, set[str]] = defaultdict(set)
     for path in ROOT.glob("lsr_prod*/**/*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        source = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(source)) if "ray." in source else ():
             names: list[str] = []
             if isinstance(node, ast.ImportFrom) and node.module:
                 names = [f"{node.module}.{alias.name}" for alias in node.names]

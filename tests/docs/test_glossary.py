@@ -4,7 +4,6 @@ import ast
 import importlib
 import pkgutil
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -39,13 +38,16 @@ def descriptions() -> list[tuple[str, str]]:
     return found
 
 
-def strings() -> Iterator[tuple[str, ast.Call, str]]:
+@cache
+def strings() -> list[tuple[str, ast.Call, str]]:
     """File, the call that a string is the first argument of, and the string, for all of the library."""
+    found = []
     for path in sorted(ROOT.glob("lsr_prod*/**/*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
                 case ast.Call(args=[ast.Constant(value=str(text)), *_]):
-                    yield str(path.relative_to(ROOT)), node, text
+                    found.append((str(path.relative_to(ROOT)), node, text))
+    return found
 
 
 @cache
