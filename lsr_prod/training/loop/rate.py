@@ -45,8 +45,8 @@ def _trial(stage: LoopSettings) -> LoopSettings:
     flat = stage.optimizer.model_copy(update={"schedule": "constant", "warmup_steps": 0})
     changes: dict[str, Any] = {"optimizer": flat, "steps": _STEPS, "epochs": None}
     if isinstance(stage, FinetuneSettings):  # ramps hardly begin within 100,000 steps, and there is no queue to fill
-        sparsity = stage.objective.sparsity
-        slow = [one.model_copy(update={"ramp_steps": None}) for one in sparsity.regularizers]
+        sparsity, late = stage.objective.sparsity, {"ramp": "quadratic", "ramp_steps": None}
+        slow = [one.model_copy(update=late) for one in sparsity.regularizers]
         sparsity = sparsity.model_copy(update={"regularizers": slow})
         changes["objective"] = stage.objective.model_copy(update={"queue": None, "sparsity": sparsity})
     return stage.model_copy(update=changes)
