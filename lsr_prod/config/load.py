@@ -3,6 +3,7 @@
 import argparse
 import difflib
 from collections.abc import Sequence
+from copy import copy
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -133,7 +134,8 @@ def load_deployment(
     try:
         paths: list[Path] = known.parse_known_args(argv)[0].config
         files = [InitSettingsSource(_Settings, _read_yaml(path)) for path in reversed(paths)]
-        sources: dict[str, Any] = {"sources": (command_line(args=list(argv)), *files)}
+        # A source keeps what it has parsed: other threads of the process have the same one.
+        sources: dict[str, Any] = {"sources": (copy(command_line)(args=list(argv)), *files)}
         deployment = _Settings(**sources)
     except SettingsError as error:
         raise _unknown_argument(str(error)) from error

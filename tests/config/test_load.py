@@ -1,4 +1,6 @@
 import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,28 @@ def _load(folder: Path, *argv: str, text: str = YAML, needs: tuple[str, ...] = (
     return load_deployment(
         ["--config", str(folder / "deployment.yaml"), *argv], job="lsr-prod encode", description="", needs=needs
     )
+
+
+def test_threads_that_read_deployments_get_the_settings_of_their_own_command_lines(tmp_path: Path) -> None:
+    (tmp_path / "deployment.yaml").write_text(YAML)
+
+    def read(number: int) -> int | None:
+        argv = [
+            "--config",
+            str(tmp_path / "deployment.yaml"),
+            *(("--encode.store_k", str(number)) if number % 3 else ()),
+        ]
+        encode = load_deployment(argv, job="lsr-prod encode", description="", needs=("source", "encode")).encode
+        assert encode is not None
+        return encode.store_k
+
+    default, interval = read(0), sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert [*pool.map(read, range(60))] == [number if number % 3 else default for number in range(60)]
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_command_line_overrides_file_and_file_overrides_default(tmp_path: Path) -> None:
