@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.functional import embedding_bag, normalize
 from transformers import PreTrainedTokenizerFast
 
 from lsr_prod.errors import ConfigError
@@ -50,9 +51,7 @@ class Combination:
         """Return new rows [V', d] of old rows [V, d]; a copied row is equal to the bit, a row without entries is 0."""
         matrix = matrix.detach()
         weights = self.weights.to(matrix.dtype)
-        return torch.nn.functional.embedding_bag(
-            self.rows, matrix, self.starts[:-1], mode="sum", per_sample_weights=weights
-        )
+        return embedding_bag(self.rows, matrix, self.starts[:-1], mode="sum", per_sample_weights=weights)
 
     def entries(self, row: int) -> list[tuple[int, float]]:
         """Return the old rows that make up a new row and their weights, heaviest first."""
@@ -82,7 +81,7 @@ def semantic(aligned: NDArray[np.int64], target_embeddings: torch.Tensor) -> Com
     weighted sum of their old rows. Rows of the overlap are copied. Peak memory is 512 x overlap similarities.
     """
     overlap, fresh = np.flatnonzero(aligned >= 0), np.flatnonzero(aligned < 0)
-    directions = torch.nn.functional.normalize(target_embeddings.detach().float(), dim=1)
+    directions = normalize(target_embeddings.detach().float(), dim=1)
     anchors = directions[torch.from_numpy(overlap)]  # [O, d']
     counts = np.zeros(len(aligned), dtype=np.int64)
     columns, weights = [torch.empty(0, dtype=torch.int64)], [torch.empty(0)]
