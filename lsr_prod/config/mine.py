@@ -79,7 +79,7 @@ class ScoreSettings(Section):
         if self.data.kind not in ("pairs", "triples", "negatives"):
             yield "query and documents are read; data.kind has to be pairs, triples or negatives"
         if self.teacher.precision == "fp16" and not self.use_gpu:
-            yield "teacher.precision fp16 needs use_gpu; use fp32 or bf16 on CPUs"
+            yield "teacher.precision fp16 needs use_gpu; use fp32 on CPUs"
 
 
 class TeacherScoresSettings(Section):
@@ -169,7 +169,7 @@ class MineSettings(Section):
         if bool(self.teacher.paths) == (self.teacher.model is not None):
             yield "a teacher is files with scores or a model; give either teacher.paths or teacher.model"
         if self.teacher.model is not None and self.teacher.model.precision == "fp16" and not self.teacher.use_gpu:
-            yield "teacher.model.precision fp16 needs teacher.use_gpu; use fp32 or bf16 on CPUs"
+            yield "teacher.model.precision fp16 needs teacher.use_gpu; use fp32 on CPUs"
         if self.teacher.model is not None and self.teacher.key == "query_id":
             yield "a model reads the text of a query; let teacher.key be query"
         if self.margin is None and self.margin_ratio is None and not self.scores:

@@ -128,6 +128,11 @@ def uses_bf16(encoder: SparseEncoder, scale: language.ScaleSettings, device: tor
         return True
     if encoder.model.config.hidden_size < _WIDE:
         return False
+    return multiplies_bf16(device)
+
+
+def multiplies_bf16(device: torch.device) -> bool:
+    """Return whether a device multiplies matrices in bf16 in hardware."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return processor_has("avx512_bf16", "amx_bf16")

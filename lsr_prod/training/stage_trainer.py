@@ -6,6 +6,7 @@ from typing import Protocol
 
 import torch
 
+from lsr_prod import logs
 from lsr_prod.config.training import FinetuneSettings, LoopSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.extras import contrib
@@ -13,6 +14,7 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.training import encoder_setup, process_group, replica
 from lsr_prod.training.observers.throughput import ThroughputMeter
 
+log = logs.get_log(__name__)
 Tensors = Iterable[tuple[str, torch.Tensor]]
 
 
@@ -55,6 +57,8 @@ class StageTrainer(ABC):
         for count in rows:
             check_batch(settings, count, group.world)
         self.bf16 = encoder_setup.uses_bf16(encoder, settings.scale, group.device)
+        if self.bf16 and group.rank == 0 and not encoder_setup.multiplies_bf16(group.device):
+            log.warning("bf16 is emulated here, at many times the time of fp32: set scale.precision to auto or fp32")
         encoder_setup.prepare_encoder(encoder, settings)
         if group.device.type == "cpu":
             for model in encoder_setup.models_of(encoder):

@@ -2,13 +2,18 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from lsr_prod.config.language import ScaleSettings
+from lsr_prod.config.training import FinetuneSettings
 from lsr_prod.inference import session
 from lsr_prod.model import SparseEncoder
+from lsr_prod.training.data.training_set import Example, SampleRows
 from lsr_prod.training.encoder_setup import uses_bf16
+from lsr_prod.training.process_group import Group
+from lsr_prod.training.retrieval.trainer import Trainer
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -52,3 +57,31 @@ def test_auto_is_bf16_for_wide_models_on_gpus_with_it(
 
 def test_flash_attention_is_never_left_at_fp32(tiny_model: Path) -> None:
     assert uses_bf16(_encoder(tiny_model, 128), ScaleSettings(attention="flash"), GPU)
+
+
+@pytest.mark.parametrize(
+    ("precision", "found", "told"),
+    [
+        ("bf16", "flags : avx512f", True),
+        ("bf16", "flags : avx512_bf16", False),
+        ("auto", "flags : avx512f", False),
+    ],
+)
+def test_an_emulated_bf16_is_told(
+    tiny_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    precision: str,
+    found: str,
+    told: bool,
+) -> None:
+    (tmp_path / "cpuinfo").write_text(found)
+    monkeypatch.setattr(session, "_CPUINFO", tmp_path / "cpuinfo")
+    rows = SampleRows([Example(np.array([2, 8, 3], np.int32), (np.array([2, 8, 3], np.int32),), None)] * 4)
+    settings = FinetuneSettings.model_validate(
+        {"data": {"paths": ["x"], "kind": "pairs"}, "batch": {"queries": 2}, "steps": 1, "objective": {"losses": [
+            {"loss": "info_nce"}]}, "scale": {"precision": precision}}
+    )  # fmt: skip
+    Trainer(_encoder(tiny_model, 256), rows, settings, Group(0, 1, CPU))
+    assert ("bf16 is emulated" in caplog.text) is told
