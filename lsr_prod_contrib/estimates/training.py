@@ -26,6 +26,7 @@ from lsr_prod.training.data.parts import ReadRow, token_problem, tokenize_rows
 from lsr_prod.training.data.training_rows import cut_data, pin_files, read_rows
 from lsr_prod.training.data.training_set import Example, SampleRows
 from lsr_prod.training.lineage import load_record
+from lsr_prod.training.loop.rate import RATES
 from lsr_prod.training.loop.worker_job import load_start
 from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer
@@ -206,12 +207,13 @@ def _describe(
         return {**row, "note": f"fails: batch.queries is {stage.batch.queries}, more than the rows"}
     # Steps of the first data set stand for those of all.
     cost, model = _time(plan, stage.model_copy(update={"data": stage.data_sets[0]}), start, sets[0], cores, use_gpu)
+    trial = len(RATES) if stage.optimizer.learning_rate == "auto" else 0
     workers = plan.train.workers or 1
     place = "GPU" if use_gpu else f"{cost.threads} thread{'s' if cost.threads > 1 else ''}"
     note = f"measured with {cost.queries} queries per step on this machine ({place}), {model}"
     return {
         **row,
-        "hours": row["steps"] * cost.seconds / workers / 3600,
+        "hours": (row["steps"] + trial) * cost.seconds / workers / 3600,
         "memory_bytes": cost.memory_bytes,
         "note": f"{note}; divided by {workers} workers" if workers > 1 else note,
     }

@@ -11,6 +11,7 @@ from lsr_prod.config import Deployment
 from lsr_prod.jobs.training import train
 from lsr_prod.training import chain
 from lsr_prod.training.chain import run_chain
+from lsr_prod_contrib.estimates import training
 from lsr_prod_contrib.estimates.training import describe_chain
 from tests.training.small import small_start, small_training
 from tests.training.stand_in import train_a_little
@@ -55,6 +56,15 @@ def test_dry_run_says_what_a_run_would_do_and_writes_nothing(
     assert first["note"] == "measured with 8 queries per step on this machine (1 thread), model: that of the stage"
     assert (second["done"], second["steps"], second["hours"]) == ("to do", None, 0.0)
     assert found["hours"] == first["hours"]
+
+
+@pytest.mark.parametrize(("rate", "steps"), [(1e-3, 15), ("auto", 15 + 48)])
+def test_hours_include_the_trial_of_a_learning_rate(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, rate: float | str, steps: int
+) -> None:
+    settings["train"]["stages"][0]["optimizer"] = {"learning_rate": rate}
+    monkeypatch.setattr(training, "_time", lambda *_: (training.StepCost(3600.0, 1, 8, 1), "model"))
+    assert describe_chain(Deployment.model_validate(settings))["hours"] == steps
 
 
 def test_dry_run_says_that_too_many_rows_are_bad(settings: Settings) -> None:
