@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import ray
@@ -150,9 +151,10 @@ def run_on_actors(
     actor: Any = ray.remote(_Actor).options(
         max_restarts=needs.retries, max_task_retries=needs.retries, **needs.reserved
     )
-    started = [actor.remote(opened, function) for _ in range(min(actors, len(items)))]
+    started = [actor.remote() for _ in range(min(actors, len(items)))]
     try:
-        yield from _run([each.call.remote for each in started], items, task)
+        # Arguments of calls, not of the constructor: Ray does not keep those for a restart (ray-project/ray#53727).
+        yield from _run([partial(each.call.remote, opened, function) for each in started], items, task)
     finally:
         for each in started:
             ray.kill(each)
@@ -182,14 +184,13 @@ def draining_nodes() -> frozenset[str]:
 
 
 class _Actor:
-    def __init__(self, opened: Callable[[], Any], function: Callable[..., Any]) -> None:
-        self._opened, self._function = opened, function
+    def __init__(self) -> None:
         self._state: Any = None  # an error of the constructor would end the actor
 
-    def call(self, *arguments: Any) -> Any:
+    def call(self, opened: Callable[[], Any], function: Callable[..., Any], *arguments: Any) -> Any:
         if self._state is None:
-            self._state = self._opened()
-        return self._function(self._state, *arguments)
+            self._state = opened()
+        return function(self._state, *arguments)
 
 
 def _run(

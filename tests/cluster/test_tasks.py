@@ -62,6 +62,13 @@ def test_lost_actor_opens_again_and_repeats_its_call(ray_local: None, tmp_path: 
     assert len([path for path in tmp_path.iterdir() if path.name != "crashed"]) == 2
 
 
+def test_ray_does_not_complain_about_what_actors_share(ray_local: None, capfd: pytest.CaptureFixture[str]) -> None:
+    shared = [ray.put("shared")]
+    found = run_on_actors(lambda: ray.get(shared[0]), lambda state, _: state, [(1,)], actors=1, task="", needs=Needs())
+    assert list(found) == [(0, "shared")]
+    assert "object store" not in capfd.readouterr().err  # that a restarted actor may not find its arguments
+
+
 def test_error_of_opening_is_raised_as_it_is(ray_local: None) -> None:
     with pytest.raises(ArtifactError, match="the model is damaged"):
         list(run_on_actors(broken, process_of, [(1,)], actors=1, task="a test", needs=Needs()))
