@@ -38,7 +38,6 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from benchmarks.train.causal_adaptation import ALONE, NOTHING, wikitext
 from benchmarks.train.pruning_data import read_lines
 from benchmarks.train.recipes_data import word_piece_tokenizer
 from lsr_prod import SparseEncoder
@@ -49,10 +48,13 @@ from lsr_prod.storage.formats.digests import digest_json
 from lsr_prod.training.data.layouts import PackedLayout, pack
 from lsr_prod.training.data.training_set import Example, SampleRows
 from lsr_prod.training.language.trainer import LanguageTrainer, make_objective
+from lsr_prod.training.process_group import Group
 from lsr_prod.training.stages.vocabulary import transfer_vocabulary as transfer
 from lsr_prod.training.vocabulary.head import pooled_maxima, shift_bias, shift_for_rate
 from quickstart.models import model_folder
 
+ALONE = Group(0, 1, torch.device("cpu"))
+NOTHING = np.empty(0, np.int32)
 LENGTH = 64  # tokens of a text
 WORDS = 44  # of a piece of a text
 BLOCK = 128  # tokens of a block of the Llama
@@ -141,6 +143,12 @@ def stand_ins() -> dict[str, StandIn]:
         "cased": StandIn(AdaptMlmSettings.model_validate(masked | shared), _cased_minilm),
         "decoder": StandIn(AdaptCausalSettings.model_validate(causal | shared), _small_llama),
     }
+
+
+def wikitext(folder: Path) -> list[str]:
+    """Paragraphs, headings left out."""
+    lines = (folder / "wiki.train.tokens").read_text(encoding="utf-8").splitlines()
+    return [line.strip() for line in lines if len(line) > 80 and not line.startswith(" =")]
 
 
 def pieces(data: Path) -> Iterator[str]:

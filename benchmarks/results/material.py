@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.stand_ins import LENGTH, stand_in
-from benchmarks.train.pruning_data import Pair, Split, few_documents, read_lines, split_tldr
-from benchmarks.vocabulary.table_models import few_queries
+from benchmarks.train.pruning_data import Pair, Split, few_documents, few_queries, read_lines, split_tldr
 from benchmarks.vocabulary.transfer import smollm2
 from lsr_prod import Index, SparseEncoder
 from lsr_prod.cluster import ray_session

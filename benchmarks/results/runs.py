@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pydantic import TypeAdapter
 
 from benchmarks.results.material import MEASURE, Material
-from benchmarks.train.causal_adaptation import ALONE, NOTHING
+from benchmarks.stand_ins import ALONE, NOTHING
 from benchmarks.train.pruning_models import encode
 from lsr_prod import SparseEncoder
 from lsr_prod.config.training import FinetuneSettings, StageSettings
@@ -25,6 +25,7 @@ from lsr_prod.training.data.layouts import PackedLayout, TextForm, TokenSettings
 from lsr_prod.training.data.training_set import Example, SampleRows
 from lsr_prod.training.encoder_setup import merge_lora
 from lsr_prod.training.language.trainer import LanguageTrainer, make_objective
+from lsr_prod.training.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stages.registry import TRANSFORMATIONS
 from lsr_prod.training.stages.stage_facts import TRANSFER_FILE
@@ -217,7 +218,8 @@ def modeled(
     drawn = random.Random(settings.seed).sample(list(texts), min(len(texts), settings.steps * settings.batch.texts))
     rows = SampleRows(_examples(encoder, settings, drawn, teacher))
     objective = make_objective(settings, encoder, new_tokens=new, teacher=teacher)
-    trainer = LanguageTrainer(encoder, rows, settings, ALONE, objective)  # type: ignore[arg-type]
+    alone = Group(0, 1, encoder.model.device)
+    trainer = LanguageTrainer(encoder, rows, settings, alone, objective)  # type: ignore[arg-type]
     while trainer.step < trainer.steps:
         trainer.train_step()
     return _finished(encoder, settings)

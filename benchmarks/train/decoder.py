@@ -26,10 +26,12 @@ import torch
 from torch import Tensor
 
 from benchmarks.gpu.training import device
-from benchmarks.train.causal_adaptation import Sizes, modelled, wikitext
+from benchmarks.results.runs import modeled
+from benchmarks.stand_ins import wikitext
 from benchmarks.train.pruning_data import Split, few_documents, split_tldr
 from benchmarks.vocabulary.transfer import smollm2
 from lsr_prod import SparseEncoder
+from lsr_prod.config.language import AdaptCausalSettings
 from lsr_prod.config.training import FinetuneSettings
 from lsr_prod.errors import TrainingCollapsedError
 from lsr_prod.jobs.terminal.shell import log_to_stderr, print_result
@@ -122,13 +124,28 @@ def run(encoder: SparseEncoder, variant: Variant, split: Split, asked: argparse.
     where = device()
     encoder = encoder.with_card(attention=variant.attention).to(where)
     if variant.adapt:
-        texts = wikitext(asked.data / "wikitext2")
-        steps = 2 if asked.quick else variant.adapt
-        encoder = modelled(encoder, texts, Sizes(), steps=steps, relu_weight=1.0, seed=variant.seed, learning_rate=5e-5)
+        stage = adaptation(2 if asked.quick else variant.adapt, variant.seed)
+        encoder = modeled(encoder, stage, wikitext(asked.data / "wikitext2"), (), None)
     calibrate(encoder, variant.calibration, [document for _, document in split.train[:: len(split.train) // 256]][:256])
     before = evaluated(encoder, split)
     found = train(encoder, variant, split, asked)
     return {"start": before, "end": evaluated(encoder, split), **found}
+
+
+def adaptation(steps: int, seed: int) -> AdaptCausalSettings:
+    """Causal language modeling with ReLU of 16 blocks of 128 tokens a step (papers/csplade, 3.1)."""
+    return AdaptCausalSettings.model_validate(
+        {
+            "stage": "adapt_causal",
+            "data": {"paths": ["none"], "kind": "texts"},
+            "batch": {"texts": 16},
+            "steps": steps,
+            "max_length": 128,
+            "relu_weight": 1.0,
+            "optimizer": {"learning_rate": 5e-5, "schedule": "cosine", "warmup_share": 0.1},
+            "seed": seed,
+        }
+    )
 
 
 def calibrate(encoder: SparseEncoder, kind: str, texts: Sequence[str]) -> None:
@@ -152,7 +169,7 @@ def stage_of(variant: Variant, asked: argparse.Namespace) -> FinetuneSettings:
                 "sparsity": {"regularizers": [flops] if variant.flops else [], **kept},
             },
             "optimizer": {"learning_rate": variant.rate, "schedule": "cosine", "warmup_share": 0.05},
-            "scale": {"lora": {"rank": 64, "alpha": 64}, "precision": "bf16"},
+            "scale": {"lora": {"rank": 64, "alpha": 64}, "precision": "auto"},
             "watch": {"every": 1, "patience": 10},
             "seed": variant.seed,
         }

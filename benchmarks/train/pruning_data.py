@@ -72,6 +72,13 @@ def few_documents(collection: Collection, count: int) -> Collection:
     return Collection({doc_id: collection.documents[doc_id] for doc_id in taken}, collection.queries, collection.qrels)
 
 
+def few_queries(collection: Collection, count: int) -> Collection:
+    """Some queries, from all over the collection, and the same documents."""
+    ids = list(collection.queries)
+    queries = {query_id: collection.queries[query_id] for query_id in ids[:: -(-len(ids) // count)]}
+    return Collection(collection.documents, queries, [qrel for qrel in collection.qrels if qrel.query_id in queries])
+
+
 def scifact_pairs(folder: Path) -> list[Pair]:
     """Claims of the training part and the abstracts that they cite."""
     return [(row["query"], row["pos"]) for row in read_lines(folder / "pairs_train.jsonl")]

@@ -1,7 +1,10 @@
 import json
 from pathlib import Path
 
-from benchmarks.train.pruning_data import few_documents, split_tldr
+import ir_measures
+
+from benchmarks.train.pruning_data import few_documents, few_queries, split_tldr
+from lsr_prod.evaluation.validation import Collection
 
 
 def tldr(folder: Path, pages: int = 20) -> Path:
@@ -41,3 +44,13 @@ def test_fewer_documents_hold_the_relevant_ones(tmp_path: Path) -> None:
     assert len(few.documents) == 6
     assert {qrel.doc_id for qrel in few.qrels} <= set(few.documents)
     assert len(few_documents(test, 1).documents) == 4
+
+
+def test_few_queries_are_from_all_over_the_collection() -> None:
+    queries = {f"q{number}": "text" for number in range(10)}
+    judged = [ir_measures.Qrel(query_id, "d", 1) for query_id in queries]
+
+    few = few_queries(Collection({"d": "text"}, queries, judged), 4)
+
+    assert list(few.queries) == ["q0", "q3", "q6", "q9"]
+    assert [qrel.query_id for qrel in few.qrels] == ["q0", "q3", "q6", "q9"]
