@@ -3,7 +3,8 @@
     python -m benchmarks.results SHARED_DATA [--work FOLDER] [--families NAME ...] [--seeds 3] [--quick]
 
 Runs are kept in the work folder (default: a per-user cache) under a digest of everything that decides them, so an
-interrupted program resumes, and the page is written again in seconds. Prints ``RESULT {json}``: verdicts by family.
+interrupted program resumes, and the page is written again in seconds. All runs take more than three hours of two cores
+with avx512_bf16; other processors emulate bf16, for days. Prints ``RESULT {json}``: verdicts by family.
 """
 
 import argparse
@@ -13,7 +14,17 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.results import casing, causal, expansion, korean, precision, pruning, rescaling, transfer
+from benchmarks.results import (
+    casing,
+    causal,
+    expansion,
+    inference_free,
+    korean,
+    precision,
+    pruning,
+    rescaling,
+    transfer,
+)
 from benchmarks.results.claims import Family, verdict
 from benchmarks.results.material import Material
 from benchmarks.results.page import threshold_rows, write_page
@@ -35,7 +46,11 @@ FAMILIES: dict[str, Callable[[Material], Family]] = {
     "rescaling": rescaling.family,
     "precision": precision.family,
 }
-SECTIONS: dict[str, Callable[[Material, int], str]] = {"pruning": pruning.section, "korean": korean.section}
+SECTIONS: dict[str, Callable[[Material, int], str]] = {
+    "pruning": pruning.section,
+    "inference-free": inference_free.section,
+    "korean": korean.section,
+}
 
 
 def main(argv: Sequence[str]) -> int:

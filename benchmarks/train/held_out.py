@@ -17,6 +17,7 @@ from lsr_prod import Searcher
 from lsr_prod.config import Deployment
 from lsr_prod.encoding import encode_corpus
 from lsr_prod.evaluation.collection import JudgedQueries, read_judged
+from lsr_prod.evaluation.cost import document_term_counts
 from lsr_prod.evaluation.measures import parse_measures
 from lsr_prod.indexing import build_index
 from lsr_prod.model.export import export_bundle
@@ -38,6 +39,7 @@ class System:
         seeds: RR@10 of every seed.
         by_query: RR@10 of every query, an array for each seed.
         against: RR@10 compared with BM25.
+        terms: of a document, mean over documents and seeds; 0 for BM25.
     """
 
     name: str
@@ -45,6 +47,7 @@ class System:
     seeds: Sequence[float]
     by_query: Sequence[npt.NDArray[np.float64]]
     against: Comparison
+    terms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +104,12 @@ def judged(work: Path, bm25: str, models: Mapping[str, Sequence[str]]) -> Judged
         "bm25": [lambda text: [(hit.doc_id, hit.score) for hit in words.bm25(text, k=100).hits]],
         "bm25 of word pieces": [WordPieceBm25(tokenizer, documents).answer],
     }
+    terms: dict[str, float] = {}
     for name, searchers in opened.items():
         answers[name] = [_plain(one) for one in searchers]
         answers[f"{name}, hybrid"] = [_hybrid(one) for one in searchers]
+        lengths = [document_term_counts(one.snapshot).mean for one in searchers]
+        terms[name] = terms[f"{name}, hybrid"] = float(np.mean(lengths))
     owners = {qrel.query_id: qrel.doc_id for qrel in questions.qrels}
     groups = [owners[query_id] for query_id in questions.queries]
     values = {name: [_values(answer, questions) for answer in seeds] for name, seeds in answers.items()}
@@ -113,7 +119,8 @@ def judged(work: Path, bm25: str, models: Mapping[str, Sequence[str]]) -> Judged
         ours = [one["RR@10"] for one in seeds]
         means = {measure: float(np.mean([one[measure].mean() for one in seeds])) for measure in MEASURES}
         means_by_seed = [float(one.mean()) for one in ours]
-        systems[name] = System(name, means, means_by_seed, ours, compare(ours, [base] * len(ours), groups))
+        against = compare(ours, [base] * len(ours), groups)
+        systems[name] = System(name, means, means_by_seed, ours, against, terms.get(name, 0.0))
     return Judged(systems, groups, words.documents)
 
 
@@ -132,7 +139,8 @@ def figures(found: Judged) -> dict[str, object]:
     for name, one in found.systems.items():
         rounded = {measure: round(mean, 4) for measure, mean in one.means.items()}
         seeds = [round(mean, 4) for mean in one.seeds]
-        rows[name] = {**rounded, "seeds": seeds, "difference": round(one.against.difference, 4), "p": one.against.p}
+        against = {"difference": round(one.against.difference, 4), "p": one.against.p}
+        rows[name] = {**rounded, "seeds": seeds, **against, "terms": round(one.terms)}
     return rows
 
 

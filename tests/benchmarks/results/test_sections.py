@@ -7,7 +7,7 @@ import ir_measures
 import numpy as np
 import pytest
 
-from benchmarks.results import causal, korean, pruning
+from benchmarks.results import causal, inference_free, korean, pruning
 from benchmarks.results.material import Material
 from benchmarks.results.runs import Outcome, Workshop
 from benchmarks.train.held_out import Judged, System
@@ -54,12 +54,31 @@ def test_pruning_compares_every_pair_of_models_and_prints_the_cost(material: Mat
     assert "40 held-out queries over 1 pages" in page
 
 
-def test_korean_has_a_row_for_every_system_and_compares_with_no_training(material: Material, monkeypatch: Any):
-    def system(name: str, *means: float) -> System:
-        values = [np.full(QUERIES, mean) for mean in means]
-        measures = dict.fromkeys(["RR@10", "nDCG@10", "R@100"], means[0])
-        return System(name, measures, means, values, compare(values, values, NAMES))
+def system(name: str, *means: float) -> System:
+    values = [np.full(QUERIES, mean) for mean in means]
+    measures = dict.fromkeys(["RR@10", "nDCG@10", "R@100"], means[0])
+    return System(name, measures, means, values, compare(values, [np.full(QUERIES, 0.5)] * len(means), NAMES), 20.0)
 
+
+def test_inference_free_has_every_system_of_every_collection_and_a_verdict_for_each(
+    material: Material, monkeypatch: Any
+):
+    kinds = {"idf": 0.4, "learned": 0.45, "learned, l0 activation": 0.4, "learned, distilled": 0.5}
+    rows = [system("bm25", 0.5), system("idf, untrained", 0.3), system("learned, hybrid", 0.6)]
+    rows += [system(name, mean, mean) for name, mean in {**kinds, "learned, rate found": 0.45}.items()]
+    found = Judged({one.name: one for one in rows}, NAMES, 7)
+    asked = []
+    monkeypatch.setattr(inference_free, "experiment", lambda name, *_, **__: asked.append(name) or found)
+    page = inference_free.section(material, 2)
+    assert asked == ["tldr", "scifact", "debian"]
+    assert "| learned | 0.450 | -0.050 (-0.050 to -0.050) | 20 | 0.450 | " in page
+    assert [one.word for one in inference_free.verdicts("tldr", found)] == [
+        "shown", "shown", "not shown", "shown", "not shown", "not shown", "shown",
+    ]  # fmt: skip
+    assert page.count("| debian: ") == 7 + 1
+
+
+def test_korean_has_a_row_for_every_system_and_compares_with_no_training(material: Material, monkeypatch: Any):
     rows = [system("bm25", 0.5), system("untrained", 0.3), system("calibrated", 0.4), system("trained", 0.45, 0.47)]
     hybrids = [
         system("untrained, hybrid", 0.5),
