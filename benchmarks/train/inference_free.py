@@ -5,10 +5,10 @@
 Pages of tldr asked for by descriptions of examples, abstracts of SciFact by claims, and packages of Debian by synopses,
 2,000 documents each, through the jobs: export, encode and index splade-tiny untrained, mine two negatives for a query
 from that index, with the scores of all-MiniLM-L6-v2, train, and publish again. Documents are cut at 128 tokens, and at
-64 in training. Queries are weighed by IDF or by learned weights; with the latter also with l0
-activation, distilled (KL divergence from the teacher's scores next to InfoNCE), and with the rate that
-``learning_rate: auto`` finds. All have the same rows, batches and regularizer; seeds change the order of the rows.
-Beside them: two encoders and IDF without training, BM25 over words and over word pieces, and hybrids.
+64 in training. Queries are weighed by IDF or by learned weights; with the latter also with l0 activation, distilled (KL
+divergence from the teacher's scores next to InfoNCE), and with the rate that ``learning_rate: auto`` finds. All have
+the same rows, batches and regularizer; seeds change the order of the rows. Beside them: two encoders and IDF without
+training, BM25 over words and over word pieces, and hybrids.
 
 Then what a query takes: weighing its terms, finding and weighing them, and the model for comparison. Prints tables and
 ``RESULT {json}``; what is done lies in the work folder and is used again. 1: a limit of a timing was missed.
