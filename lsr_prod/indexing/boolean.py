@@ -94,9 +94,10 @@ class BooleanWriter:
             self._end_segment()
             _move(self._runs, self._folder, _read_meta(self._current))
             for run in self._runs:
-                shutil.rmtree(run.folder)
+                _delete(run.folder)
         else:
             self._writer.wait_merging_threads()
+            _delete(self._folder)
         self.seconds += time.perf_counter() - start
 
     def _begin(self, documents: int) -> None:
@@ -146,7 +147,7 @@ def _merge(runs: list[_Run], folder: Path) -> _Run:
     """Let Tantivy merge segments of one size; it leaves very large ones as they are."""
     _move(runs, folder, _read_meta(runs[0].folder))
     for run in runs:
-        shutil.rmtree(run.folder)
+        _delete(run.folder)
     writer = tantivy.Index.open(str(folder)).writer(heap_size=_HEAP, num_threads=1)
     writer.commit()  # considers merges
     writer.wait_merging_threads()
@@ -173,6 +174,11 @@ def _move(runs: list[_Run], target: Path, meta: dict[str, Any]) -> None:
     (target / _META).write_bytes(digests.canonical_json({**meta, "segments": moved, "opstamp": documents}))
     files = [_META, *(path.name for path in target.glob("*.*") if len(path.stem) == 32)]
     (target / _MANAGED).write_bytes(digests.canonical_json(sorted(files)))
+
+
+def _delete(folder: Path) -> None:
+    """Delete a folder under another name: a thread of Tantivy may still create a lock in it, by its path."""
+    shutil.rmtree(folder.rename(folder.with_suffix(".deleted")))
 
 
 def _read_meta(folder: Path) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """Tantivy indexes with equal bytes in every build."""
 
 import json
+import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -86,3 +88,23 @@ def test_index_without_documents_can_be_opened(tmp_path):
     with BooleanWriter(tmp_path):
         pass
     assert tantivy.Index.open(str(tmp_path / TANTIVY_FOLDER)).searcher().num_docs == 0
+
+
+@pytest.mark.parametrize("texts", [[], ["a word"] * 3])
+@pytest.mark.parametrize("fails", [False, True])
+def test_lock_that_a_thread_of_tantivy_creates_late_leaves_no_folder(tmp_path, monkeypatch, texts, fails):
+    rmdir = os.rmdir
+
+    def create_lock(path: str, **descriptor: int) -> None:
+        for number in (1, 2):  # by its path, as Tantivy does when it loads an index for readers
+            with suppress(FileNotFoundError):
+                (tmp_path / TANTIVY_FOLDER / f"run{number}" / ".tantivy-meta.lock").touch()
+        rmdir(path, **descriptor)
+
+    monkeypatch.setattr(os, "rmdir", create_lock)
+    with suppress(KeyError), BooleanWriter(tmp_path, segment_documents=1) as writer:
+        writer.add(texts)
+        if fails:
+            raise KeyError
+    names = {path.name for path in tmp_path.rglob("*") if path.is_dir()}
+    assert names == (set() if fails else {TANTIVY_FOLDER})
