@@ -1,6 +1,6 @@
 """The indexes of one worker process, its threads, and the requests that it admits."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -53,7 +53,7 @@ class Backend:
             if place:
                 self._open(side, place, poll_seconds)  # type: ignore[arg-type]
         self.admission = Admission(threads + waiting, wait_s)
-        self._collector = Collector(_run_all, threads, "search")
+        self._collector = Collector(_call, threads, "search")
         self._deadline_ms = deadline_ms
 
     def _open(self, side: Side, place: str, poll_seconds: float) -> None:
@@ -86,12 +86,11 @@ class Backend:
         return await self._run(partial(self.searcher(side).explain, text, doc_id, **options))
 
     async def _run(self, work: Callable[[], Any]) -> Any:
-        found = await self._collector.run(work)
-        if isinstance(found, QueryError):
-            raise HTTPException(400, str(found)) from found
-        if isinstance(found, Exception):
-            raise found
-        return found
+        try:
+            found: Any = await self._collector.run(work)
+            return found
+        except QueryError as error:
+            raise HTTPException(400, str(error)) from error
 
     def close(self) -> None:
         """Wait for running searches, and release the indexes; the threads that follow end."""
@@ -100,13 +99,5 @@ class Backend:
             searcher.close()
 
 
-def _run_all(works: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Run searches in one thread; the result of a failed one is its error."""
-    return [_run_one(work) for work in works]
-
-
-def _run_one(work: Callable[[], Any]) -> Any:
-    try:
-        return work()
-    except Exception as error:  # noqa: BLE001 - it is raised where the request waits
-        return error
+def _call(work: Callable[[], Any]) -> Any:
+    return work()

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -89,9 +89,7 @@ class Collector(Generic[_T, _R]):
     Other requests never wait while a thread is free.
     """
 
-    def __init__(
-        self, run: Callable[[Sequence[_T]], Sequence[_R]], threads: int, name: str, *, small_s: float = _SMALL_S
-    ) -> None:
+    def __init__(self, run: Callable[[_T], _R], threads: int, name: str, *, small_s: float = _SMALL_S) -> None:
         """Create the threads."""
         self._run = run
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
@@ -130,28 +128,25 @@ class Collector(Generic[_T, _R]):
     def _work(
         self, loop: asyncio.AbstractEventLoop, batch: list[tuple[_T, asyncio.Future[_R]]], started: float
     ) -> None:
-        results: Sequence[_R] | BaseException
-        try:
-            results = self._run([request for request, _ in batch])
-        except BaseException as error:  # noqa: BLE001 - it belongs to those who wait
-            results = error
-        loop.call_soon_threadsafe(self._end, loop, batch, results, started)
+        ends: list[tuple[Callable[[Any], None], Any]] = []
+        for request, future in batch:
+            try:
+                ends.append((future.set_result, self._run(request)))
+            except BaseException as error:  # noqa: BLE001 - it belongs to the one who waits
+                ends.append((future.set_exception, error))
+        loop.call_soon_threadsafe(self._end, loop, batch, ends, started)
 
     def _end(
         self,
         loop: asyncio.AbstractEventLoop,
         batch: list[tuple[_T, asyncio.Future[_R]]],
-        results: Sequence[_R] | BaseException,
+        ends: Sequence[tuple[Callable[[Any], None], Any]],
         started: float,
     ) -> None:
         each_s = (time.monotonic() - started) / len(batch)
         self._each_s += _WEIGHT * (each_s - self._each_s) if self._each_s else each_s
         self._busy -= 1
         self._start(loop)
-        for place, (_, future) in enumerate(batch):
-            if future.done():  # the client left
-                continue
-            if isinstance(results, BaseException):
-                future.set_exception(results)
-            else:
-                future.set_result(results[place])
+        for (_, future), (end, value) in zip(batch, ends, strict=True):
+            if not future.done():  # else the client left
+                end(value)

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -51,7 +51,7 @@ def run_operation(searcher: Searcher, operation: str, value: Any, waited_ms: flo
 def _search(searcher: Searcher, request: wire.WireRequest, waited_ms: float) -> dict[str, Any]:
     options = request.options
     deadline_ms = options.get("deadline_ms")
-    if isinstance(deadline_ms, int | float) and deadline_ms > 0:  # the search validates the value
+    if isinstance(deadline_ms, int | float) and 0 < deadline_ms <= 1e9:  # the search validates the value
         options["deadline_ms"] = max(0.0, deadline_ms - waited_ms)
     if request.queries is None:
         results = [searcher.search_vector(request.vector, request.k, text=request.text, **options)]
@@ -99,7 +99,7 @@ class Router:
         )
         self._calls = replica.RunningCalls(replica.HUNG * timeout_s)
         threads = settings.concurrency if groups else settings.threads
-        self._collector = Collector(self._answer_all, threads, "lsr-route", **({"small_s": 0.0} if groups else {}))
+        self._collector = Collector(self._answer_one, threads, "lsr-route", **({"small_s": 0.0} if groups else {}))
         self._admission = Admission(threads + settings.queue, settings.queue_s)
         self._follower = follower.Follower(self._searcher.refresh, settings.poll_seconds)
 
@@ -202,8 +202,8 @@ class Router:
         with self._admission.admit():
             yield
 
-    def _answer_all(self, asked: Sequence[QueuedRequest]) -> list[Any]:
-        return [self._calls.run(partial(self._reply_to if one.http else self._answer, one)) for one in asked]
+    def _answer_one(self, asked: QueuedRequest) -> Any:
+        return self._calls.run(partial(self._reply_to if asked.http else self._answer, asked))
 
     def _answer(self, asked: QueuedRequest) -> dict[str, Any]:
         waited_s = time.monotonic() - asked.arrived

@@ -3,25 +3,35 @@
 import asyncio
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import pytest
 
 from lsr_prod.search.server import Collector
 
 
+class _Counting(Collector[int, int]):
+    """A collector that records how many requests each thread gets."""
+
+    def __init__(self, run: Callable[[int], int], threads: int, *, small_s: float = 0.001) -> None:
+        super().__init__(run, threads, "test", small_s=small_s)
+        self.batches: list[int] = []
+
+    def _work(self, loop, batch, started) -> None:  # type: ignore[no-untyped-def]
+        self.batches.append(len(batch))
+        super()._work(loop, batch, started)
+
+
 def test_requests_that_wait_are_collected() -> None:
-    batches: list[int] = []
     opened = threading.Event()
 
-    def run(numbers: Sequence[int]) -> list[int]:
-        batches.append(len(numbers))
-        if numbers[0] == -1:
+    def run(number: int) -> int:
+        if number == -1:
             opened.wait(10)
-        return [2 * number for number in numbers]
+        return 2 * number
 
-    async def ask() -> None:
-        one = Collector(run, 1, "test")
+    async def ask() -> list[int]:
+        one = _Counting(run, 1)
         assert await one.run(0) == 0  # fast, so that more of its kind are worth collecting
         first = asyncio.create_task(one.run(-1))
         await asyncio.sleep(0.05)
@@ -35,8 +45,9 @@ def test_requests_that_wait_are_collected() -> None:
         assert isinstance(found.pop(7), asyncio.CancelledError)
         assert found == [2 * number for number in range(40) if number != 7]
         one.close()
+        return one.batches
 
-    asyncio.run(ask())
+    batches = asyncio.run(ask())
     assert batches[:2] == [1, 1]
     assert len(batches) < 30
 
@@ -45,15 +56,15 @@ def test_requests_that_wait_are_collected() -> None:
 def test_small_requests_run_in_one_thread(small_s: float, together: int) -> None:
     running, most, lock = 0, 0, threading.Lock()
 
-    def run(numbers: Sequence[int]) -> Sequence[int]:
+    def run(number: int) -> int:
         nonlocal running, most
         with lock:
             running += 1
             most = max(most, running)
-        time.sleep(0.001 * len(numbers))
+        time.sleep(0.001)
         with lock:
             running -= 1
-        return numbers
+        return number
 
     async def ask() -> None:
         one = Collector(run, 3, "test", small_s=small_s)
@@ -65,29 +76,27 @@ def test_small_requests_run_in_one_thread(small_s: float, together: int) -> None
 
 
 def test_slow_requests_are_not_collected() -> None:
-    batches: list[int] = []
+    def run(number: int) -> int:
+        time.sleep(0.03)
+        return number
 
-    def run(numbers: Sequence[int]) -> Sequence[int]:
-        batches.append(len(numbers))
-        time.sleep(0.03 * len(numbers))
-        return numbers
-
-    async def ask() -> None:
-        one = Collector(run, 2, "test")
+    async def ask() -> list[int]:
+        one = _Counting(run, 2)
         assert await asyncio.gather(*(one.run(number) for number in range(8))) == list(range(8))
+        return one.batches
 
-    asyncio.run(ask())
-    assert batches == [1] * 8
+    assert asyncio.run(ask()) == [1] * 8
 
 
-def test_an_error_reaches_those_who_wait() -> None:
-    def run(_: Sequence[int]) -> list[int]:
-        raise ZeroDivisionError
+def test_an_error_reaches_only_the_one_whose_request_fails() -> None:
+    def run(number: int) -> float:
+        return 1 / number
 
     async def ask() -> None:
         one = Collector(run, 1, "test")
         for _ in range(2):
-            with pytest.raises(ZeroDivisionError):
-                await one.run(1)
+            found = await asyncio.gather(*(one.run(number) for number in (1, 0, 2)), return_exceptions=True)
+            assert isinstance(found.pop(1), ZeroDivisionError)
+            assert found == [1.0, 0.5]
 
     asyncio.run(ask())

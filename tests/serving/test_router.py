@@ -281,7 +281,7 @@ def test_a_router_whose_search_hangs_is_unhealthy(index, monkeypatch):
 
     monkeypatch.setattr(one._searcher, "search_vector", hang)
     asked = QueuedRequest("search", {"vector": {"t0": 1.0}}, time.monotonic())
-    thread = threading.Thread(target=lambda: one._answer_all([asked]))
+    thread = threading.Thread(target=lambda: one._answer_one(asked))
     thread.start()
     assert began.wait(10)
     time.sleep(0.2)
@@ -297,6 +297,18 @@ def test_time_in_the_queue_counts_for_the_deadline_and_the_timeout(index):
     late = one._answer(QueuedRequest("search", {**asked, "deadline_ms": 5_000}, arrived))["results"][0]
     assert (late["partial"], late["hits"]) == (True, [])
     assert one._answer(QueuedRequest("search", asked, arrived - 5))["error"] == "OverloadedError"
+
+
+def test_a_request_with_an_impossible_number_fails_alone(index):
+    one = alone(index)
+
+    async def ask_all():
+        deadlines = [None, 10**400, 1.0e308, True]
+        return await asyncio.gather(*(one.answer({"vector": {"t0": 1.0}, "deadline_ms": each}) for each in deadlines))
+
+    good, *bad = asyncio.run(ask_all())
+    assert good["results"][0]["hits"]
+    assert [each["error"] for each in bad[:2]] == ["QueryError"] * 2
 
 
 def test_health_names_groups_that_do_not_answer(index):
