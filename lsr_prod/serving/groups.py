@@ -106,7 +106,8 @@ class Groups:
         if arguments and isinstance(arguments[0], ShardQuery) and (until := arguments[0].deadline) is not None:
             arguments = (replace(arguments[0], deadline=None), *arguments[1:])
         if deadline is not None:
-            timeout_s = min(timeout_s, max(0.0, deadline - time.monotonic()) + grace_s)
+            left_s = max(0.0, deadline - time.monotonic()) + grace_s
+            deadline, timeout_s = deadline if left_s < timeout_s else None, min(timeout_s, left_s)
         try:
             return await send(
                 lambda: calls.call(pin, None if until is None else until - time.monotonic(), method, *arguments),

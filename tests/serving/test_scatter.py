@@ -203,10 +203,11 @@ def test_a_slow_group_is_named_at_the_deadline_or_fails_the_query(index):
                 searcher.search_vector({0: 1.0}, deadline_ms=100)
 
 
-def test_queries_do_not_wait_for_a_group_that_is_down_until_it_answers(index):
+@pytest.mark.parametrize("deadline_ms", [None, 60_000])
+def test_queries_do_not_wait_for_a_group_that_is_down_until_it_answers(index, deadline_ms):
     searcher = scattering(index, 2, timeout_s=0.3)
     searcher._groups.handles[1].before = lambda *_: asyncio.sleep(5)
-    assert searcher.search_vector({0: 1.0}).missing_groups == (1,)
+    assert searcher.search_vector({0: 1.0}, deadline_ms=deadline_ms).missing_groups == (1,)
     calls = searcher._groups.handles[1].calls
     for _ in range(5):
         assert searcher.search_vector({0: 1.0}).missing_groups == (1,)
