@@ -19,9 +19,8 @@ from lsr_prod.errors import ArtifactError, PublicationError
 from lsr_prod.search import candidates, explain, follower, index_snapshot, open_index
 from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.serving.haproxy import keep_internal_port_on_loopback
+from lsr_prod.storage import publications, signatures
 from lsr_prod.storage.formats.index_format import Publication
-from lsr_prod.storage.publications import current_publication, read_publication
-from lsr_prod.storage.signatures import trust
 
 _HELD = 2  # the current version, and the previous one for queries that started with it
 _MANY = 1 << 31
@@ -49,6 +48,7 @@ class Versions:
         self._index = open_index.locate(index, None, None, options)
         self._shards = shards_of_group(group, groups)
         self._held: OrderedDict[str, index_snapshot.Snapshot] = OrderedDict()
+        self._damaged: set[str] = set()
         self._lock = threading.Lock()
         self._opening = threading.Lock()
         self.follow()
@@ -58,22 +58,28 @@ class Versions:
 
         Queries that read the replaced version finish undisturbed.
         """
-        return self._find(pin.version) or self._open(read_publication(self._index.store, pin.publication), pin.version)
+        return self._find(pin.version) or self._open(
+            publications.read_publication(self._index.store, pin.publication), pin.version
+        )
 
     def follow(self) -> bool:
-        """Open the version of the current publication; return False if it was open."""
+        """Open the version of the current publication, again if it is damaged; return False if it was open."""
         while True:
-            latest = current_publication(self._index.store)
+            latest = publications.current_publication(self._index.store)
             with self._lock:
-                if latest.version in self._held:
+                if latest.version in self._held and latest.version not in self._damaged:
                     return False
             try:
                 self._open(latest, latest.version)
             except ArtifactError:
-                if current_publication(self._index.store).number == latest.number:
+                if publications.current_publication(self._index.store).number == latest.number:
                     raise
                 continue  # superseded and deleted before it was open
             return True
+
+    def report_damage(self, version: str) -> None:
+        """Let ``follow`` open a version again, with the damaged files of the cache fetched again."""
+        self._damaged.add(version)
 
     @property
     def held(self) -> list[str]:
@@ -101,12 +107,15 @@ class Versions:
                 f"{version[:12]}; router and replicas must serve the same index"
             )
         with self._opening:  # one thread opens, the others wait
-            found = self._find(version)
-            if found is not None:
+            found, repair = self._find(version), version in self._damaged
+            if found is not None and not repair:
                 return found
-            before = self.last if self._held else None
-            opened = open_index.open_version(self._index, publication, "lazy", before=before, shards=self._shards)
+            before = self.last if self._held and not repair else None
+            opened = open_index.open_version(
+                self._index, publication, "lazy", before=before, shards=self._shards, repair=repair
+            )
             with self._lock:
+                self._damaged.discard(version)
                 self._held[version] = opened
                 while len(self._held) > _HELD:
                     self._held.popitem(last=False)
@@ -151,7 +160,7 @@ class ShardReplica:
     ) -> None:
         """Open the current version and compile the kernels."""
         keep_internal_port_on_loopback()
-        trust(trusted_keys)
+        signatures.trust(trusted_keys)
         self._versions = Versions(settings.index, group, settings.shard_groups, options)
         self._calls = RunningCalls(HUNG * settings.timeout_s)
         self._pool = ThreadPoolExecutor(settings.threads, thread_name_prefix="lsr-match")
@@ -168,7 +177,12 @@ class ShardReplica:
             snapshot, rest = self._versions.get(pin), list(arguments)
             if left_s is not None:
                 rest[0] = replace(rest[0], deadline=time.monotonic() + left_s)
-            return explain.explain_parts(snapshot, *rest) if method == "explain" else getattr(snapshot, method)(*rest)
+            try:
+                explains = method == "explain"
+                return explain.explain_parts(snapshot, *rest) if explains else getattr(snapshot, method)(*rest)
+            except ArtifactError:
+                self._versions.report_damage(pin.version)
+                raise
 
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._calls.run, work)
 

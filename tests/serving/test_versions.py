@@ -1,14 +1,21 @@
 """The versions that a replica holds."""
 
+import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
 from lsr_prod.errors import ArtifactError, PublicationError
+from lsr_prod.search.shard.postings import ShardQuery
 from lsr_prod.serving.replica import Pin, Versions
+from lsr_prod.storage import Store
 from lsr_prod.storage.publications import read_publication
 from tests.indexing.corpus import Doc, make_index
+from tests.indexing.remote import upload_current
+
+QUERY = ShardQuery(np.zeros(1, np.int32), np.ones(1, np.float32), np.ones(1, np.uint8), 1, 1)
 
 
 def publish(index, number):
@@ -88,3 +95,24 @@ def test_a_damaged_version_keeps_the_open_versions(tmp_path):
     with pytest.raises(ArtifactError):
         versions.get(new)
     assert versions.get(pin).version.sha == pin.version
+
+
+def test_a_damaged_page_of_the_cache_is_fetched_again(tmp_path, s3_options, monkeypatch):
+    pin = publish(tmp_path / "home", 1)
+    place = f"s3://lsr/{tmp_path.name}"
+    upload_current(tmp_path / "home", Store(place, s3_options))
+    expected = Versions(tmp_path / "home", 0, 1).last.match(QUERY)
+    monkeypatch.setenv("LSR_PROD_CACHE", str(tmp_path / "node"))
+    versions = Versions(place, 0, 1, s3_options)
+    for path in versions.last.index.rglob("impacts/*.npy"):
+        path.chmod(0o644)
+        with path.open("r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            file.write(b"\xff")
+    with pytest.raises(ArtifactError):
+        versions.last.match(QUERY)
+    assert not versions.follow()
+    versions.report_damage(pin.version)
+    assert versions.follow()
+    assert versions.last.match(QUERY).ranked == expected.ranked
+    assert not versions.follow()
