@@ -42,6 +42,12 @@ def check_words(text: str | None, hybrid: Hybrid | None) -> None:
         check_text(text)
 
 
+def refuse_text(text: str | None) -> None:
+    """Require that the query, a text, has no text of its own."""
+    if text is not None:
+        raise QueryError("text= belongs to a vector, but the query is a text, whose words are matched; leave text= out")
+
+
 def weigh_words(shards: Shards, version: IndexVersion, text: str, deadline: float | None = None) -> WeighedWords:
     """Weight the words of a text by their inverse document frequency in all shards.
 

@@ -14,7 +14,7 @@ from lsr_prod.search import candidates, observers, open_index, open_settings, qu
 from lsr_prod.search.array_search import ArrayResult, check_array_request, search_arrays
 from lsr_prod.search.executor import execute_bm25, execute_query
 from lsr_prod.search.explain import explain_parts, rank_explanation
-from lsr_prod.search.hybrid import WeighedWords, check_words, weigh_words
+from lsr_prod.search.hybrid import WeighedWords, check_words, refuse_text, weigh_words
 from lsr_prod.search.index_snapshot import Snapshot, Verify
 from lsr_prod.search.query.filters import check_names, check_options, shorten
 from lsr_prod.search.query.query_text import MAX_QUERY_BYTES, cut_text, text_query
@@ -257,7 +257,7 @@ class Searcher(open_index.OpenIndex):
         check_options("count", options, CountOptions.__annotations__)
         if not isinstance(query, str):
             return self.search_vector(query, 0, text=text, count=True, **options).matched
-        _refuse_text(text)
+        refuse_text(text)
         return self.search(query, 0, count=True, **options).matched
 
     def explain(
@@ -290,7 +290,7 @@ class Searcher(open_index.OpenIndex):
             check_hybrid(hybrid)
         snapshot = self._snapshot
         if isinstance(query, str):
-            _refuse_text(text)
+            refuse_text(text)
             text = self._cut(query)
             sparse = self._encoder.encode(snapshot, [text])[0]
         else:
@@ -455,11 +455,6 @@ class Searcher(open_index.OpenIndex):
 def _check_texts(texts: Any) -> None:
     if isinstance(texts, str) or not isinstance(texts, Sequence):
         raise QueryError(f"texts={shorten(texts)} is not a list of strings; give a list")
-
-
-def _refuse_text(text: str | None) -> None:
-    if text is not None:
-        raise QueryError("text= belongs to a vector, but the query is a text, whose words are matched; leave text= out")
 
 
 def _bundle_folder(bundle: str | Path, options: Mapping[str, str] | None) -> Path:

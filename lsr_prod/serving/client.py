@@ -19,9 +19,9 @@ from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle
 
 from lsr_prod.errors import QueryError
-from lsr_prod.search.hybrid import check_words
+from lsr_prod.search.hybrid import check_words, refuse_text
 from lsr_prod.search.query import filters, sparse_query
-from lsr_prod.search.query.search_request import Hybrid, Options
+from lsr_prod.search.query.search_request import CountOptions, Hybrid, Options
 from lsr_prod.search.search_result import Contribution, Explanation, SearchResult
 from lsr_prod.search.searcher import Vector
 from lsr_prod.search.server import RETRY_AFTER_S
@@ -145,12 +145,13 @@ class ServedSearcher:
         words = {} if text is None else {"text": text}
         return self._request(request_to_json(k, options, vector=vector, **words))[0]
 
-    def count(self, query: str | Vector, *, text: str | None = None, **options: Unpack[Options]) -> int:
+    def count(self, query: str | Vector, *, text: str | None = None, **options: Unpack[CountOptions]) -> int:
         """Count the documents that match a text or a vector; see ``Searcher.count``."""
-        options["count"] = True
-        if isinstance(query, str):
-            return self.search(query, 0, **options).matched
-        return self.search_vector(query, 0, text=text, **options).matched
+        filters.check_options("count", options, CountOptions.__annotations__)
+        if not isinstance(query, str):
+            return self.search_vector(query, 0, text=text, count=True, **options).matched
+        refuse_text(text)
+        return self.search(query, 0, count=True, **options).matched
 
     async def search_async(self, text: str, k: int = 10, **options: Unpack[Options]) -> SearchResult:
         """Run ``search`` without a thread: the event loop awaits the response."""
@@ -179,6 +180,7 @@ class ServedSearcher:
         """
         request: dict[str, Any] = {"doc_id": doc_id, "qk": qk}
         if isinstance(query, str):
+            refuse_text(text)
             request["text"] = query
         else:
             check_words(text, hybrid)

@@ -80,6 +80,17 @@ def test_count_requests_an_exact_count():
     ]
 
 
+def test_options_without_effect_are_refused_as_by_a_searcher():
+    client = ServedSearcher(Handle())
+    for call in (
+        lambda: client.count("a", text="b"),
+        lambda: client.count("a", min_score=1.0),
+        lambda: client.explain("a", "1", text="b"),
+    ):
+        with pytest.raises(QueryError, match=r"text= belongs to a vector|count has no option 'min_score'"):
+            call()
+
+
 def test_a_batch_is_one_request():
     handle = Handle({"results": ANSWER["results"] * 2})
     start = time.monotonic()
