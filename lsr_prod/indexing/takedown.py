@@ -92,10 +92,10 @@ def restore_documents(
 
 
 def _check_ids(ids: Iterable[str]) -> list[str]:
-    found = sorted(set(ids))
-    if not found:
-        raise PublicationError("no document is named; name at least one id")
-    return found
+    found = [] if isinstance(ids, str | bytes) else list(ids)  # the letters of a string are no ids
+    if not found or not all(isinstance(one, str) for one in found):
+        raise PublicationError("no document is named; give a list of at least one id, all of them strings")
+    return sorted(set(found))
 
 
 def _publish_changed(index: Store | Path, note: str, change: Callable[[IndexVersion], IndexVersion]) -> TakedownSummary:

@@ -165,8 +165,9 @@ def test_no_takedown_is_lost_with_concurrent_publishers(world):
 def test_takedown_requires_a_publication_and_ids(tmp_path):
     with pytest.raises(PublicationError, match="no publication"):
         delete_documents(tmp_path, ["doc001"])
-    with pytest.raises(PublicationError, match="no document is named"):
-        delete_documents(tmp_path, [])
+    for ids in ([], "doc001", b"doc001", ["doc001", 1]):  # the letters of a string are no ids
+        with pytest.raises(PublicationError, match="no document is named"):
+            delete_documents(tmp_path, ids)
 
 
 def test_restore_requires_the_table(world):
