@@ -48,8 +48,8 @@ class IndexSettings(section.Section):
     """also build impact postings for the words of text_fields, for hybrid search; false: only Tantivy has them"""
     attributes: dict[str, section.FieldType] | None = None
     """stored fields that queries can filter, sort and count by, with their types; default: all that are not in
-    text_fields, with the types of the table. Texts of a string field can be read as another type of source.types; those
-    that do not fit are counted, and are no value"""
+    text_fields, with the types of the table; fields with lists always are. Texts of a string field can be read as
+    another type of source.types; those that do not fit are counted, and are no value"""
     max_delta: float = Field(0.1, ge=0, le=1)
     """rebuild all shards when delta shards and tombstones exceed this share of the documents"""
     max_delta_shards: int = Field(8, ge=1)

@@ -38,7 +38,8 @@ def attributes_of(settings: "IndexSettings", properties: TableProperties) -> dic
         if types[name] not in ("string", kind):
             problem = f"the table has it as {types[name]}, not {kind}"
             raise ConfigError(f"index.attributes.{name}", problem, "give that type")
-    return settings.attributes
+    # A column of texts cannot hold lists.
+    return {**{name: kind for name, kind in types.items() if kind == "strings"}, **settings.attributes}
 
 
 def parse_attributes(rows: pa.Table, attributes: Mapping[str, AttributeType]) -> tuple[list[pa.Array], dict[str, int]]:
@@ -208,10 +209,10 @@ def _check_fit(settings: "IndexSettings", properties: TableProperties, card: Enc
     if settings.bm25 and not settings.text_fields:
         raise ConfigError("index.bm25", "there are no text fields", "set index.text_fields, or set it to false")
     for name in settings.text_fields:
-        if name not in properties.stored_fields:
-            stored = ", ".join(properties.stored_fields) or "none"
-            problem = f"the table does not store {name!r}"
-            raise ConfigError("index.text_fields", problem, f"choose from its stored fields: {stored}")
+        if name not in properties.stored_fields or name in properties.stored_types:
+            stored = ", ".join(one for one in properties.stored_fields if one not in properties.stored_types) or "none"
+            problem = f"the table does not store {name!r} as text"
+            raise ConfigError("index.text_fields", problem, f"choose from its stored texts: {stored}")
     if card.query_encoder == "idf" and not settings.text_fields:
         problem = "there are none, but queries of this bundle are weighted by the document frequency of terms in texts"
         remedy = "name the stored fields that were encoded; if there are none, encode again with source.stored_fields"

@@ -2,13 +2,15 @@
 
 import datetime as dt
 import re
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
 from lsr_prod.config import IndexSettings
 from lsr_prod.errors import ConfigError
-from lsr_prod.indexing.index_plan import attributes_of, parse_attributes
+from lsr_prod.indexing.index_plan import _check_fit, attributes_of, parse_attributes
+from lsr_prod.storage.formats.bundle_format import EncoderCard
 from lsr_prod.storage.formats.stored_values import arrow_type
 from lsr_prod.storage.formats.table_format import TableProperties
 
@@ -70,6 +72,21 @@ def test_attributes_are_all_stored_fields_but_the_texts():
     assert attributes_of(IndexSettings(**PATHS), PROPERTIES) == {"year": "int64", "lang": "string"}
     given = {"lang": "timestamp", "year": "int64"}
     assert attributes_of(IndexSettings(**PATHS, attributes=given), PROPERTIES) == given
+
+
+def test_lists_are_attributes_that_no_setting_leaves_out():
+    properties = replace(PROPERTIES, stored_types={"year": "int64", "lang": "strings"})
+    found = attributes_of(IndexSettings(**PATHS, attributes={"year": "int64"}), properties)
+    assert found == {"year": "int64", "lang": "strings"}
+
+
+@pytest.mark.parametrize("name", ["year", "lang", "yaer"])
+def test_text_fields_have_to_be_texts(name: str):
+    properties = replace(PROPERTIES, stored_types={"year": "int64", "lang": "strings"})
+    card = EncoderCard("x", 9, "v" * 64)
+    _check_fit(IndexSettings(**PATHS, text_fields=["title"], shards=2), properties, card)
+    with pytest.raises(ConfigError, match=f"does not store '{name}' as text; choose from its stored texts: title$"):
+        _check_fit(IndexSettings(**PATHS, text_fields=[name], shards=2), properties, card)
 
 
 @pytest.mark.parametrize(
