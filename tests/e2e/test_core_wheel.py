@@ -93,7 +93,8 @@ def test_core_wheel_searches_text_and_only_vectors_without_onnxruntime(index, py
     assert answer["loaded"] == ["onnxruntime"]
     core = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     assert sorted(answer["requires"]) == sorted(core)
-    assert {re.match(r"[\w-]+", name)[0] for name in core} == {"click", "numpy", "pyarrow", "tantivy", "tokenizers"}
+    named = {re.match(r"[\w-]+", name)[0] for name in core}
+    assert named == {"click", "numpy", "pyarrow", "tantivy", "tokenizers", "tzdata"}
     assert answer["text"][0] == "lock"
     assert answer["vector"] == ["sqrt"]
     prompt = [str(python.parent / "lsr-prod"), "search", str(index)]
@@ -104,6 +105,13 @@ def test_core_wheel_searches_text_and_only_vectors_without_onnxruntime(index, py
     answer = json.loads(run(python, "-c", SEARCH, index, cwd=tmp_path))
     assert answer["vector"] == ["sqrt"]
     assert answer["error"].startswith("MissingExtraError: onnxruntime is not installed; install it with: pip install")
+
+
+@pytest.mark.long
+def test_times_are_read_where_the_system_has_no_time_zone_database(python, tmp_path):
+    time = "pa.scalar(0, pa.timestamp('s', 'UTC')).as_py()"
+    program = f"import zoneinfo, pyarrow as pa; zoneinfo.reset_tzpath([]); print({time})"
+    assert run(python, "-c", program, cwd=tmp_path).strip() == "1970-01-01 00:00:00+00:00"
 
 
 @pytest.mark.long
