@@ -55,8 +55,12 @@ class FileState:
 
     @property
     def settled(self) -> bool:
-        """Every later write gives the file another time: its last write was at least two seconds earlier."""
-        return self.seen_ns - self.mtime_ns >= _SETTLED_NS
+        """Every later write gives the file another time: its last write was at least two seconds earlier.
+
+        A time in the future was set, for example by a program that unpacks archives, when the state changed.
+        """
+        written = self.ctime_ns if self.mtime_ns > self.seen_ns else self.mtime_ns
+        return self.seen_ns - written >= _SETTLED_NS
 
     def key(self) -> str:
         """Return the text that the cache compares."""

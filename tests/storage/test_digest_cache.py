@@ -3,6 +3,7 @@ import os
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -148,3 +149,11 @@ def test_digests_of_files_that_no_run_named_for_long_are_removed(tmp_path: Path,
             "new",
             "newest",
         ]
+
+
+@pytest.mark.parametrize(("age_s", "settled"), [(1, False), (10, True)])
+def test_time_in_the_future_is_settled_two_seconds_after_it_was_set(tmp_path: Path, age_s: int, settled: bool):
+    path = write(tmp_path / "unpacked", b"content", age_s=-3600)
+    with path.open("rb") as file:
+        state = digest_cache.FileState.of(file)
+    assert replace(state, seen_ns=state.ctime_ns + age_s * 10**9).settled is settled
