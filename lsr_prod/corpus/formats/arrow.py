@@ -193,9 +193,8 @@ def _iso(moment: str) -> str:
 
 
 def _lists(column: pa.Array) -> list[Any]:
-    kind = column.type
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-        column = column.cast(pa.large_list(kind.value_type))
+    if pa.types.is_fixed_size_list(column.type):
+        column = column.cast(pa.large_list(column.type.value_type))
     inner = column.flatten()  # without values behind null lists
     if pa.types.is_floating(inner.type):
         items = inner.cast(pa.float64()).to_pylist()
@@ -203,7 +202,7 @@ def _lists(column: pa.Array) -> list[Any]:
         items = inner.to_pylist() if pa.types.is_integer(inner.type) else _values(inner, is_id=False, lists=False)
     values: list[Any] = []
     start = 0
-    for length in column.value_lengths().to_pylist():
+    for length in pc.list_value_length(column).to_pylist():
         values.append(None if length is None else items[start : start + length])
         start += length or 0
     return values

@@ -3,6 +3,7 @@ import decimal
 import io
 import itertools
 import uuid
+from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -135,6 +136,18 @@ def test_other_types_are_rejected_as_ids(ids: pa.Array):
     (row,) = rows_of(pa.table({"_id": ids, "text": ["x"]}))
     assert isinstance(row, BadRow)
     assert (row.reason, row.doc_id) == ("wrong_type", None)
+
+
+@pytest.mark.parametrize("make", [pa.large_list, pa.list_view, pa.large_list_view], ids=lambda make: make.__name__)
+def test_lists_of_every_layout_are_read_alike(make: Callable[[pa.DataType], pa.DataType]):
+    lists = [["a", "b"], ["c"], None, [], ["d", None]] * 200
+    source = SOURCE.model_copy(update={"stored_fields": ["tags"], "types": {"tags": "strings"}})
+    ids = [f"d{i}" for i in range(len(lists))]
+    tables = [
+        pa.table({"_id": ids, "text": ids, "tags": pa.array(lists, kind(pa.string()))}) for kind in (pa.list_, make)
+    ]
+    expected, found = (rows_of(table.slice(3), source) for table in tables)
+    assert found == expected
 
 
 def test_null_and_missing_columns_count_as_absent():
