@@ -20,9 +20,8 @@ import pyarrow.compute as pc
 
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus import compression, lines
-from lsr_prod.corpus.formats.arrow import field_at
+from lsr_prod.corpus.formats import arrow, parquet
 from lsr_prod.corpus.formats.interface import Footer
-from lsr_prod.corpus.formats.parquet import named_as_in_table
 from lsr_prod.corpus.formats.registry import file_format
 from lsr_prod.corpus.pinned_file import COMPRESSIONS, WHOLE, DamagedFileError, Slice, SourceFile, open_pinned
 from lsr_prod.errors import ConfigError
@@ -189,7 +188,7 @@ def read_footer(file: SourceFile, options: dict[str, str], *, field: str) -> Foo
     try:
         with open_pinned(file, options) as watched, io.BufferedReader(watched, _BLOCK) as handle:
             footer = found.footer(handle)
-            return replace(footer, schema=named_as_in_table(footer.schema, file.columns))
+            return replace(footer, schema=parquet.named_as_in_table(footer.schema, file.columns))
     except (pa.ArrowInvalid, OSError) as error:
         raise ConfigError(
             field, f"{file.location} is not a readable {found.name} file ({error})", "fix the file or leave it out"
@@ -199,7 +198,9 @@ def read_footer(file: SourceFile, options: dict[str, str], *, field: str) -> Foo
 def _checked_footer(file: SourceFile, source: SourceSettings, options: dict[str, str], *, check: bool) -> Footer:
     footer = read_footer(file, options, field="source.paths")
     if check:
-        paths = {column for column in map(source.column, source.fields) if field_at(footer.schema, column) is not None}
+        paths = {
+            column for column in map(source.column, source.fields) if arrow.field_at(footer.schema, column) is not None
+        }
         _check_columns(file, {*footer.schema.names, *paths, *(name for name, _ in file.constants)}, source)
     return footer
 

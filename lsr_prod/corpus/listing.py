@@ -15,6 +15,8 @@ from lsr_prod.storage import Entry, Store, is_remote
 
 log = logs.get_log(__name__)
 
+_IN_DELTA_LOG = re.compile(r"(|.*?/)_delta_log/", re.DOTALL)
+
 
 def find_files(path: str, options: dict[str, str]) -> Iterator[tuple[str, Entry]]:
     """Yield (folder, entry) of every file of a path, folder or glob, sorted by name.
@@ -25,10 +27,10 @@ def find_files(path: str, options: dict[str, str]) -> Iterator[tuple[str, Entry]
     if is_remote(path):
         yield from _find_remote(path, options)
         return
-    if (entry := Store(str(Path(path).parent)).entry(Path(path).name)) is not None:
-        yield str(Path(path).parent), entry
-    elif Path(path).is_dir():
+    if Path(path).is_dir():
         yield from _folder(path, {})
+    elif (entry := Store(str(Path(path).parent)).entry(Path(path).name)) is not None:
+        yield str(Path(path).parent), entry
     elif is_glob(path):
         tables: dict[Path, Path | None] = {}
         for match in expand_glob(path):
@@ -39,7 +41,7 @@ def find_files(path: str, options: dict[str, str]) -> Iterator[tuple[str, Entry]
 
 def _folder(uri: str, options: dict[str, str], pattern: re.Pattern[str] | None = None) -> Iterator[tuple[str, Entry]]:
     entries = source_entries(Store(uri, options))
-    tables = {entry.name.partition("_delta_log/")[0] for entry in entries if "_delta_log/" in entry.name}
+    tables = {found[1] for entry in entries if (found := _IN_DELTA_LOG.match(entry.name))}
     for entry in entries:
         if is_marker(entry.name) or (pattern is not None and not pattern.fullmatch(entry.name)):
             continue

@@ -1,9 +1,12 @@
+import os
 from pathlib import Path
 
 import pytest
 
+from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.folders import is_marker
-from lsr_prod.corpus.listing import find_files
+from lsr_prod.corpus.listing import find_files, resolve_source
+from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Store
 
 NAMES = ["a.jsonl", "b.jsonl", "x/a.jsonl", "x/y/a.jsonl", "x/lang=de/_k=v/a.jsonl", "[c].jsonl"]
@@ -48,3 +51,23 @@ def test_path_selects_the_same_files_on_every_store(corpus: tuple[str, dict[str,
 def test_markers_are_recognized_by_name():
     assert all(is_marker(name) for name in MARKERS)
     assert not any(is_marker(name) for name in NAMES)
+
+
+def test_folder_may_be_named_by_a_path_that_ends_in_dots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "x").mkdir()
+    (tmp_path / "a.jsonl").write_text("{}")
+    monkeypatch.chdir(tmp_path / "x")
+    for path in ("..", "../", f"{tmp_path}/x/.."):
+        assert [entry.name for _, entry in find_files(path, {})] == ["a.jsonl"]
+
+
+def test_folder_whose_name_ends_like_a_delta_log_is_read(tmp_path: Path):
+    (tmp_path / "old_delta_log").mkdir()
+    (tmp_path / "old_delta_log" / "a.jsonl").write_text("{}")
+    assert [entry.name for _, entry in find_files(str(tmp_path), {})] == ["old_delta_log/a.jsonl"]
+
+
+def test_name_that_is_not_utf_8_is_refused(tmp_path: Path):
+    (tmp_path / os.fsdecode(b"caf\xe9.jsonl")).write_text('{"_id": "a", "text": "x"}')
+    with pytest.raises(ConfigError, match="has a name that is not valid UTF-8; rename it"):
+        list(resolve_source(SourceSettings(paths=[str(tmp_path)]), {}))

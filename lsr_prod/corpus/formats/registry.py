@@ -68,7 +68,9 @@ def find_format(name: str, wanted: str) -> str | None:
 
 
 def refusal(name: str) -> tuple[str, str] | None:
-    """Return (problem, remedy) for a name that is of a known format, but compressed in a way that is not read."""
+    """Return (problem, remedy) for a name that is not valid, or of a known format, but of a compression not read."""
+    if name != name.encode(errors="replace").decode():
+        return "has a name that is not valid UTF-8", "rename it"
     found = _UNREAD.search(name.lower())
     if found is None or found.end() < len(name) or name.lower().endswith(tuple(SUFFIXES)):
         return None
