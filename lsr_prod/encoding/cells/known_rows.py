@@ -258,9 +258,9 @@ def _batches(table: Store, file: TableFile, columns: Sequence[str]) -> Iterator[
 def _loses(order: SourceOrder, files: pa.Array, places: pa.Array, keys: pa.Array, leaves: pa.Array) -> pa.Array:
     """Return which committed rows new rows displace, bool [rows of the batch]."""
     meets = pc.and_not(places.is_valid(), leaves).to_numpy(zero_copy_only=False)
-    rows = np.flatnonzero(meets)
-    displaced = order.displaces(files.take(places.take(pa.array(rows))), keys.take(pa.array(rows)))
-    meets[rows] = displaced.to_numpy(zero_copy_only=False)
+    if len(rows := np.flatnonzero(meets)):  # otherwise the files of the source need not be sorted
+        displaced = order.displaces(files.take(places.take(pa.array(rows))), keys.take(pa.array(rows)))
+        meets[rows] = displaced.to_numpy(zero_copy_only=False)
     return pa.array(meets)
 
 
