@@ -128,7 +128,7 @@ class EvaluateSettings(Section):
     thresholds: Thresholds = Field([0.0, 0.2, 0.4, 0.6])
     """overlap thresholds to evaluate: shares of the query terms, 0 to 1"""
     k: int = Field(1000, ge=1, le=10_000)
-    """hits per query"""
+    """hits per query; no measure may look at more"""
     qk: int | None = Field(None, ge=1)
     """maximum terms of a query, heaviest first; default: all"""
     bm25: bool = True

@@ -9,6 +9,7 @@ import ir_measures
 import numpy as np
 
 from lsr_prod.config import Deployment, EvaluateSettings, evaluate
+from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation.collection import read_judged, require_files
 from lsr_prod.evaluation.comparisons import Comparison, SignificanceOptions, compare_with_baseline, mean_intervals
 from lsr_prod.evaluation.cost import Efficiency, measure_cost, percentile
@@ -189,7 +190,9 @@ def check_evaluation(settings: EvaluateSettings, options: Mapping[str, str]) -> 
         if system.kind == "run":
             places[f"evaluate.systems ({system.name})"] = system.path
     require_files(places, options)
-    parse_measures("evaluate.measures", settings.measures)
+    for name, one in parse_measures("evaluate.measures", settings.measures).items():
+        if settings.k < one.params.get("cutoff", 1):
+            raise ConfigError("evaluate.k", f"{settings.k} hits are too few for {name}", "raise it, or set measures")
     check_systems(settings)
 
 

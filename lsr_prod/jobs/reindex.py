@@ -11,7 +11,7 @@ from lsr_prod.cluster import ray_session, session
 from lsr_prod.config import Deployment, EncodeSettings, IndexSettings
 from lsr_prod.encoding import EncodeSummary, check_encode, encode_corpus
 from lsr_prod.encoding.prepare import Work, open_encoder
-from lsr_prod.evaluation import evaluate_index
+from lsr_prod.evaluation import evaluate_index, systems
 from lsr_prod.evaluation.evaluate import brief, check_evaluation
 from lsr_prod.indexing import build, build_index, collect_garbage
 from lsr_prod.jobs.encode import print_encoded
@@ -19,7 +19,7 @@ from lsr_prod.jobs.evaluate import print_comparisons, print_systems
 from lsr_prod.jobs.index import add_force_options, gate_rows, print_gates
 from lsr_prod.jobs.terminal import shell, tables
 from lsr_prod.operations import nights, status, table_generations
-from lsr_prod.operations.gates import Gatekeeper, check_force
+from lsr_prod.operations.gates import Gatekeeper, check_gates
 from lsr_prod.storage import Store, folders, publications
 
 log = logs.get_log(__name__)
@@ -135,6 +135,7 @@ def _check(deployment: Deployment) -> None:
     if evaluate is not None:
         chain.append(("evaluate.index", evaluate.index, index.output))
         check_evaluation(evaluate, deployment.storage.options)
+        systems.chosen_systems(evaluate, has_text=bool(index.text_fields), has_words=index.bm25)
     for field, found, made in chain:
         if found != made:
             raise errors.ConfigError(field, f"{found!r} is not what the step before writes", f"set it to {made!r}")
@@ -178,7 +179,7 @@ def reindex(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, A
     Prints tables of every step, measures per system if there is a section ``evaluate``, one row per step, and one line
     ``RESULT {json}``. Exit codes: 0 done, 1 failed, 2 bad configuration.
     """
-    check_force(given.force, given.reason)
+    check_gates(deployment, given.force, given.reason)
     _check(deployment)
     options = deployment.storage.options
     first = Store(folders.absolute(_encode(deployment).table), options)

@@ -123,6 +123,29 @@ def test_missing_section_is_refused(
     assert f"{section}: this section is missing" in line
 
 
+@pytest.mark.parametrize(
+    ("section", "settings", "problem"),
+    [
+        ("evaluate", {"baseline": "bm52"}, "evaluate.baseline: there is no system 'bm52'"),
+        ("evaluate", {"k": 10}, "evaluate.k: 10 hits are too few for R@100"),
+        ("index", {"text_fields": []}, "evaluate.bm25: the index has no text for BM25"),
+        ("gates", {"measure": "nDGC@10"}, "gates.measure: a measure is unknown"),
+        ("gates", {"golden_queries": "/nowhere"}, "gates.golden_queries: there is no file at /nowhere"),
+    ],
+)
+def test_settings_of_the_last_steps_of_a_night_are_checked_first(
+    section: str,
+    settings: dict[str, Any],
+    problem: str,
+    deployment: dict[str, Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    deployment["index"]["text_fields"] = ["text"]
+    deployment.setdefault(section, {}).update(settings)
+    assert problem in _refused("reindex", deployment, tmp_path, capsys)
+
+
 @pytest.mark.parametrize("job", JOBS)
 def test_script_ends_with_exit_code_of_its_job(
     job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -251,6 +251,7 @@ def test_flops_equal_multiplications_per_query_and_document(mixed: dict) -> None
     ("settings", "message"),
     [
         ({"baseline": "bm52"}, "evaluate.baseline: there is no system 'bm52'; use one of bm25, threshold 0"),
+        ({"k": 99, "measures": ["nDCG@10", "R@100"]}, "evaluate.k: 99 hits are too few for R@100"),
         ({"systems": [{"kind": "hybrid"}]}, "evaluate.systems: 'hybrid' needs postings of words"),
         (
             {"systems": [{"kind": "two-step", "name": "x", "qk": 3, "rescore": 5}]},

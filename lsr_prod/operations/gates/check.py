@@ -11,15 +11,17 @@ import pyarrow as pa
 
 from lsr_prod.config import Deployment
 from lsr_prod.errors import ArtifactError, ConfigError, PublicationError
+from lsr_prod.evaluation import collection, measures
 from lsr_prod.indexing.publish import Approval, Candidate
 from lsr_prod.logs import get_log
 from lsr_prod.operations.gates.gates import GATES
 from lsr_prod.operations.gates.report import GateReport, GateResult, Versions
 from lsr_prod.storage import Store, as_store
-from lsr_prod.storage.formats.digests import record_bytes
-from lsr_prod.storage.formats.index_format import Forced
+from lsr_prod.storage.formats import digests, index_format
 
 log = get_log(__name__)
+
+_FILES = ("golden_queries", "canary_queries", "judged_queries", "judged_qrels")
 
 
 class Gatekeeper:
@@ -35,11 +37,11 @@ class Gatekeeper:
         files: the pinned source that the table was encoded from; None: this job reads no source.
 
     Raises:
-        ConfigError: a gate is unknown, or there is no reason.
+        ConfigError: a gate is unknown, there is no reason, or a gate's measure or file is missing.
     """
 
     def __init__(self, deployment: Deployment, force: Sequence[str] = (), reason: str = "") -> None:
-        check_force(force, reason)
+        check_gates(deployment, force, reason)
         self._deployment, self._force, self._reason = deployment, frozenset(force), reason
         self.reports: list[GateReport] = []
         self.files: pa.Table | None = None
@@ -54,7 +56,9 @@ class Gatekeeper:
         versions = Versions(candidate, self._deployment, self.files)
         results = tuple(self._overruled(gate(versions)) for gate in GATES.values())
         forced = tuple(
-            Forced(result.gate, result.sentence, self._reason) for result in results if result.verdict == "forced"
+            index_format.Forced(result.gate, result.sentence, self._reason)
+            for result in results
+            if result.verdict == "forced"
         )
         report = GateReport(
             candidate.version.sha,
@@ -78,12 +82,18 @@ class Gatekeeper:
         return result
 
 
-def check_force(force: Sequence[str], reason: str) -> None:
-    """Check the options ``--force`` and ``--reason``.
+def check_gates(deployment: Deployment, force: Sequence[str], reason: str) -> None:
+    """Check the options ``--force`` and ``--reason``, and the measure and the files of the gates.
 
     Raises:
-        ConfigError: a gate is unknown, or one of the options is missing.
+        ConfigError: a gate or the measure is unknown, or an option or a file is missing.
     """
+    limits = deployment.gates
+    files = {name: getattr(limits, name) for name in _FILES}
+    collection.require_files(
+        {f"gates.{name}": place for name, place in files.items() if place}, deployment.storage.options
+    )
+    measures.parse_measures("gates.measure", [limits.measure])
     for name in force:
         if name not in GATES:
             raise ConfigError("--force", f"there is no gate {name!r}", f"available: {', '.join(GATES)}")
@@ -111,7 +121,7 @@ def read_report(index: Store, name: str) -> GateReport:
 
 
 def _save(index: Store, report: GateReport) -> str:
-    data = record_bytes(report.to_json())
+    data = digests.record_bytes(report.to_json())
     name = hashlib.sha256(data).hexdigest()
     index.put_new(f"reports/{name}.json", data)
     return name

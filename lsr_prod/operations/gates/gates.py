@@ -18,13 +18,12 @@ import numpy as np
 from lsr_prod.config import deployment, evaluate, section
 from lsr_prod.encoding.tables import Table, live_rows, open_table
 from lsr_prod.evaluation import collection, comparisons, cost, systems
-from lsr_prod.evaluation.measures import measure, parse_measures
+from lsr_prod.evaluation.measures import depth_of, measure, parse_measures
 from lsr_prod.operations.audit.audit import problems
 from lsr_prod.operations.canary import CanarySettings, run_canary
 from lsr_prod.operations.gates.report import GateResult, Versions, audit_candidate, read_canaries, read_golden
 from lsr_prod.storage import Store, folders
 
-_JUDGED_HITS = 100
 _SHOWN = 3  # ids or queries in a sentence
 _CHANGED = 20  # queries in the report that changed most
 
@@ -155,7 +154,7 @@ def quality(versions: Versions, max_loss: float) -> GateResult:
     measures = parse_measures("gates.measure", [limits.measure])
     values = []
     for searcher in (versions.current, versions.searcher):
-        opened = systems.open_system(system, searcher, k=_JUDGED_HITS, query_ids=list(judged.queries))
+        opened = systems.open_system(system, searcher, k=depth_of(measures), query_ids=list(judged.queries))
         queries = systems.encode_queries(searcher, judged.queries)
         values.append(measure(opened, queries, judged.qrels, measures).by_query[limits.measure])
     before, now = (float(each.mean()) for each in values)

@@ -263,6 +263,20 @@ def test_force_needs_a_gate_and_a_reason(force, reason, problem, tmp_path):
         Gatekeeper(settings(tmp_path), force, reason)
 
 
+@pytest.mark.parametrize(
+    ("limits", "problem"),
+    [
+        ({"measure": "nDGC@10"}, "gates.measure: a measure is unknown"),
+        ({"golden_queries": "/nowhere.jsonl"}, "gates.golden_queries: there is no file at /nowhere.jsonl"),
+        ({"canary_queries": "/nowhere"}, "gates.canary_queries: there is no file"),
+        ({"judged_queries": "/nowhere", "judged_qrels": "/nowhere"}, "gates.judged_queries: there is no file"),
+    ],
+)
+def test_measure_and_files_are_checked_before_any_work(limits, problem):
+    with pytest.raises(ConfigError, match=problem):
+        Gatekeeper(Deployment.model_validate({"gates": limits}))
+
+
 @pytest.mark.parametrize("limit", ["min_overlap", "max_p95_ms", "max_loss"])
 def test_limit_without_its_queries_is_refused(limit):
     with pytest.raises(ConfigError, match=f"gates.{limit} needs it"):
