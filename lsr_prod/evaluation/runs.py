@@ -53,7 +53,7 @@ def write_run(
     rows = [(query_id, *row) for query_id, ranking in rankings.items() for row in enumerate(ranking, start=1)]
     spaced = next((row for row in rows if any(one.split() != [one] for one in (row[0], row[2][0]))), None)
     if spaced is None:
-        lines = [f"{query} Q0 {doc_id} {rank} {score:.6f} {tag}\n" for query, rank, (doc_id, score) in rows]
+        lines = [f"{query} Q0 {doc_id} {rank} {float(score)!r} {tag}\n" for query, rank, (doc_id, score) in rows]
     else:
         place = f"{place.removesuffix('.trec')}.jsonl"
         fields = {"file": place, "query_id": spaced[0], "doc_id": spaced[2][0]}

@@ -9,7 +9,7 @@ from lsr_prod.errors import SourceError
 from lsr_prod.evaluation.runs import read_run, write_run
 
 IDS = st.text(st.characters(exclude_categories=["Cs", "Zs", "Zl", "Zp", "Cc"]), min_size=1, max_size=6)
-SCORES = st.integers(-(2**30), 2**30).map(lambda score: score / 64)  # six decimals represent them exactly
+SCORES = st.integers(-(2**30), 2**30).map(lambda score: score / 64)
 RUNS = st.dictionaries(IDS, st.dictionaries(IDS, SCORES, min_size=1, max_size=5), max_size=4)
 
 
@@ -18,7 +18,7 @@ def test_written_run_is_read_back_by_ir_measures(tmp_path: Path) -> None:
     write_run(path, {"q1": [("d2", 2.5), ("d1", 1.25)], "q2": []}, tag="threshold 0.4")
     run = list(ir_measures.read_trec_run(str(path)))
     assert [(row.query_id, row.doc_id, row.score) for row in run] == [("q1", "d2", 2.5), ("q1", "d1", 1.25)]
-    assert path.read_text().splitlines()[0] == "q1 Q0 d2 1 2.500000 threshold_0.4"
+    assert path.read_text().splitlines()[0] == "q1 Q0 d2 1 2.5 threshold_0.4"
 
 
 @pytest.mark.parametrize("spaced", [("q", "a b"), ("q 1", "a"), ("q", "a\tb"), ("q", "a\u2003b"), ("q\n", "a")])
@@ -129,3 +129,8 @@ def test_written_run_is_read_back(tmp_path_factory, run):
     path = tmp_path_factory.mktemp("runs") / "a.trec"
     write_run(path, {query_id: list(scores.items()) for query_id, scores in run.items()}, tag="x")
     assert {query_id: dict(ranking) for query_id, ranking in read_run(str(path)).items()} == run
+
+
+def test_scores_that_differ_little_keep_their_order(tmp_path: Path) -> None:
+    ranking = [(name, 1 / (10_000 + rank)) for rank, name in enumerate("abcde")]
+    assert read_run(write_run(tmp_path / "a.trec", {"q": ranking}, tag="rrf")) == {"q": ranking}
