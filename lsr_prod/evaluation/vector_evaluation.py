@@ -110,11 +110,7 @@ def measure_levels(
 
 
 def encode_with_bundle(folder: Path, texts: Sequence[str], kind: Kind, documents: Sequence[str]) -> SparseBatch:
-    """Encode texts as the encode job and ``Searcher`` do.
-
-    A query word outside an output vocabulary of words counts in |q|, and matches nothing: it gets an id of its own,
-    V or more.
-    """
+    """Encode texts as the encode job and ``Searcher`` do."""
     card = EncoderCard.load(folder)
     if kind == "document" or not card.inference_free:
         return BundleEncoder(folder, kind=kind).encode(texts, kind=kind)
@@ -123,11 +119,20 @@ def encode_with_bundle(folder: Path, texts: Sequence[str], kind: Kind, documents
         weights = read_learned_weights(folder, Bundle.load(folder).files, Vocabulary(names), verify=False)
     else:
         weights = TermWeights.of_counts(reader.count(documents), names)
+    return weigh_queries(texts, reader, weights, len(names))
+
+
+def weigh_queries(texts: Sequence[str], reader: TermReader, weights: TermWeights, size: int) -> SparseBatch:
+    """Encode inference-free queries over V = ``size`` terms.
+
+    A query word outside an output vocabulary of words counts in |q|, and matches nothing: it gets an id of its own,
+    V or more.
+    """
     rows = []
     for text in texts:
         query = weights.weigh(*reader.query(text))
         absent = query.ids < 0
-        ids = np.where(absent, len(names) + np.cumsum(absent) - 1, query.ids).astype(np.int32)
+        ids = np.where(absent, size + np.cumsum(absent) - 1, query.ids).astype(np.int32)
         rows.append(SparseBatch(np.array([0, len(ids)], np.int64), ids, query.weights))
     return SparseBatch.concatenate(rows)
 

@@ -11,19 +11,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 
 from lsr_prod.config import objective, section
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError
+from lsr_prod.evaluation import vector_evaluation
 from lsr_prod.inference.terms.words import TermReader
 from lsr_prod.model import SparseEncoder
 from lsr_prod.search.query.sparse_query import TermWeights
 from lsr_prod.storage import Store
 from lsr_prod.storage.formats import bundle_format, digests, sparse, term_weights
 from lsr_prod.training.batches import TokenBatch
-from lsr_prod.training.data.schemas import pin_data
-from lsr_prod.training.data.training_rows import read_good_rows
+from lsr_prod.training.data import schemas, training_rows
 
 _FORMAT = 1
 
@@ -48,7 +47,9 @@ def count_terms(
     name = f"term_counts/{digests.digest_json(made_from)}.npy"
     found = work.get(name)
     if found is None:
-        texts = _distinct(text for one in data for row in read_good_rows(one, options) for text in row.documents)
+        texts = _distinct(
+            text for one in data for row in training_rows.read_good_rows(one, options) for text in row.documents
+        )
         counts = reader_of(encoder).count(texts)
         if not counts.documents:
             problem = "no document contains an output term of the model"
@@ -61,7 +62,7 @@ def count_terms(
 
 def _source(data: section.TrainingDataSettings, options: dict[str, str]) -> dict[str, Any]:
     return {
-        "data": pin_data(data, options),
+        "data": schemas.pin_data(data, options),
         "kind": data.kind,
         "columns": {field: data.column(field) for field in data.fields},
         "max_text_bytes": data.max_text_bytes,
@@ -129,10 +130,7 @@ def _encode(
 ) -> sparse.SparseBatch:
     if kind == "document":
         return model.encode(texts, kind)
-    queries = (weights.weigh(reader.query(text).ids) for text in texts)
-    return sparse.SparseBatch.concatenate(
-        [sparse.SparseBatch(np.array([0, len(query.ids)]), query.ids, query.weights) for query in queries]
-    )
+    return vector_evaluation.weigh_queries(texts, reader, weights, len(model.vocabulary))
 
 
 def _distinct(texts: Iterable[str]) -> Iterator[str]:

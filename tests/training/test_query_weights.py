@@ -17,7 +17,10 @@ from lsr_prod.config.section import TrainingDataSettings
 from lsr_prod.config.training import FinetuneSettings
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError
 from lsr_prod.model import SparseEncoder
+from lsr_prod.model.backbone import output_layer
+from lsr_prod.model.output_layer import replace_output_layer
 from lsr_prod.storage import Store
+from lsr_prod.storage.formats.digests import digest_json
 from lsr_prod.training.batches import TokenBatch, TrainBatch, pad
 from lsr_prod.training.chain import run_chain
 from lsr_prod.training.data.layouts import QueryTermLayout
@@ -220,6 +223,15 @@ def test_validation_weighs_queries_by_own_documents(start):
         torch.from_numpy(encode(documents, "document").weights), torch.from_numpy(encoder.encode(documents).weights)
     )
     assert reader_of(encoder).query("w3").ids == [IDS["w3"]]
+
+
+def test_word_outside_the_vocabulary_counts_as_in_a_search(start):
+    encoder, words = SparseEncoder.load(start), ["the", "cat", "dog"]
+    replace_output_layer(encoder.model, torch.randn(3, output_layer(encoder.model)[0].shape[1]), None)
+    changes = {"vocabulary_size": 3, "vocabulary_sha256": digest_json(words), "output_vocabulary": "words"}
+    encoder = SparseEncoder(encoder.model, encoder.tokenizer, replace(encoder.card, **changes), words)
+    batch = query_weighing(encoder, ["the cat", "dog"])(encoder)(["the cat zebra giraffe", "dog ox"], "query")
+    assert [sorted(batch.row(i)[0].tolist()) for i in range(2)] == [[0, 1, 3, 4], [2, 3]]
 
 
 def test_inference_free_queries_reject_query_settings(start, tmp_path):
