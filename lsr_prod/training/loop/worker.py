@@ -41,7 +41,7 @@ from lsr_prod.training.loop.worker_job import (
     make_validator,
     ramps_end,
 )
-from lsr_prod.training.observers.activity import CollapseGuard
+from lsr_prod.training.observers.activity import CollapseGuard, check_numbers
 from lsr_prod.training.observers.reports import Reporter
 from lsr_prod.training.observers.throughput import ModelWork, ThroughputMeter, known_peak, measured_peak
 from lsr_prod.training.process_group import Group, largest_of_workers, process_group
@@ -56,16 +56,17 @@ Validate = Callable[[SparseEncoder], ValidationResult]
 def train_worker(job: WorkerJob) -> errors.LsrError | None:
     """Train from the last checkpoint, or from the start, to the end; Ray Train calls it on each worker.
 
-    Returned is an error that ends the training, equal on every worker: a collapse, or a full disk. After an error that
-    is raised, Ray Train starts all workers again. A full disk is met by one worker, while the others wait for it: it is
-    raised, and the workers that are started next return it.
+    Returned is an error that ends the training, equal on every worker. After an error that is raised, Ray Train starts
+    all workers again. A collapse is found by all workers. A full disk, a tracker that cannot be opened, or a model that
+    cannot be validated is met by one, while the others wait for it: the error is raised, and the workers that are
+    started next return it.
     """
     ended: errors.LsrError | None = ray.get(job.progress.ended.remote())
     if ended is not None:
         return ended
     try:
         return _train(job)
-    except errors.DiskFullError as error:
+    except (errors.ConfigError, errors.DiskFullError, errors.EncoderError) as error:
         ray.get(job.progress.end.remote(error))
         raise
 
@@ -154,6 +155,7 @@ class _Run:
                 due = stage.validation is not None and (last or trainer.step % stage.validation.every == 0)
                 validation = {}
                 if due:  # a pause waits for the device
+                    check_numbers(trainer.step, {"loss": result.losses["total"], "grad_norm": result.grad_norm})
                     with meter.paused():
                         validation = self._validate(validator)
                 if due or last or trainer.step % stage.watch.every == 0:

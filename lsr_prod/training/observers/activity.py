@@ -125,7 +125,7 @@ class CollapseGuard:
 
     def check(self, step: int, values: Mapping[str, float | None]) -> None:
         """Check a report."""
-        _check_numbers(step, values)
+        check_numbers(step, values)
         found = dict(self._symptoms(step, values))
         self._streaks = {name: self._streaks.get(name, 0) + 1 for name in found}
         for name, (sentence, remedy) in found.items():
@@ -196,7 +196,8 @@ def _equal_vectors(values: Mapping[str, float | None]) -> Iterator[tuple[str, tu
             yield f"equal_{kind}", (sentence, "lower the learning rate or the regularizers, or lengthen their ramps")
 
 
-def _check_numbers(step: int, values: Mapping[str, float | None]) -> None:
+def check_numbers(step: int, values: Mapping[str, float | None]) -> None:
+    """Raise ``TrainingCollapsedError`` if the loss or the norm of the gradients is not finite."""
     for name, title in (("loss", "the loss"), ("grad_norm", "the norm of the gradients")):
         value = values.get(name)
         if value is not None and not math.isfinite(value):

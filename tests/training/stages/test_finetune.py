@@ -15,7 +15,7 @@ import pytest
 from safetensors.torch import load_file
 
 from lsr_prod.config import Deployment
-from lsr_prod.errors import TrainingCollapsedError
+from lsr_prod.errors import EncoderRaisedError, TrainingCollapsedError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.chain import run_chain
 from lsr_prod.training.loop.rate import RATES
@@ -87,10 +87,12 @@ def test_two_workers_train_validate_and_keep_best_weights(tmp_path: Path, start:
 
 
 @pytest.mark.long
-def test_collapse_ends_training_at_once(tmp_path: Path, start: Path) -> None:
+@pytest.mark.parametrize("every", [1, 100])
+def test_collapse_ends_training_at_once(tmp_path: Path, start: Path, every: int) -> None:
     optimizer = {"learning_rate": 1e30, "max_grad_norm": None, "warmup_steps": 0}
-    with pytest.raises(TrainingCollapsedError, match=r"step \d+: .*lower"):
-        _train(tmp_path, start, optimizer=optimizer, checkpoint_every=1)
+    validation = small_collection(tmp_path, 2)
+    with pytest.raises((TrainingCollapsedError, EncoderRaisedError), match=r"step \d+: .*lower|not finite"):
+        _train(tmp_path, start, optimizer=optimizer, watch={"every": every}, validation=validation, checkpoint_every=1)
     assert len(list((tmp_path / "work" / "runs").glob("*/steps.jsonl"))) == 1
     assert not (tmp_path / "out").exists()
 
