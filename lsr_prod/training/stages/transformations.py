@@ -51,7 +51,9 @@ def calibrate(
     chosen_on, held_out = texts[::2], texts[1::2]
     before = head.activation_rate(calibrated, held_out, max_length=length) if held_out else None
     if stage.per == "term":
-        maxima = head.pooled_maxima(calibrated, chosen_on, _ALL, max_length=length)
+        folded = calibrated.card.output_casing == "uncased"
+        rows = calibrated.with_card(output_casing="all") if folded else calibrated  # one term per row of the head
+        maxima = head.pooled_maxima(rows, chosen_on, _ALL, max_length=length)
         shift: np.ndarray[Any, np.dtype[np.float32]] = head.shifts_for_rate(maxima, stage.activation_rate)
     else:
         maxima = head.pooled_maxima(calibrated, chosen_on, stage.activation_rate, max_length=length)

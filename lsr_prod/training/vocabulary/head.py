@@ -189,7 +189,7 @@ def probe_scale(encoder: SparseEncoder, queries: Sequence[str], positives: Seque
     return Probe(
         alpha=alpha,
         positive_score=own,
-        other_score=(float(scores.sum()) - own * len(scores)) / (len(scores) * (len(scores) - 1)),
+        other_score=(float(scores.sum()) - own * len(scores)) / (len(scores) * max(1, len(scores) - 1)),
         largest_weight=float(torch.cat([q, d]).amax(dim=1).mean()),
         query_terms=float((q > 0).sum(dim=1).float().mean()),
         document_terms=float((d > 0).sum(dim=1).float().mean()),

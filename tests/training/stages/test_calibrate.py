@@ -68,6 +68,19 @@ def test_constant_per_term_leaves_no_term_active_in_every_text(tmp_path: Path, a
         assert float(shares["vocabulary"].max()) > 0.9
 
 
+def test_constant_per_term_is_that_of_the_row_of_the_head_where_outputs_are_uncased(tmp_path: Path):
+    path = tiny_checkpoint(tmp_path / "source", "bert") / "tokenizer.json"
+    path.write_text(path.read_text().replace('"W90"', '"W1"'))  # and there is w1
+    encoder = SparseEncoder.load(path.parent, output_casing="uncased")
+    data = write_texts(tmp_path, random_texts(WORDS, 200, 12)).model_dump(mode="json")
+    stage = settings(activation_rate=0.1, data=data, texts=200, max_length=14, per="term")
+    made, _ = run(encoder, stage, {}, tmp_path)
+    whole, _ = run(encoder.with_card(output_casing="all"), stage, {}, tmp_path)
+    assert made.card.output_casing == "uncased"
+    assert made.card.vocabulary_size < whole.card.vocabulary_size
+    assert torch.equal(output_layer(made.model)[1], output_layer(whole.model)[1])
+
+
 def test_constant_per_term_needs_rate():
     with pytest.raises(ValidationError, match="per term needs activation_rate"):
         settings(shift=5, per="term")

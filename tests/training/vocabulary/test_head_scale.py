@@ -57,6 +57,10 @@ def test_probe_equals_scores_of_scaled_head(encoder: SparseEncoder):
     assert probe.document_terms == pytest.approx((d > 0).sum(axis=1).mean())
 
 
+def test_probe_of_one_pair_has_no_score_of_others(encoder: SparseEncoder):
+    assert probe_scale(encoder, ["w1"], ["w1 w9"], 2.0).other_score == 0
+
+
 def _dense(encoder: SparseEncoder, texts: list[str], kind: str) -> np.ndarray:
     batch = encoder.encode(texts, kind)  # type: ignore[arg-type]
     dense = np.zeros((len(texts), len(encoder.vocabulary)))
