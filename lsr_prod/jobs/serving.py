@@ -110,7 +110,7 @@ def _add_watch_options(parser: shell.CommandParser) -> None:
 def watch(given: argparse.Namespace) -> None:
     """Serve the metrics of a deployment for Prometheus, also while no job runs.
 
-        lsr-prod watch INDEX [--host 127.0.0.1] [--port 9469] [--seconds 60] [--store.OPTION VALUE]
+        lsr-prod watch INDEX [--host 127.0.0.1] [--port 9469] [--seconds 60] [--store-option NAME=VALUE]
         lsr-prod watch --config deployment.yaml
 
     INDEX is the folder or URI of an index that the job reindex publishes. GET /metrics returns the outcome and the age of
