@@ -89,8 +89,9 @@ def words_query(text: str, match: Match = "all") -> filters.Filter:
 
     Args:
         text: what somebody typed; its first 4,096 bytes are read, up to the end of a word. Spaces separate its words.
-            A word such as ``don't`` or ``2021-08-22`` is found by all of its parts. Signs between spaces are ignored;
-            a text without any letter or digit matches no document.
+            A word such as ``don't`` or ``2021-08-22`` is found by all of its parts. Signs between spaces are ignored,
+            and so are words that the analyzer of the index does not keep (40 bytes or more with ``english``); a text
+            without any other word matches no document.
         match: "all": documents with all of the words; "any": with one of them.
 
     Raises:
