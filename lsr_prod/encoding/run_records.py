@@ -24,7 +24,7 @@ from lsr_prod.corpus.source_rows import remedy
 from lsr_prod.encoding import prepare, results
 from lsr_prod.encoding.tables import Table, live_rows, quarantine_rows, sparse_table
 from lsr_prod.storage import Store, in_threads
-from lsr_prod.storage.formats.digests import record_bytes
+from lsr_prod.storage.formats.digests import parsing, record_bytes
 
 log = logs.get_log(__name__)
 
@@ -129,8 +129,9 @@ def counts_before(work: prepare.Work, table: Table, waves: int) -> results.Count
     plan = work.plan
     saved = work.table.get(_saved_totals(plan.digest)) if waves >= plan.waves else None
     if saved is not None:
-        values = json.loads(saved)
-        reasons, unread = Counter(values["reasons"]), values["unread_bytes"]
+        with parsing(f"{work.table.uri}/{_saved_totals(plan.digest)} is damaged", "delete it"):
+            values = json.loads(saved)
+            reasons, unread = Counter(values["reasons"]), values["unread_bytes"]
     else:
         # Cell 0, which is in wave 0 of an increment, has all rows with unread bytes.
         counted = waves if plan.base is None else min(waves, 1)
@@ -247,13 +248,11 @@ def _read(table: Store, folder: str, kind: type[R]) -> list[R]:
 
     def read(name: str) -> R | None:
         data = table.get(name)
-        try:
+        with parsing(f"{table.uri}/{name} is damaged", "delete it"):
             value = json.loads(data or b"")
             if value.pop("format") != _FORMAT:
                 return None  # a newer release wrote it
             return kind(**{one.name: value[one.name] for one in fields(kind) if one.name in value})
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise errors.ArtifactError(f"{table.uri}/{name} is damaged ({error!r}); delete it") from error
 
     return [record for record in in_threads(read, names) if record is not None]
 

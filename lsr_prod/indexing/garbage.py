@@ -20,10 +20,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from lsr_prod.errors import ArtifactError
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Entry, Store, as_store, disk, drafts, in_threads, is_remote, version_locks
-from lsr_prod.storage.formats import bundle_format, index_format
+from lsr_prod.storage.formats import bundle_format, digests, index_format
 from lsr_prod.storage.publications import delete_publication, read_pins
 
 log = get_log(__name__)
@@ -170,10 +169,8 @@ def _read_all(store: Store, names: Sequence[str], *, missing: bool = False) -> l
         data = store.get(name)
         if data is None and missing:
             return None
-        try:
+        with digests.parsing(f"{store.uri}/{name} cannot be read", "publish another version"):
             return json.loads(data or b"")
-        except ValueError as error:
-            raise ArtifactError(f"{store.uri}/{name} cannot be read ({error}); publish another version") from error
 
     return [one for one in in_threads(read, names) if one is not None]
 

@@ -16,7 +16,7 @@ from lsr_prod.errors import ArtifactError, LsrError, StorageError
 from lsr_prod.logs import get_log
 from lsr_prod.operations.gates import GATES
 from lsr_prod.storage import Store, publications
-from lsr_prod.storage.formats.digests import record_bytes
+from lsr_prod.storage.formats.digests import parsing, record_bytes
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -110,13 +110,12 @@ def _records(index: Store) -> list[re.Match[str]]:
 
 
 def _read(index: Store, name: str) -> Night:
-    try:
-        value = json.loads(index.get(name) or b"")
+    data = index.get(name) or b""
+    with parsing(f"{index.uri}/{name} is damaged", "delete it"):
+        value = json.loads(data)
         if value.pop("format") != _FORMAT:
             raise ArtifactError(f"{index.uri}/{name} has another format; read it with the release that wrote it")
         return Night(**{**value, "refused": tuple(value["refused"])})
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ArtifactError(f"{index.uri}/{name} is damaged; delete it") from error
 
 
 class DeploymentMetrics:

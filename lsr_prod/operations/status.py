@@ -19,6 +19,7 @@ from lsr_prod.encoding.tables.live_rows import total_live_rows
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.logs import get_log, without_credentials
 from lsr_prod.storage import Store, publications
+from lsr_prod.storage.formats.digests import parsing
 
 log = get_log(__name__)
 
@@ -191,12 +192,10 @@ def _plan(
 def _header(store: Store, digest: str) -> PlanHeader | None:
     """Return the header of a plan; None: it was deleted, or another release wrote it."""
     document = read_record(store, digest)
-    try:
+    with parsing(f"{store.uri}/{record_name(digest)} is damaged", "restore it"):
         if document is None or document["format"] != PLAN_FORMAT:
             return None
         return PlanHeader.from_json(document)
-    except (ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(f"{store.uri}/{record_name(digest)} is damaged ({error!r}); restore it") from error
 
 
 def _activity(store: Store, digest: str, wave: int) -> tuple[list[float], int]:

@@ -23,6 +23,7 @@ from lsr_prod.encoding.tables import Table, open_table, sparse_table
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, folders, in_threads, index_versions, location, publications
+from lsr_prod.storage.formats.digests import parsing
 
 log = get_log(__name__)
 _RETIRED = f"{sparse_table.PROTOCOL_FOLDER}/retired.json"
@@ -126,10 +127,8 @@ def _table_uris(index: Store) -> dict[str, str]:
     """Return the table of every version of the index, by the sha256 of the version."""
 
     def read(name: str) -> tuple[str, str]:
-        try:
+        with parsing(f"{index.uri}/{name} cannot be read", "publish another version"):
             return name[len("versions/") : -len(".json")], str(json.loads(index.get(name) or b"")["table_uri"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise ArtifactError(f"{index.uri}/{name} cannot be read ({error!r}); publish another version") from error
 
     return dict(in_threads(read, [name for name in index.names("versions") if name.endswith(".json")]))
 

@@ -23,7 +23,7 @@ from typing import Any
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError, FormatVersionError, StorageError
 from lsr_prod.logs import get_log
 from lsr_prod.storage import cache_folder, disk, drafts, location, node_cache, stores, transfer
-from lsr_prod.storage.formats.digests import FileDigest, digest_folder, digest_json, record_bytes, verify_files
+from lsr_prod.storage.formats.digests import FileDigest, digest_folder, digest_json, parsing, record_bytes, verify_files
 
 log = get_log(__name__)
 
@@ -163,18 +163,11 @@ def _read_manifest(store: stores.Store, name: str) -> tuple[Any, tuple[FileDiges
     data, where = store.get(f"{name}.json"), f"{store.uri}/{name}.json"
     if data is None:
         raise ArtifactError(f"{store.uri} has no {name}; give the URI that a job wrote to, or run that job again")
-    try:
+    with parsing(f"{where} is damaged", "delete it, then run again"):
         manifest = json.loads(data)
-    except ValueError as error:
-        raise ArtifactError(f"{where} is damaged ({error}); delete it, then run again") from error
-    try:
         if manifest["format"] != _FORMAT:
             raise FormatVersionError(f"{where} has format {manifest['format']}; this release reads {_FORMAT}")
         files = tuple(FileDigest.from_json(file) for file in manifest["files"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ArtifactError(
-            f"{where} is damaged ({type(error).__name__}: {error}); delete it, then run again"
-        ) from error
     if not files or len({file.path for file in files}) != len(files):
         raise ArtifactError(f"{where} names no file, or one file twice; it cannot be trusted: delete it")
     return manifest, files

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError
+from lsr_prod.storage.formats.digests import parsing
 from lsr_prod.storage.stores import Store
 
 Rows = np.typing.NDArray[np.uint32]
@@ -122,10 +123,8 @@ def deleted_rows(store: Store, vector: DeletionVector) -> Rows:
     if path is None:
         data = _from_base85(vector.data)[: vector.size]
     else:
-        try:
+        with parsing(f"{store.uri}/{path} cannot be read", "restore it"):
             framed = store.read_range(path, vector.offset or 0, vector.size + 8)
-        except OSError as error:
-            raise ArtifactError(f"{store.uri}/{path} cannot be read ({error}); restore it") from error
         data = _unframed(store, path, framed, vector.size)
     rows = decode_rows(data)
     if len(rows) != vector.rows:

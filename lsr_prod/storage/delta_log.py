@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import remote, stores
 from lsr_prod.storage.deletion_vector import DeletionVector
+from lsr_prod.storage.formats.digests import parsing
 
 LOG_FOLDER = "_delta_log"
 _SIDECARS = f"{LOG_FOLDER}/_sidecars"
@@ -95,23 +95,19 @@ def _of_checkpoint(store: stores.Store, name: str) -> dict[str, DeletionVector]:
 
 def _of_parquet(store: stores.Store, name: str) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the added files with a deletion vector, and the paths of the sidecars."""
-    try:
-        with store.open_reader(name) as data, pq.ParquetFile(data) as file:
-            leaves = (file.schema.column(number).path for number in range(len(file.schema)))
-            roots = {tuple(path.split(".")[:2]) for path in leaves}
-            adds, sidecars = [], []
-            if ("add", "deletionVector") in roots:
-                column = file.read(["add.path", "add.deletionVector"])["add"]
-                adds = column.filter(pc.struct_field(column, "deletionVector").is_valid()).to_pylist()
-            if ("sidecar", "path") in roots:
-                sidecars = pc.struct_field(file.read(["sidecar.path"])["sidecar"], "path").drop_null().to_pylist()
-            return adds, sidecars
-    except (pa.ArrowInvalid, OSError) as error:
-        raise ArtifactError(f"{store.uri}/{name} is damaged ({error}); delete it") from error
+    damaged = parsing(f"{store.uri}/{name} is damaged", "restore it")
+    with damaged, store.open_reader(name) as data, pq.ParquetFile(data) as file:
+        leaves = (file.schema.column(number).path for number in range(len(file.schema)))
+        roots = {tuple(path.split(".")[:2]) for path in leaves}
+        adds, sidecars = [], []
+        if ("add", "deletionVector") in roots:
+            column = file.read(["add.path", "add.deletionVector"])["add"]
+            adds = column.filter(pc.struct_field(column, "deletionVector").is_valid()).to_pylist()
+        if ("sidecar", "path") in roots:
+            sidecars = pc.struct_field(file.read(["sidecar.path"])["sidecar"], "path").drop_null().to_pylist()
+        return adds, sidecars
 
 
 def _actions(store: stores.Store, name: str, data: bytes) -> list[dict[str, Any]]:
-    try:
+    with parsing(f"{store.uri}/{name} is damaged", "restore it"):
         return [json.loads(line) for line in data.splitlines() if line]
-    except ValueError as error:
-        raise ArtifactError(f"{store.uri}/{name} is damaged ({error}); restore it") from error

@@ -25,7 +25,7 @@ from lsr_prod.errors import ArtifactError, DigestMismatchError
 from lsr_prod.logs import get_log
 from lsr_prod.storage import disk, drafts, index_versions, location, remote, stores, transfer
 from lsr_prod.storage.formats import bundle_format, index_format, pages, shard_format
-from lsr_prod.storage.formats.digests import FileDigest, record_bytes
+from lsr_prod.storage.formats.digests import FileDigest, parsing, record_bytes
 
 log = get_log(__name__)
 _CONNECTIONS = 4  # files sent at once; each needs about 50 MiB of memory
@@ -229,12 +229,8 @@ def _send(folder: Path, files: tuple[FileDigest, ...], store: stores.Store) -> N
 
 def _read_manifest(store: stores.Store, sha: str) -> index_format.ShardManifest:
     name = _manifest(sha)
-    try:
+    with parsing(f"{store.uri}/{name} is damaged", "delete it and build the index again"):
         found = index_format.ShardManifest.from_json(json.loads(store.get(name) or b""))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ArtifactError(
-            f"{store.uri}/{name} is damaged ({type(error).__name__}: {error}); delete it and build the index again"
-        ) from error
     if found.sha != sha:
         raise DigestMismatchError(f"{store.uri}/{name} belongs to shard {found.sha}; delete it and build again")
     return found

@@ -204,4 +204,4 @@ class _RemoteFile(PiecewiseFile):
         except BaseException as error:
             if not is_remote_failure(error):
                 raise
-            raise OSError(short_message(error)) from error
+            raise errors.StorageError(f"{self._name} could not be read ({short_message(error)}); run again") from error

@@ -78,13 +78,11 @@ def _parse(data: bytes, where: str) -> Mapping[str, Any]:
 
 def _read(data: bytes, where: str, known: int, parse: Callable[[Any], T], remedy: str) -> T:
     """Parse a record of a known format."""
-    try:
+    with digests.parsing(f"{where} is damaged", remedy):
         value = json.loads(data)
         if value["format"] != known:
             raise FormatVersionError(f"{where} has format {value['format']}; this release reads {known}")
         return parse(value)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ArtifactError(f"{where} is damaged ({type(error).__name__}: {error}); {remedy}") from error
 
 
 @dataclass(frozen=True, slots=True)

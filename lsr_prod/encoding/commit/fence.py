@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lsr_prod.encoding.tables.sparse_table import PROTOCOL_FOLDER
-from lsr_prod.errors import ArtifactError, CommitError, FencedError
+from lsr_prod.errors import CommitError, FencedError
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.digests import record_bytes
+from lsr_prod.storage.formats.digests import parsing, record_bytes
 
 EPOCHS_FOLDER = f"{PROTOCOL_FOLDER}/epochs"
 
@@ -69,13 +69,11 @@ def newest_attempt(store: Store, plan: str) -> Attempt | None:
     entry, data = (store.entry(name), store.get(name)) if number else (None, None)
     if entry is None or data is None:
         return None
-    try:
+    with parsing(f"{store.uri}/{name} is damaged", "delete it"):
         record = json.loads(data)
         attempt = Attempt(number, str(record["host"]), int(record["pid"]), str(record["started_at"]), entry.modified)
         if attempt.pid <= 0:
             raise ValueError(f"its process id is {attempt.pid}")
-    except (ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(f"{store.uri}/{name} is damaged ({error!r}); delete it") from error
     return attempt
 
 

@@ -101,10 +101,10 @@ def _read(table: Store, quarantine: Store, name: str) -> CellResult | None:
     data = table.get(name)
     if data is None:
         return None
-    result = _result_of(data)
     try:
+        result = _result_of(data)
         check_cell(table, quarantine, result)
-    except errors.CommitError:
+    except (errors.CommitError, ValueError):
         return None
     return result
 

@@ -28,7 +28,7 @@ from lsr_prod.encoding.plans import encode_plan, plan_header
 from lsr_prod.encoding.tables.sparse_table import PROTOCOL_FOLDER
 from lsr_prod.errors import ArtifactError, CommitError, DigestMismatchError, FencedError, FormatVersionError
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.digests import digest_json, record_bytes
+from lsr_prod.storage.formats.digests import digest_json, parsing, record_bytes
 
 PLANS_FOLDER = f"{PROTOCOL_FOLDER}/plans"
 SUCCESSORS_FOLDER = f"{PROTOCOL_FOLDER}/successors"
@@ -67,27 +67,26 @@ def load_plan(table: Store, digest: str) -> encode_plan.Plan:
     found = [data for data in tables if data is not None]
     if header is None or len(found) < len(tables):
         raise ArtifactError(f"{table.uri} has no plan {digest[:12]}: {folder}.* was deleted; encode into a new table")
-    document = json.loads(header)
-    if document.get("format") != plan_header.PLAN_FORMAT:
-        raise FormatVersionError(
-            f"plan {digest[:12]} has format {document.get('format')}, but this release reads "
-            f"format {plan_header.PLAN_FORMAT}; encode into a new table"
-        )
-    files, slice_table = (pq.read_table(io.BytesIO(data)) for data in found)
-    named = (digest, document["files"]["sha256"], document["slices"]["sha256"])
-    if (digest_json(document), files_digest(files), encode_plan.slices_digest(slice_table)) != named:
-        raise DigestMismatchError(f"{folder}.* in {table.uri} is damaged; encode into a new table")
-    return encode_plan.Plan.of(plan_header.PlanHeader.from_json(document), with_location_facts(files), slice_table)
+    with parsing(f"{folder}.* in {table.uri} is damaged", "encode into a new table"):
+        document = json.loads(header)
+        if document.get("format") != plan_header.PLAN_FORMAT:
+            raise FormatVersionError(
+                f"plan {digest[:12]} has format {document.get('format')}, but this release reads "
+                f"format {plan_header.PLAN_FORMAT}; encode into a new table"
+            )
+        files, slice_table = (pq.read_table(io.BytesIO(data)) for data in found)
+        named = (digest, document["files"]["sha256"], document["slices"]["sha256"])
+        if (digest_json(document), files_digest(files), encode_plan.slices_digest(slice_table)) != named:
+            raise DigestMismatchError(f"{folder}.* in {table.uri} is damaged; encode into a new table")
+        return encode_plan.Plan.of(plan_header.PlanHeader.from_json(document), with_location_facts(files), slice_table)
 
 
 def read_record(table: Store, digest: str) -> dict[str, Any] | None:
     """Return the header of a plan as it is stored, of any format; None: it was not completed, or is deleted."""
     name = record_name(digest)
     data = table.get(name)
-    try:
+    with parsing(f"{table.uri}/{name} is damaged", "restore it"):
         record = None if data is None else json.loads(data)
-    except ValueError as error:
-        raise ArtifactError(f"{table.uri}/{name} is damaged ({error}); restore it") from error
     if not isinstance(record, dict | None):
         raise ArtifactError(f"{table.uri}/{name} is damaged (it is no object); restore it")
     return record
@@ -200,8 +199,9 @@ def _read(table: Store, name: str) -> PlanLink:
     data = table.get(name)
     if data is None:
         raise CommitError(f"{table.uri}/{name} was deleted during the run; run the job again")
-    record = json.loads(data)
-    return PlanLink(name, str(record["plan"]), record.get("waves"))
+    with parsing(f"{table.uri}/{name} is damaged", "restore it"):
+        record = json.loads(data)
+        return PlanLink(name, str(record["plan"]), record.get("waves"))
 
 
 def _check_saved(table: Store, plan: encode_plan.Plan) -> None:

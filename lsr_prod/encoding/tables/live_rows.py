@@ -27,7 +27,7 @@ from lsr_prod.encoding.tables.part import (
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
 from lsr_prod.storage.deletion_vector import VECTOR_TYPE, DeletionVector, Rows, deleted_rows, file_of
-from lsr_prod.storage.formats.table_format import TableProperties, content_keys
+from lsr_prod.storage.formats import digests, table_format
 
 _PREFIX = "partition."
 _BATCH = 4096
@@ -180,13 +180,11 @@ def masked_batches(
     """Yield all rows of a part, and which of them are not deleted (bool)."""
     deleted: Rows = np.empty(0, np.uint32) if file.deleted is None else deleted_rows(store, file.deleted)
     end = 0
-    try:
-        with store.open_reader(file.path) as data, pq.ParquetFile(data) as part:
-            for batch in part.iter_batches(batch_size=batch_rows, columns=list(columns)):
-                start, end = end, end + batch.num_rows
-                yield batch.select(list(columns)), _mask(deleted, start, end)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise ArtifactError(f"{store.uri}/{file.path} cannot be read ({error}); encode the table again") from error
+    damaged = digests.parsing(f"{store.uri}/{file.path} cannot be read", "encode the table again")
+    with damaged, store.open_reader(file.path) as data, pq.ParquetFile(data) as part:
+        for batch in part.iter_batches(batch_size=batch_rows, columns=list(columns)):
+            start, end = end, end + batch.num_rows
+            yield batch.select(list(columns)), _mask(deleted, start, end)
     if len(deleted) and deleted[-1] >= end:
         raise _too_short(store, file, int(deleted[-1]), end)
 
@@ -205,7 +203,7 @@ def _too_short(store: Store, file: TableFile, row: int, rows: int) -> ArtifactEr
     )
 
 
-def part_schema(properties: TableProperties) -> pa.Schema:
+def part_schema(properties: table_format.TableProperties) -> pa.Schema:
     """Return the schema of the rows of a part in memory.
 
     The columns of the table without ``bucket``, which is in the path of the part; strings are ``large_string``.
@@ -214,14 +212,14 @@ def part_schema(properties: TableProperties) -> pa.Schema:
     return large_strings(schema.remove(schema.get_field_index("bucket")))
 
 
-def content_columns(properties: TableProperties) -> list[str]:
+def content_columns(properties: table_format.TableProperties) -> list[str]:
     """Return the columns that the id and the text of a document determine; the others come with its source row."""
     others = ("source_file", *properties.stored_fields)
     return [name for name in part_schema(properties).names if name not in others]
 
 
 def build_rows(
-    properties: TableProperties,
+    properties: table_format.TableProperties,
     doc_ids: pa.Array | pa.ChunkedArray,
     vectors: tuple[np.typing.NDArray[Any], pa.Array, np.typing.NDArray[Any]],
     content_hashes: pa.Array | pa.ChunkedArray,
@@ -241,7 +239,7 @@ def build_rows(
         "terms": pa.ListArray.from_arrays(offsets, terms, type=terms_type),
         "impacts": pa.ListArray.from_arrays(offsets, pa.array(impacts, impacts_type.value_type), type=impacts_type),
         "content_hash": content_hashes,
-        "content_key": content_keys(content_hashes.to_pylist()),
+        "content_key": table_format.content_keys(content_hashes.to_pylist()),
         "source_file": source_files,
         **stored,
     }
@@ -249,7 +247,7 @@ def build_rows(
 
 
 def replace_source(
-    properties: TableProperties,
+    properties: table_format.TableProperties,
     rows: pa.Table,
     source_files: pa.Array | pa.ChunkedArray,
     stored: Mapping[str, pa.Array | pa.ChunkedArray],

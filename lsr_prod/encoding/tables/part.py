@@ -25,8 +25,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lsr_prod.errors import ArtifactError, CommitError
+from lsr_prod.errors import CommitError
 from lsr_prod.storage import Entry, Store
+from lsr_prod.storage.formats import digests
 
 DIGESTED = ("doc_id", "terms", "impacts", "content_hash")
 """Columns that the digest covers."""
@@ -181,11 +182,9 @@ def count_rows(store: Store, path: str) -> int:
     Raises:
         CommitError: the footer is not readable.
     """
-    try:
-        with store.open_reader(path) as file:
-            return int(pq.read_metadata(file).num_rows)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise CommitError(f"{store.uri}/{path} has no readable footer ({error}); run the job again") from error
+    damaged = digests.parsing(f"{store.uri}/{path} has no readable footer", "run the job again", CommitError)
+    with damaged, store.open_reader(path) as file:
+        return int(pq.read_metadata(file).num_rows)
 
 
 def read_all_rows(store: Store, path: str, schema: pa.Schema | None = None) -> pa.Table:
@@ -199,13 +198,11 @@ def read_all_rows(store: Store, path: str, schema: pa.Schema | None = None) -> p
     Raises:
         ArtifactError: the part is missing or damaged.
     """
-    try:
-        with store.open_reader(path) as data:
-            # Not pq.read_table: it would add the partition column that is in the path.
-            part = pq.ParquetFile(data)
-            return part.read() if schema is None else part.read(schema.names).select(schema.names).cast(schema)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise ArtifactError(f"{store.uri}/{path} cannot be read ({error}); encode the table again") from error
+    damaged = digests.parsing(f"{store.uri}/{path} cannot be read", "encode the table again")
+    with damaged, store.open_reader(path) as data:
+        # Not pq.read_table: it would add the partition column that is in the path.
+        part = pq.ParquetFile(data)
+        return part.read() if schema is None else part.read(schema.names).select(schema.names).cast(schema)
 
 
 def parquet_bytes(table: pa.Table) -> bytes:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lsr_prod.errors import ArtifactError, DigestMismatchError
+from lsr_prod.errors import ArtifactError, DigestMismatchError, LsrError, StorageError
 
 T = TypeVar("T")
 _CHUNK = 1 << 20
@@ -60,10 +60,9 @@ def read_record(path: Path, parse: Callable[[Any], T], remedy: str) -> T:
     """Read a record from a JSON file."""
     if not path.is_file():
         raise ArtifactError(f"{path} is missing; {remedy}")
-    try:
-        return parse(json.loads(path.read_bytes()))
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise ArtifactError(f"{path} is damaged ({type(error).__name__}: {error}); {remedy}") from error
+    data = path.read_bytes()
+    with parsing(f"{path} is damaged", remedy):
+        return parse(json.loads(data))
 
 
 def field_values(record: Any) -> dict[str, Any]:
@@ -72,12 +71,14 @@ def field_values(record: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def parsing(problem: str, remedy: str) -> Iterator[None]:
-    """Turn the errors of parsing a record in the block into ``ArtifactError``."""
+def parsing(problem: str, remedy: str, kind: type[LsrError] = ArtifactError) -> Iterator[None]:
+    """Turn the errors of parsing a record or a Parquet file in the block into ``kind``; a ``StorageError`` stays."""
     try:
         yield
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise ArtifactError(f"{problem} ({error!r}); {remedy}") from error
+    except StorageError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError) as error:
+        raise kind(f"{problem} ({type(error).__name__}: {error}); {remedy}") from error
 
 
 def canonical_json(value: Any) -> bytes:

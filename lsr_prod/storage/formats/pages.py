@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError
-from lsr_prod.storage.formats.digests import FileDigest, read_file
+from lsr_prod.storage.formats.digests import FileDigest, parsing, read_file
 
 PAGE_DIGESTS_FILE = "page_digests.bin"
 PAGE = 1 << 14
@@ -179,10 +179,8 @@ class MappedFiles:
             raise ArtifactError(f"{self.folder} lacks {name}; build the shard again")
         raw = self._bytes[name]
         self.verify(name, 0, min(len(raw), HEADER_LIMIT))
-        try:
+        with parsing(f"{self.folder / name} cannot be read", "build the shard again"):
             dtype, start = parse_npy_header(raw[:HEADER_LIMIT].tobytes(), len(raw))
-        except ValueError as error:
-            raise ArtifactError(f"{self.folder / name} cannot be read ({error}); build the shard again") from error
         return raw[start:].view(dtype)
 
     @property
@@ -252,10 +250,8 @@ def npy_header(dtype: np.dtype[Any], length: int) -> bytes:
 
 def parse_npy(data: bytes, name: str, remedy: str) -> np.typing.NDArray[Any]:
     """Return a copy of the array of an ``.npy`` file; ``name`` and ``remedy`` are for the ArtifactError."""
-    try:
+    with parsing(f"{name} cannot be read", remedy):
         dtype, start = parse_npy_header(data[:HEADER_LIMIT], len(data))
-    except ValueError as error:
-        raise ArtifactError(f"{name} cannot be read ({error}); {remedy}") from error
     return np.frombuffer(data, dtype, offset=start).copy()
 
 

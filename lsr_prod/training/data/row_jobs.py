@@ -16,10 +16,10 @@ from lsr_prod.cluster import ray_session
 from lsr_prod.cluster.workers import Workers, require_shared_folders
 from lsr_prod.config import Deployment, MineSettings, ScoreSettings
 from lsr_prod.corpus import pinned_file, read
-from lsr_prod.errors import ArtifactError, ConfigError, IncompleteWaveError
+from lsr_prod.errors import ConfigError, IncompleteWaveError
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, in_threads, store_digest
-from lsr_prod.storage.formats.digests import canonical_json, digest_json
+from lsr_prod.storage.formats.digests import canonical_json, digest_json, parsing
 from lsr_prod.training.data import row_parts, training_rows
 
 log = get_log(__name__)
@@ -69,14 +69,8 @@ class RowOutput:
         self.manifest()
 
     def _read(self, name: str, data: bytes) -> dict[str, Any]:
-        try:
-            value = json.loads(data)
-            if isinstance(value, dict):
-                return value
-            reason = ""
-        except ValueError as error:
-            reason = f" ({error})"
-        raise ArtifactError(f"{self.store.uri}/{name} is damaged{reason}; delete the folder, then run again")
+        with parsing(f"{self.store.uri}/{name} is damaged", "delete the folder, then run again"):
+            return dict(json.loads(data))
 
 
 @dataclass(frozen=True, slots=True)

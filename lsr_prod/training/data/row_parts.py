@@ -18,7 +18,7 @@ from lsr_prod.corpus import pinned_file, source_rows
 from lsr_prod.encoding.tables.quarantine_rows import BadRowWriter
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
-from lsr_prod.storage.formats.digests import field_values
+from lsr_prod.storage.formats.digests import field_values, parsing
 from lsr_prod.training.data.training_rows import quarantine
 
 QUARANTINE = "_quarantine"
@@ -122,13 +122,11 @@ class PartFormat:
     def read(self, store: Store, number: int) -> PartReport:
         """Read the counts of a finished slice from the footer of its part."""
         place = f"{store.uri}/{part_name(number)}"
-        try:
+        with parsing(f"{place} is damaged", "delete it, then run again"):
             with store.open_reader(part_name(number)) as file:
                 footer = pq.read_metadata(file)
             report = self.from_json(json.loads((footer.metadata or {})[f"lsr_prod.{self.made}".encode()]))
             bad = report.quarantined.total()
-        except (pa.ArrowInvalid, KeyError, ValueError, TypeError, AttributeError) as error:
-            raise ArtifactError(f"{place} is damaged ({error}); delete it, then run again") from error
         if footer.num_rows != report.made or report.rows != report.made + bad:
             raise ArtifactError(f"{place} contradicts the row counts in its footer; delete it, then run again")
         return report

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError, FormatVersionError
 from lsr_prod.storage import Store, artifacts
-from lsr_prod.storage.formats.digests import FileDigest, digest_json, read_record
+from lsr_prod.storage.formats.digests import FileDigest, digest_json, parsing, read_record
 from lsr_prod.training.data.known_positives import KEY_COLUMNS, KeyRange, KnownTable
 
 SET_FILE = "set.json"
@@ -159,10 +159,8 @@ class TrainingSet:
     ) -> tuple[np.typing.NDArray[np.int64], np.typing.NDArray[np.int64]]:
         """Return the positives that the rows of the set give to queries; see ``KnownTable.look_up``."""
         if self._known is None:
-            try:
+            with parsing("the known positives do not open", _REMEDY):
                 self._known = KnownTable(self._known_files)
-            except (pa.ArrowException, OSError, KeyError) as error:
-                raise ArtifactError(f"the known positives do not open ({error}); {_REMEDY}") from error
         return self._known.look_up(queries)
 
     def examples(self, rows: np.typing.NDArray[np.int64]) -> list[Example]:
@@ -177,12 +175,10 @@ class TrainingSet:
         if (found := self._batches.get(number)) is not None:
             return found
         path, place = self._places[number]
-        try:
+        with parsing(f"{path} does not open", _REMEDY):
             if path not in self._readers:
                 self._readers[path] = pa.ipc.open_file(pa.memory_map(str(path)))
             batch = _Batch(self._readers[path].get_batch(place))
-        except (pa.ArrowException, OSError, KeyError) as error:
-            raise ArtifactError(f"{path} does not open ({error}); {_REMEDY}") from error
         if len(batch.lengths) != self._starts[number + 1] - self._starts[number]:
             raise ArtifactError(f"{path} has another number of rows than its record; {_REMEDY}")
         self._batches[number] = batch

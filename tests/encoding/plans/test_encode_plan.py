@@ -15,7 +15,14 @@ from lsr_prod.corpus.pinned_file import Slice, SourceFile
 from lsr_prod.encoding.plans.encode_plan import Plan, PlanInputs, make_plan
 from lsr_prod.encoding.plans.increment import plan_increment
 from lsr_prod.encoding.plans.plan_header import PLAN_SETTINGS, ROW_SETTINGS
-from lsr_prod.encoding.plans.successors import file_locations, load_plan, read_record, record_name, save_plan
+from lsr_prod.encoding.plans.successors import (
+    file_locations,
+    load_plan,
+    plan_objects,
+    read_record,
+    record_name,
+    save_plan,
+)
 from lsr_prod.encoding.tables.sparse_table import PROTOCOL_FOLDER
 from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionError
 from lsr_prod.storage import Store
@@ -212,6 +219,17 @@ def test_plan_exists_only_with_its_header(tmp_path: Path):
         load_plan(table, plan.digest)
 
 
+@pytest.mark.parametrize("part", range(3))
+@pytest.mark.parametrize("kept", [0, 40])
+def test_damaged_plan_is_named(tmp_path: Path, part: int, kept: int):
+    table, plan = Store(str(tmp_path)), plan_of(file_of())
+    save_plan(plan, table)
+    path = tmp_path / plan_objects(plan.digest)[part]
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(ArtifactError, match=r"is damaged.*encode into a new table"):
+        load_plan(table, plan.digest)
+
+
 def test_wave_that_the_plan_does_not_have_is_an_error():
     plan = plan_of(file_of(3 * MEGABYTE), encode=ENCODE.model_copy(update={"wave_megabytes": 1, "slice_megabytes": 1}))
     for number in (-1, plan.waves):
@@ -247,7 +265,7 @@ def test_plan_of_which_an_object_was_deleted_is_no_plan(tmp_path: Path, ending: 
         assert file_locations(table, plan.digest, {file_of().key}) == {}
 
 
-@pytest.mark.parametrize(("content", "problem"), [("{", "Expecting"), ("[]", "it is no object")])
+@pytest.mark.parametrize(("content", "problem"), [("{", "JSONDecodeError: Expecting"), ("[]", "it is no object")])
 def test_damaged_record_of_a_plan_is_an_error(tmp_path: Path, content: str, problem: str):
     table = Store(str(tmp_path))
     assert read_record(table, "p") is None

@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import time
@@ -10,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.encoding.tables import Part, check_part, read_all_rows, write_part
-from lsr_prod.encoding.tables.part import _statistics, large_strings
-from lsr_prod.errors import ArtifactError, CommitError
+from lsr_prod.encoding.tables.part import _statistics, count_rows, large_strings
+from lsr_prod.errors import ArtifactError, CommitError, StorageError
 from lsr_prod.storage import Store
 
 TABLE = pa.table({"doc_id": ["b", "a"], "terms": [[1], []], "title": ["x", None]})
@@ -130,6 +131,18 @@ def test_missing_or_damaged_part_cannot_be_read(store: Store, tmp_path: Path):
     (tmp_path / part.path).write_bytes(b"PAR1")
     with pytest.raises(ArtifactError, match="cannot be read"):
         read_all_rows(store, part.path)
+
+
+def test_part_that_cannot_be_read_now_is_not_called_damaged(store: Store, monkeypatch: pytest.MonkeyPatch):
+    class Busy(io.BytesIO):
+        def read(self, *_: object) -> bytes:
+            raise StorageError("the store answers 503; run again")
+
+    part = write_part(store, "f", TABLE, "plan/0")
+    monkeypatch.setattr(Store, "open_reader", lambda *_: Busy(bytes(1000)))
+    for read in (read_all_rows, count_rows):
+        with pytest.raises(StorageError, match="503"):
+            read(store, part.path)
 
 
 def test_ids_and_keys_have_their_own_encodings_and_lists_a_dictionary(store: Store, tmp_path: Path):

@@ -1,9 +1,17 @@
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from lsr_prod.errors import ArtifactError, DigestMismatchError
-from lsr_prod.storage.formats.digests import FileDigest, canonical_json, digest_files, digest_json, verify_files
+from lsr_prod.errors import ArtifactError, DigestMismatchError, StorageError
+from lsr_prod.storage.formats.digests import (
+    FileDigest,
+    canonical_json,
+    digest_files,
+    digest_json,
+    parsing,
+    verify_files,
+)
 
 
 def test_equal_values_have_equal_bytes() -> None:
@@ -29,3 +37,12 @@ def test_verify_files_finds_flipped_bit_and_missing_file(tmp_path: Path) -> None
     path.unlink()
     with pytest.raises(ArtifactError, match="missing"):
         verify_files(tmp_path, files)
+
+
+def test_what_cannot_be_read_now_is_not_called_damaged() -> None:
+    with pytest.raises(StorageError, match="503"), parsing("the record is damaged", "delete it"):
+        raise StorageError("the store answers 503; run again")
+    for error in (OSError("Couldn't deserialize thrift"), pa.ArrowInvalid("no footer"), KeyError("format")):
+        expected = pytest.raises(ArtifactError, match=r"the record is damaged \(.*\); delete it")
+        with expected, parsing("the record is damaged", "delete it"):
+            raise error
