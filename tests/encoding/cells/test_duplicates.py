@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.corpus.source_rows import row_schema
-from lsr_prod.encoding.cells.known_rows import Rule, SourceOrder, choose_rows
+from lsr_prod.encoding.cells.known_rows import Rule, SourceOrder, _loses, choose_rows
 from lsr_prod.errors import SourceError
 from lsr_prod.storage import Store
 from tests.encoding.made_tables import read
@@ -157,3 +157,12 @@ def test_file_listed_twice_counts_where_its_rows_count() -> None:
     new = pa.array([1, 3], pa.int32())
     assert SourceOrder("first", listed).displaces(new, committed).to_pylist() == [False, False]
     assert SourceOrder("last", listed).displaces(new, committed).to_pylist() == [False, True]
+
+
+def test_files_are_not_sorted_where_no_new_row_meets_a_committed_one():
+    order: Any = object()  # has no order
+    nothing, keys = pa.nulls(3, pa.int64()), pa.array([1, 2, 3])
+    assert (
+        _loses(order, pa.array([], pa.int64()), nothing, keys, pa.array([False, True, False])).to_pylist()
+        == [False] * 3
+    )
