@@ -35,9 +35,9 @@ from lsr_prod.encoding.plans.successors import (
 )
 from lsr_prod.encoding.run_records import RUNS_FOLDER, TOTALS_FOLDER, WAVES_FOLDER
 from lsr_prod.encoding.tables import Table, live_rows, load_table, sparse_table
+from lsr_prod.errors import ArtifactError
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Entry, Store, disk, in_threads
-from lsr_prod.storage.formats.digests import parsing
 
 log = get_log(__name__)
 
@@ -200,8 +200,10 @@ def _kept_paths(table: Table, oldest: int, keep_versions: Collection[int]) -> se
 
 
 def _files_of(store: Store, version: int) -> set[str]:
-    with parsing(f"version {version} of {store.uri} must be kept, but cannot be read", "restore its files"):
+    try:
         return _paths(load_table(store, version))
+    except OSError as error:
+        raise ArtifactError(f"version {version} of {store.uri} must be kept, but cannot be read ({error})") from error
 
 
 def _paths(table: Table) -> set[str]:

@@ -78,7 +78,8 @@ def parsing(problem: str, remedy: str, kind: type[LsrError] = ArtifactError) -> 
     except StorageError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError) as error:
-        raise kind(f"{problem} ({type(error).__name__}: {error}); {remedy}") from error
+        bare = isinstance(error, LookupError | TypeError | AttributeError)  # these texts alone say little
+        raise kind(f"{problem} ({f'{type(error).__name__}: ' * bare}{error}); {remedy}") from error
 
 
 def canonical_json(value: Any) -> bytes:

@@ -265,7 +265,7 @@ def test_plan_of_which_an_object_was_deleted_is_no_plan(tmp_path: Path, ending: 
         assert file_locations(table, plan.digest, {file_of().key}) == {}
 
 
-@pytest.mark.parametrize(("content", "problem"), [("{", "JSONDecodeError: Expecting"), ("[]", "it is no object")])
+@pytest.mark.parametrize(("content", "problem"), [("{", "Expecting"), ("[]", "it is no object")])
 def test_damaged_record_of_a_plan_is_an_error(tmp_path: Path, content: str, problem: str):
     table = Store(str(tmp_path))
     assert read_record(table, "p") is None

@@ -125,7 +125,7 @@ def test_checkpoint_without_vectors_has_none_and_a_damaged_one_is_an_error(tmp_p
     assert delta_log.deletion_vectors(store, 1) == {}
     assert [*delta_log.deletion_vectors(store, 2)] == [path]
     saved.write_bytes(b"PAR1 and no more")
-    with pytest.raises(ArtifactError, match=r"checkpoint\.parquet is damaged \(.*\); delete it"):
+    with pytest.raises(ArtifactError, match=r"checkpoint\.parquet is damaged \(.*\); restore it"):
         delta_log.deletion_vectors(store, 2)
 
 
