@@ -182,7 +182,7 @@ def test_takedown_job_reads_ids_from_a_file(world, capsys):
     (world / "config.yaml").write_text(
         f"index:\n  table: {world}/table\n  bundle: {world}/bundle\n  output: {world}/index\n"
     )
-    (world / "ids.txt").write_text("doc001\ndoc 002\n\ndoc003\n")
+    (world / "ids.txt").write_bytes(b"\xef\xbb\xbfdoc001\r\ndoc 002\n\ndoc003\n")  # as editors of Windows save it
     config = ["--config", str(world / "config.yaml")]
     assert jobs.takedown.run([*config]) == 2
     assert capsys.readouterr().err.splitlines()[-1].startswith("lsr-prod index takedown: --id: no document is named")
@@ -194,6 +194,17 @@ def test_takedown_job_reads_ids_from_a_file(world, capsys):
     assert jobs.restore.run([*config, "--id", "doc004"]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix("RESULT "))
     assert (result["documents_restored"], result["documents"]) == (1, 198)
+    (world / "odd.txt").write_text("a\u2028b\x85c\n")
+    assert jobs.takedown.run([*config, "--file", str(world / "odd.txt")]) == 0
+    assert "a\u2028b\x85c" in takedowns(world / "index")
+
+
+def test_job_without_pages_ignores_the_section_for_them(world, capsys):
+    section = f"index:\n  table: {world}/table\n  bundle: {world}/bundle\n  output: {world}/index\n"
+    (world / "config.yaml").write_text(f"{section}report:\n  output: {world}/pages\n")
+    assert jobs.takedown.run(["--config", str(world / "config.yaml"), "--id", "doc001"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("RESULT ")
+    assert not (world / "pages").exists()
 
 
 def test_rollback_job_keeps_later_takedowns(world, capsys):

@@ -133,7 +133,7 @@ class Job:
         )
         given = options.parse_known_args(argv)[0] if options else None
         reports = None
-        if deployment.report is not None and not getattr(given, "dry_run", False):
+        if self.pages and deployment.report is not None and not getattr(given, "dry_run", False):
             reports = _load_reports(deployment)
         summary = self.work(deployment) if given is None else self.work(deployment, given)
         if isinstance(summary, int):
