@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from lsr_prod.errors import ConfigError, QueryError
 from lsr_prod.extras import missing_extra
-from lsr_prod.integrations.passages import checked_options, condition, find_passages, open_index, read_filter
+from lsr_prod.integrations.passages import checked_options, condition, find_passages, open_index, read_filter, unless
 from lsr_prod.search import Filter, Options, Searcher, field
 from lsr_prod.search.query.filters import combine, shorten
 from lsr_prod.serving.wire import OPTION_FORMS
@@ -95,4 +95,4 @@ def filter_of_haystack(value: Mapping[str, Any] | None) -> Filter | None:
     if operator not in ("AND", "OR", "NOT") or not parts:
         raise QueryError(f"the filter {shorten(value)} is not possible; give AND, OR or NOT with conditions")
     joined = combine("or" if operator == "OR" else "and", *parts)
-    return ~joined if operator == "NOT" else joined
+    return unless(joined) if operator == "NOT" else joined

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from lsr_prod import errors, extras
-from lsr_prod.integrations.passages import checked_options, condition, find_passages, open_index, read_filter
+from lsr_prod.integrations.passages import checked_options, condition, find_passages, open_index, read_filter, unless
 from lsr_prod.search import Filter, Options, Searcher, field
 from lsr_prod.search.query.filters import combine, shorten
 
@@ -75,5 +75,6 @@ def filter_of_llama_index(filters: MetadataFilters | MetadataFilter) -> Filter:
     operator = "and" if filters.condition is None else filters.condition.value
     if not parts:
         raise errors.QueryError(f"the filters {shorten(filters)} have no condition; leave them out")
-    joined = combine("or" if operator == "or" else "and", *parts)
-    return ~joined if operator == "not" else joined
+    if operator == "not":
+        return combine("and", *map(unless, parts))
+    return combine("or" if operator == "or" else "and", *parts)

@@ -7,7 +7,7 @@ from typing import Any
 
 from lsr_prod.errors import ConfigError, QueryError
 from lsr_prod.search import Filter, Options, Searcher, field, filter_from_json
-from lsr_prod.search.query.filters import Field, shorten
+from lsr_prod.search.query.filters import DOC_ID, Combination, Condition, Field, Negation, combine, shorten
 from lsr_prod.search.query.search_request import make_request
 from lsr_prod.storage.formats.stored_values import value_to_json
 
@@ -76,3 +76,22 @@ def condition(name: Any, operator: Any, value: Any) -> Filter:
     if operator not in _OPERATORS:
         raise QueryError(f"operator {shorten(operator)} is not possible; give one of: {', '.join(_OPERATORS)}")
     return _OPERATORS[operator](field(name), value)
+
+
+def unless(part: Filter) -> Filter:
+    """Return the filter for documents of which another filter is not true.
+
+    Unlike those of its negation, they include documents without a value, which in frameworks differs from each value.
+    """
+    match part:
+        case Combination(operator, parts):
+            return combine("or" if operator == "and" else "and", *map(unless, parts))
+        case Negation(Combination(operator, parts)):
+            return unless(combine("or" if operator == "and" else "and", *(~one for one in parts)))
+        case Negation(Negation(inner)):
+            return unless(inner)
+        case Condition(name, operator) | Negation(Condition(name, operator)) if (
+            name != DOC_ID and operator != "is_null"
+        ):
+            return ~part | field(name).is_null()
+    return ~part

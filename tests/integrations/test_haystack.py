@@ -38,6 +38,12 @@ def test_documents_have_content_meta_and_score(documents):
         ({"operator": "AND", "conditions": [comparison(">=", 2020), comparison("<", 2024)]}, {"date"}),
         ({"operator": "OR", "conditions": [comparison("<=", 2019), comparison(">", 2021)]}, {"lock", "square"}),
         ({"operator": "NOT", "conditions": [comparison("in", [2019])]}, {"date", "square"}),
+        ({"operator": "NOT", "conditions": [comparison("==", "2021-08-22", "meta.day")]}, {"lock", "square"}),
+        ({"operator": "NOT", "conditions": [comparison("!=", "2021-08-22", "meta.day")]}, {"date"}),
+        (
+            {"operator": "NOT", "conditions": [comparison(">", 2020), comparison("==", None, "meta.day")]},
+            {"lock", "date"},
+        ),
         ({"field": "year", "op": "eq", "value": 2019}, {"lock"}),
     ],
 )

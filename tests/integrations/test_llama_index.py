@@ -42,6 +42,8 @@ def test_nodes_have_text_metadata_and_score(documents):
             {"lock", "square"},
         ),
         (where(where(on("IN", [2019])), condition="NOT"), {"date", "square"}),
+        (where(on("EQ", 2019), on("EQ", 2021), condition="NOT"), {"square"}),
+        (where(on("EQ", "2021-08-22", key="day"), condition="NOT"), {"lock", "square"}),
         (field("year") == 2019, {"lock"}),
         ({"words": "lock"}, {"lock"}),
     ],
