@@ -25,7 +25,8 @@ _FILLERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0")  # of other c
 _HIDDEN = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
 _PLAIN = re.compile(r"[ -~]*")
 
-_IN_A_URI = re.compile(r"//[^/@\s'\"]*@")
+# A secret key may have slashes, a password may have an "@"; digits before a slash are a port.
+_IN_A_URI = re.compile(r"//(?:[^/@\s'\":]*:(?!\d{1,5}/)[^@\s'\"]*@(?:[^/@\s'\"]*@)*|[^/@\s'\"]*@)")
 # Parameters of shared access signatures (Azure) and of signed URLs (S3, Google Cloud Storage).
 _SIGNATURE = re.compile(
     r"([?&](?:sig|signature|x-(?:amz|goog)-(?:signature|credential|security-token))=)[^&\s'\"]+", re.IGNORECASE

@@ -8,6 +8,9 @@ from lsr_prod.logs import without_credentials
     [
         ("https://alice:hunter2@host:80/path?x=a@b", "https://...@host:80/path?x=a@b"),
         ("https://alice@host, and s3://key:secret@bucket/x", "https://...@host, and s3://...@bucket/x"),
+        ("'s3://AKIA:wJalr/XUtn+FEMI@bucket/t' is not possible", "'s3://...@bucket/t' is not possible"),
+        ("s3://user:p@ss@bucket/t@3", "s3://...@bucket/t@3"),
+        ("http://127.0.0.1:9000/index@3", "http://127.0.0.1:9000/index@3"),
         ("{'mlflow': 'http://a:b@c'}", "{'mlflow': 'http://...@c'}"),
         ("a//b c@d https://host/@me", "a//b c@d https://host/@me"),
         ("az://c/f?sv=1&sig=hunter2&se=2, twice", "az://c/f?sv=1&sig=...&se=2, twice"),
