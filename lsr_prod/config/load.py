@@ -78,7 +78,7 @@ def read_yaml(field: str, path: Path) -> Any:
         return yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 (a SafeLoader)
     except OSError as error:
         raise ConfigError(field, f"{path} cannot be read ({error.strerror})", "give a YAML file") from error
-    except (yaml.YAMLError, UnicodeDecodeError, TypeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         raise ConfigError(field, f"{path} is not YAML ({' '.join(str(error).split())})", "fix the file") from error
 
 

@@ -27,6 +27,8 @@ from lsr_prod.errors import ConfigError
         ),
         ("x" * 1_000_001, "has 1,000,001 bytes"),
         ("\udcff", "is not YAML"),
+        ("export:\n  output: 2024-02-30\n", "is not YAML"),
+        ("0b_", "is not YAML"),
     ],
 )
 def test_broken_files_are_refused(tmp_path: Path, text: str, problem: str):
