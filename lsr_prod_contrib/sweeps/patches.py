@@ -43,7 +43,8 @@ def evaluate_patch(deployment: Deployment, search: Mapping[str, Any]) -> dict[st
     hybrid = search.get("hybrid")
     options = {name: value for name, value in search.items() if name != "hybrid"}
     kind: dict[str, Any] = {"kind": "sparse"} if hybrid is None else {"kind": "hybrid", **hybrid}
-    return {"systems": [{"kind": "bm25"}, {"name": "chosen", **kind, **options}]}
+    # The baseline may be one of the systems that are replaced.
+    return {"systems": [{"kind": "bm25"}, {"name": "chosen", **kind, **options}], "baseline": None}
 
 
 def write_report(

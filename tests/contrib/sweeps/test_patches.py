@@ -29,3 +29,13 @@ def test_evaluation_patch_takes_the_form_that_the_deployment_uses() -> None:
         assert patched.systems is not None
         chosen = patched.systems[1]
         assert (chosen.kind, chosen.qk, chosen.overlap_threshold) == (kind, 8, 0.4)  # type: ignore[union-attr]
+
+
+def test_patch_replaces_a_baseline_that_it_removes() -> None:
+    judged = {"index": "i", "queries": "q", "qrels": "r"}
+    systems = [{"kind": "sparse", "name": "terms"}, {"kind": "hybrid"}]
+    given = Deployment.model_validate({"evaluate": {**judged, "systems": systems, "baseline": "terms"}})
+    fields = evaluate_patch(given, search_options(qk=8, threshold=0.4, hybrid_weight=2.0))
+    patched = Deployment.model_validate({"evaluate": {**judged, "baseline": "terms", **fields}}).evaluate
+    assert patched is not None
+    assert patched.baseline is None
