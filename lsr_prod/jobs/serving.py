@@ -67,7 +67,7 @@ def mcp(given: argparse.Namespace) -> int:
     token = None if given.http is None else agents.read_token()
     if deployment is not None:
         assert deployment.serve is not None
-        place, options = deployment.serve.index, deployment.storage.options
+        place, options = deployment.serve.index, {**deployment.storage.options, **options}
     output.log_to_stderr()
     with Searcher.open(place, storage_options=options) as searcher:
         searcher.follow()
@@ -128,7 +128,7 @@ def watch(given: argparse.Namespace) -> None:
 
         deployment = load_deployment(["--config", given.config], job="watch", description="", needs=("index",))
         assert deployment.index is not None
-        place, options = deployment.index.output, deployment.storage.options
+        place, options = deployment.index.output, {**deployment.storage.options, **options}
     try:
         from prometheus_client import CollectorRegistry, start_http_server
     except ImportError as error:

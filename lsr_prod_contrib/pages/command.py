@@ -114,7 +114,7 @@ def _add_query_options(parser: CommandParser) -> None:
     parser.add_argument("-k", type=int, default=10, metavar="N", help="number of hits, 1 to 100 (default: 10)")
     parser.add_argument("--qk", type=int, metavar="N", help="query terms, heaviest first (default: all)")
     parser.add_argument("--hybrid", action="store_true", help="rank by terms and words")
-    parser.add_argument("--words", type=float, default=1.0, metavar="X", help="weight of the words (default: 1)")
+    parser.add_argument("--words", type=float, metavar="X", help="rank by terms and words of this weight (default: 1)")
 
 
 @partial(Command, "inspect query", add_options=_add_query_options, output_required=False)
@@ -131,7 +131,8 @@ def query(given: argparse.Namespace) -> None:
     """
     if not 1 <= given.k <= 100:
         raise ConfigError("-k", f"{given.k} is not possible", "give an integer from 1 to 100")
-    hybrid = Hybrid(words=given.words) if given.hybrid else None
+    words = 1.0 if given.words is None else given.words
+    hybrid = Hybrid(words=words) if given.hybrid or given.words is not None else None
     with Searcher.open(given.index, storage_options=store_options(given)) as searcher:
         data = query_data(searcher, given.text, k=given.k, qk=given.qk, hybrid=hybrid)
     _save(given, query_page(data), {"hits": len(data["hits"]), "terms": len(data["terms"])})
