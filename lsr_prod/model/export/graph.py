@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from lsr_prod.model import SparseEncoder, backbone, pooling
 from lsr_prod.model.export.head import MAXIMA, fold_weights, fuse_norms, rewrite_head
+from lsr_prod.storage import disk
 
 # Token types are not an input: they are zeros for a single text, which is the default of every architecture.
 INPUTS = ("input_ids", "attention_mask")
@@ -152,7 +153,7 @@ def quantize_graph(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
         op_types_to_quantize=["MatMul"],
         per_channel=True,
         weight_type=QuantType.QInt8,
-        use_external_data_format=folded.ByteSize() > _EXTERNAL_ABOVE,
+        use_external_data_format=_weight_bytes(folded) > _EXTERNAL_ABOVE,
     )
     quantized = onnx.load(target)
     for path in folder.glob("int8.onnx*"):
@@ -181,7 +182,7 @@ def halve_graph(model: onnx.ModelProto) -> onnx.ModelProto:
     # The maximum of products: CUDA has it in 16 bits, and a cast of all logits would cost more than the maximum.
     blocked = [name for name in DEFAULT_OP_BLOCK_LIST if name != "Max"]
     converted: onnx.ModelProto = convert_float_to_float16(
-        halved, keep_io_types=True, op_block_list=blocked, node_block_list=kept
+        _typed(halved), keep_io_types=True, disable_shape_infer=True, op_block_list=blocked, node_block_list=kept
     )
     fuse_norms(converted)  # now: the converter does not know the type of a fused norm
     _strip(converted)
@@ -190,10 +191,22 @@ def halve_graph(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def save_graph(model: onnx.ModelProto, path: Path, *, external_above: int = _EXTERNAL_ABOVE) -> None:
     """Write the graph; weights go to ``<path>.data`` if the graph is larger than ``external_above`` bytes."""
-    if model.ByteSize() > external_above:
+    if _weight_bytes(model) > external_above:
         onnx.save_model(model, path, save_as_external_data=True, location=f"{path.name}.data", size_threshold=1024)
     else:
         onnx.save_model(model, path)
+
+
+def _weight_bytes(model: onnx.ModelProto) -> int:
+    return sum(len(weight.raw_data) for weight in model.graph.initializer)  # no message above 2 GiB tells its size
+
+
+def _typed(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the graph with the type of every value; types of a graph above 2 GiB are inferred from a file."""
+    with disk.scratch_folder() as folder:
+        save_graph(model, folder / "graph.onnx", external_above=0)
+        onnx.shape_inference.infer_shapes_path(str(folder / "graph.onnx"), str(folder / "typed.onnx"))
+        return onnx.load(folder / "typed.onnx")
 
 
 def _any_token(encoder: SparseEncoder) -> int:

@@ -7,9 +7,10 @@ import onnx
 import onnxruntime as ort
 import pytest
 import torch
+from onnx import helper
 
 from lsr_prod.model import SparseEncoder
-from lsr_prod.model.export.graph import export_graph, quantize_graph, save_graph
+from lsr_prod.model.export.graph import export_graph, halve_graph, quantize_graph, save_graph
 from lsr_prod.model.export.head import fuse_norms
 from tests.model.tiny import ARCHITECTURES, tiny_checkpoint
 
@@ -120,3 +121,18 @@ def test_large_graph_stores_weights_in_second_file(tmp_path: Path) -> None:
     session = ort.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     for ours, theirs in zip(session.run(None, feed), expected, strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("halve", [False, True])
+def test_graph_above_2_gib_is_written(tmp_path: Path, halve: bool) -> None:
+    size = 16_640
+    values = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", size]) for name in ("x", "y")]
+    nodes = [helper.make_node("MatMul", [a, f"w{a}"], [b], name=a) for a, b in (("x", "t"), ("t", "y"))]
+    model = helper.make_model(helper.make_graph(nodes, "large", values[:1], values[1:]))
+    for name in ("wx", "wt"):
+        weight = onnx.TensorProto(name=name, data_type=onnx.TensorProto.FLOAT, dims=[size, size])
+        weight.raw_data = bytes(4 * size * size)
+        model.graph.initializer.append(weight)
+    save_graph(halve_graph(model) if halve else model, tmp_path / "model.onnx")
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) > (2 if halve else 4) * 2 * size * size
