@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Any
 
 from lsr_prod.cluster.workers import run_calls
@@ -99,9 +98,11 @@ def _of_source(piece: Slice, position: int, source: SourceSettings, options: dic
 
 
 def _of_part(store: Store, file: TableFile, position: int) -> Example:
-    batches = live_rows.live_batches(store, file, ["doc_id"], _BATCH_ROWS)
-    batch = next(islice(batches, position // _BATCH_ROWS, None))
-    return Example(batch["doc_id"][position % _BATCH_ROWS].as_py(), f"{store.uri}/{file.path}")
+    for batch in live_rows.live_batches(store, file, ["doc_id"], _BATCH_ROWS):  # without the deleted rows
+        if position < batch.num_rows:
+            return Example(batch["doc_id"][position].as_py(), f"{store.uri}/{file.path}")
+        position -= batch.num_rows
+    raise AssertionError(f"{file.path} has no row at {position}")
 
 
 def _of_shard(index: Store, shard: ShardManifest, ordinal: int) -> Example:

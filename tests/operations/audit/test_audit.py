@@ -14,10 +14,12 @@ from lsr_prod.encoding.tables import read_part
 from lsr_prod.indexing import delete_documents
 from lsr_prod.indexing.publish import write_version
 from lsr_prod.indexing.tombstones import save_takedowns
-from lsr_prod.operations.audit import IdRange, audit, open_index_scope
+from lsr_prod.operations.audit import IdRange, audit, findings, open_index_scope
 from lsr_prod.operations.audit.audit import deployment_scope, problems, remarks
 from lsr_prod.storage import Store
 from lsr_prod.storage.deletion_vector import save_vectors
+from tests.encoding.made_tables import newest
+from tests.encoding.tables.deletions import delete_ids
 from tests.indexing.publishing import publish
 from tests.operations.audit.worlds import World, documents
 
@@ -274,3 +276,15 @@ def test_several_passes_on_ray_find_what_one_pass_finds(world: World, ray_local:
     kept = {name: value for name, value in asdict(once).items() if name not in ("seconds", "passes", "examples")}
     assert {name: getattr(again, name) for name in kept} == kept
     assert shown(again, "missing") <= ids_of(World(world.folder), part)
+
+
+def test_example_of_a_part_with_deleted_rows_is_the_document_at_its_place(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    part = max(world.table.files(), key=lambda file: file.rows or 0)
+    ids = read_part(world.table.store, part)["doc_id"].to_pylist()
+    delete_ids(world.table.store, ids[:5])
+    (part,) = [file for file in newest(world.table.store).files() if file.path == part.path]
+    monkeypatch.setattr(findings, "_BATCH_ROWS", 4)
+    found = [findings._of_part(world.table.store, part, position).doc_id for position in range(len(ids) - 5)]
+    assert found == ids[5:]
