@@ -127,6 +127,12 @@ def quarantined_by_reason(store: Store, plan: str, waves: int) -> tuple[Counter[
     return counts, unread
 
 
+def count_of_files(store: Store, path: str, keys: pa.Array) -> int:
+    """Return how many rows of a part are of source files with these keys."""
+    rows = read_all_rows(store, path, pa.schema([PART_SCHEMA.field("source_file")]))
+    return int(pc.sum(pc.is_in(rows["source_file"], value_set=keys), min_count=0).as_py())
+
+
 @dataclass(frozen=True, slots=True)
 class QuarantinePart:
     """A part of a quarantine."""

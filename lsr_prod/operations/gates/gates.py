@@ -14,15 +14,17 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from lsr_prod.config import deployment, evaluate, section
-from lsr_prod.encoding.tables import Table, live_rows, open_table
+from lsr_prod.corpus.filelist import file_keys
+from lsr_prod.encoding.tables import live_rows, open_table, quarantine_rows
 from lsr_prod.evaluation import collection, comparisons, cost, systems
 from lsr_prod.evaluation.measures import depth_of, measure, parse_measures
 from lsr_prod.operations.audit.audit import problems
 from lsr_prod.operations.canary import CanarySettings, run_canary
 from lsr_prod.operations.gates.report import GateResult, Versions, audit_candidate, read_canaries, read_golden
-from lsr_prod.storage import Store, folders
+from lsr_prod.storage import Store, folders, in_threads
 
 _SHOWN = 3  # ids or queries in a sentence
 _CHANGED = 20  # queries in the report that changed most
@@ -47,13 +49,15 @@ def documents(versions: Versions, max_shrink: float) -> GateResult:
 
 def quarantine(versions: Versions, limit: float) -> GateResult:
     """Refuse a version of a table with too many bad rows."""
-    encode, settings = versions.deployment.encode, versions.deployment.index
-    assert settings is not None
-    place = section.quarantine_uri(encode.quarantine if encode else None, settings.table)
-    table = _table(versions, place)
+    encode = versions.deployment.encode
+    place = section.quarantine_uri(encode.quarantine if encode else None, versions.table.store.uri)
+    table = open_table(Store(folders.absolute(place), dict(versions.options)))
     if table is None:
         return _refused(None, limit, f"there is no quarantine at {place}; give encode.quarantine")
     bad, good = live_rows.total(table.file_table(), "rows"), versions.candidate.version.documents
+    if versions.files is not None:  # otherwise rows of files that were replaced or removed count, too
+        keys = pa.array(file_keys(versions.files))
+        bad = sum(in_threads(lambda file: quarantine_rows.count_of_files(table.store, file.path, keys), table.files()))
     share = bad / max(bad + good, 1)
     return _at_most(share, limit, f"{bad:,} bad rows beside {good:,} documents", "max_quarantine_share")
 
@@ -77,28 +81,18 @@ def size(versions: Versions, limit: float) -> GateResult:
 
 def impact_error(versions: Versions, limit: float) -> GateResult:
     """Refuse a version whose impacts differ too much from the weights of the encoder."""
-    settings = versions.deployment.index
-    assert settings is not None
-    table = _table(versions, settings.table)
-    if table is None:
-        return _refused(None, limit, f"there is no table at {settings.table}")
-    properties = table.sparse_properties
+    properties = versions.table.sparse_properties
     value = properties.impact_error
     if value > 0 or not properties.probe_documents:  # else all weights are multiples of the step
         # The table may have other documents than its probe. Rounding is off by a quarter of a unit on average.
-        mean = versions.impacts(table).mean
+        mean = versions.impacts.mean
         value = max(value, 0.25 / mean) if mean else value
     return _at_most(value, limit, f"the mean impact is off by {value:.4f}", "max_impact_error")
 
 
 def clipped_weights(versions: Versions, limit: float) -> GateResult:
     """Refuse a version with too many weights above the largest impact, which rank as if they were equal."""
-    settings = versions.deployment.index
-    assert settings is not None
-    table = _table(versions, settings.table)
-    if table is None:
-        return _refused(None, limit, f"there is no table at {settings.table}")
-    found = versions.impacts(table)
+    found = versions.impacts
     value = found.largest_share
     sentence = f"{value:.4f} of {found.weights:,} weights are clipped to the largest impact"
     return _at_most(value, limit, sentence, "max_clipped_share")
@@ -230,10 +224,6 @@ GATES: Mapping[str, Callable[[Versions], GateResult]] = MappingProxyType(
     }
 )
 """Name -> gate, cheap ones first."""
-
-
-def _table(versions: Versions, place: str) -> Table | None:
-    return open_table(Store(folders.absolute(place), dict(versions.options)))
 
 
 def _passed(measured: float | None, limit: float | None, sentence: str) -> GateResult:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Literal
 
@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from lsr_prod.config import Deployment
 from lsr_prod.config.deployment import GatesSettings
-from lsr_prod.encoding.tables import Table, TableFile, live_batches, live_rows, open_table
-from lsr_prod.errors import ArtifactError, SourceError
+from lsr_prod.encoding.tables import Table, TableFile, live_batches, live_rows, load_table
+from lsr_prod.errors import SourceError
 from lsr_prod.evaluation.rows import numbered_lines
 from lsr_prod.indexing.publish import Candidate
 from lsr_prod.operations.audit import compare, findings
@@ -103,7 +103,6 @@ class Versions:
     candidate: Candidate  # what the publisher asks about
     deployment: Deployment  # its settings
     files: pa.Table | None = None  # the pinned source of the run that built the candidate; None: the run read no source
-    _impacts: dict[int, ImpactCounts] = field(default_factory=dict)
 
     @property
     def limits(self) -> GatesSettings:
@@ -131,11 +130,17 @@ class Versions:
         snapshot = open_index.open_version(location, Publication(0, version.sha, ""), "lazy")
         return Searcher(snapshot, location=location)
 
-    def impacts(self, table: Table) -> ImpactCounts:
-        """Return the impacts of the table of the index; several gates share one count."""
-        if table.version not in self._impacts:
-            self._impacts[table.version] = count_impacts(table)
-        return self._impacts[table.version]
+    @cached_property
+    def table(self) -> Table:
+        """The table that the candidate was built from."""
+        assert self.deployment.index is not None
+        place = folders.absolute(self.deployment.index.table)
+        return load_table(Store(place, dict(self.options)), self.candidate.version.table_version)
+
+    @cached_property
+    def impacts(self) -> ImpactCounts:
+        """The impacts of the table; several gates share one count."""
+        return count_impacts(self.table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +172,8 @@ def audit_candidate(versions: Versions) -> findings.Audit:
 
     A sample has other ids for every version, so that all ids are compared in the course of many nights.
     """
-    version, encode = versions.candidate.version, versions.deployment.encode
-    assert encode is not None
+    version, table = versions.candidate.version, versions.table
     assert versions.files is not None
-    store = Store(folders.absolute(encode.table), dict(versions.options))
-    table = open_table(store, version.table_version)
-    if table is None:
-        raise ArtifactError(f"{store.uri} is not a table; encode the corpus again")
     whole = versions.limits.verify == "all"
     share = 1 if whole else min(max(version.documents // _SAMPLE, 1), _LARGEST_SHARE)
     return audit(

@@ -1,15 +1,21 @@
 """Every gate refuses a planted bad version with its sentence, and passes a good one."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from lsr_prod.config import Deployment
+from lsr_prod.corpus.filelist import list_files
+from lsr_prod.corpus.pinned_file import SourceFile
+from lsr_prod.corpus.source_rows import BadRow
 from lsr_prod.encoding.tables import open_table
-from lsr_prod.errors import ConfigError, PublicationError, SourceError
+from lsr_prod.encoding.tables.quarantine_rows import BadRowWriter, create_quarantine
+from lsr_prod.errors import ArtifactError, ConfigError, PublicationError, SourceError
 from lsr_prod.indexing.publish import Candidate
 from lsr_prod.operations.gates import GATES, Gatekeeper, GateReport, read_report
 from lsr_prod.operations.gates.report import Versions, count_impacts
@@ -165,10 +171,14 @@ def test_slow_answers_are_refused(indexes, tmp_path):
     assert verdict(indexes, "latency", canary_queries=queries, max_p95_ms=1e6)[0] == "passed"
 
 
-def result_of(gate: str, indexes, table: str, **limits: float) -> Any:
+def result_of(gate: str, indexes, table: str, files: pa.Table | None = None, **limits: float) -> Any:
     folder, good, _ = indexes
     settings_of = {"index": {"table": table, "bundle": "b", "output": str(folder)}, "gates": limits}
-    return GATES[gate](Versions(Candidate(folder, good, good, True), Deployment.model_validate(settings_of)))
+    newest = open_table(Store(table))
+    candidate = replace(good, table_version=newest.version if newest else 0)
+    return GATES[gate](
+        Versions(Candidate(folder, candidate, good, True), Deployment.model_validate(settings_of), files)
+    )
 
 
 def test_impacts_that_are_small_for_their_unit_are_refused(indexes, tmp_path):
@@ -202,7 +212,8 @@ def test_clipped_weights_of_all_plans_are_refused(indexes, tmp_path):
     assert refused.sentence == sentence
     delete_ids(Store(table), ["e0", "e1", "e2"])
     assert result_of("clipped_weights", indexes, table).verdict == "passed"
-    assert "there is no table" in result_of("clipped_weights", indexes, str(tmp_path / "none")).sentence
+    with pytest.raises(ArtifactError, match="is not a table"):
+        result_of("clipped_weights", indexes, str(tmp_path / "none"))
     assert result_of("clipped_weights", indexes, table, max_clipped_share=None).verdict == "off"
 
 
@@ -228,6 +239,24 @@ def test_bad_rows_are_refused(indexes, tmp_path):
     refused = result_of("quarantine", indexes, table, max_quarantine_share=0.1)
     assert refused.sentence == "5 bad rows beside 20 documents, above gates.max_quarantine_share = 0.1"
     assert result_of("quarantine", indexes, table, max_quarantine_share=0.2).verdict == "passed"
+
+
+def test_bad_rows_of_files_that_were_replaced_do_not_count(indexes, tmp_path):
+    make_bundle(tmp_path / "bundle", ["a", "b"])
+    table = make_table(tmp_path / "table", {"d": Doc({1: 2}, "x")}, tmp_path / "bundle")
+    listed = [SourceFile("/c", "a.jsonl", "jsonl", 9, f"night {night}") for night in range(2)]
+    bad = Store(f"{table}_quarantine")
+    for night, file in enumerate(listed):
+        writer = BadRowWriter(bad, plan := f"{night}" * 64, 0)
+        for position in range(night + 1):
+            writer.add(BadRow("broken_json", "", None, "{"), ordinal=0, key=file.key, source="a", position=position)
+        writer.flush()
+        parts = [(part, {"plan": plan, "wave": "0"}) for part in writer.parts]
+        create_quarantine(bad).commit(parts, [], app=plan, version=0, epoch=1)
+    assert result_of("quarantine", indexes, table, max_quarantine_share=1.0).sentence.startswith("3 bad rows")
+    for night, file in enumerate(listed):
+        found = result_of("quarantine", indexes, table, list_files([file]), max_quarantine_share=1.0)
+        assert found.sentence.startswith(f"{night + 1} bad rows")
 
 
 def test_refused_version_is_kept_with_its_report_and_can_be_forced(indexes):
