@@ -187,13 +187,13 @@ def _connect(address: str | None, num_cpus: int | None, variables: Mapping[str, 
             environment = {"env_vars": dict(variables)} if variables else None
             ray.init(address=address, log_to_driver=False, runtime_env=environment)
     except AuthenticationError as error:
-        raise ConfigError(
-            "RAY_AUTH_TOKEN_PATH", str(error).partition(". ")[0], "set it to a file with the token of the cluster"
-        ) from error
-    except ConnectionError as error:
-        raise ConfigError(
-            "ray.address", f"Ray does not connect to {address}: {error}", "check its nodes and its token"
-        ) from error
+        problem = str(error).partition(". ")[0]
+        raise ConfigError("RAY_AUTH_TOKEN_PATH", problem, "set it to a file with the cluster's token") from error
+    except (ConnectionError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "ersion mismatch" not in str(error):
+            raise
+        problem = f"Ray does not connect to {address}: {' '.join(str(error).split())}"
+        raise ConfigError("ray.address", problem, "check its nodes, its versions and its token") from error
 
 
 def _start_local(num_cpus: int | None) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import ray
 
-from lsr_prod.cluster import ray_session
+from lsr_prod.cluster import ray_session, session
 from lsr_prod.cluster.session import _start_local
 from lsr_prod.config import RaySettings
 from lsr_prod.errors import ConfigError, WorkerError
@@ -80,3 +80,13 @@ def test_slow_start_of_a_local_cluster_is_repeated_and_then_an_error(monkeypatch
     assert len(starts) == 3
     _start_local(1)
     assert len(starts) == 5
+
+
+def test_cluster_of_another_version_is_a_bad_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> None:
+        raise RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.60.0\n    Python: 3.11.9")
+
+    monkeypatch.setattr(session, "check_address", lambda *_, **__: None)
+    monkeypatch.setattr(ray, "init", refuse)
+    with pytest.raises(ConfigError, match=r"ray\.address: Ray does not connect to 10\.0\.0\.1:6379: Version mismatch"):
+        session._connect("10.0.0.1:6379", None, None)
