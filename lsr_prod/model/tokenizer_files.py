@@ -44,6 +44,10 @@ def read_tokenizer(folder: Path, reader: Any = None) -> PreTrainedTokenizerFast:
         raise ConfigError("source", f"{folder} has no tokenizer", "add its tokenizer.json") from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise ConfigError("source", f"the tokenizer of {folder} has no tokenizer.json", "convert it to a fast one")
+    if tokenizer.truncation_side != "right":
+        raise ConfigError(
+            "source", f"the tokenizer of {folder} cuts texts at their start", "set truncation_side: right"
+        )
     return tokenizer
 
 

@@ -128,6 +128,13 @@ def test_bert_tokenizer_keeps_change_of_casing(splade_tiny: Path, tmp_path: Path
     assert SparseEncoder.load(tmp_path / "model").tokenizer.tokenize("Paris") == ["paris"]
 
 
+def test_tokenizer_that_cuts_texts_at_their_start_is_refused(checkpoint: Path) -> None:
+    path = checkpoint / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "truncation_side": "left"}))
+    with pytest.raises(ConfigError, match="cuts texts at their start; set truncation_side: right"):
+        SparseEncoder.load(checkpoint)
+
+
 def test_tokenizer_that_does_not_match_card_is_refused(checkpoint: Path, tmp_path: Path) -> None:
     SparseEncoder.load(checkpoint).save(tmp_path / "model")
     path = tmp_path / "model" / "tokenizer.json"
