@@ -4,7 +4,7 @@ Paired tests, corrections and bootstraps take one column per comparison, so that
 evaluation is resampled with the same draws. A seed makes them deterministic.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -201,7 +201,8 @@ def compare_with_baseline(
     ends = tests.intervals(differences)
     p_t = paired_t(differences).tolist()
     p = paired_randomization(differences, resamples=tests.resamples, seed=tests.seed)
-    adjusted = _correct(p, len(measures), tests.correction)
+    correct = CORRECTIONS[tests.correction]  # of the systems of one measure
+    adjusted = [value for family in np.split(p, len(measures)) for value in correct(family).tolist()]
     return [
         Comparison(
             measure=measure,
@@ -220,8 +221,3 @@ def compare_with_baseline(
         )
         for t, (measure, name) in enumerate(pairs)
     ]
-
-
-def _correct(p: np.typing.NDArray[np.float64], families: int, correction: str) -> Sequence[float]:
-    """Return adjusted p values of consecutive families of equal size."""
-    return [value for family in np.split(p, families) for value in CORRECTIONS[correction](family).tolist()]

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.cluster.workers import Workers
-from lsr_prod.errors import ArtifactError, StorageError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store, as_store, index_shards, is_remote
 from lsr_prod.storage.formats import digests, pages, shard_format
 from lsr_prod.storage.formats.index_format import IndexVersion, ShardManifest, Tombstones
@@ -50,18 +50,13 @@ def read_ids(index: Store | Path, shard: ShardManifest) -> pa.ChunkedArray:
 def _batches_of_ids(index: Store | Path, shard: ShardManifest) -> Iterator[pa.Array]:
     source = index_shards.open_shard_file(index, shard, shard_format.DOCUMENTS_FILE)
     name, documents = f"{shard_format.DOCUMENTS_FILE} of shard {shard.sha} in {as_store(index).uri}", 0
-    try:
-        with pa.PythonFile(source, "r") as file:
-            # Column 0 holds the ids; the stored fields are not read.
-            reader = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=[0]))
-            for number in range(reader.num_record_batches):
-                batch = reader.get_batch(number)["doc_id"]
-                documents += len(batch)
-                yield batch
-    except (pa.ArrowInvalid, KeyError) as error:
-        raise ArtifactError(f"{name} cannot be read ({error}); publish another version") from error
-    except OSError as error:
-        raise StorageError(f"{name} cannot be read ({error}); check the disk or the service, then run again") from error
+    with digests.parsing(f"{name} cannot be read", "publish another version"), pa.PythonFile(source, "r") as file:
+        # Column 0 holds the ids; the stored fields are not read.
+        reader = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=[0]))
+        for number in range(reader.num_record_batches):
+            batch = reader.get_batch(number)["doc_id"]
+            documents += len(batch)
+            yield batch
     if documents != shard.documents:
         raise ArtifactError(f"{name} does not hold {shard.documents} documents; publish another version")
 

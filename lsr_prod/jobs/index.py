@@ -106,9 +106,7 @@ def _lines(path: Path) -> list[str]:
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")  # an id may have other characters that end lines
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            "--file", f"{path} cannot be read ({error})", "give a text file with one id per line"
-        ) from error
+        raise ConfigError("--file", f"{path} cannot be read ({error})", "give a text, an id per line") from error
     return [line for line in lines if line]
 
 

@@ -58,9 +58,8 @@ class Versions:
 
         Queries that read the replaced version finish undisturbed.
         """
-        return self._find(pin.version) or self._open(
-            publications.read_publication(self._index.store, pin.publication), pin.version
-        )
+        found = self._find(pin.version)
+        return found or self._open(publications.read_publication(self._index.store, pin.publication), pin.version)
 
     def follow(self) -> bool:
         """Open the version of the current publication, again if it is damaged; return False if it was open."""

@@ -168,13 +168,11 @@ def encode_rows(rows: Rows) -> bytes:
 
 def decode_rows(data: bytes) -> Rows:
     """Return the row numbers of a ``RoaringBitmapArray``, also of one that another program wrote."""
-    try:
+    with parsing("a deletion vector is damaged", "restore it"):
         magic, count = struct.unpack_from("<IQ", data)
         if magic != _MAGIC or count > 1:
             raise ArtifactError(f"a deletion vector has magic {magic} and {count} bitmaps instead of {_MAGIC} and one")
         return _bitmap(data[16:]) if count and data[12:16] == bytes(4) else np.empty(0, np.uint32)
-    except (struct.error, ValueError) as error:
-        raise ArtifactError(f"a deletion vector is damaged ({error}); restore it") from error
 
 
 def _container(values: np.typing.NDArray[np.uint16]) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.storage.formats import index_format, pages, shard_format, stored_values
+from lsr_prod.storage.formats import digests, index_format, pages, shard_format, stored_values
 
 _MAGIC = b"ARROW1"
 _HEAD, _TAIL = struct.Struct("<ii"), struct.Struct("<i6s")
@@ -27,13 +27,11 @@ class Documents:
         self._files = files
         raw = files.bytes_of(shard_format.DOCUMENTS_FILE)
         place = files.folder / shard_format.DOCUMENTS_FILE
-        try:
+        with digests.parsing(f"{place} cannot be read", "build the shard again"):
             self._verify_metadata(raw.data)
             reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(raw)))
             self._schema = reader.schema
             self.batches = tuple(reader.get_batch(i) for i in range(reader.num_record_batches))
-        except (pa.ArrowInvalid, OSError, ValueError, struct.error) as error:
-            raise ArtifactError(f"{place} cannot be read ({error}); build the shard again") from error
         rows = [batch.num_rows for batch in self.batches]
         if sum(rows) != documents or any(count != shard_format.BATCH_ROWS for count in rows[:-1]):
             raise ArtifactError(f"{place} does not hold {documents} documents; build the shard again")

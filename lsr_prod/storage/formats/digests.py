@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -70,6 +71,9 @@ def field_values(record: Any) -> dict[str, Any]:
     return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
+_OF_PARSERS = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, OSError, struct.error)
+
+
 @contextmanager
 def parsing(problem: str, remedy: str, kind: type[LsrError] = ArtifactError) -> Iterator[None]:
     """Turn the errors of parsing a record or a Parquet file in the block into ``kind``; a ``StorageError`` stays."""
@@ -77,7 +81,7 @@ def parsing(problem: str, remedy: str, kind: type[LsrError] = ArtifactError) -> 
         yield
     except StorageError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError) as error:
+    except _OF_PARSERS as error:
         bare = isinstance(error, LookupError | TypeError | AttributeError)  # these texts alone say little
         raise kind(f"{problem} ({f'{type(error).__name__}: ' * bare}{error}); {remedy}") from error
 
