@@ -74,7 +74,7 @@ class GatesSettings(section.Section):
     max_growth: float | None = Field(None, ge=0, allow_inf_nan=False)
     """gate documents: refuse a version that grows by more than this share"""
     max_quarantine_share: float | None = Field(None, ge=0, le=1)
-    """gate quarantine: largest share of bad rows among all rows of the table"""
+    """gate quarantine: largest share of bad rows among the rows of the current files"""
     max_empty_share: float | None = Field(None, ge=0, le=1)
     """gate empty: largest share of documents without a term"""
     max_bytes_per_document: float | None = Field(None, gt=0, allow_inf_nan=False)
