@@ -47,7 +47,6 @@ KINDS = (
     "parts",
     "deletion_vectors",
     "drafts",
-    "staged",
     "plan_lists",
     "epochs",
     "successors",
@@ -59,14 +58,11 @@ KINDS = (
 A marker goes before any part, so that none names a deleted part. The record of a plan goes before its links
 (``successors.link_successor``).
 """
-_REUSED = ("parts", "deletion_vectors", "drafts", "staged")  # a running attempt may reuse or complete such a file
+_REUSED = ("parts", "deletion_vectors", "drafts")  # a running attempt may reuse or complete such a file
 
 _PART = re.compile(r"^([^/]+=[^/]*/)+part-[0-9a-f]{64}(-[0-9a-f]{64})?(-\d+)?\.parquet$")
 _VECTORS = re.compile(r"^deletion_vector_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.bin$")
 _MARKER = re.compile(r"^_lsr_prod/done/.+\.json$")
-_STAGED = re.compile(
-    r"^_lsr_prod/staged/"
-)  # of a write of Ray Data that was abandoned, or ended before it deleted them
 _LOG = re.compile(r"^_delta_log/(\d{20})\.(json|crc|checkpoint\.parquet|checkpoint\.\d+\.\d+\.parquet)$")
 _CHECKPOINT = "checkpoint.parquet"
 _RECORDS = (TOTALS_FOLDER, RUNS_FOLDER, WAVES_FOLDER)
@@ -170,7 +166,6 @@ def find_garbage(store: Store, horizon: float, keep_versions: Collection[int], m
         "parts": [entry for entry in old if _PART.match(entry.name) and entry.name not in marked],
         "deletion_vectors": [entry for entry in old if _VECTORS.match(entry.name) and entry.name not in marked],
         "drafts": [entry for entry in old if disk.is_draft(entry.name)],
-        "staged": [entry for entry in old if _STAGED.match(entry.name)],
         "log": find_old_log(table, old, {oldest, *keep_versions}),
         **find_old_plans(table, entries, horizon),
     }

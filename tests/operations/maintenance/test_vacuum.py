@@ -46,15 +46,12 @@ def test_vacuum_deletes_unnamed_old_files_and_keeps_named_and_young_ones(tmp_pat
     (gone,) = make_wave(table, quarantine, 0, "a", "x").cells  # of a committed wave
     mark_finished(table, quarantine, "p", 0, gone)
     marker = folder / "_lsr_prod" / "done" / "p" / "0" / "0.json"
-    staged = folder / "_lsr_prod" / "staged" / ("c" * 64) / f"part-{'d' * 64}.parquet"
-    staged.parent.mkdir(parents=True)
-    staged.write_bytes(b"rows of a write of Ray Data that nobody continued")
     foreign = folder / "bucket=0" / "part-00000-of-spark.parquet"
     foreign.write_bytes(b"not ours")
     age(tmp_path)
     young = make_cell(table, quarantine, 3, "young")
     listed = vacuum(table, DAY, dry_run=True)
-    names = {str(path.relative_to(folder)) for path in (draft, marker, staged)} | {lost.parts[0].path}
+    names = {str(path.relative_to(folder)) for path in (draft, marker)} | {lost.parts[0].path}
     assert {entry.name for entry in listed.entries} == names
     assert listed.entries[0].name.startswith("_lsr_prod/done/")
     assert draft.exists()
