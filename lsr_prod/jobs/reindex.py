@@ -33,9 +33,7 @@ _FIGURES = {
 }
 
 
-def _run(
-    given: Deployment, chosen: Deployment, work: Work, gatekeeper: Gatekeeper, first: Store, table: Store
-) -> Mapping[str, Any]:
+def _run(chosen: Deployment, work: Work, gatekeeper: Gatekeeper, first: Store, table: Store) -> Mapping[str, Any]:
     index, options = _index(chosen), chosen.storage.options
     steps: dict[str, Mapping[str, Any]] = {}
     with ray_session(chosen.ray):
@@ -48,7 +46,7 @@ def _run(
         steps["evaluate"] = _timed(lambda: evaluate_index(chosen).result())
     if index.publish:
         place = Store(folders.absolute(index.output), options)
-        steps["collect"] = _timed(lambda: _collect(index, place, first, table, _encode(given).quarantine))
+        steps["collect"] = _timed(lambda: _collect(index, place, first, table))
     return {f"{step}.{name}": value for step, found in steps.items() for name, value in found.items()}
 
 
@@ -67,10 +65,10 @@ def _encode_once(deployment: Deployment, work: Work, gatekeeper: Gatekeeper) -> 
         work = check_encode(deployment)
 
 
-def _collect(index: IndexSettings, place: Store, first: Store, table: Store, quarantine: str | None) -> dict[str, int]:
+def _collect(index: IndexSettings, place: Store, first: Store, table: Store) -> dict[str, int]:
     age = index.keep_hours * 3600
     garbage = collect_garbage(place, keep=index.keep_publications, age_s=age)
-    retired = table_generations.retire_tables(place, first, table, age_s=age, quarantine=quarantine)
+    retired = table_generations.retire_tables(place, first, table, age_s=age)
     nights.delete_old_nights(place, keep=_NIGHTS)
     build.delete_old_builds(place, keep=_NIGHTS)
     return {
@@ -193,7 +191,7 @@ def reindex(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, A
     place = Store(folders.absolute(_index(chosen).output), options)
     figures = nights.recorded_night(
         place,
-        lambda: _run(deployment, chosen, work, gatekeeper, first, table),
+        lambda: _run(chosen, work, gatekeeper, first, table),
         published=lambda: _number(place),
         refused=lambda: tuple(result.gate for report in gatekeeper.reports[-1:] for result in report.refused),
     )

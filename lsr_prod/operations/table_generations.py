@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from itertools import count
 
 from lsr_prod.config import Deployment, EncodeSettings, IndexSettings, MaintainSettings
-from lsr_prod.config.section import quarantine_uri
 from lsr_prod.encoding.tables import Table, open_table, sparse_table
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.logs import get_log
@@ -82,13 +81,8 @@ def register_table(first: Store, table: Store) -> None:
         log.info("table of another bundle begun", extra={"fields": {"table": table.uri}})
 
 
-def retire_tables(
-    index: Store, first: Store, used: Store, *, age_s: float, quarantine: str | None = None
-) -> RetiredTables:
-    """Delete the tables of earlier bundles that no version of the index names, once ``used`` is published.
-
-    Their quarantines go first; ``quarantine`` is that of ``first``, None: the default.
-    """
+def retire_tables(index: Store, first: Store, used: Store, *, age_s: float) -> RetiredTables:
+    """Delete the tables of earlier bundles that no version of the index names, once ``used`` is published."""
     current = publications.find_current_publication(index)
     if current is None:
         return RetiredTables(0, 0, 0)
@@ -104,8 +98,6 @@ def retire_tables(
         if not files or max(entry.modified for entry in files) >= table.now(sparse_table.PROTOCOL_FOLDER) - age_s:
             continue
         table.put_new(_RETIRED, b"{}\n")
-        bad = Store(quarantine_uri(_beside(quarantine, first, table), table.uri), table.options)
-        bad.delete_all([entry.name for entry in bad.entries()])
         table.delete_all([entry.name for entry in files])
         tables, objects = tables + 1, objects + len(files)
         size += sum(entry.size for entry in files)

@@ -167,8 +167,6 @@ def test_new_bundle_makes_table_and_index_next_to_the_old_ones(
     retired = _run("reindex", files["green"], capsys, *retention)
     assert retired["collect.tables"] == 1
     assert not list((tmp_path / "table").rglob("*.parquet"))
-    assert not [path for path in (tmp_path / "table_quarantine").rglob("*") if path.is_file()]
-    assert list((tmp_path / f"table-{digest[:12]}_quarantine").rglob("*.json"))
     assert len(searcher.search("zinc", k=30).hits) == 30
     assert {path.name for path in (tmp_path / "index" / "versions").glob("*")} == {f"{green['index.version']}.json"}
     assert load("encode").run(["--config", str(files["blue"])]) == 2
