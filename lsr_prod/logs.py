@@ -25,8 +25,12 @@ _FILLERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0")  # of other c
 _HIDDEN = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
 _PLAIN = re.compile(r"[ -~]*")
 
-# A secret key may have slashes, a password may have an "@"; digits before a slash are a port.
-_IN_A_URI = re.compile(r"//(?:[^/@\s'\":]*:(?!\d{1,5}/)[^@\s'\"]*@(?:[^/@\s'\"]*@)*|[^/@\s'\"]*@)")
+# A user or a password may have an "@", and a secret key slashes; digits before a slash are a port, but not of a bucket.
+# Lengths are bounded, since a search from each "//" of a long text would take a time that grows with its square.
+_USER_END = r"[^@\s'\"]{0,256}@(?:[^/@\s'\"]{0,128}@)*"
+_IN_A_URI = re.compile(
+    rf"(?<=s3:)//[^/\s'\":]{{0,128}}:{_USER_END}|//[^/\s'\":]{{0,128}}:(?!\d{{1,5}}/){_USER_END}|//[^/@\s'\"]{{0,256}}@"
+)
 # Parameters of shared access signatures (Azure) and of signed URLs (S3, Google Cloud Storage).
 _SIGNATURE = re.compile(
     r"([?&](?:sig|signature|x-(?:amz|goog)-(?:signature|credential|security-token))=)[^&\s'\"]+", re.IGNORECASE
