@@ -18,7 +18,7 @@ from lsr_prod.encoding.plans import encode_plan, successors
 from lsr_prod.encoding.results import CellResult
 from lsr_prod.encoding.tables import open_table, sparse_table
 from lsr_prod.storage import Store, deletion_vector
-from lsr_prod.storage.formats.digests import record_bytes
+from lsr_prod.storage.formats.digests import parsing, record_bytes
 
 log = logs.get_log(__name__)
 
@@ -86,7 +86,8 @@ def marked_files(table: Store, names: Iterable[str]) -> Iterator[str]:
     for name in names:
         data = table.get(name)
         if data is not None:
-            result = _result_of(data)
+            with parsing(f"{table.uri}/{name} is damaged", "delete it"):
+                result = _result_of(data)
             yield from (part.path for part in result.parts)
             if result.quarantine:
                 yield result.quarantine.path

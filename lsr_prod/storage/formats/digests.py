@@ -71,7 +71,7 @@ def field_values(record: Any) -> dict[str, Any]:
     return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
-_OF_PARSERS = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, OSError, struct.error)
+_OF_PARSERS = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RuntimeError, OSError, struct.error)
 
 
 @contextmanager
@@ -82,6 +82,8 @@ def parsing(problem: str, remedy: str, kind: type[LsrError] = ArtifactError) -> 
     except StorageError:
         raise
     except _OF_PARSERS as error:
+        if isinstance(error, OSError) and error.errno is not None and not isinstance(error, FileNotFoundError):
+            raise StorageError(f"{problem} ({error}); check the disk or the service, then run again") from error
         bare = isinstance(error, LookupError | TypeError | AttributeError)  # these texts alone say little
         raise kind(f"{problem} ({f'{type(error).__name__}: ' * bare}{error}); {remedy}") from error
 

@@ -70,7 +70,7 @@ class RowOutput:
 
     def _read(self, name: str, data: bytes) -> dict[str, Any]:
         with parsing(f"{self.store.uri}/{name} is damaged", "delete the folder, then run again"):
-            return dict(json.loads(data))
+            return dict(json.loads(data).items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,3 +1,4 @@
+import errno
 from pathlib import Path
 
 import pyarrow as pa
@@ -42,7 +43,15 @@ def test_verify_files_finds_flipped_bit_and_missing_file(tmp_path: Path) -> None
 def test_what_cannot_be_read_now_is_not_called_damaged() -> None:
     with pytest.raises(StorageError, match="503"), parsing("the record is damaged", "delete it"):
         raise StorageError("the store answers 503; run again")
-    for error in (OSError("Couldn't deserialize thrift"), pa.ArrowInvalid("no footer"), KeyError("format")):
+    with pytest.raises(StorageError, match=r"Input/output error.*run again"), parsing("it is damaged", "delete it"):
+        raise OSError(errno.EIO, "Input/output error")
+    for error in (
+        FileNotFoundError(2, "gone"),
+        pa.ArrowNotImplementedError("65 bits"),
+        OSError("Couldn't deserialize thrift"),
+        pa.ArrowInvalid("no footer"),
+        KeyError("format"),
+    ):
         expected = pytest.raises(ArtifactError, match=r"the record is damaged \(.*\); delete it")
         with expected, parsing("the record is damaged", "delete it"):
             raise error
