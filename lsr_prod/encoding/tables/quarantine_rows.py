@@ -41,6 +41,7 @@ QUARANTINE_SCHEMA = pa.schema(
     [pa.field("plan", pa.string(), nullable=False), pa.field("wave", pa.int32(), nullable=False), *PART_SCHEMA],
     metadata={"raw": f"the first {RAW_LIMIT} bytes of the row; bytes that are no UTF-8 are U+FFFD"},
 )
+PLACE_SCHEMA = pa.schema([PART_SCHEMA.field("source_file"), PART_SCHEMA.field("position")])
 DUPLICATE = "duplicate_id"
 _HELD_BYTES = 32_000_000  # of bad rows in memory before they become a part
 _ROW_OVERHEAD = 500  # bytes of the Python objects of a row
@@ -127,10 +128,10 @@ def quarantined_by_reason(store: Store, plan: str, waves: int) -> tuple[Counter[
     return counts, unread
 
 
-def count_of_files(store: Store, path: str, keys: pa.Array) -> int:
-    """Return how many rows of a part are of source files with these keys."""
-    rows = read_all_rows(store, path, pa.schema([PART_SCHEMA.field("source_file")]))
-    return int(pc.sum(pc.is_in(rows["source_file"], value_set=keys), min_count=0).as_py())
+def places_of_files(store: Store, path: str, keys: pa.Array) -> pa.Table:
+    """Return file and position of the rows of a part whose source files have these keys."""
+    rows = read_all_rows(store, path, PLACE_SCHEMA)
+    return rows.filter(pc.is_in(rows["source_file"], value_set=keys))
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,10 @@ def quarantine(versions: Versions, limit: float) -> GateResult:
     bad, good = live_rows.total(table.file_table(), "rows"), versions.candidate.version.documents
     if versions.files is not None:  # otherwise rows of files that were replaced or removed count, too
         keys = pa.array(file_keys(versions.files))
-        bad = sum(in_threads(lambda file: quarantine_rows.count_of_files(table.store, file.path, keys), table.files()))
+        found = in_threads(lambda file: quarantine_rows.places_of_files(table.store, file.path, keys), table.files())
+        # A file that is read again has its bad rows twice.
+        places = pa.concat_tables([quarantine_rows.PLACE_SCHEMA.empty_table(), *found])
+        bad = places.group_by(quarantine_rows.PLACE_SCHEMA.names).aggregate([]).num_rows
     share = bad / max(bad + good, 1)
     return _at_most(share, limit, f"{bad:,} bad rows beside {good:,} documents", "max_quarantine_share")
 

@@ -246,14 +246,14 @@ def test_bad_rows_of_files_that_were_replaced_do_not_count(indexes, tmp_path):
     table = make_table(tmp_path / "table", {"d": Doc({1: 2}, "x")}, tmp_path / "bundle")
     listed = [SourceFile("/c", "a.jsonl", "jsonl", 9, f"night {night}") for night in range(2)]
     bad = Store(f"{table}_quarantine")
-    for night, file in enumerate(listed):
-        writer = BadRowWriter(bad, plan := f"{night}" * 64, 0)
+    for number, file in enumerate([*listed, listed[0]]):  # the first one returns
+        writer, night = BadRowWriter(bad, plan := f"{number}" * 64, 0), listed.index(file)
         for position in range(night + 1):
             writer.add(BadRow("broken_json", "", None, "{"), ordinal=0, key=file.key, source="a", position=position)
         writer.flush()
         parts = [(part, {"plan": plan, "wave": "0"}) for part in writer.parts]
         create_quarantine(bad).commit(parts, [], app=plan, version=0, epoch=1)
-    assert result_of("quarantine", indexes, table, max_quarantine_share=1.0).sentence.startswith("3 bad rows")
+    assert result_of("quarantine", indexes, table, max_quarantine_share=1.0).sentence.startswith("4 bad rows")
     for night, file in enumerate(listed):
         found = result_of("quarantine", indexes, table, list_files([file]), max_quarantine_share=1.0)
         assert found.sentence.startswith(f"{night + 1} bad rows")
