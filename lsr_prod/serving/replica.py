@@ -77,8 +77,9 @@ class Versions:
             return True
 
     def report_damage(self, version: str) -> None:
-        """Let ``follow`` open a version again, with the damaged files of the cache fetched again."""
-        self._damaged.add(version)
+        """Let ``follow`` open a version once again, with the damaged files of the cache fetched again."""
+        if self._index.cache is not None:
+            self._damaged.add(version)
 
     @property
     def held(self) -> list[str]:
@@ -107,6 +108,7 @@ class Versions:
             )
         with self._opening:  # one thread opens, the others wait
             found, repair = self._find(version), version in self._damaged
+            self._damaged.discard(version)
             if found is not None and not repair:
                 return found
             before = self.last if self._held and not repair else None
@@ -114,7 +116,6 @@ class Versions:
                 self._index, publication, "lazy", before=before, shards=self._shards, repair=repair
             )
             with self._lock:
-                self._damaged.discard(version)
                 self._held[version] = opened
                 while len(self._held) > _HELD:
                     self._held.popitem(last=False)
