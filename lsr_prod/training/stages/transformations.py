@@ -39,7 +39,10 @@ def check_calibrate(
 def calibrate(
     encoder: SparseEncoder, stage: CalibrateSettings, options: dict[str, str], *_: Any
 ) -> tuple[SparseEncoder, dict[str, Any]]:
-    """Subtract the constant; return the new encoder, and a summary with rates on the texts and held-out texts."""
+    """Subtract the constant; return the new encoder, and a summary with rates on the texts and held-out texts.
+
+    A constant per term is that of a row of the head; uncased outputs fold some rows, and are active more often.
+    """
     calibrated = encoder.clone()
     if stage.activation_rate is None:
         assert stage.shift is not None
