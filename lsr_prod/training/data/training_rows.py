@@ -8,7 +8,7 @@ Reasons, in addition to those of reading (``broken_json``, ``not_an_object``, ``
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import chain, zip_longest
+from itertools import chain, takewhile, zip_longest
 from typing import Any
 
 import numpy as np
@@ -229,7 +229,7 @@ def sample_rows(data: TrainingDataSettings, options: dict[str, str], count: int)
     pieces, bad = cut_slices(data, options, size=0), 0
     found: list[TrainingRow] = []
     step = max(1, -(-len(pieces) // _SAMPLED_SLICES))
-    for first in range(step):
+    for first in takewhile(lambda _: len(found) < count, range(step)):
         with ExitStack() as stack:
             readers = [read_rows(piece, data, options, needs_negative=False) for piece in pieces[first::step]]
             for reader in readers:

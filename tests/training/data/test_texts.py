@@ -4,6 +4,7 @@ import pytest
 
 from lsr_prod.config.section import TrainingDataSettings
 from lsr_prod.errors import ConfigError, QuarantineOverflowError
+from lsr_prod.training.data import training_rows
 from lsr_prod.training.data.training_rows import read_good_rows, sample_rows
 from tests.training.vocabulary.corpora import write_texts
 
@@ -18,6 +19,19 @@ def test_sample_is_spread_and_deterministic(tmp_path: Path, files: int):
     places = [texts.index(text) for text in found]
     assert max(places) > 500
     assert min(places) < 100
+
+
+def test_files_are_not_opened_after_the_sample_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    data = write_texts(tmp_path, [f"text {i}" for i in range(300)], files=300)
+    opened, whole = [], training_rows.read_rows
+
+    def read_rows(piece, *given, **named):
+        opened.append(piece.file.name)
+        yield from whole(piece, *given, **named)
+
+    monkeypatch.setattr(training_rows, "read_rows", read_rows)
+    assert len(sample_rows(data, {}, 64)) == 64
+    assert len(opened) < 150
 
 
 @pytest.mark.parametrize("files", [1, 150])
