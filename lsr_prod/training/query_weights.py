@@ -22,7 +22,7 @@ from lsr_prod.search.query.sparse_query import TermWeights
 from lsr_prod.storage import Store
 from lsr_prod.storage.formats import bundle_format, digests, sparse, term_weights
 from lsr_prod.training.batches import TokenBatch
-from lsr_prod.training.data import schemas, training_rows
+from lsr_prod.training.data import layouts, schemas, training_rows
 
 _FORMAT = 1
 
@@ -38,11 +38,12 @@ def count_terms(
     data: Sequence[section.TrainingDataSettings], encoder: SparseEncoder, work: Store, options: dict[str, str]
 ) -> digests.FileDigest:
     """Count the documents with each output term, unless the counts exist; each distinct document once, untruncated."""
+    named = ("vocabulary_sha256", "output_casing", *layouts.special_fields(encoder.card))
     made_from = {
         "format": _FORMAT,
         **(_source(data[0], options) if len(data) == 1 else {"sets": [_source(one, options) for one in data]}),
         "tokenizer": encoder.tokenizer.backend_tokenizer.to_str(),
-        "card": {name: getattr(encoder.card, name) for name in ("vocabulary_sha256", "output_casing")},
+        "card": {name: getattr(encoder.card, name) for name in named},
     }
     name = f"term_counts/{digests.digest_json(made_from)}.npy"
     found = work.get(name)

@@ -262,3 +262,15 @@ def test_idf_corpus_is_pinned_in_stage_digest(start, tmp_path):
     assert pins.keys() == {"data", "idf_corpus"}
     assert identity(plain)["idf_corpus"] is None
     assert "paths" not in identity(train.stages[0])["idf_corpus"]
+
+
+def test_rows_with_special_tokens_have_digests_of_their_own(start, tmp_path):
+    encoder, work = SparseEncoder.load(start), Store(str(tmp_path / "work"))
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"query": "w1", "positive": "w3 <unk>"}) + "\n")
+    data = TrainingDataSettings(paths=[str(tmp_path / "rows.jsonl")], kind="pairs")
+    plain = QueryTermLayout(encoder.card, ()).to_json(), count_terms([data], encoder, work, {}).path
+    card = replace(encoder.card, query_special_tokens="weighted")
+    weighted = SparseEncoder(encoder.model, encoder.tokenizer, card)
+    other = QueryTermLayout(card, ()).to_json(), count_terms([data], weighted, work, {}).path
+    assert plain[0] != other[0]
+    assert plain[1] != other[1]

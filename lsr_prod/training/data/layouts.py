@@ -154,7 +154,13 @@ class QueryTermLayout:
             "vocabulary": self.card.vocabulary_sha256,
             "output_casing": self.card.output_casing,
             "query_max_length": self.card.query_max_length,
+            **{name: getattr(self.card, name) for name in special_fields(self.card)},
         }
+
+
+def special_fields(card: bundle_format.EncoderCard) -> tuple[str, ...]:
+    """Return the field of a card whose queries hold special tokens; the digests of others are older than the field."""
+    return () if card.query_special_tokens == "skipped" else ("query_special_tokens",)
 
 
 Layout = PackedLayout | WordLayout | TeacherLayout | QueryTermLayout
