@@ -43,8 +43,9 @@ def evaluate_patch(deployment: Deployment, search: Mapping[str, Any]) -> dict[st
     hybrid = search.get("hybrid")
     options = {name: value for name, value in search.items() if name != "hybrid"}
     kind: dict[str, Any] = {"kind": "sparse"} if hybrid is None else {"kind": "hybrid", **hybrid}
-    # The baseline may be one of the systems that are replaced.
-    return {"systems": [{"kind": "bm25"}, {"name": "chosen", **kind, **options}], "baseline": None}
+    # The baseline may be one of the systems that are replaced; a system without qk would take that of the section.
+    systems = [{"kind": "bm25"}, {"name": "chosen", **kind, **options}]
+    return {"systems": systems, "baseline": None, "qk": search["qk"]}
 
 
 def write_report(

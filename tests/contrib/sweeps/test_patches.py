@@ -36,6 +36,6 @@ def test_patch_replaces_a_baseline_that_it_removes() -> None:
     systems = [{"kind": "sparse", "name": "terms"}, {"kind": "hybrid"}]
     given = Deployment.model_validate({"evaluate": {**judged, "systems": systems, "baseline": "terms"}})
     fields = evaluate_patch(given, search_options(qk=8, threshold=0.4, hybrid_weight=2.0))
-    patched = Deployment.model_validate({"evaluate": {**judged, "baseline": "terms", **fields}}).evaluate
+    patched = Deployment.model_validate({"evaluate": {**judged, "baseline": "terms", "qk": 32, **fields}}).evaluate
     assert patched is not None
-    assert patched.baseline is None
+    assert (patched.baseline, patched.qk) == (None, 8)
