@@ -5,6 +5,7 @@ torch and transformers take seconds to load: they are imported after the argumen
 
 import argparse
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from lsr_prod.errors import ConfigError
@@ -67,6 +68,8 @@ def vocabulary(given: argparse.Namespace) -> None:
     """
     if (given.casing or given.picture) and not given.texts:
         raise ConfigError("--casing", "the matrix is measured on texts", "give --texts too")
+    if given.picture and find_spec("matplotlib") is None:
+        raise ConfigError("--picture", "matplotlib is not installed", "install it with: pip install matplotlib")
     from lsr_prod.model import SparseEncoder
     from lsr_prod_contrib.vocabularies.casing_matrix import casing_matrix
     from lsr_prod_contrib.vocabularies.figures import inspect_vocabulary, read_texts
