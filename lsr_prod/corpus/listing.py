@@ -64,7 +64,7 @@ def _find_remote(path: str, options: dict[str, str]) -> Iterator[tuple[str, Entr
 
 
 def _match(pattern: str, match: Path, tables: dict[Path, Path | None]) -> Iterator[tuple[str, Entry]]:
-    fixed = _fixed(pattern)
+    fixed = Path(re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0] or "/")  # before the first wildcard
     if is_marker(match.relative_to(fixed).as_posix()):  # also of a folder of metadata that ``**`` matched
         return
     if table := _delta_table(match if match.is_dir() else match.parent, fixed, tables):
@@ -91,11 +91,6 @@ def _delta_table(folder: Path, top: Path, known: dict[Path, Path | None]) -> Pat
 
 def _loose_delta(path: str, table: str) -> errors.ConfigError:
     return source_error(f"{path} matches the Delta table {table}", "name a Delta table itself")
-
-
-def _fixed(pattern: str) -> Path:
-    """Return the folder before the first wildcard."""
-    return Path(re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0] or "/")
 
 
 def _expression(pattern: str) -> re.Pattern[str]:

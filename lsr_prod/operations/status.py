@@ -117,7 +117,8 @@ def published_version(index: Store) -> dict[str, Any] | None:
 def wait_for_other_attempts(table: Store, *, poll_s: float = _POLL_S) -> None:
     """Return when no other process encodes into a table: it has finished, has ended, or has been silent for long."""
     waited: set[tuple[str, int | None]] = set()
-    while running := [plan for plan in table_status(table).plans if _is_other(plan)]:
+    me = (socket.gethostname(), os.getpid())
+    while running := [one for one in table_status(table).plans if one.state == "running" and (one.host, one.pid) != me]:
         for plan in running:
             if (plan.plan, plan.attempt) not in waited:
                 waited.add((plan.plan, plan.attempt))
@@ -236,8 +237,3 @@ def _cells(header: PlanHeader, wave: int) -> int:
     buckets = int(header.encode["buckets"])
     kept = buckets * (wave + 1) // header.waves - buckets * wave // header.waves
     return header.cells // buckets * kept
-
-
-def _is_other(plan: PlanStatus) -> bool:
-    """Return whether an attempt runs that is not of this process."""
-    return plan.state == "running" and (plan.host, plan.pid) != (socket.gethostname(), os.getpid())
