@@ -1,5 +1,6 @@
 """The indexes of one worker process, its threads, and the requests that it admits."""
 
+import operator
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
@@ -53,7 +54,7 @@ class Backend:
             if place:
                 self._open(side, place, poll_seconds)  # type: ignore[arg-type]
         self.admission = Admission(threads + waiting, wait_s)
-        self._collector = Collector(_call, threads, "search")
+        self._collector = Collector(operator.call, threads, "search")
         self._deadline_ms = deadline_ms
 
     def _open(self, side: Side, place: str, poll_seconds: float) -> None:
@@ -97,7 +98,3 @@ class Backend:
         self._collector.close()
         for searcher in self.sides.values():
             searcher.close()
-
-
-def _call(work: Callable[[], Any]) -> Any:
-    return work()

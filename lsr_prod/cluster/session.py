@@ -190,7 +190,7 @@ def _connect(address: str | None, num_cpus: int | None, variables: Mapping[str, 
         problem = str(error).partition(". ")[0]
         raise ConfigError("RAY_AUTH_TOKEN_PATH", problem, "set it to a file with the cluster's token") from error
     except (ConnectionError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "ersion mismatch" not in str(error):
+        if isinstance(error, RuntimeError) and "Version mismatch" not in str(error):
             raise
         problem = f"Ray does not connect to {address}: {' '.join(str(error).split())}"
         raise ConfigError("ray.address", problem, "check its nodes, its versions and its token") from error
