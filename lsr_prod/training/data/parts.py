@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import accumulate
+from itertools import accumulate, count
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -137,17 +137,21 @@ class PartMaker:
         """Write part ``number`` of the set, its bad rows, and last its receipt; again, it writes the same bytes."""
         # As many tasks run as there are cores: more threads per task would only compete with the other tasks.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        bad = BadRowWriter(self.store.child(quarantine_name(self.digest)), self.digest, number)
+        bad, good = BadRowWriter(self.store.child(quarantine_name(self.digest)), self.digest, number), count()
         with disk.scratch_folder(prefix="lsr_prod-part-") as scratch:
             path = scratch / "rows.arrow"
-            batches = _write_rows(self._rows(pieces, bad), path, scores=self.data.kind == "scores")
+            batches = _write_rows(self._rows(pieces, bad, good), path, scores=self.data.kind == "scores")
             bad.flush()
             folder = self.store.child(training_set.set_name(self.digest))
             file = known_positives.put_arrow(folder, path, f"part-{number:06d}") if batches else None
-        return self._receipt(number, training_set.TrainingPart(file, tuple(batches), dict(sorted(bad.reasons.items()))))
+        reasons = dict(sorted(bad.reasons.items()))
+        return self._receipt(number, training_set.TrainingPart(file, tuple(batches), next(good), reasons))
 
-    def _rows(self, pieces: Sequence[pinned_file.Slice], bad: BadRowWriter) -> Iterator[TokenizedRow]:
-        rows = self._tokenized(self._validated(pieces, bad), bad)
+    def _rows(
+        self, pieces: Sequence[pinned_file.Slice], bad: BadRowWriter, good: Iterator[int]
+    ) -> Iterator[TokenizedRow]:
+        """Yield the rows of the set; ``good`` advances with every good row of the source."""
+        rows = (row for row, _ in zip(self._tokenized(self._validated(pieces, bad), bad), good, strict=False))
         if isinstance(self.layout, layouts.PackedLayout):
             blocks = layouts.pack((row.documents[0] for row in rows), self.layout)
             return (TokenizedRow(_EMPTY, [block]) for block in blocks)

@@ -180,7 +180,7 @@ def _finished(store: Store, digest: str) -> training_set.SetRecord | None:
 
 def _check_rows(record: training_set.SetRecord, data: TrainingDataSettings, store: Store) -> None:
     summary = _summary(record, store)
-    rows = summary.rows + sum(summary.quarantined.values())
+    rows = sum(part.good for part in record.parts) + sum(summary.quarantined.values())
     check_bad_rows(rows, summary.quarantined, data, folder=summary.quarantine)
     if not summary.rows:
         raise errors.ConfigError("data.paths", f"{', '.join(data.paths)} has no good row", "give data that has rows")

@@ -28,7 +28,7 @@ from lsr_prod.storage.formats.digests import FileDigest, digest_json, parsing, r
 from lsr_prod.training.data.known_positives import KEY_COLUMNS, KeyRange, KnownTable
 
 SET_FILE = "set.json"
-SET_FORMAT = 2
+SET_FORMAT = 3
 _REMEDY = "prepare the training set again"
 
 
@@ -63,13 +63,14 @@ class TrainingPart:
 
     file: FileDigest | None  # the Arrow file, named inside the set; None without a good row
     batches: tuple[int, ...]  # rows of each of its record batches
+    good: int  # good rows of the source; a packed row holds parts of several
     quarantined: dict[str, int]  # bad rows by reason
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "TrainingPart":
         """Parse the JSON form of ``asdict``."""
         file = value["file"] and FileDigest.from_json(value["file"])
-        return cls(file, tuple(value["batches"]), dict(value["quarantined"]))
+        return cls(file, tuple(value["batches"]), int(value["good"]), dict(value["quarantined"]))
 
 
 @dataclass(frozen=True, slots=True)

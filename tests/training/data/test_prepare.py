@@ -18,6 +18,7 @@ from lsr_prod.errors import ConfigError, QuarantineOverflowError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage import Store
 from lsr_prod.training.data import prepare
+from lsr_prod.training.data.layouts import PackedLayout
 from lsr_prod.training.data.prepare import TrainingSetSummary, prepare_training_set
 from lsr_prod.training.data.training_set import TrainingSet
 from tests.quick import first_quick
@@ -26,7 +27,13 @@ pytestmark = pytest.mark.usefixtures("ray_local")
 
 
 def run(
-    work: Store, model: Path, *, needs_negative: bool = False, options: dict | None = None, **data: Any
+    work: Store,
+    model: Path,
+    *,
+    needs_negative: bool = False,
+    options: dict | None = None,
+    layout: PackedLayout | None = None,
+    **data: Any,
 ) -> TrainingSetSummary:
     return prepare_training_set(
         TrainingDataSettings(**data),
@@ -36,6 +43,7 @@ def run(
         store=work,
         options=options or {},
         needs_negative=needs_negative,
+        layout=layout,
     )
 
 
@@ -168,6 +176,19 @@ def test_too_many_bad_rows_fail_and_a_higher_limit_resumes(tiny_model: Path, tmp
     assert {name: after[name] for name in before} == before
     with pytest.raises(QuarantineOverflowError):  # an existing set does not bypass the limit
         run(work, tiny_model, needs_negative=True, **settings)
+
+
+@pytest.mark.parametrize(("bad", "words", "limit"), [(4, 1, 0.05), (50, 60, 0.5)])
+def test_packed_texts_count_as_the_texts_that_they_were(
+    bad: int, words: int, limit: float, tiny_model: Path, tmp_path: Path
+):
+    rows = [{"text": "word " * words}] * 96 + [{"text": ""}] * bad
+    write_jsonl(tmp_path / "a.jsonl", rows)
+    asked = {"paths": [str(tmp_path / "a.jsonl")], "kind": "texts", "layout": PackedLayout(32, 102)}
+    work = Store(str(tmp_path / "work"))
+    assert run(work, tiny_model, max_bad_fraction=limit, **asked).quarantined == {"empty_text": bad}
+    with pytest.raises(QuarantineOverflowError, match=rf"{bad} of {96 + bad} rows are bad"):
+        run(work, tiny_model, max_bad_fraction=(bad - 1) / (96 + bad), **asked)
 
 
 def test_file_with_another_schema_is_rejected_before_writing(tiny_model: Path, tmp_path: Path):

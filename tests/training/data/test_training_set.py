@@ -125,8 +125,8 @@ def test_incomplete_or_other_set_is_rejected(scored: tuple[Store, str], tmp_path
 def test_record_of_another_format_is_rejected():
     record = SetRecord(made_from("pairs"), ())
     assert SetRecord.from_json(record.to_json()) == record
-    with pytest.raises(FormatVersionError, match="format 3, this release reads 2"):
-        SetRecord.from_json(record.to_json() | {"format": 3})
+    with pytest.raises(FormatVersionError, match="format 2, this release reads 3"):
+        SetRecord.from_json(record.to_json() | {"format": 2})
 
 
 def test_set_without_rows_has_no_lengths(tmp_path: Path):
