@@ -4,6 +4,7 @@ import json
 import random
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,7 +12,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from pydantic import TypeAdapter
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from benchmarks.results.material import MEASURE, Material
 from benchmarks.stand_ins import ALONE, NOTHING
@@ -31,6 +35,7 @@ from lsr_prod.training.stages.registry import TRANSFORMATIONS
 from lsr_prod.training.stages.stage_facts import TRANSFER_FILE
 
 QUERY_LENGTH, DOCUMENT_LENGTH = 24, 48
+_KEPT_EVERY = 20  # steps
 _FORMAT = 2  # raise it when the same stages train other weights
 _KINDS: TypeAdapter[Any] = TypeAdapter(StageSettings)
 _PLACES = ("data", "target", "target_embeddings", "teacher", "unigrams")
@@ -161,11 +166,10 @@ class Workshop:
         encoder = SparseEncoder.load(before)
         with tempfile.TemporaryDirectory(dir=self.material.work) as scratch:
             if isinstance(settings, FinetuneSettings):
-                began = time.perf_counter()
-                losses = finetune(encoder, settings, self.material)
+                losses, seconds = finetune(encoder, settings, self.material, folder.with_suffix(".part"))
                 tenth = max(1, len(losses) // 10)
                 loss = (float(np.mean(losses[:tenth])), float(np.mean(losses[-tenth:])))
-                record = Training(loss, time.perf_counter() - began, [round(one, 4) for one in losses])
+                record = Training(loss, seconds, [round(one, 4) for one in losses])
                 folder.with_suffix(".json").write_text(json.dumps(asdict(record)))
             else:
                 encoder = self._changed(encoder, settings, before, Path(scratch))
@@ -246,8 +250,17 @@ def _examples(encoder: SparseEncoder, settings: Any, texts: Sequence[str], teach
             return [Example(NOTHING, (ids,), None) for ids in _ids(encoder, texts, settings.max_length)]
 
 
-def finetune(encoder: SparseEncoder, settings: FinetuneSettings, material: Material) -> list[float]:
-    """Fine-tune on the pairs, in place; the ranking loss of every step."""
+def finetune(
+    encoder: SparseEncoder, settings: FinetuneSettings, material: Material, part: Path
+) -> tuple[list[float], float]:
+    """Fine-tune on the pairs, in place; the ranking loss of every step and the seconds of all steps.
+
+    Args:
+        encoder: is trained.
+        settings: of the stage.
+        material: the pairs.
+        part: file that keeps a training that was interrupted, from which it goes on.
+    """
     wanted = (settings.steps or 1) * settings.batch.queries
     drawn = random.Random(settings.seed).sample(material.pairs, min(len(material.pairs), wanted))
     queries = _ids(encoder, [query for query, _ in drawn], QUERY_LENGTH)
@@ -255,9 +268,35 @@ def finetune(encoder: SparseEncoder, settings: FinetuneSettings, material: Mater
     rows = SampleRows([Example(query, (document,), None) for query, document in zip(queries, documents, strict=True)])
     trainer = Trainer(encoder, rows, settings, ALONE)  # type: ignore[arg-type]
     name = settings.objective.losses[0].loss
-    losses = [trainer.train_step().losses[name] for _ in range(trainer.steps)]
+    losses, seconds = _resumed(trainer, part) if part.exists() else ([], 0.0)
+    began = time.perf_counter() - seconds
+    while trainer.step < trainer.steps:
+        losses.append(trainer.train_step().losses[name])
+        if trainer.step % _KEPT_EVERY == 0:
+            _keep(trainer, part, losses, time.perf_counter() - began)
+    seconds = time.perf_counter() - began
     _finished(encoder, settings)
-    return losses
+    part.unlink(missing_ok=True)
+    return losses, seconds
+
+
+def _keep(trainer: Trainer, part: Path, losses: Sequence[float], seconds: float) -> None:
+    parts = trainer.tensors(keep=True).items()
+    tensors = {f"{name} {key}": one.contiguous() for name, kept in parts for key, one in kept.items()}
+    draft = part.with_suffix(".draft")
+    save_file(tensors, draft, {"record": json.dumps([losses, seconds])})
+    draft.rename(part)
+
+
+def _resumed(trainer: Trainer, part: Path) -> tuple[list[float], float]:
+    tensors: defaultdict[str, dict[str, torch.Tensor]] = defaultdict(dict)
+    with safe_open(part, "pt") as kept:
+        losses, seconds = json.loads(kept.metadata()["record"])
+        for place in kept.keys():  # noqa: SIM118 - the file is no dictionary
+            name, key = place.split(" ", 1)
+            tensors[name][key] = kept.get_tensor(place)
+    trainer.load(len(losses), tensors)
+    return losses, seconds
 
 
 def _finished(encoder: SparseEncoder, settings: Any) -> SparseEncoder:
