@@ -28,6 +28,8 @@ def selectors(manifests: list[Manifest]) -> Iterator[str]:
         chosen = [pod for pod in pods if wanted.items() <= pod.labels.items()]
         if not chosen or (manifest["kind"] == "PodDisruptionBudget" and {pod.role for pod in chosen} != {"worker"}):
             yield f"{name}: it selects {'no pod' if not chosen else 'other pods than workers'}"
+        if manifest["kind"] == "PodDisruptionBudget" and not isinstance(spec.get("minAvailable"), int):
+            yield f"{name}: pods of an owner without the subresource scale need minAvailable, as a number"
         yield from _peers(name, spec, pods, chosen)
     yield from _policies({one["metadata"]["name"]: one["spec"] for one in manifests if one["kind"] == "NetworkPolicy"})
 
@@ -73,6 +75,7 @@ def _policies(policies: dict[str, Any]) -> Iterator[str]:
         used = {kind for kind, key in (("Ingress", "ingress"), ("Egress", "egress")) if key in spec}
         if name != "deny-all" and used != set(spec["policyTypes"]):
             yield f"NetworkPolicy {name}: policyTypes differ from its rules"
-    operator = policies["operator"]["ingress"][0]["from"][0]["podSelector"]["matchLabels"]
-    if operator != {"app.kubernetes.io/name": "kuberay"}:
+    (label,) = policies["operator"]["ingress"][0]["from"][0]["podSelector"]["matchExpressions"]
+    # The operator's label by its kustomization, and by its chart of Helm.
+    if label != {"key": "app.kubernetes.io/name", "operator": "In", "values": ["kuberay", "kuberay-operator"]}:
         yield "NetworkPolicy operator does not admit the operator of KubeRay"

@@ -67,6 +67,9 @@ def volumes(manifests: list[Manifest]) -> Iterator[str]:
             memory = memory_bytes(pod.container["resources"]["limits"]["memory"])
             if shm.get("medium") != "Memory" or memory_bytes(shm["sizeLimit"]) * 2 > memory:
                 yield f"{pod.where}: /dev/shm is not in memory, or larger than half of the limit of memory"
+            # Ray's object store takes .3 of the memory, and its place is the disk if /dev/shm is smaller.
+            if memory_bytes(shm["sizeLimit"]) < 0.3 * memory:
+                yield f"{pod.where}: /dev/shm does not hold the object store of Ray"
 
 
 def accounts(manifests: list[Manifest]) -> Iterator[str]:
