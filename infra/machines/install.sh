@@ -5,9 +5,18 @@
 # packages for NVIDIA GPUs. Run it again to upgrade, then restart the services. Earlier releases stay in /opt until they
 # are deleted. Files in /etc/lsr-prod other than node.env are never changed.
 set -eu
+umask 022  # the user lsr reads what root writes
 head=${1:-}
 lock=${LSR_PROD_LOCK:-jobs}
 cd "$(dirname "$0")/../.."
+
+if [ -n "$head" ]; then
+    at=$(getent ahostsv4 "$head" | awk 'NR == 1 { print $1 }')
+    case $at in
+        "") echo "$head has no IPv4 address" >&2; exit 1 ;;
+        127.*) echo "$head is $at here, which no other machine reaches: correct /etc/hosts, or give its address" >&2; exit 1 ;;
+    esac
+fi
 
 id lsr >/dev/null 2>&1 || useradd --system --user-group --home-dir /var/lib/lsr-prod --shell /usr/sbin/nologin lsr
 install -d -o root -g lsr -m 750 /etc/lsr-prod
@@ -40,8 +49,6 @@ ln -sfnT "$release" /opt/lsr-prod
     echo "XDG_CACHE_HOME=/var/cache/lsr-prod"
     echo "RAY_TMPDIR=/var/lib/lsr-prod"
     if [ -n "$head" ]; then
-        at=$(getent ahostsv4 "$head" | awk 'NR == 1 { print $1 }')
-        [ -n "$at" ] || { echo "$head has no IPv4 address" >&2; exit 1; }
         echo "HEAD=$at:6379"
         # The address of this machine in the network of the head; Ray listens there.
         echo "ADDRESS=$(ip -4 -oneline route get "$at" | sed -E 's/.* src ([0-9.]+).*/\1/')"

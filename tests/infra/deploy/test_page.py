@@ -47,6 +47,13 @@ def test_shellcheck_finds_nothing_in_blocks_and_scripts() -> None:
     assert shellcheck("--exclude=SC1090", str(MACHINES / "install.sh"), str(MACHINES / "lsr-run")) == ""
 
 
+def test_installation_refuses_a_head_that_no_other_machine_reaches() -> None:
+    command = ["sh", str(MACHINES / "install.sh"), "localhost"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("localhost is 127.0.0.1 here, which no other machine reaches: correct /etc/hosts, ")
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 def test_systemd_accepts_the_units() -> None:
     done = subprocess.run(["systemd-analyze", "verify", *UNITS], capture_output=True, text=True, check=False)
