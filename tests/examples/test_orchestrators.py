@@ -44,6 +44,8 @@ def config(tmp_path: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, r
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", token)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", sysconfig.get_path("scripts") + os.pathsep + os.environ["PATH"])
+    (tmp_path / "lsr-prod").mkdir()
+    (tmp_path / "lsr-prod" / ".venv").symlink_to(sys.prefix)
     monkeypatch.syspath_prepend(str(FOLDER))
     yield path
     for name in ("night", "airflow_dag", "dagster_definitions"):
@@ -62,7 +64,10 @@ def published(config: Path) -> int:
 
 
 @pytest.mark.long
-def test_cron_line_publishes_and_a_second_night_at_the_same_time_ends(config: Path) -> None:
+def test_cron_line_publishes_and_a_second_night_at_the_same_time_ends(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # as cron has it
     subprocess.run(["/bin/sh", "-c", cron_command()], check=True)
     assert published(config) == 1
     with (config.parent / "night.lock").open() as lock:
