@@ -1,4 +1,4 @@
-"""A DAG of Airflow 3 that runs the night at 01:00 UTC; put it and ``night.py`` into the folder of DAGs."""
+"""A DAG of Airflow 3.2 or later that runs the night at 01:00 UTC; put it and ``night.py`` into the folder of DAGs."""
 
 import datetime as dt
 from typing import Any

