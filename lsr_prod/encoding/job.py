@@ -176,10 +176,12 @@ def _begin(work: Work) -> _Run:
     properties = work.found or _create(work)
     quarantine_rows.create_quarantine(work.quarantine)
     markers.give_up_base(work.plan, work.table, work.quarantine)
+    committer = Committer(epoch, work.table, work.quarantine)
+    if waves_done(load_table(work.table), work.plan.digest) < work.plan.waves:
+        committer.fence()  # from here on, no earlier attempt can commit a wave
     table = load_table(work.table)
     skipped = waves_done(table, work.plan.digest)
     counts = counts_before(work, table, skipped)
-    committer = Committer(epoch, work.table, work.quarantine)
     return _Run(work, size, committer, properties, counts, skipped, started, io, len(size.nodes))
 
 
@@ -200,7 +202,6 @@ def _run_waves(run: _Run) -> None:
     work, size, skipped = run.work, run.size, run.skipped
     encode, epoch = work.encode, run.committer.epoch
     report_idle_actors(work.plan, size.planned)
-    run.committer.fence()
     run.properties = settle_scale(run.committer, work.plan, encode, partial(_probe_on_worker, work))
     record = _wave_metrics()
     gpu_provider = encode.provider if size.needs.gpus else None

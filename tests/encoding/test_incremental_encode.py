@@ -245,3 +245,35 @@ def test_duplicate_becomes_the_document_when_the_file_of_the_document_is_removed
     found = encode_corpus(deployment(tiny_bundle, tmp_path / "table", **settings, source={"paths": [str(two)]}))
     assert (found.documents, found.encoded, found.unchanged) == (2, 1, 1)
     assert rows_of(tmp_path / "table")["x"]["content_hash"] == content_hash("second fox")
+
+
+@pytest.mark.long
+def test_commit_that_lands_before_the_fence_is_not_encoded_again(
+    tmp_path: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+):
+    source, table = tmp_path / "corpus.jsonl", tmp_path / "table"
+    settings = deployment(tiny_bundle, table, source={"paths": [str(source)]})
+    for text in ("old", "new"):
+        source.write_text("".join(json.dumps({"_id": f"d{i}", "text": f"{text} {i}"}) + "\n" for i in range(8)))
+        if text == "old":
+            encode_corpus(settings)
+    real, fence, held = Committer._write, Committer.fence, []
+
+    def stall(committer: Committer, changed: Any, adds: Any, *rest: Any) -> None:
+        if adds and Path(changed.store.uri) == table:
+            held.append((committer, changed, adds, *rest))
+            raise RuntimeError("stalled after the check of its epoch")
+        real(committer, changed, adds, *rest)
+
+    def late(committer: Committer) -> None:
+        real(*held.pop())
+        fence(committer)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Committer, "_write", stall)
+        with pytest.raises(RuntimeError, match="stalled"):
+            encode_corpus(settings)
+    monkeypatch.setattr(Committer, "fence", late)
+    resumed = encode_corpus(settings)
+    assert (resumed.waves, resumed.waves_skipped, resumed.documents) == (1, 1, 8)
+    assert resumed.quarantined_by_reason == {}
