@@ -20,7 +20,7 @@ from pathlib import Path
 from lsr_prod import errors, logs
 from lsr_prod.cluster.workers import IN_PROCESS, Workers
 from lsr_prod.indexing.tombstones import as_ids, hide_everywhere, load_takedowns, load_tombstones, save_takedowns
-from lsr_prod.storage import Store, as_store, index_versions, is_remote, publications, signatures
+from lsr_prod.storage import Store, as_store, in_threads, index_versions, is_remote, publications, signatures
 from lsr_prod.storage.formats import bundle_format, digests
 from lsr_prod.storage.formats.index_format import (
     INDEX_FORMAT,
@@ -163,6 +163,7 @@ def rollback(index: Store | Path, number: int, workers: Workers = IN_PROCESS) ->
         ArtifactError: a file of that version is missing or damaged.
     """
     older = index_versions.read_version(index, publications.read_publication(index, number).version)
+    touch_version(index, older, manifests=True)  # garbage collection may be about to delete it
     publisher, publication = Publisher(index, note=f"rollback to {number}"), None
     while publication is None:
         current = read_current_version(index)
@@ -204,20 +205,24 @@ def write_version(index: Store | Path, version: IndexVersion) -> None:
     touch_version(index, version)
 
 
-def touch_version(index: Store | Path, version: IndexVersion) -> None:
+def touch_version(index: Store | Path, version: IndexVersion, *, manifests: bool = False) -> None:
     """Touch a version and all files and folders that it names, so that garbage collection keeps them for now.
 
-    In an object store the version is enough: garbage collection keeps what a young version names.
+    In an object store the version is enough, since garbage collection keeps what a young version names, unless one
+    runs that has read the names already: ``manifests`` touches all of them there, too.
     """
     store, lists = as_store(index), [*version.tombstones, version.takedowns]
     names = [f"shards/{shard.sha}/{SHARD_FILE}" for shard in version.shards]
     names += [(one if isinstance(one, digests.FileDigest) else one.file).path for one in lists if one]
     names.append(f"bundles/{version.bundle_digest}/{bundle_format.BUNDLE_FILE}")
-    for name in [*(() if is_remote(store.uri) else names), _name(version.sha)]:
+
+    def touch(name: str) -> None:
         try:
             store.touch(name)
         except FileNotFoundError as error:
             raise errors.ArtifactError(f"{store.uri}/{name} is missing; build the index again") from error
+
+    in_threads(touch, [*(() if is_remote(store.uri) and not manifests else names), _name(version.sha)])
 
 
 def check_files(candidate: Candidate) -> None:

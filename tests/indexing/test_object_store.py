@@ -1,10 +1,12 @@
 """Indexes that are built, changed and cleaned up in an object store."""
 
 import threading
+import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -13,16 +15,26 @@ from lsr_prod import Searcher
 from lsr_prod.cluster.workers import IN_PROCESS
 from lsr_prod.config import Deployment, IndexSettings, StorageSettings
 from lsr_prod.errors import ArtifactError
-from lsr_prod.indexing import build_index, collect_garbage, delete_documents, restore_documents, rollback
+from lsr_prod.indexing import (
+    build_index,
+    collect_garbage,
+    delete_documents,
+    garbage,
+    publish,
+    restore_documents,
+    rollback,
+)
 from lsr_prod.indexing.tombstones import find_documents, read_ids
 from lsr_prod.jobs import index
 from lsr_prod.storage import Store, index_shards
+from lsr_prod.storage.formats.index_format import IndexVersion
 from lsr_prod.storage.index_shards import find_shard
 from lsr_prod.storage.node_cache import NodeCache
-from lsr_prod.storage.publications import publication_numbers
+from lsr_prod.storage.publications import create_publication, publication_numbers, read_publication
 from tests.indexing.contents import current, dump
 from tests.indexing.corpus import Doc
 from tests.indexing.increments import Increment, change_table, deployment, make_world
+from tests.indexing.remote import make_versions, upload_version
 from tests.storage.node_caches import fetch_current_version
 
 CORPUS = {f"doc{i:03d}": Doc({1 + i % 7: 1 + i % 255, 9: 3}, f"text {i}") for i in range(60)}
@@ -316,3 +328,39 @@ def test_jobs_change_an_index_in_an_object_store(
     assert publication_numbers(remote) == [1, 2, 3, 4, 5]
     assert dump(fetched(remote, tmp_path)).keys() == CORPUS.keys() - {"doc003", "doc004"}
     assert not list(tmp_path.glob("s3*"))
+
+
+@pytest.mark.long
+def test_rollback_during_a_garbage_collection_is_readable_or_refused(
+    tmp_path: Path, remote: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_versions(tmp_path / "local", 3)
+    for number in publication_numbers(tmp_path / "local"):
+        publication = read_publication(tmp_path / "local", number)
+        upload_version(tmp_path / "local", publication.version, remote)
+        create_publication(remote, publication)
+    time.sleep(2)  # so that the files are old, and what the rollback touches is not
+    has_read, names_are_read, deletions = threading.Event(), threading.Event(), []
+    take_down, delete = publish.take_down, garbage._delete
+
+    def slow_take_down(*arguments: Any) -> IndexVersion:
+        has_read.set()
+        assert names_are_read.wait(60)
+        return take_down(*arguments)
+
+    def delete_after_rollback(*arguments: Any) -> list[Any]:
+        deletions.append(arguments)
+        if len(deletions) == 2:  # the first deletes versions, the second shards
+            names_are_read.set()
+            rolling.join()
+        return delete(*arguments)
+
+    monkeypatch.setattr(publish, "take_down", slow_take_down)
+    monkeypatch.setattr(garbage, "_delete", delete_after_rollback)
+    rolling = threading.Thread(target=rollback, args=(remote, 1))
+    rolling.start()
+    assert has_read.wait(60)
+    collect_garbage(remote, keep=1, age_s=1)
+    assert publication_numbers(remote)[-1] == 4
+    with Searcher.open(remote.uri, cache=tmp_path / "cache", storage_options=remote.options) as searcher:
+        assert searcher.documents
