@@ -116,15 +116,22 @@ def published_version(index: Store) -> dict[str, Any] | None:
 
 def wait_for_other_attempts(table: Store, *, poll_s: float = _POLL_S) -> None:
     """Return when no other process encodes into a table: it has finished, has ended, or has been silent for long."""
-    waited: set[tuple[str, int | None]] = set()
-    me = (socket.gethostname(), os.getpid())
-    while running := [one for one in table_status(table).plans if one.state == "running" and (one.host, one.pid) != me]:
-        for plan in running:
-            if (plan.plan, plan.attempt) not in waited:
-                waited.add((plan.plan, plan.attempt))
+    seen: dict[tuple[str, int | None], tuple[float | None, float]] = {}
+    me, active = (socket.gethostname(), os.getpid()), True
+    while active:
+        active = False
+        for plan in table_status(table).plans:
+            if plan.state not in ("running", "silent") or (plan.host, plan.pid) == me:
+                continue
+            attempt, now = (plan.plan, plan.attempt), time.monotonic()
+            if attempt not in seen:
                 fields = {"table": table.uri, "plan": plan.plan, "host": plan.host, "pid": plan.pid}
                 log.info("waiting for another attempt", extra={"fields": fields})
-        time.sleep(poll_s)
+            # The time of its activity is of the clock of the store: it counts how long that stays the same here.
+            if attempt not in seen or seen[attempt][0] != plan.last_activity:
+                seen[attempt] = plan.last_activity, now
+            active |= now - seen[attempt][1] < _SILENT_S
+        time.sleep(poll_s * active)
 
 
 def read_quarantine(
