@@ -29,7 +29,7 @@ from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE, IsolatedEn
 from lsr_prod.encoding.plans.plan_header import ROW_SETTINGS
 from lsr_prod.encoding.prepare import check_quarantine, prepare_encoder
 from lsr_prod.encoding.tables import Table, read_all_rows, sparse_table
-from lsr_prod.errors import ConfigError, EncoderCrashedError, EncoderRaisedError, EncoderTimeoutError
+from lsr_prod.errors import ConfigError, EncoderCrashedError, EncoderRaisedError, EncoderTimeoutError, StorageError
 from lsr_prod.logs import get_log
 from lsr_prod.storage import Entry, Store, folders
 from lsr_prod.storage.formats import stored_values, table_format
@@ -144,11 +144,19 @@ class StagedKeys:
 
     def __init__(self, write: DatasetWrite) -> None:
         """Start tasks that read the staged ids; without staged files, do nothing."""
-        names, shared = [entry.name for entry in write.staged()], ray.put(write)
-        groups = [names[start : start + _FILES_PER_TASK] for start in range(0, len(names), _FILES_PER_TASK)]
+        self._names, shared = [entry.name for entry in write.staged()], ray.put(write)
+        groups = [self._names[start : start + _FILES_PER_TASK] for start in range(0, len(self._names), _FILES_PER_TASK)]
         self._sorted: Any = (
-            remote(_sorted_keys)(*(remote(_read_keys)(shared, group) for group in groups)) if names else None
+            remote(_sorted_keys)(*(remote(_read_keys)(shared, group) for group in groups)) if groups else None
         )
+
+    def check(self, write: DatasetWrite) -> None:
+        """Raise if a staged file was deleted since: nobody would encode its documents."""
+        if {*self._names} - {entry.name for entry in write.staged()}:
+            raise StorageError(
+                f"{write.table.uri}/{write.folder} has lost staged documents that this dataset does not encode again; "
+                "take SparseEncode.options once more"
+            )
 
     def missing(self, ids: Sequence[str], hashes: Sequence[str]) -> np.typing.NDArray[np.bool_]:
         """Return which documents are not staged, bool [n]."""
@@ -180,6 +188,7 @@ class SparseEncode:
 
     def __init__(self, write: DatasetWrite, staged: StagedKeys) -> None:
         """Open nothing: the first batch starts the child process. Use ``options`` for the arguments."""
+        staged.check(write)
         encode = write.encode
         self._write, self._staged, self._request = write, staged, read_request(write.source)
         self._encoder = IsolatedEncoder(write.factory, timeout_s=encode.batch_timeout_s)
