@@ -81,18 +81,16 @@ def write_sparse_table(dataset: ray.data.Dataset, deployment: Deployment) -> Tab
         StorageError: the store failed.
     """
     write = DatasetWrite.prepare(deployment)
-    table = write.finished()
-    if table is not None:
-        write.table.delete_all([entry.name for entry in write.staged()])
-        return _result(write, table, quarantined_by_reason(write.quarantine, write.plan, 1)[0], None)
-    if has_several_nodes():
-        require_shared_folders({"encode.table": write.table.uri, "encode.quarantine": write.quarantine.uri})
-    dataset.context.raise_original_map_exception = True  # the wrapper of Ray Data loses the class of an error
-    with worker_errors("encoding the dataset"):
-        dataset.write_datasink(_StagingSink(write), ray_remote_args={"num_cpus": 0})
-    cells, repeated = _commit(write)
+    repeated = None
+    if write.finished() is None:
+        if has_several_nodes():
+            require_shared_folders({"encode.table": write.table.uri, "encode.quarantine": write.quarantine.uri})
+        dataset.context.raise_original_map_exception = True  # the wrapper of Ray Data loses the class of an error
+        with worker_errors("encoding the dataset"):
+            dataset.write_datasink(_StagingSink(write), ray_remote_args={"num_cpus": 0})
+        repeated = _commit(write)
     write.table.delete_all([entry.name for entry in write.staged()])
-    counts = results.Counts.sum(cell.counts for cell in cells).quarantined_by_reason
+    counts = quarantined_by_reason(write.quarantine, write.plan, 1)[0]
     return _result(write, load_table(write.table), counts, repeated)
 
 
@@ -116,8 +114,11 @@ class _StagingSink(ray.data.Datasink[None]):
                 write_part(self._write.table, self._write.folder, rows.select(schema.names).cast(schema), "")
 
 
-def _commit(write: DatasetWrite) -> tuple[list[results.CellResult], int]:
-    """Merge the staged rows into parts and commit them; return the cells and the number of repeated rows."""
+def _commit(write: DatasetWrite) -> int | None:
+    """Merge the staged rows into parts and commit them; return the number of repeated rows.
+
+    None: another run has committed, and may have deleted staged rows.
+    """
     entries = write.staged()
     size = sum(entry.size for entry in entries)
     per_task = max(_LEAST_BYTES, size // _MOST_TASKS)
@@ -137,11 +138,14 @@ def _commit(write: DatasetWrite) -> tuple[list[results.CellResult], int]:
     tasks = node_tasks.NodeTasks(lambda: [node["NodeID"] for node in usable_nodes()], 2)
     committer = Committer(epoch, write.table, write.quarantine, check=partial(check_on_workers, tasks))
     committer.fence()
+    if write.finished() is not None:
+        return None
     merged = merge(_merge, (shared, properties), splits, partitions, task="merging staged rows", on_ray=True)
     cells = sorted((cell for some in merged for cell in some), key=lambda cell: cell.cell)
     _check_overflow(write, cells)
     committer.commit(results.WaveResult(0, tuple(cells)))
-    return cells, sum(note.rows for note in splits.notes) - sum(cell.counts.rows_in for cell in cells)
+    rows: int = sum(note.rows for note in splits.notes)
+    return rows - sum(cell.counts.rows_in for cell in cells)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +248,8 @@ def _check_overflow(write: DatasetWrite, cells: Sequence[results.CellResult]) ->
         top = ", ".join(f"{reason} {count}" for reason, count in Counter(counts.quarantined_by_reason).most_common(3))
         raise errors.QuarantineOverflowError(
             f"{counts.quarantined} of {counts.rows_in} rows are bad ({top}), more than encode.max_bad_fraction = "
-            f"{limit}; nothing was committed; fix the dataset and delete {write.table.uri}/{write.folder}, or raise it"
+            f"{limit}; nothing was committed; fix the dataset, delete {write.table.uri}/{write.folder} and take "
+            "SparseEncode.options again, or raise it"
         )
 
 

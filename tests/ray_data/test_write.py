@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,10 +16,11 @@ from deltalake import DeltaTable
 
 from lsr_prod.config import Deployment
 from lsr_prod.encoding import EncodeSummary, encode_corpus, table_digest
+from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.tables.quarantine_rows import quarantined_by_reason
-from lsr_prod.errors import ConfigError, QuarantineOverflowError
+from lsr_prod.errors import ConfigError, QuarantineOverflowError, StorageError
 from lsr_prod.jobs.command import main
-from lsr_prod.ray_data import TableWrite, read_sparse_table, write_sparse_table
+from lsr_prod.ray_data import SparseEncode, TableWrite, read_sparse_table, write_sparse_table
 from lsr_prod.ray_data.staging import DatasetWrite, StagedKeys
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
@@ -150,6 +152,34 @@ def test_too_many_bad_rows_are_not_committed_until_the_limit_allows_them(tmp_pat
     assert DatasetWrite.prepare(raised).finished() is None  # its table exists, fenced and empty
     done = write(raised, ROWS[:20] + BAD)
     assert (done.written, done.documents, sum(done.quarantined_by_reason.values())) == (True, 20, 3)
+
+
+def test_write_that_lost_staged_rows_fails(tmp_path: Path, tiny_bundle: Path) -> None:
+    given = deployment(tiny_bundle, tmp_path, "data", max_bad_fraction=0.1)
+    with pytest.raises(QuarantineOverflowError, match=r"delete \S+ and take SparseEncode.options again"):
+        write(given, ROWS[:20] + BAD)
+    options = SparseEncode.options(given)
+    shutil.rmtree(tmp_path / "data" / DatasetWrite.prepare(given).folder)
+    with pytest.raises(StorageError, match="has lost staged documents"):
+        write_sparse_table(dataset(ROWS[:20]).map_batches(SparseEncode, **options), given)
+    assert write(given, ROWS[:20]).documents == 20
+
+
+def test_write_that_another_run_finished_returns_its_result(
+    tmp_path: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = deployment(tiny_bundle, tmp_path, "data", max_bad_fraction=0.2)
+    others = [given]
+
+    def take(*arguments: Any) -> Any:
+        if others:
+            write(others.pop(), ROWS[:20] + BAD)
+        return take_epoch(*arguments)
+
+    monkeypatch.setattr("lsr_prod.ray_data.write.take_epoch", take)
+    done = write(given, BAD[2:])
+    assert (done.written, done.documents) == (False, 20)
+    assert done.quarantined_by_reason == {"duplicate_id": 1, "empty_text": 1, "missing_id": 1}
 
 
 def test_dataset_without_a_document_makes_an_empty_table(tmp_path: Path, tiny_bundle: Path) -> None:
