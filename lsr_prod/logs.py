@@ -62,7 +62,8 @@ def visible(text: str, *, lines: bool = False) -> str:
         return text
     before, shown = "", []
     for one in text:
-        shown.append(one if _is_shown(one, before) or (lines and one == "\n") else _escape(one))
+        is_kept = _is_shown(one, before) or (lines and one == "\n")
+        shown.append(one if is_kept else one.encode("unicode_escape").decode())
         before = one
     return "".join(shown)
 
@@ -93,10 +94,6 @@ def _is_shown(one: str, before: str) -> bool:
     if one in _FILLERS:
         return False
     return unicodedata.category(one) not in _HIDDEN or one in _DRAWN
-
-
-def _escape(one: str) -> str:
-    return one.encode("unicode_escape").decode()
 
 
 def _finite(value: Any) -> Any:

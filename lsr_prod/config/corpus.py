@@ -9,16 +9,12 @@ from lsr_prod.config.section import Header, ImpactBits, Location, Section, Sourc
 from lsr_prod.storage.formats.stored_values import EPOCHS, AttributeType, read_zone
 
 
-def _read_type(kind: str) -> str:
-    return kind if kind in EPOCHS else check_type(kind)
-
-
 def _time_zone(name: str) -> str:
     read_zone(name)
     return name
 
 
-ReadType = Annotated[AttributeType, AfterValidator(_read_type)]
+ReadType = Annotated[AttributeType, AfterValidator(lambda kind: kind if kind in EPOCHS else check_type(kind))]
 TimeZone = Annotated[str, AfterValidator(_time_zone)]
 _WORD = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 _LABEL = re.compile(rf"(?:[A-Za-z0-9.-]{{1,253}}/)?{_WORD}")

@@ -49,13 +49,9 @@ class ValidationSettings(section.JudgedCollection):
             yield f"keep_best has to be last or one of the measures, {', '.join(self.measures)}"
 
 
-def _form(value: Any) -> str:
-    return "sets" if isinstance(value, list) else "set"
-
-
 OneOrMoreSets = Annotated[
     Annotated[section.TrainingDataSettings, Tag("set")] | Annotated[list[section.DataSetSettings], Tag("sets")],
-    Discriminator(_form),
+    Discriminator(lambda value: "sets" if isinstance(value, list) else "set"),
 ]
 """One data set, or a list of named ones. The tags keep the error messages of one form free of the other."""
 

@@ -130,7 +130,7 @@ def _forward(
     (B, L, _), V, device = hidden.shape, weight.shape[0], hidden.device
     terms, tokens = _CPU_TILE if device.type == "cpu" else _GPU_TILE
     kind = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else weight.dtype
-    weights = torch.zeros(B, V, dtype=_sum_type(hidden), device=device)
+    weights = torch.zeros(B, V, dtype=torch.promote_types(hidden.dtype, torch.float32), device=device)
     positions = torch.zeros(B, V, dtype=_position_type(L), device=device) if places else None
     groups = [
         (texts, where, hidden[texts[:, None], where].to(kind).flatten(0, 1).t())  # [g], [g, l], [d, g * l]
@@ -259,10 +259,6 @@ def _sums(row: Tensor, column: Tensor, value: Tensor, matrix: Tensor, rows: int)
     """Multiply a sparse matrix [rows, n] with ``matrix`` [n, d]; ``row`` is sorted. The summation order is fixed."""
     first = torch.searchsorted(row, torch.arange(rows, device=row.device))
     return torch.nn.functional.embedding_bag(column, matrix, first, mode="sum", per_sample_weights=value)
-
-
-def _sum_type(hidden: Tensor) -> torch.dtype:
-    return torch.float64 if hidden.dtype == torch.float64 else torch.float32
 
 
 def _position_type(length: int) -> torch.dtype:

@@ -62,10 +62,6 @@ def _corpus(path: str, options: dict[str, str]) -> tuple[Entry, str] | None:
     return next(((entry, file_format) for entry, file_format in found if entry is not None), None)
 
 
-def _is_beir(path: str, options: dict[str, str]) -> bool:
-    return _corpus(path, options) is not None
-
-
 def _files(path: str, _settings: SourceSettings, options: dict[str, str]) -> Iterator[pinned_file.SourceFile]:
     found = _corpus(path, options)
     if found is None:
@@ -73,4 +69,4 @@ def _files(path: str, _settings: SourceSettings, options: dict[str, str]) -> Ite
     yield from pinned_file.pin_files(iter([(path, *found)]))
 
 
-BEIR = FolderFormat("beir", _is_beir, _files)
+BEIR = FolderFormat("beir", lambda path, options: _corpus(path, options) is not None, _files)

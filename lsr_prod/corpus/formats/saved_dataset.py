@@ -62,10 +62,6 @@ def _broken(store: Store, name: str, problem: str) -> ConfigError:
     return source_error(f"{store.uri}/{name}: {problem}", "save the dataset again")
 
 
-def _recognizes(path: str, options: dict[str, str]) -> bool:
-    return is_saved_dataset(Store(path, options))
-
-
 def _open(path: str, options: dict[str, str]) -> Store:
     if not is_saved_dataset(store := Store(path, options)):
         raise source_error(f"{path} has no state.json", "give a folder that save_to_disk wrote")
@@ -89,4 +85,6 @@ def _schema(path: str, _settings: SourceSettings, options: dict[str, str]) -> pa
         raise _broken(store, first.name, f"it is not a readable Arrow stream ({error})") from error
 
 
-SAVED_DATASET = interface.FolderFormat("datasets", _recognizes, _files, _schema)
+SAVED_DATASET = interface.FolderFormat(
+    "datasets", lambda path, options: is_saved_dataset(Store(path, options)), _files, _schema
+)
