@@ -57,7 +57,8 @@ def attention_with_dropout(
 ) -> Tensor:
     """Return ``dropout(softmax(scale * query key^T)) value``; its random numbers follow from torch's generator.
 
-    Products have the type of the arguments; the softmax is float32, or float64 for arguments of that type.
+    Products have the type of the arguments; the softmax is float32, or float64 for arguments of that type. A query
+    without any visible key gets zeros, as in torch's own attention.
 
     Returns:
         [B, H, L, d].
@@ -129,12 +130,16 @@ def _tiles(
             heads = slice(first, min(first + several, H))
             scores = torch.bmm(query[text, heads], key[text, heads].transpose(1, 2))  # [h, L, L]
             scores = (scores.float() if scores.dtype.itemsize == 2 else scores).mul_(scale)
-            if mask is not None:
+            if mask is None:
+                shares = torch.softmax(scores, dim=2)
+            else:
                 seen = mask[text, heads if mask.shape[1] > 1 else slice(None)]
-                scores = scores.masked_fill_(~seen, float("-inf")) if seen.dtype == torch.bool else scores.add_(seen)
-            yield (
-                text,
-                heads,
-                torch.softmax(scores, dim=2),
-                kept_pairs(scores.numel(), dropout, generator).view_as(scores),
-            )
+                shares = _masked_softmax(scores, seen)
+            yield text, heads, shares, kept_pairs(scores.numel(), dropout, generator).view_as(scores)
+
+
+def _masked_softmax(scores: Tensor, seen: Tensor) -> Tensor:
+    """Return the softmax over visible keys; a query without any, such as padding outside a window, gets zeros."""
+    hidden = ~seen if seen.dtype == torch.bool else seen == float("-inf")
+    scores = scores.masked_fill_(hidden, float("-inf")) if seen.dtype == torch.bool else scores.add_(seen)
+    return torch.softmax(scores, dim=2).masked_fill_(hidden.all(dim=2, keepdim=True), 0)

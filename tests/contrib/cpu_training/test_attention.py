@@ -119,3 +119,43 @@ def test_every_architecture_uses_cpu_attention_only_in_training(monkeypatch: pyt
     monkeypatch.setattr(attention, "attention_with_dropout", lambda *given: calls.append(given) or ours(*given))
     model.train()(input_ids=ids, attention_mask=mask).logits.sum().backward()
     assert [given[4] for given in calls] == [0.2, 0.2]
+
+
+@pytest.mark.parametrize("kind", ["bool", "float"])
+def test_query_without_visible_key_attends_to_nothing(kind: str) -> None:
+    torch.manual_seed(0)
+    inputs = [torch.randn(2, 3, 7, 4).requires_grad_() for _ in range(3)]
+    visible = torch.ones(2, 1, 7, 7, dtype=torch.bool)
+    visible[1, :, 5] = False
+    mask = visible if kind == "bool" else torch.zeros(visible.shape).masked_fill_(~visible, float("-inf"))
+    found = attention_with_dropout(*inputs, mask, 0.1, 0.3)
+    found.sum().backward()
+    assert not found[1, :, 5].any()
+    assert not inputs[0].grad[1, :, 5].any()
+    assert all(one.grad.isfinite().all() for one in inputs)
+
+
+def test_attention_keeps_nan_of_its_input() -> None:
+    inputs = [torch.randn(1, 1, 7, 4) for _ in range(3)]
+    inputs[0][0, 0, 2] = float("nan")
+    mask = torch.ones(1, 1, 7, 7, dtype=torch.bool)
+    mask[..., 5, :] = False
+    found = attention_with_dropout(*inputs, mask, 0.1, 0.3)
+    assert found.isnan().any(dim=3).flatten().tolist() == [row == 2 for row in range(7)]
+
+
+def test_padding_beyond_sliding_window_leaves_gradients_finite() -> None:
+    torch.manual_seed(0)
+    model = ModernBertForMaskedLM(
+        ModernBertConfig(
+            **SIZES, attention_dropout=0.1, local_attention=4, pad_token_id=0, bos_token_id=1, eos_token_id=2
+        )
+    )
+    use_cpu_attention(model.train())
+    ids = torch.randint(3, 50, (2, 12))
+    mask = torch.ones_like(ids)
+    mask[1, 4:] = 0
+    loss = model(input_ids=ids, attention_mask=mask, labels=ids.where(mask == 1, -100)).loss
+    loss.backward()
+    assert loss.isfinite()
+    assert all(one.grad.isfinite().all() for one in model.parameters() if one.grad is not None)
