@@ -43,12 +43,14 @@ class LogBuilder:
 
     Attributes:
         used: number of merged rows.
-        skipped: number of valid rows that are no clicks, by rule: ``no_clicks``, ``low_position``.
+        skipped: number of valid rows that are no clicks, by rule: ``no_clicks`` (their impressions count),
+            ``low_position``.
     """
 
     def __init__(self, max_position: int | None) -> None:
         self._max_position = max_position
         self._rows: list[ClickRow] = []
+        self._shown: list[tuple[str, str, int]] = []  # key, document, impressions of rows without clicks
         self._pairs = _Merged({"key": _TEXT, "document": _TEXT, "clicks": _INT, "impressions": _INT}, 2)
         self._queries = _Merged({"key": _TEXT, "query": _TEXT, "rows": _INT}, 2)
         self._documents = _Merged({"document": _TEXT, "title": _TEXT, "text": _TEXT}, 3)
@@ -58,17 +60,24 @@ class LogBuilder:
 
     def add(self, row: ClickRow) -> None:
         """Add a row."""
+        low = self._max_position is not None and row.position > self._max_position
         if row.clicks == 0:
             self.skipped["no_clicks"] += 1
-        elif self._max_position is not None and row.position > self._max_position:
+            if row.impressions and not low:
+                self._shown.append((row.key, row.document, row.impressions))
+        elif low:
             self.skipped["low_position"] += 1
         else:
             self.used += 1
             self._rows.append(row)
-            if len(self._rows) == _BATCH_ROWS:
-                self._flush()
+        if len(self._rows) + len(self._shown) == _BATCH_ROWS:
+            self._flush()
 
     def _flush(self) -> None:
+        if self._shown:
+            key, document, impressions = zip(*self._shown, strict=True)
+            self._shown = []
+            self._pairs.add(key, document, [0] * len(key), impressions)
         if not self._rows:
             return
         key, query, document, title, text, clicks, impressions, _, cluster = zip(*self._rows, strict=True)
@@ -88,6 +97,7 @@ class LogBuilder:
         keys, first_spelling = _firsts(queries["key"])
         clusters, several_clusters = self._labels(keys)
         pairs = self._pairs.table()
+        pairs = pairs.filter(pc.greater(pairs["clicks"], 0))
         query = pc.index_in(pairs["key"], value_set=keys).combine_chunks().to_numpy().astype(np.int64)
         document = pc.index_in(pairs["document"], value_set=ids).combine_chunks().to_numpy().astype(np.int64)
         order = np.lexsort((document, query))

@@ -63,6 +63,28 @@ def test_rows_that_are_no_clicks_are_skipped_and_counted():
     assert builder.log().keys.to_pylist() == ["c"]
 
 
+def test_impressions_of_rows_without_clicks_are_added_up(monkeypatch):
+    monkeypatch.setattr(module, "_BATCH_ROWS", 2)
+    rows = [
+        click("one", "a", "t", 0, impressions=990),
+        click("one", "a", "t", 2, impressions=10),
+        click("one", "b", "t", 0, impressions=50),
+        click("two", "a", "t", 0, impressions=7),
+    ]
+    builder = LogBuilder(None)
+    for row in rows:
+        builder.add(row)
+    log = builder.log()
+    assert (builder.used, dict(builder.skipped)) == (1, {"no_clicks": 3})
+    assert (log.keys.to_pylist(), log.documents.to_pylist()) == (["one"], ["a"])
+    assert (log.clicks.tolist(), log.impressions.tolist()) == ([2], [1000])
+
+
+def test_impressions_below_the_last_position_are_not_added_up():
+    rows = [click("one", "a", "t", 2, impressions=10), click("one", "a", "t", 0, impressions=990, position=11)]
+    assert make_log(rows, max_position=10).impressions.tolist() == [10]
+
+
 def test_log_without_rows_is_empty():
     log = LogBuilder(None).log()
     assert (len(log.keys), len(log.documents), len(log.pair_query)) == (0, 0, 0)

@@ -24,6 +24,12 @@ def test_documents_are_ordered_by_clicks_or_by_clicks_per_impression():
     assert relevant(ROWS, min_clicks=2, label_score="rate")[0] == [("one", "b", 0), ("one", "a", 1), ("two", "a", 0)]
 
 
+def test_rate_counts_impressions_of_rows_without_clicks():
+    rows = [click("one", "a", "t", clicks, impressions=shown) for clicks, shown in ((2, 10), (0, 990))]
+    rows.append(click("one", "b", "t", 5, impressions=100))
+    assert [document for _, document, _ in relevant(rows, label_score="rate")[0]] == ["b", "a"]
+
+
 def test_rate_of_impressions_below_clicks_is_one():
     rows = [click("one", "a", "t", 5, impressions=0), click("one", "b", "t", 1, impressions=2)]
     assert [document for _, document, _ in relevant(rows, label_score="rate")[0]] == ["a", "b"]
