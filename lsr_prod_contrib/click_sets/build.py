@@ -58,6 +58,8 @@ def build_sets(log: ClickLog, settings: ClickSetSettings) -> ClickSets:
             max_cluster_queries=settings.max_cluster_queries,
         )
     roles = assign_roles(clusters, query_hashes, settings)
+    unclustered = np.unique(relevant.query[clusters.of_query[relevant.query] < 0])
+    roles[unclustered] = TRAINING
     clicked = ClickedTexts.of(log, clusters)
     builder = SetBuilder(log, relevant, clusters, clicked, query_hashes, document_hashes, settings)
     sets = {
@@ -85,6 +87,7 @@ def build_sets(log: ClickLog, settings: ClickSetSettings) -> ClickSets:
             "split": clusters.split,
             "halvings": clusters.rounds,
             "popular_documents": clusters.popular_documents,
+            "queries_without_cluster": len(unclustered),
             "drawn_from": len(np.unique(clusters.of_query[roles > TRAINING])),
         },
         "test": sets["test"].counts,

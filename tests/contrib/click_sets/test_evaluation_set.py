@@ -176,3 +176,13 @@ def test_training_has_the_other_queries_and_may_have_the_documents_of_the_sets()
     assert not trained & used
     assert trained | used == set(np.flatnonzero(found.roles >= 0).tolist())
     assert set(found.training[1].tolist()) & set(found.sets["test"].corpus.tolist())
+
+
+def test_queries_without_a_given_cluster_are_trained_on():
+    rows = [row._replace(cluster="c") for row in HAND]
+    rows += [click(f"alone {number}", f"a{number}", "boots", 4) for number in range(3)]
+    log, _, found = build(rows, columns={"cluster": "cluster"})
+    trained = {log.keys[query].as_py() for query in found.training[0]}
+    assert trained == {"alone 0", "alone 1", "alone 2"}
+    assert found.counts["clusters"]["queries_without_cluster"] == 3
+    assert found.counts["training"] == {"queries": 3, "pairs": 3}
