@@ -14,6 +14,7 @@ from lsr_prod.corpus.listing import find_files
 from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.corpus.source_rows import BadRow, shorten
 from lsr_prod.errors import ConfigError, SourceError
+from lsr_prod.logs import get_log
 from lsr_prod.storage import Entry, Store
 from lsr_prod.storage.folders import absolute
 from lsr_prod.storage.formats.sparse import SparseBatch
@@ -41,6 +42,8 @@ _ENDINGS: dict[VectorFormat, tuple[str, ...]] = {
 }
 _ID_ENDINGS = (".ids.jsonl", ".ids.txt")
 _DAMAGE = (EOFError, zlib.error, zipfile.BadZipFile, DamagedFileError)
+
+log = get_log("lsr_prod.vectors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,8 @@ def find_vector_files(
 ) -> list[VectorFile]:
     """List the files of paths, folders and globs, in order. A file that is named itself may have any ending.
 
+    Other files of a folder or glob are skipped, with one warning per path.
+
     Args:
         paths: local, or on an object store.
         vector_format: format of all files.
@@ -98,7 +103,7 @@ def find_vector_files(
         listed = list(find_files(place, options or {}))
         if not listed:
             raise ConfigError(field, f"there is nothing at {path}", "give files, folders or globs that exist")
-        known = False
+        known, skipped = False, list[str]()
         for folder, entry in listed:
             store = Store(folder, options or {})
             file = VectorFile(store, entry, vector_format)
@@ -108,8 +113,13 @@ def find_vector_files(
                 ids = _sidecar(store, entry.name, vector_format, field) if vector_format in ("npz", "csr") else None
                 found[file.location] = VectorFile(store, entry, vector_format, ids)
                 known = True
+            else:
+                skipped.append(file.location)
         if not known:
             raise ConfigError(field, f"{path} has no file of {', '.join(endings)}", "give another format or path")
+        if skipped:
+            fields = {"path": path, "files": len(skipped), "example": skipped[0]}
+            log.warning("files with another ending are skipped", extra={"fields": fields})
     return list(found.values())
 
 

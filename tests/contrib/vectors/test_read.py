@@ -29,6 +29,16 @@ def test_folder_yields_only_its_vector_files_in_order(rules, tmp_path):
     assert ids == list("abcdef")
 
 
+def test_files_with_another_ending_are_skipped_with_one_warning(tmp_path, caplog):
+    for name in ("a.jsonl", "b.jsonl.zst", "c.txt", "m.ids.txt"):
+        write(tmp_path, name, "ab")
+    for path in (str(tmp_path), str(tmp_path / "*")):
+        caplog.clear()
+        assert len(find_vector_files([path], "jsonl")) == 1
+        (record,) = caplog.records
+        assert record.fields == {"path": path, "files": 2, "example": str(tmp_path / "b.jsonl.zst")}
+
+
 def test_id_file_of_a_matrix_is_not_read_as_vectors(rules, tmp_path):
     write(tmp_path, "a.jsonl", "ab")
     (tmp_path / "m.ids.jsonl").write_text('"a"\n')
