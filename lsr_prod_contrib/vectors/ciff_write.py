@@ -16,10 +16,12 @@ from lsr_prod_contrib.vectors.ciff import CIFF_VERSION
 from lsr_prod_contrib.vectors.inversion import Inversion
 from lsr_prod_contrib.vectors.jsonl import new_file
 from lsr_prod_contrib.vectors.npz import CsrBlock
-from lsr_prod_contrib.vectors.wire import encode_varints, varint, varint_lengths
+from lsr_prod_contrib.vectors.wire import MESSAGE_LIMIT, encode_varints, varint, varint_lengths
 
 _PARTS = 128
 _LARGEST = (1 << 31) - 1
+_SHORTEST = 6  # bytes of a posting: key and length, gap and frequency with a key each
+_REMEDY = "set vectors.format to jsonl, npz or parquet"
 
 Ints = npt.NDArray[np.int64]
 
@@ -29,6 +31,9 @@ def write_ciff(path: Path, blocks: Iterable[CsrBlock], terms: Sequence[str], des
 
     Returns:
         Number of documents and of postings.
+
+    Raises:
+        StorageError: the output exists, or CIFF cannot hold so many documents or such a long postings list.
     """
     order = sorted(range(len(terms)), key=lambda term: terms[term].encode())
     rank = np.empty(len(terms), np.int64)
@@ -40,7 +45,7 @@ def write_ciff(path: Path, blocks: Iterable[CsrBlock], terms: Sequence[str], des
             for block in blocks:
                 numbers = np.arange(documents, documents + len(block.ids))
                 if documents + len(block.ids) > _LARGEST:
-                    raise StorageError(f"{path}: CIFF numbers at most {_LARGEST} documents; export a part")
+                    raise StorageError(f"{path}: CIFF numbers at most {_LARGEST} documents; {_REMEDY}")
                 ranks = rank[block.terms]
                 inversion.add(ranks, np.repeat(numbers, block.lengths), block.weights)
                 frequency += np.bincount(ranks, minlength=len(terms))
@@ -49,11 +54,15 @@ def write_ciff(path: Path, blocks: Iterable[CsrBlock], terms: Sequence[str], des
                 for number, doc_id, length in zip(numbers.tolist(), block.ids, lengths.tolist(), strict=True):
                     records.write(_delimited(_record(number, doc_id, min(length, _LARGEST))))
                 documents, total = documents + len(block.ids), total + int(sums[-1])
+            names = [terms[term] for term in order]
+            longest = int(frequency.argmax())
+            if _SHORTEST * int(frequency[longest]) - 2 > MESSAGE_LIMIT:  # no gap of document 0
+                raise _too_long(names[longest], int(frequency[longest]))
             records.seek(0)
             with new_file(path) as file:
                 lists = int((frequency > 0).sum())
                 file.write(_delimited(_header(lists, documents, total, description)))
-                _write_lists(file, inversion, [terms[term] for term in order])
+                _write_lists(file, inversion, names)
                 shutil.copyfileobj(records, file)
     return documents, int(frequency.sum())
 
@@ -85,7 +94,17 @@ def _write_lists(file: IO[bytes], inversion: Inversion, names: Sequence[str]) ->
         present, starts, sizes = np.unique(ranks, return_index=True, return_counts=True)
         ends = starts + sizes
         for term, start, end in zip(present.tolist(), starts.tolist(), ends.tolist(), strict=True):
-            file.write(_delimited(postings_message(names[term], documents[start:end], weights[start:end])))
+            message = postings_message(names[term], documents[start:end], weights[start:end])
+            if len(message) > MESSAGE_LIMIT:
+                raise _too_long(names[term], end - start)
+            file.write(_delimited(message))
+
+
+def _too_long(term: str, documents: int) -> StorageError:
+    return StorageError(
+        f"the postings list of {term!r} has {documents} documents and more than {MESSAGE_LIMIT} bytes, which no reader "
+        f"of CIFF accepts; {_REMEDY}"
+    )
 
 
 def _header(lists: int, documents: int, total: int, description: str) -> bytes:

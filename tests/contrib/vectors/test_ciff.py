@@ -6,7 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.corpus.source_rows import BadRow
-from lsr_prod_contrib.vectors import Rules, ciff, find_vector_files, read_vectors
+from lsr_prod.errors import StorageError
+from lsr_prod_contrib.vectors import Rules, ciff, ciff_write, find_vector_files, read_vectors
 from lsr_prod_contrib.vectors.ciff import parse_list
 from lsr_prod_contrib.vectors.ciff_write import postings_message, write_ciff
 from lsr_prod_contrib.vectors.npz import CsrBlock
@@ -85,6 +86,18 @@ def test_written_file_is_the_same_for_protobuf_and_is_read_again(tmp_path_factor
     assert [as_dict(row, rules) for row in found] == [
         {terms[t]: float(np.float32(weight)) for t, weight in vector.items()} for vector in vectors
     ]
+
+
+@pytest.mark.parametrize(("limit", "lists"), [(45, 0), (61, 1)])
+def test_list_longer_than_a_message_is_refused_before_the_file_exists(rules, tmp_path, monkeypatch, limit, lists):
+    vectors = [{0: 200} for _ in range(8)]  # a list of 62 bytes; no list of 8 postings has less than 46
+    monkeypatch.setattr(ciff_write, "MESSAGE_LIMIT", limit)
+    written = []
+    monkeypatch.setattr(ciff_write, "postings_message", lambda *given: written.append(1) or postings_message(*given))
+    terms = ["x", *rules.vocabulary.terms[1:]]
+    with pytest.raises(StorageError, match=r"'x' has 8 documents.*set vectors\.format to jsonl, npz or parquet"):
+        write_ciff(tmp_path / "a.ciff", blocks_of(vectors), terms, "")
+    assert (len(written), list(tmp_path.iterdir())) == (lists, [])
 
 
 def test_ranges_of_documents_do_not_change_the_vectors(rules, tmp_path, monkeypatch):
