@@ -36,7 +36,7 @@ def csr_vectors(
     file: BinaryIO, ids: Iterator[str | BadRow], rules: Rules, where: str
 ) -> Iterator[tuple[int, ValidatedVector]]:
     """Yield (row number, vector) of every row; columns are term ids."""
-    with zipfile.ZipFile(file) as archive:
+    with _open_archive(file) as archive:
         rows = _check_shape(archive, rules, where)
         with (
             _open(archive, "indptr", where) as bounds,
@@ -102,6 +102,13 @@ class Column:
         return np.frombuffer(data, dtype=self.dtype)
 
 
+def _open_archive(file: BinaryIO) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(file)
+    except (NotImplementedError, ValueError) as error:  # an impossible version; a name that is not UTF-8; a bad place
+        raise DamagedFileError(f"the archive cannot be opened ({error})") from error
+
+
 def _open(archive: zipfile.ZipFile, name: str, where: str, kinds: str = "iu", dimensions: int = 1) -> Column:
     try:
         file = archive.open(f"{name}.npy")
@@ -111,6 +118,8 @@ def _open(archive: zipfile.ZipFile, name: str, where: str, kinds: str = "iu", di
         raise SourceError(
             f"{where}: {name} cannot be unpacked ({error}); write it again with numpy or scipy"
         ) from error
+    except ValueError as error:  # a name that is not UTF-8; a bad place
+        raise DamagedFileError(f"{name} cannot be opened ({error})") from error
     try:
         version = np.lib.format.read_magic(file)
         read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]

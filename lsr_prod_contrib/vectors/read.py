@@ -1,5 +1,6 @@
 """Files and folders of vectors become validated rows, streaming; bad rows have their place and reason."""
 
+import lzma
 import zipfile
 import zlib
 from collections import Counter
@@ -41,7 +42,7 @@ _ENDINGS: dict[VectorFormat, tuple[str, ...]] = {
     "csr": (".csr", ".csr.gz"),
 }
 _ID_ENDINGS = (".ids.jsonl", ".ids.txt")
-_DAMAGE = (EOFError, zlib.error, zipfile.BadZipFile, DamagedFileError)
+_DAMAGE = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, DamagedFileError)
 
 log = get_log("lsr_prod.vectors")
 

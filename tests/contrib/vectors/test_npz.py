@@ -175,6 +175,44 @@ def test_truncated_archive_is_damage_and_does_not_crash(rules, tmp_path, cut):
     assert bad.reason == "damaged_file"
 
 
+def _with(data: bytes, at: int, value: bytes) -> bytes:
+    at %= len(data)
+    return data[:at] + value + data[at + len(value) :]
+
+
+def _central(data: bytes) -> int:
+    """Return the place of the entry of the first array in the central directory."""
+    return data.index(b"PK\x01\x02")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: _with(data, _central(data) + 6, b"\x7f"),  # version of zip that is needed: NotImplementedError
+        lambda data: _with(_with(data, _central(data) + 8, b"\x00\x08"), _central(data) + 46, b"\xff"),  # name in UTF-8
+        lambda data: _with(data, _central(data) + 42, b"\xff\xff\xff\x7f"),  # place of the array
+    ],
+)
+def test_damaged_directory_of_an_archive_is_one_bad_row(rules, tmp_path, damage):
+    path = save(tmp_path, arrays())
+    path.write_bytes(damage(path.read_bytes()))
+    (bad,) = read(path, rules)
+    assert bad.reason == "damaged_file"
+
+
+def test_impossible_seek_in_an_archive_is_damage(rules, tmp_path, monkeypatch):
+    path = save(tmp_path, arrays())
+
+    def seek(*_):
+        raise ValueError("negative seek value")  # as the readers of object stores do
+
+    for place in ("__init__", "open"):
+        with monkeypatch.context() as patch:
+            patch.setattr(zipfile.ZipFile, place, seek)
+            (bad,) = read(path, rules)
+        assert (bad.reason, "negative seek value" in bad.detail) == ("damaged_file", True)
+
+
 def test_fewer_values_than_in_the_header_are_damage(rules, tmp_path):
     path = save(tmp_path, arrays())
     with zipfile.ZipFile(path) as archive:
