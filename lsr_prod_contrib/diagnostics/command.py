@@ -69,12 +69,13 @@ def terms(given: argparse.Namespace) -> None:
 
 
 def _of_model(given: Any, options: dict[str, str]) -> dict[str, Any]:
+    from lsr_prod.corpus.source_rows import is_visible
     from lsr_prod.model import SparseEncoder
     from lsr_prod.storage.folders import open_source
     from lsr_prod_contrib.diagnostics.model_report import diagnose_model
 
     texts = contrib("vocabularies.figures").read_texts(given.texts, given.count, options)
-    texts = [text for text in texts if text.strip()]
+    texts = list(filter(is_visible, texts))
     return {"model": given.model, **diagnose_model(SparseEncoder.load(open_source(given.model, options)), texts)}
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 
@@ -34,7 +35,11 @@ class LogitStatistics:
 def logit_statistics(
     encoder: SparseEncoder, texts: Sequence[str], *, topk: Sequence[int] = (10, 100, 0)
 ) -> LogitStatistics:
-    """Compute the statistics of the logits of documents; memory is that of one [L, V] tensor."""
+    """Compute the statistics of the logits of documents; memory is that of one [L, V] tensor.
+
+    Raises:
+        ConfigError: no text has a token.
+    """
     matrix, bias = output_layer(encoder.model)
     sums = torch.zeros(2, len(matrix), dtype=torch.float64)
     counts: list[Tensor] = []
@@ -50,7 +55,7 @@ def logit_statistics(
             means[k].append(kept.mean().cpu())
             stds[k].append(kept.std(correction=0).cpu())
     if not counts:
-        raise ValueError("no text has a token")
+        raise ConfigError("--texts", "no text has a token", "give texts with words of the model's vocabulary")
     positive = torch.cat(counts).double()
     first, second = sums / len(positive)
     return LogitStatistics(

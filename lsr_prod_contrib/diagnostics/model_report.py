@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from lsr_prod.corpus.source_rows import is_visible
 from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation.cost import postings_curve
 from lsr_prod.extras import contrib
@@ -33,7 +34,7 @@ def diagnose_model(encoder: SparseEncoder, texts: Sequence[str]) -> dict[str, An
         ``dead``, and the keys of ``diagnose_vectors``. A figure that the model cannot have is None, and
         ``missing`` says why, by key.
     """
-    if not texts or not all(text.strip() for text in texts):
+    if not texts or not all(map(is_visible, texts)):
         raise ConfigError("--texts", "there is no text, or one is empty", "give texts with at least one word each")
     size, missing = encoder.card.vocabulary_size, dict[str, str]()
     vectors = encoder.encode(texts)

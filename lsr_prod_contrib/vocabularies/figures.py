@@ -1,23 +1,24 @@
 """Figures of a model's vocabulary, and of a target to which it could be transferred."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from transformers import PreTrainedTokenizerFast
 
-from lsr_prod.errors import ConfigError
+from lsr_prod.corpus.lines import BOM
+from lsr_prod.corpus.source_rows import BadRow, as_string, parse_object
+from lsr_prod.errors import ConfigError, StorageError
 from lsr_prod.inference.terms.surfaces import Surface, Terms, align, cased_terms, notation_of, overlap_share, spell
 from lsr_prod.inference.terms.words import fragmentation, term_pieces
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.card_update import check_vocabulary_head
-from lsr_prod.storage.folders import open_text
+from lsr_prod.storage.folders import open_binary
 from lsr_prod.training.vocabulary.head import HeadNorms, head_norms
 from lsr_prod.training.vocabulary.initialization import semantic
 from lsr_prod.training.vocabulary.target import read_embeddings, read_target, target_terms
 
 _NEAREST = 5  # the paper's table 4
+_TEXTS_REMEDY = "give JSONL with a field text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +99,34 @@ def find_neighbors(
 
 
 def read_texts(path: str, count: int, options: Mapping[str, str] | None = None) -> list[str]:
-    """Return the first texts of a JSONL file, by path or URI, with a field ``text``."""
+    """Return the first texts of a JSONL file, by path or URI, with a field ``text``; blank lines are skipped.
+
+    Raises:
+        ConfigError: the file cannot be read, or a line has no text.
+    """
+    texts: list[str] = []
     try:
-        with open_text(path, options) as lines:
-            return [str(json.loads(line)["text"]) for line in islice(lines, count)]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError("--texts", f"{path} cannot be read ({error})", "give JSONL with a field text") from error
+        with open_binary(path, options) as file:
+            for number, line in enumerate(file, start=1):
+                if len(texts) == count:
+                    break
+                record = line.removeprefix(BOM) if number == 1 else line
+                if record.strip():
+                    texts.append(_text(record, f"line {number} of {path}"))
+    except (OSError, StorageError) as error:
+        raise ConfigError("--texts", f"{path} cannot be read ({error})", _TEXTS_REMEDY) from error
+    return texts
+
+
+def _text(line: bytes, where: str) -> str:
+    record = parse_object(line)
+    if isinstance(record, BadRow):
+        raise ConfigError("--texts", f"{where}: {record.detail}", _TEXTS_REMEDY)
+    text, problem = as_string("text", record.get("text"))
+    if text is None:
+        detail = "it has no field text" if problem is None else problem[1]
+        raise ConfigError("--texts", f"{where}: {detail}", _TEXTS_REMEDY)
+    return text
 
 
 def _row(word: str, terms: Sequence[str]) -> int:

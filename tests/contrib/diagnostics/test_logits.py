@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod_contrib.diagnostics.logits import logit_statistics
 from quickstart.models import model_folder
@@ -37,5 +38,5 @@ def test_logit_statistics_equal_plain_numpy(encoder: SparseEncoder):
 
 
 def test_logit_statistics_of_empty_texts_are_refused(encoder: SparseEncoder):
-    with pytest.raises(ValueError, match="no text has a token"):
+    with pytest.raises(ConfigError, match="no text has a token"):
         logit_statistics(encoder, ["", " "])

@@ -83,6 +83,19 @@ def test_job_prints_tables_and_writes_the_lists(tiny_model: Path, tmp_path: Path
     assert "most expanded terms" in printed
 
 
+def test_texts_without_visible_character_are_refused_in_one_line(
+    tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "texts.jsonl").write_text(json.dumps({"text": "\u200b\u200d"}) + "\n")
+    assert main(["inspect", "terms", str(tiny_model), "--texts", str(tmp_path / "texts.jsonl")]) == 2
+    assert "--texts: there is no text" in capsys.readouterr().err
+
+
+def test_model_says_why_it_has_no_logits_of_texts_without_tokens(encoder: SparseEncoder):
+    found = diagnose_model(encoder, ["\u0301"])  # an accent alone, which the tokenizer of BERT removes
+    assert (found["logits"], found["missing"]["logits"]) == (None, "no text has a token")
+
+
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [

@@ -79,6 +79,30 @@ def test_errors_are_one_line(splade_tiny: Path, tmp_path: Path, capsys: pytest.C
         inspect_vocabulary(str(splade_tiny), target=minilm, target_embeddings=None, words=["qqqq"], texts=[])
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b'{"text": null}', "line 2 .*has no field text"),
+        (b'{"title": "a"}', "line 2 .*has no field text"),
+        (b'{"text": 5}', "line 2 .*field text is int, not a string"),
+        (rb'{"text": "\ud800"}', "line 2 .*surrogates not allowed.*"),
+        (b'{"text": "\xff"}', "line 2 .*invalid start byte.*"),
+        (b"[" * 100_000, "line 2 .*"),
+        (b"[]", "line 2 .*holds a list"),
+    ],
+)
+def test_line_without_text_is_refused_with_its_number(tmp_path: Path, line: bytes, words: str):
+    (tmp_path / "texts.jsonl").write_bytes(b'{"text": "a"}\n' + line + b"\n")
+    with pytest.raises(ConfigError, match=f"--texts: {words}; give JSONL with a field text"):
+        read_texts(str(tmp_path / "texts.jsonl"), 3)
+    assert read_texts(str(tmp_path / "texts.jsonl"), 1) == ["a"]
+
+
+def test_byte_order_mark_before_texts_is_skipped(tmp_path: Path):
+    (tmp_path / "texts.jsonl").write_bytes(b'\xef\xbb\xbf{"text": "a"}\r\n{"text": ""}\n')
+    assert read_texts(str(tmp_path / "texts.jsonl"), 3) == ["a", ""]
+
+
 def test_uncased_output_is_ignored_as_in_transfer(tmp_path: Path):
     source = tiny_checkpoint(tmp_path / "source", "bert")
     SparseEncoder.load(source, output_casing="uncased").save(tmp_path / "uncased")
