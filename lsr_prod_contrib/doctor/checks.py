@@ -125,19 +125,7 @@ def check_python(version: tuple[int, int] = sys.version_info[:2]) -> Finding:
 
 def check_packages(version: Version = installed_version) -> Iterator[Finding]:
     """Check each requirement of lsr_prod that is installed, and the ONNX Runtime."""
-    wrong = []
-    for text in metadata.requires(_NAME) or []:
-        needed = Requirement(text)
-        found = version(needed.name)
-        core = needed.marker is None or needed.marker.evaluate({"extra": ""})
-        if found is None and core:
-            wrong.append(f"{needed.name} is not installed")
-        elif found is not None and not needed.specifier.contains(found, prereleases=True):
-            wrong.append(f"{needed.name} {found} is not {needed.specifier}")
-    if wrong:
-        yield Finding("packages", "fault", "; ".join(sorted(set(wrong))), "install the packages of requirements/ again")
-    else:
-        yield Finding("packages", "ok", f"lsr_prod {version(_NAME)} and its requirements")
+    yield _check_requirements(version)
     runtimes = [name for name in _RUNTIMES if version(name) is not None]
     if len(runtimes) == len(_RUNTIMES):
         yield Finding(
@@ -150,6 +138,32 @@ def check_packages(version: Version = installed_version) -> Iterator[Finding]:
         yield Finding("onnxruntime", "warning", "not installed: no text can be encoded", "install lsr_prod[cpu]")
     else:
         yield Finding("onnxruntime", "ok", f"{runtimes[0]} {version(runtimes[0])}")
+
+
+def _check_requirements(version: Version) -> Finding:
+    try:
+        requirements = metadata.requires(_NAME) or []
+    except metadata.PackageNotFoundError:  # a source tree, such as a working directory of Ray
+        return Finding(
+            "packages",
+            "warning",
+            "not compared with the requirements: lsr_prod runs from a source tree without package metadata",
+            "install lsr_prod, or the packages of requirements/",
+        )
+    wrong = []
+    for text in requirements:
+        needed = Requirement(text)
+        found = version(needed.name)
+        core = needed.marker is None or needed.marker.evaluate({"extra": ""})
+        if found is None and core:
+            wrong.append(f"{needed.name} is not installed")
+        elif found is not None and not needed.specifier.contains(found, prereleases=True):
+            wrong.append(f"{needed.name} {found} is not {needed.specifier}")
+    if wrong:
+        return Finding(
+            "packages", "fault", "; ".join(sorted(set(wrong))), "install the packages of requirements/ again"
+        )
+    return Finding("packages", "ok", f"lsr_prod {version(_NAME)} and its requirements")
 
 
 def check_token(environment: Mapping[str, str] = os.environ, home: Path | None = None) -> Finding:

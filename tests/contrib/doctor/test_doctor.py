@@ -117,6 +117,13 @@ def test_missing_and_wrong_packages():
     assert runtime.verdict == "warning"
 
 
+def test_source_tree_without_metadata_is_a_warning(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("lsr_prod_contrib.doctor.checks._NAME", "lsr_prod_not_installed")
+    (packages, runtime) = check_packages()
+    assert (packages.check, packages.verdict, runtime.verdict) == ("packages", "warning", "ok")
+    assert "requirements/" in packages.remedy
+
+
 def test_disks(tmp_path: Path):
     free = {"full": 10**8, "small": 5 * 10**9, "large": 10**12}
     verdicts = {name: check_disk("scratch", tmp_path, lambda _, left=left: (0, 0, left)) for name, left in free.items()}
