@@ -2,10 +2,13 @@
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import islice
 from typing import Any
+
+from jinja2 import TemplateError
 
 from lsr_prod.errors import ConfigError, SourceError
 from lsr_prod.evaluation.collection import read_queries
@@ -60,13 +63,23 @@ def _read_result(given: argparse.Namespace, keys: tuple[str, ...]) -> dict[str, 
     results = [line for line in text.splitlines() if line.startswith("RESULT {")]
     try:
         result = json.loads(results[-1].removeprefix("RESULT ") if results else text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError("FILE", f"{given.file} is not JSON ({error})", "give the file that the job wrote") from error
     absent = [key for key in keys if not isinstance(result, dict) or key not in result]
     if absent:
         problem = f"{given.file} has no {', '.join(absent)}"
         raise ConfigError("FILE", problem, f"give a JSON object with {', '.join(keys)}")
     return dict(result)
+
+
+@contextmanager
+def _page_of_file(given: argparse.Namespace) -> Iterator[None]:
+    """Turn the errors of making a page of ``given.file`` into one that names the file; other errors stay."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, TemplateError) as error:
+        problem = f"{given.file} has another form than the result of this release ({type(error).__name__}: {error})"
+        raise ConfigError("FILE", problem, "give an unchanged file that this release of lsr_prod wrote") from error
 
 
 def _save(given: argparse.Namespace, page: Page, facts: Mapping[str, Any] | None = None) -> None:
@@ -219,7 +232,8 @@ def evaluation(given: argparse.Namespace) -> None:
     Exit codes: 0 done, 1 failed, 2 bad usage.
     """
     result = _read_result(given, ("index", "systems", "comparisons", "query_ids", "query_texts", "efficiency"))
-    _save(given, evaluation_page(result, measure=given.measure))
+    with _page_of_file(given):
+        _save(given, evaluation_page(result, measure=given.measure))
 
 
 def _add_side_by_side_options(parser: CommandParser) -> None:
@@ -250,7 +264,8 @@ def side_by_side(given: argparse.Namespace) -> None:
     from lsr_prod.jobs.index import compare_sides
 
     result = compare_sides(given) if given.file is None else _read_result(given, KEYS)
-    _save(given, side_by_side_page(result), {key: result[key] for key in ("queries", "overlap", "wins", "losses")})
+    with nullcontext() if given.file is None else _page_of_file(given):
+        _save(given, side_by_side_page(result), {key: result[key] for key in ("queries", "overlap", "wins", "losses")})
 
 
 def _add_sweep_options(parser: CommandParser) -> None:
@@ -266,4 +281,6 @@ def sweep(given: argparse.Namespace) -> None:
 
     FILE is the result that ``lsr-prod sweep`` writes; a path or a URI. Exit codes: 0 done, 1 failed, 2 bad usage.
     """
-    _save(given, sweep_page(_read_result(given, ("measure", "costs", "points", "fronts", "chosen"))))
+    result = _read_result(given, ("measure", "costs", "points", "fronts", "chosen"))
+    with _page_of_file(given):
+        _save(given, sweep_page(result))

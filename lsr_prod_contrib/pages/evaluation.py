@@ -29,7 +29,9 @@ def evaluation_page(result: Values, *, measure: str | None = None, name: str = "
     Values per query are kept for one measure only, and for the queries with the largest differences if there are many,
     so that the page stays small.
     """
-    measures = list(result["systems"][0]["measures"]) if result["systems"] else []
+    if not result["systems"]:
+        raise ConfigError("FILE", "the evaluation has no system", "give the result of a finished evaluation")
+    measures = list(result["systems"][0]["measures"])
     measure = measure or next(iter(measures), "")
     if measure not in measures:
         raise ConfigError("--measure", f"{measure!r} was not measured", f"give one of {', '.join(measures)}")

@@ -43,6 +43,11 @@ def test_unknown_measure_is_an_error_with_the_known_ones() -> None:
         evaluation_page(evaluation_result(5), measure="P@1")
 
 
+def test_evaluation_without_systems_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="the evaluation has no system; give the result of a finished evaluation"):
+        evaluation_page({**evaluation_result(5), "systems": []})
+
+
 @pytest.mark.long
 def test_result_in_the_first_form_without_version_intervals_and_curve_has_a_page() -> None:
     result = evaluation_result(20)

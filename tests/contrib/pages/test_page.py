@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,6 +55,7 @@ def test_bad_usage_is_one_line_and_exit_code_2(argv: list[str], part: str, capsy
         (b"{", "is not JSON", 2),
         (b'{"a": 1}', "has no measure, costs, points, fronts, chosen", 2),
         (b"[]", "has no measure", 2),
+        (b"[" * 100_000, "is not JSON", 2),
         (b"\xff\xfe", "is not UTF-8", 1),
         (None, "cannot be read", 1),
     ],
@@ -67,6 +69,51 @@ def test_file_that_is_no_result_is_one_line_and_nothing_is_written(
     error = capsys.readouterr().err
     assert len(error.splitlines()) == 1
     assert part in error
+    assert not (tmp_path / "out").exists()
+
+
+def _results() -> dict[str, dict[str, Any]]:
+    side = {"doc_id": "d", "rank": 1, "score": 1.0}
+    row = {"query_id": "q", "text": "t", "overlap": 1, "change": 0, "value_a": 1, "value_b": 0, "a": [side], "b": []}
+    figures = dict.fromkeys(("overlap", "wins", "losses", "ties"), 1)
+    term = {"term": "t", "weight_a": 1, "weight_b": 2, "drift": 1}
+    canary = {"a": "x", "b": "y", "k": 1, "queries": 1, **figures, "rows": [row], "terms": [term]}
+    sweep = sweep_result(1, 2, 1, queries=1)
+    return {"evaluation": evaluation_result(3), "sweep": sweep, "side-by-side": canary}
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "value"),
+    [
+        ("evaluation", ("systems",), 5),
+        ("evaluation", ("systems", 0, "by_query"), {}),
+        ("evaluation", ("comparisons",), [{}]),
+        ("evaluation", ("efficiency",), {"bytes": 5}),
+        ("evaluation", ("systems", 0, "measures", "nDCG@10"), "high"),
+        ("sweep", ("points", 0), {}),
+        ("sweep", ("points",), 7),
+        ("sweep", ("costs",), []),
+        ("sweep", ("fronts",), {}),
+        ("sweep", ("fronts", "scifact", "flops"), [99]),
+        ("sweep", ("chosen",), None),
+        ("side-by-side", ("rows",), [None]),
+        ("side-by-side", ("rows", 0, "a"), [{"doc_id": []}]),
+        ("side-by-side", ("terms",), [{"term": "t"}]),
+        ("side-by-side", ("overlap",), {"a": []}),
+    ],
+)
+def test_odd_result_is_one_line_with_the_file(
+    kind: str, place: tuple[str | int, ...], value: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result: Any = _results()[kind]
+    inner = result
+    for step in place[:-1]:
+        inner = inner[step]
+    inner[place[-1]] = value
+    (tmp_path / "odd.json").write_text(json.dumps(result))
+    assert main(["inspect", kind, str(tmp_path / "odd.json"), "--output", str(tmp_path / "out")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"FILE: {tmp_path}/odd.json has another form than the result of this release" in line
     assert not (tmp_path / "out").exists()
 
 
