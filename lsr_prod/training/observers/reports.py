@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from lsr_prod import extras, logs
+from lsr_prod import errors, extras, logs
 from lsr_prod.config.language import WatchSettings
-from lsr_prod.errors import ConfigError
 from lsr_prod.storage import disk, drafts
+from lsr_prod.storage.formats import digests
 
 log = logs.get_log(__name__)
 
@@ -39,7 +39,7 @@ class Reporter:
         self._path = path
         try:
             self._trackers = open_trackers(settings, run, resumed_at, path.parent)
-        except ConfigError:
+        except errors.ConfigError:
             self._file.close()
             raise
 
@@ -72,17 +72,20 @@ class Reporter:
 
 def read_log(path: Path) -> list[dict[str, Any]]:
     """Return the reports of a log, by increasing step."""
-    return parse_log(path.read_text(encoding="utf-8", errors="replace"))
+    return parse_log(path.read_text(encoding="utf-8", errors="replace"), str(path))
 
 
-def parse_log(text: str) -> list[dict[str, Any]]:
-    """Return the reports in the text of a log, without a truncated last line of a killed process."""
+def parse_log(text: str, place: str) -> list[dict[str, Any]]:
+    """Return the reports in the text of a log, without a truncated last line of a killed process.
+
+    Raises:
+        ArtifactError: another line is no report.
+    """
     reports = []
-    for line in text.splitlines():
-        try:
-            reports.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
+    for number, line in enumerate(text.split("\n")[:-1], 1):
+        with digests.parsing(f"line {number} of {place} is no report", "delete the line"):
+            one = json.loads(line)
+            reports.append({"step": int(one["step"]), "time": float(one["time"]), "values": dict(one["values"])})
     return reports
 
 
@@ -116,7 +119,8 @@ def open_trackers(settings: WatchSettings, run: str, resumed_at: int | None, pla
             if resumed_at is None:
                 for tracker in trackers:
                     tracker.close(failed=True)
-                raise ConfigError(f"watch.{name}", f"{name} cannot be opened ({_short(error)})", _REMEDY) from error
+                problem = f"{name} cannot be opened ({_short(error)})"
+                raise errors.ConfigError(f"watch.{name}", problem, _REMEDY) from error
             log.warning("tracker not opened", extra={"fields": {"tracker": name, "error": _short(error)}})
     return trackers
 

@@ -1,6 +1,5 @@
 """Runs of a training chain: its stages, and their reports step by step."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -84,13 +83,12 @@ def _newest_open_run(work: Store, finished: set[str]) -> tuple[str, float] | Non
 
 def _reports(work: Store, stage: str) -> list[dict[str, Any]]:
     """Return the reports of a stage: from its log, or with an object store from its newest checkpoint."""
-    data = work.get(f"{_RUNS}/{stage}/{REPORTS_FILE}")
+    name = f"{_RUNS}/{stage}/{REPORTS_FILE}"
+    data = work.get(name)
     if data is None:
         logs = [entry for entry in work.entries(f"{_RUNS}/{stage}") if entry.name.endswith(f"/{REPORTS_FILE}")]
         if not logs:
             return []
-        data = work.get(max(logs, key=lambda entry: entry.modified).name)
-    try:
-        return parse_log((data or b"").decode(errors="replace"))
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
-        raise ArtifactError(f"the reports of stage {stage} in {work.uri} are damaged ({error!r})") from error
+        name = max(logs, key=lambda entry: entry.modified).name
+        data = work.get(name)
+    return parse_log((data or b"").decode(errors="replace"), f"{work.uri}/{name}")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsr_prod.config.language import WatchSettings
-from lsr_prod.errors import ConfigError, StorageError
+from lsr_prod.errors import ArtifactError, ConfigError, StorageError
 from lsr_prod.training.observers.reports import Reporter, read_log
 
 
@@ -56,6 +56,17 @@ def test_log_contains_every_step_once_after_kills(
             reporter.report(now, {"loss": now / 7})
     reports = read_log(path)
     assert [(report["step"], report["values"]) for report in reports] == [(n, {"loss": n / 7}) for n in range(1, 41)]
+
+
+def test_damaged_line_inside_the_log_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    with _reporter(path) as reporter:
+        for step in range(3):
+            reporter.report(step, {})
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + b"\0" * 9 + b"\n" + lines[2])
+    with pytest.raises(ArtifactError, match=r"line 2 of .*log\.jsonl is no report .*; delete the line"):
+        read_log(path)
 
 
 def test_new_run_starts_with_empty_log(tmp_path: Path) -> None:

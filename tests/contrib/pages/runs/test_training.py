@@ -44,3 +44,16 @@ def test_model_that_no_stage_made_is_refused(tmp_path: Path, model: str, words: 
 def test_folder_without_stages_is_refused(tmp_path: Path):
     with pytest.raises(ArtifactError, match="has no stages"):
         describe_training(Store(str(tmp_path), {}))
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["{broken", "{}", "null", '{"step": 4, "time": 1, "values": null}', '{"step": "x", "time": 1, "values": {}}'],
+)
+def test_damaged_report_is_named_with_its_line(tmp_path: Path, line: str):
+    work, stages = training_records(tmp_path)
+    path = tmp_path / "work" / "runs" / stages[1] / "steps.jsonl"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:2], line, *lines[2:]]))
+    with pytest.raises(ArtifactError, match=rf"line 3 of .*/{stages[1]}/steps\.jsonl is no report"):
+        describe_training(work)
