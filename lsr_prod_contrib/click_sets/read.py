@@ -35,9 +35,7 @@ class LogFiles:
             files = list(resolve_source(source, options, documents=False))
             slices = list(cut_files(enumerate(files), source, _SLICE_BYTES, options))
         except ConfigError as error:
-            field = error.field.removeprefix("source.")
-            field = {"id_field": "columns.document", "text_fields": "columns"}.get(field, field)
-            raise ConfigError(f"click_set.{field}", error.problem, error.remedy) from error
+            raise _own_error(error) from error
         columns = settings.columns
         request = ReadRequest(
             source=source,
@@ -90,6 +88,24 @@ def read_log(
     counts = RowCounts(rows, builder.used, dict(sorted(builder.skipped.items())), dict(sorted(bad.items())))
     assert counts.rows == counts.used + sum(counts.skipped.values()) + sum(counts.quarantined.values())
     return builder, counts
+
+
+def _own_error(error: ConfigError) -> ConfigError:
+    """Return the error of a source with the setting of ``click_set``, which has fewer than a source."""
+    field, remedy = error.field.removeprefix("source."), error.remedy
+    if field == "csv.delimiter":  # the remedy quotes the delimiter
+        known = {r"'\t'": "set it to tsv", "','": "set it to csv"}
+        other = "write the file again with commas or tabs between the columns"
+        remedy = next((fix for mark, fix in known.items() if mark in remedy), other)
+    elif field == "csv.encoding":
+        remedy = "write the file again in UTF-8"
+    names = {
+        "id_field": "columns.document",
+        "text_fields": "columns",
+        "csv.delimiter": "format",
+        "csv.encoding": "paths",
+    }
+    return ConfigError(f"click_set.{names.get(field, field.removeprefix('csv.'))}", error.problem, remedy)
 
 
 def _source(settings: ClickSetSettings) -> SourceSettings:

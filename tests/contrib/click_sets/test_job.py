@@ -3,6 +3,7 @@
 import csv
 import json
 import random
+import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -161,6 +162,22 @@ def test_wrong_setting_is_one_line_and_nothing_is_written(tmp_path, capsys, opti
     assert words in line
     assert len(line.splitlines()) == 1
     assert not (tmp_path / "sets").exists()
+
+
+@pytest.mark.parametrize(
+    ("mark", "encoding", "words"),
+    [
+        ("\t", "utf-8", r"click_set\.format: the header of .* is a single column, .*; set it to tsv$"),
+        (";", "utf-8", r"click_set\.format: .* is a single column, .*; write the file again with commas or tabs"),
+        (",", "utf-16", r"click_set\.paths: .*; write the file again in UTF-8$"),
+    ],
+)
+def test_error_of_a_csv_file_names_a_setting_of_the_section(tmp_path, capsys, mark, encoding, words):
+    (tmp_path / "log.csv").write_text(mark.join(("query", "doc_id", "title")) + "\n", encoding=encoding)
+    code, line = run(capsys, [tmp_path / "log.csv"], tmp_path / "sets")
+    assert code == 2
+    assert re.search(words, line.strip())
+    assert "csv." not in line.replace("log.csv.", "")
 
 
 def test_log_that_is_too_small_or_too_bad_is_one_line(tmp_path, capsys):
