@@ -9,7 +9,8 @@ from lsr_prod.config.click_set import ClickColumns, ClickSetSettings
 from lsr_prod.corpus.formats.interface import Record
 from lsr_prod.corpus.source_rows import BadRow, TypedValue, as_string, control_character, is_visible, shorten, show
 
-_NUMBER = re.compile(r"\+?(\d{1,15})(?:\.0*)?")
+_INTEGER_ID = re.compile(r"\+?\d{1,15}(?:\.0*)?")
+_NUMBER = re.compile(r"\+?0*(\d{1,9})(?:\.0*)?")  # sums of 9e9 rows fit into an int64
 _WORD = re.compile(r"\w")
 
 
@@ -88,7 +89,7 @@ class _Values:
         value = self._values.get(name)
         if number and type(value) is int:
             return str(value)
-        if number and isinstance(value, TypedValue) and _NUMBER.fullmatch(value.shown):
+        if number and isinstance(value, TypedValue) and _INTEGER_ID.fullmatch(value.shown):
             return value.shown
         text, problem = as_string(name, value)
         if problem is not None:
@@ -96,7 +97,7 @@ class _Values:
         return text or ""
 
     def number(self, name: str | None, *, absent: int) -> int:
-        """Return a whole number from 0; ``absent`` if the log does not have the column."""
+        """Return a whole number of at most 9 digits; ``absent`` if the log does not have the column."""
         if name is None:
             return absent
         value = self._values.get(name)
@@ -104,7 +105,7 @@ class _Values:
         shown = shown.decode("utf-8", "replace") if isinstance(shown, bytes) else shown
         found = None if isinstance(shown, bool) else _NUMBER.fullmatch(str(shown).strip())
         if found is None:
-            detail = f"column {name} holds {shorten(str(shown))[:80]!r}, which is no whole number from 0"
+            detail = f"column {name} holds {shorten(str(shown))[:80]!r}, which is no whole number from 0 to 999999999"
             self.problem = self.problem or ("bad_number", detail, name)
             return absent
         return int(found[1])

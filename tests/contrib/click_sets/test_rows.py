@@ -43,7 +43,8 @@ def test_row_has_normalized_query_and_numbers_of_any_form():
         ({"clicks": -1}, "bad_number", "clicks"),
         ({"clicks": True}, "bad_number", "clicks"),
         ({"clicks": 1.5}, "bad_number", "clicks"),
-        ({"clicks": 10**16}, "bad_number", "clicks"),
+        ({"clicks": 10**9}, "bad_number", "clicks"),
+        ({"shown": b"1000000000"}, "bad_number", "shown"),
         ({"shown": b"many"}, "bad_number", "shown"),
         ({"position": float("nan")}, "bad_number", "position"),
     ],
@@ -52,6 +53,11 @@ def test_bad_row_has_reason_and_column(changes, reason, field):
     row = validate(**changes)
     assert isinstance(row, BadRow)
     assert (row.reason, row.field, row.raw) == (reason, field, "the line")
+
+
+def test_largest_numbers_are_read():
+    row = validate(clicks=10**9 - 1, shown=b"+0000000000999999999.0", doc_id=10**12)
+    assert (row.clicks, row.impressions, row.document) == (10**9 - 1, 10**9 - 1, str(10**12))
 
 
 def test_log_without_columns_of_numbers_counts_every_row_as_one_click():
