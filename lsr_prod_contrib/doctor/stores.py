@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 
 from lsr_prod.errors import LsrError, StorageError
@@ -25,7 +26,7 @@ _SLOW_S = 0.5
 
 def check_store(field: str, store: Store) -> Iterator[Finding]:
     """Check a folder or a prefix; everything is written below a private name and deleted again."""
-    folder = _folder()
+    folder, absent = _folder(), _absent_folders(store)
     steps: tuple[tuple[str, Callable[[Store, str], str], str], ...] = (
         ("rights", _read_and_write, "grant the job read, write, list and delete below this prefix"),
         ("create if absent", _create_once, "use a store with conditional writes (docs/object-stores.md)"),
@@ -50,6 +51,9 @@ def check_store(field: str, store: Store) -> Iterator[Finding]:
         yield _clock(field, store, folder)
     finally:
         _clean(store, folder)
+        for path in absent:
+            with suppress(OSError):  # another process writes there meanwhile
+                path.rmdir()
 
 
 def check_checkpoints(field: str, work: Store) -> Finding:
@@ -75,6 +79,16 @@ def check_checkpoints(field: str, work: Store) -> Finding:
 
 def _folder() -> str:
     return f".lsr-prod-doctor-{uuid.uuid4().hex}"
+
+
+def _absent_folders(store: Store) -> list[Path]:
+    """Return the folder of a local store and those above it that do not exist, the innermost first."""
+    absent: list[Path] = []
+    if not is_remote(store.uri):
+        place = Path(store.uri)
+        with suppress(OSError):  # no rights: the check of rights says so
+            absent.extend(takewhile(lambda path: not path.exists(), (place, *place.parents)))
+    return absent
 
 
 def _read_and_write(store: Store, folder: str) -> str:

@@ -91,6 +91,16 @@ def test_local_folder_is_sound_and_left_as_it_was(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_folders_that_did_not_exist_are_removed_again(tmp_path: Path):
+    assert faults(check_store("export.output", Store(str(tmp_path / "new" / "bundle")))) == []
+    assert list(tmp_path.iterdir()) == []
+    findings = check_store("export.output", Store(str(tmp_path / "new" / "bundle")))
+    next(findings)
+    (tmp_path / "new" / "theirs").touch()  # another process writes meanwhile
+    assert faults(findings) == []
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["theirs"]
+
+
 def test_file_in_place_of_a_folder_is_a_fault(tmp_path: Path):
     (tmp_path / "table").write_text("no folder")
     assert faults(check_store("encode.table", Store(str(tmp_path / "table")))) == ["rights"]
