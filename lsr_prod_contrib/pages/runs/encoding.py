@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from lsr_prod.encoding.results import Counts
 from lsr_prod.encoding.run_records import RunRecord, WaveRecord, read_runs, read_waves
-from lsr_prod.errors import ArtifactError
+from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.indexing.build import BuildRecord, read_builds
 from lsr_prod.operations.gates.check import read_report
 from lsr_prod.operations.status import PlanStatus, table_status
@@ -71,11 +71,15 @@ def encode_cost(seconds: float, cluster: Cluster) -> float:
 def _choose(plans: tuple[PlanStatus, ...], wanted: str | None, table: str) -> PlanStatus:
     chain = [plan for plan in plans if plan.state != "not started"] or list(plans)
     found = chain[-1:] if wanted is None else [p for p in plans if len(wanted) >= 8 and p.plan.startswith(wanted)]
-    if len(found) != 1:
-        raise ArtifactError(
-            f"{table} has {len(found) or 'no'} plans {wanted}; lsr-prod table status prints their digests"
-        )
-    return found[0]
+    if len(found) == 1:
+        return found[0]
+    if wanted is None:
+        raise ArtifactError(f"{table} has no plan; give the encode.table of a job that has started")
+    raise ConfigError(
+        "--plan",
+        f"{'more than one plan' if found else 'no plan'} of {table} has the digest {wanted[:64]}",
+        "give 8 or more digits of a digest that lsr-prod table status prints",
+    )
 
 
 def _wave(wave: WaveRecord) -> dict[str, Any]:

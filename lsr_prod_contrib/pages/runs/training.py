@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from lsr_prod.errors import ArtifactError
+from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.storage import Store
 from lsr_prod.training.lineage import StageRecord, load_record
 from lsr_prod.training.loop.checkpoint import REPORTS_FILE
@@ -44,9 +44,10 @@ def _digest(name: str) -> str:
 def _find(work: Store, records: Mapping[str, StageRecord], model: str) -> str:
     found = [name for name, record in records.items() if len(model) >= 8 and record.model.startswith(model)]
     if len({records[name].model for name in found}) != 1:
-        raise ArtifactError(
-            f"{'no stage' if not found else 'more than one stage'} of {work.uri} made a model {model[:64]}; give 8 or "
-            "more digits of the digest of a model"
+        raise ConfigError(
+            "--model",
+            f"{'more than one stage' if found else 'no stage'} of {work.uri} made a model {model[:64]}",
+            "give 8 or more digits of the digest of a model",
         )
     return found[0]
 

@@ -105,6 +105,7 @@ def test_page_of_thousands_of_waves_stays_small(tmp_path: Path) -> None:
     [
         (["empty"], "holds no records of a run"),
         (["table", "--model", "b" * 12], "--model: "),
+        (["table", "--plan", "abc"], "--plan: no plan of "),
         (["table", "--cluster", "absent.yaml"], "--cluster: "),
     ],
 )

@@ -1,12 +1,14 @@
 """Records of an encode run: waves, idle share, cost."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from lsr_prod.encoding.run_records import read_waves
-from lsr_prod.errors import ArtifactError
+from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod_contrib.estimates.cluster import ClusterDescription
+from lsr_prod_contrib.pages.runs import encoding
 from lsr_prod_contrib.pages.runs.encoding import describe_encoding
 from tests.contrib.pages.runs.records import encode_records
 
@@ -47,8 +49,17 @@ def test_record_of_a_wave_is_never_replaced(tmp_path: Path):
 
 def test_damaged_record_and_unknown_plan_are_errors(tmp_path: Path):
     table, plan = encode_records(tmp_path)
-    with pytest.raises(ArtifactError, match="no plans"):
-        describe_encoding(table, "0" * 12)
+    for wanted in ("0" * 12, plan[:7]):
+        with pytest.raises(ConfigError, match=f"--plan: no plan of .* has the digest {wanted}; give 8 or more digits"):
+            describe_encoding(table, wanted)
     (tmp_path / "table" / "_lsr_prod" / "waves" / plan / "000001.json").write_text('{"format": 1}')
     with pytest.raises(ArtifactError, match="is damaged"):
+        describe_encoding(table)
+
+
+def test_table_without_plans_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    table, _ = encode_records(tmp_path)
+    status = dataclasses.replace(encoding.table_status(table), plans=())
+    monkeypatch.setattr(encoding, "table_status", lambda _: status)
+    with pytest.raises(ArtifactError, match=r"has no plan; give the encode\.table of a job that has started"):
         describe_encoding(table)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.errors import ArtifactError
+from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.storage import Store
 from lsr_prod_contrib.pages.runs.training import describe_training
 from tests.contrib.pages.runs.records import training_records
@@ -37,7 +37,7 @@ def test_reports_of_a_remote_run_are_those_of_its_newest_checkpoint(tmp_path: Pa
 
 @pytest.mark.parametrize(("model", "words"), [("d" * 12, "no stage of"), ("b", "no stage of")])
 def test_model_that_no_stage_made_is_refused(tmp_path: Path, model: str, words: str):
-    with pytest.raises(ArtifactError, match=words):
+    with pytest.raises(ConfigError, match=f"--model: {words}"):
         describe_training(training_records(tmp_path)[0], model)
 
 
