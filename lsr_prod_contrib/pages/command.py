@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from lsr_prod.errors import ConfigError, SourceError
+from lsr_prod.errors import ConfigError, QueryError, SourceError
 from lsr_prod.evaluation.collection import read_queries
 from lsr_prod.extras import contrib
 from lsr_prod.jobs.terminal.output import print_result, say
@@ -144,11 +144,19 @@ def query(given: argparse.Namespace) -> None:
     """
     if not 1 <= given.k <= 100:
         raise ConfigError("-k", f"{given.k} is not possible", "give an integer from 1 to 100")
-    words = 1.0 if given.words is None else given.words
-    hybrid = Hybrid(words=words) if given.hybrid or given.words is not None else None
+    if given.qk is not None and given.qk < 1:
+        raise ConfigError("--qk", f"{given.qk} is not possible", "give an integer above 0")
+    hybrid = _hybrid(1.0 if given.words is None else given.words) if given.hybrid or given.words is not None else None
     with Searcher.open(given.index, storage_options=store_options(given)) as searcher:
         data = query_data(searcher, given.text, k=given.k, qk=given.qk, hybrid=hybrid)
     _save(given, query_page(data), {"hits": len(data["hits"]), "terms": len(data["terms"])})
+
+
+def _hybrid(words: float) -> Hybrid:
+    try:
+        return Hybrid(words=words)
+    except QueryError as error:
+        raise ConfigError("--words", f"{words:g} is not possible", str(error).rpartition("; ")[2]) from error
 
 
 def _add_run_options(parser: CommandParser) -> None:

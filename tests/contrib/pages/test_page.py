@@ -38,6 +38,8 @@ def test_every_kind_has_help_in_one_style(kind: str, capsys: pytest.CaptureFixtu
         (["quer"], "there is no command quer; did you mean query?"),
         (["sweep"], "the following arguments are required: FILE"),
         (["query", "index", "text", "-k", "0"], "-k: 0 is not possible; give an integer from 1 to 100"),
+        (["query", "index", "text", "--qk", "0"], "--qk: 0 is not possible; give an integer above 0"),
+        (["query", "index", "text", "--words", "-1"], "--words: "),
     ],
 )
 def test_bad_usage_is_one_line_and_exit_code_2(argv: list[str], part: str, capsys: pytest.CaptureFixture[str]) -> None:
