@@ -27,6 +27,7 @@ MAX_FIELD, MAX_PAGE = 1_000, 16_000  # characters of a field of a hit, and of a 
 MAX_BYTES = 1 << 16  # of an answer
 _DEADLINE_MS = 10_000.0
 _SHOWN_TERMS = 64
+_AROUND = 4  # characters of JSON around an item of a list
 _FILTER = "#/$defs/filter"
 _OPTIONS = ("filter", "hybrid", "overlap_threshold", "min_terms", "fields", "sort", "facets", "offset")
 _STRING, _NUMBER = {"type": "string"}, {"type": "integer", "minimum": 0}
@@ -55,7 +56,7 @@ def call_tool(searcher: Searcher, name: str, arguments: Mapping[str, Any]) -> st
         raise QueryError(f"the tool {shorten(name)} is unknown; use one of: {', '.join(tool.name for tool in TOOLS)}")
     answer = {**_shown(found.run(searcher, arguments)), "version": searcher.publication.version}
     while len(text := json.dumps(answer, ensure_ascii=False, allow_nan=False).encode()) > MAX_BYTES:
-        if not answer.get("hits"):
+        if len(answer.get("hits", ())) < 2:
             raise QueryError(f"the answer has {len(text)} bytes of at most {MAX_BYTES}; ask for fewer fields or facets")
         answer["hits"].pop()
         answer["left_out"] = answer.get("left_out", 0) + 1
@@ -94,13 +95,10 @@ def _read_document(searcher: Searcher, arguments: Mapping[str, Any]) -> dict[str
     (found,) = searcher.get([given["doc_id"]], given.get("fields", ()))
     if found is None:
         raise QueryError(f"there is no document {shorten(given['doc_id'])} in this version; give the doc_id of a hit")
-    values = {name: value_to_json(value) for name, value in found.items()}
-    more = {
-        name: len(value) for name, value in values.items() if isinstance(value, str) and len(value) > start + MAX_PAGE
-    }
-    page = {
-        name: value[start : start + MAX_PAGE] if isinstance(value, str) else value for name, value in values.items()
-    }
+    values = {name: _paged(value) for name, value in found.items()}
+    texts = {name: value for name, value in values.items() if isinstance(value, _Shown)}
+    more = {name: len(text) for name, text in texts.items() if len(text) > start + MAX_PAGE}
+    page = {**values, **{name: _Shown(text[start : start + MAX_PAGE]) for name, text in texts.items()}}
     return {"doc_id": given["doc_id"], "start": start, "fields": page, "characters_of_longer_fields": more}
 
 
@@ -176,13 +174,45 @@ def _answer(result: SearchResult) -> dict[str, Any]:
 
 
 def _cut(value: Any) -> Any:
-    """Return a value as JSON has it; a long text ends with an ellipsis, and read_document has the rest."""
+    """Return a value as JSON has it; a long text or list ends with an ellipsis, and read_document has the rest."""
     value = value_to_json(value)
-    return f"{value[:MAX_FIELD]}…" if isinstance(value, str) and len(value) > MAX_FIELD else value
+    if not isinstance(value, list):
+        return _cut_text(value, MAX_FIELD)
+    items: list[Any] = []
+    room = MAX_FIELD
+    for item in value:
+        if room <= 0:
+            return [*items, "…"]
+        items.append(_cut_text(item, room))
+        room -= len(str(items[-1])) + _AROUND
+    return items
+
+
+def _cut_text(value: Any, most: int) -> Any:
+    if not isinstance(value, str):
+        return value
+    shown = _shown(value[: most + 1])  # escapes only make it longer
+    return _Shown(shown if len(shown) <= most else f"{shown[:most]}…")
+
+
+def _paged(value: Any) -> Any:
+    """Return a value of a document; of a long list its JSON text, which has pages like any other text."""
+    value = _shown(value_to_json(value))
+    if isinstance(value, list) and len(text := json.dumps(value, ensure_ascii=False)) > MAX_PAGE:
+        return _Shown(text)
+    return _Shown(value) if isinstance(value, str) else value
+
+
+class _Shown(str):
+    """Text without hidden characters: it is not escaped again, so that a page keeps its length."""
+
+    __slots__ = ()
 
 
 def _shown(value: Any) -> Any:
     match value:
+        case _Shown():
+            return value
         case str():
             return "\t".join(visible(part, lines=True) for part in value.split("\t"))
         case dict():
@@ -219,7 +249,8 @@ TOOLS = (
     ),
     Tool(
         "read_document",
-        f"Read the stored fields of a document, up to {MAX_PAGE} characters of each; start continues behind them.",
+        f"Read the stored fields of a document, up to {MAX_PAGE} characters of each; start continues behind them. "
+        "Of a longer list, the pages are those of its JSON text.",
         _schema(["doc_id"], doc_id=_STRING, fields=_CHOSEN["fields"], start=_NUMBER),
         _read_document,
     ),

@@ -188,6 +188,55 @@ def test_answers_are_bounded(searcher):
     assert page["fields"]["text"] + rest["fields"]["text"] == searcher.get(["long0"])[0]["text"]
 
 
+@pytest.fixture(scope="module")
+def wide():
+    from lsr_prod import Index
+
+    values = {
+        "texts": ["x" * 40_000, 'say "日本" ' * 4_000],
+        "many": [str(number) for number in range(30_000)],
+        "few": ["a", "b" * 990, "c" * 20, "d"],
+        "hidden": ["\u200b" * 1_000] * 9,
+    }
+    fields = {name: [value] for name, value in values.items()} | {"zero": ["\u200b" * 20_000], "year": [2020]}
+    with Index.from_texts({"wide": "hold a lock"}, fields=fields) as index:
+        yield index
+
+
+def test_long_lists_are_cut_in_hits(wide):
+    (hit,) = call(wide, "search", text="lock", fields=["texts", "many", "few", "hidden", "zero", "year"])["hits"]
+    fields = hit["fields"]
+    assert fields["texts"] == ["x" * MAX_FIELD + "…", "…"]
+    assert fields["many"][:3] == ["0", "1", "2"]
+    assert fields["many"][-1] == "…"
+    assert sum(map(len, fields["many"])) < MAX_FIELD
+    assert (fields["few"][:2], fields["few"][2:]) == (["a", "b" * 990], ["c…", "…"])
+    assert fields["zero"].startswith("\\u200b" * 166)
+    assert all(len(text) <= MAX_FIELD + 1 for text in (fields["zero"], *fields["hidden"]))
+    assert fields["year"] == 2020
+
+
+@pytest.mark.parametrize("field", ["texts", "many", "hidden", "zero"])
+def test_long_field_is_read_in_pages(wide, field):
+    text, pages, more = "", 0, True
+    while more:
+        page = call(wide, "read_document", doc_id="wide", fields=[field], start=len(text))
+        text, pages, more = text + page["fields"][field], pages + 1, page["characters_of_longer_fields"]
+        assert more in ({}, {field: more.get(field)})
+    value = wide.get(["wide"])[0][field]
+    if isinstance(value, str):
+        assert text == value.replace("\u200b", "\\u200b")
+    else:
+        assert json.loads(text) == [item.replace("\u200b", "\\u200b") for item in value]
+    assert pages > 1
+
+
+def test_short_list_is_read_as_a_list(wide):
+    page = call(wide, "read_document", doc_id="wide", fields=["few", "year"])
+    assert page["fields"] == {"few": ["a", "b" * 990, "c" * 20, "d"], "year": 2020}
+    assert page["characters_of_longer_fields"] == {}
+
+
 def test_hidden_characters_of_documents_are_shown(searcher):
     text = call(searcher, "read_document", doc_id="date")["fields"]["text"]
     assert text == "parse a date\\U000e0041\\u202e\\x1b"
