@@ -147,7 +147,9 @@ def _checked_k(given: dict[str, Any]) -> int:
 
 
 def _checked_text(text: Any) -> Any:
-    if isinstance(text, str) and len(text) > MAX_TEXT:
+    if text is not None and not isinstance(text, str):
+        raise QueryError(f"text={shorten(text)} is not a string; give the text of the query")
+    if text is not None and len(text) > MAX_TEXT:
         raise QueryError(f"the text has {len(text)} characters; give at most {MAX_TEXT}")
     return text
 

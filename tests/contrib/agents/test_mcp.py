@@ -259,6 +259,8 @@ def test_hidden_characters_of_documents_are_shown(searcher):
         ("read_document", {"doc_id": "none"}, "no document 'none'"),
         ("read_document", {"doc_id": "lock", "start": -1}, "start=-1"),
         ("explain", {"doc_id": "lock"}, "give the text or the terms"),
+        ("explain", {"doc_id": "lock", "text": 5}, "text=5 is not a string"),
+        ("explain", {"doc_id": "lock", "text": 5, "terms": {"lock": 1}}, "text=5 is not a string"),
         ("term_statistics", {"terms": ["two words"], "words": True}, "give one word at a time"),
         ("term_statistics", {"terms": ["a"] * 300}, "300 terms are too many"),
         ("delete_document", {"doc_id": "lock"}, "use one of: search, search_terms"),
