@@ -13,13 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.stand_ins import LENGTH, stand_in
-from benchmarks.train.pruning_data import Pair, Split, few_documents, few_queries, read_lines, split_tldr
+from benchmarks.train.pruning_data import Pair, Split, few_documents, few_queries, page_texts, split_tldr
 from benchmarks.vocabulary.transfer import smollm2
 from lsr_prod import Index, SparseEncoder
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, RaySettings
 from lsr_prod.evaluation.validation import Collection
 from lsr_prod.model.export import export_bundle
+from lsr_prod.storage.formats.digests import digest_json
 from quickstart.models import model_folder
 
 MEASURE = "RR@10"
@@ -42,7 +43,7 @@ class Material:
 
     @cached_property
     def _split(self) -> Split:
-        return split_tldr(self.data / "tldr_en", test_pages=600, development_pages=300)
+        return split_tldr(self.data / "tldr_en")
 
     @property
     def pairs(self) -> list[Pair]:
@@ -65,21 +66,21 @@ class Material:
 
     @cached_property
     def texts(self) -> list[str]:
-        """Plain text for adaptation: the pages and paragraphs of wikitext2, in turn."""
-        pages = [f"{row['title']} {row['text']}" for row in read_lines(self.data / "tldr_en" / "corpus.jsonl")]
+        """Plain text for adaptation: the pages, without held-out queries, and paragraphs of wikitext2, in turn."""
+        pages = page_texts(self.data / "tldr_en")
         lines = (self.data / "wikitext2" / "wiki.train.tokens").read_text(encoding="utf-8").splitlines()
         paragraphs = [line.replace("<unk>", "").strip() for line in lines if len(line) > 200]
         return [text[:400] for both in zip(pages, paragraphs, strict=False) for text in both]
 
     def file(self, kind: str) -> Path:
         """A file for stages that read one: ``texts``, ``pages`` of the training pairs, or the pairs (``rows``)."""
-        path = self.work / f"{kind}.jsonl"
+        rows: list[dict[str, str]] = {
+            "texts": [{"text": text} for text in self.texts],
+            "pages": [{"text": page} for page in sorted({page for _, page in self.pairs})],
+            "rows": [{"query": query, "positive": page} for query, page in self.pairs],
+        }[kind]
+        path = self.work / f"{kind}-{digest_json(rows)[:12]}.jsonl"
         if not path.exists():
-            rows: list[dict[str, str]] = {
-                "texts": [{"text": text} for text in self.texts],
-                "pages": [{"text": page} for page in sorted({page for _, page in self.pairs})],
-                "rows": [{"query": query, "positive": page} for query, page in self.pairs],
-            }[kind]
             path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         return path
 

@@ -70,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
         work = given.work or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="distillation-")))
         work = work.absolute()
         work.mkdir(parents=True, exist_ok=True)
-        split = split_tldr(given.data / "tldr_en", test_pages=600, development_pages=300)
+        split = split_tldr(given.data / "tldr_en")
         asked = dict(list(split.test.queries.items())[:queries])
         qrels = [qrel for qrel in split.test.qrels if qrel.query_id in asked]
         collection = few_documents(Collection(split.test.documents, asked, qrels), documents)

@@ -95,7 +95,7 @@ def experiment(
     data: Path, work: Path, *, seeds: int, quick: bool = False, final: bool = True, everything: bool = False
 ) -> Experiment:
     """All models on all collections."""
-    split = split_tldr(data / "tldr_en", test_pages=600, development_pages=300)
+    split = split_tldr(data / "tldr_en")
     collections = {"tldr": few_documents(split.test if final else split.development, PAGES)}
     if everything:
         collections["scifact"] = scifact_test(data / "scifact")

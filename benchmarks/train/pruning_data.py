@@ -1,7 +1,8 @@
 """The data of the pruning experiment: pages of tldr, asked for by the descriptions of their examples, and SciFact.
 
 A page is known by its title and description, which do not hold the descriptions of its examples. Queries that name
-several pages ("Display help") are left out. Test and development queries belong to pages of which nothing is trained.
+several pages ("Display help") are left out. Test and development queries belong to pages of which no pair is trained,
+and texts for language modeling have only title and description of these pages.
 """
 
 import json
@@ -41,7 +42,7 @@ class Split:
     test: Collection
 
 
-def split_tldr(folder: Path, *, test_pages: int, development_pages: int, seed: int = 0) -> Split:
+def split_tldr(folder: Path, *, test_pages: int = 600, development_pages: int = 300, seed: int = 0) -> Split:
     """Draw the pages whose queries are held out; every page stays a document of both collections."""
     rows = read_lines(folder / "pairs.jsonl")
     pages = {row["pos_id"]: row["pos"] for row in rows}
@@ -63,6 +64,19 @@ def _collection(pages: dict[str, str], asked: dict[str, str]) -> Collection:
     queries = {f"q{number}": query for number, query in enumerate(asked)}
     qrels = [ir_measures.Qrel(query_id, asked[query], 1) for query_id, query in queries.items()]
     return Collection(pages, queries, qrels)
+
+
+def page_texts(folder: Path, *, test_pages: int = 600, development_pages: int = 300) -> list[str]:
+    """Title and text of every page; title and description for pages of held-out queries.
+
+    The text of a page has the descriptions of its examples, which are the queries.
+    """
+    split = split_tldr(folder, test_pages=test_pages, development_pages=development_pages)
+    held_out = {qrel.doc_id for one in (split.test, split.development) for qrel in one.qrels}
+    return [
+        split.test.documents[row["_id"]] if row["_id"] in held_out else f"{row['title']} {row['text']}"
+        for row in read_lines(folder / "corpus.jsonl")
+    ]
 
 
 def few_documents(collection: Collection, count: int) -> Collection:

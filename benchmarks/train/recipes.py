@@ -28,10 +28,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.stand_ins import ACTIVE, stand_in
+from benchmarks.train.pruning_data import page_texts
 from benchmarks.train.recipes_data import (
     LENGTH,
     byte_pair_tokenizer,
-    page_texts,
     save_with_larger_head,
     write_collection,
     write_rows,
@@ -83,7 +83,7 @@ def main(argv: Sequence[str]) -> int:
         pairs = write_collection(work / "collection", asked.data, queries=queries, documents=documents)
         small_models(work, asked.data, quick=asked.quick)
         teacher = SparseEncoder.load(work / "models" / "uncased")
-        files = write_rows(work / "data", pairs[:rows], page_texts(asked.data)[:texts], teacher)
+        files = write_rows(work / "data", pairs[:rows], page_texts(asked.data / "tldr_en")[:texts], teacher)
         found: dict[str, dict[str, Any]] = {}
         for path in sorted((ROOT / "jobs" / "recipes").glob("*.yaml")):
             if not asked.recipes or path.stem in asked.recipes:
@@ -102,9 +102,9 @@ def small_models(work: Path, data: Path, *, quick: bool) -> None:
             model_folder("splade-tiny"), document_max_length=LENGTH, query_max_length=LENGTH
         ).save(folder),
         "large-head": lambda folder: save_with_larger_head(models / "uncased", folder, 5.0),
-        "cased": lambda folder: shutil.copytree(_trained("cased", work, data, quick=quick), folder),
-        "decoder": lambda folder: shutil.copytree(_trained("decoder", work, data, quick=quick), folder),
     }
+    for name in ("cased", "decoder"):  # copied by every run: an earlier copy may be of a model that read other texts
+        shutil.copytree(_trained(name, work, data, quick=quick), models / name, dirs_exist_ok=True)
     for name, make in makers.items():
         if not (models / name).exists():
             make(models / name)

@@ -1,6 +1,6 @@
 """What the recipes read at a small size: rows of every kind from tldr, a collection, and models to start from.
 
-Pages of the collection's queries are in no row of training.
+Pages of the collection's queries are in no pair of training; rows of plain text have their title and description only.
 """
 
 import json
@@ -14,7 +14,7 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from benchmarks.train.pruning_data import Pair, few_documents, read_lines, split_tldr
+from benchmarks.train.pruning_data import Pair, few_documents, split_tldr
 from lsr_prod import SparseEncoder
 from lsr_prod.evaluation.validation import Collection
 from lsr_prod.storage.formats.sparse import SparseBatch
@@ -45,7 +45,7 @@ def write_rows(folder: Path, pairs: Sequence[Pair], texts: Iterable[str], teache
 
 def write_collection(folder: Path, data: Path, *, queries: int, documents: int) -> list[Pair]:
     """Held-out queries over a part of tldr's pages, as BEIR has it; returns the pairs that are left for training."""
-    split = split_tldr(data / "tldr_en", test_pages=600, development_pages=300)
+    split = split_tldr(data / "tldr_en")
     asked = dict(list(split.test.queries.items())[:queries])
     qrels = [qrel for qrel in split.test.qrels if qrel.query_id in asked]
     part = few_documents(Collection(split.test.documents, asked, qrels), documents)
@@ -55,11 +55,6 @@ def write_collection(folder: Path, data: Path, *, queries: int, documents: int) 
     judged = "".join(f"{qrel.query_id}\t{qrel.doc_id}\t{qrel.relevance}\n" for qrel in qrels)
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + judged)
     return split.train
-
-
-def page_texts(data: Path) -> list[str]:
-    """Plain text of the domain: whole pages of tldr."""
-    return [row["text"] for row in read_lines(data / "tldr_en" / "corpus.jsonl")]
 
 
 def word_piece_tokenizer(vocabulary: Path, *, lowercase: bool) -> PreTrainedTokenizerFast:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import ir_measures
 
-from benchmarks.train.pruning_data import few_documents, few_queries, split_tldr
+from benchmarks.train.pruning_data import few_documents, few_queries, page_texts, split_tldr
 from lsr_prod.evaluation.validation import Collection
 
 
@@ -26,6 +26,22 @@ def test_nothing_of_a_held_out_page_is_trained(tmp_path: Path) -> None:
     assert not {split.test.documents[page] for page in held_out} & {text for _, text in split.train}
     assert (len(split.test.queries), len(split.development.queries), len(split.train)) == (12, 9, 39)
     assert len(split.test.documents) == len(split.development.documents) == 20
+
+
+def test_pages_of_held_out_queries_have_title_and_description_only(tmp_path: Path) -> None:
+    folder = tldr(tmp_path)
+    rows = [
+        {"_id": f"p{page}", "title": "page", "text": f"{page}. A: a{page} B: b{page} C: c{page}"} for page in range(20)
+    ]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    split = split_tldr(folder, test_pages=4, development_pages=3)
+
+    texts = page_texts(folder, test_pages=4, development_pages=3)
+
+    held_out = {query for one in (split.test, split.development) for query in one.queries.values()}
+    assert not {word for text in texts for word in text.split()} & held_out
+    assert sum(text.count(":") for text in texts) == 3 * 13
+    assert [int(text.split()[1].rstrip(".")) for text in texts] == list(range(20))
 
 
 def test_a_query_of_several_pages_is_left_out(tmp_path: Path) -> None:
