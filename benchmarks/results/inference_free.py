@@ -56,8 +56,8 @@ def _systems(found: Mapping[str, Judged]) -> str:
 
 
 FEW = (
-    "a seed trains on 800 rows, and BM25 is hard to beat where queries repeat the words of documents; of the 230 words "
-    "of an abstract of SciFact it reads all, the model 128 tokens"
+    "a seed trains on at most 800 rows, and BM25 is hard to beat where queries repeat the words of documents; of the "
+    "230 words of an abstract of SciFact it reads all, the model 128 tokens"
 )
 NEAR = (
     "100 steps leave weights near the IDF that they begin with: the median weight of a term of the training queries "
@@ -79,4 +79,5 @@ order of the rows; RR@10 by `Searcher` ({sizes}). "terms": of a document, mean. 
 row "two encoders". "distilled": KL divergence from the scores of all-MiniLM-L6-v2 next to InfoNCE. "rate found":
 `learning_rate: auto` in place of 2e-4. Hybrids have the default weight. All have the same weight of
 FLOPS; training doubles the terms of a document of tldr, and with them the cost. 21 comparisons are made: one at
-p < .05 by chance is no surprise. `benchmarks/train/inference_free.py`."""
+p < .05 by chance is no surprise. Training pairs of SciFact whose abstract a test claim cites are left out: the official
+split is by claim. `benchmarks/train/inference_free.py`."""

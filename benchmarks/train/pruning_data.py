@@ -94,8 +94,14 @@ def few_queries(collection: Collection, count: int) -> Collection:
 
 
 def scifact_pairs(folder: Path) -> list[Pair]:
-    """Claims of the training part and the abstracts that they cite."""
-    return [(row["query"], row["pos"]) for row in read_lines(folder / "pairs_train.jsonl")]
+    """Claims of the training part and the abstracts that they cite, without abstracts that a test claim cites.
+
+    The official split is by claim: claims of both parts cite the same abstracts, some in nearly the same words.
+    """
+    test = scifact_test(folder)
+    cited = {test.documents[qrel.doc_id] for qrel in test.qrels if qrel.relevance > 0}
+    pairs = ((row["query"], row["pos"]) for row in read_lines(folder / "pairs_train.jsonl"))
+    return [(query, abstract) for query, abstract in pairs if abstract not in cited]
 
 
 def scifact_test(folder: Path) -> Collection:

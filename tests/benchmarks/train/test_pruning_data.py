@@ -3,7 +3,7 @@ from pathlib import Path
 
 import ir_measures
 
-from benchmarks.train.pruning_data import few_documents, few_queries, page_texts, split_tldr
+from benchmarks.train.pruning_data import few_documents, few_queries, page_texts, scifact_pairs, split_tldr
 from lsr_prod.evaluation.validation import Collection
 
 
@@ -42,6 +42,17 @@ def test_pages_of_held_out_queries_have_title_and_description_only(tmp_path: Pat
     assert not {word for text in texts for word in text.split()} & held_out
     assert sum(text.count(":") for text in texts) == 3 * 13
     assert [int(text.split()[1].rstrip(".")) for text in texts] == list(range(20))
+
+
+def test_scifact_pairs_leave_out_abstracts_of_test_claims(tmp_path: Path) -> None:
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\t10\t1\n1\t20\t0\n")
+    documents = [{"_id": str(number), "title": "title", "text": f"abstract {number}"} for number in (10, 20, 30)]
+    pairs = [{"query": f"claim {row['_id']}", "pos": f"title {row['text']}"} for row in documents]
+    for name, lines in (("corpus", documents), ("pairs_train", pairs), ("queries", [{"_id": "1", "text": "claim"}])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    assert [query for query, _ in scifact_pairs(tmp_path)] == ["claim 20", "claim 30"]
 
 
 def test_a_query_of_several_pages_is_left_out(tmp_path: Path) -> None:
