@@ -1,6 +1,8 @@
 """Pruning-aware training (ours): straight-through against hard pruning against none, on all held-out queries."""
 
-from benchmarks.results.claims import Claim, Verdict
+from collections.abc import Sequence
+
+from benchmarks.results.claims import SIGNIFICANT, Claim, Verdict, holm
 from benchmarks.results.material import Material
 from benchmarks.results.page import claims, table
 from benchmarks.train.pruning import Experiment, experiment
@@ -14,9 +16,10 @@ def section(material: Material, seeds: int) -> str:
     """Train and measure what is missing; the section in Markdown."""
     found = experiment(material.data, material.work / "pruning", seeds=seeds, quick=material.quick)
     collection = found.collections["tldr"]
+    tested = verdicts(found)
     text = TEXT.format(
         steps=found.recipe.steps, batch=found.recipe.queries, queries=len(collection.queries),
-        documents=len(collection.documents),
+        documents=len(collection.documents), corrected=corrected(tested),
     )  # fmt: skip
     head = ["(qk, dk)", "model", "RR@10", "sd of seeds", "R@10", "L0 query", "L0 document", "FLOPS"]
     measured = (
@@ -26,7 +29,17 @@ def section(material: Material, seeds: int) -> str:
         ]
         for row in rows(found.measured["tldr"])
     )  # fmt: skip
-    return "\n\n".join([text, table(head, measured), claims(verdicts(found))])
+    return "\n\n".join([text, table(head, measured), claims(tested)])
+
+
+def corrected(tested: Sequence[Verdict]) -> str:
+    """The number of comparisons, and those that are significant after a correction for the others of their measure."""
+    of_measure = [[one for one in tested if one.claim.text.endswith(f", {measure}")] for measure in MEASURES]
+    kept = [f'"{one.claim.text}" ({one.found.difference:+.3f})' for part in of_measure for one in holm(part)]
+    return (
+        f"{len(tested)} comparisons are made, {len(of_measure[0])} per measure. After Holm's correction for those of a "
+        f"measure, p < {SIGNIFICANT}\nholds for {'; '.join(kept) + ' only' if kept else 'no difference'}."
+    )
 
 
 def verdicts(found: Experiment) -> list[Verdict]:
@@ -61,5 +74,4 @@ TEXT = """## Pruning-aware training
 Ours: esplade-pretraining prunes trained models, in search only. `splade-tiny`, {steps} steps of {batch} pairs with
 joint FLOPS, and in the pruned models with the loss of the texts pruned to (3, 8) and (5, 10) as well;
 {queries:,} held-out queries over {documents:,} pages of tldr. Models and tests: `benchmarks/train/pruning.py`.
-Twelve comparisons are made, so one at p < 0.05 by chance is no surprise; .0081 stays below .05 after a correction for
-the six of a measure."""
+{corrected}"""

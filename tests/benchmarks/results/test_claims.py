@@ -1,9 +1,11 @@
 """Verdicts and the page, from outcomes that are written by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from benchmarks.results.claims import Claim, Family, Verdict, verdict
+from benchmarks.results.claims import Claim, Family, Verdict, holm, verdict
 from benchmarks.results.page import threshold_rows, write_page
 from benchmarks.results.runs import Chain, Outcome, key
 
@@ -36,6 +38,17 @@ def decided(better: list[float], worse: list[float]) -> Verdict:
 )
 def test_verdict_needs_direction_and_significance(better: list[float], worse: list[float], word: str):
     assert decided(better, worse).word == word
+
+
+def test_holm_keeps_p_values_below_the_level_of_their_rank_only():
+    found = decided([0.6] * QUERIES, [0.4] * QUERIES)
+
+    def kept(*values: float) -> list[float]:
+        return [one.found.p for one in holm([replace(found, found=replace(found.found, p=p)) for p in values])]
+
+    assert kept(0.3, 0.0072, 0.027, 0.15, 0.6, 0.5, 0.4, 0.9) == []
+    assert kept(0.3, 0.02, 0.001) == [0.001, 0.02]
+    assert kept(0.03, 0.03, 0.001) == [0.001]
 
 
 def test_row_without_seeds_is_compared_with_every_seed():

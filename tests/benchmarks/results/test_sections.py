@@ -52,6 +52,8 @@ def test_pruning_compares_every_pair_of_models_and_prints_the_cost(material: Mat
     page = pruning.section(material, 1)
     assert "| (3, 8) | jFLOPS + hard | 0.6000 | 0.0000 | 0.6000 | 5.0 | 20.0 | 0.500 |" in page
     assert "40 held-out queries over 1 pages" in page
+    assert "16 comparisons are made, 8 per measure" in page
+    assert f'"{HARD} is ahead of {NONE} at (3, 8), RR@10" (+0.100)' in page
 
 
 def system(name: str, *means: float) -> System:
