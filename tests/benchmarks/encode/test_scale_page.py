@@ -6,4 +6,4 @@ from benchmarks.encode.scale_page import PAGE, index_cpu_hours, updated
 def test_the_page_is_what_its_inputs_give() -> None:
     page = PAGE.read_text()
     assert updated(page) == page
-    assert round(index_cpu_hours()) == 10
+    assert round(index_cpu_hours()) == 28
