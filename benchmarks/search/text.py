@@ -8,6 +8,7 @@ copy's files are dropped from the page cache, the index is opened anew, and ever
 warm. Prints a table and ``RESULT {json}``.
 """
 
+import argparse
 import gc
 import json
 import os
@@ -33,8 +34,12 @@ WARM, SWAPS = 1000, 10
 
 def main(argv: Sequence[str]) -> int:
     """Measure all three and print."""
-    source = Path(argv[0])
-    with Path(argv[1]).open(encoding="utf-8") as file:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("index", type=Path, help="folder of a published index")
+    parser.add_argument("queries", type=Path, help="JSON lines with text")
+    asked = parser.parse_args(argv)
+    source: Path = asked.index
+    with asked.queries.open(encoding="utf-8") as file:
         texts = [json.loads(line)["text"] for line in file]
     with tempfile.TemporaryDirectory(dir=source.parent) as scratch:
         index = Path(scratch) / "index"

@@ -1,3 +1,9 @@
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from benchmarks.search import text, threads
 from benchmarks.search.contestants import ARRAYS, PUBLIC, SINDI_EXACT
 from benchmarks.search.race import Contestant, Row
 from benchmarks.search.report import results
@@ -43,3 +49,10 @@ def test_missing_engines_and_collections_give_none() -> None:
     found = results({"topics20": by_name(row(PUBLIC, 80))})
     missing = ("public_p50_ratio_seismic_k10", "public_p50_ratio_sindi_real", "fixed_us", "build_ratio_seismic_whole")
     assert [found[key] for key in missing] == [None] * 4
+
+
+@pytest.mark.parametrize("program", [threads, text])
+def test_help_of_a_program_that_takes_an_index_ends_without_a_traceback(program: ModuleType, capsys: Any):
+    with pytest.raises(SystemExit, match="0"):
+        program.main(["--help"])
+    assert "queries" in capsys.readouterr().out
