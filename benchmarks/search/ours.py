@@ -57,7 +57,7 @@ class Ours:
         self._threshold = {name: options[name] for name in ("min_terms", "overlap_threshold")}
 
     def sizes(self) -> dict[str, int]:
-        """Bytes: ``matching`` is what a query may read to match and rank."""
+        """Bytes of the arrays, as in ``array_sizes``."""
         return array_sizes(self._folders)
 
     def prepare(self, terms: npt.NDArray[np.int64], weights: npt.NDArray[np.float32], k: int) -> ShardQuery:
@@ -102,7 +102,10 @@ def to_shard_query(
 
 
 def array_sizes(folders: Sequence[Path]) -> dict[str, int]:
-    """Return the bytes of the arrays of shards; ``matching`` is what a query may read to match and rank."""
+    """Return the bytes of the arrays of shards: ``matching``, and ``forward``, from which candidates are scored.
+
+    An exact answer needs both, as it needs the whole index of a peer.
+    """
     parts = {"matching": MATCHING_ARRAYS, "forward": FORWARD_ARRAYS}
     return {
         part: sum(_size(folder / array_name(name)) for folder in folders for name in names)

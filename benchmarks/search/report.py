@@ -117,10 +117,11 @@ def _rates(qps: Mapping[int, float]) -> list[str]:
 
 
 def sizes(row: Row) -> str:
-    """Format bytes per document: of the part that matches and ranks, and of all files where there are others."""
-    parts = list(row.sizes.values())
-    total = f" of {sum(parts) / row.documents:.0f}" if len(parts) > 1 else ""
-    return f"{parts[0] / row.documents:.1f}{total}"
+    """Format bytes per document: of the parts that a query reads to match and to score, and of all files."""
+    parts = [size / row.documents for size in row.sizes.values()]
+    read = [row.sizes[name] / row.documents for name in ("matching", "forward") if name in row.sizes] or parts[:1]
+    total = f" of {sum(parts):.0f}" if len(parts) > 1 else ""
+    return " + ".join(f"{size:.1f}" for size in read) + total
 
 
 def print_bands(collection: str, rows: Sequence[Row]) -> None:

@@ -6,7 +6,7 @@ import pytest
 from benchmarks.search import text, threads
 from benchmarks.search.contestants import ARRAYS, PUBLIC, SINDI_EXACT
 from benchmarks.search.race import Contestant, Row
-from benchmarks.search.report import results
+from benchmarks.search.report import results, sizes
 
 
 def row(name: str, us: float, *, recall: float = 1.0, build_s: float = 1.0) -> Row:
@@ -49,6 +49,13 @@ def test_missing_engines_and_collections_give_none() -> None:
     found = results({"topics20": by_name(row(PUBLIC, 80))})
     missing = ("public_p50_ratio_seismic_k10", "public_p50_ratio_sindi_real", "fixed_us", "build_ratio_seismic_whole")
     assert [found[key] for key in missing] == [None] * 4
+
+
+def test_bytes_to_match_and_to_score_are_printed_of_all_files() -> None:
+    mine, peer = row(PUBLIC, 80), row(SINDI_EXACT, 80)
+    mine.sizes = {**mine.sizes, "Tantivy and documents": 5_000}
+    peer.sizes = {"index": 173_000}
+    assert [sizes(mine), sizes(peer)] == ["55.0 + 60.0 of 120", "173.0"]
 
 
 @pytest.mark.parametrize("program", [threads, text])
