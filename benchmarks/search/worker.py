@@ -5,7 +5,7 @@
 Each line of stdin is one JSON command; the worker answers each with one JSON line. An engine is a class with::
 
     version: str                                   of the engine and its settings; part of the name of its stored index
-    build(collection, folder, options) -> float    static; seconds from mapped rows to an index on disk
+    build(collection, folder, options) -> float    static; seconds from the engine's own types to an index on disk
     __init__(collection, folder, options)          opens it
     sizes() -> {part: bytes}                       on disk
     prepare(terms, weights, k) -> asked            into the engine's own types; not timed
