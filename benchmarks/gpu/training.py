@@ -92,6 +92,7 @@ def steps(model: Path, pairs: int, length: int, repeats: int) -> list[dict[str, 
         ("SpladeLoss fp16", None, torch.float16),
         ("SpladeLoss bf16", None, torch.bfloat16),
         ("SpladeLoss fp16, checkpointed", 2, torch.float16),
+        ("SpladeLoss bf16, checkpointed", 2, torch.bfloat16),
     ):
         make = _ours if name.startswith("ours") else _peer
         trained, forward = make(model, kept, pairs, length)
