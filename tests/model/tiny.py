@@ -10,6 +10,8 @@ from transformers import (
     AlbertForMaskedLM,
     BertConfig,
     BertForMaskedLM,
+    CamembertConfig,
+    CamembertForMaskedLM,
     DistilBertConfig,
     DistilBertForMaskedLM,
     GPTNeoXConfig,
@@ -18,6 +20,8 @@ from transformers import (
     LlamaForCausalLM,
     ModernBertConfig,
     ModernBertForMaskedLM,
+    MPNetConfig,
+    MPNetForMaskedLM,
     PreTrainedModel,
     PreTrainedTokenizerFast,
     Qwen2Config,
@@ -26,6 +30,8 @@ from transformers import (
     Qwen3ForCausalLM,
     RobertaConfig,
     RobertaForMaskedLM,
+    XLMRobertaConfig,
+    XLMRobertaForMaskedLM,
 )
 
 SPECIAL = ["<pad>", "<unk>", "<s>", "</s>", "<mask>"]
@@ -100,6 +106,7 @@ _MODELS = {
     "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**(_DECODER | _GROUPED), tie_word_embeddings=False)),
     "albert": lambda: AlbertForMaskedLM(AlbertConfig(**_COMMON, **_SIZES, embedding_size=16)),
     "bert": lambda: BertForMaskedLM(BertConfig(**_COMMON, **_SIZES)),
+    "camembert": lambda: CamembertForMaskedLM(CamembertConfig(**_COMMON, **_SIZES)),
     "distilbert": lambda: DistilBertForMaskedLM(
         DistilBertConfig(**_COMMON, dim=32, n_layers=2, n_heads=2, hidden_dim=48, max_position_embeddings=72)
     ),
@@ -108,5 +115,7 @@ _MODELS = {
             **_COMMON, **_SIZES, local_attention=8, bos_token_id=2, cls_token_id=2, eos_token_id=3, sep_token_id=3
         )
     ),
+    "mpnet": lambda: MPNetForMaskedLM(MPNetConfig(**_COMMON, **_SIZES)),
     "roberta": lambda: RobertaForMaskedLM(RobertaConfig(**_COMMON, **_SIZES)),
+    "xlm_roberta": lambda: XLMRobertaForMaskedLM(XLMRobertaConfig(**_COMMON, **_SIZES)),
 }

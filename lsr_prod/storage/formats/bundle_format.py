@@ -44,14 +44,13 @@ LONGEST = 1 << 20
 """Largest maximum length of a text, in tokens; that of a model is less."""
 HEADS = {"token_weights": "a head of token weights (BGE-M3)", "autoencoder": "a sparse autoencoder (CSR)"}
 """Names of the heads that are no vocabulary head."""
+POSITIONS_AFTER_PADDING = ("camembert", "roberta", "xlm-roberta")
+"""Model types whose positions start after the id of the padding token; MPNet's start after 1, whatever that id is."""
 
 Kind = Literal["query", "document"]
 Attention = Literal["bidirectional", "causal", "echo"]
 PooledTokens = Literal["all", "not_bos", "appended"]
 Precision = Literal["fp32", "fp16", "int8"]
-
-# Model types whose positions start after the id of the padding token; MPNet's start after 1, whatever that id is.
-_POSITIONS_AFTER_PADDING = ("camembert", "roberta", "xlm-roberta")
 
 # Written only if they differ from the default, which older encoders have: their cards, and so their digests, stay the
 # same.
@@ -269,6 +268,6 @@ def read_vocabulary(folder: Path) -> list[str]:
 def longest_input(config: Mapping[str, Any], attention: Attention = "bidirectional") -> int:
     """Return the maximum number of tokens of a text, special tokens included; ``echo`` reads a text twice."""
     positions, kind = int(config["max_position_embeddings"]), config.get("model_type")
-    if kind in _POSITIONS_AFTER_PADDING or kind == "mpnet":
+    if kind in POSITIONS_AFTER_PADDING or kind == "mpnet":
         positions -= 2 if kind == "mpnet" else int(config["pad_token_id"]) + 1
     return positions // 2 if attention == "echo" else positions

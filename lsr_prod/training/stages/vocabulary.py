@@ -50,6 +50,11 @@ def check_transfer(
         if stage.parts == "all":
             transfer.check_tokenizer(tokenizer)
         pins["target"] = target.digest_target(stage.target)
+    padding = 0 if tokenizer is None else tokenizer.pad_token_id  # 0 is the id in a tokenizer that is trained here
+    if stage.parts == "all" and facts.architecture == "MPNetForMaskedLM" and padding != 1:
+        problem = f"MPNet takes the token of id 1 for padding, but the padding token of the target has id {padding}"
+        field = "train_tokenizer" if tokenizer is None else "target"
+        raise ConfigError(field, problem, "give a target whose padding token has id 1, or set parts to head")
     if stage.train_tokenizer is not None:
         pins["train_tokenizer"] = schemas.pin_data(stage.train_tokenizer.data, options)
     if stage.unigrams is not None:
@@ -206,9 +211,8 @@ def check_expand(
     if facts.output_vocabulary == "words":
         problem = "the model's output terms are words already"
         raise ConfigError("stage", problem, "expand a model whose terms are tokens")
-    pins = {"data": schemas.pin_data(stage.data, options)}
     after = replace(facts, vocabulary_size=stage.size, vocabulary_sha256=None, output_vocabulary="words")
-    return pins, replace(after, tied=False, transferred=False)
+    return {"data": schemas.pin_data(stage.data, options)}, replace(after, tied=False, transferred=False)
 
 
 def expand_vocabulary(

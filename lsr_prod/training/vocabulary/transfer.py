@@ -13,7 +13,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.inference.terms.words import lowercases
 from lsr_prod.model import SparseEncoder, backbone, loading, tokenizer_files
 from lsr_prod.model.output_layer import add_output_bias, is_tied, output_layer_names, replace_output_layer
-from lsr_prod.storage.formats.digests import digest_json
+from lsr_prod.storage.formats import bundle_format, digests
 from lsr_prod.training.vocabulary.initialization import Initialization
 
 # Roles of special tokens in a model's configuration, and the special tokens that can fill them, in order.
@@ -44,7 +44,7 @@ def move_to_vocabulary(
     card = replace(
         encoder.card,
         vocabulary_size=size,
-        vocabulary_sha256=digest_json(loading.output_vocabulary(tokenizer, size)),
+        vocabulary_sha256=digests.digest_json(loading.output_vocabulary(tokenizer, size)),
         casing="lowercase" if lowercases(tokenizer.backend_tokenizer) else "none",
         output_vocabulary="tokenizer",
         output_casing="all",
@@ -63,7 +63,7 @@ def replace_head(
     card = replace(
         encoder.card,
         vocabulary_size=len(vocabulary),
-        vocabulary_sha256=digest_json(vocabulary),
+        vocabulary_sha256=digests.digest_json(vocabulary),
         output_vocabulary="words",
         output_casing="all",
     )
@@ -94,7 +94,7 @@ def _config(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerFast) -> Pre
         if hasattr(config, f"{role}_token_id"):
             ids = [getattr(tokenizer, f"{name}_token_id", None) for name in names]
             setattr(config, f"{role}_token_id", next((token for token in ids if token is not None), None))
-    if config.model_type == "roberta":
+    if config.model_type in bundle_format.POSITIONS_AFTER_PADDING:
         assert old_padding is not None
         config.max_position_embeddings += config.pad_token_id - old_padding
     return config
@@ -105,8 +105,8 @@ def _rebuilt(model: PreTrainedModel, config: PreTrainedConfig) -> PreTrainedMode
     with torch.random.fork_rng():
         fresh: Any = type(model)(config)
     old, new = model.state_dict(), fresh.state_dict()
-    if config.model_type == "roberta":
-        name = "roberta.embeddings.position_embeddings.weight"
+    if config.model_type in bundle_format.POSITIONS_AFTER_PADDING:
+        name = f"{model.base_model_prefix}.embeddings.position_embeddings.weight"
         old[name] = _shifted_positions(old[name], len(new[name]))
     vocabulary = _vocabulary_names(fresh)
     fresh.load_state_dict({name: old[name] for name in new if name not in vocabulary}, strict=False)
@@ -116,7 +116,7 @@ def _rebuilt(model: PreTrainedModel, config: PreTrainedConfig) -> PreTrainedMode
 
 
 def _shifted_positions(positions: Tensor, size: int) -> Tensor:
-    """Shift the rows of RoBERTa's position embeddings, whose first position follows the padding id."""
+    """Return the position embeddings with the last row at the new end: the first position follows the padding id."""
     moved = positions.new_zeros(size, positions.shape[1])
     kept = min(size, len(positions))
     moved[-kept:] = positions[-kept:]

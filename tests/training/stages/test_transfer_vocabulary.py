@@ -273,3 +273,15 @@ def test_appended_tokens_are_those_of_the_new_tokenizer(source: SparseEncoder, t
     assert encoder.heads is not None
     assert len(encoder.heads.heads) == len(TERMS)
     assert len(encoder.encode(["w1"]).terms)
+
+
+def test_mpnet_is_not_moved_to_vocabulary_with_other_padding_id(target: Path, tmp_path: Path):
+    facts = ModelFacts.of(SparseEncoder.load(tiny_checkpoint(tmp_path / "mpnet", "mpnet")))
+    rows = {"initialization": "mean", "bias": "rows"}
+    other_tokenizer(["[UNK]", "[PAD]", *TERMS[2:]]).save_pretrained(tmp_path / "second")
+    check(settings(target=str(tmp_path / "second"), **rows), facts, {})
+    check(settings(target=str(target), parts="head", **rows), facts, {})
+    data = write_texts(tmp_path, ["w1"]).model_dump(mode="json")
+    for name, value in (("target", str(target)), ("train_tokenizer", {"data": data})):
+        with pytest.raises(ConfigError, match=rf"{name}: MPNet takes the token of id 1 for padding, .* has id 0"):
+            check(settings(**{name: value}, **rows), facts, {})

@@ -12,6 +12,7 @@ from lsr_prod.inference.terms.surfaces import Terms, align
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.model.output_layer import is_tied
+from lsr_prod.storage.formats.bundle_format import longest_input
 from lsr_prod.training.vocabulary.initialization import Initialization, copy_overlap
 from lsr_prod.training.vocabulary.transfer import move_to_vocabulary, replace_head
 from tests.model.tiny import ARCHITECTURES, CAUSAL, VOCABULARY, tiny_checkpoint
@@ -55,7 +56,7 @@ def weights(encoder: SparseEncoder, texts: list[str]) -> list[dict[str, float]]:
     ]
 
 
-@pytest.mark.parametrize("architecture", [*ARCHITECTURES, *CAUSAL])
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, "camembert", "xlm_roberta", *CAUSAL])
 def test_same_tokens_in_another_order_give_same_vectors(tmp_path: Path, architecture: str):
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "checkpoint", architecture))
     tokenizer = other_tokenizer(shuffled())
@@ -76,6 +77,7 @@ def test_same_tokens_in_another_order_give_same_vectors(tmp_path: Path, architec
         named = {term: weight for term, weight in old.items() if known or term not in NAMES}
         assert {term: found.get(term, 0.0) for term in named} == pytest.approx(named, abs=1e-5)
     assert is_tied(moved.model) == was_tied
+    assert longest_input(moved.model.config.to_dict()) == longest_input(encoder.model.config.to_dict())
     assert moved.model.config.pad_token_id == tokenizer.pad_token_id == moved.tokenizer.pad_token_id
     assert moved.vocabulary == shuffled()
     assert weights(encoder, TEXTS) == [
