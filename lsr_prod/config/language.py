@@ -5,16 +5,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from lsr_prod.config.section import LocalPath, Location, Problems, Section, TrainingDataSettings
+from lsr_prod.config.section import LocalPath, Location, Problems, Section, TextData
 from lsr_prod.errors import ConfigError
 
 Share = Annotated[float, Field(ge=0, lt=1)]
-
-
-def _only_texts(data: TrainingDataSettings) -> TrainingDataSettings:
-    if data.kind != "texts":
-        raise ValueError(f"language modeling needs plain text; data.kind is {data.kind} and has to be texts")
-    return data
 
 
 class OptimizerSettings(Section):
@@ -127,14 +121,12 @@ class TextBatchSettings(Section):
 class TextValidationSettings(Section):
     """Loss on held-out texts during training."""
 
-    data: TrainingDataSettings
+    data: TextData
     """held-out texts; kind texts"""
     every: int = Field(1000, ge=1)
     """steps between two validations; the first one is before the first step, the last one after the last step"""
     texts: int | None = Field(None, ge=1)
     """maximum number of texts, from the start; default: all"""
-
-    _texts = field_validator("data")(_only_texts)
 
 
 class TrainedStage(Section):
@@ -168,7 +160,7 @@ class TrainedStage(Section):
 class LanguageSettings(TrainedStage):
     """Settings that all stages on plain text share."""
 
-    data: TrainingDataSettings
+    data: TextData
     """training texts; kind texts"""
     batch: TextBatchSettings = TextBatchSettings()
     """batch of one step"""
@@ -179,8 +171,6 @@ class LanguageSettings(TrainedStage):
     transformer, for models whose output matrix is not tied to the embeddings; all other weights are frozen"""
     validation: TextValidationSettings | None = None
     """loss on held-out texts"""
-
-    _texts = field_validator("data")(_only_texts)
 
     def _problems(self) -> Problems:
         yield from super()._problems()

@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from lsr_prod.config.section import Location, Problems, Section, TrainingDataSettings
+from lsr_prod.config.section import Location, Problems, Section, TextData, TrainingDataSettings
 
 
 class ExportSettings(Section):
@@ -74,16 +74,10 @@ class AdaptEncoderSettings(Section):
         return values
 
 
-def _only_texts(data: TrainingDataSettings | None) -> TrainingDataSettings | None:
-    if data is not None and data.kind != "texts":
-        raise ValueError(f"plain text is required; data.kind is {data.kind} and has to be texts")
-    return data
-
-
 class DomainTokenizerSettings(Section):
     """Lowercase tokenizer without accents, trained on texts of a domain (vocabulary-transfer, 6.6)."""
 
-    data: TrainingDataSettings
+    data: TextData
     """the texts; kind texts"""
     model: Literal["word_piece", "bpe"] = "bpe"
     """bpe: byte-level, as in the paper"""
@@ -91,8 +85,6 @@ class DomainTokenizerSettings(Section):
     """number of tokens, special tokens included; the paper uses 10k to 50k"""
     min_count: int = Field(2, ge=1)
     """minimum occurrences of a pair of pieces that is merged"""
-
-    _texts = field_validator("data")(_only_texts)
 
 
 class TransferVocabularySettings(Section):
@@ -116,15 +108,13 @@ class TransferVocabularySettings(Section):
     """bias of the head. target: that of target_embeddings, scaled to the source (eq. 10); unigrams: log counts of the
     target tokens in the texts of unigrams (ours), scaled to the source if it has a bias; rows: combined as the rows are
     (ours); none: no bias, for a source without one"""
-    unigrams: TrainingDataSettings | None = None
+    unigrams: TextData | None = None
     """texts for the token counts of bias unigrams, and for the number of tokens per word; default: those of
     train_tokenizer"""
     unigram_texts: int = Field(100_000, ge=1)
     """bias unigrams: number of texts to read from the start"""
     seed: int = Field(0, ge=0)
     """seed of random rows"""
-
-    _texts = field_validator("unigrams")(_only_texts)
 
     def _problems(self) -> Problems:
         if (self.target is None) == (self.train_tokenizer is None):
@@ -149,7 +139,7 @@ class ExpandVocabularySettings(Section):
 
     stage: Literal["expand_vocabulary"]
     """kind of the stage"""
-    data: TrainingDataSettings
+    data: TextData
     """the corpus; kind texts"""
     size: int = Field(100_000, ge=1)
     """maximum number of words"""
@@ -159,8 +149,6 @@ class ExpandVocabularySettings(Section):
     """rows of words. subtoken: mean of the sub-tokens of a word; random: random rows, the baseline rand-vocab (G)"""
     seed: int = Field(0, ge=0)
     """seed of random rows"""
-
-    _texts = field_validator("data")(_only_texts)
 
 
 class CalibrateSettings(Section):
@@ -180,14 +168,12 @@ class CalibrateSettings(Section):
     per: Literal["vocabulary", "term"] = "vocabulary"
     """vocabulary: one constant for all terms, as in the paper; term: a constant per term, as many standard deviations
     above the mean of its logits for every term, for a decoder whose outputs are positive in every text (ours)"""
-    data: TrainingDataSettings | None = None
+    data: TextData | None = None
     """texts to measure activation_rate on; kind texts"""
     texts: int = Field(512, ge=8)
     """number of texts to measure, spread over data; every second one is held out"""
     max_length: int | None = Field(None, ge=3)
     """maximum tokens of a text; use that of training; default: the document length of the encoder card"""
-
-    _texts = field_validator("data")(_only_texts)
 
     def _problems(self) -> Problems:
         if (self.shift is None) == (self.activation_rate is None):

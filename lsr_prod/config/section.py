@@ -191,6 +191,16 @@ class DataSetSettings(TrainingDataSettings):
     """proportional sampling: factor of the number of batches from this data set"""
 
 
+def _only_texts(data: TrainingDataSettings) -> TrainingDataSettings:
+    if data.kind != "texts":
+        raise ValueError(f"plain text is required: its kind has to be texts, and is {data.kind}")
+    return data
+
+
+TextData = Annotated[TrainingDataSettings, AfterValidator(_only_texts)]
+"""Plain text: a data set of kind texts."""
+
+
 class BatchSettings(Section):
     """Batch of one step. All numbers are of the global batch, for any number of workers."""
 

@@ -83,7 +83,7 @@ class FinetuneSettings(language.TrainedStage):
     card_document_max_length: int | None = Field(None, ge=3)
     """maximum tokens of a document in the encoder card of the trained model, for validation, encoding and search; may
     be more than document_max_length, which is its default"""
-    idf_corpus: section.TrainingDataSettings | None = None
+    idf_corpus: section.TextData | None = None
     """texts that the IDF weights of inference-free queries are counted on, kind texts; default: the documents of data,
     each once"""
     query_model: section.Location | None = Field(None, min_length=1)
@@ -101,8 +101,6 @@ class FinetuneSettings(language.TrainedStage):
         yield from self._problems_of_sides()
 
     def _problems_of_losses(self) -> section.Problems:
-        if self.idf_corpus is not None and self.idf_corpus.kind != "texts":
-            yield "idf_corpus has documents; its kind has to be texts"
         kinds = {one.kind for one in self.data_sets}
         if "texts" in kinds:
             yield "fine-tuning needs queries and documents; data.kind cannot be texts"
