@@ -56,7 +56,7 @@ def _stage(number: int, stage: Mapping[str, Any]) -> Section:
     loss = "Loss of the step at each report, in all and by part. It should fall well below chance (equal vectors)."
     terms = "Mean number of active terms per text (L0) in the batch. The regularizers should lower it."
     validated = "Active terms and FLOPS on the validation set."
-    dead = "Output terms that no text of the last 500 steps activated."
+    dead = "Output terms that no document of the last 500 steps activated."
     rate = "Documents per second of all workers between two reports."
     found = {
         "loss": draw("Loss", loss, _losses(reports), "loss"),

@@ -59,7 +59,7 @@ def _mean_cosine(directions: torch.Tensor, texts: float) -> float:
 
 
 class DeadTerms:
-    """Counter of the terms that no text of the last steps activated; part of a checkpoint.
+    """Counter of the terms that no document of the last steps activated; part of a checkpoint.
 
     Observation is local to a worker; only reading combines the workers.
     """
