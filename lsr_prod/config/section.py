@@ -214,7 +214,8 @@ class BatchSettings(Section):
     one more forward pass); default: the whole batch at once"""
     accumulate: int = Field(1, ge=1)
     """number of parts into which a step is split, each with its own loss: negatives and the means of the regularizers
-    are those of a part, and its FLOPS are never below those of the batch; chunk keeps both for the whole batch"""
+    are those of a part. If all parts have equally many documents, the FLOPS are never below those of the batch; if rows
+    lack hard negatives, the documents of a smaller part count more. chunk keeps both for the whole batch"""
     group_by_length: bool = True
     """batch texts of similar length; the order of batches stays random"""
     unique: bool = False
