@@ -33,6 +33,10 @@ class OptimizerSettings(Section):
     max_grad_norm: float | None = Field(1.0, gt=0)
     """maximum norm of the gradients, clipped above it; null: no clipping"""
 
+    def _problems(self) -> Problems:
+        decays = self.schedule != "constant"
+        yield from self._unread("schedule_steps", need="schedule linear or cosine", met=decays)
+
 
 class LoraSettings(Section):
     """Low-rank updates (LoRA) instead of training all weights; they are merged into the weights at the end."""
@@ -70,6 +74,7 @@ class ScaleSettings(Section):
     def _problems(self) -> Problems:
         if self.attention == "flash" and self.precision == "fp32":
             yield "attention: flash computes in half precision; set precision to bf16"
+        yield from self._unread("kept_layers", need="gradient_checkpointing", met=self.gradient_checkpointing)
 
 
 class WatchSettings(Section):

@@ -127,11 +127,9 @@ class TransferVocabularySettings(Section):
             yield "bias unigrams counts tokens in texts; give unigrams"
         if self.bias == "rows" and self.initialization.startswith("random"):
             yield "random rows give no bias; use another bias"
-        if self.target_embeddings is not None and self.initialization != "semantic" and self.bias != "target":
-            yield (
-                "target_embeddings is not used by these settings; remove it, or use initialization semantic "
-                "or bias target"
-            )
+        embedded = self.initialization == "semantic" or self.bias == "target"
+        yield from self._unread("target_embeddings", need="initialization semantic or bias target", met=embedded)
+        yield from self._unread("unigram_texts", need="bias unigrams", met=self.bias == "unigrams")
 
 
 class ExpandVocabularySettings(Section):
@@ -180,6 +178,7 @@ class CalibrateSettings(Section):
             yield "give either shift or activation_rate"
         if (self.activation_rate is None) != (self.data is None):
             yield "activation_rate is measured on data; give both or neither"
+        yield from self._unread("texts", "max_length", need="activation_rate", met=self.activation_rate is not None)
         if self.per == "term" and (self.activation_rate is None or self.negative_shift != "refuse"):
             yield "per term needs activation_rate, and raises biases where terms need it: no negative_shift"
         if self.shift is not None and self.shift < 0 and self.negative_shift != "allow":
@@ -208,6 +207,7 @@ class RescaleHeadSettings(Section):
             yield "alpha has to be a number above 0, or auto"
         if (self.alpha == "auto") != (self.data is not None):
             yield "data is read by auto only; give both or neither"
+        yield from self._unread("pairs", "max_score", "max_weight", need="alpha auto", met=self.alpha == "auto")
         if self.data is not None and self.data.kind == "texts":
             yield "auto scores queries against their positives; data.kind cannot be texts"
 

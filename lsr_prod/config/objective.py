@@ -1,12 +1,12 @@
 """Settings of the training objective: ranking losses, regularizers, pruning-aware and threshold-aware terms."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from lsr_prod.config.section import Problems, Section
 
-_RAMP_SHARE = 0.33
+TermCount = Annotated[int, Field(ge=0)]
 
 
 class LossSettings(Section):
@@ -20,9 +20,9 @@ class LossSettings(Section):
     similarity: Literal["dot", "cosine", "both"] = "dot"
     """both: sum of the losses with either similarity"""
     temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
-    """scores are divided by this"""
+    """info_nce, kl: dot products are divided by this, and the scores of the teacher of kl"""
     cosine_temperature: float = Field(0.05, gt=0, allow_inf_nan=False)
-    """temperature of cosine similarities"""
+    """cosine similarities are divided by this"""
     margin: float = Field(0.0, ge=0, allow_inf_nan=False)
     """info_nce: margin subtracted from the score of the positive"""
     in_batch: bool = True
@@ -31,12 +31,12 @@ class LossSettings(Section):
     def _problems(self) -> Problems:
         if self.loss == "margin_mse" and self.similarity != "dot":
             yield "margin_mse supports similarity dot only"
-        if self.loss == "margin_mse" and self.temperature != 1:
-            yield "margin_mse compares scores without temperature; use kl"
-        if self.loss == "n_pair" and (self.temperature != 1 or not self.in_batch):
-            yield "n_pair has neither temperature nor a choice of negatives; use info_nce"
-        if self.margin and self.loss != "info_nce":
-            yield "only info_nce has a margin"
+        contrasts = self.loss == "info_nce"
+        yield from self._unread("margin", "in_batch", need="info_nce", met=contrasts)
+        divides = self.loss == "kl" or (contrasts and self.similarity != "cosine")
+        yield from self._unread("temperature", need="kl, or info_nce with similarity dot or both", met=divides)
+        cosines = self.similarity != "dot"
+        yield from self._unread("cosine_temperature", need="similarity cosine or both", met=cosines)
 
 
 class QueueSettings(Section):
@@ -68,7 +68,7 @@ class RegularizerSettings(Section):
     that a weight suits every batch size"""
     ramp: Literal["none", "linear", "quadratic"] = "none"
     """schedule by which the weights grow from 0, over ramp_steps or ramp_share; none: full from the first step"""
-    ramp_share: float = Field(_RAMP_SHARE, gt=0, le=1)
+    ramp_share: float = Field(0.33, gt=0, le=1)
     """share of the steps over which the weights grow; needs ramp"""
     ramp_steps: int | None = Field(None, ge=1)
     """number of steps over which the weights grow; replaces ramp_share; needs ramp"""
@@ -87,12 +87,11 @@ class RegularizerSettings(Section):
             yield "joint_flops has one weight, joint"
         if not joint and (self.joint or not (self.query or self.document)):
             yield f"{self.regularizer} needs query or document above 0, and has no weight joint"
-        if self.l0_mask is not None and self.regularizer not in ("flops", "l1"):
-            yield "only flops and l1 have l0_mask"
-        if not joint and self.estimator != "all_pairs":
-            yield "only joint_flops has a choice of estimator"
-        if self.ramp == "none" and (self.ramp_steps is not None or self.ramp_share != _RAMP_SHARE):
-            yield "ramp_steps and ramp_share need a ramp; set ramp to linear or quadratic"
+        yield from self._unread("l0_mask", need="flops or l1", met=self.regularizer in ("flops", "l1"))
+        yield from self._unread("estimator", need="joint_flops", met=joint)
+        yield from self._unread("ramp_steps", "ramp_share", need="ramp linear or quadratic", met=self.ramp != "none")
+        weighted = self.regularizer == "df_flops"
+        yield from self._unread("df_alpha", "df_beta", "df_every", need="df_flops", met=weighted)
 
 
 class SparsitySettings(Section):
@@ -107,11 +106,15 @@ class SparsitySettings(Section):
     keep: Literal["masked", "both"] = "masked"
     """masked: loss of the masked vectors; both: plus the loss of the complete vectors"""
 
+    def _problems(self) -> Problems:
+        masks = self.keep_query is not None or self.keep_document is not None
+        yield from self._unread("keep", need="keep_query or keep_document", met=masks)
+
 
 class PruningSettings(Section):
     """Additional ranking losses on vectors that are pruned as in serving."""
 
-    levels: list[tuple[int, int]] = Field([(5, 10)], min_length=1)
+    levels: list[tuple[TermCount, TermCount]] = Field([(5, 10)], min_length=1)
     """pairs [qk, dk]: terms kept of a query and of a document, heaviest first; 0: all"""
     weight: float = Field(1.0, gt=0, allow_inf_nan=False)
     """weight of the mean of these losses"""
@@ -125,11 +128,9 @@ class PruningSettings(Section):
     candidates: int = Field(4, ge=2)
     """straight_through: terms with a gradient, as a multiple of qk and dk, heaviest first"""
 
-    @field_validator("levels")
-    def _not_negative(cls, levels: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        if any(min(level) < 0 for level in levels):
-            raise ValueError("numbers of terms have to be 0 (all) or more")
-        return levels
+    def _problems(self) -> Problems:
+        names = ("temperature_start", "temperature_end", "candidates")
+        yield from self._unread(*names, need="gradient straight_through", met=self.gradient == "straight_through")
 
 
 class OverlapSettings(Section):
@@ -141,13 +142,16 @@ class OverlapSettings(Section):
     weight: float = Field(1.0, gt=0, allow_inf_nan=False)
     """weight of this term"""
     overlap_threshold: float = Field(0.6, gt=0, le=1)
-    """target share of the query terms"""
+    """co_occurrence: target share of the query terms"""
     softness: float = Field(0.2, gt=0, allow_inf_nan=False)
     """a term of weight w counts as w / (w + softness)"""
-    qk: int = Field(0, ge=0)
+    qk: TermCount = 0
     """terms of the query to compare, heaviest first; 0: all"""
-    dk: int = Field(0, ge=0)
+    dk: TermCount = 0
     """terms of the document to compare, heaviest first; 0: all"""
+
+    def _problems(self) -> Problems:
+        yield from self._unread("overlap_threshold", need="term co_occurrence", met=self.term == "co_occurrence")
 
 
 class ObjectiveSettings(Section):
@@ -169,12 +173,12 @@ class ObjectiveSettings(Section):
     overlap: OverlapSettings | None = None
     """threshold-aware training"""
 
-    @field_validator("queue")
-    def _used(cls, queue: QueueSettings | None, info: object) -> QueueSettings | None:
-        losses = getattr(info, "data", {}).get("losses", [])
-        if queue is not None and not any(loss.loss == "info_nce" and loss.in_batch for loss in losses):
-            raise ValueError("only info_nce with in_batch uses negatives of a queue")
-        return queue
+    def _problems(self) -> Problems:
+        of_batch = {loss.loss for loss in self.losses if loss.in_batch} & {"info_nce", "n_pair"}
+        yield from self._unread("queue", need="info_nce with in_batch", met="info_nce" in of_batch)
+        yield from self._unread("cross_worker", need="info_nce with in_batch, or n_pair", met=bool(of_batch))
+        contrasts = any(loss.loss in ("info_nce", "n_pair") for loss in self.losses)
+        yield from self._unread("mask_false_negatives", need="info_nce or n_pair", met=contrasts)
 
 
 class QueryWeightsSettings(Section):

@@ -46,6 +46,15 @@ class Section(BaseModel):
         """Yield what is wrong with valid settings in their combination; the first sentence is the error."""
         yield from ()
 
+    def _unread(self, *names: str, need: str, met: bool) -> Problems:
+        """Yield a problem for each of these settings that differs from its default, unless the need is met.
+
+        A default is no problem: settings that were written with all their fields can be read back.
+        """
+        for name in names:
+            if not met and getattr(self, name) != type(self).model_fields[name].default:
+                yield f"{name} has no effect without {need}; set that, or remove {name}"
+
     @model_validator(mode="after")
     def _without_problems(self) -> Self:
         for problem in self._problems():
@@ -182,15 +191,6 @@ class TrainingDataSettings(Section):
         return self.columns.get(field, field)
 
 
-class DataSetSettings(TrainingDataSettings):
-    """One of several data sets of a fine-tuning."""
-
-    name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,40}$")
-    """name in reports: letters, digits, _ and -; unique in the stage"""
-    weight: float = Field(1.0, gt=0, allow_inf_nan=False)
-    """proportional sampling: factor of the number of batches from this data set"""
-
-
 def _only_texts(data: TrainingDataSettings) -> TrainingDataSettings:
     if data.kind != "texts":
         raise ValueError(f"plain text is required: its kind has to be texts, and is {data.kind}")
@@ -199,6 +199,15 @@ def _only_texts(data: TrainingDataSettings) -> TrainingDataSettings:
 
 TextData = Annotated[TrainingDataSettings, AfterValidator(_only_texts)]
 """Plain text: a data set of kind texts."""
+
+
+class DataSetSettings(TrainingDataSettings):
+    """One of several data sets of a fine-tuning."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,40}$")
+    """name in reports: letters, digits, _ and -; unique in the stage"""
+    weight: float = Field(1.0, gt=0, allow_inf_nan=False)
+    """proportional sampling: factor of the number of batches from this data set"""
 
 
 class BatchSettings(Section):

@@ -43,8 +43,7 @@ class ValidationSettings(section.JudgedCollection):
         return self.keep_best not in (None, "last")
 
     def _problems(self) -> section.Problems:
-        if self.min_delta and self.stop_after is None:
-            yield "min_delta is a part of early stopping; it needs stop_after"
+        yield from self._unread("min_delta", need="stop_after", met=self.stop_after is not None)
         if self.keeps_best and self.keep_best not in self.measures:
             yield f"keep_best has to be last or one of the measures, {', '.join(self.measures)}"
 
@@ -111,12 +110,8 @@ class FinetuneSettings(language.TrainedStage):
             yield "rows of kind pairs have no negatives; set batch.negatives to 0"
         if self.needs_negative and "pairs" in kinds:
             yield "info_nce without in_batch needs negatives in every row; rows of kind pairs have none"
-        if losses & {"margin_mse", "kl"} and not self.batch.negatives:
-            yield "margin_mse and kl need batch.negatives of 1 or more"
-        if any(loss.loss == "info_nce" and not loss.in_batch for loss in self.objective.losses) and (
-            not self.batch.negatives
-        ):
-            yield "info_nce without in_batch needs batch.negatives"
+        if self.needs_negative and not self.batch.negatives:
+            yield "margin_mse, kl and info_nce without in_batch need batch.negatives of 1 or more"
         if self.objective.queue is not None and self.scale.strategy == "fsdp":
             yield "the momentum copy of a queue needs scale.strategy ddp"
 

@@ -136,7 +136,7 @@ def test_command_line_overrides_file_and_file_overrides_default(tmp_path: Path) 
             (),
             FINETUNE.format("objective: {losses: [{loss: margin_mse, temperature: 2}]}"),
             "train.stages.0.objective.losses.0",
-            "without temperature",
+            "temperature has no effect without kl",
         ),
         (
             (),

@@ -25,6 +25,11 @@ def dense(kept: Vectors) -> np.ndarray:
     return (kept.dense() if isinstance(kept, KeptTerms) else kept).detach().numpy()
 
 
+def settings_of(term: str, threshold: float, **cuts: int) -> OverlapSettings:
+    thresholds = {"overlap_threshold": threshold} if term == "co_occurrence" else {}
+    return OverlapSettings.model_validate({"term": term, **thresholds, **cuts})
+
+
 def plain(settings: OverlapSettings, queries: np.ndarray, positives: np.ndarray) -> float:
     total = 0.0
     for query, positive in zip(queries, positives, strict=True):
@@ -48,7 +53,7 @@ def plain(settings: OverlapSettings, queries: np.ndarray, positives: np.ndarray)
 )
 def test_overlap_terms_match_formulas(seed: int, term: str, threshold: float, cuts: tuple[int, int]) -> None:
     qk, dk = cuts
-    settings = OverlapSettings.model_validate({"term": term, "overlap_threshold": threshold, "qk": qk, "dk": dk})
+    settings = settings_of(term, threshold, qk=qk, dk=dk)
     queries, positives = cut(vectors(seed, 4), qk), cut(vectors(seed + 1, 4), dk)
     expected = plain(settings, dense(queries), dense(positives))
     np.testing.assert_allclose(OverlapTerm(settings, V)(queries, positives), expected, atol=1e-12)
@@ -56,7 +61,7 @@ def test_overlap_terms_match_formulas(seed: int, term: str, threshold: float, cu
 
 @pytest.mark.parametrize("term", ["co_occurrence", "jaccard"])
 def test_overlap_of_empty_query_is_zero_and_of_empty_positive_maximal(term: str) -> None:
-    overlap = OverlapTerm(OverlapSettings.model_validate({"term": term, "overlap_threshold": 0.5}), V)
+    overlap = OverlapTerm(settings_of(term, 0.5), V)
     nothing, something = torch.zeros(1, V, requires_grad=True), torch.ones(1, V)
     value = overlap(nothing, something)
     value.backward()
@@ -88,8 +93,7 @@ def test_overlap_gradient_increases_shared_terms() -> None:
 @pytest.mark.parametrize("rows", [2, 64])
 def test_overlap_gradcheck_in_slices(term: str, qk: int, dk: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_ROWS", rows)
-    settings = OverlapSettings.model_validate({"term": term, "overlap_threshold": 0.9, "qk": qk, "dk": dk})
-    overlap = OverlapTerm(settings, V)
+    overlap = OverlapTerm(settings_of(term, 0.9, qk=qk, dk=dk), V)
     queries, positives = vectors(1, 5), vectors(2, 5)
     active, active_positives = queries > 0, positives > 0
 

@@ -28,7 +28,7 @@ def test_weights_are_full_from_first_step_unless_ramp_is_declared() -> None:
 
 @pytest.mark.parametrize("length", [{"ramp_steps": 10}, {"ramp_share": 0.5}])
 def test_length_of_ramp_without_ramp_is_rejected(length: dict[str, float]) -> None:
-    with pytest.raises(ValidationError, match="need a ramp; set ramp to linear or quadratic"):
+    with pytest.raises(ValidationError, match="has no effect without ramp linear or quadratic"):
         regularizer(**length)
     again = regularizer(ramp="linear", **length)
     assert RegularizerSettings.model_validate(again.model_dump()) == again

@@ -54,7 +54,7 @@ JOINT = {"regularizer": "joint_flops", "joint": 1.0}
     [
         ({}, {"estimator": "all_pairs"}, {"estimator": "off_diagonal"}),
         ({"pruning": {"weight": 2.0}}, {"gradient": "hard"}, {"gradient": "straight_through"}),
-        ({"pruning": {"weight": 2.0}}, {"candidates": 4}, {"candidates": 5}),
+        ({"pruning": {"weight": 2.0, "gradient": "straight_through"}}, {"candidates": 4}, {"candidates": 5}),
     ],
 )
 def test_settings_keep_digest_at_their_defaults_only(

@@ -174,7 +174,7 @@ def test_fragmentation_is_tokens_per_word():
         ({"target": "x", "initialization": "random_new", "bias": "rows"}, "random rows give no bias"),
         (
             {"target": "x", "target_embeddings": "y", "initialization": "mean", "bias": "rows"},
-            "target_embeddings is not used",
+            "target_embeddings has no effect without initialization semantic",
         ),
         (
             {"train_tokenizer": {"data": {"paths": ["x"], "kind": "texts"}}, "initialization": "semantic"},
