@@ -20,8 +20,7 @@ import pyarrow as pa
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from lsr_prod.corpus.source_rows import as_string
-from lsr_prod.encoding.tables.impact_scale import impact_scale
-from lsr_prod.encoding.tables.live_rows import build_rows
+from lsr_prod.encoding.tables import impact_scale, live_rows
 from lsr_prod.errors import ConfigError
 from lsr_prod.indexing import base_shard, index_plan
 from lsr_prod.indexing.impacts.postings import average_length_of
@@ -260,7 +259,7 @@ def _build(
     card, texts = EncoderCard.load(source), [text or "" for text in stored[_TEXT]]
     index_shards.add_bundle(index, source)
     store_k = max(_STORE_K, int(np.diff(vectors.offsets).max(initial=0)))  # words of a text have no limit
-    step = impact_scale(vectors.weights, _BITS, documents=len(texts)).step
+    step = impact_scale.impact_scale(vectors.weights, _BITS, documents=len(texts)).step
     names, text_fields = tuple(name for name in stored if name != "doc_id"), (_TEXT,)
     layout = index_plan.ShardLayout(
         store_k,
@@ -302,7 +301,7 @@ def _rows(
     hashes = pa.array([table_format.content_hash(text or "") for text in stored[_TEXT]], pa.large_string())
     postings = vectors.offsets, pa.array(vectors.terms), impacts
     ids = columns.pop("doc_id")
-    return build_rows(properties, ids, postings, hashes, pa.array(np.zeros(len(ids), np.int64)), columns)
+    return live_rows.build_rows(properties, ids, postings, hashes, pa.array(np.zeros(len(ids), np.int64)), columns)
 
 
 def _tokenizer(vocabulary: dict[str, int]) -> Tokenizer:

@@ -7,6 +7,7 @@ import errno
 import hashlib
 import os
 import re
+import shutil
 import stat
 import tempfile
 import uuid
@@ -87,16 +88,18 @@ def writing(place: Path | str) -> Iterator[None]:
 
 @contextmanager
 def scratch_folder(*, prefix: str = "lsr_prod-", parent: Path | None = None) -> Iterator[Path]:
-    """Create a temporary folder, and delete it at the end of the block."""
+    """Create a temporary folder, and delete it at the end of the block; a forked child does not delete it."""
     try:
         place = parent or tempfile.gettempdir()
     except FileNotFoundError as error:  # it tries to write a file to each candidate
         raise DiskFullError(f"{error.strerror}; free space there, or set TMPDIR to a folder with room") from error
-    with (
-        writing(f"scratch in {place}"),
-        tempfile.TemporaryDirectory(prefix=prefix, dir=place, ignore_cleanup_errors=True) as folder,
-    ):
-        yield Path(folder)
+    with writing(f"scratch in {place}"):
+        folder, process = tempfile.mkdtemp(prefix=prefix, dir=place), os.getpid()
+        try:
+            yield Path(folder)
+        finally:
+            if os.getpid() == process:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _number(error: BaseException) -> int | None:

@@ -4,6 +4,8 @@ import datetime as dt
 import gc
 import math
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,27 @@ def test_forgotten_index_deletes_its_folder(tiny_bundle: Path) -> None:
     del index
     gc.collect()
     assert not folder.exists()
+
+
+@pytest.mark.long
+def test_forked_child_does_not_delete_the_folder() -> None:
+    source = """
+import os
+import sys
+
+from lsr_prod import Index
+
+index = Index.from_texts(["a lock"])
+child = os.fork()
+if not child:
+    sys.exit()
+os.waitpid(child, 0)
+assert index.match_boolean("lock") == {"0"}
+folder = index.snapshot.index
+index.close()
+assert not folder.exists()
+"""
+    subprocess.run([sys.executable, "-c", source], check=True, timeout=60)
 
 
 def test_index_without_an_encoder_ranks_words_by_bm25() -> None:
