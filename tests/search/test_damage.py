@@ -11,6 +11,7 @@ import pytest
 
 from lsr_prod.errors import ArtifactError, PublicationError
 from lsr_prod.search import Searcher
+from lsr_prod.search.index_snapshot import Verify
 from lsr_prod.search.query.filters import field
 from lsr_prod.search.query.search_request import Hybrid
 from lsr_prod.storage import Store
@@ -247,3 +248,13 @@ def test_an_id_that_is_no_text_is_damage_in_files_that_are_not_verified(tmp_path
     ):
         with pytest.raises(ArtifactError, match="has an id that is damaged"):
             ask()
+
+
+@pytest.mark.parametrize("verify", [False, "lazy"])
+def test_a_missing_index_of_tantivy_is_damage(tmp_path: Path, verify: Verify) -> None:
+    make_index(tmp_path, {"a": Doc({1: 9}, "a lock")}, vocabulary_size=4)
+    with Searcher.open(tmp_path, verify=verify) as searcher:
+        (folder,) = tmp_path.glob("shards/*/tantivy")
+        shutil.rmtree(folder)
+        with pytest.raises(ArtifactError, match="tantivy"):
+            searcher.match_boolean("lock")

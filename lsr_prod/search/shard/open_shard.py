@@ -53,7 +53,10 @@ class OpenShard:
         if self._lazy:
             prefix = f"{shard_format.TANTIVY_FOLDER}/"
             digests.verify_files(self.folder, [file for file in self.manifest.files if file.path.startswith(prefix)])
-        return BooleanShard.open(self.folder, self.manifest.documents)
+        try:
+            return BooleanShard.open(self.folder, self.manifest.documents)
+        except ValueError as error:
+            raise ArtifactError(f"{self.folder}/tantivy cannot be opened; build the shard again") from error
 
     def match_tokens(self, tokens: Sequence[str]) -> np.typing.NDArray[np.uint8]:
         """Return uint8 [N]: 1 for documents whose text contains all tokens, deleted ones included.
