@@ -8,7 +8,7 @@ from typing import Any, Unpack
 from lsr_prod.errors import ConfigError, QueryError
 from lsr_prod.extras import missing_extra
 from lsr_prod.integrations.passages import checked_options, condition, find_passages, open_index, read_filter, unless
-from lsr_prod.search import Filter, Options, Searcher, field
+from lsr_prod.search import Filter, Options, Searcher
 from lsr_prod.search.query.filters import combine, shorten
 from lsr_prod.serving.wire import OPTION_FORMS
 
@@ -87,10 +87,7 @@ def filter_of_haystack(value: Mapping[str, Any] | None) -> Filter | None:
         return read_filter(value)
     operator = value["operator"]
     if "conditions" not in value:
-        name, given = str(value.get("field")).removeprefix("meta."), value.get("value")
-        found = condition(name, operator, given)
-        # In Haystack a missing value differs from each value.
-        return found | field(name).is_null() if operator in ("!=", "not in") and given is not None else found
+        return condition(str(value.get("field")).removeprefix("meta."), operator, value.get("value"))
     parts = [part for part in map(filter_of_haystack, value["conditions"]) if part is not None]
     if operator not in ("AND", "OR", "NOT") or not parts:
         raise QueryError(f"the filter {shorten(value)} is not possible; give AND, OR or NOT with conditions")

@@ -61,19 +61,19 @@ def read_filter(value: Filter | Mapping[str, Any] | None) -> Filter | None:
 
 _OPERATORS: Mapping[str, Callable[[Field, Any], Filter]] = {
     "==": lambda attribute, value: attribute.is_null() if value is None else attribute == value,
-    "!=": lambda attribute, value: ~(attribute.is_null() if value is None else attribute == value),
+    "!=": lambda attribute, value: unless(attribute.is_null() if value is None else attribute == value),
     ">": lambda attribute, value: attribute > value,
     ">=": lambda attribute, value: attribute >= value,
     "<": lambda attribute, value: attribute < value,
     "<=": lambda attribute, value: attribute <= value,
     "in": lambda attribute, value: attribute.is_in(value),
-    "not in": lambda attribute, value: ~attribute.is_in(value),
+    "not in": lambda attribute, value: unless(attribute.is_in(value)),
 }
 
 
 def condition(name: Any, operator: Any, value: Any) -> Filter:
-    """Return the filter for an operator of a framework."""
-    if operator not in _OPERATORS:
+    """Return the filter for an operator of a framework; in frameworks a missing value differs from each value."""
+    if not isinstance(operator, str) or operator not in _OPERATORS:
         raise QueryError(f"operator {shorten(operator)} is not possible; give one of: {', '.join(_OPERATORS)}")
     return _OPERATORS[operator](field(name), value)
 
@@ -81,7 +81,7 @@ def condition(name: Any, operator: Any, value: Any) -> Filter:
 def unless(part: Filter) -> Filter:
     """Return the filter for documents of which another filter is not true.
 
-    Unlike those of its negation, they include documents without a value, which in frameworks differs from each value.
+    Unlike those of its negation, they include documents without a value.
     """
     match part:
         case Combination(operator, parts):

@@ -35,6 +35,8 @@ def test_documents_have_content_meta_and_score(documents):
         (comparison("==", None, "meta.day"), {"lock", "square"}),
         (comparison("!=", None, "meta.day"), {"date"}),
         (comparison("not in", [2021, 2024]), {"lock"}),
+        (comparison("!=", "lock", "doc_id"), {"date", "square"}),
+        (comparison("not in", ["lock", "date"], "doc_id"), {"square"}),
         ({"operator": "AND", "conditions": [comparison(">=", 2020), comparison("<", 2024)]}, {"date"}),
         ({"operator": "OR", "conditions": [comparison("<=", 2019), comparison(">", 2021)]}, {"lock", "square"}),
         ({"operator": "NOT", "conditions": [comparison("in", [2019])]}, {"date", "square"}),

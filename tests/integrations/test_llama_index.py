@@ -4,11 +4,13 @@ import asyncio
 
 import pytest
 
+from lsr_prod import Index
 from lsr_prod.errors import QueryError
 from lsr_prod.search import field
 from tests.lazy import LazyModule
 
 types, ours = LazyModule("llama_index.core.vector_stores.types"), LazyModule("lsr_prod.integrations.llama_index")
+utils = LazyModule("llama_index.core.vector_stores.utils")
 
 
 def where(*filters, condition="AND"):
@@ -51,6 +53,44 @@ def test_nodes_have_text_metadata_and_score(documents):
 def test_filters_of_llama_index_are_passed_through(documents, filters, expected):
     filters = filters() if callable(filters) else filters
     assert {node.node_id for node in ours.SparseRetriever(documents, filters=filters).retrieve("a")} == expected
+
+
+VALUES = {
+    "number": [1, None, 3, 1],
+    "word": ["x", "", None, "xyz"],
+    "words": [["x", "y"], [], None, ["y"]],
+}
+
+
+@pytest.fixture(scope="module")
+def sparse():
+    """Return an index of documents without some values, and their metadata as LlamaIndex has them."""
+    stored = {name: {key: values[i] for key, values in VALUES.items()} for i, name in enumerate("abcd")}
+    with Index.from_texts(dict.fromkeys(stored, "a lock"), fields=VALUES) as index:
+        yield index, stored
+
+
+@pytest.mark.parametrize("condition", ["AND", "OR", "NOT"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        [on("NE", 1, "number")],
+        [on("NIN", [1, 4], "number")],
+        [on("NE", "x", "word")],
+        [on("IS_EMPTY", key="number")],
+        [on("NE", 1, "number"), on("EQ", "x", "word")],
+        [on("NIN", ["x"], "word"), on("GT", 1, "number")],
+    ],
+)
+def test_documents_without_a_value_are_found_as_in_llama_index(sparse, given, condition):
+    (index, stored), filters = sparse, where(*given, condition=condition)()
+    expected = set(filter(utils.build_metadata_filter_fn(stored.__getitem__, filters), stored))
+    assert {node.node_id for node in ours.SparseRetriever(index, filters=filters).retrieve("lock")} == expected
+
+
+def test_no_document_is_without_an_id(sparse):
+    filters = where(on("NE", "a", "doc_id"), on("NIN", ["b"], "doc_id"))()
+    assert {node.node_id for node in ours.SparseRetriever(sparse[0], filters=filters).retrieve("lock")} == {"c", "d"}
 
 
 def test_what_cannot_be_filtered_is_refused(documents):
