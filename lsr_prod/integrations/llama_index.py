@@ -50,9 +50,10 @@ class SparseRetriever(BaseRetriever):
             **options: other options of a search; see ``Request``.
         """
         super().__init__()
-        chosen = filter_of_llama_index(filters) if isinstance(filters, MetadataFilters) else read_filter(filters)
-        self._k, self._options = similarity_top_k, checked_options(similarity_top_k, options, chosen)
-        self._searcher = open_index(index)
+        self._searcher = searcher = open_index(index)
+        if isinstance(filters, MetadataFilters):
+            filters = filter_of_llama_index(filters, searcher.version.attributes)
+        self._k, self._options = similarity_top_k, checked_options(similarity_top_k, options, read_filter(filters))
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return [
@@ -64,14 +65,26 @@ class SparseRetriever(BaseRetriever):
         return await asyncio.to_thread(self._retrieve, query_bundle)
 
 
-def filter_of_llama_index(filters: MetadataFilters | MetadataFilter) -> Filter:
-    """Return the filter for those of LlamaIndex."""
+def filter_of_llama_index(
+    filters: MetadataFilters | MetadataFilter, attributes: Mapping[str, str] | None = None
+) -> Filter:
+    """Return the filter for those of LlamaIndex.
+
+    Args:
+        filters: the filters.
+        attributes: type of each attribute, as ``searcher.version.attributes``. Without it, ``is_empty`` finds missing
+            values only, and ``contains`` and ``any`` are refused: they need a list of strings.
+    """
     if isinstance(filters, MetadataFilter):
-        operator = _OPERATORS.get(filters.operator.value, filters.operator.value)
+        name, operator, kind = filters.key, filters.operator.value, (attributes or {}).get(filters.key)
+        if operator in ("contains", "any", "all") and kind != "strings":
+            known = f"is {kind}" if kind else "has no known type"
+            raise errors.QueryError(f"{operator} needs a list of strings, but {name!r} {known}; use another operator")
         if operator == "is_empty":
-            return field(filters.key).is_null()
-        return condition(filters.key, operator, filters.value)
-    parts = [filter_of_llama_index(part) for part in filters.filters]
+            found, empty = field(name).is_null(), {"string": field(name) == "", "strings": ~field(name).starts_with("")}
+            return found | empty.get(kind or "", found)
+        return condition(name, _OPERATORS.get(operator, operator), filters.value)
+    parts = [filter_of_llama_index(part, attributes) for part in filters.filters]
     operator = "and" if filters.condition is None else filters.condition.value
     if not parts:
         raise errors.QueryError(f"the filters {shorten(filters)} have no condition; leave them out")

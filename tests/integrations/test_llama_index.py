@@ -78,8 +78,12 @@ def sparse():
         [on("NIN", [1, 4], "number")],
         [on("NE", "x", "word")],
         [on("IS_EMPTY", key="number")],
+        [on("IS_EMPTY", key="word")],
+        [on("IS_EMPTY", key="words")],
+        [on("CONTAINS", "y", "words")],
+        [on("ANY", ["x", "z"], "words")],
         [on("NE", 1, "number"), on("EQ", "x", "word")],
-        [on("NIN", ["x"], "word"), on("GT", 1, "number")],
+        [on("NIN", ["x"], "word"), on("GT", 1, "number"), on("IS_EMPTY", key="words")],
     ],
 )
 def test_documents_without_a_value_are_found_as_in_llama_index(sparse, given, condition):
@@ -91,6 +95,15 @@ def test_documents_without_a_value_are_found_as_in_llama_index(sparse, given, co
 def test_no_document_is_without_an_id(sparse):
     filters = where(on("NE", "a", "doc_id"), on("NIN", ["b"], "doc_id"))()
     assert {node.node_id for node in ours.SparseRetriever(sparse[0], filters=filters).retrieve("lock")} == {"c", "d"}
+
+
+@pytest.mark.parametrize("operator", ["CONTAINS", "ANY", "ALL"])
+def test_operators_of_lists_are_refused_for_other_attributes(sparse, operator):
+    for key in ("word", "number", "doc_id", "unknown"):
+        with pytest.raises(QueryError, match=f"{operator.lower()}"):
+            ours.SparseRetriever(sparse[0], filters=where(on(operator, ["x"], key))())
+    with pytest.raises(QueryError, match="words"):
+        ours.filter_of_llama_index(where(on("CONTAINS", "x", "words"))())
 
 
 def test_what_cannot_be_filtered_is_refused(documents):
