@@ -40,7 +40,8 @@ class SparseRetriever:
         Args:
             index: folder or URI of a published index; an open one cannot be serialized with its pipeline.
             top_k: maximum number of documents; ``run`` takes another one.
-            filters: in the form of Haystack, or that of ``filter_from_json``; ``run`` takes others.
+            filters: in the form of Haystack, a filter of ``lsr_prod.search``, or its JSON form; ``run`` takes others,
+                and {} for none.
             **options: other options of a search; see ``Request``. ``hybrid`` may have its JSON form.
         """
         self._index, self._top_k, self._filters = index, top_k, filters
@@ -55,7 +56,8 @@ class SparseRetriever:
         if isinstance(self._index, Searcher):
             raise ConfigError("index", "an open index cannot be serialized", "give the folder or URI of the index")
         given = {name: OPTION_FORMS[name].write(each) for name, each in self._options.items()}
-        return default_to_dict(self, index=str(self._index), top_k=self._top_k, filters=self._filters, **given)
+        filters = self._filters.to_json() if isinstance(self._filters, Filter) else self._filters
+        return default_to_dict(self, index=str(self._index), top_k=self._top_k, filters=filters, **given)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "SparseRetriever":
@@ -63,33 +65,29 @@ class SparseRetriever:
         return default_from_dict(cls, data)
 
     @component.output_types(documents=list[Document])
-    def run(self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None) -> dict[str, Any]:
+    def run(self, query: str, filters: Any = None, top_k: int | None = None) -> dict[str, Any]:
         """Return the documents of a query, best first."""
         most = self._top_k if top_k is None else top_k
         chosen = filter_of_haystack(self._filters if filters is None else filters)
         found = find_passages(self._searcher, query, most, checked_options(most, self._options, chosen))
-        documents = [
-            Document(id=each.doc_id, content=each.text, meta=each.metadata, score=each.score) for each in found
-        ]
-        return {"documents": documents}
+        return {"documents": [Document(one.doc_id, one.text, meta=one.metadata, score=one.score) for one in found]}
 
     @component.output_types(documents=list[Document])
-    async def run_async(
-        self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
-    ) -> dict[str, Any]:
+    async def run_async(self, query: str, filters: Any = None, top_k: int | None = None) -> dict[str, Any]:
         """Return the documents of a query, best first; the event loop is not blocked."""
         return await asyncio.to_thread(self.run, query, filters, top_k)
 
 
-def filter_of_haystack(value: Mapping[str, Any] | None) -> Filter | None:
+def filter_of_haystack(value: Any) -> Filter | None:
     """Return the filter for one of Haystack: a comparison, or AND, OR, NOT of some; ``meta.`` of a name is left out."""
-    if value is None or "operator" not in value:
-        return read_filter(value)
-    operator = value["operator"]
-    if "conditions" not in value:
-        return condition(str(value.get("field")).removeprefix("meta."), operator, value.get("value"))
-    parts = [part for part in map(filter_of_haystack, value["conditions"]) if part is not None]
-    if operator not in ("AND", "OR", "NOT") or not parts:
-        raise QueryError(f"the filter {shorten(value)} is not possible; give AND, OR or NOT with conditions")
+    if not isinstance(value, Mapping) or "operator" not in value:
+        return None if value == {} else read_filter(value)
+    operator, given = value["operator"], value.get("conditions")
+    if {"field", "value"} <= value.keys():
+        return condition(str(value["field"]).removeprefix("meta."), operator, value["value"])
+    parts = [part for part in map(filter_of_haystack, given) if part is not None] if isinstance(given, list) else []
+    if operator not in ("AND", "OR", "NOT") or not parts or len(parts) < len(value["conditions"]):
+        known = "field, operator and value, or AND, OR or NOT with conditions"
+        raise QueryError(f"the filter {shorten(value)} is not possible; give {known}")
     joined = combine("or" if operator == "OR" else "and", *parts)
     return unless(joined) if operator == "NOT" else joined

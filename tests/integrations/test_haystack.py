@@ -1,6 +1,7 @@
 """The retriever of Haystack in a pipeline, its filters, and its form as a dictionary."""
 
 import asyncio
+import json
 
 import pytest
 
@@ -47,6 +48,8 @@ def test_documents_have_content_meta_and_score(documents):
             {"lock", "date"},
         ),
         ({"field": "year", "op": "eq", "value": 2019}, {"lock"}),
+        (field("year") == 2019, {"lock"}),
+        ({}, {"lock", "date", "square"}),
     ],
 )
 def test_filters_of_haystack_are_passed_through(documents, filters, expected):
@@ -61,6 +64,12 @@ def test_filters_of_haystack_are_passed_through(documents, filters, expected):
         comparison("~", 1),
         {"operator": "XOR", "conditions": [comparison("==", 1)]},
         {"operator": "AND", "conditions": []},
+        {"operator": "AND", "conditions": None},
+        {"operator": "AND", "conditions": [3]},
+        {"operator": "AND", "conditions": [comparison("==", 1), {}]},
+        {"operator": ["=="], "field": "year", "value": 1},
+        {"operator": "==", "field": "year"},
+        3,
     ],
 )
 def test_filter_of_no_kind_is_refused(odd):
@@ -79,6 +88,13 @@ def test_pipeline_is_saved_and_loaded(tmp_path):
     )
     assert again.to_dict() == retriever.to_dict()
     assert again.to_dict()["init_parameters"]["hybrid"]["words"] == 2.0
+
+
+def test_filter_object_is_saved_and_loaded(tmp_path):
+    make_index(tmp_path, {"a": Doc({0: 1}, "a fox")}, vocabulary_size=1)
+    given = ours.SparseRetriever(tmp_path, filters=field("doc_id") == "a").to_dict()
+    assert json.loads(json.dumps(given)) == given
+    assert ours.SparseRetriever.from_dict(given).to_dict() == given
 
 
 def test_component_runs_in_a_pipeline_and_in_an_event_loop(documents):
