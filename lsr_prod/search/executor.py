@@ -1,7 +1,7 @@
 """Execute a query: from a request and a snapshot to a ``SearchResult``.
 
 ``execute_query`` matches all shards, fuses or rescores where the request says so, removes duplicates and fetches the
-fields of the hits. The number of shards changes no hit, ties included.
+fields of the hits. The number of shards changes no hit, ties included, unless ``scan_share`` is below 1.
 """
 
 import heapq

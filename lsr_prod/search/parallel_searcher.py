@@ -22,8 +22,8 @@ class ParallelSearcher(Searcher):
     the pool. A query of less than a millisecond gains nothing: for the highest throughput, call a ``Searcher`` from
     several threads instead.
 
-    Hits equal those of ``Searcher``, ties included. ``matched`` does too with ``count=True``; otherwise it counts the
-    documents read, and the blocks that are skipped depend on which shard finishes first.
+    Hits and ``matched`` equal those of ``Searcher``, ties included, except with ``scan_share`` below 1: ``Searcher``
+    then raises the lowest score of a hit from shard to shard, and can read less.
 
     Examples:
         >>> from lsr_prod.search import ParallelSearcher
@@ -139,11 +139,14 @@ class _ParallelMatch:
             return self._remaining.pop(), self._query, self._floor
 
     def _add(self, found: candidates.Candidates) -> None:
-        """Add the candidates of a shard, and raise the floor to the k-th best score so far."""
+        """Add the candidates of a shard, and raise the floor to the k-th best score so far if the search is exact.
+
+        Below a ``scan_share`` of 1 the floor changes hits, which would depend on which shard finishes first.
+        """
         k = self._query.k
         with self._lock:
             self._done.append(found)
-            if k and self._remaining:
+            if k and self._remaining and self._query.scan_share == 1:
                 self._best = heapq.nlargest(k, [*self._best, *(-row[0] for row in found.ranked)])
                 if len(self._best) == k:
                     self._floor = max(self._query.floor, self._best[-1])

@@ -101,8 +101,8 @@ def explanation_from_json(value: Mapping[str, Any]) -> Explanation:
 class ServedSearcher:
     """A client of a served index, in a process that is connected to its Ray cluster. Safe to share between threads.
 
-    Hits equal those of the embedded ``Searcher`` on the version that the result names; ``encode_ms``, ``match_ms`` and
-    ``fetch_ms`` are the router's.
+    Hits equal those of the embedded ``Searcher`` on the version that the result names, except with ``scan_share`` below
+    1: they then depend on the shards of each group. ``encode_ms``, ``match_ms`` and ``fetch_ms`` are the router's.
     """
 
     def __init__(self, handle: DeploymentHandle[Any], *, attempts: int = 5, timeout_s: float = 60) -> None:

@@ -6,6 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -37,7 +38,8 @@ CORPUS = {f"d{i}": Doc({i % V: 1 + i % 255, (i * 7 + 1) % V: 3}, f"text {i % 5}"
 
 
 def answer(result):
-    return result.hits, result.required, result.query, result.version, result.partial
+    found = result.hits, result.matched, result.matched_exact
+    return *found, result.required, result.query, result.version, result.partial
 
 
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
@@ -58,11 +60,7 @@ def test_results_equal_those_of_searcher(corpus, queries, shards, threads, delet
                 expected, found = (each.search_vector(vector, k, **how) for each in (searcher, sharded))
                 assert answer(found) == answer(expected)
                 expected, found = (each.search_vector(vector, k, **how, count=True) for each in (searcher, sharded))
-                assert (*answer(found), found.matched, found.matched_exact) == (
-                    *answer(expected),
-                    expected.matched,
-                    expected.matched_exact,
-                )
+                assert answer(found) == answer(expected)
                 assert sharded.count(vector) == searcher.count(vector)
 
 
@@ -110,6 +108,31 @@ def test_finished_shards_raise_floor(index, monkeypatch):
     assert floors[0] == 0
     assert floors == sorted(floors)
     assert 0 < floors[-1] <= best.score
+
+
+def test_hits_of_a_share_do_not_depend_on_which_shard_finishes_first(tmp_path, monkeypatch):
+    rng = np.random.default_rng(3)
+    corpus = {
+        f"d{i}": Doc({t: int(x) for t, x in enumerate(rng.integers(1, 256, V)) if t != i % V}) for i in range(500)
+    }
+    make_index(tmp_path, corpus, vocabulary_size=V, shards=5)
+    original, slow = Snapshot.match_one, []
+
+    def match_one(self, number, query, floor):
+        if number == slow[-1]:
+            time.sleep(0.01)
+        return original(self, number, query, floor)
+
+    vector = {term: 1.0 + term / V for term in range(V)}
+    found = set()
+    with ParallelSearcher.open(tmp_path, threads=3) as sharded:
+        monkeypatch.setattr(Snapshot, "match_one", match_one)
+        for last in range(5):
+            slow.append(last)
+            for share in (0.2, 0.5, 0.8):
+                result = sharded.search_vector(vector, 3, scan_share=share)
+                found.add((share, tuple(hit.doc_id for hit in result.hits), result.matched))
+    assert len(found) == 3
 
 
 def test_error_in_helper_thread_reaches_caller(index, monkeypatch):
