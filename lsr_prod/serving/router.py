@@ -51,7 +51,7 @@ def run_operation(searcher: Searcher, operation: str, value: Any, waited_ms: flo
 def _search(searcher: Searcher, request: wire.WireRequest, waited_ms: float) -> dict[str, Any]:
     options = request.options
     deadline_ms = options.get("deadline_ms")
-    if isinstance(deadline_ms, int | float) and 0 < deadline_ms <= 1e9:  # the search validates the value
+    if isinstance(deadline_ms, int | float) and deadline_ms is not True and 0 < deadline_ms <= 1e9:  # validated later
         options["deadline_ms"] = max(0.0, deadline_ms - waited_ms)
     if request.queries is None:
         results = [searcher.search_vector(request.vector, request.k, text=request.text, **options)]
