@@ -217,8 +217,15 @@ def literal(value: Any, name: str) -> AttributeValue:
             raise QueryError(f"a value given for {name!r} is not valid Unicode; decode it with errors='replace'")
         case dt.datetime() if value.tzinfo is None:
             raise QueryError(f"{value} for {name!r} has no time zone; give one, for example tzinfo=datetime.UTC")
+        case dt.datetime() if getattr(value, "nanosecond", 0):  # of pandas
+            raise QueryError(f"{value} for {name!r} has nanoseconds; round it to microseconds, as the index has them")
         case dt.datetime():
-            return value.astimezone(dt.UTC)
+            try:
+                return value.astimezone(dt.UTC)
+            except OverflowError as error:
+                raise QueryError(
+                    f"{value} for {name!r} is outside the years 1 to 9999 in UTC; give one inside"
+                ) from error
         case decimal.Decimal() if not value.is_finite() or abs(value.adjusted()) > _MAX_TEXT:
             raise QueryError(f"{shorten(value)} for {name!r} is not possible; give a finite number")
         case int() | float() | str() | dt.date() | decimal.Decimal():

@@ -4,6 +4,7 @@ import datetime as dt
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 
@@ -76,6 +77,8 @@ def test_numpy_scalar_becomes_python_value():
         (lambda: year == "x" * 5000, "5000 characters"),
         (lambda: year == "\ud800", "not valid Unicode"),
         (lambda: year == dt.datetime(2020, 1, 1), "no time zone"),
+        (lambda: year <= dt.datetime.max.replace(tzinfo=dt.timezone(-dt.timedelta(hours=5))), "years 1 to 9999"),
+        (lambda: year == pd.Timestamp("2020-01-01T00:00:00.000000001Z"), "has nanoseconds"),
         (lambda: year.is_in("en"), "one string; give a list"),
         (lambda: year.is_in([[1]]), r"\[1\] for 'year'"),
         (lambda: (year > 1) & 5, "5 is not a filter"),
