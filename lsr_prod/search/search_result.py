@@ -95,8 +95,9 @@ class SearchResult(NamedTuple):
     Attributes:
         hits: at most k documents by descending score, ties by ascending id.
         matched: number of documents in all shards that share at least ``required`` terms and pass the filter.
-        matched_exact: True if ``matched`` counts all such documents. It does not if the result is partial, if lists are
-            fused (``rrf``) without ``count=True``, or if ``scan_share`` is below 1, where it is a lower bound.
+        matched_exact: True if ``matched`` counts all such documents. It does not if the deadline passed before all were
+            counted, if a shard group did not answer, if lists are fused (``rrf``) without ``count=True``, or if
+            ``scan_share`` is below 1, where it is a lower bound. With ``deduplicate`` a partial result may count all.
         required: number of query terms that a document must share.
         query: the query terms that ``qk`` kept, heaviest first, including terms that no document contains.
         version: sha256 of the index version that all hits come from.
