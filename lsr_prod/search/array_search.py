@@ -150,7 +150,7 @@ def _checked(
     return VectorBatch(np.ascontiguousarray(offsets), np.ascontiguousarray(ids), np.ascontiguousarray(weights))
 
 
-@lru_cache(256)
+@lru_cache(256, typed=True)
 def _required(largest: int, overlap_threshold: float, min_terms: int) -> np.typing.NDArray[np.int64]:
     found = [required_terms(n, overlap_threshold=overlap_threshold, min_terms=min_terms) for n in range(largest + 1)]
     return np.array([min(number, largest + 1) for number in found], np.int64)  # no query has more than its terms

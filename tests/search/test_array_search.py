@@ -88,6 +88,14 @@ def test_wrong_arrays_are_refused(searcher: Searcher) -> None:
         searcher.search_arrays(offsets, np.array([1, 1], np.int32), weights)
 
 
+def test_threshold_does_not_depend_on_an_equal_one_of_another_type(searcher: Searcher) -> None:
+    arrays, single = batch([dict.fromkeys(range(25), 1.0)]), np.float32(0.28)
+    thresholds: list[Any] = [float(single), single, float(single)]  # the first needs 8 of 25 terms, the second 7
+    found = [searcher.search_arrays(*arrays, 3000, overlap_threshold=each).numbers.tolist() for each in thresholds]
+    vector: Any = dict.fromkeys(range(25), 1.0)
+    assert found == [[searcher.search_vector(vector, 0, overlap_threshold=each).matched] for each in thresholds]
+
+
 def test_deadline_is_that_of_the_batch(searcher: Searcher) -> None:
     late = searcher.search_arrays(*batch([{20: 1.0}] * 50), deadline_ms=0.0)
     assert late.partial
