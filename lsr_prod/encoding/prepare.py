@@ -38,7 +38,7 @@ from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.inference.session import load_onnxruntime
 from lsr_prod.storage import Store, folders, is_remote
 from lsr_prod.storage.formats.bundle_format import Bundle, EncoderCard, read_vocabulary
-from lsr_prod.storage.formats.table_format import CORE_COLUMNS, TableProperties
+from lsr_prod.storage.formats.table_format import CORE_COLUMNS, TableProperties, is_field_name
 
 Result = TypeVar("Result")
 Run = Callable[[Callable[..., Any], Any, Sequence[tuple[Any, ...]]], Iterable[Any]]
@@ -227,12 +227,9 @@ def open_encoder(encode: EncodeSettings, options: dict[str, str]) -> tuple[Path,
 
 def _check_fields(source: SourceSettings) -> None:
     for name in source.stored_fields:
-        if name in CORE_COLUMNS or "," in name or source.stored_fields.count(name) > 1:
-            raise ConfigError(
-                "source.stored_fields",
-                f"{name!r} cannot be a stored field",
-                f"give each name once, without commas, and not {', '.join(CORE_COLUMNS)}",
-            )
+        if not is_field_name(name) or source.stored_fields.count(name) > 1:
+            remedy = f"give each name once, without commas, and not {', '.join(CORE_COLUMNS)}"
+            raise ConfigError("source.stored_fields", f"{name!r} cannot be a stored field", remedy)
 
 
 def check_quarantine(store: Store) -> None:

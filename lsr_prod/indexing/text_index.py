@@ -171,14 +171,15 @@ def _checked_columns(
         raise ConfigError("texts", f"{shorten(texts)} is no collection", "give a list of strings, or a text by id")
     by_id = texts if isinstance(texts, Mapping) else {str(number): text for number, text in enumerate(texts)}
     for doc_id in by_id:
-        if not isinstance(doc_id, str) or not doc_id or any(c < " " or c == "\x7f" for c in doc_id):
-            raise ConfigError("texts", f"{shorten(doc_id)} is no id", "give strings without control characters")
+        if not isinstance(doc_id, str) or not as_string("", doc_id)[0] or any(c < " " or c == "\x7f" for c in doc_id):
+            raise ConfigError("texts", f"{shorten(doc_id)} is no id", "give valid strings without control characters")
     ids = list(by_id)
     columns: dict[str, list[Any]] = {"doc_id": ids}
     columns[_TEXT] = [_string("texts", doc_id, text, needed=True) for doc_id, text in by_id.items()]
     for name, values in fields.items():
-        if not isinstance(name, str) or name in ("doc_id", _TEXT):
-            raise ConfigError(f"fields.{name}", "this name is taken", "choose another name")
+        if name == _TEXT or not table_format.is_field_name(name):
+            taken = ", ".join((_TEXT, *table_format.CORE_COLUMNS))
+            raise ConfigError("fields", f"{shorten(name)} is no name", f"give a valid name without commas, not {taken}")
         if len(values) != len(ids):
             problem = f"has {len(values)} values for {len(ids)} documents"
             raise ConfigError(f"fields.{name}", problem, "give one per document")
@@ -199,10 +200,10 @@ def _checked_columns(
 def _type_of(name: str, values: Sequence[Any]) -> AttributeType:
     try:
         kind = kind_of(pa.array(values).type)
-    except pa.ArrowException:  # values of several types
+    except (pa.ArrowException, OverflowError, TypeError, UnicodeError):  # also values of several types
         kind = None
     if kind is None:
-        raise ConfigError(f"fields.{name}", "its values have no common type", f"give values of one: {TYPE_NAMES}")
+        raise ConfigError(f"fields.{name}", "it has invalid or mixed values", f"give values of one type: {TYPE_NAMES}")
     return kind
 
 

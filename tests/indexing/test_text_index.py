@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import lsr_prod
@@ -137,10 +138,23 @@ def test_index_without_texts_answers_without_hits(tiny_bundle: Path) -> None:
         ({"": "a"}, {}, "texts: '' is no id"),
         ({"a\nb": "a"}, {}, "is no id"),
         ({3: "a"}, {}, "texts: 3 is no id"),
+        ({b"a": "a"}, {}, "texts: b'a' is no id"),
         (["a"], {"fields": {"url": []}}, "fields.url: has 0 values for 1 documents"),
-        (["a"], {"fields": {"text": ["a"]}}, "fields.text: "),
-        (["a"], {"fields": {"url": [[1]]}}, "fields.url: its values have no common type"),
-        (["a", "b"], {"fields": {"url": ["x", 1]}}, "fields.url: its values have no common type"),
+        *[
+            (["a"], {"fields": {name: ["x"]}}, "fields: .* is no name; give a valid name")
+            for name in ("text", "terms", "bucket", "a,b", "", "\ud800", 3)
+        ],
+        ({"\ud800": "a"}, {}, "texts: '.ud800' is no id"),
+        (["a"], {"fields": {"url": ["\ud800"]}}, "fields.url: it has invalid or mixed values"),
+        (["a"], {"fields": {"url": [["\ud800"]]}}, "fields.url: it has invalid or mixed values"),
+        (["a"], {"fields": {"year": [2**63]}}, "fields.year: it has invalid or mixed values"),
+        (
+            ["a"],
+            {"fields": {"day": np.array(["2020-01-01"], "datetime64[D]")}},
+            "fields.day: it has invalid or mixed values",
+        ),
+        (["a"], {"fields": {"url": [[1]]}}, "fields.url: it has invalid or mixed values"),
+        (["a", "b"], {"fields": {"url": ["x", 1]}}, "fields.url: it has invalid or mixed values"),
         (["a"], {"fields": {"url": [["x", None]]}}, "fields.url: document '0' has None"),
         (["a"], {"attributes": {"year": "int64"}}, "year"),
         (["a"], {"fields": {"year": ["x"]}, "attributes": {"year": "int64"}}, "year: document '0': 'x' is no int64"),

@@ -33,6 +33,12 @@ _FORMS: dict[Any, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
 }
 
 
+def is_field_name(name: object) -> bool:
+    """Return whether a stored field can have a name: it is a valid string without commas, and not taken."""
+    valid = isinstance(name, str) and not any(c == "," or "\ud800" <= c <= "\udfff" for c in name)
+    return valid and name not in ("", *CORE_COLUMNS)
+
+
 def sparse_schema(stored_fields: Sequence[str], bits: int = 8, types: Types | None = None) -> pa.Schema:
     """Return the Arrow schema of the sparse table; stored fields without a type are strings."""
     impact = pa.int16() if bits <= 8 else pa.int32()
