@@ -313,5 +313,4 @@ def _tokenizer(vocabulary: dict[str, int]) -> Tokenizer:
 
 
 def _split(tokenizer: Tokenizer, text: str) -> list[str]:
-    plain = tokenizer.normalizer.normalize_str(text)
-    return [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(plain)]
+    return [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(text))]

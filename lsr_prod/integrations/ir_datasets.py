@@ -66,8 +66,7 @@ def _queries(dataset: Any, _: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def _judgments(dataset: Any, _: Sequence[str]) -> Iterator[dict[str, Any]]:
-    names = ("query_id", "doc_id", "relevance")
-    return ({name: _value(row, name) for name in names} for row in dataset.qrels_iter())
+    return ({name: _value(row, name) for name in ("query_id", "doc_id", "relevance")} for row in dataset.qrels_iter())
 
 
 def _value(row: Any, name: str) -> Any:

@@ -161,8 +161,7 @@ def _search(
     found = find(shard_query) if request.deduplicate is None else find_distinct(find, shards, shard_query, request)
     if collected is None:
         return found, facets
-    partial = found.partial or collected.partial
-    return Candidates(found.ranked, collected.matched, collected.exact, partial), facets
+    return Candidates(found.ranked, collected.matched, collected.exact, found.partial or collected.partial), facets
 
 
 def milliseconds_since(start: float) -> float:

@@ -82,8 +82,7 @@ def rank_explanation(
 
 def _shard_query(query: SparseQuery, step: float, hybrid: Hybrid | None, words: WeighedWords | None) -> ShardQuery:
     known = query.ids >= 0
-    counted = np.ones(int(known.sum()), np.uint8)
-    shard_query = ShardQuery(query.ids[known], query.scaled(step)[known], counted, 1, MAX_K)
+    shard_query = ShardQuery(query.ids[known], query.scaled(step)[known], np.ones(int(known.sum()), np.uint8), 1, MAX_K)
     if hybrid is None or words is None:
         return shard_query
     if hybrid.fusion == "rrf":

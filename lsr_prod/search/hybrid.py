@@ -135,5 +135,4 @@ def collect_matches(
         known = sorted((value, count) for value, count in counts.items() if value is not None)
         known.sort(key=lambda item: -item[1])
         facets.append(Facet(name, tuple(known[: request.facet_size]), counts.get(None, 0), len(known)))
-    ranked = [row for _, row in found.ranked]
-    return Candidates(ranked, found.matched, not found.partial, found.partial), tuple(facets)
+    return Candidates([row for _, row in found.ranked], found.matched, not found.partial, found.partial), tuple(facets)

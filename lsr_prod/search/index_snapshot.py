@@ -129,8 +129,7 @@ class Snapshot:
     @cached_property
     def starts(self) -> np.typing.NDArray[np.int64]:
         """int64 [open shards]: number of the first document of each, in the order of all documents of the version."""
-        ends = np.cumsum([0, *(shard.documents for shard in self.version.shards)])
-        return ends[list(self.readers)].astype(np.int64)
+        return np.cumsum([0, *(shard.documents for shard in self.version.shards)])[list(self.readers)].astype(np.int64)
 
     def search(
         self, query: sparse_query.SparseQuery, request: search_request.Request, required: int, deadline: float | None

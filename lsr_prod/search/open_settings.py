@@ -74,8 +74,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
 
 def _check_number(name: str, value: Any, unit: str, largest: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest:
-        remedy = f"give {unit} as an integer from 1 to {largest}"
-        raise ConfigError(name, f"{shorten(value)} is not possible", remedy)
+        raise ConfigError(name, f"{shorten(value)} is not possible", f"give {unit} as an integer from 1 to {largest}")
 
 
 def _check_path(name: str, value: Any) -> None:

@@ -209,8 +209,7 @@ class Searcher(open_index.OpenIndex):
         query = SparseQuery.from_vector(vector, snapshot.vocabulary)
         check_words(text, request.hybrid)
         text = None if text is None else self._cut(text)
-        encode_ms = (time.monotonic() - start) * 1e3
-        return self._execute(snapshot, query, request, encode_ms, text, request.deadline(start))
+        return self._execute(snapshot, query, request, (time.monotonic() - start) * 1e3, text, request.deadline(start))
 
     @_observed
     def search_arrays(

@@ -155,8 +155,7 @@ class ServedSearcher:
 
     async def search_async(self, text: str, k: int = 10, **options: Unpack[Options]) -> SearchResult:
         """Run ``search`` without a thread: the event loop awaits the response."""
-        response = await self._send_async(request_to_json(k, options, text=text))
-        return result_from_json(response["results"][0])
+        return result_from_json((await self._send_async(request_to_json(k, options, text=text)))["results"][0])
 
     def bm25(self, text: str, k: int = 10, *, count: bool = False, fields: Sequence[str] = ()) -> SearchResult:
         """Rank documents by BM25; see ``Searcher.bm25``. The index needs ``index.bm25``."""

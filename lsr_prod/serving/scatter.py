@@ -121,8 +121,7 @@ class ScatteredShards:
             if not isinstance(result, UnavailableError) or not self._groups.partial:
                 raise result
             self.missing_groups.add(group)
-            late = isinstance(result, DeadlinePassedError)
-            if not late and len(self.missing_groups) == len(self._used):
+            if not isinstance(result, DeadlinePassedError) and len(self.missing_groups) == len(self._used):
                 raise result
         return found
 
@@ -199,5 +198,4 @@ class ScatteringSearcher(searcher.Searcher):
 
     def _shards(self, snapshot: Snapshot) -> ScatteredShards:
         publication = snapshot.publication
-        pin = Pin(publication.number, publication.version)
-        return ScatteredShards(self._groups, pin, len(snapshot.version.shards))
+        return ScatteredShards(self._groups, Pin(publication.number, publication.version), len(snapshot.version.shards))

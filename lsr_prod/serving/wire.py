@@ -212,13 +212,12 @@ def result_to_json(result: SearchResult) -> dict[str, Any]:
 
 def result_from_json(value: Mapping[str, Any]) -> SearchResult:
     """Read a result that ``result_to_json`` wrote."""
-    types = value["types"]
     hits = tuple(
         Hit(
             hit["doc_id"],
             hit["score"],
             hit["overlap"],
-            {name: value_from_json(each, types.get(name)) for name, each in hit["fields"].items()},
+            {name: value_from_json(each, value["types"].get(name)) for name, each in hit["fields"].items()},
             _highlights_from_json(hit.get("highlights")),
         )
         for hit in value["hits"]
@@ -226,15 +225,13 @@ def result_from_json(value: Mapping[str, Any]) -> SearchResult:
     query = tuple(QueryTerm(*term) for term in value["query"])
     rest = {name: each for name, each in value.items() if name not in _OTHER_FORM}
     rest["missing_groups"] = tuple(rest.get("missing_groups", ()))
-    facets = tuple(map(_facet_from_json, value.get("facets", ())))
-    return SearchResult(hits=hits, query=query, facets=facets, **rest)
+    return SearchResult(hits=hits, query=query, facets=tuple(map(_facet_from_json, value.get("facets", ()))), **rest)
 
 
 def error_to_json(error: LsrError) -> dict[str, Any]:
     """Return an error as a response; clients do not know all kinds of ``UnavailableError``."""
     unknown = isinstance(error, UnavailableError) and type(error).__name__ not in _ERRORS
-    kind = UnavailableError if unknown else type(error)
-    return {"error": kind.__name__, "message": str(error)}
+    return {"error": (UnavailableError if unknown else type(error)).__name__, "message": str(error)}
 
 
 def error_from_json(value: Mapping[str, Any]) -> LsrError:

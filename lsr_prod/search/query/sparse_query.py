@@ -246,8 +246,7 @@ def read_learned_weights(
     bundle: Path, files: Iterable[digests.FileDigest], vocabulary: Vocabulary, *, verify: bool
 ) -> TermWeights:
     """Read the learned weights of a bundle."""
-    problem = "which its queries need; export the model again"
-    data = _read_listed(bundle, files, QUERY_WEIGHTS_FILE, problem, verify)
+    data = _read_listed(bundle, files, QUERY_WEIGHTS_FILE, "which its queries need; export the model again", verify)
     weights = weights_from_bytes(data, len(vocabulary.names), str(bundle / QUERY_WEIGHTS_FILE))
     return TermWeights.learned(weights, vocabulary.names)
 

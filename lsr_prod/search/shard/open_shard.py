@@ -156,8 +156,7 @@ class ForwardCopy:
             a = self._arrays
             offsets, terms, impacts = a.forward_offsets, a.forward_terms, a.forward_impacts
         scores, counts = np.empty(len(ordinals), np.float32), np.empty(len(ordinals), np.uint16)
-        size = self._vocabulary_size
-        if native.score(offsets, terms, impacts, ordinals, dk, ids, weights, size, scores, counts) < 0:
+        if native.score(offsets, terms, impacts, ordinals, dk, ids, weights, self._vocabulary_size, scores, counts) < 0:
             raise postings.damaged_arrays(self._files)
         return scores, counts
 
