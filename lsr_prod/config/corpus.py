@@ -88,7 +88,7 @@ class SourceSettings(Section):
     """column of the document id: strings, integers, which are written as decimal text, and of a typed column (Parquet,
     Delta, datasets) also decimals of scale 0 and UUIDs; ids of other types are quarantined as wrong_type"""
     text_fields: list[str] = Field(["title", "text"], min_length=1)
-    """columns that are joined into the encoded text; absent and null columns are skipped"""
+    """columns that are joined into the encoded text; nulls are skipped, and columns that some records lack"""
     separator: str = " "
     """text between two text fields, for all gaps"""
     separators: list[str] | None = None

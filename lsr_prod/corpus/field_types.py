@@ -7,16 +7,20 @@ from typing import Any
 
 import pyarrow as pa
 
+from lsr_prod import errors, logs
+from lsr_prod.cluster.workers import spread
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus import filelist, listing, read, source_rows
 from lsr_prod.corpus.formats import arrow, interface
 from lsr_prod.corpus.formats.registry import file_format
 from lsr_prod.corpus.pinned_file import COMPRESSIONS, WHOLE, Slice, SourceFile
-from lsr_prod.errors import ConfigError
 from lsr_prod.storage.formats.stored_values import AttributeType, kind_of, parse_value
+
+log = logs.get_log(__name__)
 
 SAMPLE = 1000  # records
 _FOOTERS = 16  # files of which one may lack a column that others have
+_SPREAD = 64  # files that are searched for a column, from the first to the last one
 _CHECKS: Mapping[str, re.Pattern[str]] = {
     "bool": re.compile("(?i:true|false)"),
     "int64": re.compile(r"-?(0|[1-9][0-9]*)"),  # 007 and +7 are names
@@ -24,6 +28,45 @@ _CHECKS: Mapping[str, re.Pattern[str]] = {
     "date": re.compile(r"\d{4}-\d\d-\d\d"),
     "timestamp": re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*"),
 }
+
+
+def check_columns(source: SourceSettings, listed: pa.Table, options: dict[str, str]) -> None:
+    """Refuse a column of the settings that no file has; warn of columns without a value in the first JSON records.
+
+    A file may lack a column, and the columns of the defaults are optional.
+    """
+    keys = [key for key in ("text_fields", "stored_fields") if key in source.model_fields_set]
+    missing = {name: key for key in keys for name in getattr(source, key)}
+    places = pa.array(spread(range(listed.num_rows), _SPREAD), pa.int64())
+    files = [file for _, file in filelist.iterate_files(listed.take(places)) if file.size]
+    names, records = list[str](), list[SourceFile]()
+    for file in files:
+        columns = filelist.declared_columns(file, source, options)
+        if columns is not None:
+            names = names or columns.names
+            missing = _not_in(columns, missing, source)
+        elif file.format != arrow.ARROW_STREAM.name or len(source.paths) > 1:  # else the folder declares them
+            records.append(file)
+        if not missing:
+            return
+    if len(records) < len(files) and (columns := listing.source_schema(source, options)) is not None:
+        names, missing = columns.names, _not_in(columns, missing, source)
+    if records:
+        values = _sample(source, [*missing], records, options)
+        if absent := [source.column(name) for name, some in values.items() if not some]:
+            fields = {"columns": ", ".join(absent), "records": SAMPLE, "first_file": records[0].location}
+            log.warning("the first records have no value of some columns", extra={"fields": fields})
+        return
+    for name, key in missing.items() if files else ():
+        column, place = source.column(name), files[0].location
+        problem = f"no file of the source has a column {column}; {place} has {', '.join(sorted(names))}"
+        of_path = f"write {column} into the files, because their paths are not read"
+        remedy = of_path if f"/{column}=" in place else "use one of its columns, or leave it out"
+        raise errors.ConfigError(f"source.{key}", problem, remedy)
+
+
+def _not_in(columns: pa.Schema, fields: Mapping[str, str], source: SourceSettings) -> dict[str, str]:
+    return {name: key for name, key in fields.items() if not filelist.has_column(columns, source.column(name))}
 
 
 def field_types(
@@ -36,11 +79,8 @@ def field_types(
         for name in source.stored_fields:
             was = known.get(name, "string")
             if source_rows.table_type(found.get(name, was)) != was:
-                raise ConfigError(
-                    f"source.types.{name}",
-                    f"the table has it as {was}, not {source_rows.table_type(found[name])}",
-                    "leave it out, or give a new encode.table",
-                )
+                problem = f"the table has it as {was}, not {source_rows.table_type(found[name])}"
+                raise errors.ConfigError(f"source.types.{name}", problem, "leave it out, or give a new encode.table")
             found.setdefault(name, was)
     elif left := [name for name in source.stored_fields if name not in texts and name not in found]:
         found |= _inferred(source, left, list(islice(files, _FOOTERS)), options)
@@ -132,8 +172,8 @@ def _fits(value: str, kind: AttributeType) -> bool:
     return True
 
 
-def _not_storable(source: SourceSettings, name: str, what: str) -> ConfigError:
-    return ConfigError(
+def _not_storable(source: SourceSettings, name: str, what: str) -> errors.ConfigError:
+    return errors.ConfigError(
         "source.stored_fields",
         f"column {source.column(name)} holds {what}, which no stored field can hold",
         "leave it out, or name a field inside it, for example with source.columns",

@@ -195,34 +195,51 @@ def read_footer(file: SourceFile, options: dict[str, str], *, field: str) -> Foo
         ) from error
 
 
+def declared_columns(file: SourceFile, source: SourceSettings, options: dict[str, str]) -> pa.Schema | None:
+    """Return the columns that a file declares; None: only its records have names, or its header cannot be read."""
+    if file_format(file.format).footer is not None:
+        return _with_constants(file, read_footer(file, options, field="source.paths").schema)
+    names = _header(file, source, options) if file_format(file.format).header is not None else []
+    return _with_constants(file, pa.schema(dict.fromkeys(names, pa.string()))) if names else None
+
+
+def _with_constants(file: SourceFile, schema: pa.Schema) -> pa.Schema:
+    """Return the columns of a file with those whose values its table has."""
+    return pa.schema([*schema, *((name, pa.string()) for name, _ in file.constants if name not in schema.names)])
+
+
+def has_column(columns: pa.Schema, name: str) -> bool:
+    """Return whether a name, or a dotted path, is that of a column."""
+    return name in columns.names or arrow.field_at(columns, name) is not None
+
+
 def _checked_footer(file: SourceFile, source: SourceSettings, options: dict[str, str], *, check: bool) -> Footer:
     footer = read_footer(file, options, field="source.paths")
     if check:
-        paths = {
-            column for column in map(source.column, source.fields) if arrow.field_at(footer.schema, column) is not None
-        }
-        _check_columns(file, {*footer.schema.names, *paths, *(name for name, _ in file.constants)}, source)
+        _check_columns(file, _with_constants(file, footer.schema), source)
     return footer
 
 
 def _check_header(file: SourceFile, source: SourceSettings, options: dict[str, str]) -> None:
-    names = source.csv.header or _header(file, source, options)
-    present = {*names, *(name for name, _ in file.constants)}
-    if len(names) == 1 and source.column(source.id_field) not in present:
-        for mark in (mark for mark in ";\t|,:" if mark in names[0]):
+    columns = declared_columns(file, source, options)
+    if columns is None:
+        return
+    if len(columns) == 1 and source.column(source.id_field) not in columns.names:
+        for mark in (mark for mark in ";\t|,:" if mark in columns.names[0]):
             raise ConfigError(
                 "source.csv.delimiter",
-                f"the header of {file.location} is a single column, {names[0][:80]!r}",
+                f"the header of {file.location} is a single column, {columns.names[0][:80]!r}",
                 f"set it to {mark!r} if that is between the columns",
             )
-    if names:
-        _check_columns(file, present, source)
+    _check_columns(file, columns, source)
 
 
 def _header(file: SourceFile, source: SourceSettings, options: dict[str, str]) -> list[str]:
     """Return the names in the header of a file; none if it cannot be read: the reader will say where and why."""
     read = file_format(file.format).header
     assert read is not None
+    if source.csv.header:
+        return source.csv.header
     with open_pinned(file, options) as watched, io.BufferedReader(watched, _BLOCK) as handle:
         try:
             with compression.decompressed(handle, file.format) as plain:
@@ -236,12 +253,12 @@ def _header(file: SourceFile, source: SourceSettings, options: dict[str, str]) -
             return []
 
 
-def _check_columns(file: SourceFile, present: set[str], source: SourceSettings) -> None:
-    remedy = f"use one of its columns: {', '.join(sorted(present))}"
-    if (column := source.column(source.id_field)) not in present:
+def _check_columns(file: SourceFile, columns: pa.Schema, source: SourceSettings) -> None:
+    remedy = f"use one of its columns: {', '.join(sorted(columns.names))}"
+    if not has_column(columns, column := source.column(source.id_field)):
         raise ConfigError("source.id_field", f"{file.location} has no column {column}", remedy)
     wanted = [source.column(field) for field in source.text_fields]
-    if not present & set(wanted):
+    if not any(has_column(columns, text) for text in wanted):
         raise ConfigError("source.text_fields", f"{file.location} has none of the columns {', '.join(wanted)}", remedy)
 
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from lsr_prod.cluster.workers import has_several_nodes, require_files, require_shared_folders
 from lsr_prod.config import Deployment, EncodeSettings, SourceSettings, section
 from lsr_prod.corpus import filelist, listing, read, source_rows
-from lsr_prod.corpus.field_types import field_types
+from lsr_prod.corpus.field_types import check_columns, field_types
 from lsr_prod.encoding import encoder, passages
 from lsr_prod.encoding.cells import cell, known_rows
 from lsr_prod.encoding.commit.committer import waves_done
@@ -178,6 +178,8 @@ def prepare(
         abandon=abandon,
         returning=returning,
     )
+    if known is None:
+        check_columns(source, listed, options)
     wanted = replace(wanted, buckets=plan.buckets)
     limit = deployment.gates.max_clipped_share
     return Work(source, encode, factory, table, quarantine, plan, wanted, found, counted(), limit, listed)

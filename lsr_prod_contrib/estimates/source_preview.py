@@ -80,6 +80,10 @@ def preview_source(work: Work) -> dict[str, Any]:
         ids.add(row.doc_id)
         if len(documents) < _DOCUMENTS:
             documents.append({"id": _cut(row.doc_id, _EXAMPLE), "text": _cut(prompt + row.text, _TEXT)})
+    for key in ("text_fields", "stored_fields"):
+        for name in map(source.column, getattr(source, key) if key in source.model_fields_set else ()):
+            if name not in columns:  # those of the defaults are optional
+                problems["absent_column", name] = rows
     formats = Counter(
         dict(zip(*(column.to_pylist() for column in listed["format"].value_counts().flatten()), strict=True))
     )
@@ -149,6 +153,8 @@ def _setting(reason: str, source: SourceSettings, columns: dict[str, _Column], r
         texts = [name for name, column in columns.items() if column.is_text and name != source.column(source.id_field)]
         if texts:
             return f"source.text_fields: {json.dumps([max(texts, key=lambda name: columns[name].size)])}"
+    if reason == "absent_column":
+        return "source.text_fields, source.stored_fields or source.columns"
     return remedy(reason, source) or ""
 
 

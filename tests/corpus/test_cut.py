@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lsr_prod.config import CsvSettings, SourceSettings
-from lsr_prod.corpus.filelist import cut_files
+from lsr_prod.corpus.field_types import check_columns
+from lsr_prod.corpus.filelist import cut_files, list_files
 from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.pinned_file import WHOLE, Slice, SourceFile
 from lsr_prod.errors import ConfigError
@@ -107,6 +108,73 @@ def test_missing_column_of_the_first_file_is_named(tmp_path: Path, source: dict,
     with pytest.raises(ConfigError, match=problem) as refused:
         cut(file, source=SOURCE.model_copy(update=source))
     assert refused.value.field == field
+
+
+NAMED: dict[str, Any] = {"text_fields": ["title", "text"], "stored_fields": ["meta.year"], "columns": {"text": "body"}}
+
+
+def check(folder: Path, **source: Any) -> None:
+    settings = SourceSettings(paths=[str(folder)], **source)
+    check_columns(settings, list_files(resolve_source(settings, {})), {})
+
+
+def test_column_that_some_file_has_is_accepted(tmp_path: Path):
+    write_parquet(tmp_path / "00.parquet", _id=["a"], body=["x"])
+    write_parquet(tmp_path / "01.parquet", _id=["a"], title=["x"], year=[2026])
+    write_parquet(tmp_path / "02.parquet", _id=["a"], meta=[{"year": 2026}])
+    (tmp_path / "03.csv").write_text("")
+    check(tmp_path, **NAMED)
+    check(tmp_path, **NAMED | {"stored_fields": ["year"]})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"text_fields": ["tittle", "text"]}, r"text_fields: no file of the source has a column tittle; .*; use one"),
+        ({"stored_fields": ["title", "prise"]}, r"stored_fields: .* has a column prise; \S*00.parquet has _id, body"),
+        (
+            {"stored_fields": ["meta.yaer"]},
+            r"stored_fields: .* has a column meta.yaer; .* has _id, body, meta, title; use",
+        ),
+        ({"columns": {"title": "head"}, "stored_fields": []}, "text_fields: .* has a column head"),
+    ],
+)
+def test_column_of_the_settings_that_no_file_has_is_refused(tmp_path: Path, change: dict[str, Any], message: str):
+    write_parquet(tmp_path / "00.parquet", _id=["a"], title=["x"], body=["x"], meta=[{"year": 2026}])
+    (tmp_path / "01.csv").write_text("_id,body\na,b\n")
+    with pytest.raises(ConfigError, match=f"^source.{message}"):
+        check(tmp_path, **NAMED | change)
+
+
+def test_column_of_a_csv_file_without_header_row_is_refused(tmp_path: Path):
+    (tmp_path / "a.csv").write_text("a,b\n")
+    with pytest.raises(ConfigError, match=r"has a column prise; \S*a\.csv has _id, text; use one of"):
+        check(tmp_path, stored_fields=["prise"], csv={"header": ["_id", "text"]})
+
+
+def test_column_that_is_only_in_the_path_is_named(tmp_path: Path):
+    (tmp_path / "lang=de" / "year=2020").mkdir(parents=True)
+    write_parquet(tmp_path / "lang=de" / "year=2020" / "a.parquet", _id=["a"], text=["x"])
+    with pytest.raises(ConfigError, match=r"a column year; .*; write year into the files, because"):
+        check(tmp_path, text_fields=["text"], stored_fields=["text", "year"])
+
+
+def test_columns_of_the_defaults_are_optional(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    write_parquet(tmp_path / "a.parquet", _id=["a"], text=["x"])
+    check(tmp_path)
+    (tmp_path / "b.jsonl").write_text('{"_id": "b", "text": "x"}\n')
+    check(tmp_path)
+    assert not caplog.records
+
+
+def test_column_that_no_first_record_has_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    (tmp_path / "a.jsonl").write_text('{"_id": "b", "body": "x", "meta": {"year": 1}}\n')
+    check(tmp_path, **NAMED)
+    check(tmp_path, **NAMED | {"text_fields": ["text"]})
+    (warning,) = caplog.records
+    assert warning.fields == {  # type: ignore[attr-defined]
+        "columns": "title", "records": 1000, "first_file": str(tmp_path / "a.jsonl")
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("data", [b"no parquet", b"PAR1" + b"\xff" * 40 + b"PAR1", b"PAR1" + b"\xff" * 2 * MEGABYTE])

@@ -279,6 +279,16 @@ def test_parquet_without_the_configured_columns_is_refused(tmp_path: Path, tiny_
                 source={"id_field": "id", "text_fields": ["body"]},
             )
         )
+    with pytest.raises(ConfigError, match=r"source\.stored_fields: .* has a column prise; \S*c.parquet"):
+        encode_corpus(
+            deployment(
+                tiny_bundle,
+                tmp_path / "table",
+                tmp_path / "c.parquet",
+                source={"id_field": "id", "stored_fields": ["text", "prise"]},
+            )
+        )
+    assert snapshot(tmp_path) == [str(tmp_path / "c.parquet")]
 
 
 @pytest.mark.parametrize(

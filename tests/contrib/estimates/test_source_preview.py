@@ -96,7 +96,12 @@ def test_only_the_first_thousand_rows_of_a_typed_file_are_read(
     )
     pq.write_table(table, corpus / "a.parquet")
     found, _ = dry_run(
-        corpus, tiny_bundle, capsys, id_field="id", text_fields=["meta.title"], stored_fields=["price", "meta.title"]
+        corpus,
+        tiny_bundle,
+        capsys,
+        id_field="id",
+        text_fields=["meta.title"],
+        stored_fields=["price", "meta.title"],
     )
     assert found["rows_looked_at"] == 1000
     columns = {
@@ -117,3 +122,15 @@ def test_source_without_rows(corpus: Path, tiny_bundle: Path, capsys: pytest.Cap
     (corpus / "a.jsonl").touch()
     found, _ = dry_run(corpus, tiny_bundle, capsys, stored_fields=[])
     assert (found["rows_looked_at"], found["columns"], found["problems"]) == (0, [], [])
+
+
+def test_columns_that_no_row_has_are_problems(corpus: Path, tiny_bundle: Path, capsys: pytest.CaptureFixture[str]):
+    (corpus / "a.jsonl").write_text('{"_id": "a", "title": "x", "body": "x", "meta": {"year": 1}}\n')
+    found, printed = dry_run(
+        corpus, tiny_bundle, capsys, text_fields=["tittle", "body"], stored_fields=["body", "prise", "meta.year"]
+    )
+    assert [(one["reason"], one["column"], one["rows"]) for one in found["problems"]] == [
+        ("absent_column", "tittle", 1),
+        ("absent_column", "prise", 1),
+    ]
+    assert "source.text_fields, source.stored_fields or source.columns" in printed
