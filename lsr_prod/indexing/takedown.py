@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsr_prod import errors, logs
 from lsr_prod.cluster.workers import IN_PROCESS, Workers
 from lsr_prod.encoding.tables import live_rows, open_table
-from lsr_prod.errors import ArtifactError, PublicationError
 from lsr_prod.indexing import changes, publish
 from lsr_prod.indexing.tombstones import (
     as_ids,
@@ -25,9 +25,13 @@ from lsr_prod.indexing.tombstones import (
     save_tombstones,
     scan_size,
 )
-from lsr_prod.storage import Store, as_store
+from lsr_prod.storage import Store, as_store, index_versions
 from lsr_prod.storage.formats.index_format import IndexVersion, Publication
 from lsr_prod.storage.formats.table_format import bucket_of
+
+log = logs.get_log(__name__)
+
+_SHOWN = 10  # ids in the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class TakedownSummary:
     documents: int  # documents that can be found
     changed: int  # documents that the change hid or restored
     takedowns: int  # ids on the list of takedowns
+    unknown: tuple[str, ...] = ()  # of a takedown: ids that no document of the version has
 
 
 def delete_documents(
@@ -45,8 +50,8 @@ def delete_documents(
 ) -> TakedownSummary:
     """Hide documents in the current version and in every later build, until they are restored.
 
-    Ids that are not in the index are taken down too, so that later builds hide them. Stored fields stay in the files of
-    the shards until all shards are built again without the document.
+    Ids that are not in the index are taken down too, so that later builds hide them; the log warns of them. Stored
+    fields stay in the files of the shards until all shards are built again without the document.
 
     Args:
         index: folder or store of the index.
@@ -60,7 +65,17 @@ def delete_documents(
     """
     hidden = _check_ids(ids)
     note = note or f"takedown of {len(hidden)}"
-    return _publish_changed(index, note, lambda before: publish.take_down(index, before, hidden, workers))
+    done = _publish_changed(index, note, lambda before: publish.take_down(index, before, hidden, workers))
+    if done.changed == len(hidden):
+        return done
+    shards = index_versions.read_version(index, done.publication.version).shards
+    tasks = [(index, shard, as_ids(hidden)) for shard in shards]
+    found = workers.run(find_documents, tasks, size=scan_size(index, shards))
+    unknown = sorted(set(hidden).difference(*(known.to_pylist() for _, (_, known) in found)))
+    if unknown:
+        fields = {"unknown": len(unknown), "ids": len(hidden), "first": ", ".join(unknown[:_SHOWN])}
+        log.warning("no document of the index has some of the ids", extra={"fields": fields})
+    return replace(done, unknown=tuple(unknown))
 
 
 def restore_documents(
@@ -94,7 +109,7 @@ def restore_documents(
 def _check_ids(ids: Iterable[str]) -> list[str]:
     found = [] if isinstance(ids, str | bytes) else list(ids)  # the letters of a string are no ids
     if not found or not all(isinstance(one, str) for one in found):
-        raise PublicationError("no document is named; give a list of at least one id, all of them strings")
+        raise errors.PublicationError("no document is named; give a list of at least one id, all of them strings")
     return sorted(set(found))
 
 
@@ -104,7 +119,7 @@ def _publish_changed(index: Store | Path, note: str, change: Callable[[IndexVers
     while True:
         current = publish.read_current_version(index)
         if (before := current.version) is None:
-            raise PublicationError(
+            raise errors.PublicationError(
                 f"{as_store(index).uri} has no publication of this release; build one with lsr-prod index build"
             )
         after = change(before)
@@ -149,7 +164,7 @@ def _find_in_table(version: IndexVersion, ids: list[str], options: dict[str, str
     store = Store(version.table_uri, options)
     table = open_table(store, version.table_version)
     if table is None:
-        raise ArtifactError(
+        raise errors.ArtifactError(
             f"{store.uri} is no longer a table, so it is unknown whether it has these documents; restore the table"
         )
     buckets = table.sparse_properties.buckets

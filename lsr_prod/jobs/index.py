@@ -33,7 +33,7 @@ from lsr_prod.operations.table_generations import follow_tables
 from lsr_prod.storage import Store, folders
 
 _MAX_K = 1_000  # hits per query that are compared
-_SHOWN = 10  # queries and terms in a table of a comparison
+_SHOWN = 10  # queries and terms in a table of a comparison, and ids in a table of a takedown
 
 
 def add_force_options(parser: CommandParser) -> None:
@@ -121,6 +121,11 @@ def _change(
     return {
         "ids": len(set(ids)),
         figure: done.changed,
+        **(
+            {"unknown_ids": len(done.unknown), "first_unknown": ", ".join(done.unknown[:_SHOWN])}
+            if done.unknown
+            else {}
+        ),
         "documents": done.documents,
         "takedowns": done.takedowns,
         "version": done.publication.version,
@@ -138,7 +143,8 @@ def takedown(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, 
 
     Reads the sections ``index`` and ``storage``; ``ids.txt`` has one id per line. Nothing is built: a new version with
     tombstones is published, which readers see at their next refresh. Every later build hides the documents too, even if
-    they are encoded again. ``lsr-prod index restore`` ends a takedown.
+    they are encoded again. Ids that no document has are hidden in later builds only; the log and the table name the first
+    ten. ``lsr-prod index restore`` ends a takedown.
 
     Prints a table and one line ``RESULT {json}``. Exit codes: 0 done, 1 failed, 2 bad configuration.
     """

@@ -51,15 +51,19 @@ def world(tmp_path):
     return tmp_path
 
 
-def test_takedown_hides_documents_at_once(world):
+def test_takedown_hides_documents_at_once(world, caplog):
     index = world / "index"
+    assert delete_documents(index, ["doc000"]).unknown == ()
+    assert not caplog.records
+    restore_documents(index, ["doc000"])
     done = delete_documents(index, ["doc001", "doc002", "doc001", "later"], "request 17")
-    assert (done.publication.number, done.publication.note) == (2, "request 17")
-    assert (done.changed, done.documents, done.takedowns) == (2, 198, 3)
+    assert (done.publication.number, done.publication.note) == (4, "request 17")
+    assert (done.changed, done.documents, done.takedowns, done.unknown) == (2, 198, 3, ("later",))
+    assert [record.fields for record in caplog.records] == [{"unknown": 1, "ids": 3, "first": "later"}]
     assert set(CORPUS) - set(dump(index)) == {"doc001", "doc002"}
     assert takedowns(index) == ["doc001", "doc002", "later"]
-    again = delete_documents(index, ["doc002"])
-    assert (again.publication.number, again.changed) == (2, 0)
+    again = delete_documents(index, ["doc002", "later"])
+    assert (again.publication.number, again.changed, again.unknown) == (4, 0, ("later",))
 
 
 def test_every_later_build_hides_taken_down_documents(world):
@@ -188,7 +192,10 @@ def test_takedown_job_reads_ids_from_a_file(world, capsys):
     assert capsys.readouterr().err.splitlines()[-1].startswith("lsr-prod index takedown: --id: no document is named")
     assert jobs.takedown.run([*config, "--file", str(world / "none.txt")]) == 2
     assert jobs.takedown.run([*config, "--file", str(world / "ids.txt"), "--id", "doc004", "--note", "two words"]) == 0
-    result = json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix("RESULT "))
+    printed = capsys.readouterr().out
+    assert "│ first_unknown    │ doc 002" in printed
+    result = json.loads(printed.splitlines()[-1].removeprefix("RESULT "))
+    assert (result["unknown_ids"], result["first_unknown"]) == (1, "doc 002")
     assert (result["ids"], result["documents_hidden"], result["takedowns"], result["publication"]) == (4, 3, 4, 2)
     assert read_publication(world / "index", 2).note == "two words"
     assert jobs.restore.run([*config, "--id", "doc004"]) == 0
