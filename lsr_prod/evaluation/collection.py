@@ -6,7 +6,7 @@ Topics of TREC are read as tagged text, not by a parser of XML: only references 
 import html
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,27 @@ def read_judged(queries: str | Path, qrels: str | Path, options: Mapping[str, st
         fields = {"queries": missing, "qrels": str(qrels)}
         log.warning("judgments of queries without a text are ignored", extra={"fields": fields})
     return JudgedQueries(texts, [judgment for judgment in judgments if judgment.query_id in texts])
+
+
+def check_relevant(qrels: Iterable[ir_measures.Qrel], place: str, *finders: Callable[[str], object]) -> None:
+    """Refuse judgments if no relevant document is in an index, and log how many of them are not.
+
+    Args:
+        qrels: judgments.
+        place: file or URI of the judgments.
+        finders: ``Snapshot.place`` of each index.
+
+    Raises:
+        SourceError: no relevant document is in one of the indexes.
+    """
+    relevant = {judgment.doc_id for judgment in qrels if judgment.relevance > 0}
+    absent = sorted(doc_id for doc_id in relevant if not any(find(doc_id) for find in finders))
+    if absent and len(absent) == len(relevant):
+        problem = f"no document that {place} judges as relevant is in the index, for example {absent[0]!r}"
+        raise SourceError(f"{problem}; give the judgments of this corpus, with the ids of its documents")
+    if absent:
+        fields = {"documents": len(absent), "of": len(relevant), "first": absent[0], "qrels": place}
+        log.warning("relevant documents are not in the index", extra={"fields": fields})
 
 
 def read_queries(place: str, options: Mapping[str, str] | None = None) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from lsr_prod.config import Deployment, EvaluateSettings, evaluate
 from lsr_prod.errors import ConfigError
-from lsr_prod.evaluation.collection import read_judged, require_files
+from lsr_prod.evaluation.collection import check_relevant, read_judged, require_files
 from lsr_prod.evaluation.comparisons import Comparison, SignificanceOptions, compare_with_baseline, mean_intervals
 from lsr_prod.evaluation.cost import Efficiency, measure_cost, percentile
 from lsr_prod.evaluation.measures import measure, parse_measures
@@ -128,7 +128,7 @@ def evaluate_index(deployment: Deployment) -> Evaluation:
 
     Raises:
         ConfigError: a path does not exist, a measure is unknown, or the index cannot answer for a system.
-        SourceError: queries, judgments or a run cannot be read.
+        SourceError: queries, judgments or a run cannot be read, or no relevant document is in the index.
         StorageError: the index, or the store of an output, fails.
     """
     settings = deployment.evaluate
@@ -140,6 +140,7 @@ def evaluate_index(deployment: Deployment) -> Evaluation:
     measures = {str(one): one for one in parse_measures("evaluate.measures", settings.measures).values()}
     judged = read_judged(settings.queries, settings.qrels, options)
     with Searcher.open(settings.index, storage_options=options) as searcher:
+        check_relevant(judged.qrels, settings.qrels, searcher.snapshot.place)
         version = searcher.version
         chosen = chosen_systems(
             settings, has_text=bool(version.text_fields), has_words=version.average_length is not None

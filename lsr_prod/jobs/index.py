@@ -13,7 +13,7 @@ from lsr_prod import indexing
 from lsr_prod.cluster.workers import Workers, require_shared_folders
 from lsr_prod.config import Deployment
 from lsr_prod.errors import ConfigError
-from lsr_prod.evaluation.collection import read_qrels
+from lsr_prod.evaluation.collection import check_relevant, read_qrels
 from lsr_prod.indexing.takedown import TakedownSummary
 from lsr_prod.jobs.terminal import output, tables
 from lsr_prod.jobs.terminal.shell import (
@@ -222,12 +222,13 @@ def compare_sides(given: argparse.Namespace) -> dict[str, Any]:
             raise ConfigError(
                 f"--{name}", f"there is no file at {without_credentials(place)}", "give a path or URI that exists"
             )
-    judge = None  # built before an index is opened, since it validates the measure
-    if given.qrels is not None:
-        judge = Judge(given.measure or f"nDCG@{given.k}", read_qrels(given.qrels, options))
+    judged = [] if given.qrels is None else list(read_qrels(given.qrels, options))
+    # Built before an index is opened, since it validates the measure.
+    judge = None if given.qrels is None else Judge(given.measure or f"nDCG@{given.k}", judged)
     settings = CanarySettings(k=given.k, threshold=given.threshold, count=True, rows=given.rows)
     names = (without_credentials(given.a), without_credentials(given.b))
     with open_side(given.a, options) as a, open_side(given.b, options) as b:
+        check_relevant(judged, given.qrels, a.snapshot.place, b.snapshot.place)
         return run_canary(a, b, read_queries(given.queries, options), settings, names=names, judge=judge).result()
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from lsr_prod.config import Deployment, TuneSettings
 from lsr_prod.config.evaluate import Bm25System, HybridSystem, SparseSystem, SystemSettings
 from lsr_prod.errors import ConfigError
-from lsr_prod.evaluation.collection import JudgedQueries, read_judged, require_files
+from lsr_prod.evaluation.collection import JudgedQueries, check_relevant, read_judged, require_files
 from lsr_prod.evaluation.comparisons import bootstrap_intervals
 from lsr_prod.evaluation.measures import depth_of, measure, parse_measures
 from lsr_prod.evaluation.systems import EncodedQuery, open_system
@@ -197,7 +197,7 @@ def tune_index(deployment: Deployment) -> TuneReport:
     Raises:
         ConfigError: a file does not exist, the measure is unknown, the index has no words, or there are fewer queries
             than folds; nothing was written.
-        SourceError: queries or judgments cannot be read.
+        SourceError: queries or judgments cannot be read, or no relevant document is in the index.
     """
     settings, options = deployment.tune, deployment.storage.options
     assert settings is not None
@@ -207,6 +207,7 @@ def tune_index(deployment: Deployment) -> TuneReport:
             raise ConfigError(
                 "tune.index", f"{settings.index} has no postings of words", "build the index with index.bm25: true"
             )
+        check_relevant(judged.qrels, settings.qrels, searcher.snapshot.place)
         report = _tune(deployment, settings, CandidateValues(searcher, judged, settings))
     if settings.output is not None:
         result = report.result()

@@ -19,6 +19,7 @@ import pyarrow as pa
 from lsr_prod.config import deployment, evaluate, section
 from lsr_prod.corpus.filelist import file_keys
 from lsr_prod.encoding.tables import live_rows, open_table, quarantine_rows
+from lsr_prod.errors import SourceError
 from lsr_prod.evaluation import collection, comparisons, cost, systems
 from lsr_prod.evaluation.measures import depth_of, measure, parse_measures
 from lsr_prod.operations.audit.audit import problems
@@ -147,10 +148,15 @@ def quality(versions: Versions, max_loss: float) -> GateResult:
     assert limits.judged_queries is not None
     assert limits.judged_qrels is not None
     judged = collection.read_judged(limits.judged_queries, limits.judged_qrels, versions.options)
+    searchers = (versions.current, versions.searcher)
+    try:
+        collection.check_relevant(judged.qrels, limits.judged_qrels, *(each.snapshot.place for each in searchers))
+    except SourceError as error:
+        return _refused(None, max_loss, str(error))
     system = evaluate.SparseSystem(kind="sparse", name="search", overlap_threshold=limits.threshold)
     measures = parse_measures("gates.measure", [limits.measure])
     values = []
-    for searcher in (versions.current, versions.searcher):
+    for searcher in searchers:
         opened = systems.open_system(system, searcher, k=depth_of(measures), query_ids=list(judged.queries))
         queries = systems.encode_queries(searcher, judged.queries)
         values.append(measure(opened, queries, judged.qrels, measures).by_query[limits.measure])

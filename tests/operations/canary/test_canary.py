@@ -215,6 +215,9 @@ def test_job_writes_its_result(index, tmp_path, capsys):
     assert written["wins"] + written["losses"] + written["ties"] == written["judged"] == 3
     assert written["sides"]["a"]["publication"] == 1
     assert "queries that changed most" in output
+    Path(qrels).write_text("".join(f"{each.query_id} 0 elsewhere 1\n" for each in QRELS), encoding="utf-8")
+    assert main(command) == 1
+    assert "judges as relevant is in the index, for example 'elsewhere'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

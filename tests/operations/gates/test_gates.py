@@ -163,6 +163,16 @@ def test_worse_ranking_is_refused(indexes, tmp_path):
     assert verdict(indexes, "quality", **files, max_loss=1.0)[0] == "passed"
 
 
+def test_judgments_of_another_corpus_are_refused(indexes, tmp_path):
+    queries = write(tmp_path, "queries.jsonl", [{"_id": i, "text": text} for i, text in TEXTS.items()])
+    (tmp_path / "qrels").write_text("".join(f"{i} 0 other-{i} 1\n" for i in TEXTS))
+    folder, good, _ = indexes
+    limits = {"judged_queries": queries, "judged_qrels": str(tmp_path / "qrels"), "max_loss": 1.0}
+    found = GATES["quality"](Versions(Candidate(folder, good, good, True), settings(folder, **limits)))
+    assert found.verdict == "refused"
+    assert "qrels judges as relevant is in the index, for example 'other-" in found.sentence
+
+
 def test_slow_answers_are_refused(indexes, tmp_path):
     queries = write(tmp_path, "canaries.jsonl", [{"_id": "q", "text": "fox"}])
     found, sentence = verdict(indexes, "latency", canary_queries=queries, max_p95_ms=1e-6)
