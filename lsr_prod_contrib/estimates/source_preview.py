@@ -163,7 +163,7 @@ def _shown(value: Any) -> str:
         return value.decode(errors="replace")
     if isinstance(value, TypedValue):
         return value.shown
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=_shown)
 
 
 def _cut(text: str, size: int) -> str:

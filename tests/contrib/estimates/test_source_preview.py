@@ -91,6 +91,7 @@ def test_only_the_first_thousand_rows_of_a_typed_file_are_read(
             "id": pa.array(range(count), pa.int64()),
             "meta": [{"title": f"title {i}"} for i in range(count)],
             "vector": [[0.5, 1.5]] * count,
+            "tags": [["a", None, "b"]] * count,
             "price": pa.array([None, *range(1, count)], pa.float32()),
         }
     )
@@ -101,7 +102,7 @@ def test_only_the_first_thousand_rows_of_a_typed_file_are_read(
         capsys,
         id_field="id",
         text_fields=["meta.title"],
-        stored_fields=["price", "meta.title"],
+        stored_fields=["price", "meta.title", "tags"],
     )
     assert found["rows_looked_at"] == 1000
     columns = {
@@ -111,6 +112,7 @@ def test_only_the_first_thousand_rows_of_a_typed_file_are_read(
         "id": ("int64", "id", ""),
         "meta": ("struct<title: string>", "", ""),
         "vector": ("list<element: double>", "", ""),
+        "tags": ("list<element: string>", "stored", "strings"),
         "price": ("float", "stored", "float64"),
         "meta.title": ("text", "text, stored", "string"),
     }
