@@ -95,6 +95,8 @@ def location_problem(uri: str, *, pattern: bool = True) -> str | None:
         return "it is not valid UTF-8, which delta-rs and object stores require; use another name"
     if is_remote(uri):
         return _remote_problem(uri, pattern=pattern)
+    if uri.startswith("~"):
+        return "~ is not replaced by a home folder; write the whole path, or ./~ for a local name that begins with ~"
     match = _URI.match(uri)
     if match is not None and match[1].lower() == "file":
         return "file:// is not supported; give the path without file://"

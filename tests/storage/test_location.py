@@ -37,6 +37,13 @@ def test_text_that_no_path_can_be_is_refused(place: str) -> None:
     assert path_problem(place) is not None
 
 
+@pytest.mark.parametrize("place", ["~", "~/zz/table", "~user/corpus*.jsonl"])
+def test_home_folder_is_refused_with_the_remedy(place: str) -> None:
+    for problem in (location_problem(place), table_problem(place), path_problem(place)):
+        assert "write the whole path" in str(problem)
+    assert location_problem(f"./{place}") is None
+
+
 @pytest.mark.parametrize("uri", ["/data/x", "x", "../x", "a:b/c", "./a:/b", "C:/x", "/data/a=b%20c#1", "s3", "gs/x"])
 def test_local_path_is_accepted(uri: str) -> None:
     assert location_problem(uri, pattern=False) is None
