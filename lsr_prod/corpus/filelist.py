@@ -189,7 +189,7 @@ def read_footer(file: SourceFile, options: dict[str, str], *, field: str) -> Foo
         with open_pinned(file, options) as watched, io.BufferedReader(watched, _BLOCK) as handle:
             footer = found.footer(handle)
             return replace(footer, schema=parquet.named_as_in_table(footer.schema, file.columns))
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:  # the second one: a type, such as int128
         raise ConfigError(
             field, f"{file.location} is not a readable {found.name} file ({error})", "fix the file or leave it out"
         ) from error

@@ -16,14 +16,17 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from lsr_prod.config import SourceSettings
+from lsr_prod.corpus.filelist import cut_files
+from lsr_prod.corpus.listing import resolve_source
 from lsr_prod.corpus.pinned_file import WHOLE, Slice, SourceFile
 from lsr_prod.corpus.read import Reader
-from lsr_prod.errors import SourceError
+from lsr_prod.errors import ConfigError, SourceError
 
 _ROWS = 300
 
@@ -244,6 +247,21 @@ def test_archive_of_other_than_one_plain_file_is_refused(data: bytes, problem: s
     (damage,) = read(path, "skip")
     assert problem in damage["detail"]
     assert damage["unread_bytes"] == len(data)
+
+
+def test_parquet_file_with_a_type_that_arrow_lacks_is_refused_or_counted(tmp_path: Path):
+    path = tmp_path / "a.parquet"
+    pl.DataFrame({"_id": ["a"], "text": ["x"], "n": pl.Series([1], dtype=pl.Int128)}).write_parquet(path)
+    source = SourceSettings(paths=[str(path)])
+    with pytest.raises(
+        ConfigError, match=r"^source\.paths: \S*a.parquet is not a readable parquet file \(Integers with"
+    ):
+        list(cut_files(enumerate(resolve_source(source, {})), source, 1_000_000, {}))
+    (damage,) = read(path, "skip")
+    assert (damage["reason"], damage["unread_bytes"]) == ("damaged_file", path.stat().st_size)
+    assert "Integers with more than 64 bits" in damage["detail"]
+    with pytest.raises(SourceError, match=r"a\.parquet is damaged: Integers with more than 64 bits"):
+        read(path, "fail")
 
 
 @pytest.mark.parametrize(
