@@ -13,13 +13,12 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.storage.formats.index_format import Analyzer
 from lsr_prod.storage.location import is_credential, normalize_options
 
-# Limit of a gate, and the file that the gate reads.
-_NEEDED_FILES = (
-    ("min_overlap", "canary_queries"),
-    ("max_p95_ms", "canary_queries"),
-    ("max_loss", "judged_queries"),
-    ("max_loss", "judged_qrels"),
-)
+# File that gates read, and their limits.
+_LIMITS = {
+    "canary_queries": ("min_overlap", "max_p95_ms"),
+    "judged_queries": ("max_loss",),
+    "judged_qrels": ("max_loss",),
+}
 
 
 class IndexSettings(section.Section):
@@ -119,9 +118,13 @@ class GatesSettings(section.Section):
 
     @model_validator(mode="after")
     def _limits_have_their_queries(self) -> "GatesSettings":
-        for limit, name in _NEEDED_FILES:
-            if getattr(self, limit) is not None and getattr(self, name) is None:
-                raise ConfigError(f"gates.{name}", f"gates.{limit} needs it", f"give a file, or remove gates.{limit}")
+        for name, limits in _LIMITS.items():
+            given = [f"gates.{limit}" for limit in limits if getattr(self, limit) is not None]
+            if given and getattr(self, name) is None:
+                raise ConfigError(f"gates.{name}", f"{given[0]} needs it", f"give a file, or remove {given[0]}")
+            if getattr(self, name) is not None and not given:
+                remedy = f"set gates.{' or gates.'.join(limits)}, or remove it"
+                raise ConfigError(f"gates.{name}", "no gate reads it, because it has no limit", remedy)
         return self
 
 
@@ -216,9 +219,8 @@ class StorageSettings(section.Section):
             return options
         for name in map(str, options):
             if is_credential(name):
-                raise ConfigError(
-                    f"storage.options.{name}", "it is a credential", "set it in the environment, not in the file"
-                )
+                problem = "it is a credential"
+                raise ConfigError(f"storage.options.{name}", problem, "set it in the environment, not in the file")
         return normalize_options(options)
 
 

@@ -307,8 +307,11 @@ def test_force_needs_a_gate_and_a_reason(force, reason, problem, tmp_path):
     [
         ({"measure": "nDGC@10"}, "gates.measure: a measure is unknown"),
         ({"golden_queries": "/nowhere.jsonl"}, "gates.golden_queries: there is no file at /nowhere.jsonl"),
-        ({"canary_queries": "/nowhere"}, "gates.canary_queries: there is no file"),
-        ({"judged_queries": "/nowhere", "judged_qrels": "/nowhere"}, "gates.judged_queries: there is no file"),
+        ({"canary_queries": "/nowhere", "max_p95_ms": 9}, "gates.canary_queries: there is no file"),
+        (
+            {"judged_queries": "/nowhere", "judged_qrels": "/nowhere", "max_loss": 0.1},
+            "gates.judged_queries: there is no file",
+        ),
     ],
 )
 def test_measure_and_files_are_checked_before_any_work(limits, problem):
@@ -320,6 +323,19 @@ def test_measure_and_files_are_checked_before_any_work(limits, problem):
 def test_limit_without_its_queries_is_refused(limit):
     with pytest.raises(ConfigError, match=f"gates.{limit} needs it"):
         Deployment.model_validate({"gates": {limit: 0.5}})
+
+
+@pytest.mark.parametrize(
+    ("files", "limits"),
+    [
+        (["canary_queries"], r"gates\.min_overlap or gates\.max_p95_ms"),
+        (["judged_queries", "judged_qrels"], r"gates\.max_loss"),
+        (["judged_qrels"], r"gates\.max_loss"),
+    ],
+)
+def test_queries_without_a_limit_are_refused(files, limits):
+    with pytest.raises(ConfigError, match=rf"^gates\.{files[0]}: no gate reads it, .*; set {limits}, or remove it"):
+        Deployment.model_validate({"gates": dict.fromkeys(files, "queries.jsonl")})
 
 
 @pytest.mark.parametrize("line", ["", "[]", "{}", '{"_id": "q", "text": "x"}', '{"_id": "q", "text": "x", "must": []}'])
