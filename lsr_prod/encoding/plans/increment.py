@@ -24,6 +24,7 @@ from lsr_prod.corpus.filelist import KEPT, READ, REMOVED, file_keys, list_files,
 from lsr_prod.corpus.pinned_file import SourceFile
 from lsr_prod.encoding.plans import plan_header, successors
 from lsr_prod.encoding.plans.encode_plan import Plan, PlanInputs, bytes_to_read, make_plan, plan_files
+from lsr_prod.encoding.tables.sparse_table import other_setting
 from lsr_prod.errors import ConfigError, LineageError
 from lsr_prod.storage import Store
 
@@ -234,8 +235,4 @@ def _check_settings(newest: Plan, inputs: PlanInputs, table: Store, compared: fr
         for name, value in values.items():
             was = before[section].get(name)  # store_mass is absent if it is not set
             if was != value and not _is_open(name, value):
-                raise ConfigError(
-                    f"{section}.{name}",
-                    f"{value!r} is not what {table.uri} is made with, {was!r}",
-                    f"set {was!r}, or give a new encode.table",
-                )
+                raise other_setting(f"{section}.{name}", table, value, was)

@@ -1,5 +1,7 @@
 """The sparse table of the encode job: create it with its properties, check it, digest it."""
 
+import json
+
 import numpy as np
 import pyarrow as pa
 
@@ -51,12 +53,16 @@ def check_table(store: Store, wanted: TableProperties) -> TableProperties | None
             continue
         if getattr(found, name) != getattr(wanted, name):
             section = "source" if name == "stored_fields" else "encode"
-            raise ConfigError(
-                f"{section}.{name}",
-                f"{store.uri} was made with {getattr(found, name)}, not {getattr(wanted, name)}",
-                f"set {getattr(found, name)}, or give a new encode.table",
-            )
+            raise other_setting(f"{section}.{name}", store, getattr(wanted, name), getattr(found, name))
     return found
+
+
+def other_setting(field: str, store: Store, value: object, before: object) -> ConfigError:
+    """Return the error for a setting that is not that of the table, with the values as YAML has them."""
+    given, made = (json.dumps(one, ensure_ascii=False) for one in (value, before))
+    remedy = "remove the setting" if before is None else f"set {made}"
+    problem = f"{given} is not what {store.uri} is made with, {made}"
+    return ConfigError(field, problem, f"{remedy}, or give a new encode.table")
 
 
 def finished_table(field: str, store: Store, plan: str) -> Table | None:

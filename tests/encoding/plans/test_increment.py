@@ -1,3 +1,4 @@
+import json
 import os
 import random
 import shutil
@@ -235,9 +236,12 @@ def test_settings_that_differ_from_those_of_the_table_are_refused(tmp_path: Path
     table = Store(str(tmp_path))
     root = first_saved(table, "ab", size=MEGABYTE)
     encode = ENCODE.model_copy(update={name: CHANGES[name]})
-    with pytest.raises(ConfigError, match=f"{CHANGES[name]!r} is not what .* is made with, ") as refused:
+    with pytest.raises(ConfigError, match=f"{json.dumps(CHANGES[name])} is not what .* is made with, ") as refused:
         prepare(table, files_of("ab", size=MEGABYTE), root, encode=encode, done={root.digest: 1})
     assert refused.value.field == f"encode.{name}"
+    before = ENCODE.model_dump()[name] or root.header.encode.get(name)
+    expected = "remove the setting" if before is None else f"set {json.dumps(before)}"
+    assert refused.value.remedy == f"{expected}, or give a new encode.table"
     if name in ROW_SETTINGS:
         with pytest.raises(ConfigError, match="is made with"):
             prepare(table, files_of("abc"), root, encode=encode)

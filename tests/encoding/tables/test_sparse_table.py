@@ -17,6 +17,7 @@ from lsr_prod.encoding.tables.sparse_table import (
     committed_files,
     create_sparse_table,
     files_of_bucket,
+    other_setting,
     table_digest,
 )
 from lsr_prod.errors import ArtifactError, ConfigError, FormatVersionError, LineageError
@@ -126,9 +127,13 @@ def test_second_of_two_first_plans_is_refused(tmp_path: Path):
     [
         ({"bundle_digest": "c" * 64}, LineageError, "made by bundle bbbb"),
         ({"vocabulary_sha256": "w" * 64}, LineageError, "made by bundle"),
-        ({"store_k": 8}, ConfigError, r"encode\.store_k: .* was made with 16, not 8"),
-        ({"buckets": 3}, ConfigError, r"encode\.buckets: .* was made with 2, not 3"),
-        ({"stored_fields": ()}, ConfigError, r"source\.stored_fields: "),
+        ({"store_k": 8}, ConfigError, r"encode\.store_k: 8 is not what .* is made with, 16; set 16, or"),
+        ({"buckets": 3}, ConfigError, r"encode\.buckets: 3 is not what .* is made with, 2; set 2, or"),
+        (
+            {"stored_fields": ("é",)},
+            ConfigError,
+            r"source\.stored_fields: \[.é.\] is not .* with, \[.title.\]; set \[.title",
+        ),
     ],
 )
 def test_table_with_other_settings_is_refused(tmp_path: Path, change: dict, error: type[Exception], problem: str):
@@ -136,6 +141,12 @@ def test_table_with_other_settings_is_refused(tmp_path: Path, change: dict, erro
     create_sparse_table(store, PROPERTIES, "p")
     with pytest.raises(error, match=problem):
         check_table(store, replace(PROPERTIES, **change))
+
+
+def test_setting_that_the_table_leaves_open_has_to_be_removed():
+    error = other_setting("encode.max_length", Store("/t"), 9, None)
+    assert error.problem == "9 is not what /t is made with, null"
+    assert error.remedy == "remove the setting, or give a new encode.table"
 
 
 def test_summands_of_files_add_up_to_the_digest(tmp_path: Path):
