@@ -99,9 +99,8 @@ class WatchSettings(Section):
     @field_validator("wandb")
     def _is_no_key(cls, project: str | None) -> str | None:
         if project is not None and (re.fullmatch(r"[0-9a-f]{40}", project) or project.startswith("wandb_v1_")):
-            raise ConfigError(
-                "watch.wandb", "it looks like a key, not like a project", "set WANDB_API_KEY in the environment"
-            )
+            problem = "it looks like a key, not like a project"
+            raise ConfigError("watch.wandb", problem, "set WANDB_API_KEY in the environment")
         return project
 
 

@@ -143,9 +143,8 @@ def load_deployment(
         raise _first_problem(error) from error
     for section in needs:
         if getattr(deployment, section) is None:
-            raise ConfigError(
-                section, "this section is missing", f"{job} reads it; add it to the file given with --config"
-            )
+            problem = "this section is missing"
+            raise ConfigError(section, problem, f"{job} reads it; add it to the file given with --config")
     return deployment
 
 

@@ -190,9 +190,8 @@ def read_footer(file: SourceFile, options: dict[str, str], *, field: str) -> Foo
             footer = found.footer(handle)
             return replace(footer, schema=parquet.named_as_in_table(footer.schema, file.columns))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:  # the second one: a type, such as int128
-        raise ConfigError(
-            field, f"{file.location} is not a readable {found.name} file ({error})", "fix the file or leave it out"
-        ) from error
+        problem = f"{file.location} is not a readable {found.name} file ({error})"
+        raise ConfigError(field, problem, "fix the file or leave it out") from error
 
 
 def declared_columns(file: SourceFile, source: SourceSettings, options: dict[str, str]) -> pa.Schema | None:
@@ -226,11 +225,8 @@ def _check_header(file: SourceFile, source: SourceSettings, options: dict[str, s
         return
     if len(columns) == 1 and source.column(source.id_field) not in columns.names:
         for mark in (mark for mark in ";\t|,:" if mark in columns.names[0]):
-            raise ConfigError(
-                "source.csv.delimiter",
-                f"the header of {file.location} is a single column, {columns.names[0][:80]!r}",
-                f"set it to {mark!r} if that is between the columns",
-            )
+            problem = f"the header of {file.location} is a single column, {columns.names[0][:80]!r}"
+            raise ConfigError("source.csv.delimiter", problem, f"set it to {mark!r} if that is between the columns")
     _check_columns(file, columns, source)
 
 

@@ -134,11 +134,8 @@ def _unreadable(path: Path, error: OSError) -> ConfigError:
 
 def _repeated(first: Path, second: Path) -> ConfigError:
     if second.is_relative_to(first):
-        problem = f"{_link_in(second)} is a link to {first}, a folder that it is in"
+        link = next((part for part in (second, *second.parents) if part.is_symlink()), second)
+        problem = f"{link} is a link to {first}, a folder that it is in"
     else:
         problem = f"{second} and {first} are the same folder, whose files would be read twice"
     return source_error(problem, "remove the link, or name the folders to read")
-
-
-def _link_in(path: Path) -> Path:
-    return next((part for part in (path, *path.parents) if part.is_symlink()), path)

@@ -195,9 +195,8 @@ def _known_files(path: str, wanted: str, found: Iterator[tuple[str, Entry]]) -> 
     if not known and not unknown:
         raise source_error(f"there is nothing at {path}", "give files, folders or globs that exist")
     if not known:
-        raise errors.ConfigError(
-            "source.format", f"the format of {path} is unknown", f"use a file name that ends in {registry.ENDINGS}"
-        )
+        problem = f"the format of {path} is unknown"
+        raise errors.ConfigError("source.format", problem, f"use a file name that ends in {registry.ENDINGS}")
     if unknown:
         fields = {"path": path, "files": unknown, "example": example}
         log.warning("files of unknown format are skipped", extra={"fields": fields})

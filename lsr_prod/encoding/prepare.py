@@ -197,11 +197,8 @@ def prepare_encoder(
     folder, bundle, card = open_encoder(encode, options)
     load_onnxruntime()
     if encode.store_k > bundle.top_k:
-        raise ConfigError(
-            "encode.store_k",
-            f"{encode.store_k} is more than the {bundle.top_k} terms of the bundle",
-            f"set {bundle.top_k} or less",
-        )
+        problem = f"{encode.store_k} is more than the {bundle.top_k} terms of the bundle"
+        raise ConfigError("encode.store_k", problem, f"set {bundle.top_k} or less")
     passages.check_lengths(folder, encode)
     pinned = passages.PinnedBundle(folders.absolute(encode.bundle), bundle.digest, options)
     factory = passages.document_factory(pinned, encode, threads=encode.threads_per_actor, provider=encode.provider)

@@ -239,8 +239,7 @@ def _matched(system: System, queries: Sequence[EncodedQuery], answers: Sequence[
 
     None if they are unknown.
     """
-    missing = [query for query, answer in zip(queries, answers, strict=True) if answer.matched is None]
-    counted = system.count(missing)
+    counted = system.count([query for query, answer in zip(queries, answers, strict=True) if answer.matched is None])
     if counted is None:
         return None
     rest = iter(counted)

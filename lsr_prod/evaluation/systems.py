@@ -78,18 +78,15 @@ def chosen_systems(settings: EvaluateSettings, *, has_text: bool, has_words: boo
     for system in systems:
         field = "evaluate.bm25" if settings.systems is None else "evaluate.systems"
         if isinstance(system, evaluate.Bm25System) and not has_text:
-            raise ConfigError(
-                field, "the index has no text for BM25", "leave BM25 out, or build it with index.text_fields"
-            )
+            problem = "the index has no text for BM25"
+            raise ConfigError(field, problem, "leave BM25 out, or build it with index.text_fields")
         if isinstance(system, evaluate.HybridSystem) and not has_words:
-            raise ConfigError(
-                field, f"{system.name!r} needs postings of words", "build the index with index.bm25: true"
-            )
+            problem = f"{system.name!r} needs postings of words"
+            raise ConfigError(field, problem, "build the index with index.bm25: true")
     names = [system.name for system in systems]
     if settings.baseline is not None and settings.baseline not in names:
-        raise ConfigError(
-            "evaluate.baseline", f"there is no system {settings.baseline!r}", f"use one of {', '.join(names)}"
-        )
+        problem = f"there is no system {settings.baseline!r}"
+        raise ConfigError("evaluate.baseline", problem, f"use one of {', '.join(names)}")
     return systems
 
 

@@ -43,16 +43,14 @@ class Validator:
     def __init__(self, settings: ValidationSettings, scratch: Path, options: Mapping[str, str] | None = None) -> None:
         """Read the collection."""
         self.collection = read_collection(settings, options)
-        self._settings = settings
-        self._scratch = scratch
+        self._settings, self._scratch = settings, scratch
 
     def __call__(self, encode: Encode) -> vector_evaluation.LevelReport:
         """Validate a model."""
         start = time.perf_counter()
         settings, collection = self._settings, self.collection
-        documents = _encoded(collection.documents, encode, "document", settings.dk)
         (report,) = vector_evaluation.evaluate(
-            documents,
+            _encoded(collection.documents, encode, "document", settings.dk),
             _encoded(collection.queries, encode, "query", settings.qk),
             collection.qrels,
             levels=[(settings.qk, settings.dk)],

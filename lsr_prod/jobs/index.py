@@ -118,14 +118,11 @@ def _change(
     ids = _read_ids(given)
     with _index_to_change(deployment) as (index, workers):
         done = change(index, ids, given.note, workers=workers)
+    unknown = done.unknown
     return {
         "ids": len(set(ids)),
         figure: done.changed,
-        **(
-            {"unknown_ids": len(done.unknown), "first_unknown": ", ".join(done.unknown[:_SHOWN])}
-            if done.unknown
-            else {}
-        ),
+        **({"unknown_ids": len(unknown), "first_unknown": ", ".join(unknown[:_SHOWN])} if unknown else {}),
         "documents": done.documents,
         "takedowns": done.takedowns,
         "version": done.publication.version,
@@ -219,9 +216,8 @@ def compare_sides(given: argparse.Namespace) -> dict[str, Any]:
     for name in ("queries", "qrels"):
         place = getattr(given, name)
         if place is not None and not folders.file_exists(place, options):
-            raise ConfigError(
-                f"--{name}", f"there is no file at {without_credentials(place)}", "give a path or URI that exists"
-            )
+            problem = f"there is no file at {without_credentials(place)}"
+            raise ConfigError(f"--{name}", problem, "give a path or URI that exists")
     judged = [] if given.qrels is None else list(read_qrels(given.qrels, options))
     # Built before an index is opened, since it validates the measure.
     judge = None if given.qrels is None else Judge(given.measure or f"nDCG@{given.k}", judged)

@@ -45,8 +45,7 @@ def _run(chosen: Deployment, work: Work, gatekeeper: Gatekeeper, first: Store, t
     if chosen.evaluate is not None:
         steps["evaluate"] = _timed(lambda: evaluate_index(chosen).result())
     if index.publish:
-        place = Store(folders.absolute(index.output), options)
-        steps["collect"] = _timed(lambda: _collect(index, place, first, table))
+        steps["collect"] = _timed(lambda: _collect(index, Store(folders.absolute(index.output), options), first, table))
     return {f"{step}.{name}": value for step, found in steps.items() for name, value in found.items()}
 
 

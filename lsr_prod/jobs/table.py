@@ -62,12 +62,10 @@ def _sentence(plan: "PlanStatus") -> str | None:
     where = f"process {plan.pid} on {plan.host or ''}"
     if plan.state == "running":
         return f"{name} is encoded by {where}: {far}; last activity {_ago(plan.last_activity)}."
-    why = (
-        f"{where} does not exist any more"
-        if plan.state == "ended"
-        else f"{where} has finished no cell for {_duration(time.time() - (plan.last_activity or 0.0))}"
-    )
-    return f"{name} is not finished: {far}; {why}. The same lsr-prod encode command resumes it."
+    why = "does not exist any more"
+    if plan.state == "silent":
+        why = f"has finished no cell for {_duration(time.time() - (plan.last_activity or 0.0))}"
+    return f"{name} is not finished: {far}; {where} {why}. The same lsr-prod encode command resumes it."
 
 
 def _ago(moment: float | None) -> str | None:
@@ -133,8 +131,7 @@ def _places(given: argparse.Namespace) -> tuple[str, str | None, dict[str, str]]
 
     encode, index = deployment.encode, deployment.index
     assert encode is not None
-    published = given.index or (None if index is None else absolute(index.output))
-    return absolute(encode.table), published, options
+    return absolute(encode.table), given.index or (None if index is None else absolute(index.output)), options
 
 
 def _followed(given: argparse.Namespace, name: str, metavar: str) -> tuple["Deployment | None", dict[str, str]]:

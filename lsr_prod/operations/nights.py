@@ -90,8 +90,7 @@ def last_nights(index: Store) -> tuple[Night | None, datetime | None]:
     if not found:
         return None, None
     good = [record[1] for record in found if record[2] in GOOD]
-    last_good = datetime.strptime(good[-1], _TIME).replace(tzinfo=UTC) if good else None
-    return _read(index, found[-1][0]), last_good
+    return _read(index, found[-1][0]), (datetime.strptime(good[-1], _TIME).replace(tzinfo=UTC) if good else None)
 
 
 def delete_old_nights(index: Store, *, keep: int) -> int:

@@ -157,8 +157,7 @@ def read_quarantine(
             if limit > 0:
                 limit -= 1
                 place = {"plan": part.plan, "wave": part.wave, "state": part.state}
-                texts = {name: without_credentials(row[name] or "") for name in ("source", "detail")}
-                show({**place, **row, **texts})
+                show({**place, **row, **{name: without_credentials(row[name] or "") for name in ("source", "detail")}})
     return counts
 
 

@@ -76,8 +76,7 @@ def is_retired(table: Store) -> bool:
 
 def register_table(first: Store, table: Store) -> None:
     """Make a table known to ``retire_tables`` before it is created."""
-    name = table.uri.rpartition("/")[2]
-    if table != first and first.put_new(f"{_GENERATIONS}/{name}.json", b"{}\n"):
+    if table != first and first.put_new(f"{_GENERATIONS}/{table.uri.rpartition('/')[2]}.json", b"{}\n"):
         log.info("table of another bundle begun", extra={"fields": {"table": table.uri}})
 
 
@@ -109,8 +108,7 @@ def _generation(first: Store, digest: str, number: int) -> Store:
     """Return table ``number`` of a bundle: ``encode.table`` itself, then tables with the digest in their name."""
     if number == 0:
         return first
-    suffix = digest[:12] if number == 1 else f"{digest[:12]}-{number}"
-    return Store(f"{first.uri.rstrip('/')}-{suffix}", first.options)
+    return Store(f"{first.uri.rstrip('/')}-{digest[:12]}" + (f"-{number}" if number > 1 else ""), first.options)
 
 
 def _generations(first: Store) -> Iterator[Store]:
@@ -192,8 +190,7 @@ def _published_table(settings: MaintainSettings, first: Store) -> str:
 
 def _beside(quarantine: str | None, first: Store, table: Store) -> str | None:
     """Return the quarantine of a table, with the suffix of its name."""
-    suffix = table.uri.removeprefix(first.uri.rstrip("/"))
-    return quarantine and f"{quarantine.rstrip('/')}{suffix}"
+    return quarantine and quarantine.rstrip("/") + table.uri.removeprefix(first.uri.rstrip("/"))
 
 
 def _bundle_digest(section: EncodeSettings | IndexSettings, name: str, options: Mapping[str, str]) -> str:

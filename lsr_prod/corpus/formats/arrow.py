@@ -177,8 +177,7 @@ def scalar_texts(column: pa.Array) -> list[str | None]:
     """Return values as text that attributes parse: times in ISO 8601, in UTC if they have a zone; NaN is null."""
     kind = column.type
     if pa.types.is_timestamp(kind):
-        moments = column if kind.tz is None else column.cast(pa.timestamp(kind.unit, "UTC"))
-        texts = moments.cast(pa.string()).to_pylist()
+        texts = column.cast(pa.timestamp(kind.unit, kind.tz and "UTC")).cast(pa.string()).to_pylist()
         return [text and _iso(text) for text in texts]
     if pa.types.is_date(kind):
         column = column.cast(pa.date32())
@@ -224,8 +223,7 @@ def _is_any(kind: pa.DataType, *names: str) -> bool:
 
 
 def _stream_records(handle: BinaryIO, piece: Slice, request: ReadRequest) -> Iterator[Decoded]:
-    batches = stream_batches(handle, request.columns)
-    return typed_records(batches, piece.first_row, dict(piece.file.constants), request)
+    return typed_records(stream_batches(handle, request.columns), piece.first_row, dict(piece.file.constants), request)
 
 
 ARROW_STREAM = SourceFormat("arrow", (), _stream_records, compressible=False, training_data=False)

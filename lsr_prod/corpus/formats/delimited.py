@@ -305,8 +305,7 @@ def _format(name: str, delimiter: str) -> SourceFormat:
         return delimited_records(file, *piece.byte_range, delimiter, request.source, request.limit)
 
     def names(file: Readable, source: SourceSettings) -> list[str]:
-        text = narrow(file, source.csv.encoding)
-        return _names(next(_rows(text, 0, None, delimiter, source, _HEADER, None), None))
+        return _names(next(_rows(narrow(file, source.csv.encoding), 0, None, delimiter, source, _HEADER, None), None))
 
     # With quotes, a reader that starts in the middle cannot know whether it starts inside a field.
     return SourceFormat(

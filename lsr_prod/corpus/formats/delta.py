@@ -124,8 +124,7 @@ def _open(store: Store, version: int | None) -> Any:
 
 def _unreadable(store: Store, features: list[str]) -> ConfigError:
     managed = " (a catalog holds its newest commits)" if any("catalog" in feature for feature in features) else ""
-    problem = f"{store.uri} uses Delta features {', '.join(features)}{managed}, which are not read"
-    return source_error(problem, _REWRITE)
+    return source_error(f"{store.uri} uses Delta features {', '.join(features)}{managed}, which are not read", _REWRITE)
 
 
 def _schema(path: str, settings: SourceSettings, options: dict[str, str]) -> pa.Schema:

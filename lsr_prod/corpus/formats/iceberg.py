@@ -117,9 +117,8 @@ def _open(path: str, settings: SourceSettings, options: dict[str, str]) -> tuple
     files: Any = _Files(store, metadata.location)
     table = StaticTable(("table",), metadata, path, files, NoopCatalog("none"))
     if settings.version is not None and table.snapshot_by_id(settings.version) is None:
-        raise errors.ConfigError(
-            "source.version", f"{path} has no snapshot {settings.version}", "give the id of one that it has"
-        )
+        problem = f"{path} has no snapshot {settings.version}"
+        raise errors.ConfigError("source.version", problem, "give the id of one that it has")
     return table, table.scan(snapshot_id=settings.version)
 
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lsr_prod.corpus.compression import Readable
-from lsr_prod.corpus.formats.interface import Decoded, ReadRequest, Record, SourceFormat
+from lsr_prod.corpus.formats.interface import Record, SourceFormat
 from lsr_prod.corpus.formats.json_lines import JSON_REMEDY, line_records, nested_paths, parse_record
 from lsr_prod.corpus.lines import BOM, Counted, Line, require_narrow
-from lsr_prod.corpus.pinned_file import DamagedFileError, Slice
+from lsr_prod.corpus.pinned_file import DamagedFileError
 from lsr_prod.corpus.source_rows import DAMAGED_FILE, BadRow, parse_line, parse_object, shorten
 
 _BLOCK = 1 << 20
@@ -187,8 +187,4 @@ def _require_no_wrapper(first: Mapping[str, Any] | bool, columns: frozenset[str]
         raise DamagedFileError(f"it is an object around its documents; write them one per line: jq -c '.{key}[]'", 0)
 
 
-def _records(file: Readable, _piece: Slice, request: ReadRequest) -> Iterator[Decoded]:
-    return json_records(file, request.columns, request.limit)
-
-
-JSON = SourceFormat("json", (".json",), _records)
+JSON = SourceFormat("json", (".json",), lambda file, _, request: json_records(file, request.columns, request.limit))

@@ -175,17 +175,13 @@ def _is_open(name: str, value: object) -> bool:
 def _is_abandoned(newest: Plan, wanted: str, done: int, table: Store) -> bool:
     """Return whether the newest plan is the one to abandon; False: an earlier run has abandoned it already."""
     if len(wanted) < _SHORTEST_PREFIX:
-        raise ConfigError(
-            "--abandon", f"{wanted!r} is too short", f"give {_SHORTEST_PREFIX} digits of the plan or more"
-        )
+        remedy = f"give {_SHORTEST_PREFIX} digits of the plan or more"
+        raise ConfigError("--abandon", f"{wanted!r} is too short", remedy)
     if newest.base is not None and newest.base.startswith(wanted) and newest.header.base_waves is not None:
         return False
     if not newest.digest.startswith(wanted):
-        raise ConfigError(
-            "--abandon",
-            f"{wanted} is not the newest plan of {table.uri}",
-            f"give {newest.digest[:12]}, or leave the option out",
-        )
+        problem = f"{wanted} is not the newest plan of {table.uri}"
+        raise ConfigError("--abandon", problem, f"give {newest.digest[:12]}, or leave the option out")
     if done >= newest.waves:
         raise ConfigError("--abandon", f"plan {wanted} is finished", "leave the option out")
     return True

@@ -82,8 +82,7 @@ def audit(scope: Scope, settings: RaySettings) -> Audit:
                 sums.add(found)
             log.info("ids compared", extra={"fields": {"partitions": ids.first + ids.count, "of": ids.partitions}})
         examples = look_up(sums.places, scope, work.pieces, work.parts, on_ray=on_ray)
-    seconds = round(time.perf_counter() - began, 3)
-    return _result(scope, sums, rows, examples, len(passes), seconds)
+    return _result(scope, sums, rows, examples, len(passes), round(time.perf_counter() - began, 3))
 
 
 def verify_deployment(deployment: Deployment, table: str | None, sample: int = 1) -> Audit:

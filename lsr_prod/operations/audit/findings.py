@@ -88,12 +88,8 @@ def _of_source(piece: Slice, position: int, source: SourceSettings, options: dic
     column = source.column(source.id_field)
     for at, record in read.read_records(piece, read.read_request(source), options):
         if at == position:
-            doc_id = (
-                source_rows.as_string(column, record.values.get(column))[0]
-                if isinstance(record, interface.Record)
-                else None
-            )
-            return Example(doc_id or "", f"{piece.file.location} at {position}")
+            value = record.values.get(column) if isinstance(record, interface.Record) else None
+            return Example(source_rows.as_string(column, value)[0] or "", f"{piece.file.location} at {position}")
     raise AssertionError(f"{piece.file.location} has no row at {position}")  # it was read a moment ago
 
 

@@ -66,11 +66,8 @@ def open_scope(source: SourceSettings, rule: Rule, files: pa.Table, table: Table
     """
     properties = table.sparse_properties
     if properties.stored_fields != tuple(source.stored_fields):
-        raise ConfigError(
-            "source.stored_fields",
-            f"{table.store.uri} was made with {list(properties.stored_fields)}, not {source.stored_fields}",
-            "give the configuration that the table is encoded with",
-        )
+        problem = f"{table.store.uri} was made with {list(properties.stored_fields)}, not {source.stored_fields}"
+        raise ConfigError("source.stored_fields", problem, "give the configuration that the table is encoded with")
     types = {**properties.stored_types, **source.types}
     # The audit counts damage, whatever a job does.
     reported = source.model_copy(update={"on_damage": "skip", "types": types})

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from lsr_prod.evaluation.runs import Ranking
-from lsr_prod.search import Searcher, SearchResult
-from lsr_prod.search.index_snapshot import Snapshot
+from lsr_prod.search import Searcher, SearchResult, index_snapshot
 
 PERSISTENCE = 0.9  # of rank-biased overlap: the first 10 ranks have 86 % of the weight
 _SAMPLE = 20_000  # documents per side whose vectors are read
@@ -205,7 +204,7 @@ def _known(weight: float) -> float | None:
 
 
 def _common_terms(
-    a: Snapshot, b: Snapshot
+    a: index_snapshot.Snapshot, b: index_snapshot.Snapshot
 ) -> tuple[Sequence[str], np.typing.NDArray[np.int64], np.typing.NDArray[np.int64]]:
     """Return the terms of both vocabularies and their ids on each side."""
     if a.version.vocabulary_sha256 == b.version.vocabulary_sha256:
@@ -220,7 +219,7 @@ def _common_terms(
     )
 
 
-def _mean_weights(snapshot: Snapshot) -> np.typing.NDArray[np.float64]:
+def _mean_weights(snapshot: index_snapshot.Snapshot) -> np.typing.NDArray[np.float64]:
     """Return float64 [V]: mean weight of each term in a sample of the documents that have it; NaN: in none of them."""
     size = len(snapshot.vocabulary.names)
     sums, counts = np.zeros(size), np.zeros(size)

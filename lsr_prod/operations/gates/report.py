@@ -127,8 +127,7 @@ class Versions:
     def _open(self, version: IndexVersion) -> Searcher:
         location = open_index.locate(as_store(self.candidate.index).uri, None, None, dict(self.options))
         # The number of a version that is not published is never shown.
-        snapshot = open_index.open_version(location, Publication(0, version.sha, ""), "lazy")
-        return Searcher(snapshot, location=location)
+        return Searcher(open_index.open_version(location, Publication(0, version.sha, ""), "lazy"), location=location)
 
     @cached_property
     def table(self) -> Table:

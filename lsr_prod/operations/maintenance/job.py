@@ -99,22 +99,15 @@ def _versions_to_keep(table: Store, settings: MaintainSettings) -> list[int]:
     newest, logged = _check(table, settings)
     for asked in settings.keep_versions:
         if asked > newest:
-            raise ConfigError(
-                "maintain.keep_versions", f"the table has no version {asked}", f"keep versions up to {newest}"
-            )
+            problem = f"the table has no version {asked}"
+            raise ConfigError("maintain.keep_versions", problem, f"keep versions up to {newest}")
         if asked not in logged:
-            raise ConfigError(
-                "maintain.keep_versions",
-                f"version {asked} of the table was deleted by an earlier run",
-                f"keep versions from {min(logged)} on",
-            )
+            problem = f"version {asked} of the table was deleted by an earlier run"
+            raise ConfigError("maintain.keep_versions", problem, f"keep versions from {min(logged)} on")
     named = versions_of_indexes(table, settings.indexes)
     if (last := max(named, default=0)) > newest:
-        raise ConfigError(
-            "maintain.indexes",
-            f"an index was built from version {last} of {table.uri}, which has {newest} as its newest version",
-            "name indexes of this table",
-        )
+        problem = f"an index was built from version {last} of {table.uri}, which has {newest} as its newest version"
+        raise ConfigError("maintain.indexes", problem, "name indexes of this table")
     if lost := named - logged:
         fields = {"table": table.uri, "versions": sorted(lost)}
         log.warning("published versions of the table are no longer in its log", extra={"fields": fields})
@@ -147,9 +140,8 @@ def _check(table: Store, settings: MaintainSettings) -> tuple[int, set[int]]:
     """Return the newest version of the table, and all versions in its log."""
     found = open_table(table)
     if found is None:
-        raise ConfigError(
-            "maintain.table", f"{settings.table} is not a table", "set it to a table that lsr-prod encode wrote"
-        )
+        problem = f"{settings.table} is not a table"
+        raise ConfigError("maintain.table", problem, "set it to a table that lsr-prod encode wrote")
     try:
         _ = found.sparse_properties
     except FormatVersionError as error:
