@@ -34,8 +34,7 @@ class OptimizerSettings(Section):
     """maximum norm of the gradients, clipped above it; null: no clipping"""
 
     def _problems(self) -> Problems:
-        decays = self.schedule != "constant"
-        yield from self._unread("schedule_steps", need="schedule linear or cosine", met=decays)
+        yield from self._unread("schedule_steps", need="schedule linear or cosine", met=self.schedule != "constant")
 
 
 class LoraSettings(Section):

@@ -35,8 +35,7 @@ class LossSettings(Section):
         yield from self._unread("margin", "in_batch", need="info_nce", met=contrasts)
         divides = self.loss == "kl" or (contrasts and self.similarity != "cosine")
         yield from self._unread("temperature", need="kl, or info_nce with similarity dot or both", met=divides)
-        cosines = self.similarity != "dot"
-        yield from self._unread("cosine_temperature", need="similarity cosine or both", met=cosines)
+        yield from self._unread("cosine_temperature", need="similarity cosine or both", met=self.similarity != "dot")
 
 
 class QueueSettings(Section):
@@ -90,8 +89,7 @@ class RegularizerSettings(Section):
         yield from self._unread("l0_mask", need="flops or l1", met=self.regularizer in ("flops", "l1"))
         yield from self._unread("estimator", need="joint_flops", met=joint)
         yield from self._unread("ramp_steps", "ramp_share", need="ramp linear or quadratic", met=self.ramp != "none")
-        weighted = self.regularizer == "df_flops"
-        yield from self._unread("df_alpha", "df_beta", "df_every", need="df_flops", met=weighted)
+        yield from self._unread("df_alpha", "df_beta", "df_every", need="df_flops", met=self.regularizer == "df_flops")
 
 
 class SparsitySettings(Section):

@@ -67,8 +67,7 @@ class Progress:
         self._thread = threading.Thread(target=self._follow, name="progress", daemon=True)
         self._on_terminal = sys.stderr.isatty()
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"))
-        console = Console(stderr=True)
-        self._bar = Bar(*columns, TimeElapsedColumn(), console=console, disable=not self._on_terminal)
+        self._bar = Bar(*columns, TimeElapsedColumn(), console=Console(stderr=True), disable=not self._on_terminal)
         self._task = self._bar.add_task("encode", total=1.0)
 
     def __enter__(self) -> "Progress":

@@ -212,8 +212,7 @@ def blocks_of_cells(cells: Sequence[int], buckets: int, blocks: int) -> tuple[tu
 
 
 def _by_block(tables: Sequence[Sequence[Any]], blocks: Sequence[int]) -> BlockRows:
-    by_block = {block: tuple(some[place] for some in tables) for place, block in enumerate(blocks)}
-    return BlockRows(by_block, len(tables))
+    return BlockRows({block: tuple(some[place] for some in tables) for place, block in enumerate(blocks)}, len(tables))
 
 
 def _read_slices(reader: Reader, group: Sequence[Slice], cells: Sequence[Sequence[int]]) -> list[pa.Table]:

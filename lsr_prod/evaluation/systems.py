@@ -143,8 +143,7 @@ class _Bm25:
 
     def answer(self, query: EncodedQuery) -> Answer:
         start = time.perf_counter()
-        result = self.searcher.bm25(query.text, self.k)
-        return _answer(result, (time.perf_counter() - start) * 1e3)
+        return _answer(self.searcher.bm25(query.text, self.k), (time.perf_counter() - start) * 1e3)
 
     def count(self, queries: Sequence[EncodedQuery]) -> list[int] | None:
         return [self.searcher.bm25(query.text, 1, count=True).matched for query in queries]
@@ -162,8 +161,7 @@ class _Search:
     def answer(self, query: EncodedQuery) -> Answer:
         search = partial(self.searcher.search_vector, _mapping(query.vector), text=query.text if self.words else None)
         start = time.perf_counter()
-        result = search(self.k, **self.options)
-        return _answer(result, query.encode_ms + (time.perf_counter() - start) * 1e3)
+        return _answer(search(self.k, **self.options), query.encode_ms + (time.perf_counter() - start) * 1e3)
 
     def count(self, queries: Sequence[EncodedQuery]) -> list[int] | None:
         counted = CountOptions(

@@ -157,8 +157,7 @@ def _merge(runs: list[_Run], folder: Path) -> _Run:
 def _read_run(folder: Path) -> _Run:
     """Return the segments of a new folder: one, or more if the heap was full before ``cut``."""
     # The order of several is unknown, but has to be the same in every build.
-    segments = sorted(_read_meta(folder)["segments"], key=lambda segment: _digest(folder, segment))
-    return _Run(folder, tuple(segments), 0)
+    return _Run(folder, tuple(sorted(_read_meta(folder)["segments"], key=lambda segment: _digest(folder, segment))), 0)
 
 
 def _move(runs: list[_Run], target: Path, meta: dict[str, Any]) -> None:

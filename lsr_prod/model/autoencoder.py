@@ -80,5 +80,4 @@ def save_autoencoder(path: Path, model: PreTrainedModel) -> None:
     """Write ``model.safetensors`` of the module ``SparseAutoEncoder``."""
     layer: Any = autoencoder_of(model)
     unused = torch.zeros(len(layer.bias), dtype=torch.int64)
-    tensors = {_TIED_MATRIX: layer.weight, _BIAS: layer.bias, _PRE_BIAS: layer.pre_bias, _UNUSED: unused}
-    save_tensors(path, tensors)
+    save_tensors(path, {_TIED_MATRIX: layer.weight, _BIAS: layer.bias, _PRE_BIAS: layer.pre_bias, _UNUSED: unused})

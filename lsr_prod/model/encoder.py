@@ -165,8 +165,7 @@ class SparseEncoder(torch.nn.Module):
                 "leave query_model out, or start from a model that encodes queries",
             )
         card = replace(self.card, query_encoder="separate")
-        words = self._words()
-        return SparseEncoder(self.model, self.tokenizer, card, words, queries=queries, heads=self.heads).eval()
+        return SparseEncoder(self.model, self.tokenizer, card, self._words(), queries=queries, heads=self.heads).eval()
 
     def save(self, folder: str | Path) -> str:
         """Write the model directory atomically; sentence-transformers can open it unless a setting is missing there.

@@ -228,8 +228,7 @@ class SparseEncode:
         vectors, failures = self._encode([row.text for row, _ in left])
         failed = [_failed(*left[place], failure) for place, failure in failures.items()]
         encoded = [pair for place, pair in enumerate(left) if place not in failures]
-        staged = [*self._documents(encoded, vectors), *bad, *failed]
-        return pa.Table.from_pylist(staged, schema=self._write.schema)
+        return pa.Table.from_pylist([*self._documents(encoded, vectors), *bad, *failed], schema=self._write.schema)
 
     def _rows(self, batch: pa.Table) -> list[Document | BadRow]:
         source, names = self._write.source, select_columns(batch.schema, self._request.columns)

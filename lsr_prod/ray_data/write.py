@@ -90,8 +90,7 @@ def write_sparse_table(dataset: ray.data.Dataset, deployment: Deployment) -> Tab
             dataset.write_datasink(_StagingSink(write), ray_remote_args={"num_cpus": 0})
         repeated = _commit(write)
     write.table.delete_all([entry.name for entry in write.staged()])
-    counts = quarantined_by_reason(write.quarantine, write.plan, 1)[0]
-    return _result(write, load_table(write.table), counts, repeated)
+    return _result(write, load_table(write.table), quarantined_by_reason(write.quarantine, write.plan, 1)[0], repeated)
 
 
 class _StagingSink(ray.data.Datasink[None]):

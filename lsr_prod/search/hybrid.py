@@ -53,8 +53,7 @@ def weigh_words(shards: Shards, version: IndexVersion, text: str, deadline: floa
 
     Deleted documents count until their shard is merged.
     """
-    late = deadline is not None and time.monotonic() >= deadline
-    names = _words(version, "" if late else text)
+    names = _words(version, "" if deadline is not None and time.monotonic() >= deadline else text)
     documents = sum(shard.documents for shard in version.shards)
     return WeighedWords(tuple(names), inverse_frequencies(documents, shards.word_frequencies(names, deadline)))
 

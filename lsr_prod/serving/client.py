@@ -142,8 +142,7 @@ class ServedSearcher:
     ) -> SearchResult:
         """Search with given weights; see ``Searcher.search_vector``."""
         check_words(text, options.get("hybrid"))
-        words = {} if text is None else {"text": text}
-        return self._request(request_to_json(k, options, vector=vector, **words))[0]
+        return self._request(request_to_json(k, options, vector=vector, **{} if text is None else {"text": text}))[0]
 
     def count(self, query: str | Vector, *, text: str | None = None, **options: Unpack[CountOptions]) -> int:
         """Count the documents that match a text or a vector; see ``Searcher.count``."""

@@ -47,8 +47,7 @@ def deletion_vectors(store: stores.Store, version: int) -> dict[str, DeletionVec
 
     Reads two columns of the newest checkpoint and the commits after it.
     """
-    names = [entry.name.rpartition("/")[2] for entry in store.entries(LOG_FOLDER)]
-    start, saved = _newest_checkpoint(names, version)
+    start, saved = _newest_checkpoint([entry.name.rpartition("/")[2] for entry in store.entries(LOG_FOLDER)], version)
     found: dict[str, DeletionVector | None] = {}
     for file in saved:
         found |= _of_checkpoint(store, f"{LOG_FOLDER}/{file}")

@@ -61,8 +61,7 @@ def disk_error(error: BaseException | None, place: Path | str) -> StorageError |
             return found if isinstance(found, DiskFullError) else None
         if (number := _number(found)) in _REMEDIES:
             named = found.filename if isinstance(found, OSError) else None
-            path = named if isinstance(named, str) else place
-            return disk_failure(OSError(number, os.strerror(number or 0)), path)
+            return disk_failure(OSError(number, os.strerror(number or 0)), named if isinstance(named, str) else place)
         if _THREAD_FAILED in str(found):
             return StorageError(
                 f"{place} cannot be written (a thread of Tantivy failed, most likely because its disk is full); free "

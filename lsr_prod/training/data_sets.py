@@ -164,8 +164,7 @@ class QueryTable:
         own = torch.zeros_like(self._parameter) if own is None else own
         # added up in rank order, so that it is equal to the bit after a restart
         self._parameter.grad = reduce(torch.add, all_rows(own[None], [1] * world_size()).unbind()) / world_size()
-        limit = math.inf if self._max_norm is None else self._max_norm
-        norm = torch.nn.utils.clip_grad_norm_([self._parameter], limit)
+        norm = torch.nn.utils.clip_grad_norm_([self._parameter], math.inf if self._max_norm is None else self._max_norm)
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate * self._factor
         self._optimizer.step()

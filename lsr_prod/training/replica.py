@@ -101,8 +101,7 @@ class OptimizerStep:
     def apply(self) -> Tensor:
         """Clip the gradients, update the weights and drop the gradients; return the norm before clipping, a scalar."""
         limit = self._settings.max_grad_norm
-        parameters = trained_parameters(self._model).values()
-        norm = nn.utils.clip_grad_norm_(parameters, math.inf if limit is None else limit)
+        norm = nn.utils.clip_grad_norm_(trained_parameters(self._model).values(), math.inf if limit is None else limit)
         norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)

@@ -113,8 +113,7 @@ class _Groups:
         self._none = int(np.count_nonzero(sizes > 1))  # the group of rows without a twin, whose counts stay 0
         self._of_row: Numbers = np.where(sizes > 1, several, self._none)[groups.ravel()]
         places = self._of_row * batches + np.arange(keys.size) // width
-        counts = np.bincount(places, minlength=(self._none + 1) * batches)
-        self._counts = counts.reshape(-1, batches).astype(np.int32)
+        self._counts = np.bincount(places, minlength=(self._none + 1) * batches).reshape(-1, batches).astype(np.int32)
         self._counts[self._none] = 0
 
     def is_repeated(self, rows: Numbers, batches: Numbers) -> np.typing.NDArray[np.bool_]:

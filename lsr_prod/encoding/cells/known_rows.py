@@ -153,8 +153,7 @@ class Known:
     def has_vector(self, doc_ids: pa.ChunkedArray, hashes: pa.Array) -> pa.Array:
         """Return whether the table has the vector of the same text under the same id; bool [n]."""
         places = pc.index_in(doc_ids, value_set=self.superseded["doc_id"].combine_chunks())
-        before = self.superseded["content_hash"].take(places)
-        return pc.fill_null(pc.equal(before, hashes), False)
+        return pc.fill_null(pc.equal(self.superseded["content_hash"].take(places), hashes), False)
 
 
 def find_known(

@@ -277,8 +277,7 @@ def vectors_to(vectors: SparseBatch) -> dict[str, pa.Array]:
 def vectors_from(table: pa.Table) -> SparseBatch:
     """Return the vectors in the columns of ``vectors_to``."""
     terms, weights = (table[name].combine_chunks() for name in ("terms", "weights"))
-    offsets = terms.offsets.to_numpy().astype(np.int64)
-    return SparseBatch(offsets, terms.values.to_numpy(), weights.values.to_numpy())
+    return SparseBatch(terms.offsets.to_numpy().astype(np.int64), terms.values.to_numpy(), weights.values.to_numpy())
 
 
 def error_to(error: LsrError) -> dict[str, pa.Array]:

@@ -160,8 +160,7 @@ def count_impacts(table: Table, *, parts: int = _PARTS, documents: int = _DOCUME
     """
     files = live_rows.to_files(_spread(table.file_table(), parts))
     bits = table.sparse_properties.impact_bits
-    rows = -(-documents // max(len(files), 1))
-    counts = in_threads(partial(_count, table, rows=rows, bits=bits), files)
+    counts = in_threads(partial(_count, table, rows=-(-documents // max(len(files), 1)), bits=bits), files)
     by_impact = np.sum([np.zeros(1 << bits, np.int64), *(one.by_impact for one in counts)], axis=0)
     return ImpactCounts(by_impact, sum(one.documents for one in counts))
 

@@ -57,8 +57,7 @@ def sparse_schema(stored_fields: Sequence[str], bits: int = 8, types: Types | No
 
 
 def _stored_type(kind: AttributeType) -> pa.DataType:
-    texts = {"string": pa.string(), "strings": pa.list_(pa.field("element", pa.string()))}
-    return texts.get(kind) or arrow_type(kind)
+    return {"string": pa.string(), "strings": pa.list_(pa.field("element", pa.string()))}.get(kind) or arrow_type(kind)
 
 
 @dataclass(frozen=True, slots=True)

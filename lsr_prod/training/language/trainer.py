@@ -85,8 +85,7 @@ class LanguageTrainer(stage_trainer.StageTrainer):
         ]
         predicted = sum(part.predicted for part in parts)
         all_predicted = max(1, int(sum_of_workers(torch.tensor(predicted))))
-        every = [self._backward(parts, number, all_predicted) for number in range(len(parts))]
-        sums = torch.stack(every).sum(dim=0)
+        sums = torch.stack([self._backward(parts, number, all_predicted) for number in range(len(parts))]).sum(dim=0)
         norm = self._optimizer.apply()
         self.step += 1
         means, losses = (sum_of_workers(sums) / all_predicted).tolist(), ("total", *self._objective.losses)
@@ -198,8 +197,7 @@ class NextTokens:
         has_next = torch.zeros_like(mask)
         has_next[:, :-1] = mask[:, 1:]
         places = has_next.flatten().nonzero()[:, 0]
-        labels = ids.flatten()[places + 1]
-        return LanguageBatch((ids, mask, places, labels), len(places), len(ids), int(mask.sum()))
+        return LanguageBatch((ids, mask, places, ids.flatten()[places + 1]), len(places), len(ids), int(mask.sum()))
 
     def sums(self, encoder: SparseEncoder, *inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return both cross entropies, and the number of tokens predicted correctly."""

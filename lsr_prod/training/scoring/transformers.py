@@ -85,8 +85,7 @@ class CrossEncoder:
             return_token_type_ids=self._types,
             return_attention_mask=False,
         )
-        types = found["token_type_ids"] if self._types else [[]] * len(pairs)
-        return list(zip(found["input_ids"], types, strict=True))
+        return list(zip(found["input_ids"], found["token_type_ids"] if self._types else [[]] * len(pairs), strict=True))
 
     @torch.inference_mode()
     def _logits(self, rows: Sequence[tuple[list[int], list[int]]]) -> np.typing.NDArray[np.float32]:

@@ -98,8 +98,7 @@ def run(stage: language.LanguageSettings, job: worker_job.StageRun) -> Mapping[s
     inputs = worker_job.LoopInputs(data.digest, validation_set=validation_set, new_tokens=new_tokens, teacher=teacher)
     encoder_setup.prepare_encoder(encoder, stage)  # reports what the model does not support here, not on every worker
     summary = ray_train.run_loop(stage, job, inputs)
-    quarantined = sum(data.quarantined.values())
-    return {"training_set": data.digest, "rows": data.rows, "quarantined": quarantined, **summary}
+    return {"training_set": data.digest, "rows": data.rows, "quarantined": sum(data.quarantined.values()), **summary}
 
 
 def find_new_tokens(stage: AdaptMlmSettings, encoder: SparseEncoder, folder: Path) -> tuple[int, ...]:

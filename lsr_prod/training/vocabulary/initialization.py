@@ -150,8 +150,7 @@ class Initialization:
         matrix, empty = matrix.detach(), self.combination.empty
         new = self.combination.apply(matrix)
         if self.drawn:
-            generator = torch.Generator().manual_seed(self.seed)
-            drawn = torch.randn(int(empty.sum()), matrix.shape[1], generator=generator)
+            drawn = torch.randn(int(empty.sum()), matrix.shape[1], generator=torch.Generator().manual_seed(self.seed))
             new[empty] = drawn.to(matrix.dtype) * matrix.std()
         else:
             new[empty] = matrix[self.center].mean(dim=0)

@@ -87,8 +87,7 @@ def _count(reader: _Reader, pieces: Sequence[pinned_file.Slice]) -> tuple[list[p
     partition = pa.array(
         (zlib.crc32(word.encode()) % reader.partitions for word in counts), pa.int32(), size=len(counts)
     )
-    parts = [table.filter(pc.equal(partition, number)) for number in range(reader.partitions)]
-    return parts, (rows[True], rows[False])
+    return [table.filter(pc.equal(partition, number)) for number in range(reader.partitions)], (rows[True], rows[False])
 
 
 def _texts(reader: _Reader, piece: pinned_file.Slice, rows: Counter[bool]) -> Iterator[str]:
