@@ -36,7 +36,7 @@ def check_columns(source: SourceSettings, listed: pa.Table, options: dict[str, s
     A file may lack a column, and the columns of the defaults are optional.
     """
     keys = [key for key in ("text_fields", "stored_fields") if key in source.model_fields_set]
-    missing = {name: key for key in keys for name in getattr(source, key)}
+    missing: dict[str, str] = {name: key for key in keys for name in getattr(source, key)}
     places = pa.array(spread(range(listed.num_rows), _SPREAD), pa.int64())
     files = [file for _, file in filelist.iterate_files(listed.take(places)) if file.size]
     names, records = list[str](), list[SourceFile]()

@@ -65,7 +65,10 @@ DELETION_MUTANTS = (
         "changed document keeps its old vector",
         "encoding/cells/known_rows.py",
         (
-            ("pc.fill_null(pc.equal(before, hashes), False)", "pc.is_valid(before)"),
+            (
+                'pc.fill_null(pc.equal(self.superseded["content_hash"].take(places), hashes), False)',
+                'pc.is_valid(self.superseded["content_hash"].take(places))',
+            ),
             ("np.flatnonzero(new == old)", "np.arange(len(new))"),
         ),
         "chain_without_faults",
