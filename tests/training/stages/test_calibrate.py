@@ -143,4 +143,4 @@ def test_missing_texts_and_unsupported_length_are_refused(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"data\.paths"):
         check(settings(activation_rate=0.3, data=nowhere), facts, {})
     with pytest.raises(ConfigError, match="max_length: 5000 is outside the lengths of this model"):
-        check(settings(shift=1, max_length=5000), facts, {})
+        check(settings(activation_rate=0.3, data=write_texts(tmp_path, ["w1"]), max_length=5000), facts, {})
