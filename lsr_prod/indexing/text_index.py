@@ -55,6 +55,7 @@ from lsr_prod.storage.formats.term_weights import IMPACT_STEP, word_impacts
 _TEXT = "text"
 _BITS, _STORE_K = 8, 256  # defaults of encode.impact_bits and encode.store_k
 _BATCH = 2048  # texts whose tokens are in memory at once
+_MISSING = ("NAType", "NaTType")  # of pandas, which is not imported here
 _UNKNOWN = "[UNK]"  # has the id 0; no document and no query has it
 _MAX_QUERY_WORDS = 4096
 
@@ -183,7 +184,7 @@ def _checked_columns(
         if len(values) != len(ids):
             problem = f"has {len(values)} values for {len(ids)} documents"
             raise ConfigError(f"fields.{name}", problem, "give one per document")
-        columns[name] = list(values)
+        columns[name] = [None if type(value).__name__ in _MISSING else value for value in values]
     types = {name: _type_of(name, columns[name]) for name in fields} if attributes is None else dict(attributes)
     for name, kind in types.items():
         if not is_type(kind):

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import lsr_prod
@@ -122,6 +123,21 @@ def test_fields_and_attributes_are_stored(tiny_bundle: Path) -> None:
             {"text": "a thread", "url": None, "year": None, "at": dt.datetime(2025, 1, 1, tzinfo=dt.UTC)},
         ]
         assert index.search("lock", filter=field("year") == 2020).matched == 1
+
+
+def test_missing_values_of_pandas_are_no_values() -> None:
+    fields = {
+        "time": pd.Series([pd.Timestamp("2024-01-01T00:00:00Z"), pd.NaT]),
+        "number": pd.Series([1, None], dtype="Int64"),
+        "flag": pd.Series([None, True], dtype="boolean"),
+    }
+    with Index.from_texts({"a": "one fox", "b": "two fox"}, fields=fields) as index:
+        found = {hit.doc_id: hit.fields for hit in index.search("fox", fields=list(fields)).hits}
+    time = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+    assert found == {
+        "a": {"time": time, "number": 1, "flag": None},
+        "b": {"time": None, "number": None, "flag": True},
+    }
 
 
 def test_index_without_texts_answers_without_hits(tiny_bundle: Path) -> None:
