@@ -72,5 +72,5 @@ def test_early_stopping_resumes_from_checkpoint() -> None:
 
 
 def test_min_delta_without_stop_after_is_refused() -> None:
-    with pytest.raises(ValueError, match="it needs stop_after"):
+    with pytest.raises(ValueError, match="min_delta has no effect without stop_after"):
         ValidationSettings(corpus="c", queries="q", qrels="r", min_delta=0.1)
