@@ -14,13 +14,14 @@ from lsr_prod.corpus import filelist, listing, read, source_rows
 from lsr_prod.corpus.formats import arrow, interface
 from lsr_prod.corpus.formats.registry import file_format
 from lsr_prod.corpus.pinned_file import COMPRESSIONS, WHOLE, Slice, SourceFile
+from lsr_prod.storage import in_threads
 from lsr_prod.storage.formats.stored_values import AttributeType, kind_of, parse_value
 
 log = logs.get_log(__name__)
 
 SAMPLE = 1000  # records
 _FOOTERS = 16  # files of which one may lack a column that others have
-_SPREAD = 64  # files that are searched for a column, from the first to the last one
+_SPREAD = 64  # files that are searched for a column at once, the first of them from the first to the last one
 _CHECKS: Mapping[str, re.Pattern[str]] = {
     "bool": re.compile("(?i:true|false)"),
     "int64": re.compile(r"-?(0|[1-9][0-9]*)"),  # 007 and +7 are names
@@ -37,28 +38,27 @@ def check_columns(source: SourceSettings, listed: pa.Table, options: dict[str, s
     """
     keys = [key for key in ("text_fields", "stored_fields") if key in source.model_fields_set]
     missing: dict[str, str] = {name: key for key in keys for name in getattr(source, key)}
-    places = pa.array(spread(range(listed.num_rows), _SPREAD), pa.int64())
-    files = [file for _, file in filelist.iterate_files(listed.take(places)) if file.size]
-    names, records = list[str](), list[SourceFile]()
-    for file in files:
-        columns = filelist.declared_columns(file, source, options)
-        if columns is not None:
-            names = names or columns.names
-            missing = _not_in(columns, missing, source)
-        elif file.format != arrow.ARROW_STREAM.name or len(source.paths) > 1:  # else the folder declares them
-            records.append(file)
-        if not missing:
-            return
-    if len(records) < len(files) and (columns := listing.source_schema(source, options)) is not None:
+    places = dict.fromkeys([*spread(range(listed.num_rows), _SPREAD), *range(listed.num_rows)])  # a sample first
+    files = (file for _, file in filelist.iterate_files(listed.take(pa.array(places, pa.int64()))) if file.size)
+    names, seen, records = list[str](), list[SourceFile](), list[SourceFile]()
+    while missing and not records and (some := list(islice(files, _SPREAD))):
+        seen += some
+        found = in_threads(lambda file: filelist.declared_columns(file, source, options), some)
+        for file, columns in zip(some, found, strict=True):
+            if columns is not None:
+                names, missing = names or columns.names, _not_in(columns, missing, source)
+            elif file.format != arrow.ARROW_STREAM.name or len(source.paths) > 1:  # else the folder declares them
+                records.append(file)
+    if missing and len(records) < len(seen) and (columns := listing.source_schema(source, options)) is not None:
         names, missing = columns.names, _not_in(columns, missing, source)
-    if records:
+    if missing and records:
         values = _sample(source, [*missing], records, options)
         if absent := [source.column(name) for name, some in values.items() if not some]:
             fields = {"columns": ", ".join(absent), "records": SAMPLE, "first_file": records[0].location}
             log.warning("the first records have no value of some columns", extra={"fields": fields})
         return
-    for name, key in missing.items() if files else ():
-        column, place = source.column(name), files[0].location
+    for name, key in missing.items() if seen else ():
+        column, place = source.column(name), seen[0].location
         problem = f"no file of the source has a column {column}; {place} has {', '.join(sorted(names))}"
         of_path = f"write {column} into the files, because their paths are not read"
         remedy = of_path if f"/{column}=" in place else "use one of its columns, or leave it out"

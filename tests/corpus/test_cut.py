@@ -127,6 +127,15 @@ def test_column_that_some_file_has_is_accepted(tmp_path: Path):
     check(tmp_path, **NAMED | {"stored_fields": ["year"]})
 
 
+def test_column_of_one_file_outside_the_first_sample_is_accepted(tmp_path: Path):
+    for number in range(130):
+        more = {"year": [2026]} if number == 35 else {}
+        write_parquet(tmp_path / f"{number:03d}.parquet", _id=["a"], text=["x"], **more)
+    check(tmp_path, text_fields=["text"], stored_fields=["year"])
+    with pytest.raises(ConfigError, match="no file of the source has a column yaer"):
+        check(tmp_path, text_fields=["text"], stored_fields=["yaer"])
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
