@@ -84,7 +84,7 @@ def read_judged(queries: str | Path, qrels: str | Path, options: Mapping[str, st
 
 
 def check_relevant(qrels: Iterable[ir_measures.Qrel], place: str, *finders: Callable[[str], object]) -> None:
-    """Refuse judgments if no relevant document is in an index, and log how many of them are not.
+    """Refuse judgments if no relevant document is in an index; it is searched for until one is found.
 
     Args:
         qrels: judgments.
@@ -94,14 +94,10 @@ def check_relevant(qrels: Iterable[ir_measures.Qrel], place: str, *finders: Call
     Raises:
         SourceError: no relevant document is in one of the indexes.
     """
-    relevant = {judgment.doc_id for judgment in qrels if judgment.relevance > 0}
-    absent = sorted(doc_id for doc_id in relevant if not any(find(doc_id) for find in finders))
-    if absent and len(absent) == len(relevant):
-        problem = f"no document that {place} judges as relevant is in the index, for example {absent[0]!r}"
+    relevant = sorted({judgment.doc_id for judgment in qrels if judgment.relevance > 0})
+    if relevant and not any(find(doc_id) for doc_id in relevant for find in finders):
+        problem = f"no document that {place} judges as relevant is in the index, for example {relevant[0]!r}"
         raise SourceError(f"{problem}; give the judgments of this corpus, with the ids of its documents")
-    if absent:
-        fields = {"documents": len(absent), "of": len(relevant), "first": absent[0], "qrels": place}
-        log.warning("relevant documents are not in the index", extra={"fields": fields})
 
 
 def read_queries(place: str, options: Mapping[str, str] | None = None) -> Iterator[tuple[str, str]]:
