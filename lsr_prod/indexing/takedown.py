@@ -42,7 +42,7 @@ class TakedownSummary:
     documents: int  # documents that can be found
     changed: int  # documents that the change hid or restored
     takedowns: int  # ids on the list of takedowns
-    unknown: tuple[str, ...] = ()  # of a takedown: ids that no document of the version has
+    unknown: tuple[str, ...] = ()  # of a takedown: new ids on the list that no document of the version has
 
 
 def delete_documents(
@@ -50,8 +50,8 @@ def delete_documents(
 ) -> TakedownSummary:
     """Hide documents in the current version and in every later build, until they are restored.
 
-    Ids that are not in the index are taken down too, so that later builds hide them; the log warns of them. Stored
-    fields stay in the files of the shards until all shards are built again without the document.
+    Ids that are not in the index are taken down too, so that later builds hide them; the log warns of them
+    once. Stored fields stay in the files of the shards until all shards are built again without the document.
 
     Args:
         index: folder or store of the index.
@@ -64,16 +64,21 @@ def delete_documents(
         ArtifactError: a shard or the list is missing or damaged.
     """
     hidden = _check_ids(ids)
-    note = note or f"takedown of {len(hidden)}"
-    done = _publish_changed(index, note, lambda before: publish.take_down(index, before, hidden, workers))
-    if done.changed == len(hidden):
+    new: list[str] = []
+
+    def hide(before: IndexVersion) -> IndexVersion:
+        new[:] = sorted({*hidden} - {*load_takedowns(index, before)})
+        return publish.take_down(index, before, new, workers)
+
+    done = _publish_changed(index, note or f"takedown of {len(hidden)}", hide)
+    if done.changed == len(new):
         return done
     shards = index_versions.read_version(index, done.publication.version).shards
-    tasks = [(index, shard, as_ids(hidden)) for shard in shards]
+    tasks = [(index, shard, as_ids(new)) for shard in shards]
     found = workers.run(find_documents, tasks, size=scan_size(index, shards))
-    unknown = sorted(set(hidden).difference(*(known.to_pylist() for _, (_, known) in found)))
+    unknown = sorted({*new}.difference(*(known.to_pylist() for _, (_, known) in found)))
     if unknown:
-        fields = {"unknown": len(unknown), "ids": len(hidden), "first": ", ".join(unknown[:_SHOWN])}
+        fields = {"unknown": len(unknown), "ids": len(new), "first": ", ".join(unknown[:_SHOWN])}
         log.warning("no document of the index has some of the ids", extra={"fields": fields})
     return replace(done, unknown=tuple(unknown))
 

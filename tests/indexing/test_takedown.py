@@ -51,7 +51,7 @@ def world(tmp_path):
     return tmp_path
 
 
-def test_takedown_hides_documents_at_once(world, caplog):
+def test_takedown_hides_documents_at_once(world, caplog, monkeypatch):
     index = world / "index"
     assert delete_documents(index, ["doc000"]).unknown == ()
     assert not caplog.records
@@ -62,8 +62,10 @@ def test_takedown_hides_documents_at_once(world, caplog):
     assert [record.fields for record in caplog.records] == [{"unknown": 1, "ids": 3, "first": "later"}]
     assert set(CORPUS) - set(dump(index)) == {"doc001", "doc002"}
     assert takedowns(index) == ["doc001", "doc002", "later"]
-    again = delete_documents(index, ["doc002", "later"])
-    assert (again.publication.number, again.changed, again.unknown) == (4, 0, ("later",))
+    with monkeypatch.context() as patch:
+        patch.setattr("lsr_prod.indexing.takedown.find_documents", None)  # no shard is searched for known ids
+        again = delete_documents(index, ["doc002", "later"])
+    assert (again.publication.number, again.changed, again.unknown) == (4, 0, ())
 
 
 def test_every_later_build_hides_taken_down_documents(world):
