@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lsr_prod.errors import ArtifactError
+from lsr_prod.errors import ArtifactError, StorageError
 from lsr_prod.search.kernels import native
 from lsr_prod.search.shard import documents, postings
 from lsr_prod.storage.formats import digests, index_format, pages, shard_format, sparse
@@ -55,8 +55,10 @@ class OpenShard:
             digests.verify_files(self.folder, [file for file in self.manifest.files if file.path.startswith(prefix)])
         try:
             return BooleanShard.open(self.folder, self.manifest.documents)
-        except ValueError as error:
-            raise ArtifactError(f"{self.folder}/tantivy cannot be opened; build the shard again") from error
+        except ValueError as error:  # of Tantivy, also if there are too many open files
+            place = self.folder / shard_format.TANTIVY_FOLDER
+            kind = StorageError if place.is_dir() else ArtifactError
+            raise kind(f"{place} cannot be opened ({error}); if it is damaged, build the shard again") from error
 
     def match_tokens(self, tokens: Sequence[str]) -> np.typing.NDArray[np.uint8]:
         """Return uint8 [N]: 1 for documents whose text contains all tokens, deleted ones included.
