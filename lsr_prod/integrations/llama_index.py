@@ -50,6 +50,7 @@ class SparseRetriever(BaseRetriever):
             **options: other options of a search; see ``Request``.
         """
         super().__init__()
+        checked_options(similarity_top_k, options, None)  # before an index is opened
         self._searcher = searcher = open_index(index)
         if isinstance(filters, MetadataFilters):
             filters = filter_of_llama_index(filters, searcher.version.attributes)
