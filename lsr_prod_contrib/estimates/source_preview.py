@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus.filelist import READ, iterate_files, read_footer
+from lsr_prod.corpus.filelist import READ, has_column, iterate_files, read_footer
 from lsr_prod.corpus.formats.arrow import is_scalar
 from lsr_prod.corpus.formats.registry import file_format
 from lsr_prod.corpus.listing import source_schema
@@ -82,7 +82,7 @@ def preview_source(work: Work) -> dict[str, Any]:
             documents.append({"id": _cut(row.doc_id, _EXAMPLE), "text": _cut(prompt + row.text, _TEXT)})
     for key in ("text_fields", "stored_fields"):
         for name in map(source.column, getattr(source, key) if key in source.model_fields_set else ()):
-            if name not in columns:  # those of the defaults are optional
+            if name not in columns and not has_column(schema, name):  # those of the defaults are optional
                 problems["absent_column", name] = rows
     formats = Counter(
         dict(zip(*(column.to_pylist() for column in listed["format"].value_counts().flatten()), strict=True))
