@@ -20,7 +20,7 @@ from pathlib import Path
 from lsr_prod import errors, logs
 from lsr_prod.cluster.workers import IN_PROCESS, Workers
 from lsr_prod.indexing.tombstones import as_ids, hide_everywhere, load_takedowns, load_tombstones, save_takedowns
-from lsr_prod.storage import Store, as_store, in_threads, index_versions, is_remote, publications, signatures
+from lsr_prod.storage import Store, as_store, in_threads, index_versions, is_remote, publications, signatures, transfer
 from lsr_prod.storage.formats import bundle_format, digests
 from lsr_prod.storage.formats.index_format import (
     INDEX_FORMAT,
@@ -213,7 +213,8 @@ def touch_version(index: Store | Path, version: IndexVersion, *, manifests: bool
     """
     store, lists = as_store(index), [*version.tombstones, version.takedowns]
     names = [f"shards/{shard.sha}/{SHARD_FILE}" for shard in version.shards]
-    names += [(one if isinstance(one, digests.FileDigest) else one.file).path for one in lists if one]
+    files = [one if isinstance(one, digests.FileDigest) else one.file for one in lists if one]
+    names += [transfer.object_name(store, file) for file in files]
     names.append(f"bundles/{version.bundle_digest}/{bundle_format.BUNDLE_FILE}")
 
     def touch(name: str) -> None:
