@@ -77,16 +77,6 @@ class Verdict:
         return "not significant" if self.found.difference > 0 else "not shown"
 
 
-def holm(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """The verdicts, by rising p, whose p stays significant after Holm's correction for the number of them."""
-    kept: list[Verdict] = []
-    for number, one in enumerate(sorted(verdicts, key=lambda one: one.found.p)):
-        if one.found.p * (len(verdicts) - number) >= SIGNIFICANT:
-            break
-        kept.append(one)
-    return kept
-
-
 def verdict(claim: Claim, outcomes: Mapping[str, Sequence[Outcome]], material: Material) -> Verdict:
     """Compare two rows by query, seeds averaged; a row without seeds is compared with every seed of the other."""
     better, worse = outcomes[claim.better], outcomes[claim.worse]

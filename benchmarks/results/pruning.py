@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 
-from benchmarks.results.claims import SIGNIFICANT, Claim, Verdict, holm
+import numpy as np
+
+from benchmarks.results.claims import SIGNIFICANT, Claim, Verdict
 from benchmarks.results.material import Material
 from benchmarks.results.page import claims, table
 from benchmarks.train.pruning import Experiment, experiment
 from benchmarks.train.pruning_models import HARD, LEVELS, MEASURES, NONE, STRAIGHT_THROUGH
 from benchmarks.train.pruning_report import compared, rows
+from lsr_prod.evaluation.comparisons import holm
 
 PRUNED = [level for level in LEVELS if level != (0, 0)]
 
@@ -35,7 +38,13 @@ def section(material: Material, seeds: int) -> str:
 def corrected(tested: Sequence[Verdict]) -> str:
     """The number of comparisons, and those that are significant after a correction for the others of their measure."""
     of_measure = [[one for one in tested if one.claim.text.endswith(f", {measure}")] for measure in MEASURES]
-    kept = [f'"{one.claim.text}" ({one.found.difference:+.3f})' for part in of_measure for one in holm(part)]
+    adjusted = [holm(np.array([one.found.p for one in part])) for part in of_measure]
+    kept = [
+        f'"{one.claim.text}" ({one.found.difference:+.3f})'
+        for part, p_values in zip(of_measure, adjusted, strict=True)
+        for one, p in zip(part, p_values, strict=True)
+        if p < SIGNIFICANT
+    ]
     return (
         f"{len(tested)} comparisons are made, {len(of_measure[0])} per measure. After Holm's correction for those of a "
         f"measure, p < {SIGNIFICANT}\nholds for {'; '.join(kept) + ' only' if kept else 'no difference'}."

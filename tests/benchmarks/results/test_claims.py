@@ -1,12 +1,14 @@
 """Verdicts and the page, from outcomes that are written by hand."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from benchmarks.results.claims import Claim, Family, Verdict, holm, verdict
+from benchmarks.results.claims import Claim, Family, Verdict, verdict
 from benchmarks.results.page import threshold_rows, write_page
+from benchmarks.results.pruning import corrected
 from benchmarks.results.runs import Chain, Outcome, key
 
 QUERIES = 40
@@ -40,15 +42,17 @@ def test_verdict_needs_direction_and_significance(better: list[float], worse: li
     assert decided(better, worse).word == word
 
 
-def test_holm_keeps_p_values_below_the_level_of_their_rank_only():
+def test_sentence_on_several_comparisons_names_those_that_are_left_by_a_correction():
     found = decided([0.6] * QUERIES, [0.4] * QUERIES)
 
-    def kept(*values: float) -> list[float]:
-        return [one.found.p for one in holm([replace(found, found=replace(found.found, p=p)) for p in values])]
+    def verdicts(measure: str, *values: float) -> list[Verdict]:
+        claims = [replace(found.claim, text=f"{p} is ahead, {measure}") for p in values]
+        return [Verdict(claim, replace(found.found, p=p)) for claim, p in zip(claims, values, strict=True)]
 
-    assert kept(0.3, 0.0072, 0.027, 0.15, 0.6, 0.5, 0.4, 0.9) == []
-    assert kept(0.3, 0.02, 0.001) == [0.001, 0.02]
-    assert kept(0.03, 0.03, 0.001) == [0.001]
+    said = corrected([*verdicts("RR@10", 0.03, 0.04, 0.001), *verdicts("R@10", 0.3, 0.02, 0.001)])
+    assert said.startswith("6 comparisons are made, 3 per measure.")
+    assert re.findall(r'"(\S+) is ahead, (\S+)"', said) == [("0.001", "RR@10"), ("0.02", "R@10"), ("0.001", "R@10")]
+    assert corrected([*verdicts("RR@10", 0.03, 0.04), *verdicts("R@10", 0.3, 0.9)]).endswith("holds for no difference.")
 
 
 def test_row_without_seeds_is_compared_with_every_seed():
