@@ -259,7 +259,7 @@ def finetune(
         encoder: is trained.
         settings: of the stage.
         material: the pairs.
-        part: file that keeps a training that was interrupted, from which it goes on.
+        part: file with the state of an interrupted training, which is resumed from it.
     """
     wanted = (settings.steps or 1) * settings.batch.queries
     drawn = random.Random(settings.seed).sample(material.pairs, min(len(material.pairs), wanted))

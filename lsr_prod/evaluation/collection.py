@@ -84,7 +84,7 @@ def read_judged(queries: str | Path, qrels: str | Path, options: Mapping[str, st
 
 
 def check_relevant(qrels: Iterable[ir_measures.Qrel], place: str, *finders: Callable[[str], object]) -> None:
-    """Refuse judgments if no relevant document is in an index; it is searched for until one is found.
+    """Refuse judgments of another corpus; relevant documents are looked up until one is found.
 
     Args:
         qrels: judgments.
@@ -92,7 +92,7 @@ def check_relevant(qrels: Iterable[ir_measures.Qrel], place: str, *finders: Call
         finders: ``Snapshot.place`` of each index.
 
     Raises:
-        SourceError: no relevant document is in one of the indexes.
+        SourceError: none of the indexes has a relevant document.
     """
     relevant = sorted({judgment.doc_id for judgment in qrels if judgment.relevance > 0})
     if relevant and not any(find(doc_id) for doc_id in relevant for find in finders):

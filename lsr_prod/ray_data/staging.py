@@ -151,7 +151,7 @@ class StagedKeys:
         )
 
     def check(self, write: DatasetWrite) -> None:
-        """Raise if a staged file was deleted since: nobody would encode its documents."""
+        """Raise if a staged file was deleted: the write would lack its documents, which are not encoded again."""
         if {*self._names} - {entry.name for entry in write.staged()}:
             raise StorageError(
                 f"{write.table.uri}/{write.folder} has lost staged documents that this dataset does not encode again; "
