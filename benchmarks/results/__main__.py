@@ -3,8 +3,9 @@
     python -m benchmarks.results SHARED_DATA [--work FOLDER] [--families NAME ...] [--seeds 3] [--quick]
 
 Runs are kept in the work folder (default: a per-user cache) under a digest of everything that decides them, so an
-interrupted program resumes, and the page is written again in seconds. All runs take more than three hours of two cores
-with avx512_bf16; other processors emulate bf16, for days. Prints ``RESULT {json}``: verdicts by family.
+interrupted program resumes, and the page is written again in seconds. The page keeps its sections of families that are
+not asked for. All runs take more than three hours of two cores with avx512_bf16; other processors emulate bf16, for
+days. Prints ``RESULT {json}``: verdicts by family.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from benchmarks.results import (
 )
 from benchmarks.results.claims import Family, verdict
 from benchmarks.results.material import Material
-from benchmarks.results.page import threshold_rows, write_page
+from benchmarks.results.page import renewed, threshold_rows, write_page
 from benchmarks.results.picture import casing_pictures
 from benchmarks.results.runs import Outcome, Workshop
 from benchmarks.results.stages import STEPS
@@ -59,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path, help="folder with tldr_en/, wikitext2/, scifact/ …")
     parser.add_argument("--work", type=Path, default=None, help="folder that keeps models and figures")
-    parser.add_argument("--families", nargs="+", choices=names, default=names, help="default: all")
+    parser.add_argument("--families", nargs="+", choices=names, default=names, help="to run; default: all")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--page", type=Path, default=PAGE)
     parser.add_argument("--quick", action="store_true", help="untrained stand-ins, few queries: does it work at all?")
@@ -89,7 +90,9 @@ def main(argv: Sequence[str]) -> int:
         "steps": STEPS, "pairs": len(material.pairs), "queries": len(material.collections["tldr"].queries),
         "documents": len(material.collections["tldr"].documents), "bm25": bm25["tldr"], "bm25_lower": bm25["lower"],
     }  # fmt: skip
-    asked.page.write_text(write_page(families, outcomes, verdicts, extras, header, sections), encoding="utf-8")
+    before = asked.page.read_text(encoding="utf-8") if asked.page.exists() else ""
+    page = renewed(before, write_page(families, outcomes, verdicts, extras, header, sections))
+    asked.page.write_text(page, encoding="utf-8")
     print_result({name: {one.claim.text: one.word for one in found} for name, found in verdicts.items()})
     return 0
 

@@ -52,6 +52,18 @@ def write_page(
     return "\n\n".join(part for part in [*parts, *sections] if part) + "\n"
 
 
+def renewed(page: str, found: str) -> str:
+    """A page with the header and the sections of another one; its sections that the other lacks stay as they are.
+
+    Args:
+        page: what was written before; may be empty.
+        found: what was written now.
+    """
+    (_, *before), (header, *now) = (text.split("\n## ") for text in (page, found))
+    sections = {one.partition("\n")[0]: one.rstrip("\n") for one in [*before, *now]}
+    return "\n\n## ".join([header.rstrip("\n"), *sections.values()]) + "\n"
+
+
 def _rows(rows: Mapping[str, Sequence[Outcome]]) -> str:
     head = ["row", "RR@10", "seeds", "lower", "L0 query", "L0 document", "FLOPS", "loss"]
     return table(head, (_row(label, found) for label, found in rows.items()))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.results.claims import Claim, Family, Verdict, verdict
-from benchmarks.results.page import threshold_rows, write_page
+from benchmarks.results.page import renewed, threshold_rows, write_page
 from benchmarks.results.pruning import corrected
 from benchmarks.results.runs import Chain, Outcome, key
 
@@ -72,6 +72,14 @@ def test_page_prints_the_analysis_only_where_a_claim_is_not_shown():
     assert "| b | 0.500 |  |" in page
     assert page.count("**not shown**: the model is small") == page.count("the model is small") == 1
     assert page.index("## A family") < page.index("**shown**") < page.index("| further |")
+
+
+def test_page_keeps_the_sections_that_were_not_made_again():
+    before = "# Old\n\n## One\n\nfirst\n\n## Two\n\nsecond\n"
+    assert renewed(before, "# New\n\n## Two\n\nagain\n\n## Three\n") == (
+        "# New\n\n## One\n\nfirst\n\n## Two\n\nagain\n\n## Three\n"
+    )
+    assert renewed("", before) == renewed(before, before) == before
 
 
 def test_values_are_those_of_the_level_and_threshold():
