@@ -2,13 +2,11 @@
 
 import json
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import ir_measures
 import numpy as np
 import numpy.typing as npt
 
@@ -18,6 +16,7 @@ from benchmarks.vocabulary.transfer import smollm2
 from lsr_prod import Index, SparseEncoder
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, RaySettings
+from lsr_prod.evaluation.measures import measure_by_query, parse_measures
 from lsr_prod.evaluation.validation import Collection
 from lsr_prod.model.export import export_bundle
 from lsr_prod.storage.formats.digests import digest_json
@@ -120,17 +119,9 @@ class Material:
             with ray_session(RaySettings(num_cpus=1)):
                 export_bundle(export)
         with Index.from_texts(collection.documents, bundle, bm25=True) as index:
-            run = [
-                ir_measures.ScoredDoc(query_id, hit.doc_id, hit.score)
+            rankings = {
+                query_id: [(hit.doc_id, hit.score) for hit in index.bm25(text, k=10).hits]
                 for query_id, text in collection.queries.items()
-                for hit in index.bm25(text, k=10).hits
-            ]
-        return by_query(run, collection.qrels, list(collection.queries))
-
-
-def by_query(
-    run: Sequence[ir_measures.ScoredDoc], qrels: Sequence[ir_measures.Qrel], query_ids: Sequence[str]
-) -> npt.NDArray[np.float64]:
-    """The measure of every query; 0 for one without hits."""
-    found = {one.query_id: one.value for one in ir_measures.iter_calc([ir_measures.RR @ 10], qrels, run)}
-    return np.array([found.get(query_id, 0.0) for query_id in query_ids])
+            }
+        measures = parse_measures("measures", [MEASURE])
+        return measure_by_query(measures, collection.qrels, rankings, list(rankings))[MEASURE]

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import ir_measures
 import numpy as np
 import numpy.typing as npt
 from rich.console import Console
@@ -18,7 +17,7 @@ from lsr_prod.config import Deployment
 from lsr_prod.encoding import encode_corpus
 from lsr_prod.evaluation.collection import JudgedQueries, read_judged
 from lsr_prod.evaluation.cost import document_term_counts
-from lsr_prod.evaluation.measures import parse_measures
+from lsr_prod.evaluation.measures import measure_by_query, parse_measures
 from lsr_prod.indexing import build_index
 from lsr_prod.model.export import export_bundle
 from lsr_prod.search import Hybrid
@@ -154,14 +153,5 @@ def _hybrid(searcher: Searcher) -> Answer:
 
 def _values(answer: Answer, judged: JudgedQueries) -> dict[str, npt.NDArray[np.float64]]:
     """Each measure of every query."""
-    run = [
-        ir_measures.ScoredDoc(query_id, doc_id, score)
-        for query_id, text in judged.queries.items()
-        for doc_id, score in answer(text)
-    ]
-    place = {query_id: number for number, query_id in enumerate(judged.queries)}
-    values = {name: np.zeros(len(place)) for name in MEASURES}
-    parsed = {measure: name for name, measure in parse_measures("measures", MEASURES).items()}
-    for one in ir_measures.iter_calc(list(parsed), judged.qrels, run):
-        values[parsed[one.measure]][place[one.query_id]] = one.value
-    return values
+    rankings = {query_id: answer(text) for query_id, text in judged.queries.items()}
+    return measure_by_query(parse_measures("measures", MEASURES), judged.qrels, rankings, list(rankings))

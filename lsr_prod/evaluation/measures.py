@@ -157,15 +157,17 @@ def measure_by_query(
 ) -> dict[str, np.typing.NDArray[np.float64]]:
     """Return the value of every measure for every query.
 
-    Hits with equal scores are ranked as trec_eval ranks them, so a run file of the rankings has the same values.
+    Whichever package computes a measure, hits are ranked as trec_eval ranks a run file of the rankings: scores are
+    compared in float32, and those that are equal are ordered by falling id.
 
     Returns:
         Name of the measure -> float64 [Q], in the order of ``query_ids``; 0 for queries without hits.
     """
+    rising = {name: sorted((np.float32(score), id_) for id_, score in rankings.get(name, ())) for name in query_ids}
     run = [
-        ir_measures.ScoredDoc(query_id, doc_id, score)
-        for query_id in query_ids
-        for doc_id, score in rankings.get(query_id, ())
+        ir_measures.ScoredDoc(query_id, doc_id, float(rank))
+        for query_id, hits in rising.items()
+        for rank, (_, doc_id) in enumerate(hits)
     ]
     place = {query_id: i for i, query_id in enumerate(query_ids)}
     values = {name: np.zeros(len(query_ids)) for name in measures}
