@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from lsr_prod.errors import ArtifactError, ConfigError, StorageError
-from lsr_prod.storage import artifacts, drafts, location, stores
+from lsr_prod.storage import artifacts, location, stores
 from lsr_prod.storage.formats import bundle_format, digests
 
 Options = Mapping[str, str] | None
@@ -98,14 +98,8 @@ def bundle_manifest(place: str, options: Options = None) -> bundle_format.Bundle
 
 def store_file(place: str, data: bytes, options: Options = None) -> None:
     """Write a file by path or URI; one of that name is replaced."""
-    if not location.is_remote(place):
-        drafts.write_file(Path(place), data)
-        return
-    folder, _, name = place.rpartition("/")
-    store = stores.Store(folder, dict(options or {}))
-    if not store.put_new(name, data):
-        store.delete(name)
-        store.put_new(name, data)
+    folder, _, name = absolute(place).rpartition("/")
+    stores.Store(folder, dict(options or {})).put(name, data)
 
 
 def save_folder(folder: Path, place: str, options: Options = None) -> None:

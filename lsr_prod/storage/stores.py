@@ -87,6 +87,15 @@ class Store:
                 return drafts.create_file(Path(self.uri) / _safe(name), (data,))
             return self._create_object(name, data)
 
+    def put(self, name: str, data: bytes) -> None:
+        """Create an object durably with the content ``data``, or replace it."""
+        with _failures(f"{self.uri}/{name}", "written"):
+            remote.count("put", written=len(data))
+            if is_remote(self.uri):
+                self._remote().put(_safe(name), data)
+            else:
+                drafts.write_file(Path(self.uri) / _safe(name), data)
+
     def put_file_new(self, name: str, source: Path, sha256: str) -> bool:
         """Create an object durably with the content of a file, unless its name is taken; memory is bounded.
 

@@ -106,6 +106,13 @@ def test_listing_has_sizes_times_and_tags(store: Store) -> None:
     assert store.entries("absent") == []
 
 
+def test_object_is_created_or_replaced(store: Store) -> None:
+    for content in (b"first", b"second"):
+        store.put("a/b.json", content)
+        assert store.get("a/b.json") == content
+    assert store.names() == ["a/b.json"]
+
+
 def test_deleted_object_can_be_created_again(store: Store) -> None:
     store.put_new("a/b", b"1")
     store.delete("a/b")
