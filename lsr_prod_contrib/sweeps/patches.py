@@ -23,26 +23,38 @@ def limit_patch(patch: Patch, deployment: Deployment) -> dict[str, dict[str, Any
 
 
 def search_options(
-    *, qk: int | None, threshold: float, hybrid_weight: float | None, fusion: str = "sum"
+    *, qk: int | None, threshold: float, hybrid_weight: float | None, depth: int | None = None
 ) -> dict[str, Any]:
-    """Return keyword arguments of ``Searcher.search``; ``hybrid`` holds those of ``Hybrid``."""
+    """Return keyword arguments of ``Searcher.search``; ``hybrid`` holds those of ``Hybrid``.
+
+    Args:
+        qk: maximum terms of a query; None: all.
+        threshold: overlap threshold.
+        hybrid_weight: weight of the words; None: no hybrid search.
+        depth: length of the lists of reciprocal rank fusion; None: scores are added.
+    """
     options: dict[str, Any] = {"qk": qk, "overlap_threshold": threshold}
     if hybrid_weight is not None:
-        options["hybrid"] = {"fusion": fusion, "words": hybrid_weight}
+        fusion = {"fusion": "sum"} if depth is None else {"fusion": "rrf", "depth": depth}
+        options["hybrid"] = {**fusion, "words": hybrid_weight}
     return options
 
 
 def evaluate_patch(deployment: Deployment, search: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of the section ``evaluate`` that measure searches with some options.
 
-    They are ``systems`` if the deployment lists its systems, and else ``qk`` and ``thresholds``: the section excludes
-    both together.
+    They are ``systems`` if the deployment lists its systems, or if the search is hybrid, and else ``qk`` and
+    ``thresholds``: the section excludes both together. A section with the short form keeps it, so that the weight and
+    the fusion of a hybrid search stay those that it has. Lists of reciprocal rank fusion have the length
+    ``evaluate.k`` there, as the section asks for.
     """
-    if deployment.evaluate is None or deployment.evaluate.systems is None:
+    given, hybrid = deployment.evaluate, search.get("hybrid")
+    short = given is not None and given.model_fields_set & {"thresholds", "bm25", "hybrid"}
+    if short or (hybrid is None and (given is None or given.systems is None)):
         return {"qk": search["qk"], "thresholds": [search["overlap_threshold"]]}
-    hybrid = search.get("hybrid")
     options = {name: value for name, value in search.items() if name != "hybrid"}
-    kind: dict[str, Any] = {"kind": "sparse"} if hybrid is None else {"kind": "hybrid", **hybrid}
+    fused = {name: value for name, value in (hybrid or {}).items() if name != "depth"}
+    kind: dict[str, Any] = {"kind": "hybrid", **fused} if fused else {"kind": "sparse"}
     # The baseline may be one of the systems that are replaced; a system without qk would take that of the section.
     systems = [{"kind": "bm25"}, {"name": "chosen", **kind, **options}]
     return {"systems": systems, "baseline": None, "qk": search["qk"]}

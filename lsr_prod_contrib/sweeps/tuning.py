@@ -154,6 +154,11 @@ class CandidateValues:
             self._log()
         return self.measured[candidate]
 
+    @property
+    def depth(self) -> int | None:
+        """Length of the lists of reciprocal rank fusion; None: scores are added."""
+        return max(_RRF_DEPTH, depth_of(self._measures)) if self._settings.fusion == "rrf" else None
+
     def bm25(self) -> Floats:
         """Return the value of every query for BM25 alone, float64 [Q]."""
         return self._values(Bm25System(kind="bm25"), 1)
@@ -168,7 +173,7 @@ class CandidateValues:
             name=name,
             fusion=settings.fusion,
             words=candidate.hybrid_weight,
-            depth=max(_RRF_DEPTH, depth_of(self._measures)) if settings.fusion == "rrf" else None,
+            depth=self.depth,
             overlap_threshold=threshold,
             qk=settings.qk,
         )
@@ -232,7 +237,7 @@ def _tune(deployment: Deployment, settings: TuneSettings, values: CandidateValue
     chosen = min(values.measured, key=lambda one: (-float(values(one).mean()), *preference(one)))
     ((low, high),) = bootstrap_intervals(held_out[:, None], seed=settings.seed).tolist()
     search = search_options(
-        qk=settings.qk, threshold=chosen.threshold, hybrid_weight=chosen.hybrid_weight, fusion=settings.fusion
+        qk=settings.qk, threshold=chosen.threshold, hybrid_weight=chosen.hybrid_weight, depth=values.depth
     )
     patch: dict[str, dict[str, Any]] = {"evaluate": evaluate_patch(deployment, search)}
     if chosen.hybrid_weight is not None:

@@ -12,23 +12,33 @@ def test_patch_is_limited_to_given_sections() -> None:
 
 def test_search_options_name_the_words_only_for_hybrids() -> None:
     assert search_options(qk=None, threshold=0.4, hybrid_weight=None) == {"qk": None, "overlap_threshold": 0.4}
-    found = search_options(qk=8, threshold=0.0, hybrid_weight=2.0, fusion="rrf")
-    assert found["hybrid"] == {"fusion": "rrf", "words": 2.0}
+    found = search_options(qk=8, threshold=0.0, hybrid_weight=2.0, depth=200)
+    assert found["hybrid"] == {"fusion": "rrf", "words": 2.0, "depth": 200}
+    assert search_options(qk=8, threshold=0.0, hybrid_weight=2.0)["hybrid"] == {"fusion": "sum", "words": 2.0}
 
 
 def test_evaluation_patch_takes_the_form_that_the_deployment_uses() -> None:
     judged = {"index": "i", "queries": "q", "qrels": "r"}
     search = search_options(qk=8, threshold=0.4, hybrid_weight=2.0)
     plain = Deployment.model_validate({"evaluate": {**judged, "thresholds": [0.0]}})
-    assert evaluate_patch(Deployment(), search) == evaluate_patch(plain, search) == {"qk": 8, "thresholds": [0.4]}
+    without = search_options(qk=8, threshold=0.4, hybrid_weight=None)
+    assert evaluate_patch(Deployment(), without) == evaluate_patch(plain, search) == {"qk": 8, "thresholds": [0.4]}
     listed = Deployment.model_validate({"evaluate": {**judged, "systems": [{"kind": "bm25"}]}})
-    for hybrid_weight, kind in ((None, "sparse"), (2.0, "hybrid")):
-        fields = evaluate_patch(listed, search_options(qk=8, threshold=0.4, hybrid_weight=hybrid_weight))
+    unset = Deployment.model_validate({"evaluate": judged})
+    for given, hybrid_weight, kind in (
+        (listed, None, "sparse"),
+        (listed, 2.0, "hybrid"),
+        (unset, 2.0, "hybrid"),
+        (Deployment(), 2.0, "hybrid"),
+    ):
+        options = search_options(qk=8, threshold=0.4, hybrid_weight=hybrid_weight, depth=200)
+        fields = evaluate_patch(given, options)
         patched = Deployment.model_validate({"evaluate": {**judged, **fields}}).evaluate
         assert patched is not None
         assert patched.systems is not None
         chosen = patched.systems[1]
         assert (chosen.kind, chosen.qk, chosen.overlap_threshold) == (kind, 8, 0.4)  # type: ignore[union-attr]
+        assert kind == "sparse" or (chosen.fusion, chosen.words) == ("rrf", 2.0)  # type: ignore[union-attr]
 
 
 def test_patch_replaces_a_baseline_that_it_removes() -> None:
