@@ -168,7 +168,8 @@ class SetBuilder:
         """Return the documents of a set, and their numbers by role.
 
         Distractors are the documents of distractor queries, and of candidates that were not drawn, without every text
-        that a drawn query clicked: such a document would be relevant, but not judged.
+        that a drawn query clicked: such a document would be relevant, but not judged. Positives of another drawn query
+        stay, even where a query with many relevant documents clicked them.
         """
         judged = np.union1d(positives, negatives)
         others = self.relevant.of(candidates & ~is_drawn, self.settings.positives)[1]
