@@ -42,7 +42,7 @@ def _run(chosen: Deployment, work: Work, gatekeeper: Gatekeeper, first: Store, t
             steps["index"] = _timed(lambda: build_index(chosen, gatekeeper).result())
         finally:
             print_gates(gatekeeper.reports)
-    if chosen.evaluate is not None:
+    if chosen.evaluate is not None and index.publish:
         steps["evaluate"] = _timed(lambda: evaluate_index(chosen).result())
     if index.publish:
         steps["collect"] = _timed(lambda: _collect(index, Store(folders.absolute(index.output), options), first, table))
