@@ -70,7 +70,12 @@ def chosen_systems(settings: EvaluateSettings, *, has_text: bool, has_words: boo
     else:
         systems = [evaluate.Bm25System(kind="bm25")] if settings.bm25 else []
         systems += [
-            evaluate.SparseSystem(kind="sparse", name=f"threshold {value:g}", overlap_threshold=value, qk=settings.qk)
+            evaluate.SparseSystem(
+                kind="sparse",
+                name=f"threshold {np.format_float_positional(value, trim='-')}",
+                overlap_threshold=value,
+                qk=settings.qk,
+            )
             for value in dict.fromkeys(settings.thresholds)
         ]
         if settings.hybrid and has_words:

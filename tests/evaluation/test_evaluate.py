@@ -110,7 +110,11 @@ def test_flops_and_l0_equal_counts_of_pairs(folder: Path, tiny_bundle: Path, cor
     assert result["flops"] > 0
     assert result["l0_query"] == pytest.approx(sum(map(len, queries)) / len(queries))
     assert result["l0_document"] == pytest.approx(sum(len(d.terms) for d in corpus.values()) / len(corpus))
-    assert [system["name"] for system in result["systems"]] == ["threshold 0"]
+    assert [system["name"] for system in result["systems"]] == [
+        "threshold 0",
+        "threshold 0.1234561",
+        "threshold 0.1234562",
+    ]
 
 
 def test_run_files_contain_measured_rankings(folder: Path, tmp_path: Path) -> None:
