@@ -191,6 +191,9 @@ def check_evaluation(settings: EvaluateSettings, options: Mapping[str, str]) -> 
         if system.kind == "run":
             places[f"evaluate.systems ({system.name})"] = system.path
     require_files(places, options)
+    for field in ("output", "runs"):
+        if (place := getattr(settings, field)) is not None:
+            folders.refuse_file(f"evaluate.{field}", place)
     for name, one in parse_measures("evaluate.measures", settings.measures).items():
         if settings.k < one.params.get("cutoff", 1):
             raise ConfigError("evaluate.k", f"{settings.k} hits are too few for {name}", "raise it, or set measures")

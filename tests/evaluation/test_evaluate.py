@@ -149,6 +149,8 @@ def test_run_with_spaces_in_ids_is_written_as_json_lines_and_read_back(
         ({"index": "nowhere"}, "evaluate.index"),
         ({"queries": "nowhere.jsonl"}, "evaluate.queries"),
         ({"qrels": "nowhere.tsv"}, "evaluate.qrels"),
+        ({"output": __file__}, "evaluate.output"),
+        ({"runs": __file__}, "evaluate.runs"),
         ({"measures": ["nDCG@10", "goodness"]}, "evaluate.measures"),
         ({"measures": ["nDCG@"]}, "evaluate.measures"),
         ({"measures": [""]}, "evaluate.measures"),
@@ -158,7 +160,7 @@ def test_invalid_setting_is_reported_and_nothing_is_written(
     folder: Path, tmp_path: Path, settings: dict, field: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
-        evaluate(folder, **settings, runs=str(tmp_path / "runs"))
+        evaluate(folder, **{"runs": str(tmp_path / "runs"), **settings})
     assert refused.value.field == field
     assert not (tmp_path / "runs").exists()
 
