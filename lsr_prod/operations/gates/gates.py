@@ -149,6 +149,9 @@ def quality(versions: Versions, max_loss: float) -> GateResult:
     assert limits.judged_qrels is not None
     judged = collection.read_judged(limits.judged_queries, limits.judged_qrels, versions.options)
     searchers = (versions.current, versions.searcher)
+    if 0.5 ** len(judged.queries) >= limits.significance:
+        problem = f"{len(judged.queries)} judged queries can show no loss at gates.significance"
+        return _refused(None, max_loss, f"{problem} = {limits.significance:g}; judge more")
     try:
         collection.check_relevant(judged.qrels, limits.judged_qrels, *(each.snapshot.place for each in searchers))
     except SourceError as error:

@@ -173,6 +173,23 @@ def test_judgments_of_another_corpus_are_refused(indexes, tmp_path):
     assert "qrels judges as relevant is in the index, for example 'other-" in found.sentence
 
 
+def test_judgments_that_can_show_nothing_are_refused(indexes, tmp_path):
+    queries = write(tmp_path, "queries.jsonl", [{"_id": i, "text": text} for i, text in TEXTS.items()])
+    folder, good, _ = indexes
+    files = {"judged_queries": queries, "judged_qrels": str(tmp_path / "qrels"), "max_loss": 0.0}
+
+    def found(judgments: str) -> tuple[str, str]:
+        (tmp_path / "qrels").write_text(judgments)
+        result = GATES["quality"](Versions(Candidate(folder, good, good, True), settings(folder, **files)))
+        return result.verdict, result.sentence
+
+    verdict, sentence = found("".join(f"{i} 0 {i} 0\n" for i in TEXTS))
+    assert (verdict, "judges as relevant is in the index" in sentence) == ("refused", True)
+    few = "".join(f"{i} 0 {i} 1\n" for i in list(TEXTS)[:4])  # p of four losses is 1 / 16
+    assert found(few) == ("refused", "4 judged queries can show no loss at gates.significance = 0.05; judge more")
+    assert found(f"{few}d4 0 d4 1\n")[0] == "passed"
+
+
 def test_slow_answers_are_refused(indexes, tmp_path):
     queries = write(tmp_path, "canaries.jsonl", [{"_id": "q", "text": "fox"}])
     found, sentence = verdict(indexes, "latency", canary_queries=queries, max_p95_ms=1e-6)
