@@ -92,11 +92,12 @@ def check_relevant(qrels: Iterable[ir_measures.Qrel], place: str, *finders: Call
         finders: ``Snapshot.place`` of each index.
 
     Raises:
-        SourceError: none of the indexes has a relevant document.
+        SourceError: none of the indexes has a relevant document, or there is none.
     """
     relevant = sorted({judgment.doc_id for judgment in qrels if judgment.relevance > 0})
-    if relevant and not any(find(doc_id) for doc_id in relevant for find in finders):
-        problem = f"no document that {place} judges as relevant is in the index, for example {relevant[0]!r}"
+    if not any(find(doc_id) for doc_id in relevant for find in finders):
+        shown = f", for example {relevant[0]!r}" if relevant else ""
+        problem = f"no document that {place} judges as relevant is in the index{shown}"
         raise SourceError(f"{problem}; give the judgments of this corpus, with the ids of its documents")
 
 

@@ -224,7 +224,8 @@ def compare_sides(given: argparse.Namespace) -> dict[str, Any]:
     settings = CanarySettings(k=given.k, threshold=given.threshold, count=True, rows=given.rows)
     names = (without_credentials(given.a), without_credentials(given.b))
     with open_side(given.a, options) as a, open_side(given.b, options) as b:
-        check_relevant(judged, given.qrels, a.snapshot.place, b.snapshot.place)
+        if judge is not None:
+            check_relevant(judged, given.qrels, a.snapshot.place, b.snapshot.place)
         return run_canary(a, b, read_queries(given.queries, options), settings, names=names, judge=judge).result()
 
 

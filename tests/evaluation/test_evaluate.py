@@ -95,13 +95,16 @@ def test_judgments_of_another_corpus_are_refused(folder: Path, tmp_path: Path) -
     (tmp_path / "qrels").write_text("q1 0 d1 1\nq2 0 d2 2\nq3 0 sqrt 0\n")
     with pytest.raises(SourceError, match=r"qrels judges as relevant is in the index, for example 'd1'; give the"):
         evaluate(folder, qrels=str(tmp_path / "qrels"))
+    (tmp_path / "qrels").write_text("q1 0 sqrt 0\n")
+    with pytest.raises(SourceError, match=r"qrels judges as relevant is in the index; give the judgments"):
+        evaluate(folder, qrels=str(tmp_path / "qrels"))
     (tmp_path / "qrels").write_text("q1 0 d1 1\nq2 0 sqrt 2\nq3 0 d3 0\n")
     evaluate(folder, qrels=str(tmp_path / "qrels"), thresholds=[0.0])  # one of them is in the index
 
 
 @pytest.mark.parametrize("qk", [None, 5])
 def test_flops_and_l0_equal_counts_of_pairs(folder: Path, tiny_bundle: Path, corpus: dict[str, Doc], qk: int | None):
-    result = evaluate(folder, thresholds=[0.0], bm25=False, qk=qk)
+    result = evaluate(folder, thresholds=[0.0, 0.1234561, 0.1234562], bm25=False, qk=qk)
     texts = [QUERIES[query_id] for query_id in QRELS]
     encoded = BundleEncoder(tiny_bundle).encode(texts, kind="query", top_k=qk)
     queries = [set(encoded.row(i)[0].tolist()) for i in range(len(texts))]
