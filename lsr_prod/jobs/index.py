@@ -221,6 +221,8 @@ def compare_sides(given: argparse.Namespace) -> dict[str, Any]:
     judged = [] if given.qrels is None else list(read_qrels(given.qrels, options))
     # Built before an index is opened, since it validates the measure.
     judge = None if given.qrels is None else Judge(given.measure or f"nDCG@{given.k}", judged)
+    if judge is not None and judge.depth > given.k:
+        raise ConfigError("--k", f"{given.k} hits are too few for {judge.measure}", "raise it, or change --measure")
     settings = CanarySettings(k=given.k, threshold=given.threshold, count=True, rows=given.rows)
     names = (without_credentials(given.a), without_credentials(given.b))
     with open_side(given.a, options) as a, open_side(given.b, options) as b:

@@ -105,12 +105,16 @@ class Judge:
         qrels: all judgments.
         field: setting that named the measure, for the error.
 
+    Attributes:
+        depth: hits that the measure looks at; 1 for one that takes all there are.
+
     Raises:
         ConfigError: the measure is unknown.
     """
 
     def __init__(self, measure: str, qrels: Iterable[ir_measures.Qrel], *, field: str = "--measure") -> None:
         self._measures = measures.parse_measures(field, [measure])
+        self.depth = self._measures[measure].params.get("cutoff", 1)
         self.measure = measure
         self._qrels: defaultdict[str, list[ir_measures.Qrel]] = defaultdict(list)
         for judgment in qrels:

@@ -228,6 +228,7 @@ def test_job_writes_its_result(index, tmp_path, capsys):
         (["--measure", "nDCG@3"], "--measure: there are no judgments"),
         (["--queries", "missing.jsonl"], "--queries: there is no file at missing.jsonl"),
         (["--qrels", "QRELS", "--measure", "best"], "--measure: a measure is unknown"),
+        (["--qrels", "QRELS", "--measure", "R@100"], "--k: 10 hits are too few for R@100"),
         (["--output", "QRELS"], "is a file"),
         (["--rows", "0"], "--rows: 0 is not possible"),
     ],
