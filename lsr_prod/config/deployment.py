@@ -116,6 +116,14 @@ class GatesSettings(section.Section):
     threshold: float = Field(0.0, ge=0, le=1)
     """overlap threshold of all queries that gates answer: share of the query terms"""
 
+    def _problems(self) -> section.Problems:
+        yield from self._unread("min_golden", need="golden_queries", met=self.golden_queries is not None)
+        yield from self._unread("canary_sample", "canary_k", need="canary_queries", met=self.canary_queries is not None)
+        yield from self._unread("measure", "significance", need="max_loss", met=self.max_loss is not None)
+        yield from self._unread("verify", need="max_lost", met=self.max_lost is not None)
+        asked = self.golden_queries or self.canary_queries or self.judged_queries
+        yield from self._unread("threshold", need="queries to answer", met=asked is not None)
+
     @model_validator(mode="after")
     def _limits_have_their_queries(self) -> "GatesSettings":
         for name, limits in _LIMITS.items():

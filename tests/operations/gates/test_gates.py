@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pydantic import ValidationError
 
 from lsr_prod.config import Deployment
 from lsr_prod.corpus.filelist import list_files
@@ -322,12 +323,15 @@ def test_force_needs_a_gate_and_a_reason(force, reason, problem, tmp_path):
 @pytest.mark.parametrize(
     ("limits", "problem"),
     [
-        ({"measure": "nDGC@10"}, "gates.measure: a measure is unknown"),
         ({"golden_queries": "/nowhere.jsonl"}, "gates.golden_queries: there is no file at /nowhere.jsonl"),
         ({"canary_queries": "/nowhere", "max_p95_ms": 9}, "gates.canary_queries: there is no file"),
         (
             {"judged_queries": "/nowhere", "judged_qrels": "/nowhere", "max_loss": 0.1},
             "gates.judged_queries: there is no file",
+        ),
+        (
+            {"judged_queries": __file__, "judged_qrels": __file__, "max_loss": 0.1, "measure": "nDGC@10"},
+            "gates.measure: a measure is unknown",
         ),
     ],
 )
@@ -340,6 +344,21 @@ def test_measure_and_files_are_checked_before_any_work(limits, problem):
 def test_limit_without_its_queries_is_refused(limit):
     with pytest.raises(ConfigError, match=f"gates.{limit} needs it"):
         Deployment.model_validate({"gates": {limit: 0.5}})
+
+
+@pytest.mark.parametrize(
+    ("limits", "need"),
+    [
+        ({"min_golden": 0.9}, "golden_queries"),
+        ({"canary_k": 5}, "canary_queries"),
+        ({"significance": 0.01}, "max_loss"),
+        ({"max_lost": None, "verify": "all"}, "max_lost"),
+        ({"threshold": 0.4}, "queries to answer"),
+    ],
+)
+def test_limit_that_no_gate_reads_is_refused(limits, need):
+    with pytest.raises(ValidationError, match=f"has no effect without {need}"):
+        Deployment.model_validate({"gates": limits})
 
 
 @pytest.mark.parametrize(
