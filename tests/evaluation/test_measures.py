@@ -76,6 +76,17 @@ def test_every_measure_of_trec_eval_has_its_own_value() -> None:
     assert {name: values[0] for name, values in ours.items()} == pytest.approx({name: theirs[name] for name in names})
 
 
+def test_every_measure_breaks_ties_as_trec_eval() -> None:
+    names = ["RR@10", "RR", "nDCG@1", "P@1", "Judged@1"]
+    for relevant, value in (("a", 0.0), ("b", 1.0)):
+        qrels = [ir_measures.Qrel("1", relevant, 1)]
+        run = {"1": [("a", 1.0), ("b", 1.00000001)]}  # equal in float32; trec_eval puts the highest id first
+        found = measure_by_query(parse_measures("measures", names), qrels, run, ["1"])
+        assert {name: one[0] for name, one in found.items()} == {
+            "RR@10": max(value, 0.5), "RR": max(value, 0.5), "nDCG@1": value, "P@1": value, "Judged@1": value,
+        }  # fmt: skip
+
+
 def test_negative_grades_are_not_relevant_and_not_judged_for_bpref() -> None:
     run = {"1": [("n", 3.0), ("a", 2.0)]}
     found = {}
