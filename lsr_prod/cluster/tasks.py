@@ -86,8 +86,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 def _cause(error: BaseException) -> str:
     """Return type and message of the innermost error, in one line."""
     *_, inner = _chain(error)
-    text = _COLOR.sub("", f"{type(inner).__name__}: {inner}")
-    return logs.without_credentials(" ".join(text.split()))[:_LINE]
+    return logs.without_credentials(" ".join(_COLOR.sub("", f"{type(inner).__name__}: {inner}").split()))[:_LINE]
 
 
 def _node(error: BaseException) -> str | None:

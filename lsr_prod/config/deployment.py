@@ -190,8 +190,7 @@ class ServeSettings(section.Section):
     @property
     def reserved_cpus(self) -> float:
         """Cores that the application reserves."""
-        replicas = 0 if self.shard_groups == 1 else self.shard_groups * self.replicas
-        return self.cpus * (replicas + self.router_count)
+        return self.cpus * ((0 if self.shard_groups == 1 else self.shard_groups * self.replicas) + self.router_count)
 
 
 class ReportSettings(section.Section):

@@ -103,8 +103,7 @@ class FinetuneSettings(language.TrainedStage):
         kinds = {one.kind for one in self.data_sets}
         if "texts" in kinds:
             yield "fine-tuning needs queries and documents; data.kind cannot be texts"
-        losses = {loss.loss for loss in self.objective.losses}
-        if losses & {"margin_mse", "kl"} and kinds != {"scores"}:
+        if {loss.loss for loss in self.objective.losses} & {"margin_mse", "kl"} and kinds != {"scores"}:
             yield "margin_mse and kl need data.kind scores, from a teacher"
         if self.batch.negatives and kinds == {"pairs"}:
             yield "rows of kind pairs have no negatives; set batch.negatives to 0"

@@ -130,9 +130,8 @@ class SignificanceOptions:
 
     def intervals(self, values: Floats) -> list[list[float]]:
         """Return lower and upper end of the interval of the mean of each column."""
-        level = 1 - self.significance
         ends: list[list[float]] = bootstrap_intervals(
-            values, level=level, resamples=self.resamples, seed=self.seed
+            values, level=1 - self.significance, resamples=self.resamples, seed=self.seed
         ).tolist()
         return ends
 

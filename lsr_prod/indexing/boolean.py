@@ -33,8 +33,7 @@ _MANAGED = ".managed.json"
 def segment_documents(documents: int, text_bytes: int) -> int:
     """Return the number of documents per segment: so many that Tantivy needs about 64 MiB of memory for a segment."""
     # Measured with Tantivy 0.27.
-    memory = 100 * documents + 3 * text_bytes // 2
-    return sorted((*_DOCUMENTS, _SEGMENT_BYTES * documents // max(1, memory)))[1]
+    return sorted((*_DOCUMENTS, _SEGMENT_BYTES * documents // max(1, 100 * documents + 3 * text_bytes // 2)))[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,8 +64,7 @@ class BundleModel(AbsEncoder):
         rows = np.repeat(np.arange(len(texts)), np.diff(vectors.offsets))
         places = torch.from_numpy(np.stack([rows, vectors.terms])[:, known])
         weights = torch.from_numpy(vectors.weights[known])
-        size = len(texts), self._terms
-        matrix = torch.sparse_coo_tensor(places, weights, size, check_invariants=True).coalesce()
+        matrix = torch.sparse_coo_tensor(places, weights, (len(texts), self._terms), check_invariants=True).coalesce()
         sparse = task_metadata.simplified_task_type == "retrieval" and "Reranking" not in task_metadata.type
         return matrix if sparse else matrix.to_dense()
 

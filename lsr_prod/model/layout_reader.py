@@ -146,8 +146,7 @@ def _read_latents(folder: Path, modules: Modules) -> dict[str, Any]:
         found = read_json(folder / path, "config.json")
         _refuse_others(folder, f"{path}/config.json", found, [one for one in usual if found.get(one) == usual[one]])
     layer = read_json(folder / autoencoder, "config.json")
-    of_training = ("k_aux", "dead_threshold")
-    known = ["input_dim", "hidden_dim", "k", "normalize", *of_training]
+    known = ["input_dim", "hidden_dim", "k", "normalize", "k_aux", "dead_threshold"]
     _refuse_others(folder, f"{autoencoder}/config.json", layer, known)
     lengths = ("length", "both") if normalize else ("none", "variance")
     return {

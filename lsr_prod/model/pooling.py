@@ -67,8 +67,7 @@ def mean_states(hidden: Tensor, pooled: Tensor) -> tuple[Tensor, Tensor]:
     """
     kept = pooled[:, :, None].to(hidden.dtype)
     counts = pooled.sum(dim=1, keepdim=True)  # [B, 1]
-    means = (hidden * kept).sum(dim=1, keepdim=True) / counts.clamp(min=1)[:, :, None].to(hidden.dtype)
-    return means, counts > 0
+    return (hidden * kept).sum(dim=1, keepdim=True) / counts.clamp(min=1)[:, :, None].to(hidden.dtype), counts > 0
 
 
 def first_states(hidden: Tensor, pooled: Tensor) -> tuple[Tensor, Tensor]:

@@ -241,5 +241,4 @@ def _cells(header: PlanHeader, wave: int) -> int:
     if header.base is None:
         return header.cells
     buckets = int(header.encode["buckets"])
-    kept = buckets * (wave + 1) // header.waves - buckets * wave // header.waves
-    return header.cells // buckets * kept
+    return header.cells // buckets * (buckets * (wave + 1) // header.waves - buckets * wave // header.waves)

@@ -37,8 +37,7 @@ def read_sparse_table(
     """
     snapshot = load_table(Store(folders.absolute(table), dict(options or {})), version)
     properties = snapshot.sparse_properties
-    left_out = {"content_key", "source_file"}
-    schema = pa.schema([field for field in properties.schema if field.name not in left_out])
+    schema = pa.schema([field for field in properties.schema if field.name not in {"content_key", "source_file"}])
     files = snapshot.file_table()
     if not files.num_rows:
         return ray.data.from_arrow(schema.empty_table())

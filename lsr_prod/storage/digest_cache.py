@@ -59,8 +59,7 @@ class FileState:
 
         A time in the future was set, for example by a program that unpacks archives, when the state changed.
         """
-        written = self.ctime_ns if self.mtime_ns > self.seen_ns else self.mtime_ns
-        return self.seen_ns - written >= _SETTLED_NS
+        return self.seen_ns - (self.ctime_ns if self.mtime_ns > self.seen_ns else self.mtime_ns) >= _SETTLED_NS
 
     def key(self) -> str:
         """Return the text that the cache compares."""

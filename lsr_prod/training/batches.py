@@ -50,8 +50,7 @@ def false_negatives(keys: BatchKeys, extra: Tensor | None, shares: process_group
     ordered = columns.sort().values
     number = torch.searchsorted(ordered, columns)
     hits = torch.zeros(n, width + 1, dtype=torch.int32, device=columns.device)
-    same_query = keys.queries[:, None] == queries
-    hits.index_add_(1, number[: len(documents) : c], same_query.to(torch.int32))
+    hits.index_add_(1, number[: len(documents) : c], (keys.queries[:, None] == queries).to(torch.int32))
     found = torch.searchsorted(ordered, keys.positives).clamp_max(width - 1)
     found = torch.where(ordered[found] == keys.positives, found, width)
     hits[keys.owners, found] = 1
@@ -148,8 +147,7 @@ def spread(documents: Tensor, present: Tensor | None) -> Tensor:
 def pad(texts: Sequence[np.typing.NDArray[np.int32]], pad_id: int) -> TokenBatch:
     """Pad token lists, one per text, to a common width that is a multiple of 8."""
     lengths = np.array([len(text) for text in texts], np.int64)
-    width = -(-int(lengths.max(initial=1)) // _MULTIPLE) * _MULTIPLE
-    present = np.arange(width) < lengths[:, None]  # [B, L]
+    present = np.arange(-(-int(lengths.max(initial=1)) // _MULTIPLE) * _MULTIPLE) < lengths[:, None]  # [B, L]
     ids = np.full(present.shape, pad_id, np.int64)
     ids[present] = np.concatenate([*texts, np.empty(0, np.int32)])
     return TokenBatch(torch.from_numpy(ids), torch.from_numpy(present.astype(np.int64)))

@@ -42,8 +42,7 @@ def _lowest_ids(weights: torch.Tensor, least: torch.Tensor, k: int) -> torch.Ten
     """Return the ``k`` kept ids of rows in which more than ``k`` terms weigh ``least`` or more."""
     tied = weights == least
     room = k - (weights > least).sum(dim=1, keepdim=True)
-    kept = (weights > least) | (tied & (tied.cumsum(dim=1) <= room))
-    return kept.nonzero()[:, 1].view(len(weights), k)
+    return ((weights > least) | (tied & (tied.cumsum(dim=1) <= room))).nonzero()[:, 1].view(len(weights), k)
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,8 +134,7 @@ def rate_share(settings: OptimizerSettings, step: int, steps: int) -> float:
         return (step + 1) / rising
     if settings.schedule == "constant":
         return 1.0
-    falling = max(1, (settings.schedule_steps or steps) - rising)
-    progress = min(1.0, (step - rising) / falling)
+    progress = min(1.0, (step - rising) / max(1, (settings.schedule_steps or steps) - rising))
     if settings.schedule == "linear":
         return 1 - progress
     return 0.5 * (1 + math.cos(math.pi * progress))
@@ -167,8 +166,7 @@ def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 
 def full_tensor(tensor: Tensor) -> Tensor:
     """Return a whole tensor on the CPU; for a sharded tensor, a collective operation of all workers."""
-    whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-    return whole.detach().cpu()
+    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().cpu()
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor]]:

@@ -83,8 +83,7 @@ def rows_apart(
     while True:
         taken_queries = np.append(queries, more_queries[chosen])
         taken_positives = np.append(positives, more_positives[chosen])
-        taken = np.isin(more_queries[left], taken_queries) | np.isin(more_positives[left], taken_positives)
-        left = left[~taken]
+        left = left[~(np.isin(more_queries[left], taken_queries) | np.isin(more_positives[left], taken_positives))]
         if not len(left) or len(chosen) == limit:
             return chosen
         first = left[~repeated(more_queries[None, left], more_positives[None, left])[0]]

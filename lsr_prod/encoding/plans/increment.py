@@ -193,8 +193,7 @@ def _beyond(keys: np.typing.NDArray[np.int64], others: np.typing.NDArray[np.int6
     if not len(known):
         return np.ones(len(keys), np.bool_)
     places = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-    have = np.where(known[places] == keys, counts[places], 0)
-    beyond: np.typing.NDArray[np.bool_] = _occurrence(keys) >= have
+    beyond: np.typing.NDArray[np.bool_] = _occurrence(keys) >= np.where(known[places] == keys, counts[places], 0)
     return beyond
 
 

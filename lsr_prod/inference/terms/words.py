@@ -221,8 +221,7 @@ def _steps(normalizer: dict[str, object] | None) -> set[str]:
         inner = normalizer["normalizers"]
         assert isinstance(inner, list)
         return set().union(*(_steps(step) for step in inner))
-    lowers = normalizer["type"] == "Lowercase" or normalizer.get("lowercase") is True
-    return {"lowercase"} if lowers else set()
+    return {"lowercase"} if normalizer["type"] == "Lowercase" or normalizer.get("lowercase") is True else set()
 
 
 def _space_before(tokenizer: Tokenizer) -> str:

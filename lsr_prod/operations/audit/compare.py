@@ -163,14 +163,13 @@ def _of_table(groups: _Groups, chosen: Ints) -> dict[str, Finding]:
     rows, explained, found = groups.number_of(TABLE), _explained(groups, chosen), groups.last_of(TABLE)
     has_document, has_row = chosen >= 0, rows > 0
     only_bad = ~has_document & ~has_row & (groups.number_of(BAD) > 0)
-    differs = _differing(groups, chosen) & ~explained
     return {
         "documents": (has_document, chosen),
         "repeated": (groups.number_of(SOURCE) > 1, chosen),
         "quarantined": ((has_document & ~has_row & explained) | only_bad, np.maximum(chosen, groups.last_of(BAD))),
         "missing": (has_document & ~has_row & ~explained, chosen),
         "removed": (has_row & ~has_document, found),
-        "outdated": (has_row & has_document & differs, found),
+        "outdated": (has_row & has_document & _differing(groups, chosen) & ~explained, found),
         "doubled": (rows > 1, found),
     }
 

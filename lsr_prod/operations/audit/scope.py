@@ -68,9 +68,8 @@ def open_scope(source: SourceSettings, rule: Rule, files: pa.Table, table: Table
     if properties.stored_fields != tuple(source.stored_fields):
         problem = f"{table.store.uri} was made with {list(properties.stored_fields)}, not {source.stored_fields}"
         raise ConfigError("source.stored_fields", problem, "give the configuration that the table is encoded with")
-    types = {**properties.stored_types, **source.types}
     # The audit counts damage, whatever a job does.
-    reported = source.model_copy(update={"on_damage": "skip", "types": types})
+    reported = source.model_copy(update={"on_damage": "skip", "types": {**properties.stored_types, **source.types}})
     return Scope(reported, rule, files, table, open_table(quarantine))
 
 

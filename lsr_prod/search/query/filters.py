@@ -276,9 +276,8 @@ class Cursor:
     def read(cls, token: Any) -> "Cursor":
         """Read a token."""
         if isinstance(token, str) and token.isascii() and len(token) <= _MAX_TOKEN:
-            padding = "=" * (-len(token) % 4)
             try:
-                match json.loads(base64.b64decode(token + padding, altchars=b"-_", validate=True)):
+                match json.loads(base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)):
                     case [str(version), str(score), str(doc_id), int(rank)] if rank > 0 and not isinstance(rank, bool):
                         cursor = cls(version, float.fromhex(score), doc_id, rank)
                         if math.isfinite(cursor.score):

@@ -190,8 +190,7 @@ class MappedFiles:
 
     def pages_of(self, array: np.typing.NDArray[Any], name: str) -> tuple[int, int]:
         """Return the number of the first page of a file, and the byte of the first item of its array in it."""
-        first = 0 if self._digests is None else self._digests.first[name]
-        return first, len(self._bytes[name]) - array.nbytes
+        return (0 if self._digests is None else self._digests.first[name]), len(self._bytes[name]) - array.nbytes
 
     def verify_items(self, array: np.typing.NDArray[Any], name: str, start: int, stop: int) -> None:
         """Verify the pages of ``array[start:stop]``, where ``array`` is from ``array(name)``."""

@@ -106,8 +106,7 @@ def _texts(
 def _words(
     group: Sequence[ReadRow], tokens: layouts.TokenSettings, layout: layouts.WordLayout
 ) -> Iterator[TokenizedRow]:
-    texts = [read.row.documents[0] for read in group]
-    for ids, words in layouts.word_rows(texts, tokens, tokens.document, layout):
+    for ids, words in layouts.word_rows([read.row.documents[0] for read in group], tokens, tokens.document, layout):
         yield TokenizedRow(_EMPTY, [ids, words], texts=1)
 
 

@@ -104,8 +104,7 @@ def distillation_loss(settings: LossSettings, scores: Scores, teacher: Tensor | 
 def margin_mse(scores: Tensor, teacher: Tensor, *, excluded: Tensor | None = None) -> Tensor:
     """Return the squared difference of student and teacher margins, averaged over the negatives of a query, summed."""
     student_margins = scores[:, :1] - scores[:, 1:]
-    teacher_margins = teacher[:, :1] - teacher[:, 1:]
-    squares = (student_margins - teacher_margins).square()
+    squares = (student_margins - (teacher[:, :1] - teacher[:, 1:])).square()
     if excluded is None:
         return squares.sum() / (scores.shape[1] - 1)
     counts = (~excluded[:, 1:]).sum(dim=1).clamp(min=1)

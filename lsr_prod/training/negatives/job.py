@@ -84,8 +84,7 @@ def _measures(counts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the number of negatives and of suspicious ones, and the share of the hits that were own positives."""
     hits = counts["negatives"] + sum(counts["dropped"].values())
     own = sum(counts["dropped"][rule] for rule in rules.OWN_POSITIVES)
-    shown = {name: counts[name] for name in mine.MINED.counts}
-    return {**shown, "own_positive_share": own / hits if hits else 0.0}
+    return {**{name: counts[name] for name in mine.MINED.counts}, "own_positive_share": own / hits if hits else 0.0}
 
 
 def _check_suspicious(settings: MineSettings, report: row_parts.PartReport, rows: int) -> None:

@@ -79,11 +79,10 @@ class Trainer(stage_trainer.StageTrainer):
     def _parts(self) -> list[batches.TrainBatch]:
         """Return this worker's batch of each part of the step."""
         batch, pad = self._settings.batch, self.encoder.model.config.pad_token_id or 0
-        masked = self._settings.objective.mask_false_negatives
         return [
             batches.make_batch(
                 examples, rows, negatives=batch.negatives, seed=self._settings.seed, step=self.step, pad_id=pad,
-                known_positives=known if masked else None,
+                known_positives=known if self._settings.objective.mask_false_negatives else None,
             )
             for examples, rows, known in self._data.worker_rows(self.step, batch.accumulate, self._group)
         ]  # fmt: skip

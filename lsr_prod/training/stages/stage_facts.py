@@ -106,8 +106,7 @@ def check_query_model(
         if facts.query_encoder != "separate" and stage.trained != "both":
             problem = f"{stage.trained} trains one of two encoders, but one model encodes queries and documents"
             raise ConfigError("trained", problem, "set query_model, or leave trained out")
-        unusual = stage.scale.lora is not None or stage.scale.strategy == "fsdp"
-        if facts.query_encoder == "separate" and unusual:
+        if facts.query_encoder == "separate" and (stage.scale.lora is not None or stage.scale.strategy == "fsdp"):
             problem = "a model with a separate query encoder is trained with strategy ddp and without lora"
             raise ConfigError("scale", problem, "leave lora out and set strategy to ddp")
         return dict(pins), facts

@@ -45,8 +45,7 @@ def shift_for_rate(maxima: NDArray[np.float32], rate: float) -> float:
     values = maxima.ravel()
     kept = min(max(round(rate * len(values)), 1), len(values) - 1)
     parted = np.partition(values, len(values) - kept)
-    lowest_kept = float(parted[len(values) - kept])
-    return (lowest_kept + float(parted[: len(values) - kept].max())) / 2
+    return (float(parted[len(values) - kept]) + float(parted[: len(values) - kept].max())) / 2
 
 
 def shifts_for_rate(maxima: NDArray[np.float32], rate: float) -> NDArray[np.float32]:
@@ -153,12 +152,11 @@ def head_norms(encoder: SparseEncoder) -> HeadNorms:
     norm, n = torch.cat([block.norm(dim=1) for block in blocks]), len(matrix)
     total = torch.stack([normalize(block.double(), dim=1).sum(dim=0) for block in blocks]).sum(dim=0)
     # The cosines of all pairs sum to |sum u|^2; those of rows with themselves sum to the number of nonzero rows.
-    pairs = float(total @ total) - int((norm > 0).sum())
     return HeadNorms(
         rows=n,
         mean_norm=float(norm.mean()),
         max_norm=float(norm.max()),
-        anisotropy=pairs / (n * (n - 1)),
+        anisotropy=(float(total @ total) - int((norm > 0).sum())) / (n * (n - 1)),
         tied=is_tied(encoder.model),
         has_bias=bias is not None,
     )
