@@ -212,8 +212,8 @@ class TermWeights:
     def weigh(self, ids: Iterable[int], unknown: Sequence[str] = ()) -> SparseQuery:
         """Return the vector of a query."""
         found = np.array(sorted(ids, key=self._ranks.__getitem__), np.int32)
-        terms = tuple([self._names[number] for number in found.tolist()])
         found = found[self._weights[found] > 0]
+        terms = tuple([self._names[number] for number in found.tolist()])
         weights = self._weights[found]
         if not unknown:
             return SparseQuery(found, weights, terms)

@@ -39,6 +39,14 @@ def test_idf_weights_are_sorted_heaviest_first_ties_by_id():
     assert unknown.weights.tolist() == sorted(unknown.weights.tolist(), reverse=True)
 
 
+@pytest.mark.parametrize("unknown", [[], ["z"]])
+def test_terms_with_a_learned_weight_of_zero_are_no_part_of_the_query(unknown: list[str]) -> None:
+    query = TermWeights.learned(np.array([1, 0, 2], np.float32), list("abc")).weigh([0, 1, 2], unknown)
+    assert query.terms == (*unknown, "c", "a")
+    assert query.ids.tolist() == [-1] * len(unknown) + [2, 0]
+    assert query.weights.tolist() == [2.0] * len(unknown) + [2.0, 1.0]
+
+
 @given(st.lists(st.integers(0, 9), unique=True), st.lists(st.integers(0, 30), min_size=10, max_size=10))
 def test_query_weights_are_idf_of_distinct_terms(ids, frequencies):
     weights = TermWeights.of_counts(TermCounts(30, np.array(frequencies)), [f"t{i}" for i in range(10)])
