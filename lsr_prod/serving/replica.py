@@ -172,11 +172,11 @@ class ShardReplica:
 
         With ``left_s``, the first argument is a query, whose deadline is so many seconds from now.
         """
+        deadline = None if left_s is None else time.monotonic() + left_s
+        rest = arguments if deadline is None else (replace(arguments[0], deadline=deadline), *arguments[1:])
 
         def work() -> Any:
-            snapshot, rest = self._versions.get(pin), list(arguments)
-            if left_s is not None:
-                rest[0] = replace(rest[0], deadline=time.monotonic() + left_s)
+            snapshot = self._versions.get(pin)
             try:
                 explains = method == "explain"
                 return explain.explain_parts(snapshot, *rest) if explains else getattr(snapshot, method)(*rest)

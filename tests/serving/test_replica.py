@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -59,6 +60,20 @@ def test_a_replica_searches_its_own_shards(index):
         assert (await replicas[0].call(pin, -1.0, "collect", QUERY, plan)).partial
         state = await replicas[0].state()
         assert state == {"pid": os.getpid(), "versions": [pin.version], "problem": None}
+
+    asyncio.run(run())
+
+
+def test_time_in_the_queue_of_a_replica_counts_for_the_deadline(index):
+    async def run():
+        replica, opened = replica_of(index, 0, 1, threads=1, poll_seconds=60), threading.Event()
+        publication = current_publication(index)
+        replica._pool.submit(opened.wait, 10)
+        waiting = asyncio.create_task(replica.call(Pin(publication.number, publication.version), 0.05, "match", QUERY))
+        await asyncio.sleep(0.1)
+        opened.set()
+        found = await waiting
+        assert (found.partial, found.ranked) == (True, [])
 
     asyncio.run(run())
 
