@@ -6,7 +6,7 @@ at once.
 
 import asyncio
 import time
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -52,14 +52,18 @@ class Admission:
 
     @contextmanager
     def admit(self) -> Iterator[None]:
-        """Count a request until the end of the block."""
-        began = time.monotonic()
+        """Count a request until the end of the block; one that is cancelled there got no answer."""
+        began: float | None = time.monotonic()
         self.admitted += 1
         try:
             yield
+        except asyncio.CancelledError:
+            began = None
+            raise
         finally:
             self.admitted -= 1
-            self._count(began)
+            if began is not None:
+                self._count(began)
 
     def _count(self, began: float) -> None:
         now = time.monotonic()
@@ -95,7 +99,7 @@ class Collector(Generic[_T, _R]):
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._threads, self._busy = threads, 0
         self._small_s = small_s
-        self._waiting: deque[tuple[_T, asyncio.Future[_R]]] = deque()
+        self._waiting: OrderedDict[asyncio.Future[_R], _T] = OrderedDict()
         self._scheduled = False
         self._each_s = 0.0
 
@@ -103,7 +107,8 @@ class Collector(Generic[_T, _R]):
         """Return the result of a request."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[_R] = loop.create_future()
-        self._waiting.append((request, future))
+        self._waiting[future] = request
+        future.add_done_callback(lambda done: self._waiting.pop(done, None))  # if the client left
         if self._busy < self._allowed() and not self._scheduled:
             self._scheduled = True
             loop.call_soon(self._start, loop)  # with the requests that arrive at the same time
@@ -121,17 +126,17 @@ class Collector(Generic[_T, _R]):
         while self._waiting and (free := self._allowed() - self._busy) > 0:
             share = -(-len(self._waiting) // free)
             soon = int(_BATCH_S / self._each_s) if self._each_s else 1
-            batch = [self._waiting.popleft() for _ in range(max(1, min(share, soon, _MOST)))]
+            batch = [self._waiting.popitem(last=False) for _ in range(max(1, min(share, soon, _MOST)))]
             self._busy += 1
             self._pool.submit(self._work, loop, batch, time.monotonic())
 
     def _work(
-        self, loop: asyncio.AbstractEventLoop, batch: list[tuple[_T, asyncio.Future[_R]]], started: float
+        self, loop: asyncio.AbstractEventLoop, batch: list[tuple[asyncio.Future[_R], _T]], started: float
     ) -> None:
         ends: list[tuple[Callable[[Any], None], Any]] = []
-        for request, future in batch:
+        for future, request in batch:
             try:
-                ends.append((future.set_result, self._run(request)))
+                ends.append((future.set_result, None if future.done() else self._run(request)))
             except BaseException as error:  # noqa: BLE001 - it belongs to the one who waits
                 ends.append((future.set_exception, error))
         loop.call_soon_threadsafe(self._end, loop, batch, ends, started)
@@ -139,7 +144,7 @@ class Collector(Generic[_T, _R]):
     def _end(
         self,
         loop: asyncio.AbstractEventLoop,
-        batch: list[tuple[_T, asyncio.Future[_R]]],
+        batch: list[tuple[asyncio.Future[_R], _T]],
         ends: Sequence[tuple[Callable[[Any], None], Any]],
         started: float,
     ) -> None:
@@ -147,6 +152,6 @@ class Collector(Generic[_T, _R]):
         self._each_s += _WEIGHT * (each_s - self._each_s) if self._each_s else each_s
         self._busy -= 1
         self._start(loop)
-        for (_, future), (end, value) in zip(batch, ends, strict=True):
+        for (future, _), (end, value) in zip(batch, ends, strict=True):
             if not future.done():  # else the client left
                 end(value)

@@ -105,11 +105,10 @@ class Router:
 
     async def answer(self, request: Any, operation: str = "search") -> dict[str, Any]:
         """Return the response to a request, both JSON values; an ``LsrError`` becomes a response."""
+        queued = QueuedRequest(operation, request, time.monotonic())
         try:
             with self._admitted():
-                answered: dict[str, Any] = await self._collector.run(
-                    QueuedRequest(operation, request, time.monotonic())
-                )
+                answered: dict[str, Any] = await self._collector.run(queued)
                 return answered
         except OverloadedError as error:
             return wire.error_to_json(error)

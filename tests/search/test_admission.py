@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -41,6 +41,20 @@ def test_one_slow_search_refuses_others_for_a_moment_only(monkeypatch: pytest.Mo
         for _ in range(50):
             assert one.refusal() is None
             stack.enter_context(one.admit())
+
+
+def test_cancelled_requests_do_not_count_as_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Admission(50, most_s=0.5)
+    answers(one, monkeypatch, 0.09, 30)
+    for _ in range(100):
+        now = time.monotonic()
+        with suppress(asyncio.CancelledError), one.admit():
+            monkeypatch.setattr(module.time, "monotonic", lambda now=now: now + 0.02)
+            raise asyncio.CancelledError
+    with ExitStack() as stack:
+        while one.refusal() is None:
+            stack.enter_context(one.admit())
+        assert one.admitted == 6
 
 
 def test_answers_in_bursts_count_as_often_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,39 @@ def test_requests_that_wait_are_collected() -> None:
     assert len(batches) < 30
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_request_that_is_cancelled_before_its_turn_does_not_run(waits: bool) -> None:
+    began, opened = threading.Event(), threading.Event()
+    ran: list[int] = []
+
+    def run(number: int) -> int:
+        ran.append(number)
+        if number == 0:
+            began.set()
+            opened.wait(10)
+        return number
+
+    async def ask() -> None:
+        one = Collector(run, 1, "test")
+        one._each_s = 1e-5  # so that all requests that wait are one batch
+        tasks = [asyncio.create_task(one.run(number)) for number in range(1 if waits else 12)]
+        await asyncio.to_thread(began.wait, 10)
+        tasks += [asyncio.create_task(one.run(number)) for number in range(len(tasks), 12)]
+        await asyncio.sleep(0)
+        for task in tasks[2:]:
+            task.cancel()
+        found = await asyncio.gather(*tasks[2:], return_exceptions=True)
+        assert all(isinstance(each, asyncio.CancelledError) for each in found)
+        assert len(one._waiting) == waits  # a queue of those that left would grow without a limit
+        opened.set()
+        assert await asyncio.gather(*tasks[:2]) == [0, 1]
+        assert await one.run(12) == 12
+        one.close()
+
+    asyncio.run(ask())
+    assert ran == [0, 1, 12]
+
+
 @pytest.mark.parametrize(("small_s", "together"), [(10.0, 1), (0.0, 3)])
 def test_small_requests_run_in_one_thread(small_s: float, together: int) -> None:
     running, most, lock = 0, 0, threading.Lock()
