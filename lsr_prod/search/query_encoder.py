@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lsr_prod.errors import LineageError
 from lsr_prod.search.index_snapshot import Snapshot
@@ -34,7 +34,7 @@ class QueryEncoder:
         # By digest of the bundle: one, or two while the current version changes.
         self._encoders: dict[str, BundleEncoder] = {}
         self._readers: dict[str, TermReader] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of the thread that opens a bundle, or releases some
 
     def of(self, snapshot: Snapshot) -> "BundleEncoder":
         """Return the encoder of a version."""
@@ -57,6 +57,8 @@ class QueryEncoder:
 
     def _find(self, opened: dict[str, _T], snapshot: Snapshot, open_bundle: Callable[[Path], tuple[Bundle, _T]]) -> _T:
         digest = snapshot.version.bundle_digest
+        if (ready := opened.get(digest)) is not None:  # without the lock: the bundle of another version may be loading
+            return ready
         with self._lock:
             if digest not in opened:
                 folder = self._bundle or snapshot.bundle
@@ -70,9 +72,8 @@ class QueryEncoder:
             return opened[digest]
 
     def close(self) -> None:
-        """Release what is open."""
-        with self._lock:
-            self._encoders, self._readers = {}, {}
+        """Release what is open; does not wait for a bundle that is being opened."""
+        self._encoders, self._readers = {}, {}
 
     def prepare(self, snapshot: Snapshot) -> None:
         """Open what queries of a version need, if queries of another version needed it."""
@@ -81,10 +82,11 @@ class QueryEncoder:
 
     def keep(self, snapshot: Snapshot) -> None:
         """Release the bundles that a version does not need; a running query of another version keeps its own."""
-        digest = snapshot.version.bundle_digest
+        both: tuple[dict[str, Any], ...] = (self._encoders, self._readers)
         with self._lock:
-            self._encoders = {one: encoder for one, encoder in self._encoders.items() if one == digest}
-            self._readers = {one: reader for one, reader in self._readers.items() if one == digest}
+            for opened in both:
+                for digest in opened.keys() - {snapshot.version.bundle_digest}:
+                    del opened[digest]
 
     def warm(self, snapshot: Snapshot) -> None:
         """Open the encoder of queries of a version."""

@@ -1,7 +1,12 @@
 """Queries are encoded only by the bundle that encoded the index."""
 
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,6 +71,35 @@ def test_new_bundle_is_opened_before_its_version_becomes_current(tiny_bundle, tm
     graph.unlink()  # nothing is opened by the first query
     assert searcher.search("a lock").version == searcher.publication.version
     assert searcher.encoder.bundle.digest == changed.digest
+
+
+def test_queries_and_close_do_not_wait_while_another_bundle_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    began, opened = threading.Event(), threading.Event()
+
+    def open_bundle(folder: Path, **_: Any) -> SimpleNamespace:
+        if folder.name == "new":
+            began.set()
+            opened.wait(10)
+        return SimpleNamespace(bundle=SimpleNamespace(digest=folder.name))
+
+    monkeypatch.setattr("lsr_prod.inference.BundleEncoder", open_bundle)
+    old, new = (SimpleNamespace(version=SimpleNamespace(bundle_digest=n), bundle=Path(n)) for n in ("old", "new"))
+    encoder = QueryEncoder(threads=1, verify=True, bundle=None)
+    first = encoder.of(old)
+    with ThreadPoolExecutor(4) as pool:
+        later = [pool.submit(encoder.of, new) for _ in range(2)]
+        try:
+            assert began.wait(10)
+            assert pool.submit(encoder.of, old).result(5) is first
+            pool.submit(encoder.close).result(5)
+        finally:
+            opened.set()
+        assert later[0].result(5) is later[1].result(5)
+    assert encoder._encoders == {}
+    assert encoder.of(old) is not first
+    encoder.of(new)
+    encoder.keep(new)
+    assert list(encoder._encoders) == ["new"]
 
 
 def test_damaged_model_is_rejected(text_index, tiny_bundle, tmp_path):
