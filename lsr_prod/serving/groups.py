@@ -73,8 +73,8 @@ class DeadlinePassedError(UnavailableError):
 class Groups:
     """The shard groups of an application, and the event loop that their calls run in. Safe to share between threads.
 
-    A group whose call failed is down until a probe of it succeeds. Calls to it fail at once, so that a dead group does
-    not hold every query for ``timeout_s``.
+    A group whose call failed is down until a probe of it succeeds; after a missed deadline, if a probe fails as well.
+    Calls to it fail at once, so that a dead group does not hold every query for ``timeout_s``.
     """
 
     def __init__(
@@ -86,6 +86,7 @@ class Groups:
         self._attempts = attempts
         self._timeout_s = timeout_s
         self._down: dict[int, asyncio.Task[None]] = {}
+        self._doubted: dict[int, asyncio.Task[None]] = {}  # groups that missed a deadline
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="lsr-scatter", daemon=True).start()
 
@@ -117,6 +118,8 @@ class Groups:
             )
         except TimeoutError as error:
             if deadline is not None:
+                if group not in self._doubted:
+                    self._doubted[group] = asyncio.get_running_loop().create_task(self._doubt(group))
                 raise _too_late(group) from error
             failure = UnavailableError(
                 f"shard group {group} did not answer within {timeout_s} s; look at its replicas, or raise "
@@ -172,6 +175,13 @@ class Groups:
         if group not in self._down:
             log.error("shard group is down: %s", error, extra={"fields": {"group": group, "error": str(error)}})
             self._down[group] = asyncio.get_running_loop().create_task(self._probe(group))
+
+    async def _doubt(self, group: int) -> None:
+        """Mark a group down if none of its replicas answers: a slow query alone may miss its deadline."""
+        if await self._state(group, self._timeout_s) is None:
+            problem = f"it missed a deadline, then no replica answered a probe within {self._timeout_s} s"
+            self._mark_down(group, UnavailableError(problem))
+        del self._doubted[group]
 
     async def _probe(self, group: int) -> None:
         """Wait until a replica of a group answers; then the group is up."""

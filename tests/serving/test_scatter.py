@@ -220,6 +220,22 @@ def test_queries_do_not_wait_for_a_group_that_is_down_until_it_answers(index, de
     assert not found.partial
 
 
+@pytest.mark.parametrize("dead", [True, False])
+def test_a_group_that_misses_deadlines_is_down_if_no_replica_answers(index, dead):
+    searcher = scattering(index, 2, timeout_s=0.3)
+    groups, handle = searcher._groups, searcher._groups.handles[1]
+    handle.before = lambda _, method: asyncio.sleep(5) if dead or method != "state" else None
+    for _ in range(2):
+        assert searcher.search_vector({0: 1.0}, deadline_ms=50).missing_groups == (1,)
+    end = time.monotonic() + 10
+    while groups._doubted:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    calls = handle.calls
+    assert searcher.search_vector({0: 1.0}, deadline_ms=50).missing_groups == (1,)
+    assert handle.calls == calls + (not dead)
+
+
 def test_each_query_reads_its_pinned_version(index):
     searcher = scattering(index, 2)
     before, expected = searcher.version.sha, Searcher.open(index)
