@@ -111,9 +111,11 @@ class OpenIndex:
             Whether the version changed.
         """
         with self._refresh_lock:
-            before, shards = self._snapshot, self._shards_opened
+            before, shards, number = self._snapshot, self._shards_opened, self.publication.number
             snapshot = open_current(self._location, self._verify, before=before, shards=shards)
             if snapshot is before:
+                if before.publication.number != number:
+                    self._watch(before)
                 if not self._damaged or self._location.cache is None:
                     return False
                 self._damaged = False  # one attempt for each damage that a query finds
@@ -262,8 +264,9 @@ def open_published(location: IndexLocation, number: int | None, verify: Verify) 
 def open_current(
     location: IndexLocation, verify: Verify, *, before: Snapshot | None = None, shards: Collection[int] | None = None
 ) -> Snapshot:
-    """Open the version of the current publication as ``open_version`` does; return ``before`` if that is its version.
+    """Open the version of the current publication as ``open_version`` does.
 
+    If that is the version of ``before``, ``before`` is returned, from then on with the current publication.
     If the version is superseded and deleted before it is open, the version that is current then is opened.
     """
     while True:
@@ -274,6 +277,7 @@ def open_current(
                 "newer publications were removed; restore them, or restart to open the older one"
             )
         if before is not None and publication.version == before.publication.version:
+            before.publication = publication  # a rollback may have published its version again
             return before
         try:
             return open_version(location, publication, verify, before=before, shards=shards)

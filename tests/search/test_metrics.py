@@ -4,6 +4,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from lsr_prod.errors import QueryError
+from lsr_prod.indexing import rollback
 from lsr_prod.search import Searcher
 from lsr_prod.search.observers import PrometheusObserver
 from tests.indexing.corpus import Doc, make_index
@@ -34,6 +35,19 @@ def test_prometheus_exports_queries_stages_and_version(tmp_path):
     assert read("lsr_prod_search_version_info", {"version": first}) == 0
     assert read("lsr_prod_search_version_info", {"version": searcher.publication.version}) == 1
     assert b"# HELP lsr_prod_search_queries" in generate_latest(registry)
+
+
+def test_a_rollback_to_the_open_version_is_the_current_publication(tmp_path):
+    make_index(tmp_path, CORPUS, vocabulary_size=4)
+    registry = CollectorRegistry()
+    searcher = Searcher.open(tmp_path, observer=PrometheusObserver(registry))
+    snapshot, version = searcher.snapshot, searcher.publication.version
+    make_index(tmp_path, {**CORPUS, "c": Doc({0: 1})}, vocabulary_size=4)  # nobody opened it
+    rollback(tmp_path, 1)
+    assert not searcher.refresh()
+    assert (searcher.snapshot, searcher.publication.number, searcher.publication.version) == (snapshot, 3, version)
+    assert registry.get_sample_value("lsr_prod_search_publication") == 3
+    assert registry.get_sample_value("lsr_prod_search_version_info", {"version": version}) == 1
 
 
 def test_query_past_deadline_counts_as_partial(tmp_path):
