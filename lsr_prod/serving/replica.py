@@ -48,14 +48,16 @@ class Versions:
         self._index = open_index.locate(index, None, None, options)
         self._shards = shards_of_group(group, groups)
         self._held: OrderedDict[str, index_snapshot.Snapshot] = OrderedDict()
+        self._newest = (0, "")  # number and version of the newest publication that is known
         self._damaged: set[str] = set()
         self._lock = threading.Lock()
         self._opening = threading.Lock()
         self.follow()
 
     def get(self, pin: Pin) -> index_snapshot.Snapshot:
-        """Return the version of a pin; open it if it is published, in place of the least recently used version.
+        """Return the version of a pin; open it if it is published, in place of the least recently used earlier version.
 
+        The newest version stays open: routers change to it when all replicas have it, whatever they read until then.
         Queries that read the replaced version finish undisturbed.
         """
         found = self._find(pin.version)
@@ -66,6 +68,7 @@ class Versions:
         while True:
             latest = publications.current_publication(self._index.store)
             with self._lock:
+                self._newest = latest.number, latest.version
                 if latest.version in self._held and latest.version not in self._damaged:
                     return False
             try:
@@ -117,8 +120,9 @@ class Versions:
             )
             with self._lock:
                 self._held[version] = opened
+                self._newest = max(self._newest, (publication.number, version))
                 while len(self._held) > _HELD:
-                    self._held.popitem(last=False)
+                    del self._held[next(one for one in self._held if one != self._newest[1])]
             return opened
 
 

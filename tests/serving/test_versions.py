@@ -24,7 +24,7 @@ def publish(index, number):
     return Pin(number, read_publication(index, number).version)
 
 
-def test_the_two_most_recent_versions_stay_open(tmp_path):
+def test_the_newest_version_stays_open_with_the_most_recently_used_one(tmp_path):
     pins = [publish(tmp_path, 1)]
     versions = Versions(tmp_path, 0, 1)
     pins += [publish(tmp_path, number) for number in (2, 3)]
@@ -32,9 +32,22 @@ def test_the_two_most_recent_versions_stay_open(tmp_path):
     assert versions.get(pins[2]).publication.number == 3
     assert versions.get(pins[0]) is first
     assert versions.get(pins[1]).publication.number == 2
-    assert versions.held == [pins[0].version, pins[1].version]
+    assert versions.held == [pins[2].version, pins[1].version]
     assert versions.last.version.sha == pins[1].version
     assert versions.get(pins[2]).version.sha == pins[2].version
+
+
+def test_the_current_version_stays_open_while_routers_read_two_older_ones(tmp_path):
+    pins = [publish(tmp_path, number) for number in (1, 2)]
+    versions = Versions(tmp_path, 0, 1)
+    versions.get(pins[0])
+    current = publish(tmp_path, 3).version
+    assert versions.follow()
+    for pin in pins * 2:
+        assert versions.get(pin).version.sha == pin.version
+        assert current in versions.held
+        assert len(versions.held) == 2
+        assert not versions.follow()
 
 
 def test_a_query_finishes_on_a_dropped_version(tmp_path):
