@@ -33,6 +33,7 @@ from lsr_prod.search.query.sparse_query import (
     check_qk,
     check_term_ids,
     check_text,
+    check_texts,
     required_terms,
 )
 from lsr_prod.search.search_result import Explanation, SearchResult
@@ -175,7 +176,7 @@ class Searcher(open_index.OpenIndex):
         batch. ``encode_ms`` is an equal share of the encoding time of the batch. The texts share ``deadline_ms``: those
         that are not encoded by then have no hits, and their results are partial.
         """
-        _check_texts(texts)
+        check_texts(texts)
         start = time.monotonic()
         request, snapshot = make_request(k, options), self._snapshot
         if request.cursor is not None and len(texts) != 1:
@@ -363,7 +364,7 @@ class Searcher(open_index.OpenIndex):
             QueryError: ``texts`` is not a list, or a text is not a valid string.
             MissingExtraError: queries have a model, and ONNX Runtime is not installed.
         """
-        _check_texts(texts)
+        check_texts(texts)
         return self._encoder.encode(self._snapshot, [self._cut(text) for text in texts])
 
     def get(self, doc_ids: Sequence[str], fields: Sequence[str] = ()) -> list[Mapping[str, Any] | None]:
@@ -449,11 +450,6 @@ class Searcher(open_index.OpenIndex):
             self._damaged = True
         if self._observer is not None:
             self._observer.failed(error)
-
-
-def _check_texts(texts: Any) -> None:
-    if isinstance(texts, str) or not isinstance(texts, Sequence):
-        raise QueryError(f"texts={shorten(texts)} is not a list of strings; give a list")
 
 
 def _bundle_folder(bundle: str | Path, options: Mapping[str, str] | None) -> Path:

@@ -135,6 +135,7 @@ class ServedSearcher:
 
     def search_batch(self, texts: Sequence[str], k: int = 10, **options: Unpack[Options]) -> list[SearchResult]:
         """Encode many texts in one batch and search for each, in one version; see ``Searcher.search_batch``."""
+        sparse_query.check_texts(texts)
         return self._request(request_to_json(k, options, texts=list(texts)))
 
     def search_vector(
@@ -189,6 +190,7 @@ class ServedSearcher:
 
     def encode(self, texts: Sequence[str]) -> list[sparse_query.SparseQuery]:
         """Encode queries as ``search`` does; see ``Searcher.encode``."""
+        sparse_query.check_texts(texts)
         found = self._send({"texts": list(texts)}, "encode")["queries"]
         arrays = ((np.array(one["ids"], np.int32), np.array(one["weights"], np.float32)) for one in found)
         return [sparse_query.SparseQuery(*each, tuple(one["terms"])) for one, each in zip(found, arrays, strict=True)]

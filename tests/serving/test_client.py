@@ -91,6 +91,14 @@ def test_options_without_effect_are_refused_as_by_a_searcher():
             call()
 
 
+@pytest.mark.parametrize("texts", ["ab c", {"ab": 1}, 7])
+def test_texts_that_are_no_list_are_refused_as_by_a_searcher(texts):
+    client = ServedSearcher(Handle())
+    for call in (client.search_batch, client.encode):
+        with pytest.raises(QueryError, match=r"^texts=.* is not a list of strings; give a list$"):
+            call(texts)
+
+
 def test_a_batch_is_one_request():
     handle = Handle({"results": ANSWER["results"] * 2})
     start = time.monotonic()

@@ -178,6 +178,12 @@ def check_text(text: str) -> None:
         raise QueryError("the query is not valid Unicode; decode it with errors='replace'") from error
 
 
+def check_texts(texts: object) -> None:
+    """Validate the type of a list of texts."""
+    if isinstance(texts, str) or not isinstance(texts, Sequence):
+        raise QueryError(f"texts={shorten(texts)} is not a list of strings; give a list")
+
+
 def _resolve(term: str | int, vocabulary: Vocabulary) -> tuple[str, int]:
     if isinstance(term, str):
         return term, vocabulary.ids.get(term, -1)
