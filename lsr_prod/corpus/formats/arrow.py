@@ -77,7 +77,7 @@ def flatten(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
         batch.column(name) if name in batch.schema.names else pc.struct_field(batch.column(first), rest)
         for name, (first, *rest) in ((name, name.split(".")) for name in names)
     ]
-    return pa.RecordBatch.from_arrays(columns, names)
+    return pa.RecordBatch.from_arrays(columns, names) if names else batch.select([])  # which keeps the number of rows
 
 
 def stream_batches(handle: BinaryIO, columns: frozenset[str]) -> Iterator[pa.RecordBatch]:

@@ -155,6 +155,18 @@ def test_null_and_missing_columns_count_as_absent():
     assert [row.reason for row in rows if isinstance(row, BadRow)] == ["empty_text", "missing_id"]
 
 
+def test_every_row_of_a_file_without_any_wanted_column_is_a_bad_row():
+    found = rows_of(pa.table({"docno": [str(i) for i in range(700)], "body": ["x"] * 700}))
+    assert len(found) == 700
+    assert {row.reason for row in found if isinstance(row, BadRow)} == {"missing_id"}
+
+
+def test_rows_of_a_stream_without_any_wanted_column_have_the_constants_of_their_folder():
+    batches = stream_batches(as_stream(pa.table({"body": ["x"] * 3})), COLUMNS)
+    rows = list(arrow_rows(batches, 5, {"_id": "a", "text": "b"}, SOURCE, None))
+    assert [(position, row.doc_id) for position, row in rows] == [(5, "a"), (6, "a"), (7, "a")]
+
+
 def test_texts_of_unwanted_documents_are_not_read():
     table = pa.table({"_id": [f"d{i}" for i in range(700)] + [None], "text": ["x"] * 701})
     asked: list[str] = []
