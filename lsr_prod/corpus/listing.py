@@ -15,6 +15,10 @@ from lsr_prod.storage import Entry, Store, is_remote
 
 log = logs.get_log(__name__)
 
+# JSON that programs write next to files of another format, about them.
+_DESCRIPTION = re.compile(
+    r"(?:^|/)(dataset_(infos?|dict)|state|datapackage|manifest|schema|([^/]*\.)?metadata)\.json\Z"
+)
 _IN_DELTA_LOG = re.compile(r"(|.*?/)_delta_log/", re.DOTALL)
 
 
@@ -174,29 +178,26 @@ def _may_be_folder(path: str, documents: bool) -> bool:
 
 
 def _known_files(path: str, wanted: str, found: Iterator[tuple[str, Entry]]) -> Iterator[Target]:
-    known, unknown, example = 0, 0, ""
-    notes: list[Target] = []  # JSON next to files of another format describes them
+    targets, skipped = list[Target](), list[str]()
     for uri, entry in found:
         if (refused := registry.refusal(entry.name)) is not None:
             raise source_error(f"{uri}/{entry.name} {refused[0]}", refused[1])
         file_format = registry.find_format(entry.name, wanted)
-        if file_format is not None and wanted == "auto" and file_format.partition(".")[0] == "json":
-            notes.append((uri, entry, file_format))
-        elif file_format is not None:
-            known += 1
-            yield uri, entry, file_format
+        if file_format is not None:
+            targets.append((uri, entry, file_format))
         else:
-            unknown, example = unknown + 1, f"{uri}/{entry.name}"
-    if known and notes:
-        unknown, example = unknown + len(notes), f"{notes[0][0]}/{notes[0][1].name}"
-    else:
-        known += len(notes)
-        yield from notes
-    if not known and not unknown:
+            skipped.append(f"{uri}/{entry.name}")
+    if not targets and not skipped:
         raise source_error(f"there is nothing at {path}", "give files, folders or globs that exist")
-    if not known:
+    if not targets:
         problem = f"the format of {path} is unknown"
         raise errors.ConfigError("source.format", problem, f"use a file name that ends in {registry.ENDINGS}")
-    if unknown:
-        fields = {"path": path, "files": unknown, "example": example}
-        log.warning("files of unknown format are skipped", extra={"fields": fields})
+    others = any(file_format.partition(".")[0] != "json" for *_, file_format in targets)
+    for uri, entry, file_format in targets:
+        if others and wanted == "auto" and not is_glob(path) and _DESCRIPTION.search(entry.name):
+            skipped.append(f"{uri}/{entry.name}")
+        else:
+            yield uri, entry, file_format
+    if skipped:
+        fields = {"path": path, "files": len(skipped), "example": skipped[0]}
+        log.warning("files of unknown format, or that describe the others, are skipped", extra={"fields": fields})

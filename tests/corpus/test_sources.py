@@ -144,12 +144,27 @@ def test_files_are_hashed_shortly_before_they_are_yielded(tmp_path: Path, monkey
     assert [file.name for file in files] == [f"{i:04}.jsonl" for i in range(3, 1000)]
 
 
-def test_json_is_read_where_a_folder_has_no_files_of_another_format(tmp_path: Path):
+def test_json_is_read_next_to_files_of_another_format(tmp_path: Path):
     touch(tmp_path, "b.json", "a.json.gz")
     assert names(tmp_path, resolve(tmp_path)) == ["a.json.gz", "b.json"]
-    touch(tmp_path, "c.jsonl")  # the others describe it
-    assert names(tmp_path, resolve(tmp_path)) == ["c.jsonl"]
-    assert names(tmp_path, resolve(tmp_path / "b.json", tmp_path / "c.jsonl")) == ["b.json", "c.jsonl"]
+    touch(tmp_path, "a.jsonl", "c.csv")
+    assert names(tmp_path, resolve(tmp_path)) == ["a.json.gz", "a.jsonl", "b.json", "c.csv"]
+    assert names(tmp_path, resolve(tmp_path / "*.json*")) == ["a.json.gz", "a.jsonl", "b.json"]
+    assert names(tmp_path, resolve(tmp_path / "b.json", tmp_path / "c.csv")) == ["b.json", "c.csv"]
+
+
+@pytest.mark.parametrize("name", ["dataset_info.json", "x/dataset_infos.json", "x/v1.metadata.json", "state.json"])
+def test_json_that_describes_a_folder_is_skipped_unless_a_glob_matches_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+):
+    touch(tmp_path, name, "mystate.json")
+    assert names(tmp_path, resolve(tmp_path)) == sorted([name, "mystate.json"])  # nothing else that it could describe
+    touch(tmp_path, "z.jsonl")
+    with caplog.at_level(logging.WARNING, "lsr_prod"):
+        assert names(tmp_path, resolve(tmp_path)) == ["mystate.json", "z.jsonl"]
+    assert [record.fields["example"] for record in caplog.records] == [f"{tmp_path}/{name}"]
+    assert name in names(tmp_path, resolve(tmp_path / "**"))
+    assert names(tmp_path, resolve(tmp_path / name)) == [name]
 
 
 def test_skipped_files_of_a_folder_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture):
