@@ -27,7 +27,9 @@ _ASCII = bytes(range(128))
 def is_line_encoding(encoding: str) -> bool:
     """Return whether a byte below 128 is the ASCII character, wherever it is: lines can be found before decoding."""
     try:
-        return _ASCII.decode(encoding) == _ASCII.decode()
+        # ISO-2022 and the escapes of Python write other characters in bytes below 128, too.
+        escaped = ("\u3042".encode(encoding, "ignore") or b"\xff").isascii()
+        return _ASCII.decode(encoding) == _ASCII.decode() and not escaped
     except UnicodeError:
         return False
 

@@ -151,6 +151,20 @@ def test_bytes_that_an_encoding_lacks_make_a_bad_row(tmp_path: Path, encoding: s
     assert reasons(source) == ["invalid_utf8", None, None]
 
 
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        "iso2022_jp", "iso2022_jp_1", "iso2022_jp_2", "iso2022_jp_3", "iso2022_jp_2004", "ISO-2022-JP-EXT",
+        "iso2022_kr", "hz", "utf_7", "raw_unicode_escape", "shift_jis_2004", "euc_jp", "gb18030", "big5", "cp949",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("quotes", [True, False])
+def test_characters_of_every_east_asian_encoding_are_decoded(encoding: str, quotes: bool):
+    data = "_id,text\n1,plain\n2,\u3042\u3044\n3,\u3046 x\n".encode(encoding)
+    found = parsed(data, encoding=encoding, quotes=quotes)
+    assert found == [["1", "plain"], ["2", "\u3042\u3044"], ["3", "\u3046 x"]]
+
+
 def reasons(source: SourceSettings) -> list[str | None]:
     pieces = cut_files(enumerate(resolve_source(source, {})), source, 1_000_000, {})
     tables = [table for piece in pieces for table in Reader(source, 4, {}).read(piece)]
