@@ -123,7 +123,7 @@ def open_binary(place: str, options: Options = None) -> Iterator[BinaryIO]:
     """Open a file by path or URI for reading; it is seekable, and a remote one is read in pieces."""
     folder, _, name = absolute(place).rpartition("/")
     try:
-        with stores.Store(folder, dict(options or {})).open_reader(name) as file:
+        with stores.Store(folder or "/", dict(options or {})).open_reader(name) as file:
             yield file
     except StorageError:
         raise

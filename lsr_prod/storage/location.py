@@ -89,6 +89,8 @@ def is_remote(uri: str) -> bool:
 
 def location_problem(uri: str, *, pattern: bool = True) -> str | None:
     """Return why a text is neither a local path nor a supported URI, and what to do; None if it is one."""
+    if not uri.strip():
+        return "it is empty; give a path or a URI"
     if "\0" in uri:
         return "it contains a null character, which no path has; leave it out"
     if any("\ud800" <= character <= "\udfff" for character in uri):

@@ -155,6 +155,8 @@ def test_command_line_overrides_file_and_file_overrides_default(tmp_path: Path) 
         (("--encode.batch_tokens", "many"), YAML, "encode.batch_tokens", "valid integer"),
         ((), "encode: {bundle: b}", "encode.table", "--encode.table VALUE"),
         ((), "source: {paths: []}", "source.paths", "at least 1 item"),
+        ((), "source: {paths: ['']}", "source.paths.0", "it is empty; give a path or a URI"),
+        ((), "source: {paths: [a]}\nmaintain: {table: t, indexes: [' ']}", "maintain.indexes.0", "it is empty"),
         ((), "source: {paths: [a]}", "encode", "add it to the file"),
         ((), "source: {paths: [a], format: xml}", "source.format", "'datasets'"),
         ((), "source: {paths: [a], separators: [' ', ' ']}", "source.separators", "text_fields need 1"),

@@ -13,6 +13,7 @@ from lsr_prod.errors import ConfigError, LsrError, StorageError
 from lsr_prod.jobs import command
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
+from lsr_prod.storage.folders import open_binary
 from lsr_prod.storage.location import location_problem, path_problem, same_location, table_problem
 
 UNKNOWN = ["s3a://b/x", "s3n://b/x", "hdfs://nn:8020/x", "http://h/x", "https://h/x", "wasb://c@a/x", "S3://b/x"]
@@ -35,6 +36,23 @@ def test_unsupported_uri_is_refused_by_the_store(uri: str, tmp_path: Path, monke
 def test_text_that_no_path_can_be_is_refused(place: str) -> None:
     assert location_problem(place) is not None
     assert path_problem(place) is not None
+
+
+@pytest.mark.parametrize("place", ["", " ", "\t\n"])
+def test_blank_text_is_refused_as_a_location(place: str) -> None:
+    for problem in (location_problem(place), table_problem(place), path_problem(place)):
+        assert "give a path or a URI" in str(problem)
+    with pytest.raises(StorageError, match="it is empty"):
+        Store(place)
+
+
+def test_file_of_the_root_folder_is_not_looked_for_in_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "absent-in-the-root.txt").write_text("x")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StorageError, match="cannot be read"), open_binary("/absent-in-the-root.txt"):
+        pass
 
 
 @pytest.mark.parametrize("place", ["~", "~/zz/table", "~user/corpus*.jsonl"])
