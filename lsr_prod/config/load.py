@@ -44,10 +44,8 @@ class _Loader(yaml.SafeLoader):
                 continue
             name = self.construct_object(key, deep=True)
             if name in seen:
-                line = key.start_mark.line + 1
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {name!r} is given twice, again in line {line}"
-                )
+                problem = f"the key {name} is given twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             seen.add(name)
         return super().construct_mapping(node, deep)
 
@@ -79,7 +77,17 @@ def read_yaml(field: str, path: Path) -> Any:
     except OSError as error:
         raise ConfigError(field, f"{path} cannot be read ({error.strerror})", "give a YAML file") from error
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        raise ConfigError(field, f"{path} is not YAML ({' '.join(str(error).split())})", "fix the file") from error
+        raise ConfigError(field, f"{path} is not YAML ({_yaml_problem(error)})", "fix the file") from error
+
+
+def _yaml_problem(error: Exception) -> str:
+    """Return what is wrong with a YAML file, without its text: that may be a credential."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return " ".join(str(error).split())
+    problem = str(error.problem)
+    if "undefined" in problem or "constructor" in problem:  # it ends with the name of an alias or a tag
+        problem = problem.partition(" '")[0]
+    return f"line {error.problem_mark.line + 1}: {problem}"
 
 
 _KINDS = {**training.STAGES, **evaluate.SYSTEMS}
@@ -193,10 +201,11 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _unknown_argument(message: str) -> ConfigError:
-    names = message.rpartition("unrecognized arguments:")[2].split() if "unrecognized" in message else []
-    if not names:
+    texts = message.rpartition("unrecognized arguments:")[2].split() if "unrecognized" in message else []
+    name = next((name for text in texts if (name := text.lstrip("-").partition("=")[0])), None)
+    if name is None:
         return ConfigError("command line", " ".join(message.split()), "see --help")
-    return ConfigError(names[0].lstrip("-"), "there is no such setting", _suggest(names[0].lstrip("-").split(".")))
+    return ConfigError(name, "there is no such setting", _suggest(name.split(".")))
 
 
 def _first_problem(error: ValidationError) -> ConfigError:

@@ -243,6 +243,14 @@ def test_credential_in_file_is_refused_and_not_repeated(tmp_path: Path) -> None:
     assert "hunter2" not in str(caught.value)
 
 
+def test_credential_on_the_command_line_is_not_repeated(tmp_path: Path) -> None:
+    for argument in ("--storage.options.aws_secret_access_key=hunter2", "--storage.optoins=a=hunter2"):
+        with pytest.raises(ConfigError, match="there is no such setting") as caught:
+            _load(tmp_path, argument)
+        assert caught.value.field == argument.removeprefix("--").partition("=")[0]
+        assert "hunter2" not in str(caught.value)
+
+
 def test_message_about_section_does_not_repeat_its_contents(tmp_path: Path) -> None:
     text = FINETUNE.format(
         "epochs: 2, objective: {losses: [{loss: kl}]}, watch: {mlflow: 'https://alice:hunter2@host/'}"

@@ -12,9 +12,9 @@ from lsr_prod.errors import ConfigError
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("a: 1\nb: 2\na: 3\n", "the key 'a' is given twice, again in line 3"),
-        ("index:\n  dk: 1\n  dk: 2\n", "the key 'dk' is given twice, again in line 3"),
-        ("- {a: 1, a: 1}\n", "the key 'a' is given twice"),
+        ("a: 1\nb: 2\na: 3\n", "line 3: the key a is given twice"),
+        ("index:\n  dk: 1\n  dk: 2\n", "line 3: the key dk is given twice"),
+        ("- {a: 1, a: 1}\n", "line 1: the key a is given twice"),
         ("a: [1\n", "is not YAML"),
         ("{[1]: 2}: 3\n", "is not YAML"),
         ("a: !!python/object/apply:os.system [ls]\n", "is not YAML"),
@@ -37,6 +37,27 @@ def test_broken_files_are_refused(tmp_path: Path, text: str, problem: str):
     with pytest.raises(ConfigError, match=problem) as caught:
         read_yaml("--config", path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("hunter2: x", "line 3: mapping values are not allowed here"),
+        ("*hunter2", "line 3: found undefined alias"),
+        ("!hunter2", "line 3: could not determine a constructor for the tag"),
+        ("!hunter2!x", "line 3: found undefined tag handle"),
+        ('"hunter2', "line 4: found unexpected end of stream"),
+        ("{hunter2", "line 4: expected ',' or '}', but got '<stream end>'"),
+        ("%hunter2", "line 3: found character '%' that cannot start any token"),
+        ('"\\hunter2"', "line 3: found unknown escape character 'h'"),
+    ],
+)
+def test_text_of_a_broken_line_is_not_repeated_because_it_may_be_a_credential(tmp_path: Path, value: str, problem: str):
+    path = tmp_path / "deployment.yaml"
+    path.write_text(f"storage:\n  options:\n    aws_secret_access_key: {value}\n")
+    with pytest.raises(ConfigError) as caught:
+        read_yaml("--config", path)
+    assert str(caught.value) == f"--config: {path} is not YAML ({problem}); fix the file"
 
 
 def test_missing_file_is_refused(tmp_path: Path):

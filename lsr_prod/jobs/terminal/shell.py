@@ -44,6 +44,8 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the usage and leaving the process."""
+        if message.startswith("unrecognized"):  # without values: one may be a credential
+            message = " ".join(word.partition("=")[0] for word in message.split())
         raise errors.ConfigError("command line", message, f"see {self.prog} --help")
 
 
