@@ -43,8 +43,9 @@ class _Loader(yaml.SafeLoader):
             if key.tag == "tag:yaml.org,2002:merge":
                 continue
             name = self.construct_object(key, deep=True)
-            if name in seen:
-                problem = f"the key {name} is given twice"
+            if not isinstance(name, str) or name in seen:
+                twice = f"the key {name} is given twice"
+                problem = twice if isinstance(name, str) else "a key is no text; write it in quotes"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             seen.add(name)
         return super().construct_mapping(node, deep)
@@ -76,12 +77,14 @@ def read_yaml(field: str, path: Path) -> Any:
         return yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 (a SafeLoader)
     except OSError as error:
         raise ConfigError(field, f"{path} cannot be read ({error.strerror})", "give a YAML file") from error
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
         raise ConfigError(field, f"{path} is not YAML ({_yaml_problem(error)})", "fix the file") from error
 
 
 def _yaml_problem(error: Exception) -> str:
     """Return what is wrong with a YAML file, without its text: that may be a credential."""
+    if isinstance(error, AttributeError | LookupError):
+        return "a value does not have the form of its tag"
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return " ".join(str(error).split())
     problem = str(error.problem)
