@@ -17,8 +17,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from lsr_prod.inference.terms.words import special_tokens
-from lsr_prod.model import autoencoder, layout_reader, output_layer, tokenizer_files
+from lsr_prod.model import autoencoder, layout_reader, output_layer, static_queries, tokenizer_files
 from lsr_prod.storage.formats.bundle_format import QUERY_FOLDER, EncoderCard
 
 _POOLING_FOLDER = "1_SpladePooling"
@@ -121,12 +120,9 @@ def _write_router(folder: Path, queries: dict[str, str]) -> None:
 def _write_query_weights(
     folder: Path, card: EncoderCard, tokenizer: PreTrainedTokenizerFast, query_weights: torch.Tensor | None
 ) -> None:
-    """Write the weights of query terms, which are all 1 before training, and their tokenizer."""
-    backend = tokenizer.backend_tokenizer
+    """Write the weights of query terms, and their tokenizer."""
     tokenizer_files.write_json(folder / "config.json", {"frozen": False})
     # The library cuts queries without special tokens.
-    tokenizer_files.write_tokenizer(folder, tokenizer, card.query_max_length - backend.num_special_tokens_to_add(False))
-    weights = torch.ones(card.vocabulary_size) if query_weights is None else query_weights.clone()
-    if card.query_special_tokens == "skipped":
-        weights[sorted(number for number in special_tokens(backend) if number < len(weights))] = 0
+    tokenizer_files.write_tokenizer(folder, tokenizer, card.query_max_length - tokenizer.num_special_tokens_to_add())
+    weights = static_queries.static_weights(card, tokenizer, query_weights)
     output_layer.save_tensors(folder / "model.safetensors", {"weight": weights})

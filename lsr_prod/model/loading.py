@@ -67,8 +67,9 @@ def read_parts(
     """Read the parts of an encoder: that of the whole folder, or the one that ``route`` describes."""
     card = EncoderCard.load(folder) if route is None and (folder / CARD_FILE).is_file() else None
     token_weights = has_sparse_linear(folder) if card is None else card.head == "token_weights"
-    of_pair = card is not None and card.query_encoder == "separate"  # its query encoder has files of its own
-    settings = None if token_weights or of_pair else route or layout_reader.read_sentence_transformers(folder)
+    # Without its folder, a separate query encoder is reported missing by ``SparseEncoder``.
+    alone = card is not None and card.query_encoder == "separate" and not (folder / QUERY_FOLDER).is_dir()
+    settings = None if token_weights or alone else route or layout_reader.read_sentence_transformers(folder)
     weights = folder / settings.weights if settings else layout_reader.parts_folder(folder)
     autoencoder = settings.autoencoder if settings else None
     if token_weights:
@@ -94,6 +95,8 @@ def read_parts(
             raise ConfigError(
                 "source", f"the tokenizer of {folder} does not match the output vocabulary of its card", "save it again"
             )
+        if settings is not None:
+            _check_unchanged(folder, ModelParts(model, tokenizer, card, words, query_weights), settings)
     else:
         if is_causal(type(model).__name__):
             tokenizer_files.prepend_start_token(tokenizer, model.config)
@@ -132,6 +135,28 @@ def _read_query_weights(folder: Path, card: EncoderCard) -> torch.Tensor | None:
     if not card.inference_free or not path.is_file():
         return None
     return torch.from_numpy(term_weights.weights_from_bytes(path.read_bytes(), card.vocabulary_size, str(path)))
+
+
+def _check_unchanged(folder: Path, parts: ModelParts, settings: layout_reader.SentenceTransformersFolder) -> None:
+    """Refuse a model directory in which sentence-transformers saved other settings or query weights than the card's."""
+    model, tokenizer, card, _, query_weights, _ = parts
+    saved, queries = _with_settings(card, model.config, tokenizer, settings), settings.queries
+    names = ["casing", "document_max_length", "document_prompt", *settings.head]
+    if card.query_encoder != "separate":
+        names += ["query_prompt", "query_max_length"][: 1 if settings.query_max_length is None else 2]
+    if isinstance(queries, str) and card.inference_free:
+        saved, weights = static_queries.read_static_queries(folder / queries, saved, tokenizer)
+        same = torch.equal(weights, static_queries.static_weights(card, tokenizer, query_weights))
+        names.append("query_max_length")
+    else:
+        same = not (card.inference_free or isinstance(queries, str) or (queries and queries.weights != QUERY_FOLDER))
+    changed = [name for name in names if getattr(saved, name) != getattr(card, name)] + ["query encoder"][same:]
+    if changed:
+        raise ConfigError(
+            "source",
+            f"sentence-transformers saved other values in {folder} than those of its card ({', '.join(changed)})",
+            f"delete every {CARD_FILE} and {term_weights.QUERY_WEIGHTS_FILE} there to load them, or save with lsr_prod",
+        )
 
 
 def output_vocabulary(tokenizer: PreTrainedTokenizerFast, size: int) -> list[str]:

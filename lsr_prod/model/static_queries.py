@@ -57,6 +57,17 @@ def read_static_queries(
     return changed, torch.nn.functional.pad(weights, (0, card.vocabulary_size - size))
 
 
+def static_weights(
+    card: EncoderCard, tokenizer: PreTrainedTokenizerFast, query_weights: torch.Tensor | None
+) -> torch.Tensor:
+    """Return the weights of ``SparseStaticEmbedding``, float32 [V], which are all 1 before training."""
+    weights = torch.ones(card.vocabulary_size) if query_weights is None else query_weights.clone()
+    if card.query_special_tokens == "skipped":
+        special = special_tokens(tokenizer.backend_tokenizer)
+        weights[sorted(number for number in special if number < len(weights))] = 0
+    return weights
+
+
 def _rules(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
     """Return what decides the tokens of a text, apart from the special tokens around it."""
     rules = json.loads(tokenizer.backend_tokenizer.to_str())

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,55 @@ def test_models_of_every_kind_of_query_open_in_sentence_transformers(tmp_path: P
         assert settings["requirements"]["sentence-transformers"]["specifier"] == (
             ">=6.0" if kind == "model" else ">=5.4"
         )
+
+
+def set_first_weight(peer: Peer) -> None:
+    peer[0].sub_modules["query"][0].weight.data[0] = 3.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "length", "edit", "named"),
+    [
+        ("model", 16, lambda peer: peer.prompts.update(document="w7 "), "(document_prompt)"),
+        ("model", 16, lambda peer: setattr(peer, "max_seq_length", 20), "(document_max_length)"),
+        ("model", 24, lambda peer: setattr(peer[0], "query_length", 20), "(query_max_length)"),
+        ("model", 16, lambda peer: setattr(peer, "max_active_dims", 5), "(max_terms)"),
+        ("learned", 16, set_first_weight, "(query encoder)"),
+        ("idf", 16, set_first_weight, "(query encoder)"),
+        (
+            "learned",
+            16,
+            lambda peer: setattr(peer[0].sub_modules["query"][0].tokenizer, "model_max_length", 20),
+            "(query_max_length)",
+        ),
+        ("separate", 16, lambda peer: peer.eval(), "(query encoder)"),
+    ],
+)
+def test_model_directory_that_the_library_changed_is_refused(
+    kind: str, length: int, edit: Callable[[Any], None], named: str, tmp_path: Path
+) -> None:
+    checkpoint, folder = tiny_checkpoint(tmp_path / "checkpoint", "bert"), tmp_path / "model"
+    fields = {} if kind == "separate" else {"query_encoder": kind}
+    encoder = SparseEncoder.load(checkpoint, query_max_length=16, document_max_length=length, **fields)
+    encoder = encoder.with_queries(SparseEncoder.load(checkpoint)) if kind == "separate" else encoder
+    encoder.save(folder)
+    peer = Peer(str(folder), device="cpu")
+    edit(peer)
+    peer.save(str(folder))
+    with pytest.raises(ConfigError, match=f"than those of its card {re.escape(named)}; delete every encoder_card.json"):
+        SparseEncoder.load(folder)
+    for name in ("encoder_card.json", "query_weights.npy"):
+        for path in folder.rglob(name):
+            path.unlink()
+    assert_equal(SparseEncoder.load(folder), folder)
+
+
+@pytest.mark.parametrize("kind", ["model", "learned", "idf"])
+def test_model_directory_that_the_library_saved_unchanged_is_read(kind: str, tmp_path: Path) -> None:
+    encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "checkpoint", "bert"), query_encoder=kind)
+    encoder.save(tmp_path / "model")
+    Peer(str(tmp_path / "model"), device="cpu").save(str(tmp_path / "model"))
+    assert SparseEncoder.load(tmp_path / "model").card == encoder.card
 
 
 def test_queries_have_weight_1_before_training(tmp_path: Path) -> None:
