@@ -30,7 +30,9 @@ class Parity:
     """Differences between a bundle and its model."""
 
     texts: int  # number of compared texts
-    overlap: float  # mean over texts of shared terms / terms of the longer vector, both pruned to top-k
+    # mean over texts of shared terms / terms of the longer vector, both pruned to top-k; of an int8 bundle the smaller
+    # one of two: texts in batches, and one at a time
+    overlap: float
     weight_difference: float  # largest difference of a weight
     # mean over queries of the share of the bundle's first 10 texts that are among torch's first 10; a text that
     # ties with torch's tenth text counts as one of them
@@ -61,13 +63,16 @@ def measure_parity(encoder: SparseEncoder, bundle: BundleEncoder, texts: Sequenc
     kinds: tuple[bundle_format.Kind, bundle_format.Kind] = ("document", query_kind)
     ours = [encoder.encode(texts, kind, batch_size=8).top(top_k) for kind in kinds]
     theirs = [bundle.encode(texts, kind=kind) for kind in kinds]
+    compared = [theirs[0]]
+    if bundle.bundle.precision == "int8":  # the scale of activations depends on the texts of a batch
+        compared.append(bundle.encode(texts, kind="document", batch_tokens=1))
     size = encoder.card.vocabulary_size
     (our_documents, our_queries), (their_documents, their_queries) = (
         [batch.dense(size) for batch in side] for side in (ours, theirs)
     )
     return Parity(
         texts=len(texts),
-        overlap=_overlap(ours[0], theirs[0]),
+        overlap=min(_overlap(ours[0], batch) for batch in compared),
         weight_difference=float(np.abs(our_documents - their_documents).max(initial=0.0)),
         top10_overlap=_top_overlap(our_queries @ our_documents.T, their_queries @ their_documents.T),
     )

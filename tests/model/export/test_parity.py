@@ -1,5 +1,7 @@
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -11,6 +13,8 @@ from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.export import export_bundle, parity
 from lsr_prod.model.export.parity import read_parity_texts
+from lsr_prod.storage.formats.bundle_format import Kind
+from lsr_prod.storage.formats.sparse import SparseBatch
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 SENTENCES = read_parity_texts(None)
@@ -60,6 +64,21 @@ def test_rankings_are_compared_when_terms_are_equal(tiny_model: Path, tiny_bundl
     assert found.top10_overlap < 0.999
     with pytest.raises(ParityError, match="rankings"):
         parity.check_parity(scaled, bundle, SENTENCES, min_overlap=0.999)
+
+
+def test_int8_vectors_are_compared_alone_too(tiny_model: Path) -> None:
+    encoder, texts = SparseEncoder.load(tiny_model), SENTENCES[:3]
+
+    class WorseAlone:
+        bundle = SimpleNamespace(precision="int8")
+        top_k = 512
+
+        def encode(self, texts: list[str], *, kind: Kind, batch_tokens: int = 512) -> SparseBatch:
+            return encoder.encode(texts, kind).top(3 if batch_tokens == 1 else self.top_k)
+
+    assert parity.measure_parity(encoder, cast("BundleEncoder", WorseAlone()), texts).overlap < 0.5
+    WorseAlone.bundle.precision = "fp32"
+    assert parity.measure_parity(encoder, cast("BundleEncoder", WorseAlone()), texts).overlap == 1
 
 
 @pytest.mark.long
