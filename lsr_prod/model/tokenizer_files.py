@@ -45,9 +45,11 @@ def read_tokenizer(folder: Path, reader: Any = None) -> PreTrainedTokenizerFast:
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise ConfigError("source", f"the tokenizer of {folder} has no tokenizer.json", "convert it to a fast one")
     if tokenizer.truncation_side != "right":
-        raise ConfigError(
-            "source", f"the tokenizer of {folder} cuts texts at their start", "set truncation_side: right"
-        )
+        problem = f"the tokenizer of {folder} cuts texts at their start"
+        raise ConfigError("source", problem, "set truncation_side: right")
+    if tokenizer.split_special_tokens:
+        problem = f"the tokenizer of {folder} splits special tokens of a text"
+        raise ConfigError("source", problem, "set split_special_tokens: false")
     return tokenizer
 
 

@@ -128,10 +128,19 @@ def test_bert_tokenizer_keeps_change_of_casing(splade_tiny: Path, tmp_path: Path
     assert SparseEncoder.load(tmp_path / "model").tokenizer.tokenize("Paris") == ["paris"]
 
 
-def test_tokenizer_that_cuts_texts_at_their_start_is_refused(checkpoint: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "match"),
+    [
+        ("truncation_side", "left", "cuts texts at their start; set truncation_side: right"),
+        ("split_special_tokens", True, "splits special tokens of a text; set split_special_tokens: false"),
+    ],
+)
+def test_setting_of_a_tokenizer_that_changes_tokens_at_a_call_is_refused(
+    checkpoint: Path, name: str, value: object, match: str
+) -> None:
     path = checkpoint / "tokenizer_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "truncation_side": "left"}))
-    with pytest.raises(ConfigError, match="cuts texts at their start; set truncation_side: right"):
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
+    with pytest.raises(ConfigError, match=match):
         SparseEncoder.load(checkpoint)
 
 
