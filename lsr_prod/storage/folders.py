@@ -99,7 +99,7 @@ def bundle_manifest(place: str, options: Options = None) -> bundle_format.Bundle
 def store_file(place: str, data: bytes, options: Options = None) -> None:
     """Write a file by path or URI; one of that name is replaced."""
     folder, _, name = absolute(place).rpartition("/")
-    stores.Store(folder, dict(options or {})).put(name, data)
+    stores.Store(folder or "/", dict(options or {})).put(name, data)
 
 
 def save_folder(folder: Path, place: str, options: Options = None) -> None:
