@@ -195,8 +195,6 @@ def settings_parser(
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise ConfigError("--config", f"{path} is not a file", "give the YAML file of the deployment")
     value = read_yaml("--config", path)
     if not isinstance(value, dict):
         raise ConfigError("--config", f"{path} has no sections", f"give some of: {', '.join(Deployment.model_fields)}")

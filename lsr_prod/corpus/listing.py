@@ -145,8 +145,13 @@ def _resolve(path: str, settings: SourceSettings, options: dict[str, str], docum
             return
         _check_version(path, settings, versioned=False)
         yield from pin_files(_known_files(path, settings.format, find_files(path, options)))
-    except FileNotFoundError as error:
-        raise source_error(f"{error.filename or path} was deleted while it was listed", "run the job again") from error
+    except OSError as error:
+        if isinstance(error, errors.LsrError):
+            raise
+        place, missing = error.filename or path, isinstance(error, FileNotFoundError)
+        problem = "was deleted while it was listed" if missing else f"cannot be read ({error.strerror or error})"
+        remedy = "run the job again" if missing else "give paths that this user can read"
+        raise source_error(f"{place} {problem}", remedy) from error
 
 
 def source_schema(settings: SourceSettings, options: dict[str, str]) -> pa.Schema | None:

@@ -225,8 +225,13 @@ def test_section_of_the_page_on_evaluation_is_valid(tmp_path: Path) -> None:
 
 
 def test_missing_file_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"absent\.yaml is not a file"):
+    with pytest.raises(ConfigError, match=r"absent\.yaml cannot be read \(No such file or directory\)"):
         load_deployment(["--config", "absent.yaml"], job="lsr-prod encode", description="", needs=())
+
+
+def test_name_of_a_file_that_is_too_long_is_reported_in_one_line() -> None:
+    with pytest.raises(ConfigError, match=r"^--config: x{300} cannot be read \(File name too long\)"):
+        load_deployment(["--config", "x" * 300], job="lsr-prod encode", description="", needs=())
 
 
 def test_help_omits_sections_that_the_job_does_not_read(capsys: pytest.CaptureFixture[str]) -> None:

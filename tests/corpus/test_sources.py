@@ -1,5 +1,7 @@
+import errno
 import gzip
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -184,6 +186,27 @@ def test_file_that_cannot_be_hashed_is_named_in_the_error(tmp_path: Path, monkey
     monkeypatch.setattr(DigestCache, "digest", refuse)
     with pytest.raises(ConfigError, match=r"a\.jsonl cannot be read \(.*permission denied"):
         resolve(tmp_path)
+
+
+@pytest.mark.parametrize("path", ["x" * 300, "*/" + "x" * 300, "x" * 300 + "/*.jsonl", "a.jsonl/x.jsonl"])
+def test_path_that_the_system_refuses_is_named_in_the_error(tmp_path: Path, path: str):
+    touch(tmp_path, "y/a.jsonl", "a.jsonl")
+    with pytest.raises(ConfigError) as refused:
+        resolve(tmp_path / path)
+    assert refused.value.field == "source.paths"
+
+
+def test_source_in_a_folder_without_rights_is_named_in_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    stat = Path.stat
+
+    def refuse(path: Path, **options: Any) -> os.stat_result:
+        if "closed" in path.parts:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    with pytest.raises(ConfigError, match=r"closed.* cannot be read \(Permission denied\); give paths that this user"):
+        resolve(tmp_path / "closed" / "corpus")
 
 
 def test_folder_formats_of_documents_are_ignored_on_request(tmp_path: Path):

@@ -166,4 +166,5 @@ def test_exit_code_reaches_shell(tmp_path: Path) -> None:
 
 
 def _absent(job: str, folder: Path) -> str:
-    return f"lsr-prod {job}: --config: {folder}/absent.yaml is not a file; give the YAML file of the deployment\n"
+    problem = "cannot be read (No such file or directory); give a YAML file"
+    return f"lsr-prod {job}: --config: {folder}/absent.yaml {problem}\n"

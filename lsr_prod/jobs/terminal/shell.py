@@ -262,6 +262,9 @@ def _run(name: str, work: Callable[[], int | None]) -> int:
         if isinstance(error, errors.LsrError):
             complain(f"lsr-prod {name} failed: {type(error).__name__}: {error}")
             return 1
+        if isinstance(error, OSError) and error.filename and error.errno in (errno.EACCES, errno.ENAMETOOLONG):
+            complain(f"lsr-prod {name} failed: {error.filename} cannot be used ({error.strerror}); give another path")
+            return 1
         return _unexpected(name, error)
 
 

@@ -76,6 +76,17 @@ def test_full_disk_that_no_part_of_the_job_expects_is_one_line(
     )
 
 
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ENAMETOOLONG])
+def test_path_that_the_system_refuses_is_one_line_without_a_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], number: int
+) -> None:
+    def work(deployment: Deployment) -> Mapping[str, Any]:
+        raise OSError(number, "it says so", "/in/file")
+
+    assert _run(work, tmp_path) == 1
+    assert capsys.readouterr().err == ("lsr-prod x failed: /in/file cannot be used (it says so); give another path\n")
+
+
 def test_interrupted_job_ends_with_130(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def work(deployment: Deployment) -> Mapping[str, Any]:
         raise KeyboardInterrupt
