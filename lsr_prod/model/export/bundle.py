@@ -15,7 +15,7 @@ from lsr_prod.inference import BundleEncoder
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder, backbone, directory, model_digest, tokenizer_files
 from lsr_prod.model.export.columns import check_lost, find_columns
-from lsr_prod.model.export.graph import INPUTS, export_graph, halve_graph, quantize_graph, save_graph
+from lsr_prod.model.export.graph import INPUTS, export_graph, halve_graph, largest_value, quantize_graph, save_graph
 from lsr_prod.model.export.parity import check_parity, read_parity_texts, read_texts
 from lsr_prod.storage import disk, drafts, folders, is_remote
 from lsr_prod.storage.formats import bundle_format, digests
@@ -48,7 +48,7 @@ def export_bundle(settings: ExportSettings, options: dict[str, str] | None = Non
     encoder = _load(settings.model, source)
     for side in (encoder, encoder.queries):
         if side is not None:
-            _check_precision(settings.precision, side.card)
+            _check_precision(settings.precision, side, texts)
     columns, cut = _columns(encoder, settings, texts, options)
     most = encoder.card.most_terms
     top_k = min(settings.top_k, most if columns is None else min(most, len(columns)))
@@ -96,9 +96,9 @@ def _query_figures(bundle: bundle_format.Bundle) -> dict[str, int]:
     return {"query_graph_bytes": sum(file.size for file in bundle.files if file.path.startswith(prefix))}
 
 
-def _check_precision(precision: str, card: bundle_format.EncoderCard) -> None:
-    architecture = card.architecture
-    if precision == "fp16" and card.appended_tokens:
+def _check_precision(precision: str, encoder: SparseEncoder, texts: Sequence[str]) -> None:
+    architecture = encoder.card.architecture
+    if precision == "fp16" and encoder.card.appended_tokens:
         raise ConfigError("export.precision", "heads of appended tokens have no form in fp16", "take fp32 or int8")
     if precision == "fp16" and (backbone.is_causal(architecture) or architecture == "EuroBertForMaskedLM"):
         raise ConfigError(
@@ -106,6 +106,10 @@ def _check_precision(precision: str, card: bundle_format.EncoderCard) -> None:
             f"fp16 overflows in the norms of a {architecture} and is imprecise at late positions",
             "take fp32 or int8",
         )
+    # The parity check would not notice: on a CPU, an fp16 graph computes in 32 bits.
+    if precision == "fp16" and not (largest := largest_value(encoder, texts)) < 6e4:
+        problem = f"fp16 ends at 65504, and values inside this model are up to {largest:.0f}"
+        raise ConfigError("export.precision", problem, "take fp32 or int8")
 
 
 def _min_overlap(settings: ExportSettings) -> float:

@@ -2,9 +2,10 @@
 
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -187,6 +188,24 @@ def halve_graph(model: onnx.ModelProto) -> onnx.ModelProto:
     fuse_norms(converted)  # now: the converter does not know the type of a fused norm
     _strip(converted)
     return converted
+
+
+def largest_value(encoder: SparseEncoder, texts: Sequence[str]) -> float:
+    """Return the largest absolute value that a layer of the model reads or returns for some texts."""
+    largest = torch.zeros(())
+
+    def note(_: torch.nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        nonlocal largest
+        for value in (*inputs, output):
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                largest = torch.maximum(largest, value.abs().amax())
+
+    # Only of layers without inner ones: others also take masks, which have the smallest number of fp32.
+    hooks = [one.register_forward_hook(note) for one in encoder.modules() if not any(one.children())]
+    encoder.encode(texts, batch_size=8)
+    for hook in hooks:
+        hook.remove()
+    return float(largest)
 
 
 def save_graph(model: onnx.ModelProto, path: Path, *, external_above: int = _EXTERNAL_ABOVE) -> None:

@@ -51,6 +51,19 @@ def test_model_with_values_that_are_not_finite_is_refused(model: Path, tmp_path:
     assert not (tmp_path / "bundle").exists()
 
 
+def test_fp16_is_refused_if_a_value_of_the_model_is_above_its_range(tmp_path: Path) -> None:
+    """The parity check computes fp16 graphs in 32 bits on a CPU, where nothing overflows."""
+    encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "checkpoint", "bert"))
+    layer = encoder.model.bert.encoder.layer[1]
+    with torch.no_grad():
+        layer.intermediate.dense.weight *= 1e6
+        layer.output.dense.weight /= 1e6
+    encoder.save(tmp_path / "model")
+    with pytest.raises(ConfigError, match=r"export\.precision: fp16 ends at 65504, and .* are up to \d+; take fp32"):
+        export_bundle(_settings(tmp_path / "model", tmp_path / "bundle", precision="fp16"))
+    assert not (tmp_path / "bundle").exists()
+
+
 @pytest.mark.long
 def test_summary_describes_bundle(model: Path, bundle: tuple[Path, dict[str, Any]]) -> None:
     folder, summary = bundle
