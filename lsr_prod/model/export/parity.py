@@ -94,6 +94,7 @@ def read_texts(
         with open_text(path, options) as file:
             lines = list(islice((line for line in file if line.strip()), most))
         texts = [json.loads(line)["text"] for line in lines]
+        json.dumps(texts, ensure_ascii=False).encode()  # half of a surrogate pair, which no tokenizer takes
     except (ValueError, KeyError, TypeError) as error:
         raise errors.ConfigError(field, f"{path} is not JSONL with the field text", "fix the file") from error
     if not texts or not all(isinstance(text, str) for text in texts):

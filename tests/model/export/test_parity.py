@@ -116,7 +116,9 @@ def test_given_parity_texts_are_used(tmp_path: Path) -> None:
     assert len(parity.read_parity_texts(str(path))) == 512
 
 
-@pytest.mark.parametrize("content", [None, "", "no json", '{"title": "x"}', '{"text": 3}', "[1]"])
+@pytest.mark.parametrize(
+    "content", [None, "", "no json", '{"title": "x"}', '{"text": 3}', "[1]", '{"text": "\\ud83d"}']
+)
 def test_parity_texts_of_another_format_are_refused(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "texts.jsonl"
     if content is not None:
