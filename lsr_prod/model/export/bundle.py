@@ -52,10 +52,11 @@ def export_bundle(settings: ExportSettings, options: dict[str, str] | None = Non
     columns, cut = _columns(encoder, settings, texts, options)
     most = encoder.card.most_terms
     top_k = min(settings.top_k, most if columns is None else min(most, len(columns)))
+    query_k = None if encoder.queries is None else min(settings.top_k, encoder.queries.card.most_terms)
     digest = _model_digest(source, encoder)
     min_overlap = _min_overlap(settings)
     if exists:
-        folder, bundle = _open_same(settings.output, options, (digest, settings.precision, top_k, cut))
+        folder, bundle = _open_same(settings.output, options, (digest, settings.precision, top_k, query_k, cut))
         parity = _check_parity(encoder, folder, texts, min_overlap)
     else:
         with directory.folder_to_save(settings.output, options, field="export.output") as folder:
@@ -211,7 +212,7 @@ def _model_digest(source: str, encoder: SparseEncoder) -> str:
 
 
 def _open_same(
-    output: str, options: dict[str, str] | None, wanted: tuple[str, str, int, bundle_format.Cut | None]
+    output: str, options: dict[str, str] | None, wanted: tuple[str, str, int, int | None, bundle_format.Cut | None]
 ) -> tuple[Path, bundle_format.Bundle]:
     """Return the existing bundle; refuse another one and a damaged one."""
     try:
@@ -220,10 +221,12 @@ def _open_same(
         local = not is_remote(output) and not (Path(output) / bundle_format.BUNDLE_FILE).is_file()
         problem = "has other content" if local else "is a damaged bundle"
         raise ConfigError("export.output", f"{output} {problem}", "name a folder that does not exist") from error
-    if (bundle.model_digest, bundle.precision, bundle.top_k, bundle.cut) != wanted:
+    query_k = bundle.query and bundle.query.top_k
+    if (bundle.model_digest, bundle.precision, bundle.top_k, query_k, bundle.cut) != wanted:
+        queries = f" (queries {query_k})" if query_k else ""
         raise ConfigError(
             "export.output",
-            f"{output} holds another bundle, {bundle.precision} with top_k {bundle.top_k} of model "
+            f"{output} holds another bundle, {bundle.precision} with top_k {bundle.top_k}{queries} of model "
             f"{bundle.model_digest[:12]}, {f'{bundle.cut.cut} terms cut' if bundle.cut else 'no terms cut'}",
             "name a folder that does not exist",
         )

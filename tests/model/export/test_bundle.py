@@ -12,9 +12,10 @@ from lsr_prod.jobs.command import main
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.model.export import export_bundle
-from lsr_prod.storage import Store
+from lsr_prod.model.export.graph import INPUTS
+from lsr_prod.storage import Store, folders
 from lsr_prod.storage.folders import open_bundle, save_folder
-from lsr_prod.storage.formats.bundle_format import Bundle
+from lsr_prod.storage.formats.bundle_format import Bundle, QueryGraph
 from tests.model.conftest import Traces
 from tests.model.tiny import tiny_checkpoint
 
@@ -108,6 +109,19 @@ def test_output_with_another_bundle_is_refused(
     with pytest.raises(ConfigError, match=r"export\.output: .* holds another bundle"):
         export_bundle(_settings(model, bundle[0], **changes))
     assert Bundle.load(bundle[0], verify=True).digest == bundle[1]["bundle_digest"]
+
+
+def test_bundle_whose_query_graph_has_another_top_k_is_refused(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = SparseEncoder.load(model)
+    digest = encoder.with_queries(encoder).save(tmp_path / "pair")
+    bundle = Bundle("fp32", 80, digest, INPUTS, (), query=QueryGraph(60, INPUTS))
+    monkeypatch.setattr(folders, "open_bundle", lambda output, _: (Path(output), bundle))
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "bundle" / "bundle.json").touch()
+    with pytest.raises(ConfigError, match=r"holds another bundle, fp32 with top_k 80 \(queries 60\) of model"):
+        export_bundle(_settings(tmp_path / "pair", tmp_path / "bundle", top_k=80))
 
 
 def test_output_with_other_content_is_refused(model: Path, tmp_path: Path) -> None:
