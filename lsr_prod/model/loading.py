@@ -47,6 +47,7 @@ _FETCHED = ["*.json", "*.txt", "*.model", "*.safetensors", "README.md", "sparse_
 _QUERY_LENGTH, _DOCUMENT_LENGTH = 64, 256
 _TOKEN_WEIGHTS_LENGTH = 512  # FlagEmbedding's default for queries and passages
 _REMEDY = "give a language model with its vocabulary head"
+_UNREAD = "copy it again if it is damaged, else it needs code of its folder, which is not run, or a newer transformers"
 
 
 def read_query_parts(folder: Path, overrides: Mapping[str, Any]) -> ModelParts | None:
@@ -231,20 +232,26 @@ def _read_model(folder: Path, *, dense: bool) -> PreTrainedModel:
 
 
 def _without_safetensors(folder: Path, loader: str) -> ConfigError:
-    if not any(folder.glob("pytorch_model*.bin")):
+    if (folder / "adapter_config.json").is_file():
+        problem = f"{folder} has an adapter (adapter_config.json), which is not read"
+        return ConfigError("source", problem, "merge it into its model first, or delete the file if it is not in use")
+    place = made = str(folder)
+    if folder.parent.name == "snapshots":  # of an id: its pickle files were not fetched
+        place = folder.parents[1].name.removeprefix("models--").replace("--", "/")
+        made = place.rpartition("/")[2]
+    elif not any(folder.glob("pytorch_model*.bin")):
         return ConfigError("source", f"{folder} has no model.safetensors", "convert its weights to safetensors")
-    place = str(folder)
-    code = f"from transformers import {loader} as M; M.from_pretrained({place!r}).save_pretrained({place!r})"
+    code = f"from transformers import {loader} as M; M.from_pretrained({place!r}).save_pretrained({made!r})"
     return ConfigError(
         "source",
-        f"{folder} has its weights in pickle files (pytorch_model.bin), which are never loaded",
+        f"{place} has no model.safetensors, and pickle files (pytorch_model.bin) are never loaded",
         f"if you trust them, convert them to safetensors with: python -c {shlex.quote(code)}",
     )
 
 
 def _read_config(folder: Path) -> PreTrainedConfig:
     try:
-        with tokenizer_files.readable(folder, "config.json"):
+        with tokenizer_files.readable(folder, "config.json", _UNREAD):
             config: PreTrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except OSError as error:
         raise ConfigError("source", f"{folder} has no config.json that transformers can read", _REMEDY) from error

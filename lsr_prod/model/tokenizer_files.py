@@ -112,10 +112,13 @@ def append_tokens(tokenizer: PreTrainedTokenizerFast, config: PreTrainedConfig, 
 
 
 @contextmanager
-def readable(folder: Path, what: str) -> Iterator[None]:
+def readable(
+    folder: Path, what: str, remedy: str = "copy it again if it is damaged, or give a model without this setting"
+) -> Iterator[None]:
     """Turn errors of the libraries that read a model into one sentence; a file that is absent stays an ``OSError``.
 
     transformers, tokenizers and safetensors raise errors of any type for a file that is damaged or does not fit.
+    ``remedy`` is the remedy.
     """
     try:
         yield
@@ -124,7 +127,7 @@ def readable(folder: Path, what: str) -> Iterator[None]:
     except Exception as error:
         why = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST_CAUSE]}"
         problem = f"{what} of {folder} cannot be read ({why})"
-        raise ConfigError("source", problem, "copy the folder of the model again") from error
+        raise ConfigError("source", problem, remedy) from error
 
 
 def write_json(path: Path, value: Any) -> None:

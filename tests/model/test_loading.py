@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from transformers import BertModel, GPT2Config, GPT2LMHeadModel, T5Config
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.model import SparseEncoder
+from lsr_prod.model import SparseEncoder, loading
 from tests.model.tiny import VOCABULARY, tiny_checkpoint, tiny_tokenizer
 
 
@@ -126,6 +126,44 @@ def test_bert_tokenizer_keeps_change_of_casing(splade_tiny: Path, tmp_path: Path
     assert SparseEncoder.load(tmp_path / "cased").card.casing == "none"
     SparseEncoder.load(tmp_path / "cased", casing="lowercase").save(tmp_path / "model")
     assert SparseEncoder.load(tmp_path / "model").tokenizer.tokenize("Paris") == ["paris"]
+
+
+@pytest.mark.parametrize(
+    ("file", "values", "match"),
+    [
+        ("config.json", {"model_type": "own", "auto_map": {"AutoConfig": "code.C"}}, "needs code of its folder"),
+        ("config.json", {"model_type": "own"}, "or a newer transformers"),
+        (
+            "config.json",
+            {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}},
+            "this setting",
+        ),
+        ("tokenizer_config.json", {"add_special_tokens": False}, "without this setting"),
+        ("adapter_config.json", {"peft_type": "LORA", "base_model_name_or_path": "x"}, "has an adapter .* merge it"),
+    ],
+)
+def test_remedy_of_a_folder_that_is_not_damaged_names_what_it_needs(
+    checkpoint: Path, file: str, values: dict[str, object], match: str
+) -> None:
+    path = checkpoint / file
+    before = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**before, **values}))
+    with pytest.raises(ConfigError, match=match) as refusal:
+        SparseEncoder.load(checkpoint)
+    assert "copy the folder" not in str(refusal.value)
+
+
+def test_cached_id_with_pickle_weights_is_refused_with_the_command_that_converts_it(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (checkpoint / "model.safetensors").unlink()
+    cached = tmp_path / "models--some--model" / "snapshots" / "1"
+    shutil.copytree(checkpoint, cached)
+    monkeypatch.setattr(loading, "snapshot_download", lambda *_, **__: str(cached))
+    with pytest.raises(ConfigError, match=r"some/model has no model\.safetensors.* python -c ") as refusal:
+        SparseEncoder.load("some/model")
+    code = shlex.split(refusal.value.remedy)[-1]
+    assert code.endswith("; M.from_pretrained('some/model').save_pretrained('model')")
 
 
 @pytest.mark.parametrize(
