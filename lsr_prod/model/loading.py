@@ -110,6 +110,8 @@ def read_parts(
             card = _with_settings(card, model.config, tokenizer, settings)
             if isinstance(settings.queries, str):
                 card, query_weights = static_queries.read_static_queries(folder / settings.queries, card, tokenizer)
+        else:
+            _log_lengths(card, overrides, longest_input(model.config.to_dict()))
     changed = card_update.update_card(card, overrides, model.config, tokenizer, terms)
     return ModelParts(model, tokenizer, changed, words, kept_query_weights(query_weights, card, changed), heads)
 
@@ -300,6 +302,15 @@ def _new_card(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, terms:
         attention="causal" if is_causal(name) else "bidirectional",
         parents=(parent,),
     )
+
+
+def _log_lengths(card: EncoderCard, overrides: Mapping[str, Any], longest: int) -> None:
+    lengths = {"query_max_length": card.query_max_length, "document_max_length": card.document_max_length}
+    short = {name: length for name, length in lengths.items() if name not in overrides and length < longest}
+    if short:
+        log.warning(
+            "the default lengths cut texts that the model takes", extra={"fields": {**short, "longest": longest}}
+        )
 
 
 def _with_token_weights(card: EncoderCard, config: PreTrainedConfig) -> EncoderCard:

@@ -29,6 +29,16 @@ def test_default_lengths_are_capped_at_positions_of_model(checkpoint: Path, tmp_
     assert SparseEncoder.load(tiny_checkpoint(tmp_path / "roberta", "roberta")).card.document_max_length == 64
 
 
+def test_default_lengths_below_those_of_the_model_are_logged(
+    checkpoint: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    SparseEncoder.load(checkpoint, query_max_length=72)
+    assert not caplog.records
+    SparseEncoder.load(checkpoint)
+    (record,) = caplog.records
+    assert record.fields == {"query_max_length": 64, "longest": 72}
+
+
 def test_longest_text_can_be_encoded(tmp_path: Path) -> None:
     assert len(SparseEncoder.load(tiny_checkpoint(tmp_path / "r", "roberta")).encode(["w1 " * 200]).terms)
 
