@@ -129,7 +129,11 @@ def test_missing_section_is_refused(
         ("evaluate", {"baseline": "bm52"}, "evaluate.baseline: there is no system 'bm52'"),
         ("evaluate", {"k": 10}, "evaluate.k: 10 hits are too few for R@100"),
         ("index", {"text_fields": []}, "evaluate.bm25: the index has no text for BM25"),
-        ("gates", {"measure": "nDGC@10"}, "gates.measure: a measure is unknown"),
+        (
+            "gates",
+            {"judged_queries": __file__, "judged_qrels": __file__, "max_loss": 0.1, "measure": "nDGC@10"},
+            "gates.measure: a measure is unknown",
+        ),
         ("gates", {"golden_queries": "/nowhere"}, "gates.golden_queries: there is no file at /nowhere"),
     ],
 )
