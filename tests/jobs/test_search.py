@@ -1,5 +1,6 @@
 """The prompt of ``lsr-prod search``, through a pipe."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -88,6 +89,21 @@ def test_search_reports_wrong_input_and_continues(text_index):
     assert "! overlap_threshold=2.0 is not possible" in ran.stdout
     assert ":threshold X" in ran.stdout
     assert "threading.Lock" in ran.stdout
+
+
+def test_query_that_is_not_utf_8_is_refused_alone(text_index):
+    ran = subprocess.run(
+        [sys.executable, "-m", "lsr_prod", "search", str(text_index)],
+        input=b"wait for a lock\nwait for a caf\xe9\njson string\n:filter caf\xe9\n",
+        capture_output=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},  # strict, as in en_US.UTF-8
+    )
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    before, after = ran.stdout.split(b"! the query ")
+    assert b"threading.Lock" in before
+    assert b"json." in after
 
 
 def test_search_exits_1_with_one_line_without_index(tmp_path, capsys):

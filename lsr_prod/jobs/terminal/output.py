@@ -58,9 +58,13 @@ def protect_output() -> None:
 
 
 def accept_utf8() -> None:
-    """Read stdin as UTF-8 if the locale only knows ASCII: then it says nothing about other characters."""
-    if isinstance(sys.stdin, io.TextIOWrapper) and codecs.lookup(sys.stdin.encoding).name == "ascii":
-        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+    """Read stdin as UTF-8 if the locale only knows ASCII: then it says nothing about other characters.
+
+    Bytes that do not decode fail the line that has them, not the reading.
+    """
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        unknown = codecs.lookup(sys.stdin.encoding).name == "ascii"
+        sys.stdin.reconfigure(encoding="utf-8" if unknown else None, errors="surrogateescape")
 
 
 def lost_output() -> OSError | None:
