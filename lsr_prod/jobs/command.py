@@ -99,6 +99,9 @@ class _Command(click.Command):
         except errors.MissingExtraError as error:
             complain(f"lsr-prod {self.words}: {error}")
             return 2
+        except KeyboardInterrupt:  # while the module is imported
+            complain(f"lsr-prod {self.words} was interrupted")
+            return 130
         return code
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002

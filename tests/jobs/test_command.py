@@ -83,6 +83,17 @@ def test_unknown_subcommand_is_one_line_that_suggests_the_nearest(
     assert capsys.readouterr().err == line + "\n"
 
 
+def test_interrupt_while_a_command_is_imported_is_one_line_and_exit_code_130(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(words: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lsr_prod.jobs.command.load", interrupt)
+    assert main(["train", "--config", "d.yaml"]) == 130
+    assert capsys.readouterr().err == "lsr-prod train was interrupted\n"
+
+
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("lsr-prod 0.")
