@@ -143,10 +143,9 @@ def _kind(source: SourceSettings, name: str, values: Sequence[Any]) -> Attribute
         return _kind_of_texts([value.decode(errors="replace").strip() for value in values])
     if kinds == {bool}:
         return "bool"
-    if kinds == {int} and all(-(1 << 63) <= value < 1 << 63 for value in values):
-        return "int64"
-    if kinds and kinds <= {int, float}:
-        return "float64"
+    exact = all(-(1 << 63) <= value < 1 << 63 for value in values if type(value) is int)  # a float would round others
+    if exact and kinds and kinds <= {int, float}:
+        return "float64" if float in kinds else "int64"
     if list in kinds and kinds <= {list, str}:
         items = {type(item) for value in values if isinstance(value, list) for item in value}
         if items <= {str, type(None)}:
@@ -166,7 +165,7 @@ def _kind_of_texts(values: Sequence[str]) -> AttributeType:
 
 def _fits(value: str, kind: AttributeType) -> bool:
     try:
-        parse_value(value, kind)
+        parse_value(value, "int64" if kind == "float64" and _CHECKS["int64"].fullmatch(value) else kind)
     except ValueError:
         return False
     return True

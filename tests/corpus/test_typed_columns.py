@@ -192,6 +192,33 @@ def test_types_of_csv_and_json_follow_the_first_records(tmp_path: Path) -> None:
     assert rows["stored.tags"].to_pylist() == [["x"], ["y"]]
 
 
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["9223372036854775807", "-9223372036854775808"], "int64"),
+        (["7", "9223372036854775809"], "string"),
+        (["-9223372036854775809", "1.5"], "string"),
+        (["7", "1.5"], "float64"),
+        (["1e30", "2.5"], "float64"),
+    ],
+)
+def test_integers_of_more_than_64_bits_are_strings(tmp_path: Path, ending: str, values: list[str], kind: str) -> None:
+    path = tmp_path / f"a.{ending}"
+    if ending == "csv":
+        path.write_text("_id,text,n\n" + "".join(f"{i},x,{value}\n" for i, value in enumerate(values)))
+    else:
+        path.write_text("".join(f'{{"_id": "{i}", "text": "x", "n": {value}}}\n' for i, value in enumerate(values)))
+    source = SourceSettings(paths=[str(path)], text_fields=["text"], stored_fields=["n"])
+    files = list(resolve_source(source, {}))
+    types = field_types(source, files, {}, None)
+    assert types == ({} if kind == "string" else {"n": kind})
+    (piece,) = cut_files(enumerate(files), source, 1 << 30, {})
+    rows = pa.concat_tables(Reader(source.model_copy(update={"types": types}), 1, {}).read(piece))
+    if kind == "string":
+        assert sorted(rows["stored.n"].to_pylist()) == sorted(values)
+
+
 def test_a_value_that_does_not_fit_makes_one_bad_row(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(
         '{"_id": "a", "text": "a", "when": 1612111000000, "price": "9.99"}\n'
