@@ -112,6 +112,9 @@ class _Window:
                 closed = _END_OF_STRING.match(self._data, self.at)
                 in_string = closed is None
                 self.at = self._end_inside_string() if closed is None else closed.end()
+                if not opened and not in_string:  # the value is a string
+                    yield self.at
+                    return
             for token in () if in_string else _TOKEN.finditer(self._data, self.at):
                 mark = token[0]
                 self.at = token.end()

@@ -88,6 +88,18 @@ def test_value_that_is_no_object_or_does_not_parse_is_one_bad_row():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("text", ["", "abcdefghijklm", '[{"', '\\" \\', "}" * 20])
+def test_string_that_crosses_two_blocks_ends_where_it_is_closed(text: str):
+    string, row = json.dumps(text), {"_id": "a", "text": "x"}
+    for seed in range(20):
+        for joined in (
+            f"[{string}, {json.dumps(row)}, {string},{string}]",
+            f"{string}{json.dumps(row)}{string} {string}",
+        ):
+            found = values_of(f"\n{joined}".encode(), random=Random(seed))  # the first line is read at once
+            assert found == ["not_an_object", row, "not_an_object", "not_an_object"]
+
+
 @pytest.mark.parametrize(
     ("data", "good", "unread"),
     [
